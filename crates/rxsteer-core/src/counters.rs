@@ -1,0 +1,67 @@
+//! The only list of counters: every name, unit and help text of a report, a metric or a table
+//! comes from here.
+
+/// What a counter counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Packets.
+    Packets,
+    /// Bytes on the wire.
+    Bytes,
+    /// Events, such as wake-ups.
+    Events,
+}
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $list:ident { $($variant:ident, $name:literal, $unit:ident, $help:literal;)* }) => {
+        $(#[$doc])*
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $list { $(#[doc = $help] $variant),* }
+
+        impl $list {
+            /// Every counter of this list, in the order of the discriminants.
+            pub const ALL: &'static [$list] = &[$($list::$variant),*];
+
+            /// Its name in reports and metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $($list::$variant => $name),* }
+            }
+
+            /// What it counts in.
+            #[must_use]
+            pub const fn unit(self) -> Unit {
+                match self { $($list::$variant => Unit::$unit),* }
+            }
+
+            /// What it means, in one sentence.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $($list::$variant => $help),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counted once per CPU.
+    CpuCounter {
+        Packets, "packets", Packets, "Packets whose processing on this CPU is complete.";
+        Bytes, "bytes", Bytes, "Original lengths of those packets, as on the wire.";
+        Lists, "lists", Events, "Lists spliced onto this CPU's backlog.";
+        Kicks, "kicks", Events, "Wake-ups of this CPU's worker, sent only when it slept on an empty backlog.";
+        Dropped, "dropped", Packets, "Packets meant for this CPU that were dropped.";
+    }
+}
+
+counters! {
+    /// Counted once per RX thread.
+    RxCounter {
+        Received, "packets", Packets, "Packets received.";
+        Bytes, "bytes", Bytes, "Original lengths of the packets received, as on the wire.";
+        NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
+        Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
+        TransportTruncated, "transport_truncated", Packets, "IP packets whose transport header is damaged or cut off.";
+    }
+}

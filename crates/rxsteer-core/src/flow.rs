@@ -1,0 +1,110 @@
+//! What identifies a flow: the key read from a packet's headers, and the hash made of it.
+
+/// The flow a packet belongs to, as its headers say it: addresses, ports and protocol.
+///
+/// A key is *directed*: the reply has source and destination exchanged. [`FlowKey::canonical`]
+/// gives the form both directions share; the symmetric flow hash is computed from that form.
+///
+/// `repr(C)`, 40 bytes, no padding: the BPF side reads and writes the same bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// Source address in network byte order; IPv4 uses the first four bytes, the rest are 0.
+    pub src: [u8; 16],
+    /// Destination address, likewise.
+    pub dst: [u8; 16],
+    /// Source port, host byte order; 0 where the packet is a fragment or its protocol has none.
+    pub src_port: u16,
+    /// Destination port, likewise.
+    pub dst_port: u16,
+    /// IP protocol number of the transport (6 TCP, 17 UDP, …): for IPv6 that of the last header
+    /// of the chain that was read.
+    pub protocol: u8,
+    /// 4 or 6; 0 is "no key", as in the default value.
+    pub ip_version: u8,
+    /// Always 0.
+    pub reserved: [u8; 2],
+}
+
+const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 2);
+
+impl FlowKey {
+    /// The same flow seen from the other end.
+    #[must_use]
+    pub const fn reversed(self) -> FlowKey {
+        FlowKey {
+            src: self.dst,
+            dst: self.src,
+            src_port: self.dst_port,
+            dst_port: self.src_port,
+            ..self
+        }
+    }
+
+    /// The form both directions share: the lower (address, port) *pair* first. Ordering pairs
+    /// rather than addresses and ports apart keeps A:x→B:y and A:y→B:x two flows.
+    #[must_use]
+    pub fn canonical(self) -> FlowKey {
+        if (self.dst, self.dst_port) < (self.src, self.src_port) { self.reversed() } else { self }
+    }
+}
+
+/// The 32-bit hash steering goes by; 0 means "no hash".
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowHash(u32);
+
+impl FlowHash {
+    /// "No hash": the packet has no flow, and goes to its queue's default CPU.
+    pub const NONE: FlowHash = FlowHash(0);
+
+    /// A computed hash; a computed 0 becomes 1, since 0 means "no hash" (the kernel does the same).
+    #[must_use]
+    pub const fn computed(value: u32) -> FlowHash {
+        FlowHash(if value == 0 { 1 } else { value })
+    }
+
+    /// A hash as it was stored or as a NIC gave it, 0 included.
+    #[must_use]
+    pub const fn from_raw(value: u32) -> FlowHash {
+        FlowHash(value)
+    }
+
+    /// The number; 0 is "no hash".
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Whether there is no hash.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_joins_directions_and_keeps_crossed_ports_apart() {
+        let key = |src_port, dst_port| FlowKey {
+            src: [1; 16],
+            dst: [2; 16],
+            src_port,
+            dst_port,
+            protocol: 6,
+            ip_version: 6,
+            reserved: [0; 2],
+        };
+        assert_eq!(key(1, 2).canonical(), key(1, 2).reversed().canonical());
+        assert_ne!(key(1, 2).canonical(), key(2, 1).canonical());
+    }
+
+    #[test]
+    fn a_computed_zero_becomes_one() {
+        assert_eq!(FlowHash::computed(0), FlowHash::from_raw(1));
+        assert!(FlowHash::from_raw(0).is_none());
+    }
+}

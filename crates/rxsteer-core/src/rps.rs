@@ -1,0 +1,44 @@
+//! RPS: the flow hash picks a CPU from the RX queue's map.
+//!
+//! Source: "Receive Packet Steering" (slides), part 3: hash of addresses and ports → CPU id → that
+//! CPU's backlog. The index is `(hash × length) >> 32` as in the kernel's `get_rps_cpu`, not a
+//! modulo: it needs no division and uses the hash's upper bits.
+
+use crate::cpu::{CpuId, CpuSet};
+use crate::flow::FlowHash;
+use alloc::boxed::Box;
+
+/// The CPU map of one RX queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpsMap {
+    cpus: Box<[CpuId]>,
+}
+
+impl RpsMap {
+    /// A map over the CPUs of `cpus`.
+    #[must_use]
+    pub fn new(cpus: &CpuSet) -> RpsMap {
+        RpsMap { cpus: cpus.as_slice().into() }
+    }
+
+    /// The CPU for `hash`, which must not be "no hash".
+    #[inline(always)]
+    #[must_use]
+    pub fn cpu(&self, hash: FlowHash) -> CpuId {
+        // The product is below length × 2³², so the index is below length.
+        self.cpus[((u64::from(hash.get()) * self.cpus.len() as u64) >> 32) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_map_is_indexed_by_multiply_shift() {
+        let map = RpsMap::new(&"2,5,9".parse().unwrap());
+        let cpu = |hash| map.cpu(FlowHash::from_raw(hash)).get();
+        assert_eq!((cpu(1), cpu(0x5555_5555), cpu(0x5555_5556)), (2, 2, 5));
+        assert_eq!((cpu(0xaaaa_aaaa), cpu(0xaaaa_aaab), cpu(u32::MAX)), (5, 9, 9));
+    }
+}
