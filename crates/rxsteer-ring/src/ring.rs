@@ -1,0 +1,369 @@
+//! The ring: producer, consumer, and a monitor that only reads the counters.
+#![allow(unsafe_code)]
+
+use crate::sync::{Arc, AtomicU32, Ordering, Slot};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+
+/// Largest limit of a ring, in items: far below 2³¹, where signed differences stop being
+/// unambiguous.
+pub const MAX_LIMIT: u32 = 1 << 24;
+
+struct Shared<T> {
+    /// Items the consumer has finished with. Written by the consumer alone.
+    completed: CachePadded<AtomicU32>,
+    /// Items the consumer may see. Written by the producer alone.
+    published: CachePadded<AtomicU32>,
+    /// `capacity` slots, a power of two; position `p` lives in slot `p & mask`.
+    slots: Box<[Slot<T>]>,
+    /// Capacity − 1.
+    mask: u32,
+    /// Items that may wait at once; at most the capacity.
+    limit: u32,
+}
+
+// SAFETY: the slots are the only part not Sync by itself. `Producer` and `Consumer` exist once per
+// ring (neither is Clone) and take `&mut self` wherever they touch a slot; a slot is handed from
+// one to the other only by the Release/Acquire pairs on `published` and `completed`, so it is never
+// accessed by both at a time. Items cross threads by copy, hence T: Send.
+unsafe impl<T: Send> Sync for Shared<T> {}
+// SAFETY: as above; the slots own plain copies of T.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+/// A ring whose positions start at 0. See [`ring_starting_at`].
+#[must_use]
+pub fn ring<T: Copy + Default + Send>(limit: u32) -> (Producer<T>, Consumer<T>) {
+    ring_starting_at(limit, 0)
+}
+
+/// A ring that holds up to `limit` items and counts its first item as position `start`.
+///
+/// Memory is `limit` rounded up to a power of two, times the size of an item. Tests start just
+/// below the wrap of the counters.
+///
+/// # Panics
+/// When `limit` is 0 or above [`MAX_LIMIT`].
+#[must_use]
+pub fn ring_starting_at<T: Copy + Default + Send>(
+    limit: u32,
+    start: u32,
+) -> (Producer<T>, Consumer<T>) {
+    assert!((1..=MAX_LIMIT).contains(&limit), "ring limit {limit} is not in 1..={MAX_LIMIT}");
+    let capacity = limit.next_power_of_two();
+    let shared = Arc::new(Shared {
+        completed: CachePadded::new(AtomicU32::new(start)),
+        published: CachePadded::new(AtomicU32::new(start)),
+        slots: (0..capacity).map(|_| Slot::new(T::default())).collect(),
+        mask: capacity - 1,
+        limit,
+    });
+    let producer = Producer {
+        shared: shared.clone(),
+        written: start,
+        reserved: start,
+        published: start,
+        completed: start,
+    };
+    (producer, Consumer { shared, completed: start, published: start })
+}
+
+/// Is position `a` at or behind position `b`? Both wrap; they lie less than 2³¹ apart.
+#[inline(always)]
+pub(crate) fn at_or_behind(a: u32, b: u32) -> bool {
+    b.wrapping_sub(a) as i32 >= 0
+}
+
+/// The sending end: reserve places, write items into them, publish the list.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    /// Next position to be written.
+    written: u32,
+    /// Next position to be reserved.
+    reserved: u32,
+    /// What the consumer was last told.
+    published: u32,
+    /// The consumer's counter as last read: a lower bound of the truth, so that the line the
+    /// consumer writes is fetched only when the ring seems full.
+    completed: u32,
+}
+
+impl<T: Copy + Send> Producer<T> {
+    /// Reserves the next place and says its position, or `None` when `limit` items wait.
+    ///
+    /// A reserved place must be written ([`Producer::write`]) before the list is published. The
+    /// position is what a flow remembers as the tail of its last packet.
+    #[inline(always)]
+    pub fn reserve(&mut self) -> Option<u32> {
+        if self.reserved.wrapping_sub(self.completed) >= self.shared.limit {
+            self.completed = self.load_completed();
+            if self.reserved.wrapping_sub(self.completed) >= self.shared.limit {
+                return None;
+            }
+        }
+        let position = self.reserved;
+        self.reserved = position.wrapping_add(1);
+        Some(position)
+    }
+
+    /// How many more items can be reserved now.
+    #[inline]
+    pub fn room(&mut self) -> u32 {
+        self.completed = self.load_completed();
+        self.shared.limit - self.reserved.wrapping_sub(self.completed)
+    }
+
+    /// Writes `item` into the earliest reserved place that is not yet written.
+    ///
+    /// # Panics
+    /// When no place is reserved.
+    #[inline(always)]
+    pub fn write(&mut self, item: T) {
+        assert!(self.written != self.reserved, "an item is written only into a reserved place");
+        let slot = (self.written & self.shared.mask) as usize;
+        // SAFETY: `slot` ≤ mask < slots.len(). The position is reserved, so it is at most
+        // `limit` ≤ capacity past a `completed` this side has acquired: the consumer is done with
+        // what the slot held before. It is not published, so the consumer does not read it yet.
+        // There is one producer, borrowed mutably.
+        unsafe { self.shared.slots.get_unchecked(slot).write(item) };
+        self.written = self.written.wrapping_add(1);
+    }
+
+    /// Reserves and writes one item; gives it back when `limit` items wait. Publishes nothing.
+    ///
+    /// # Errors
+    /// The item, when the ring is full.
+    #[inline(always)]
+    pub fn push(&mut self, item: T) -> Result<u32, T> {
+        match self.reserve() {
+            Some(position) => {
+                self.write(item);
+                Ok(position)
+            }
+            None => Err(item),
+        }
+    }
+
+    /// Writes as many of `items` as there is room for and publishes them with one store; says how
+    /// many went.
+    #[inline]
+    pub fn splice(&mut self, items: &[T]) -> usize {
+        debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
+        let mut room = self.shared.limit - self.reserved.wrapping_sub(self.completed);
+        if (room as usize) < items.len() {
+            room = self.room();
+        }
+        let list = &items[..items.len().min(room as usize)];
+        for &item in list {
+            let slot = (self.written & self.shared.mask) as usize;
+            // SAFETY: as in `write`: the first `room` positions are free.
+            unsafe { self.shared.slots.get_unchecked(slot).write(item) };
+            self.written = self.written.wrapping_add(1);
+        }
+        self.reserved = self.written;
+        self.publish();
+        list.len()
+    }
+
+    /// Lets the consumer see everything written so far, with one store. Says how many items that
+    /// added.
+    ///
+    /// # Panics
+    /// In debug builds, when a reserved place is still to be written.
+    #[inline(always)]
+    pub fn publish(&mut self) -> u32 {
+        debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
+        let added = self.written.wrapping_sub(self.published);
+        if added != 0 {
+            // ORDER: Release; pairs with the Acquire in `Consumer::ready`. The items are in their
+            // slots before the consumer can see the position behind them.
+            self.shared.published.store(self.written, Ordering::Release);
+            self.published = self.written;
+        }
+        added
+    }
+
+    /// The position the next reserved item will get: the queue's tail.
+    #[inline(always)]
+    #[must_use]
+    pub fn tail(&self) -> u32 {
+        self.reserved
+    }
+
+    /// Has the consumer completed the item at `position`? Reads the consumer's line only when the
+    /// answer isn't known already.
+    #[inline]
+    pub fn has_completed(&mut self, position: u32) -> bool {
+        let after = position.wrapping_add(1);
+        if !at_or_behind(after, self.completed) {
+            self.completed = self.load_completed();
+        }
+        at_or_behind(after, self.completed)
+    }
+
+    /// The queue's head: every item before this position has been completed.
+    #[inline]
+    pub fn completed(&mut self) -> u32 {
+        self.completed = self.load_completed();
+        self.completed
+    }
+
+    /// How many items may wait at once.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.shared.limit
+    }
+
+    /// A reader of this ring's counters.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor<T> {
+        Monitor { shared: self.shared.clone() }
+    }
+
+    #[inline(always)]
+    fn load_completed(&self) -> u32 {
+        // ORDER: Acquire; pairs with the Release in `Consumer::complete`. What the consumer read
+        // from the slots before that is over before this side writes them again.
+        self.shared.completed.load(Ordering::Acquire)
+    }
+}
+
+/// The receiving end: look at what is ready, work on it in place, say when it is complete.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    /// Items finished with.
+    completed: u32,
+    /// The producer's counter as last read.
+    published: u32,
+}
+
+impl<T: Copy + Send> Consumer<T> {
+    /// How many items are waiting, up to `most`. Reads the producer's line only when none is known
+    /// to wait.
+    #[inline(always)]
+    pub fn ready(&mut self, most: u32) -> u32 {
+        let known = self.published.wrapping_sub(self.completed);
+        if known != 0 {
+            return known.min(most);
+        }
+        // ORDER: Acquire; pairs with the Release in `Producer::publish`.
+        self.published = self.shared.published.load(Ordering::Acquire);
+        self.published.wrapping_sub(self.completed).min(most)
+    }
+
+    /// The items that wait, oldest first: up to `most`, fewer where the ring's end comes between.
+    /// They stay in the ring, and count as waiting, until [`Consumer::complete`].
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn list(&mut self, most: u32) -> &[T] {
+        let waiting = self.ready(most) as usize;
+        let start = (self.completed & self.shared.mask) as usize;
+        let end = (start + waiting).min(self.shared.slots.len());
+        // SAFETY: positions completed..published were acquired in `ready` and are not written
+        // again before `complete`, which takes `&mut self` and so ends this borrow.
+        unsafe { Slot::as_items(&self.shared.slots[start..end]) }
+    }
+
+    /// The waiting item `index` places behind the oldest.
+    ///
+    /// # Panics
+    /// When [`Consumer::ready`] did not promise that many.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, index: u32) -> T {
+        assert!(index < self.published.wrapping_sub(self.completed), "no item waits there");
+        let slot = (self.completed.wrapping_add(index) & self.shared.mask) as usize;
+        // SAFETY: the position lies in completed..published, acquired in `ready`; the producer
+        // writes it again only after `complete`.
+        unsafe { self.shared.slots[slot].read() }
+    }
+
+    /// Says that the oldest `count` items are processed: their places are free, and the queue's
+    /// head moves past them.
+    ///
+    /// # Panics
+    /// When fewer wait.
+    #[inline(always)]
+    pub fn complete(&mut self, count: u32) {
+        assert!(
+            count <= self.published.wrapping_sub(self.completed),
+            "only items that wait can be completed"
+        );
+        self.completed = self.completed.wrapping_add(count);
+        // ORDER: Release; pairs with the Acquire in `Producer::load_completed` and
+        // `Monitor::completed`. All reads of the slots, and all effects of processing the items,
+        // come before.
+        self.shared.completed.store(self.completed, Ordering::Release);
+    }
+
+    /// Is nothing waiting right now? Always reads the producer's line.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        // ORDER: Acquire, as in `ready`; the caller that goes to sleep on the answer puts a
+        // sequentially consistent fence before it.
+        self.shared.published.load(Ordering::Acquire) == self.completed
+    }
+
+    /// The position of the oldest item not completed: the queue's head.
+    #[must_use]
+    pub fn head(&self) -> u32 {
+        self.completed
+    }
+
+    /// A reader of this ring's counters.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor<T> {
+        Monitor { shared: self.shared.clone() }
+    }
+}
+
+/// Reads a ring's counters from any thread.
+pub struct Monitor<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Monitor<T> {
+    /// The queue's head: every item before this position has been completed.
+    #[must_use]
+    pub fn completed(&self) -> u32 {
+        // ORDER: Acquire; pairs with the Release in `Consumer::complete`.
+        self.shared.completed.load(Ordering::Acquire)
+    }
+
+    /// Items published and not completed. The counters are read one after the other, head first,
+    /// so the figure can be too high while both ends run; it is never negative.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        let completed = self.completed();
+        // ORDER: Acquire keeps this load behind the one of `completed`.
+        self.shared.published.load(Ordering::Acquire).wrapping_sub(completed)
+    }
+}
+
+impl<T> Clone for Monitor<T> {
+    fn clone(&self) -> Self {
+        Monitor { shared: self.shared.clone() }
+    }
+}
+
+impl<T> fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("published", &self.published)
+            .field("reserved", &self.reserved)
+            .field("limit", &self.shared.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Consumer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("completed", &self.completed).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Monitor<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! The atomics and cells of the ring: the standard ones, or loom's when it explores interleavings.
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering, fence},
+    sync::{Arc, Mutex},
+    thread::{Thread, current, park},
+};
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering, fence},
+    sync::{Arc, Mutex},
+    thread::{Thread, current, park},
+};
+
+/// One slot of the ring. Under loom every access is checked for races.
+pub(crate) struct Slot<T>(
+    #[cfg(not(loom))] std::cell::UnsafeCell<T>,
+    #[cfg(loom)] loom::cell::UnsafeCell<T>,
+);
+
+#[allow(unsafe_code)]
+impl<T: Copy> Slot<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Slot(
+            #[cfg(not(loom))]
+            std::cell::UnsafeCell::new(value),
+            #[cfg(loom)]
+            loom::cell::UnsafeCell::new(value),
+        )
+    }
+
+    /// Writes the slot.
+    ///
+    /// # Safety
+    /// Nobody else may access the slot during the call.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, value: T) {
+        #[cfg(not(loom))]
+        // SAFETY: exclusive by the caller's promise.
+        unsafe {
+            *self.0.get() = value;
+        }
+        #[cfg(loom)]
+        // SAFETY: exclusive by the caller's promise, which loom checks.
+        self.0.with_mut(|slot| unsafe { *slot = value });
+    }
+
+    /// Reads the slot.
+    ///
+    /// # Safety
+    /// Nobody may write the slot during the call.
+    #[inline(always)]
+    pub(crate) unsafe fn read(&self) -> T {
+        #[cfg(not(loom))]
+        // SAFETY: not written meanwhile by the caller's promise.
+        unsafe {
+            *self.0.get()
+        }
+        #[cfg(loom)]
+        // SAFETY: not written meanwhile by the caller's promise, which loom checks.
+        self.0.with(|slot| unsafe { *slot })
+    }
+
+    /// The slots as plain items.
+    ///
+    /// # Safety
+    /// Nobody may write any of them while the result lives.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) unsafe fn as_items(slots: &[Slot<T>]) -> &[T] {
+        // SAFETY: UnsafeCell<T> is laid out as T, so a slice of slots is laid out as a slice of
+        // T; not written meanwhile by the caller's promise.
+        unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<T>(), slots.len()) }
+    }
+}

@@ -1,0 +1,119 @@
+//! Every interleaving (up to the preemption bound) of the ring's two ends, under loom.
+//! `cargo xtask loom` runs it; LOOM_MAX_PREEMPTIONS bounds it.
+#![cfg(loom)]
+
+use loom::thread;
+use rxsteer_ring::ring_starting_at;
+
+/// A list is seen whole or not at all beyond its publication, in order, over a wrap of both the
+/// slots and the counters.
+#[test]
+fn items_arrive_once_and_in_order() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring_starting_at::<u32>(2, u32::MAX - 1);
+        let sender = thread::spawn(move || {
+            let mut next = 1;
+            while next <= 4 {
+                if producer.push(next).is_ok() {
+                    next += 1;
+                    if next % 2 == 1 {
+                        producer.publish();
+                    }
+                } else {
+                    producer.publish();
+                    thread::yield_now();
+                }
+            }
+            producer.publish();
+        });
+        let mut expected = 1;
+        while expected <= 4 {
+            let count = consumer.ready(8);
+            for index in 0..count {
+                assert_eq!(consumer.peek(index), expected);
+                expected += 1;
+            }
+            consumer.complete(count);
+            if count == 0 {
+                thread::yield_now();
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// Whoever sees an item completed also sees what its processing did: the promise the order rule
+/// stands on.
+#[test]
+fn completed_means_processed() {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring_starting_at::<u32>(2, u32::MAX);
+        let effect = Arc::new(AtomicU32::new(0));
+        let position = producer.push(7).unwrap();
+        producer.publish();
+        let seen = effect.clone();
+        let worker = thread::spawn(move || {
+            let count = consumer.ready(1);
+            assert_eq!(count, 1);
+            // Relaxed on purpose: only the ring's own ordering may make it visible.
+            effect.store(consumer.peek(0), Ordering::Relaxed);
+            consumer.complete(1);
+        });
+        if producer.has_completed(position) {
+            assert_eq!(seen.load(Ordering::Relaxed), 7);
+        }
+        worker.join().unwrap();
+    });
+}
+
+/// A monitor on a third thread never sees a head ahead of its tail.
+#[test]
+fn a_monitor_never_sees_a_negative_backlog() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring_starting_at::<u32>(2, u32::MAX);
+        let monitor = producer.monitor();
+        let sender = thread::spawn(move || {
+            producer.push(1).unwrap();
+            producer.publish();
+        });
+        let watcher = thread::spawn(move || assert!(monitor.waiting() <= 1));
+        let count = consumer.ready(1);
+        consumer.complete(count);
+        sender.join().unwrap();
+        watcher.join().unwrap();
+    });
+}
+
+/// A worker that goes to sleep on an empty ring is woken by the next list: no interleaving leaves
+/// it asleep with work waiting (loom reports a deadlock then), and a kick is sent at most once.
+#[test]
+fn no_wake_up_is_lost() {
+    use loom::sync::Arc;
+    use rxsteer_ring::{Sleeper, published};
+    loom::model(|| {
+        let (mut producer, mut consumer) = ring_starting_at::<u32>(2, 0);
+        let sleeper = Arc::new(Sleeper::new());
+        let worker_side = sleeper.clone();
+        let worker = thread::spawn(move || {
+            worker_side.serve();
+            let mut done = 0;
+            while done < 2 {
+                let count = consumer.ready(8);
+                consumer.complete(count);
+                done += count;
+                if count == 0 {
+                    Sleeper::sleep(std::iter::once(&*worker_side), || !consumer.is_empty());
+                }
+            }
+        });
+        for item in 0..2 {
+            producer.push(item).unwrap();
+            producer.publish();
+            published();
+            sleeper.kick();
+        }
+        worker.join().unwrap();
+    });
+}
