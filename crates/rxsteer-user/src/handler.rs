@@ -1,0 +1,97 @@
+//! What a packet application implements: a handler, called with lists of packets on the chosen CPU.
+
+use crate::block::{Block, FlowNumber, FrameMeta};
+use crate::lane::Descriptor;
+use rxsteer_core::{CpuId, FlowHash};
+
+/// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
+pub trait Handler: Send + 'static {
+    /// Processes the packets of `list`, oldest first. When it returns, they count as completed:
+    /// later packets of their flows may then run on another CPU.
+    ///
+    /// Should it panic, the list is counted as dropped (`worker_lost`), this worker ends, and
+    /// another takes over what waits.
+    fn handle(&mut self, list: &PacketList<'_>);
+}
+
+impl<F: FnMut(&PacketList<'_>) + Send + 'static> Handler for F {
+    fn handle(&mut self, list: &PacketList<'_>) {
+        self(list);
+    }
+}
+
+/// Packets that reached one CPU together.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketList<'a> {
+    pub(crate) cpu: CpuId,
+    pub(crate) block: &'a Block,
+    pub(crate) packets: &'a [Descriptor],
+}
+
+impl<'a> PacketList<'a> {
+    /// The CPU whose worker processes them.
+    #[must_use]
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    /// How many packets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there is none; a handler is never called with such a list.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// The packets, oldest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Packet<'a>> + use<'a> {
+        let block = self.block;
+        self.packets.iter().map(move |descriptor| Packet {
+            block,
+            index: descriptor.frame(),
+            hash: descriptor.hash,
+        })
+    }
+}
+
+/// One packet, as a handler sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    block: &'a Block,
+    index: usize,
+    hash: u32,
+}
+
+impl<'a> Packet<'a> {
+    /// The bytes captured, from the link header on.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.block.bytes_of(self.meta())
+    }
+
+    /// Its receive time, lengths, RX queue and link type.
+    #[must_use]
+    pub fn meta(&self) -> &'a FrameMeta {
+        &self.block.frames[self.index]
+    }
+
+    /// The hash it was steered by.
+    #[must_use]
+    pub fn hash(&self) -> FlowHash {
+        FlowHash::from_raw(self.hash)
+    }
+
+    /// Its number in its flow, where order is checked.
+    pub(crate) fn number(&self) -> Option<FlowNumber> {
+        self.block.numbers.get(self.index).copied()
+    }
+
+    /// Which RX thread numbered it.
+    pub(crate) fn numbered_by(&self) -> usize {
+        self.block.numbered_by
+    }
+}

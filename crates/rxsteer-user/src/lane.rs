@@ -1,0 +1,289 @@
+//! A lane: one RX thread's queue to one CPU. Descriptors go through the ring; the blocks their
+//! frames lie in go beside it, once per block.
+//!
+//! ```text
+//!  LaneSender ──► ring of 16-byte descriptors ──► LaneReceiver
+//!             ──► queue of Arc<Block>, one entry for each descriptor flagged NEW_BLOCK
+//! ```
+
+use crate::block::Block;
+use rxsteer_core::{CpuId, Drops, FlowHash};
+use rxsteer_ring::{Consumer, Producer, ring};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// In [`Descriptor::frame`]: the frame is the first of another block than the one before it.
+const NEW_BLOCK: u32 = 1 << 31;
+
+/// What goes through a ring for one packet.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Descriptor {
+    /// Index of the frame in its block, and [`NEW_BLOCK`].
+    frame: u32,
+    /// The flow hash.
+    pub(crate) hash: u32,
+    /// Length on the wire, in bytes.
+    pub(crate) wire_len: u32,
+    /// When it was queued, in the ticks of [`crate::clock`].
+    pub(crate) queued_at: u32,
+}
+
+const _: () = assert!(size_of::<Descriptor>() == 16);
+
+impl Descriptor {
+    #[cfg(test)]
+    pub(crate) fn of_frame(frame: u32) -> Descriptor {
+        Descriptor { frame, ..Descriptor::default() }
+    }
+
+    /// The descriptor of a packet; [`LaneSender::write`] adds the place of its frame.
+    #[inline(always)]
+    pub(crate) fn new(hash: FlowHash, wire_len: u32, queued_at: u32) -> Descriptor {
+        Descriptor { frame: 0, hash: hash.get(), wire_len, queued_at }
+    }
+
+    #[inline(always)]
+    pub(crate) fn frame(self) -> usize {
+        (self.frame & !NEW_BLOCK) as usize
+    }
+}
+
+/// The RX thread's end of a lane.
+#[derive(Debug)]
+pub(crate) struct LaneSender {
+    pub(crate) cpu: CpuId,
+    ring: Producer<Descriptor>,
+    blocks: rtrb::Producer<Arc<Block>>,
+    /// Number of the block the last descriptor lay in; blocks are numbered from 1 by the receiver.
+    block_number: u64,
+    closed: Arc<AtomicBool>,
+    /// Whether something is written and not yet published.
+    pub(crate) touched: bool,
+    /// Lists published.
+    pub(crate) lists: u64,
+    /// Packets in them.
+    pub(crate) queued: u64,
+    /// Wake-ups sent.
+    pub(crate) kicks: u64,
+    pub(crate) drops: Drops,
+}
+
+/// The worker's end of a lane.
+#[derive(Debug)]
+pub(crate) struct LaneReceiver {
+    ring: Consumer<Descriptor>,
+    blocks: rtrb::Consumer<Arc<Block>>,
+    /// The block of the oldest packet.
+    block: Option<Arc<Block>>,
+    /// Position at which `block` was taken from the queue, so that looking at a list twice takes
+    /// it once.
+    block_taken_at: Option<u32>,
+    closed: Arc<AtomicBool>,
+    /// Whether its RX thread runs on the CPU that the lane leads to: then it is that CPU's *own*
+    /// queue.
+    pub(crate) own: bool,
+}
+
+/// A lane to `cpu` on which at most `max_backlog` packets wait.
+pub(crate) fn lane(cpu: CpuId, own: bool, max_backlog: u32) -> (LaneSender, LaneReceiver) {
+    let (sender, receiver) = ring(max_backlog);
+    // Each block in this queue belongs to a flagged descriptor in the ring that is not completed.
+    let (block_sender, block_receiver) = rtrb::RingBuffer::new(max_backlog as usize);
+    let closed = Arc::new(AtomicBool::new(false));
+    (
+        LaneSender {
+            cpu,
+            ring: sender,
+            blocks: block_sender,
+            block_number: 0,
+            closed: closed.clone(),
+            touched: false,
+            lists: 0,
+            queued: 0,
+            kicks: 0,
+            drops: Drops::default(),
+        },
+        LaneReceiver {
+            ring: receiver,
+            blocks: block_receiver,
+            block: None,
+            block_taken_at: None,
+            closed,
+            own,
+        },
+    )
+}
+
+impl LaneSender {
+    /// Reserves a place; its position, or `None` when `max_backlog` packets wait.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self) -> Option<u32> {
+        self.ring.reserve()
+    }
+
+    /// Fills the earliest reserved place with frame number `frame` of `block`.
+    #[inline(always)]
+    pub(crate) fn write(
+        &mut self,
+        block: &Arc<Block>,
+        block_number: u64,
+        frame: u32,
+        descriptor: Descriptor,
+    ) {
+        let mut frame = frame;
+        if self.block_number != block_number {
+            self.send_block(block, block_number);
+            frame |= NEW_BLOCK;
+        }
+        self.ring.write(Descriptor { frame, ..descriptor });
+    }
+
+    #[cold]
+    fn send_block(&mut self, block: &Arc<Block>, block_number: u64) {
+        self.block_number = block_number;
+        let sent = self.blocks.push(block.clone());
+        assert!(sent.is_ok(), "as many blocks as descriptors can wait");
+    }
+
+    /// Publishes the list written so far.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        self.touched = false;
+        let packets = self.ring.publish();
+        self.lists += u64::from(packets != 0);
+        self.queued += u64::from(packets);
+    }
+
+    /// Whether a packet could be queued now.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.ring.room() != 0
+    }
+}
+
+impl Drop for LaneSender {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with the Acquire in `LaneReceiver::is_finished`: everything
+        // published is visible to whoever sees the lane closed.
+        self.closed.store(true, Ordering::Release);
+    }
+}
+
+impl LaneReceiver {
+    /// Whether no packet waits and none will come.
+    pub(crate) fn is_finished(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in `LaneSender::drop`.
+        self.closed.load(Ordering::Acquire) && self.ring.is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Packets that wait, at most `most`.
+    #[inline(always)]
+    pub(crate) fn ready(&mut self, most: u32) -> u32 {
+        self.ring.ready(most)
+    }
+
+    /// The next packets that wait and lie in one block, at most `most`, with that block and their
+    /// bytes on the wire. They count as waiting until [`LaneReceiver::complete`].
+    #[inline(always)]
+    pub(crate) fn next_list(&mut self, most: u32) -> Option<List<'_>> {
+        let head = self.ring.head();
+        let waiting = self.ring.list(most);
+        let first = waiting.first()?;
+        if first.frame & NEW_BLOCK != 0 && self.block_taken_at != Some(head) {
+            self.block = self.blocks.pop().ok();
+            self.block_taken_at = Some(head);
+        }
+        let mut wire_bytes = u64::from(first.wire_len);
+        let mut end = 1;
+        for descriptor in &waiting[1..] {
+            if descriptor.frame & NEW_BLOCK != 0 {
+                break;
+            }
+            wire_bytes += u64::from(descriptor.wire_len);
+            end += 1;
+        }
+        let block = self.block.as_deref()?;
+        Some(List { block, packets: &waiting[..end], wire_bytes })
+    }
+
+    /// Says that the oldest `count` packets are processed.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, count: u32) {
+        self.ring.complete(count);
+    }
+
+    /// Counts everything that waits as done without processing it; says how many packets.
+    pub(crate) fn discard(&mut self) -> u64 {
+        let mut packets = 0;
+        loop {
+            let count = self.ring.ready(u32::MAX);
+            if count == 0 {
+                break;
+            }
+            self.ring.complete(count);
+            packets += u64::from(count);
+        }
+        while self.blocks.pop().is_ok() {}
+        self.block = None;
+        packets
+    }
+}
+
+/// Packets of one lane and one block.
+pub(crate) struct List<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) packets: &'a [Descriptor],
+    pub(crate) wire_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::FrameInfo;
+    use rxsteer_packet::LinkType;
+
+    fn block_of(frames: &[&[u8]]) -> Arc<Block> {
+        let mut block = Block::new();
+        for frame in frames {
+            let info = FrameInfo {
+                timestamp_ns: 0,
+                wire_len: frame.len() as u32,
+                rx_queue: 0,
+                link: LinkType::Raw,
+                nic_hash: None,
+            };
+            assert!(block.push(frame, info));
+        }
+        Arc::new(block)
+    }
+
+    #[test]
+    fn a_list_ends_where_the_block_does_and_may_be_looked_at_twice() {
+        let (mut sender, mut receiver) = lane(CpuId::new(0).unwrap(), true, 8);
+        let blocks = [block_of(&[b"a", b"bb"]), block_of(&[b"ccc"])];
+        for (number, block) in (1..).zip(&blocks) {
+            for (frame, meta) in (0..).zip(block.frames()) {
+                sender.reserve().unwrap();
+                let wire_len = meta.wire_len;
+                sender.write(block, number, frame, Descriptor { wire_len, ..Default::default() });
+            }
+        }
+        assert!(receiver.next_list(8).is_none(), "nothing is published");
+        sender.publish();
+        for (lengths, bytes) in [(&[1u32, 2][..], 3), (&[3], 3)] {
+            assert!(receiver.next_list(8).is_some());
+            let list = receiver.next_list(8).unwrap();
+            let seen: Vec<u32> =
+                list.packets.iter().map(|p| list.block.frames()[p.frame()].wire_len).collect();
+            assert_eq!((&seen[..], list.wire_bytes), (lengths, bytes));
+            let count = seen.len() as u32;
+            receiver.complete(count);
+        }
+        drop(sender);
+        assert!(receiver.is_finished());
+    }
+}

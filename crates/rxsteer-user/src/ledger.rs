@@ -1,0 +1,283 @@
+//! Order is measured, not assumed: every packet gets a number in its flow where it enters, and the
+//! worker that processes it checks that the numbers of a flow only rise.
+//!
+//! ```text
+//!  Ledger (one per RX thread)                      OrderCheck (one per worker)
+//!  frame ─► flow, number ─────── block ──────────► begun:     number > every one begun before?
+//!                └► distinct flows, moves          completed: number > every one completed before?
+//!                              OrderBook: highest numbers per flow, shared
+//! ```
+//!
+//! A flow here is what order is promised for: one steering key on one RX queue. With a symmetric
+//! hash both directions are one flow; with Toeplitz each is its own. Drops leave gaps, so numbers
+//! must rise, not follow one another.
+
+use crate::block::{Block, FlowNumber};
+use crate::handler::PacketList;
+use hashbrown::HashMap;
+use rxsteer_core::{CpuId, FlowKey};
+use rxsteer_packet::{DissectOptions, dissect};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Most flows tracked per RX thread (about 400 MB at worst). Packets of further flows are
+/// processed but neither numbered nor counted as flows; reports say so.
+pub const MAX_TRACKED_FLOWS: u32 = 1 << 22;
+
+const CHUNK: usize = 1 << 16;
+
+/// The highest number of each flow that a worker has begun and has completed.
+#[derive(Debug)]
+pub(crate) struct OrderBook {
+    chunks: Box<[OnceLock<Box<[Progress]>>]>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    begun: AtomicU32,
+    completed: AtomicU32,
+}
+
+impl OrderBook {
+    fn new() -> OrderBook {
+        let chunks = MAX_TRACKED_FLOWS as usize / CHUNK;
+        OrderBook { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn flow(&self, flow: u32) -> &Progress {
+        let chunk = self.chunks[flow as usize / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| Progress::default()).collect());
+        &chunk[flow as usize % CHUNK]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FlowRecord {
+    flow: u32,
+    number: u32,
+}
+
+/// Distinct transport flows seen, by their outermost addresses, ports and protocol.
+#[derive(Clone, Debug, Default)]
+pub struct FlowCensus {
+    /// For each pair of endpoints, which directions were seen: 1, 2 or both.
+    directions: HashMap<FlowKey, u8, foldhash::fast::RandomState>,
+}
+
+impl FlowCensus {
+    fn see(&mut self, flow: FlowKey) {
+        let canonical = flow.canonical();
+        let direction = if canonical == flow { 1 } else { 2 };
+        if self.directions.len() < MAX_TRACKED_FLOWS as usize {
+            *self.directions.entry(canonical).or_default() |= direction;
+        } else if let Some(seen) = self.directions.get_mut(&canonical) {
+            *seen |= direction;
+        }
+    }
+
+    /// Counts all that `other` saw too.
+    pub fn merge(&mut self, other: FlowCensus) {
+        if self.directions.is_empty() {
+            *self = other;
+            return;
+        }
+        for (flow, directions) in other.directions {
+            *self.directions.entry(flow).or_default() |= directions;
+        }
+    }
+
+    /// Flows with their directions taken together.
+    #[must_use]
+    pub fn bidirectional(&self) -> u64 {
+        self.directions.len() as u64
+    }
+
+    /// Flows with each direction its own.
+    #[must_use]
+    pub fn unidirectional(&self) -> u64 {
+        self.directions.values().map(|seen| u64::from(seen.count_ones())).sum()
+    }
+}
+
+/// What a ledger found.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerReport {
+    /// Distinct transport flows.
+    pub census: FlowCensus,
+    /// Distinct (RX queue, steering key) pairs, frames without a key counted as one per queue.
+    pub steered_flows: u64,
+    /// How often a packet of a flow went to another CPU than the one before it.
+    pub moves: u64,
+    /// Packets not numbered because [`MAX_TRACKED_FLOWS`] was reached.
+    pub untracked_packets: u64,
+}
+
+/// The RX thread's side: numbers packets, counts flows and moves.
+pub(crate) struct Ledger {
+    id: usize,
+    options: DissectOptions,
+    /// Whether both directions hash alike, and so are one flow.
+    symmetric: bool,
+    flows: HashMap<(u16, FlowKey), FlowRecord, foldhash::fast::RandomState>,
+    /// Each flow's CPU at its last packet.
+    cpus: Vec<CpuId>,
+    report: LedgerReport,
+}
+
+impl Ledger {
+    pub(crate) fn new(id: usize, options: DissectOptions, symmetric: bool) -> Ledger {
+        Ledger {
+            id,
+            options,
+            symmetric,
+            flows: HashMap::default(),
+            cpus: Vec::new(),
+            report: LedgerReport::default(),
+        }
+    }
+
+    /// Numbers the frames of `block` that are not numbered yet.
+    pub(crate) fn number(&mut self, block: &mut Block) {
+        block.numbered_by = self.id;
+        for index in block.numbers.len()..block.frames.len() {
+            let frame = block.frames[index];
+            let dissection = dissect(frame.link, block.bytes_of(&frame), self.options);
+            if let Some(flow) = dissection.outer_flow() {
+                self.report.census.see(flow);
+            }
+            let key = dissection.key;
+            let key = if self.symmetric { key.canonical() } else { key };
+            let number = self.next_number(frame.rx_queue, key);
+            block.numbers.push(number);
+        }
+    }
+
+    fn next_number(&mut self, rx_queue: u16, key: FlowKey) -> FlowNumber {
+        let known = self.flows.len() as u32;
+        if known >= MAX_TRACKED_FLOWS && !self.flows.contains_key(&(rx_queue, key)) {
+            self.report.untracked_packets += 1;
+            return FlowNumber { flow: FlowNumber::UNTRACKED, number: 0 };
+        }
+        let record = self.flows.entry((rx_queue, key)).or_insert_with(|| {
+            self.cpus.push(CpuId::NONE);
+            FlowRecord { flow: known, number: 0 }
+        });
+        record.number += 1;
+        FlowNumber { flow: record.flow, number: record.number }
+    }
+
+    /// Notes where a numbered packet goes.
+    #[inline]
+    pub(crate) fn decided(&mut self, number: FlowNumber, cpu: CpuId) {
+        if let Some(last) = self.cpus.get_mut(number.flow as usize) {
+            self.report.moves += u64::from(*last != cpu && *last != CpuId::NONE);
+            *last = cpu;
+        }
+    }
+
+    pub(crate) fn into_report(mut self) -> LedgerReport {
+        self.report.steered_flows = self.flows.len() as u64;
+        self.report
+    }
+}
+
+/// The books of all RX threads' ledgers.
+pub(crate) fn books(rx_threads: usize) -> Arc<[OrderBook]> {
+    (0..rx_threads).map(|_| OrderBook::new()).collect()
+}
+
+/// The worker's side: checks the numbers.
+pub(crate) struct OrderCheck {
+    books: Arc<[OrderBook]>,
+    /// For each book a set of the flows seen here.
+    seen: Vec<Vec<u64>>,
+    late: Vec<bool>,
+    pub(crate) reordered: u64,
+}
+
+impl OrderCheck {
+    pub(crate) fn new(books: Arc<[OrderBook]>) -> OrderCheck {
+        let seen = vec![Vec::new(); books.len()];
+        OrderCheck { books, seen, late: Vec::new(), reordered: 0 }
+    }
+
+    /// To be called before the handler.
+    pub(crate) fn begin(&mut self, list: &PacketList<'_>) {
+        self.late.clear();
+        for packet in list.iter() {
+            let Some(number) = packet.number().filter(|n| n.flow != FlowNumber::UNTRACKED) else {
+                self.late.push(false);
+                continue;
+            };
+            let book = packet.numbered_by();
+            let words = &mut self.seen[book];
+            let word = number.flow as usize / 64;
+            if words.len() <= word {
+                words.resize(word + 1, 0);
+            }
+            words[word] |= 1 << (number.flow % 64);
+            // ORDER: Relaxed; the highest number alone matters, and `fetch_max` on one word is
+            // seen by all in one order.
+            let before = self.books[book]
+                .flow(number.flow)
+                .begun
+                .fetch_max(number.number, Ordering::Relaxed);
+            self.late.push(before >= number.number);
+        }
+    }
+
+    /// To be called after the handler, with the same list.
+    pub(crate) fn complete(&mut self, list: &PacketList<'_>) {
+        for (packet, begun_late) in list.iter().zip(&self.late) {
+            let Some(number) = packet.number().filter(|n| n.flow != FlowNumber::UNTRACKED) else {
+                continue;
+            };
+            let progress = self.books[packet.numbered_by()].flow(number.flow);
+            // ORDER: Relaxed, as in `begin`.
+            let before = progress.completed.fetch_max(number.number, Ordering::Relaxed);
+            self.reordered += u64::from(*begun_late || before >= number.number);
+        }
+    }
+
+    /// Distinct flows seen on this CPU.
+    pub(crate) fn flows(&self) -> u64 {
+        self.seen.iter().flatten().map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::FrameInfo;
+    use crate::lane::Descriptor;
+    use rxsteer_packet::LinkType;
+
+    #[test]
+    fn a_swapped_pair_is_found_and_order_is_not() {
+        let mut block = Block::new();
+        for _ in 0..3 {
+            let info = FrameInfo {
+                timestamp_ns: 0,
+                wire_len: 0,
+                rx_queue: 0,
+                link: LinkType::Raw,
+                nic_hash: None,
+            };
+            block.push(b"", info);
+        }
+        Ledger::new(0, DissectOptions::default(), true).number(&mut block);
+        let packets: Vec<Descriptor> = [0, 2, 1].map(Descriptor::of_frame).to_vec();
+        let found = |order: &[usize]| {
+            let mut check = OrderCheck::new(books(1));
+            let packets: Vec<Descriptor> = order.iter().map(|&i| packets[i]).collect();
+            let list = PacketList { cpu: CpuId::new(0).unwrap(), block: &block, packets: &packets };
+            check.begin(&list);
+            check.complete(&list);
+            assert_eq!(check.flows(), 1);
+            check.reordered
+        };
+        assert_eq!(found(&[0, 2, 1]), 0);
+        assert_eq!(found(&[0, 1, 2]), 1, "frame 2 before frame 1");
+        assert_eq!(found(&[0, 1]), 0, "a gap is no disorder");
+    }
+}

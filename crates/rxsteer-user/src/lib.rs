@@ -1,0 +1,63 @@
+//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed over
+//! in lists, and processed by workers, each flow in order.
+//!
+//! ```text
+//!  source ──► Receiver: hash ─► decide ─► lists ══ rings ══► workers ──► Handler ──► Report
+//! ```
+//!
+//! A packet application needs three things: a [`PipelineConfig`] (policy and CPUs), a [`Handler`]
+//! per CPU, and frames for the [`Receiver`].
+//!
+//! ```
+//! use rxsteer_user::{FrameInfo, Pipeline, PipelineConfig, PacketList};
+//! use rxsteer_user::core::{CpuId, Policy};
+//! use rxsteer_user::packet::LinkType;
+//!
+//! let config = PipelineConfig::new(Policy::Rps, "0-1".parse()?);
+//! // One handler per CPU; here each counts bytes.
+//! let (pipeline, mut receivers) = Pipeline::start(&config, |_cpu: CpuId| {
+//!     |list: &PacketList<'_>| {
+//!         for packet in list.iter() {
+//!             let _first_byte = packet.bytes().first();
+//!         }
+//!     }
+//! })?;
+//! let mut receiver = receivers.remove(0);
+//! let info = FrameInfo {
+//!     timestamp_ns: 0, wire_len: 60, rx_queue: 0, link: LinkType::Ethernet, nic_hash: None,
+//! };
+//! receiver.netif_rx(&[0; 60], info);                      // one by one, or
+//! receiver.netif_receive([(&[0; 60][..], info); 3]);      // as a polled list
+//! let report = pipeline.finish(&[receiver.finish()]);
+//! assert_eq!((report.packets, report.delivered), (4, 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod block;
+mod clock;
+mod handler;
+mod lane;
+mod ledger;
+mod pace;
+mod pipeline;
+mod receiver;
+mod report;
+pub mod source;
+pub mod sys;
+mod team;
+mod worker;
+
+pub use block::{Block, FrameInfo, FrameMeta};
+pub use handler::{Handler, Packet, PacketList};
+pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
+pub use pace::{Pace, Speed};
+pub use pipeline::{
+    Control, DEFAULT_BACKLOG, MAX_BACKLOG, Pipeline, PipelineConfig, PipelineError, run,
+};
+pub use receiver::{LaneReport, MAX_BATCH, OnFull, Receiver, RxProgress, RxReport};
+pub use report::{CpuReport, Report};
+pub use worker::WorkerReport;
+
+pub use rxsteer_core as core;
+pub use rxsteer_packet as packet;

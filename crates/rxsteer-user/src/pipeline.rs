@@ -1,0 +1,365 @@
+//! The whole receive path: configuration, start, end.
+//!
+//! ```text
+//!  RX thread 0 ── Receiver ══ lanes ══► worker CPU a ── handler
+//!  RX thread 1 ── Receiver ══ lanes ══► worker CPU b ── handler
+//!                 (one lane per RX thread and CPU)
+//! ```
+
+use crate::block::BLOCK_FRAMES;
+use crate::block::BlockPool;
+use crate::clock::Clock;
+use crate::handler::Handler;
+use crate::lane::{LaneReceiver, lane};
+use crate::ledger::{Ledger, OrderCheck, books};
+use crate::pace::{Pace, Speed};
+use crate::receiver::{Lanes, MAX_BATCH, OnFull, Receiver, RxReport};
+use crate::report::Report;
+use crate::source::Source;
+use crate::sys;
+use crate::team::Team;
+use crate::worker::{Worker, WorkerReport};
+use rxsteer_core::{
+    ConfigError, CpuId, CpuSet, DropReason, Drops, MAX_RX_QUEUES, Policy, SteerConfig, Steering,
+};
+use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Largest `max_backlog`: 16 MiB of descriptors per RX thread and CPU, beside the frames.
+pub const MAX_BACKLOG: u32 = 1 << 20;
+
+/// The kernel's `net.core.netdev_max_backlog` by default.
+pub const DEFAULT_BACKLOG: u32 = 1000;
+
+/// Everything the receive path is told before it starts.
+#[derive(Clone, Debug)]
+pub struct PipelineConfig {
+    /// Which rule picks the CPU.
+    pub policy: Policy,
+    /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU a packet can go
+    /// to.
+    pub cpus: CpuSet,
+    /// CPU maps of single RX queues, for the policy `rps`.
+    pub rps_maps: Vec<(u16, CpuSet)>,
+    /// How many RX queues there are.
+    pub rx_queues: u16,
+    /// The CPU each RX thread runs on; its length is the number of RX threads. RX queue `q` is
+    /// received by thread `q % length`, whose CPU is the queue's default CPU.
+    pub rx_cpus: Vec<CpuId>,
+    /// The flow hash.
+    pub hasher: Hasher,
+    /// How far to look into frames.
+    pub dissect: DissectOptions,
+    /// Packets that may wait per RX thread and CPU, 1 to [`MAX_BACKLOG`].
+    pub max_backlog: u32,
+    /// Packets decided on at once, 1 to [`MAX_BATCH`]: the longest list that is handed over.
+    pub batch: usize,
+    /// What happens to a packet whose backlog is full.
+    pub on_full: OnFull,
+    /// Pin RX threads and workers to their CPUs, when this host has them all.
+    pub pin: bool,
+    /// Number every packet in its flow and check the order on the workers; also counts flows and
+    /// moves. Costs a table lookup per packet.
+    pub check_order: bool,
+}
+
+impl PipelineConfig {
+    /// One RX queue received on the lowest CPU of `cpus`, the symmetric hash under a fresh random
+    /// key, the kernel's backlog limit, lists of 32, full backlogs drop, pinned, order unchecked.
+    #[must_use]
+    pub fn new(policy: Policy, cpus: CpuSet) -> PipelineConfig {
+        PipelineConfig {
+            policy,
+            rx_cpus: vec![cpus.lowest()],
+            cpus,
+            rps_maps: Vec::new(),
+            rx_queues: 1,
+            hasher: Hasher::Symmetric(SymmetricHash::new(rand::random())),
+            dissect: DissectOptions::default(),
+            max_backlog: DEFAULT_BACKLOG,
+            batch: 32,
+            on_full: OnFull::Drop,
+            pin: true,
+            check_order: false,
+        }
+    }
+
+    /// Every CPU that gets a worker.
+    #[must_use]
+    pub fn workers(&self) -> CpuSet {
+        self.steer_config().destinations()
+    }
+
+    /// Whether every CPU involved is there and may be used, so that threads can be pinned.
+    #[must_use]
+    pub fn fits_host(&self) -> bool {
+        sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
+    }
+
+    /// Upper bound of the memory for waiting packets, in bytes: descriptors and frame blocks.
+    #[must_use]
+    pub fn backlog_memory(&self) -> u64 {
+        let lanes = self.workers().len() as u64;
+        let descriptors = u64::from(self.max_backlog.next_power_of_two()) * 16 * lanes;
+        let blocks = self.most_blocks() as u64 * crate::block::BLOCK_BYTES as u64;
+        (descriptors + blocks) * self.rx_cpus.len() as u64
+    }
+
+    fn steer_config(&self) -> SteerConfig {
+        let receiving = |queue: u16| self.rx_cpus[usize::from(queue) % self.rx_cpus.len()];
+        SteerConfig {
+            policy: self.policy.clone(),
+            cpus: self.cpus.clone(),
+            rps_maps: self.rps_maps.clone(),
+            receiving_cpus: match self.rx_cpus.len() {
+                0 => Vec::new(),
+                _ => (0..self.rx_queues).map(receiving).collect(),
+            },
+        }
+    }
+
+    /// Blocks an RX thread may have on their way: enough for full backlogs of evenly spread
+    /// packets, and within a bound that keeps memory flat when they are spread unevenly.
+    fn most_blocks(&self) -> usize {
+        let lanes = self.workers().len();
+        let per_lane = self.max_backlog as usize / BLOCK_FRAMES + 2;
+        (lanes * per_lane + 32).min(4096)
+    }
+
+    fn check(&self) -> Result<(), PipelineError> {
+        if self.rx_cpus.is_empty() || self.rx_cpus.len() > usize::from(MAX_RX_QUEUES) {
+            return Err(PipelineError::RxThreads(self.rx_cpus.len()));
+        }
+        if self.max_backlog == 0 || self.max_backlog > MAX_BACKLOG {
+            return Err(PipelineError::Backlog(self.max_backlog));
+        }
+        if self.batch == 0 || self.batch > MAX_BATCH {
+            return Err(PipelineError::Batch(self.batch));
+        }
+        Ok(())
+    }
+}
+
+/// Why a receive path can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// The policy contradicts itself.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No RX thread, or too many.
+    #[error("{0} RX threads are configured; there can be 1 to {MAX_RX_QUEUES}")]
+    RxThreads(usize),
+    /// The backlog limit is out of range.
+    #[error("a backlog limit of {0} packets is out of range; it can be 1 to {MAX_BACKLOG}")]
+    Backlog(u32),
+    /// The batch length is out of range.
+    #[error("a batch of {0} packets is out of range; it can be 1 to {MAX_BATCH}")]
+    Batch(usize),
+    /// A worker thread could not be started.
+    #[error("can't start a worker thread: {0}; use fewer CPUs or raise the limit of threads")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A receive path whose workers run.
+pub struct Pipeline<H> {
+    team: Arc<Team>,
+    workers: Vec<JoinHandle<WorkerReport<H>>>,
+}
+
+/// Controls a running receive path from any thread.
+#[derive(Clone, Debug)]
+pub struct Control {
+    team: Arc<Team>,
+}
+
+impl Control {
+    /// Stops the worker of `cpu`; another takes over what waits there and what will. Says whether
+    /// there was one.
+    pub fn stop_worker(&self, cpu: CpuId) -> bool {
+        let Some(seat) = self.team.seats.iter().find(|seat| seat.cpu == cpu) else { return false };
+        // ORDER: Relaxed; a request without data. The wake-up below makes it noticed.
+        seat.stop.store(true, Ordering::Relaxed);
+        seat.sleeper.wake();
+        true
+    }
+
+    /// The interface behind `rx_queue` is gone: packets of it that still wait are dropped and
+    /// counted (`interface_removed`).
+    pub fn remove_rx_queue(&self, rx_queue: u16) {
+        self.team.remove(rx_queue);
+    }
+}
+
+impl<H: Handler> Pipeline<H> {
+    /// Starts one worker per CPU, each with the handler that `handler` makes for it, and returns
+    /// the receivers, one per RX thread, for the caller to feed.
+    ///
+    /// # Errors
+    /// [`PipelineError`], when the configuration is impossible or a thread can't be started.
+    pub fn start(
+        config: &PipelineConfig,
+        mut handler: impl FnMut(CpuId) -> H,
+    ) -> Result<(Pipeline<H>, Vec<Receiver>), PipelineError> {
+        config.check()?;
+        let steering = Steering::new(&config.steer_config())?;
+        let cpus = config.workers();
+        let rx_threads = config.rx_cpus.len();
+        let team = Arc::new(Team::new(&cpus, cpus.len() * rx_threads, config.rx_queues));
+        let clock = Clock::start();
+        let (receivers, lanes_by_cpu) = receivers(config, &steering, &cpus, &team, clock);
+        let books = config.check_order.then(|| books(rx_threads));
+        let pin = config.pin && config.fits_host();
+        let mut pipeline = Pipeline { team: team.clone(), workers: Vec::new() };
+        for (seat, lanes) in team.seats.iter().zip(lanes_by_cpu) {
+            let worker = Worker {
+                idle_looks: idle_looks(config, seat.cpu, pin),
+                seat: seat.clone(),
+                team: team.clone(),
+                lanes,
+                handler: handler(seat.cpu),
+                clock,
+                check: books.clone().map(OrderCheck::new),
+                pin,
+            };
+            // On failure the receivers are dropped, their lanes close, and the workers that run
+            // already end.
+            let thread = std::thread::Builder::new()
+                .name(format!("rxsteer/{}", seat.cpu))
+                .spawn(move || worker.run())?;
+            pipeline.workers.push(thread);
+        }
+        Ok((pipeline, receivers))
+    }
+
+    /// A handle to control the running receive path.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control { team: self.team.clone() }
+    }
+
+    /// Waits until everything received is processed, and reports. Every receiver must be finished
+    /// (or be finished by another thread): the workers end when all lanes are closed and empty.
+    #[must_use]
+    pub fn finish(self, rx: &[RxReport]) -> Report<H> {
+        let mut workers = Vec::new();
+        for worker in self.workers {
+            match worker.join() {
+                Ok(report) => workers.push(report),
+                // A worker catches its handler's panics; this one is our bug.
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        // Nobody was left to take these over: whatever waits is lost, and counted.
+        let mut lost = Drops::default();
+        for orphans in self.team.adopt() {
+            for mut lane in orphans.lanes {
+                while !lane.is_finished() {
+                    lost.add(DropReason::WorkerLost, lane.discard());
+                    std::thread::yield_now();
+                }
+            }
+        }
+        Report::new(rx, workers, lost)
+    }
+}
+
+/// The receivers, and for each CPU the worker's ends of its lanes, own lanes first.
+fn receivers(
+    config: &PipelineConfig,
+    steering: &Steering,
+    cpus: &CpuSet,
+    team: &Arc<Team>,
+    clock: Clock,
+) -> (Vec<Receiver>, Vec<Vec<LaneReceiver>>) {
+    let mut lane_of = vec![u16::MAX; cpus.highest().index() + 1].into_boxed_slice();
+    for (index, cpu) in (0..).zip(cpus.iter()) {
+        lane_of[cpu.index()] = index;
+    }
+    let mut lanes_by_cpu: Vec<Vec<LaneReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
+    let most_blocks = config.most_blocks();
+    let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
+        let mut lanes = Vec::new();
+        for (cpu, receiving_ends) in cpus.iter().zip(&mut lanes_by_cpu) {
+            let (sender, receiver) = lane(cpu, cpu == queue_cpu, config.max_backlog);
+            lanes.push(sender);
+            receiving_ends.push(receiver);
+        }
+        let symmetric = matches!(config.hasher, Hasher::Symmetric(_));
+        Receiver {
+            queue_cpu,
+            steering: steering.clone(),
+            hasher: config.hasher.clone(),
+            dissect: config.dissect,
+            ledger: config.check_order.then(|| Ledger::new(thread, config.dissect, symmetric)),
+            batch: config.batch,
+            pin: config.pin && config.fits_host(),
+            clock,
+            lanes: Lanes {
+                touched: Vec::with_capacity(lanes.len()),
+                lanes,
+                lane_of: lane_of.clone(),
+                full: 0,
+                on_full: config.on_full,
+                team: team.clone(),
+            },
+            pool: BlockPool::new(most_blocks),
+            open: None,
+            blocks_sealed: 0,
+            report: RxReport::default(),
+            progress: Arc::default(),
+        }
+    });
+    let receivers = receivers.collect();
+    for lanes in &mut lanes_by_cpu {
+        lanes.sort_by_key(|lane| !lane.own);
+    }
+    (receivers, lanes_by_cpu)
+}
+
+/// How often an idle worker looks before it sleeps. Waking it costs the RX thread a system call and
+/// 20 µs until it runs, so on a CPU of its own it looks for about that long; where it shares the
+/// CPU with a receiver, looking only keeps that from receiving.
+fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
+    if pinned && !config.rx_cpus.contains(&cpu) { 2000 } else { 0 }
+}
+
+/// Runs `sources` (one per RX thread) through the receive path and reports: start, receive, finish.
+///
+/// `stop` ends receiving early; what has been received is still processed.
+///
+/// # Errors
+/// [`PipelineError`], when the configuration is impossible or a thread can't be started.
+///
+/// # Panics
+/// When there are not as many sources as RX threads.
+pub fn run<H: Handler>(
+    config: &PipelineConfig,
+    sources: &mut [Box<dyn Source>],
+    speed: Speed,
+    stop: &Arc<AtomicBool>,
+    handler: impl FnMut(CpuId) -> H,
+    started: impl FnOnce(&[Receiver], Control),
+) -> Result<Report<H>, PipelineError> {
+    assert_eq!(sources.len(), config.rx_cpus.len(), "one source per RX thread");
+    let (pipeline, receivers) = Pipeline::start(config, handler)?;
+    started(&receivers, pipeline.control());
+    let rx: Vec<RxReport> = std::thread::scope(|scope| {
+        let threads: Vec<_> = receivers
+            .into_iter()
+            .zip(sources)
+            .map(|(mut receiver, source)| {
+                scope.spawn(move || {
+                    receiver.run(source.as_mut(), &mut Pace::new(speed, stop.clone()), stop);
+                    receiver.finish()
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    Ok(pipeline.finish(&rx))
+}

@@ -1,0 +1,519 @@
+//! The receiving side: what an RX thread does with frames until they sit in a backlog.
+//!
+//! ```text
+//!  netif_rx(frame) ──┐                     per batch:
+//!  netif_receive ────┼──► open block ──► hash ──► decide ──► write ──► publish each list, kick
+//!  run(source) ──────┘                              │
+//!                                                   └─ no place: wait, or drop and count
+//! ```
+//!
+//! Both entry kinds of the kernel are here: frames that enter one by one ([`Receiver::netif_rx`])
+//! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
+
+use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
+use crate::clock::Clock;
+use crate::lane::{Descriptor, LaneSender};
+use crate::ledger::{Ledger, LedgerReport};
+use crate::pace::Pace;
+use crate::source::{Fill, Source};
+use crate::sys;
+use crate::team::Team;
+use rxsteer_core::{
+    Arrival, Backlogs, CpuId, DropReason, Drops, FlowHash, Refusal, Steering, Verdict,
+};
+use rxsteer_packet::{DissectOptions, FrameClass, Hasher, Malformed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Longest batch that is decided on at once, in packets.
+pub const MAX_BATCH: usize = 256;
+
+/// What happens to a packet whose backlog is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// The RX thread waits for a place: nothing is lost, and a slow CPU slows the source.
+    Wait,
+    /// The packet is dropped and counted, as a live system does.
+    Drop,
+}
+
+/// What one RX thread did.
+#[derive(Clone, Debug, Default)]
+pub struct RxReport {
+    /// Packets received.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Frames that carry no IP packet.
+    pub not_ip: u64,
+    /// Frames whose outermost IP header can't be read, by reason.
+    pub malformed: [u64; Malformed::ALL.len()],
+    /// IP packets whose transport header is damaged or cut off.
+    pub transport_truncated: u64,
+    /// Packets refused before they had a destination.
+    pub drops: Drops,
+    /// What was queued to each CPU.
+    pub lanes: Vec<LaneReport>,
+    /// Flows and moves, where order is checked.
+    pub ledger: Option<LedgerReport>,
+    /// Whether the RX thread was pinned to its CPU.
+    pub pinned: bool,
+}
+
+/// What one RX thread queued to one CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneReport {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Lists published.
+    pub lists: u64,
+    /// Packets in them.
+    pub queued: u64,
+    /// Wake-ups sent.
+    pub kicks: u64,
+    /// Packets refused.
+    pub drops: Drops,
+}
+
+/// Figures of a running receiver, to be looked at from other threads.
+#[derive(Debug, Default)]
+pub struct RxProgress {
+    /// Packets received so far.
+    pub packets: AtomicU64,
+    /// Units of the source done so far ([`Source::progress`]).
+    pub done: AtomicU64,
+    /// Units of the source altogether; 0 while unknown.
+    pub total: AtomicU64,
+}
+
+/// One RX thread's end of the receive path.
+pub struct Receiver {
+    pub(crate) queue_cpu: CpuId,
+    pub(crate) steering: Steering,
+    pub(crate) hasher: Hasher,
+    pub(crate) dissect: DissectOptions,
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) batch: usize,
+    pub(crate) pin: bool,
+    pub(crate) clock: Clock,
+    pub(crate) lanes: Lanes,
+    pub(crate) pool: BlockPool,
+    /// Frames that entered and are not steered yet.
+    pub(crate) open: Option<Arc<Block>>,
+    /// Blocks sealed so far; each has its number, from 1.
+    pub(crate) blocks_sealed: u64,
+    pub(crate) report: RxReport,
+    pub(crate) progress: Arc<RxProgress>,
+}
+
+impl Receiver {
+    /// One frame enters, as through the kernel's `netif_rx`. It is steered with those before it
+    /// when a batch is complete, or at [`Receiver::flush`].
+    pub fn netif_rx(&mut self, frame: &[u8], info: FrameInfo) {
+        let batch = self.batch;
+        if let Some(block) = self.open_block() {
+            block.push(frame, info);
+            if block.len() >= batch || block.is_full() {
+                self.flush();
+            }
+        } else {
+            self.refuse(&[u64::from(info.wire_len)]);
+        }
+    }
+
+    /// A polled list of frames enters, as from a NAPI poll through `netif_receive_skb`; at its end
+    /// everything is steered.
+    pub fn netif_receive<'a>(&mut self, list: impl IntoIterator<Item = (&'a [u8], FrameInfo)>) {
+        for (frame, info) in list {
+            match self.open_block() {
+                Some(block) => {
+                    block.push(frame, info);
+                    if block.is_full() {
+                        self.flush();
+                    }
+                }
+                None => self.refuse(&[u64::from(info.wire_len)]),
+            }
+        }
+        self.flush();
+    }
+
+    /// Steers what has entered and not been steered yet: to be called when no frame follows at
+    /// once, like the end of a poll.
+    pub fn flush(&mut self) {
+        if let Some(block) = self.seal() {
+            self.steer(&block, &mut Pace::unpaced());
+            self.pool.give_back(block);
+        }
+    }
+
+    /// Hands a list over to `cpu` as it is, past the policy: the primitive of the hand-off source
+    /// (`raise_netif_irq`). An invalid CPU, one without a worker, and the own CPU mean the local
+    /// backlog; an empty list means nothing. The head that fits is taken; the rest waits or is
+    /// dropped and counted, as configured.
+    ///
+    /// What entered before is steered first. Order between a flow's packets that are handed over
+    /// and those the policy steers is the caller's affair.
+    pub fn hand_off<'a>(
+        &mut self,
+        cpu: CpuId,
+        list: impl IntoIterator<Item = (&'a [u8], FrameInfo)>,
+    ) {
+        self.flush();
+        let cpu = if self.lanes.is_served(cpu) { cpu } else { self.queue_cpu };
+        for (frame, info) in list {
+            match self.open_block() {
+                Some(block) => {
+                    block.push(frame, info);
+                    if block.is_full() {
+                        self.hand_off_open(cpu);
+                    }
+                }
+                None => self.refuse(&[u64::from(info.wire_len)]),
+            }
+        }
+        self.hand_off_open(cpu);
+    }
+
+    /// Receives from `source` until its end, at `pace`, or until `stop` is set.
+    pub fn run(&mut self, source: &mut dyn Source, pace: &mut Pace, stop: &AtomicBool) {
+        if self.pin {
+            self.report.pinned = sys::pin_to(self.queue_cpu);
+        }
+        // ORDER: Relaxed; a stop is a request, and the flag carries no data.
+        while !stop.load(Ordering::Relaxed) {
+            // Numbering writes into blocks, so it needs ones of its own.
+            let shared = if self.ledger.is_none() { source.shared_block() } else { None };
+            let fill = if let Some((block, fill)) = shared {
+                self.blocks_sealed += 1;
+                self.steer(&block, pace);
+                fill
+            } else {
+                self.receive_block(source, pace)
+            };
+            self.publish_progress(source);
+            if fill == Fill::End {
+                break;
+            }
+        }
+    }
+
+    fn receive_block(&mut self, source: &mut dyn Source, pace: &mut Pace) -> Fill {
+        let fill = match self.open_block() {
+            Some(block) => source.fill(block),
+            None => return self.receive_without_buffer(source),
+        };
+        if let Some(block) = self.seal() {
+            self.steer(&block, pace);
+            self.pool.give_back(block);
+        }
+        fill
+    }
+
+    /// All frame memory is in use, and packets are to be dropped rather than wait.
+    #[cold]
+    fn receive_without_buffer(&mut self, source: &mut dyn Source) -> Fill {
+        let mut block = Block::new();
+        let fill = source.fill(&mut block);
+        let lengths: Vec<u64> = block.frames().iter().map(|f| u64::from(f.wire_len)).collect();
+        self.refuse(&lengths);
+        fill
+    }
+
+    fn publish_progress(&self, source: &dyn Source) {
+        // ORDER: Relaxed; figures to look at.
+        self.progress.packets.store(self.report.packets, Ordering::Relaxed);
+        if let Some((done, total)) = source.progress() {
+            self.progress.done.store(done, Ordering::Relaxed);
+            self.progress.total.store(total, Ordering::Relaxed);
+        }
+    }
+
+    /// The figures another thread may look at while this receiver runs.
+    #[must_use]
+    pub fn progress(&self) -> Arc<RxProgress> {
+        self.progress.clone()
+    }
+
+    /// Steers what is left, closes the lanes, and says what was done.
+    #[must_use]
+    pub fn finish(mut self) -> RxReport {
+        self.flush();
+        let mut report = std::mem::take(&mut self.report);
+        report.lanes = self.lanes.reports();
+        report.ledger = self.ledger.take().map(Ledger::into_report);
+        report
+    }
+
+    /// The block that frames enter into; `None` when there is no memory and packets are dropped.
+    fn open_block(&mut self) -> Option<&mut Block> {
+        if self.open.is_none() {
+            self.open = self.pool.take();
+        }
+        while self.open.is_none() && self.lanes.must_wait() {
+            std::thread::yield_now();
+            self.open = self.pool.take();
+        }
+        Arc::get_mut(self.open.as_mut()?)
+    }
+
+    /// Closes the open block, so that it can be shared.
+    fn seal(&mut self) -> Option<Arc<Block>> {
+        let mut block = self.open.take()?;
+        if block.is_empty() {
+            self.open = Some(block);
+            return None;
+        }
+        if let Some(ledger) = &mut self.ledger
+            && let Some(block) = Arc::get_mut(&mut block)
+        {
+            ledger.number(block);
+        }
+        self.blocks_sealed += 1;
+        Some(block)
+    }
+
+    /// Counts packets that found no memory.
+    #[cold]
+    fn refuse(&mut self, wire_lengths: &[u64]) {
+        let packets = wire_lengths.len() as u64;
+        self.report.packets += packets;
+        self.report.bytes += wire_lengths.iter().sum::<u64>();
+        self.report.drops.add(DropReason::NoBuffer, packets);
+    }
+
+    /// Hashes, decides and queues the frames of a sealed block, batch by batch.
+    fn steer(&mut self, block: &Arc<Block>, pace: &mut Pace) {
+        let frames = block.frames();
+        let mut next = 0;
+        while next < frames.len() {
+            let due = pace.due(&frames[next..], self.batch);
+            self.steer_batch(block, next, due);
+            next += due;
+        }
+    }
+
+    #[inline]
+    fn steer_batch(&mut self, block: &Arc<Block>, first: usize, count: usize) {
+        let frames = &block.frames()[first..first + count];
+        let mut arrivals = [Arrival::default(); MAX_BATCH];
+        let mut verdicts = [Verdict::Deliver(CpuId::NONE); MAX_BATCH];
+        self.hash(block, frames, &mut arrivals);
+        let now = self.clock.now();
+        let mut done = 0;
+        while done < count {
+            let decided =
+                self.steering.decide(&arrivals[done..count], &mut self.lanes, &mut verdicts);
+            for (index, verdict) in (first + done..).zip(&verdicts[..decided]) {
+                let (frame, hash) = (&block.frames()[index], arrivals[index - first].hash);
+                self.place(block, index, frame, hash, *verdict, now);
+            }
+            self.lanes.publish();
+            done += decided;
+            if done < count {
+                self.lanes.wait_for_room();
+            }
+        }
+    }
+
+    /// The flow hash of every frame: the NIC's, or computed from the headers.
+    #[inline]
+    fn hash(&mut self, block: &Block, frames: &[FrameMeta], arrivals: &mut [Arrival; MAX_BATCH]) {
+        self.report.packets += frames.len() as u64;
+        for (frame, arrival) in frames.iter().zip(arrivals) {
+            self.report.bytes += u64::from(frame.wire_len);
+            let hash = if frame.has_nic_hash {
+                FlowHash::from_raw(frame.hash)
+            } else {
+                let hashed = self.hasher.flow_hash(frame.link, block.bytes_of(frame), self.dissect);
+                if hashed.class != FrameClass::Ip || hashed.transport_truncated {
+                    self.count_odd(hashed.class, hashed.transport_truncated);
+                }
+                hashed.hash
+            };
+            *arrival = Arrival {
+                time_ns: frame.timestamp_ns,
+                hash,
+                rx_queue: frame.rx_queue,
+                reserved: 0,
+            };
+        }
+    }
+
+    #[cold]
+    fn count_odd(&mut self, class: FrameClass, transport_truncated: bool) {
+        match class {
+            FrameClass::Ip => {}
+            FrameClass::NotIp => self.report.not_ip += 1,
+            FrameClass::Malformed(reason) => self.report.malformed[reason as usize] += 1,
+        }
+        self.report.transport_truncated += u64::from(transport_truncated);
+    }
+
+    /// Carries one verdict out.
+    #[inline(always)]
+    fn place(
+        &mut self,
+        block: &Arc<Block>,
+        index: usize,
+        frame: &FrameMeta,
+        hash: FlowHash,
+        verdict: Verdict,
+        now: u32,
+    ) {
+        match verdict {
+            Verdict::Deliver(cpu) => {
+                let descriptor = Descriptor::new(hash, frame.wire_len, now);
+                self.lanes.write(cpu, block, self.blocks_sealed, index as u32, descriptor);
+                if let Some(ledger) = &mut self.ledger {
+                    ledger.decided(block.numbers[index], cpu);
+                }
+            }
+            Verdict::Drop(cpu, reason) => self.lanes.drop_packet(cpu, reason),
+        }
+    }
+
+    /// Queues the open block to `cpu` without asking the policy.
+    fn hand_off_open(&mut self, cpu: CpuId) {
+        let Some(block) = self.seal() else { return };
+        let frames = block.frames();
+        let mut arrivals = [Arrival::default(); MAX_BATCH];
+        for (batch, first) in frames.chunks(MAX_BATCH).zip((0..).step_by(MAX_BATCH)) {
+            self.hash(&block, batch, &mut arrivals);
+            let now = self.clock.now();
+            let mut next = 0;
+            while next < batch.len() {
+                let verdict = match self.lanes.reserve(cpu) {
+                    Ok(_) => Verdict::Deliver(cpu),
+                    Err(Refusal::Drop(reason)) => Verdict::Drop(cpu, reason),
+                    Err(Refusal::Wait) => {
+                        self.lanes.publish();
+                        self.lanes.wait_for_room();
+                        continue;
+                    }
+                };
+                self.place(&block, first + next, &batch[next], arrivals[next].hash, verdict, now);
+                next += 1;
+            }
+            self.lanes.publish();
+        }
+        self.pool.give_back(block);
+    }
+}
+
+/// The RX thread's queues to all CPUs.
+pub(crate) struct Lanes {
+    pub(crate) lanes: Vec<LaneSender>,
+    /// For each CPU id up to the highest its index in `lanes` and among the team's seats;
+    /// `u16::MAX` where no worker is.
+    pub(crate) lane_of: Box<[u16]>,
+    /// Lanes with something written and not published, by index.
+    pub(crate) touched: Vec<u16>,
+    /// The lane that had no place for the last packet, when it has to wait.
+    pub(crate) full: usize,
+    pub(crate) on_full: OnFull,
+    pub(crate) team: Arc<Team>,
+}
+
+impl Backlogs for Lanes {
+    #[inline(always)]
+    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
+        let lane = usize::from(self.lane_of[cpu.index()]);
+        match self.lanes[lane].reserve() {
+            Some(position) => Ok(position),
+            None => Err(self.refusal(lane)),
+        }
+    }
+}
+
+impl Lanes {
+    #[cold]
+    fn refusal(&mut self, lane: usize) -> Refusal {
+        self.full = lane;
+        if self.team.is_lost() {
+            return Refusal::Drop(DropReason::WorkerLost);
+        }
+        match self.on_full {
+            OnFull::Wait => Refusal::Wait,
+            OnFull::Drop => Refusal::Drop(DropReason::BacklogFull),
+        }
+    }
+
+    fn is_served(&self, cpu: CpuId) -> bool {
+        let lane = self.lane_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
+        self.team.seats.get(usize::from(lane)).is_some_and(|seat| !seat.is_left())
+    }
+
+    /// Whether to wait for memory rather than drop.
+    fn must_wait(&self) -> bool {
+        self.on_full == OnFull::Wait && !self.team.is_lost()
+    }
+
+    #[inline(always)]
+    fn write(
+        &mut self,
+        cpu: CpuId,
+        block: &Arc<Block>,
+        block_number: u64,
+        frame: u32,
+        descriptor: Descriptor,
+    ) {
+        let index = self.lane_of[cpu.index()];
+        let lane = &mut self.lanes[usize::from(index)];
+        lane.write(block, block_number, frame, descriptor);
+        if !lane.touched {
+            lane.touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    fn drop_packet(&mut self, cpu: CpuId, reason: DropReason) {
+        self.lanes[usize::from(self.lane_of[cpu.index()])].drops.add(reason, 1);
+    }
+
+    /// Publishes every list written, each with one store, and kicks the workers that sleep.
+    #[inline]
+    fn publish(&mut self) {
+        for index in &self.touched {
+            self.lanes[usize::from(*index)].publish();
+        }
+        rxsteer_ring::published();
+        for index in self.touched.drain(..) {
+            let index = usize::from(index);
+            self.lanes[index].kicks += u64::from(self.team.seats[index].sleeper.kick());
+        }
+    }
+
+    /// Waits until the lane that was full has a place, or nobody is left to make one.
+    #[cold]
+    fn wait_for_room(&mut self) {
+        let mut looks = 0u32;
+        while !self.lanes[self.full].has_room() && !self.team.is_lost() {
+            looks += 1;
+            if looks.is_multiple_of(64) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn reports(&self) -> Vec<LaneReport> {
+        let report = |lane: &LaneSender| LaneReport {
+            cpu: lane.cpu,
+            lists: lane.lists,
+            queued: lane.queued,
+            kicks: lane.kicks,
+            drops: lane.drops,
+        };
+        self.lanes.iter().map(report).collect()
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        // Close first, then wake: a worker that looks after the wake-up finds the lanes closed.
+        self.lanes.clear();
+        self.team.wake_all();
+    }
+}

@@ -1,0 +1,166 @@
+//! What a run did, put together from its RX threads and workers.
+
+use crate::ledger::FlowCensus;
+use crate::receiver::RxReport;
+use crate::worker::{WorkerReport, delay_histogram};
+use hdrhistogram::Histogram;
+use rxsteer_core::{CpuId, Drops};
+use rxsteer_packet::Malformed;
+
+/// One CPU's part of a run.
+#[derive(Clone, Debug)]
+pub struct CpuReport {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Packets processed by its worker.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Distinct flows its worker saw, where order is checked.
+    pub flows: u64,
+    /// Packets dropped on the way to it or on it.
+    pub drops: Drops,
+    /// Lists spliced onto its backlogs.
+    pub lists: u64,
+    /// Packets in those lists.
+    pub queued: u64,
+    /// Times its worker was woken.
+    pub kicks: u64,
+    /// From queueing to the start of processing, in nanoseconds.
+    pub delay_ns: Histogram<u64>,
+    /// Whether its worker was pinned.
+    pub pinned: bool,
+    /// How its worker ended, if not by finishing.
+    pub failure: Option<String>,
+}
+
+/// A whole run.
+#[derive(Debug)]
+pub struct Report<H> {
+    /// Packets received: always `delivered` plus all of `drops`.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets whose handler returned.
+    pub delivered: u64,
+    /// Packets dropped.
+    pub drops: Drops,
+    /// Frames that carry no IP packet.
+    pub not_ip: u64,
+    /// Frames whose outermost IP header can't be read, by reason.
+    pub malformed: [u64; Malformed::ALL.len()],
+    /// IP packets whose transport header is damaged or cut off.
+    pub transport_truncated: u64,
+    /// Packets processed before or beside an earlier one of their flow; only where order is
+    /// checked.
+    pub reordered: u64,
+    /// Times a flow went to another CPU than before; likewise.
+    pub moves: u64,
+    /// Distinct transport flows; likewise.
+    pub census: FlowCensus,
+    /// Distinct steering keys per RX queue; likewise.
+    pub steered_flows: u64,
+    /// Packets beyond the limit of tracked flows; likewise.
+    pub untracked_packets: u64,
+    /// Whether order was checked.
+    pub order_checked: bool,
+    /// Every CPU that had a worker, ascending.
+    pub per_cpu: Vec<CpuReport>,
+    /// The handlers that are left, by CPU.
+    pub handlers: Vec<(CpuId, H)>,
+}
+
+impl<H> Report<H> {
+    pub(crate) fn new(rx: &[RxReport], workers: Vec<WorkerReport<H>>, lost: Drops) -> Report<H> {
+        let mut report = Report {
+            packets: 0,
+            bytes: 0,
+            delivered: 0,
+            drops: lost,
+            not_ip: 0,
+            malformed: [0; Malformed::ALL.len()],
+            transport_truncated: 0,
+            reordered: 0,
+            moves: 0,
+            census: FlowCensus::default(),
+            steered_flows: 0,
+            untracked_packets: 0,
+            order_checked: false,
+            per_cpu: Vec::new(),
+            handlers: Vec::new(),
+        };
+        for worker in workers {
+            report.add_worker(worker);
+        }
+        for receiver in rx {
+            report.add_receiver(receiver);
+        }
+        report
+    }
+
+    fn add_worker(&mut self, worker: WorkerReport<H>) {
+        self.delivered += worker.packets;
+        self.reordered += worker.reordered;
+        self.drops.merge(&worker.drops);
+        self.per_cpu.push(CpuReport {
+            cpu: worker.cpu,
+            packets: worker.packets,
+            bytes: worker.bytes,
+            flows: worker.flows,
+            drops: worker.drops,
+            lists: 0,
+            queued: 0,
+            kicks: 0,
+            delay_ns: worker.delay_ns,
+            pinned: worker.pinned,
+            failure: worker.failure,
+        });
+        self.handlers.extend(worker.handler.map(|handler| (worker.cpu, handler)));
+    }
+
+    fn add_receiver(&mut self, rx: &RxReport) {
+        self.packets += rx.packets;
+        self.bytes += rx.bytes;
+        self.not_ip += rx.not_ip;
+        self.transport_truncated += rx.transport_truncated;
+        self.drops.merge(&rx.drops);
+        for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
+            *mine += theirs;
+        }
+        // Lanes are in the order of the workers: both ascend by CPU.
+        for (cpu, lane) in self.per_cpu.iter_mut().zip(&rx.lanes) {
+            debug_assert_eq!(cpu.cpu, lane.cpu);
+            cpu.lists += lane.lists;
+            cpu.queued += lane.queued;
+            cpu.kicks += lane.kicks;
+            cpu.drops.merge(&lane.drops);
+            self.drops.merge(&lane.drops);
+        }
+        if let Some(ledger) = &rx.ledger {
+            self.order_checked = true;
+            self.moves += ledger.moves;
+            self.steered_flows += ledger.steered_flows;
+            self.untracked_packets += ledger.untracked_packets;
+            self.census.merge(ledger.census.clone());
+        }
+    }
+
+    /// Busiest CPU over the average: 1.0 is perfectly even; `None` without a packet.
+    #[must_use]
+    pub fn imbalance(&self) -> Option<f64> {
+        let most = self.per_cpu.iter().map(|cpu| cpu.packets).max()?;
+        (self.delivered > 0)
+            .then(|| most as f64 * self.per_cpu.len() as f64 / self.delivered as f64)
+    }
+
+    /// Queueing delays of all CPUs together, in nanoseconds.
+    #[must_use]
+    pub fn delay_ns(&self) -> Histogram<u64> {
+        let mut all = delay_histogram();
+        for cpu in &self.per_cpu {
+            // Same bounds, so nothing can be out of range.
+            let _ = all.add(&cpu.delay_ns);
+        }
+        all
+    }
+}

@@ -1,0 +1,94 @@
+//! Frames that are in memory already: read once, received as often as wanted, without a copy.
+
+use super::{Fill, Source};
+use crate::block::Block;
+use std::sync::Arc;
+
+/// A source over blocks in memory.
+#[derive(Clone, Debug)]
+pub struct MemorySource {
+    blocks: Arc<[Arc<Block>]>,
+    next_block: usize,
+    /// Where [`Source::fill`] goes on within the next block.
+    next_frame: usize,
+    rounds_left: u64,
+    frames_done: u64,
+    frames_total: u64,
+}
+
+impl MemorySource {
+    /// Everything `source` has, to be received `rounds` times. Takes at most `most_blocks` blocks
+    /// of [`crate::block::BLOCK_BYTES`] each.
+    pub fn load(source: &mut dyn Source, most_blocks: usize, rounds: u64) -> MemorySource {
+        let mut blocks = Vec::new();
+        let mut fill = Fill::More;
+        while fill == Fill::More && blocks.len() < most_blocks {
+            let mut block = Block::new();
+            fill = source.fill(&mut block);
+            if !block.is_empty() {
+                blocks.push(Arc::new(block));
+            }
+        }
+        MemorySource::new(blocks.into(), rounds)
+    }
+
+    /// The frames of `blocks`, to be received `rounds` times.
+    #[must_use]
+    pub fn new(blocks: Arc<[Arc<Block>]>, rounds: u64) -> MemorySource {
+        let frames: u64 = blocks.iter().map(|block| block.len() as u64).sum();
+        MemorySource {
+            next_block: 0,
+            next_frame: 0,
+            rounds_left: if frames == 0 { 0 } else { rounds },
+            frames_done: 0,
+            frames_total: frames.saturating_mul(rounds),
+            blocks,
+        }
+    }
+
+    fn advance(&mut self) -> Fill {
+        self.next_frame = 0;
+        self.next_block += 1;
+        if self.next_block == self.blocks.len() {
+            self.next_block = 0;
+            self.rounds_left -= 1;
+        }
+        self.state()
+    }
+
+    fn state(&self) -> Fill {
+        if self.rounds_left == 0 { Fill::End } else { Fill::More }
+    }
+}
+
+impl Source for MemorySource {
+    fn fill(&mut self, into: &mut Block) -> Fill {
+        while self.rounds_left != 0 {
+            let block = self.blocks[self.next_block].clone();
+            for frame in &block.frames()[self.next_frame..] {
+                if !into.push_again(&block, frame) {
+                    return Fill::More;
+                }
+                self.next_frame += 1;
+                self.frames_done += 1;
+            }
+            self.advance();
+        }
+        Fill::End
+    }
+
+    fn shared_block(&mut self) -> Option<(Arc<Block>, Fill)> {
+        // Empty or finished sources answer with an empty block, so that they end either way.
+        let Some(block) = self.blocks.get(self.next_block).filter(|_| self.rounds_left != 0) else {
+            return Some((Arc::new(Block::default()), Fill::End));
+        };
+        let block = block.clone();
+        self.frames_done += block.len() as u64;
+        let fill = self.advance();
+        Some((block, fill))
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        Some((self.frames_done, self.frames_total))
+    }
+}

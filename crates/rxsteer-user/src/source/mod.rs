@@ -1,0 +1,65 @@
+//! Where frames come from.
+
+pub mod capture;
+pub mod memory;
+pub mod synthetic;
+
+use crate::block::Block;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A source of frames for one RX thread.
+pub trait Source: Send {
+    /// Appends the next frames to `block`, until it is full or no frame is ready. [`Fill::End`]
+    /// says that no frame will follow those appended.
+    fn fill(&mut self, block: &mut Block) -> Fill;
+
+    /// The next frames as a block that is already in memory, for sources that keep theirs there.
+    /// Such a source answers either this or [`Source::fill`], each frame once.
+    fn shared_block(&mut self) -> Option<(Arc<Block>, Fill)> {
+        None
+    }
+
+    /// What was wrong with the input so far, once each: damage is reported here, after the frames
+    /// that precede it have been delivered.
+    fn take_issues(&mut self) -> Vec<SourceIssue> {
+        Vec::new()
+    }
+
+    /// How far it is: units done and units in all (bytes of a file, frames of a synthetic load).
+    /// `None` when there is no end to measure by.
+    fn progress(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+/// Whether a source has more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// More frames may follow.
+    More,
+    /// That was the end.
+    End,
+}
+
+/// Something wrong with the input that did not stop what came before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceIssue {
+    /// The file it is in.
+    pub file: PathBuf,
+    /// Byte offset of the damaged record in the file as decompressed, where it has a place.
+    pub offset: Option<u64>,
+    /// What is wrong, and what was done about it.
+    pub message: String,
+}
+
+impl fmt::Display for SourceIssue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, ": byte {offset}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}

@@ -1,0 +1,549 @@
+//! Synthetic traffic: seeded, so that the same specification gives the same frames.
+//!
+//! ```text
+//!  flows=1000,packets=1000000,share=zipf:1.1,size=64,protocol=tcp,ip=4,seed=1
+//!  flows=100,flood=spoofed:0.9        nine of ten packets are new flows, each once
+//!  flows=100,flood=same-hash:0.5      half the packets are 100000 flows of one hash
+//! ```
+
+use super::{Fill, Source};
+use crate::block::{Block, FrameInfo};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
+use rxsteer_packet::LinkType;
+use std::fmt;
+use std::str::FromStr;
+
+/// Smallest frame, in bytes without the checksum: Ethernet's, and room for IPv6 with TCP.
+const MIN_SIZE: u16 = 60;
+/// Largest frame.
+const MAX_SIZE: u16 = 9018;
+/// Flows that share one hash in a same-hash flood.
+const SAME_HASH_FLOWS: u32 = 100_000;
+/// The hash they share, as a NIC would report it. It stands for what an attacker who knew the key
+/// could reach; finding such flows for a secret key is what the keyed hash prevents.
+const SAME_HASH: u32 = 0x5eed_5eed;
+
+/// What traffic to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntheticSpec {
+    /// Frames altogether.
+    pub packets: u64,
+    /// Established flows.
+    pub flows: u32,
+    /// How the packets are shared among them.
+    pub share: Share,
+    /// Frame sizes.
+    pub size: Size,
+    /// Transport protocols.
+    pub protocol: Protocol,
+    /// IP versions.
+    pub ip: IpVersions,
+    /// A flood beside the established flows.
+    pub flood: Flood,
+    /// Frames per second, for their timestamps.
+    pub rate: f64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// How packets are shared among flows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// Every flow is as likely as any other.
+    Equal,
+    /// The `n`-th flow is `n^-exponent` times as likely as the first.
+    Zipf(f64),
+}
+
+/// Frame sizes in bytes, without the frame checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// From the first to the last, equally likely.
+    Range(u16, u16),
+    /// The simple internet mix: 7 of 60, 4 of 590 and 1 of 1514 bytes.
+    Imix,
+}
+
+/// Transport protocols of the flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// Flow by flow one or the other.
+    Mixed,
+}
+
+/// IP versions of the flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersions {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+    /// Flow by flow one or the other.
+    Mixed,
+}
+
+/// Attack traffic beside the established flows; the number is its share of the packets, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Flood {
+    /// No attack.
+    None,
+    /// Every packet a flow of its own.
+    Spoofed(f64),
+    /// 100,000 flows that all have the same hash.
+    SameHash(f64),
+}
+
+impl Default for SyntheticSpec {
+    fn default() -> Self {
+        SyntheticSpec {
+            packets: 1_000_000,
+            flows: 1000,
+            share: Share::Equal,
+            size: Size::Range(MIN_SIZE, MIN_SIZE),
+            protocol: Protocol::Tcp,
+            ip: IpVersions::V4,
+            flood: Flood::None,
+            rate: 1e6,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a text is no specification.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// There is no such key.
+    #[error("there is no key '{0}' in a synthetic load")]
+    UnknownKey(String),
+    /// The value of a key can't be used; holds key, value, and what fits.
+    #[error("'{1}' is no value for '{0}': it takes {2}")]
+    BadValue(&'static str, String, &'static str),
+    /// An item is not `key=value`.
+    #[error("'{0}' is not of the form key=value")]
+    NoValue(String),
+    /// A key is given twice.
+    #[error("the key '{0}' is given twice")]
+    Twice(String),
+}
+
+impl SyntheticSpec {
+    /// The keys a specification can have.
+    pub const KEYS: [&'static str; 9] =
+        ["packets", "flows", "share", "size", "protocol", "ip", "flood", "rate", "seed"];
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), SpecError> {
+        let bad = |key, fits| SpecError::BadValue(key, value.to_owned(), fits);
+        match key {
+            "packets" => {
+                self.packets = whole(value).ok_or(bad("packets", "a whole number, 1e6 too"))?;
+            }
+            "flows" => {
+                self.flows = whole(value)
+                    .and_then(|n| u32::try_from(n).ok())
+                    .filter(|n| (1..=1 << 24).contains(n))
+                    .ok_or(bad("flows", "1 to 16777216"))?;
+            }
+            "share" => {
+                self.share = parse_share(value).ok_or(bad("share", "equal, or zipf:1.1"))?;
+            }
+            "size" => {
+                self.size = parse_size(value)
+                    .ok_or(bad("size", "60 to 9018, a range like 60-1514, or imix"))?;
+            }
+            "protocol" => {
+                self.protocol = match value {
+                    "tcp" => Protocol::Tcp,
+                    "udp" => Protocol::Udp,
+                    "mixed" => Protocol::Mixed,
+                    _ => return Err(bad("protocol", "tcp, udp or mixed")),
+                };
+            }
+            "ip" => {
+                self.ip = match value {
+                    "4" => IpVersions::V4,
+                    "6" => IpVersions::V6,
+                    "mixed" => IpVersions::Mixed,
+                    _ => return Err(bad("ip", "4, 6 or mixed")),
+                };
+            }
+            "flood" => {
+                self.flood =
+                    parse_flood(value).ok_or(bad("flood", "none, spoofed:0.9 or same-hash:0.9"))?;
+            }
+            "rate" => {
+                self.rate = value
+                    .parse()
+                    .ok()
+                    .filter(|rate: &f64| (1e-3..=1e9).contains(rate))
+                    .ok_or(bad("rate", "frames per second, 0.001 to 1e9"))?;
+            }
+            "seed" => self.seed = value.parse().map_err(|_| bad("seed", "a whole number"))?,
+            _ => return Err(SpecError::UnknownKey(key.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// A whole number, also written like 1e6.
+fn whole(text: &str) -> Option<u64> {
+    text.parse().ok().or_else(|| {
+        let number: f64 = text.parse().ok()?;
+        (number.fract() == 0.0 && (0.0..=1e15).contains(&number)).then_some(number as u64)
+    })
+}
+
+fn parse_share(text: &str) -> Option<Share> {
+    if text == "equal" {
+        return Some(Share::Equal);
+    }
+    let exponent: f64 = text.strip_prefix("zipf:")?.parse().ok()?;
+    (exponent > 0.0 && exponent <= 10.0).then_some(Share::Zipf(exponent))
+}
+
+fn parse_size(text: &str) -> Option<Size> {
+    if text == "imix" {
+        return Some(Size::Imix);
+    }
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+    (MIN_SIZE <= from && from <= to && to <= MAX_SIZE).then_some(Size::Range(from, to))
+}
+
+fn parse_flood(text: &str) -> Option<Flood> {
+    if text == "none" {
+        return Some(Flood::None);
+    }
+    let (kind, share) = text.split_once(':')?;
+    let share: f64 = share.parse().ok().filter(|share| (0.0..=1.0).contains(share))?;
+    match kind {
+        "spoofed" => Some(Flood::Spoofed(share)),
+        "same-hash" => Some(Flood::SameHash(share)),
+        _ => None,
+    }
+}
+
+impl FromStr for SyntheticSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut spec = SyntheticSpec::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let (key, value) =
+                item.split_once('=').ok_or_else(|| SpecError::NoValue(item.to_owned()))?;
+            if seen.contains(&key) {
+                return Err(SpecError::Twice(key.to_owned()));
+            }
+            seen.push(key);
+            spec.set(key.trim(), value.trim())?;
+        }
+        Ok(spec)
+    }
+}
+
+/// The source of one RX thread: it makes the whole load, and keeps the frames of its own queues.
+pub struct SyntheticSource {
+    spec: SyntheticSpec,
+    rng: ChaCha8Rng,
+    zipf: Option<Zipf<f64>>,
+    made: u64,
+    frame: Vec<u8>,
+    rx_queues: u16,
+    /// This RX thread's number and how many there are.
+    share: (u16, u16),
+}
+
+impl fmt::Debug for SyntheticSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SyntheticSource").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+/// A flow's place in the traffic.
+#[derive(Clone, Copy)]
+struct Flow {
+    /// Tells addresses and ports apart.
+    id: u64,
+    nic_hash: Option<u32>,
+}
+
+impl SyntheticSource {
+    /// The load of `spec`, spread over `rx_queues` RX queues flow by flow; of these the RX thread
+    /// `share.0` of `share.1` receives every queue `q` with `q % share.1 == share.0`.
+    ///
+    /// # Panics
+    /// When there is no RX queue, or `share` is no part of a whole.
+    #[must_use]
+    pub fn new(spec: SyntheticSpec, rx_queues: u16, share: (u16, u16)) -> SyntheticSource {
+        assert!(rx_queues > 0 && share.0 < share.1, "at least one queue; a share below its whole");
+        let zipf = match spec.share {
+            Share::Equal => None,
+            // Exponent and count were checked when they were read; an impossible one means equal.
+            Share::Zipf(exponent) => Zipf::new(f64::from(spec.flows), exponent).ok(),
+        };
+        SyntheticSource {
+            rng: ChaCha8Rng::seed_from_u64(spec.seed),
+            zipf,
+            made: 0,
+            frame: vec![0; usize::from(MAX_SIZE)],
+            rx_queues,
+            share,
+            spec,
+        }
+    }
+
+    fn next_flow(&mut self) -> Flow {
+        let (Flood::Spoofed(share) | Flood::SameHash(share)) = self.spec.flood else {
+            return self.established();
+        };
+        if !self.rng.random_bool(share) {
+            return self.established();
+        }
+        match self.spec.flood {
+            Flood::SameHash(_) => {
+                let flow = self.rng.random_range(0..SAME_HASH_FLOWS);
+                Flow { id: (1 << 40) + u64::from(flow), nic_hash: Some(SAME_HASH) }
+            }
+            _ => Flow { id: (1 << 41) + self.made, nic_hash: None },
+        }
+    }
+
+    fn established(&mut self) -> Flow {
+        let id = match &self.zipf {
+            Some(zipf) => zipf.sample(&mut self.rng) as u64 - 1,
+            None => u64::from(self.rng.random_range(0..self.spec.flows)),
+        };
+        Flow { id, nic_hash: None }
+    }
+
+    fn size(&mut self) -> usize {
+        usize::from(match self.spec.size {
+            Size::Range(from, to) if from == to => from,
+            Size::Range(from, to) => self.rng.random_range(from..=to),
+            Size::Imix => match self.rng.random_range(0..12) {
+                0..7 => 60,
+                7..11 => 590,
+                _ => 1514,
+            },
+        })
+    }
+}
+
+impl Source for SyntheticSource {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        while self.made < self.spec.packets {
+            if block.is_full() {
+                return Fill::More;
+            }
+            let flow = self.next_flow();
+            let size = self.size();
+            let timestamp_ns = (self.made as f64 * 1e9 / self.spec.rate) as u64;
+            self.made += 1;
+            let rx_queue = (mix(flow.id ^ self.spec.seed) % u64::from(self.rx_queues)) as u16;
+            if rx_queue % self.share.1 != self.share.0 {
+                continue;
+            }
+            let size = write_frame(&mut self.frame, &self.spec, flow.id, size);
+            let info = FrameInfo {
+                timestamp_ns,
+                wire_len: size as u32,
+                rx_queue,
+                link: LinkType::Ethernet,
+                nic_hash: flow.nic_hash,
+            };
+            block.push(&self.frame[..size], info);
+        }
+        Fill::End
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        Some((self.made, self.spec.packets))
+    }
+}
+
+/// Spreads a counter over 64 bits (the finaliser of splitmix64).
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Writes a frame of the flow `id`; says its length, which an IPv6 TCP header can raise. Transport
+/// checksums are left 0: nothing that steers looks at them.
+fn write_frame(frame: &mut [u8], spec: &SyntheticSpec, id: u64, size: usize) -> usize {
+    let bits = mix(id ^ spec.seed.rotate_left(32));
+    let v6 = match spec.ip {
+        IpVersions::V4 => false,
+        IpVersions::V6 => true,
+        IpVersions::Mixed => bits & 1 == 1,
+    };
+    let tcp = match spec.protocol {
+        Protocol::Tcp => true,
+        Protocol::Udp => false,
+        Protocol::Mixed => bits & 2 == 2,
+    };
+    let transport = if tcp { 20 } else { 8 };
+    let ip = if v6 { 40 } else { 20 };
+    let size = size.max(14 + ip + transport);
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    frame[12..14].copy_from_slice(&if v6 { [0x86, 0xdd] } else { [0x08, 0x00] });
+    let header = &mut frame[14..];
+    let protocol = if tcp { 6 } else { 17 };
+    if v6 {
+        write_ipv6(header, size - 14 - ip, protocol, id, bits);
+    } else {
+        write_ipv4(header, size - 14, protocol, id, bits);
+    }
+    let transport = &mut header[ip..];
+    let port = 1024 + (bits >> 16) as u16 % 60_000;
+    transport[..2].copy_from_slice(&port.to_be_bytes());
+    transport[2..4].copy_from_slice(&443u16.to_be_bytes());
+    if tcp {
+        transport[4..20].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    } else {
+        transport[4..6].copy_from_slice(&((size - 14 - ip) as u16).to_be_bytes());
+        transport[6..8].copy_from_slice(&[0, 0]);
+    }
+    size
+}
+
+/// 10.0.0.0/8 and 198.18.0.0/15 to 203.0.113.0/24: the flow's number is in the source address
+/// (and, beyond 24 bits, in the second byte pair of the destination), so flows are distinct.
+fn write_ipv4(header: &mut [u8], length: usize, protocol: u8, id: u64, bits: u64) {
+    header[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+    header[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+    let id_bytes = id.to_be_bytes();
+    header[12..16].copy_from_slice(&[10, id_bytes[5], id_bytes[6], id_bytes[7]]);
+    let (high, low) = (id_bytes[2] ^ id_bytes[3], id_bytes[4]);
+    header[16..20].copy_from_slice(&[203, high, low, (bits >> 8) as u8]);
+    let mut sum = 0u32;
+    for pair in header[..20].chunks_exact(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
+    }
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
+/// 2001:db8::/32 (documentation); the flow's number is in the source address.
+fn write_ipv6(header: &mut [u8], payload: usize, protocol: u8, id: u64, bits: u64) {
+    header[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, protocol, 64]);
+    header[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+    header[8..40].fill(0);
+    header[8..12].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    header[16..24].copy_from_slice(&id.to_be_bytes());
+    header[24..28].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    header[39] = (bits >> 8) as u8;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_packet::{DissectOptions, dissect};
+    use std::collections::HashSet;
+
+    fn frames_of(source: &mut SyntheticSource) -> Vec<(Vec<u8>, FrameInfo)> {
+        let mut frames = Vec::new();
+        loop {
+            let mut block = Block::new();
+            let fill = source.fill(&mut block);
+            frames.extend(block.frames().iter().map(|frame| {
+                let info = FrameInfo {
+                    timestamp_ns: frame.timestamp_ns,
+                    wire_len: frame.wire_len,
+                    rx_queue: frame.rx_queue,
+                    link: frame.link,
+                    nic_hash: frame.has_nic_hash.then_some(frame.hash),
+                };
+                (block.bytes_of(frame).to_vec(), info)
+            }));
+            if fill == Fill::End {
+                return frames;
+            }
+        }
+    }
+
+    fn frames(spec: &str) -> Vec<(Vec<u8>, FrameInfo)> {
+        frames_of(&mut SyntheticSource::new(spec.parse().unwrap(), 1, (0, 1)))
+    }
+
+    fn distinct_flows(frames: &[(Vec<u8>, FrameInfo)]) -> usize {
+        let flow = |frame: &[u8]| {
+            dissect(LinkType::Ethernet, frame, DissectOptions::default()).outer_flow().unwrap()
+        };
+        frames.iter().map(|(bytes, _)| flow(bytes)).collect::<HashSet<_>>().len()
+    }
+
+    #[test]
+    fn every_kind_of_frame_is_dissected_as_what_it_is() {
+        for ip in ["4", "6", "mixed"] {
+            for protocol in ["tcp", "udp", "mixed"] {
+                for size in ["60", "60-1514", "imix", "9018"] {
+                    let spec =
+                        format!("ip={ip},protocol={protocol},size={size},packets=2000,flows=50");
+                    assert_eq!(distinct_flows(&frames(&spec)), 50, "{spec}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_frames() {
+        let spec = "share=zipf:1.2,size=imix,flood=spoofed:0.1,packets=5000,seed=7";
+        assert_eq!(frames(spec), frames(spec));
+        assert_ne!(frames(spec), frames(&spec.replace("seed=7", "seed=8")));
+    }
+
+    #[test]
+    fn a_zipf_load_has_elephants() {
+        let count = |spec| {
+            let mut counts = std::collections::HashMap::<Vec<u8>, u32>::new();
+            for (bytes, _) in frames(spec) {
+                *counts.entry(bytes[26..38].to_vec()).or_default() += 1;
+            }
+            *counts.values().max().unwrap()
+        };
+        assert!(count("share=zipf:1.5,packets=10000,flows=1000") > 3000);
+        assert!(count("share=equal,packets=10000,flows=1000") < 100);
+    }
+
+    #[test]
+    fn floods_are_what_they_say() {
+        let spoofed = frames("flood=spoofed:0.5,packets=10000,flows=10");
+        assert!(distinct_flows(&spoofed) > 4500);
+        let same = frames("flood=same-hash:0.5,packets=10000,flows=10");
+        let attack: Vec<_> = same.iter().filter(|(_, info)| info.nic_hash.is_some()).collect();
+        assert!(attack.len() > 4500 && attack.iter().all(|(_, i)| i.nic_hash == Some(SAME_HASH)));
+        assert!(distinct_flows(&same) > 4000, "one hash, many flows");
+    }
+
+    #[test]
+    fn rx_threads_share_a_load_by_queue() {
+        let spec: SyntheticSpec = "packets=3000,flows=100".parse().unwrap();
+        let mut together = 0;
+        for thread in 0..3 {
+            let part = frames_of(&mut SyntheticSource::new(spec.clone(), 8, (thread, 3)));
+            assert!(part.iter().all(|(_, info)| info.rx_queue % 3 == thread));
+            together += part.len();
+        }
+        assert_eq!(together, 3000);
+    }
+
+    #[test]
+    fn bad_specifications_say_why() {
+        let error = |text: &str| text.parse::<SyntheticSpec>().unwrap_err();
+        assert_eq!(error("flow=3"), SpecError::UnknownKey("flow".into()));
+        assert_eq!(error("flows"), SpecError::NoValue("flows".into()));
+        assert_eq!(error("flows=1,flows=2"), SpecError::Twice("flows".into()));
+        for bad in ["flows=0", "size=59", "size=9-8", "share=zipf:0", "flood=x:1", "rate=0"] {
+            assert!(matches!(error(bad), SpecError::BadValue(..)), "{bad}");
+        }
+        assert_eq!("".parse(), Ok(SyntheticSpec::default()));
+    }
+}

@@ -1,0 +1,25 @@
+//! System calls: which CPUs this process may use, and pinning threads to them. Through rustix, so
+//! without `unsafe`.
+
+use rustix::thread::{CpuSet as HostSet, sched_getaffinity, sched_setaffinity};
+use rxsteer_core::{CpuId, CpuSet};
+
+/// CPUs this process may run on; `None` when the host does not say.
+#[must_use]
+pub fn allowed_cpus() -> Option<CpuSet> {
+    let allowed = sched_getaffinity(None).ok()?;
+    // The set of the system call reaches as far as the C library's; hosts with more CPUs than
+    // that are seen as having those.
+    let ids = (0..HostSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    CpuSet::new(ids.filter_map(|cpu| CpuId::new(cpu as u16)))
+}
+
+/// Pins the calling thread to `cpu`; says whether the host let it.
+pub(crate) fn pin_to(cpu: CpuId) -> bool {
+    if cpu.index() >= HostSet::MAX_CPU {
+        return false;
+    }
+    let mut set = HostSet::new();
+    set.set(cpu.index());
+    sched_setaffinity(None, &set).is_ok()
+}

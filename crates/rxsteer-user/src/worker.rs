@@ -1,0 +1,301 @@
+//! A worker: the thread that processes one CPU's backlog.
+//!
+//! ```text
+//!   own lanes until empty ──► one list of every other lane ──► again
+//!        nothing anywhere ──► look a few times more ──► sleep until kicked
+//! ```
+//!
+//! What must hold: a packet counts as completed only after its handler returned.
+
+use crate::clock::{Clock, ns_between};
+use crate::handler::{Handler, PacketList};
+use crate::lane::{Descriptor, LaneReceiver};
+use crate::ledger::OrderCheck;
+use crate::sys;
+use crate::team::{Orphans, Seat, Team};
+use hdrhistogram::Histogram;
+use rxsteer_core::{CpuId, DropReason, Drops};
+use rxsteer_ring::Sleeper;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Packets taken from a lane at a time: the kernel's `dev_weight`.
+const WEIGHT: u32 = 64;
+
+/// What a worker did.
+#[derive(Debug)]
+pub struct WorkerReport<H> {
+    /// The CPU it stood for.
+    pub cpu: CpuId,
+    /// Packets whose handler returned here.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Distinct flows seen here, where order is checked; else 0.
+    pub flows: u64,
+    /// Packets that were processed before or beside an earlier one of their flow.
+    pub reordered: u64,
+    /// Packets lost with a handler that panicked, or whose interface was removed.
+    pub drops: Drops,
+    /// From queueing to the start of processing, in nanoseconds.
+    pub delay_ns: Histogram<u64>,
+    /// Whether it was pinned to its CPU.
+    pub pinned: bool,
+    /// How it ended, when it did not end by finishing.
+    pub failure: Option<String>,
+    /// The handler, unless it panicked.
+    pub handler: Option<H>,
+}
+
+pub(crate) struct Worker<H> {
+    pub(crate) seat: Arc<Seat>,
+    pub(crate) team: Arc<Team>,
+    pub(crate) lanes: Vec<LaneReceiver>,
+    pub(crate) handler: H,
+    pub(crate) clock: Clock,
+    pub(crate) check: Option<OrderCheck>,
+    pub(crate) pin: bool,
+    /// How often to look for work before sleeping.
+    pub(crate) idle_looks: u32,
+}
+
+/// Why a worker's loop ended.
+enum End {
+    Finished,
+    Stopped,
+}
+
+/// The part of a worker that survives a panic of its handler.
+struct Counts {
+    packets: u64,
+    bytes: u64,
+    delay_ns: Histogram<u64>,
+    drops: Drops,
+    /// The lane and the number of packets that the handler has right now.
+    in_hand: Option<(usize, u32)>,
+}
+
+impl<H: Handler> Worker<H> {
+    /// Serves until no packet can come any more, or until it is stopped or dies.
+    pub(crate) fn run(mut self) -> WorkerReport<H> {
+        let pinned = self.pin && sys::pin_to(self.seat.cpu);
+        self.seat.sleeper.serve();
+        let mut seats = vec![self.seat.clone()];
+        let mut counts = Counts {
+            packets: 0,
+            bytes: 0,
+            delay_ns: delay_histogram(),
+            drops: Drops::default(),
+            in_hand: None,
+        };
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut seats, &mut counts)));
+        let mut panicked = false;
+        let failure = match end {
+            Ok(End::Finished) => None,
+            Ok(End::Stopped) => Some("it was stopped".to_owned()),
+            Err(panic) => {
+                panicked = true;
+                Some(format!("its handler panicked: {}", panic_text(&*panic)))
+            }
+        };
+        if let Some((lane, packets)) = counts.in_hand.take() {
+            self.lanes[lane].complete(packets);
+            counts.drops.add(DropReason::WorkerLost, u64::from(packets));
+        }
+        if failure.is_some() {
+            let lanes = std::mem::take(&mut self.lanes);
+            self.team.leave(Orphans { seats, lanes });
+        }
+        WorkerReport {
+            cpu: self.seat.cpu,
+            packets: counts.packets,
+            bytes: counts.bytes,
+            flows: self.check.as_ref().map_or(0, OrderCheck::flows),
+            reordered: self.check.as_ref().map_or(0, |check| check.reordered),
+            drops: counts.drops,
+            delay_ns: counts.delay_ns,
+            pinned,
+            failure,
+            handler: (!panicked).then_some(self.handler),
+        }
+    }
+
+    fn serve(&mut self, seats: &mut Vec<Arc<Seat>>, counts: &mut Counts) -> End {
+        let mut looks = 0;
+        loop {
+            if self.team.has_orphans() {
+                self.adopt(seats);
+            }
+            // ORDER: Relaxed; a stop is a request, and the flag carries no data.
+            if self.seat.stop.load(Ordering::Relaxed) {
+                return End::Stopped;
+            }
+            if self.poll(counts) {
+                looks = 0;
+                continue;
+            }
+            self.retire_finished_lanes();
+            if self.lanes.is_empty() && self.team.is_done() {
+                return End::Finished;
+            }
+            looks += 1;
+            if looks <= self.idle_looks {
+                std::hint::spin_loop();
+                continue;
+            }
+            looks = 0;
+            Sleeper::sleep(seats.iter().map(|seat| &seat.sleeper), || {
+                // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
+                self.seat.stop.load(Ordering::Relaxed)
+                    || self.lanes.iter().any(|lane| !lane.is_empty() || lane.is_finished())
+                    || self.team.has_orphans()
+                    || self.team.is_done()
+            });
+        }
+    }
+
+    /// One round over all lanes; says whether there was anything.
+    fn poll(&mut self, counts: &mut Counts) -> bool {
+        let mut worked = false;
+        for lane in 0..self.lanes.len() {
+            // Its own backlog is emptied first; of the others it takes what is there now.
+            if self.lanes[lane].own {
+                while self.process(lane, WEIGHT, counts) != 0 {
+                    worked = true;
+                }
+                continue;
+            }
+            let mut waiting = self.lanes[lane].ready(u32::MAX);
+            worked |= waiting != 0;
+            while waiting != 0 {
+                waiting -= self.process(lane, waiting.min(WEIGHT), counts);
+            }
+        }
+        worked
+    }
+
+    /// Processes the next list of a lane, up to `most` packets; says how many it held.
+    #[inline]
+    fn process(&mut self, lane: usize, most: u32, counts: &mut Counts) -> u32 {
+        if self.team.any_removed() {
+            return self.process_without_removed(lane, most, counts);
+        }
+        let Some(list) = self.lanes[lane].next_list(most) else { return 0 };
+        record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
+        let packets = list.packets.len() as u32;
+        let bytes = list.wire_bytes;
+        let list = PacketList { cpu: self.seat.cpu, block: list.block, packets: list.packets };
+        counts.in_hand = Some((lane, packets));
+        if let Some(check) = &mut self.check {
+            check.begin(&list);
+            self.handler.handle(&list);
+            check.complete(&list);
+        } else {
+            self.handler.handle(&list);
+        }
+        counts.in_hand = None;
+        self.lanes[lane].complete(packets);
+        counts.packets += u64::from(packets);
+        counts.bytes += bytes;
+        packets
+    }
+
+    /// As `process`, one packet at a time, for when an interface was removed: its packets that
+    /// still wait are dropped and counted, as the kernel's `flush_backlog` does.
+    #[cold]
+    fn process_without_removed(&mut self, lane: usize, most: u32, counts: &mut Counts) -> u32 {
+        let mut done = 0;
+        while done < most {
+            let Some(list) = self.lanes[lane].next_list(1) else { break };
+            let bytes = list.wire_bytes;
+            let list = PacketList { cpu: self.seat.cpu, block: list.block, packets: list.packets };
+            let removed = list.iter().any(|packet| self.team.is_removed(packet.meta().rx_queue));
+            if removed {
+                counts.drops.add(DropReason::InterfaceRemoved, 1);
+            } else {
+                counts.in_hand = Some((lane, 1));
+                if let Some(check) = &mut self.check {
+                    check.begin(&list);
+                }
+                self.handler.handle(&list);
+                if let Some(check) = &mut self.check {
+                    check.complete(&list);
+                }
+                counts.in_hand = None;
+                counts.packets += 1;
+                counts.bytes += bytes;
+            }
+            self.lanes[lane].complete(1);
+            done += 1;
+        }
+        done
+    }
+
+    fn retire_finished_lanes(&mut self) {
+        self.lanes.retain(|lane| {
+            let finished = lane.is_finished();
+            if finished {
+                self.team.lane_finished();
+            }
+            !finished
+        });
+    }
+
+    #[cold]
+    fn adopt(&mut self, seats: &mut Vec<Arc<Seat>>) {
+        for orphans in self.team.adopt() {
+            for seat in &orphans.seats {
+                seat.sleeper.serve();
+            }
+            seats.extend(orphans.seats);
+            // Not its own queues: they come after those.
+            self.lanes.extend(orphans.lanes.into_iter().map(|mut lane| {
+                lane.own = false;
+                lane
+            }));
+        }
+    }
+}
+
+/// Records the delay of every packet; those queued together share one record.
+#[inline]
+fn record_delays(delays: &mut Histogram<u64>, packets: &[Descriptor], now: u32) {
+    let mut rest = packets;
+    while let Some(first) = rest.first() {
+        let run = rest
+            .iter()
+            .position(|packet| packet.queued_at != first.queued_at)
+            .unwrap_or(rest.len());
+        delays.saturating_record_n(ns_between(first.queued_at, now), run as u64);
+        rest = &rest[run..];
+    }
+}
+
+/// Delays from 64 ns to over two minutes, to two digits.
+pub(crate) fn delay_histogram() -> Histogram<u64> {
+    // The bounds are constants that hdrhistogram accepts; a test below builds one.
+    #[allow(clippy::expect_used)]
+    Histogram::new_with_bounds(1, 1 << 38, 2).expect("constant bounds")
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_of_one_list_are_recorded_together() {
+        let packets = [1, 1, 3].map(|queued_at| Descriptor { queued_at, ..Default::default() });
+        let mut delays = delay_histogram();
+        record_delays(&mut delays, &packets, 4);
+        assert_eq!((delays.len(), delays.min(), delays.max()), (3, 64, 192));
+    }
+}

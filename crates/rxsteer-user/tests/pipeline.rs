@@ -1,0 +1,391 @@
+//! The receive path as its users see it: nothing lost, nothing reordered, whatever happens.
+
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, Policy};
+use rxsteer_user::packet::{Hasher, LinkType, SymmetricHash, Toeplitz};
+use rxsteer_user::source::Source;
+use rxsteer_user::source::memory::MemorySource;
+use rxsteer_user::source::synthetic::SyntheticSource;
+use rxsteer_user::{
+    FrameInfo, Handler, OnFull, PacketList, Pipeline, PipelineConfig, Report, Speed, run,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+
+fn cpu(id: u16) -> CpuId {
+    CpuId::new(id).unwrap()
+}
+
+fn config(policy: &str, cpus: &str) -> PipelineConfig {
+    let mut config = PipelineConfig::new(policy.parse().unwrap(), cpus.parse().unwrap());
+    config.hasher = Hasher::Symmetric(SymmetricHash::new([7; 16]));
+    config.check_order = true;
+    config.on_full = OnFull::Wait;
+    config
+}
+
+fn synthetic(config: &PipelineConfig, spec: &str) -> Vec<Box<dyn Source>> {
+    let threads = config.rx_cpus.len() as u16;
+    (0..threads)
+        .map(|thread| {
+            let spec = spec.parse().unwrap();
+            Box::new(SyntheticSource::new(spec, config.rx_queues, (thread, threads)))
+                as Box<dyn Source>
+        })
+        .collect()
+}
+
+fn run_with<H: Handler>(
+    config: &PipelineConfig,
+    spec: &str,
+    handler: impl FnMut(CpuId) -> H,
+) -> Report<H> {
+    let mut sources = synthetic(config, spec);
+    run(config, &mut sources, Speed::Max, &Arc::default(), handler, |_, _| {}).unwrap()
+}
+
+fn nothing(_: &PacketList<'_>) {}
+
+fn assert_conserved<H>(report: &Report<H>) {
+    assert_eq!(report.packets, report.delivered + report.drops.total());
+    let by_cpu: u64 = report.per_cpu.iter().map(|cpu| cpu.packets).sum();
+    assert_eq!(by_cpu, report.delivered);
+}
+
+#[test]
+fn no_flow_is_reordered_under_any_policy_cpu_count_and_list_length() {
+    for policy in ["none", "rps", "bound:0=1,1=0,2=3"] {
+        for cpus in ["0", "0-1", "0-4,9"] {
+            for (batch, max_backlog) in [(1, 1), (7, 16), (32, 1000), (256, 300)] {
+                for (rx_queues, rx_threads) in [(1, 1), (4, 1), (5, 2)] {
+                    let mut config = config(policy, cpus);
+                    config.batch = batch;
+                    config.max_backlog = max_backlog;
+                    config.rx_queues = if policy.starts_with("bound") { 5 } else { rx_queues };
+                    config.rx_cpus =
+                        config.cpus.iter().cycle().take(rx_threads).collect::<Vec<_>>();
+                    let spec = "packets=4000,flows=60,share=zipf:1.2,ip=mixed,protocol=mixed";
+                    let report = run_with(&config, spec, |_| nothing);
+                    let case = format!("{policy} {cpus} {batch} {max_backlog} {rx_threads}");
+                    assert_conserved(&report);
+                    assert_eq!((report.packets, report.delivered), (4000, 4000), "{case}");
+                    assert_eq!((report.reordered, report.moves), (0, 0), "{case}");
+                    assert_eq!(report.census.bidirectional(), 60, "{case}");
+                    assert_eq!(report.steered_flows, 60, "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// The order check of the run itself must be able to fail: the same numbered frames, given to two
+/// workers in turn behind its back, are found out of order.
+#[test]
+fn the_order_check_finds_what_hand_off_can_reorder() {
+    let mut config = config("none", "0-1");
+    config.max_backlog = 4096;
+    let (hold, held) = mpsc::channel::<()>();
+    let held = Arc::new(std::sync::Mutex::new(held));
+    // CPU 0 waits with its packets until CPU 1 has processed later ones of the same flow.
+    let (pipeline, mut receivers) = Pipeline::start(&config, |on| {
+        let (hold, held) = (hold.clone(), held.clone());
+        let mut lists = 0;
+        move |_: &PacketList<'_>| {
+            lists += 1;
+            if on == cpu(0) {
+                let _ = held.lock().unwrap().recv();
+            } else if lists == 2 {
+                // The list before this one is completed by now.
+                let _ = hold.send(());
+            }
+        }
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0))]);
+    receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0))]);
+    receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0))]);
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!((report.delivered, report.reordered, report.moves), (3, 1, 1));
+}
+
+#[test]
+fn overload_drops_are_counted_and_nothing_is_lost() {
+    let mut config = config("rps", "0-1");
+    config.on_full = OnFull::Drop;
+    config.max_backlog = 8;
+    config.batch = 32;
+    let report = run_with(&config, "packets=30000,flows=100", |_| {
+        |_: &PacketList<'_>| std::thread::yield_now()
+    });
+    assert_conserved(&report);
+    assert_eq!(report.packets, 30_000);
+    assert!(report.drops.get(DropReason::BacklogFull) > 0, "a backlog of 8 overflows");
+    assert_eq!(report.reordered, 0, "drops leave gaps, not disorder");
+}
+
+#[test]
+fn a_full_backlog_refuses_exactly_what_does_not_fit() {
+    let mut config = config("none", "0");
+    config.on_full = OnFull::Drop;
+    config.max_backlog = 10;
+    let (release, gate) = mpsc::channel::<()>();
+    let mut gate = Some(gate);
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| {
+        let gate = gate.take().unwrap();
+        // Returns only once the sender below is gone.
+        move |_: &PacketList<'_>| while gate.recv().is_ok() {}
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0)); 25]);
+    drop(release);
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_conserved(&report);
+    assert_eq!((report.packets, report.delivered), (25, 10), "the head that fits is taken");
+    assert_eq!(report.drops.get(DropReason::BacklogFull), 15);
+}
+
+#[test]
+fn a_worker_that_dies_is_taken_over_from() {
+    let mut config = config("rps", "0-2");
+    config.max_backlog = 64;
+    let report = run_with(&config, "packets=20000,flows=200", |on| {
+        let mut left = 500usize;
+        move |list: &PacketList<'_>| {
+            left = left.saturating_sub(list.len());
+            assert!(on != cpu(1) || left > 0, "meant to happen");
+        }
+    });
+    assert_conserved(&report);
+    assert_eq!(report.packets, 20_000);
+    let lost = report.drops.get(DropReason::WorkerLost);
+    assert!((1..=64).contains(&lost), "only the list in hand is lost, not {lost}");
+    assert_eq!(report.reordered, 0);
+    let failures: Vec<CpuId> =
+        report.per_cpu.iter().filter(|c| c.failure.is_some()).map(|c| c.cpu).collect();
+    assert_eq!(failures, [cpu(1)]);
+    assert_eq!(report.handlers.len(), 2, "the handler that panicked is gone");
+}
+
+#[test]
+fn a_stopped_worker_loses_nothing() {
+    let config = config("rps", "0-1");
+    let mut sources = synthetic(&config, "packets=50000,flows=100");
+    let report = run(
+        &config,
+        &mut sources,
+        Speed::Max,
+        &Arc::default(),
+        |_| nothing,
+        |_, control| {
+            assert!(control.stop_worker(cpu(1)));
+            assert!(!control.stop_worker(cpu(5)));
+        },
+    )
+    .unwrap();
+    assert_conserved(&report);
+    assert_eq!((report.delivered, report.reordered), (50_000, 0));
+}
+
+#[test]
+fn with_no_worker_left_packets_are_counted_and_nothing_hangs() {
+    for on_full in [OnFull::Wait, OnFull::Drop] {
+        let mut config = config("rps", "0-1");
+        config.on_full = on_full;
+        let report = run_with(&config, "packets=20000,flows=100", |_| {
+            |_: &PacketList<'_>| panic!("meant to happen")
+        });
+        assert_conserved(&report);
+        assert_eq!(report.delivered, 0);
+        assert!(report.drops.get(DropReason::WorkerLost) > 0);
+        assert!(report.handlers.is_empty());
+    }
+}
+
+#[test]
+fn packets_of_a_removed_queue_are_dropped_and_counted() {
+    let mut config = config("rps", "0-1");
+    config.rx_queues = 2;
+    let mut sources = synthetic(&config, "packets=10000,flows=100");
+    let of_queue_1 = Arc::new(AtomicU64::new(0));
+    let report = run(
+        &config,
+        &mut sources,
+        Speed::Max,
+        &Arc::default(),
+        |_| {
+            let of_queue_1 = of_queue_1.clone();
+            move |list: &PacketList<'_>| {
+                let count = list.iter().filter(|p| p.meta().rx_queue == 1).count();
+                of_queue_1.fetch_add(count as u64, Ordering::Relaxed);
+            }
+        },
+        |_, control| control.remove_rx_queue(1),
+    )
+    .unwrap();
+    assert_conserved(&report);
+    assert_eq!(of_queue_1.load(Ordering::Relaxed), 0, "removed before anything was received");
+    let dropped = report.drops.get(DropReason::InterfaceRemoved);
+    assert!(dropped > 1000 && report.delivered > 1000, "{dropped} dropped");
+}
+
+fn info(rx_queue: u16) -> FrameInfo {
+    FrameInfo { timestamp_ns: 0, wire_len: 60, rx_queue, link: LinkType::Ethernet, nic_hash: None }
+}
+
+/// Where packets of each hash went, per CPU.
+fn placed(config: &PipelineConfig, feed: impl FnOnce(&mut rxsteer_user::Receiver)) -> Placed {
+    let (sender, seen) = mpsc::channel();
+    let (pipeline, mut receivers) = Pipeline::start(config, |on| {
+        let sender = sender.clone();
+        move |list: &PacketList<'_>| {
+            for packet in list.iter() {
+                sender.send((on.get(), packet.hash().get())).unwrap();
+            }
+        }
+    })
+    .unwrap();
+    drop(sender);
+    let mut receiver = receivers.remove(0);
+    feed(&mut receiver);
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_conserved(&report);
+    drop(report);
+    let mut placed = Placed::new();
+    for place in seen {
+        *placed.entry(place).or_default() += 1;
+    }
+    placed
+}
+
+type Placed = BTreeMap<(u16, u32), u32>;
+
+#[test]
+fn frames_one_by_one_and_polled_lists_are_steered_alike() {
+    let config = config("rps", "0-3");
+    let mut source = SyntheticSource::new("packets=3000,flows=300".parse().unwrap(), 1, (0, 1));
+    let mut block = rxsteer_user::Block::new();
+    source.fill(&mut block);
+    let frames: Vec<(&[u8], FrameInfo)> =
+        block.frames().iter().map(|f| (block.bytes_of(f), info(0))).collect();
+    let one_by_one = placed(&config, |receiver| {
+        for (frame, info) in &frames {
+            receiver.netif_rx(frame, *info);
+        }
+    });
+    let polled = placed(&config, |receiver| {
+        for list in frames.chunks(64) {
+            receiver.netif_receive(list.iter().copied());
+        }
+    });
+    assert_eq!(one_by_one, polled);
+    let cpus: std::collections::BTreeSet<u16> = polled.keys().map(|(cpu, _)| *cpu).collect();
+    assert_eq!(cpus.len(), 4, "300 flows reach every CPU");
+}
+
+#[test]
+fn the_nics_hash_is_used_and_no_header_read() {
+    let config = config("rps", "0-3");
+    let with_hash = |hash| FrameInfo { nic_hash: Some(hash), ..info(0) };
+    let placed = placed(&config, |receiver| {
+        for hash in [1, 0x4000_0000, 0xffff_ffff, 0] {
+            receiver.netif_rx(b"no header at all", with_hash(hash));
+        }
+    });
+    let places: Vec<(u16, u32)> = placed.into_keys().collect();
+    assert_eq!(places, [(0, 0), (0, 1), (1, 0x4000_0000), (3, 0xffff_ffff)]);
+}
+
+#[test]
+fn hand_off_goes_where_it_is_told_or_stays_local() {
+    let mut config = config("rps", "2-3");
+    config.rx_cpus = vec![cpu(3)];
+    let placed = placed(&config, |receiver| {
+        let frame = |hash| (&b"x"[..], FrameInfo { nic_hash: Some(hash), ..info(0) });
+        receiver.hand_off(cpu(2), [frame(1), frame(2)]);
+        receiver.hand_off(cpu(3), [frame(3)]); // the own CPU
+        receiver.hand_off(cpu(0), [frame(4)]); // a CPU without a worker
+        receiver.hand_off(CpuId::NONE, [frame(5)]); // no CPU at all
+        receiver.hand_off(cpu(2), []);
+    });
+    let places: Vec<(u16, u32)> = placed.into_keys().collect();
+    assert_eq!(places, [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)]);
+}
+
+#[test]
+fn a_queue_can_have_its_own_cpu_map() {
+    let mut config = config("rps", "0-1");
+    config.rx_queues = 2;
+    config.rps_maps = vec![(1, "5".parse::<CpuSet>().unwrap())];
+    let placed = placed(&config, |receiver| {
+        for queue in [0, 1] {
+            receiver.netif_rx(b"", FrameInfo { nic_hash: Some(9), ..info(queue) });
+        }
+    });
+    assert_eq!(placed.into_keys().collect::<Vec<_>>(), [(0, 9), (5, 9)]);
+}
+
+#[test]
+fn with_toeplitz_each_direction_is_its_own_flow() {
+    let mut config = config("rps", "0-3");
+    config.hasher = Hasher::Toeplitz(Toeplitz::new(&Toeplitz::DEFAULT_KEY).unwrap());
+    let report = run_with(&config, "packets=5000,flows=100", |_| nothing);
+    assert_eq!((report.delivered, report.reordered), (5000, 0));
+}
+
+#[test]
+fn frames_in_memory_are_received_as_often_as_asked() {
+    for check_order in [false, true] {
+        let mut config = config("rps", "0-1");
+        config.check_order = check_order;
+        let mut synthetic = SyntheticSource::new("packets=1500".parse().unwrap(), 1, (0, 1));
+        let source = MemorySource::load(&mut synthetic, 100, 3);
+        let mut sources: Vec<Box<dyn Source>> = vec![Box::new(source)];
+        let report =
+            run(&config, &mut sources, Speed::Max, &Arc::default(), |_| nothing, |_, _| {})
+                .unwrap();
+        assert_conserved(&report);
+        assert_eq!((report.delivered, report.reordered), (4500, 0));
+    }
+}
+
+#[test]
+fn a_stop_ends_receiving_and_processes_what_was_received() {
+    let config = config("rps", "0-1");
+    let mut sources = synthetic(&config, "packets=1e12");
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = stop.clone();
+    let report = run(
+        &config,
+        &mut sources,
+        Speed::Max,
+        &stop,
+        move |_| {
+            let stop = seen.clone();
+            move |_: &PacketList<'_>| stop.store(true, Ordering::Relaxed)
+        },
+        |_, _| {},
+    )
+    .unwrap();
+    assert_conserved(&report);
+    assert!(report.packets > 0 && report.packets == report.delivered);
+}
+
+#[test]
+fn impossible_configurations_are_refused() {
+    let start = |change: &dyn Fn(&mut PipelineConfig)| {
+        let mut config = config("rps", "0");
+        change(&mut config);
+        Pipeline::start(&config, |_| nothing).err().map(|error| error.to_string())
+    };
+    assert!(start(&|_| {}).is_none());
+    assert!(start(&|c| c.rx_cpus.clear()).unwrap().contains("0 RX threads"));
+    assert!(start(&|c| c.rx_queues = 0).unwrap().contains("0 RX queues"));
+    assert!(start(&|c| c.max_backlog = 0).unwrap().contains("backlog limit of 0"));
+    assert!(start(&|c| c.batch = 0).unwrap().contains("batch of 0"));
+    assert!(start(&|c| c.batch = 257).unwrap().contains("batch of 257"));
+    let bound = Policy::Bound(vec![(3, cpu(0))]);
+    assert!(start(&|c| c.policy = bound.clone()).unwrap().contains("RX queue 3"));
+}
