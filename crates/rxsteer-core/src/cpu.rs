@@ -107,7 +107,7 @@ impl CpuSet {
     }
 
     /// The CPUs, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + Clone + '_ {
         self.0.iter().copied()
     }
 

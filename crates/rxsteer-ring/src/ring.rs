@@ -4,6 +4,7 @@
 use crate::sync::{Arc, AtomicU32, Ordering, Slot};
 use crossbeam_utils::CachePadded;
 use std::fmt;
+use std::ptr::NonNull;
 
 /// Largest limit of a ring, in items: far below 2³¹, where signed differences stop being
 /// unambiguous.
@@ -18,8 +19,6 @@ struct Shared<T> {
     slots: Box<[Slot<T>]>,
     /// Capacity − 1.
     mask: u32,
-    /// Items that may wait at once; at most the capacity.
-    limit: u32,
 }
 
 // SAFETY: the slots are the only part not Sync by itself. `Producer` and `Consumer` exist once per
@@ -55,16 +54,18 @@ pub fn ring_starting_at<T: Copy + Default + Send>(
         published: CachePadded::new(AtomicU32::new(start)),
         slots: (0..capacity).map(|_| Slot::new(T::default())).collect(),
         mask: capacity - 1,
-        limit,
     });
     let producer = Producer {
+        slots: Slots::of(&shared),
+        limit,
         shared: shared.clone(),
         written: start,
         reserved: start,
         published: start,
         completed: start,
     };
-    (producer, Consumer { shared, completed: start, published: start })
+    let slots = Slots::of(&shared);
+    (producer, Consumer { shared, slots, completed: start, published: start })
 }
 
 /// Is position `a` at or behind position `b`? Both wrap; they lie less than 2³¹ apart.
@@ -73,9 +74,41 @@ pub(crate) fn at_or_behind(a: u32, b: u32) -> bool {
     b.wrapping_sub(a) as i32 >= 0
 }
 
+/// Where the slots are, beside the [`Arc`] that keeps them: reading it costs no detour through
+/// shared memory, and the compiler need not read it anew after every store to an atomic.
+struct Slots<T> {
+    first: NonNull<Slot<T>>,
+    mask: u32,
+}
+
+// SAFETY: a pointer to slots that the `Shared` beside it owns; the same reasons as for `Shared`.
+unsafe impl<T: Send> Send for Slots<T> {}
+// SAFETY: as above; a shared `Slots` gives no access to a slot without an unsafe promise.
+unsafe impl<T: Send> Sync for Slots<T> {}
+
+impl<T> Slots<T> {
+    fn of(shared: &Shared<T>) -> Slots<T> {
+        // The box is never moved out of or replaced while `Shared` lives.
+        Slots { first: NonNull::from(&*shared.slots).cast(), mask: shared.mask }
+    }
+
+    /// Where the slot of a position is.
+    ///
+    /// # Safety
+    /// The `Shared` these are the slots of must be alive.
+    #[inline(always)]
+    unsafe fn at(&self, position: u32) -> NonNull<Slot<T>> {
+        // SAFETY: masked, the index is below the number of slots; alive by the caller's promise.
+        unsafe { self.first.add((position & self.mask) as usize) }
+    }
+}
+
 /// The sending end: reserve places, write items into them, publish the list.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
+    slots: Slots<T>,
+    /// Items that may wait at once.
+    limit: u32,
     /// Next position to be written.
     written: u32,
     /// Next position to be reserved.
@@ -94,9 +127,9 @@ impl<T: Copy + Send> Producer<T> {
     /// position is what a flow remembers as the tail of its last packet.
     #[inline(always)]
     pub fn reserve(&mut self) -> Option<u32> {
-        if self.reserved.wrapping_sub(self.completed) >= self.shared.limit {
+        if self.reserved.wrapping_sub(self.completed) >= self.limit {
             self.completed = self.load_completed();
-            if self.reserved.wrapping_sub(self.completed) >= self.shared.limit {
+            if self.reserved.wrapping_sub(self.completed) >= self.limit {
                 return None;
             }
         }
@@ -109,7 +142,7 @@ impl<T: Copy + Send> Producer<T> {
     #[inline]
     pub fn room(&mut self) -> u32 {
         self.completed = self.load_completed();
-        self.shared.limit - self.reserved.wrapping_sub(self.completed)
+        self.limit - self.reserved.wrapping_sub(self.completed)
     }
 
     /// Writes `item` into the earliest reserved place that is not yet written.
@@ -119,12 +152,17 @@ impl<T: Copy + Send> Producer<T> {
     #[inline(always)]
     pub fn write(&mut self, item: T) {
         assert!(self.written != self.reserved, "an item is written only into a reserved place");
-        let slot = (self.written & self.shared.mask) as usize;
-        // SAFETY: `slot` ≤ mask < slots.len(). The position is reserved, so it is at most
-        // `limit` ≤ capacity past a `completed` this side has acquired: the consumer is done with
-        // what the slot held before. It is not published, so the consumer does not read it yet.
-        // There is one producer, borrowed mutably.
-        unsafe { self.shared.slots.get_unchecked(slot).write(item) };
+        self.write_next(item);
+    }
+
+    /// Writes the position after the last one written, which must be reserved.
+    #[inline(always)]
+    fn write_next(&mut self, item: T) {
+        // SAFETY: the position is reserved, so it is at most `limit` ≤ capacity past a `completed`
+        // this side has acquired: the consumer is done with what the slot held before. It is not
+        // published, so the consumer does not read it yet. There is one producer, borrowed
+        // mutably, and it holds the `Shared`.
+        unsafe { self.slots.at(self.written).as_ref().write(item) };
         self.written = self.written.wrapping_add(1);
     }
 
@@ -136,7 +174,7 @@ impl<T: Copy + Send> Producer<T> {
     pub fn push(&mut self, item: T) -> Result<u32, T> {
         match self.reserve() {
             Some(position) => {
-                self.write(item);
+                self.write_next(item);
                 Ok(position)
             }
             None => Err(item),
@@ -148,18 +186,15 @@ impl<T: Copy + Send> Producer<T> {
     #[inline]
     pub fn splice(&mut self, items: &[T]) -> usize {
         debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
-        let mut room = self.shared.limit - self.reserved.wrapping_sub(self.completed);
+        let mut room = self.limit - self.reserved.wrapping_sub(self.completed);
         if (room as usize) < items.len() {
             room = self.room();
         }
         let list = &items[..items.len().min(room as usize)];
+        self.reserved = self.reserved.wrapping_add(list.len() as u32);
         for &item in list {
-            let slot = (self.written & self.shared.mask) as usize;
-            // SAFETY: as in `write`: the first `room` positions are free.
-            unsafe { self.shared.slots.get_unchecked(slot).write(item) };
-            self.written = self.written.wrapping_add(1);
+            self.write_next(item);
         }
-        self.reserved = self.written;
         self.publish();
         list.len()
     }
@@ -210,7 +245,7 @@ impl<T: Copy + Send> Producer<T> {
     /// How many items may wait at once.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.shared.limit
+        self.limit
     }
 
     /// A reader of this ring's counters.
@@ -230,6 +265,7 @@ impl<T: Copy + Send> Producer<T> {
 /// The receiving end: look at what is ready, work on it in place, say when it is complete.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
+    slots: Slots<T>,
     /// Items finished with.
     completed: u32,
     /// The producer's counter as last read.
@@ -256,11 +292,12 @@ impl<T: Copy + Send> Consumer<T> {
     #[inline(always)]
     pub fn list(&mut self, most: u32) -> &[T] {
         let waiting = self.ready(most) as usize;
-        let start = (self.completed & self.shared.mask) as usize;
-        let end = (start + waiting).min(self.shared.slots.len());
+        let start = self.completed & self.slots.mask;
+        let count = waiting.min((self.slots.mask - start) as usize + 1);
         // SAFETY: positions completed..published were acquired in `ready` and are not written
-        // again before `complete`, which takes `&mut self` and so ends this borrow.
-        unsafe { Slot::as_items(&self.shared.slots[start..end]) }
+        // again before `complete`, which takes `&mut self` and so ends this borrow. `start` and
+        // the `count` slots from there on lie within the slots, which `shared` keeps alive.
+        unsafe { Slot::as_items(self.slots.at(start).as_ptr(), count) }
     }
 
     /// The waiting item `index` places behind the oldest.
@@ -271,10 +308,9 @@ impl<T: Copy + Send> Consumer<T> {
     #[must_use]
     pub fn peek(&self, index: u32) -> T {
         assert!(index < self.published.wrapping_sub(self.completed), "no item waits there");
-        let slot = (self.completed.wrapping_add(index) & self.shared.mask) as usize;
         // SAFETY: the position lies in completed..published, acquired in `ready`; the producer
-        // writes it again only after `complete`.
-        unsafe { self.shared.slots[slot].read() }
+        // writes it again only after `complete`. `shared` keeps the slots alive.
+        unsafe { self.slots.at(self.completed.wrapping_add(index)).as_ref().read() }
     }
 
     /// Says that the oldest `count` items are processed: their places are free, and the queue's
@@ -351,7 +387,7 @@ impl<T> fmt::Debug for Producer<T> {
         f.debug_struct("Producer")
             .field("published", &self.published)
             .field("reserved", &self.reserved)
-            .field("limit", &self.shared.limit)
+            .field("limit", &self.limit)
             .finish_non_exhaustive()
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use loom::{
 };
 
 /// One slot of the ring. Under loom every access is checked for races.
+#[cfg_attr(not(loom), repr(transparent))]
 pub(crate) struct Slot<T>(
     #[cfg(not(loom))] std::cell::UnsafeCell<T>,
     #[cfg(loom)] loom::cell::UnsafeCell<T>,
@@ -63,15 +64,16 @@ impl<T: Copy> Slot<T> {
         self.0.with(|slot| unsafe { *slot })
     }
 
-    /// The slots as plain items.
+    /// `count` slots from `first` on as plain items.
     ///
     /// # Safety
-    /// Nobody may write any of them while the result lives.
+    /// There must be that many in one allocation, and nobody may write any of them while the
+    /// result lives.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub(crate) unsafe fn as_items(slots: &[Slot<T>]) -> &[T] {
-        // SAFETY: UnsafeCell<T> is laid out as T, so a slice of slots is laid out as a slice of
-        // T; not written meanwhile by the caller's promise.
-        unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<T>(), slots.len()) }
+    pub(crate) unsafe fn as_items<'a>(first: *const Slot<T>, count: usize) -> &'a [T] {
+        // SAFETY: Slot<T> is a transparent UnsafeCell<T>, which is laid out as T, so slots are
+        // laid out as a slice of T; there and not written meanwhile by the caller's promise.
+        unsafe { std::slice::from_raw_parts(first.cast::<T>(), count) }
     }
 }

@@ -43,11 +43,17 @@ impl Pace {
         Pace { stretch, origin: None, stop: Some(stop) }
     }
 
+    /// Whether it ever makes the caller wait.
+    #[inline]
+    pub(crate) fn is_paced(&self) -> bool {
+        self.stretch != 0.0
+    }
+
     /// How many of `frames` (not empty) are due now, at most `most`, at least one: sleeps until the
     /// first is. Time that steps back in the recording is due at once.
     #[inline]
     pub(crate) fn due(&mut self, frames: &[FrameMeta], most: usize) -> usize {
-        if self.stretch == 0.0 { frames.len().min(most) } else { self.paced(frames, most) }
+        if self.is_paced() { self.paced(frames, most) } else { frames.len().min(most) }
     }
 
     fn paced(&mut self, frames: &[FrameMeta], most: usize) -> usize {

@@ -89,7 +89,11 @@ impl PipelineConfig {
     /// Every CPU that gets a worker.
     #[must_use]
     pub fn workers(&self) -> CpuSet {
-        self.steer_config().destinations()
+        // RX threads' CPUs too, even of those that receive no queue: their backlog is the local
+        // one of a hand-off.
+        let destinations = self.steer_config().destinations();
+        let all = destinations.iter().chain(self.rx_cpus.iter().copied());
+        CpuSet::new(all).unwrap_or(destinations)
     }
 
     /// Whether every CPU involved is there and may be used, so that threads can be pinned.
@@ -300,6 +304,8 @@ fn receivers(
                 touched: Vec::with_capacity(lanes.len()),
                 lanes,
                 lane_of: lane_of.clone(),
+                own: lane_of[queue_cpu.index()],
+                own_unkicked: false,
                 full: 0,
                 on_full: config.on_full,
                 team: team.clone(),

@@ -250,6 +250,7 @@ impl Receiver {
         if self.open.is_none() {
             self.open = self.pool.take();
         }
+        // Nothing waits unkicked here: every block ends with a kick.
         while self.open.is_none() && self.lanes.must_wait() {
             std::thread::yield_now();
             self.open = self.pool.take();
@@ -287,10 +288,15 @@ impl Receiver {
         let frames = block.frames();
         let mut next = 0;
         while next < frames.len() {
+            if pace.is_paced() {
+                // What was received may be processed while the next frame is waited for.
+                self.lanes.kick_own();
+            }
             let due = pace.due(&frames[next..], self.batch);
             self.steer_batch(block, next, due);
             next += due;
         }
+        self.lanes.kick_own();
     }
 
     #[inline]
@@ -397,6 +403,7 @@ impl Receiver {
             }
             self.lanes.publish();
         }
+        self.lanes.kick_own();
         self.pool.give_back(block);
     }
 }
@@ -409,6 +416,10 @@ pub(crate) struct Lanes {
     pub(crate) lane_of: Box<[u16]>,
     /// Lanes with something written and not published, by index.
     pub(crate) touched: Vec<u16>,
+    /// The lane to the CPU this thread itself runs on, by index, and whether something was
+    /// published to it since that CPU's worker was kicked.
+    pub(crate) own: u16,
+    pub(crate) own_unkicked: bool,
     /// The lane that had no place for the last packet, when it has to wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
@@ -471,7 +482,9 @@ impl Lanes {
         self.lanes[usize::from(self.lane_of[cpu.index()])].drops.add(reason, 1);
     }
 
-    /// Publishes every list written, each with one store, and kicks the workers that sleep.
+    /// Publishes every list written, each with one store, and kicks the workers that sleep; but
+    /// not the one on this very CPU: it could only run instead of this thread, so it is kicked at
+    /// the end of the poll, as the kernel runs its own backlog after the poll.
     #[inline]
     fn publish(&mut self) {
         for index in &self.touched {
@@ -479,14 +492,27 @@ impl Lanes {
         }
         rxsteer_ring::published();
         for index in self.touched.drain(..) {
+            if index == self.own {
+                self.own_unkicked = true;
+                continue;
+            }
             let index = usize::from(index);
             self.lanes[index].kicks += u64::from(self.team.seats[index].sleeper.kick());
+        }
+    }
+
+    /// The end of a poll, or a wait in its middle: the worker on this CPU may run.
+    fn kick_own(&mut self) {
+        if std::mem::take(&mut self.own_unkicked) {
+            let own = usize::from(self.own);
+            self.lanes[own].kicks += u64::from(self.team.seats[own].sleeper.kick());
         }
     }
 
     /// Waits until the lane that was full has a place, or nobody is left to make one.
     #[cold]
     fn wait_for_room(&mut self) {
+        self.kick_own();
         let mut looks = 0u32;
         while !self.lanes[self.full].has_room() && !self.team.is_lost() {
             looks += 1;

@@ -15,7 +15,7 @@ pub fn allowed_cpus() -> Option<CpuSet> {
 }
 
 /// Pins the calling thread to `cpu`; says whether the host let it.
-pub(crate) fn pin_to(cpu: CpuId) -> bool {
+pub fn pin_to(cpu: CpuId) -> bool {
     if cpu.index() >= HostSet::MAX_CPU {
         return false;
     }

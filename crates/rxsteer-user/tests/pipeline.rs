@@ -315,6 +315,14 @@ fn hand_off_goes_where_it_is_told_or_stays_local() {
 }
 
 #[test]
+fn an_rx_thread_without_a_queue_is_harmless() {
+    let mut config = config("rps", "0-1");
+    config.rx_cpus = vec![cpu(0), cpu(7)];
+    let report = run_with(&config, "packets=1000", |_| nothing);
+    assert_eq!((report.delivered, report.per_cpu.len()), (1000, 3));
+}
+
+#[test]
 fn a_queue_can_have_its_own_cpu_map() {
     let mut config = config("rps", "0-1");
     config.rx_queues = 2;

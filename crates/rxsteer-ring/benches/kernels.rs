@@ -1,0 +1,183 @@
+//! What is measured of the ring: items of 8 bytes from one CPU to another, singly and in lists,
+//! beside `rtrb`, the ring that it must not lose to.
+//!
+//! A call moves [`ITEMS`] items between the calling thread and one it starts, each on a CPU of its
+//! own where there are two.
+
+use rtrb::RingBuffer;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rxsteer_bench::Case;
+use rxsteer_ring::ring;
+use std::hint::spin_loop;
+use std::thread::scope;
+
+/// Items a call moves: some milliseconds, beside which starting a thread is little.
+const ITEMS: u64 = 2_000_000;
+/// Places in either ring.
+const PLACES: u32 = 1024;
+
+/// Every case of this crate.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (group, list) in [
+        ("ring of u64, singles", 1),
+        ("ring of u64, lists of 32", 32),
+        ("ring of u64, lists of 256", 256),
+    ] {
+        let mut add = |name, baseline, run: Box<dyn FnMut() -> u64>| {
+            cases.push(Case { group, name, baseline, per_iter: ITEMS, run });
+        };
+        add(
+            "rtrb",
+            true,
+            Box::new(move || if list == 1 { rtrb_singles() } else { rtrb_lists(list) }),
+        );
+        add("rxsteer", false, Box::new(move || ours(list)));
+    }
+    cases
+}
+
+/// Runs both ends, each pinned to one of the first two CPUs; the receiving end's sum is the result.
+fn both_ends(send: impl FnOnce() + Send, receive: impl FnOnce() -> u64 + Send) -> u64 {
+    let cpus = two_cpus();
+    scope(|threads| {
+        let sender = threads.spawn(|| {
+            pin(cpus.map(|cpus| cpus.0));
+            send();
+        });
+        let receiver = threads.spawn(|| {
+            pin(cpus.map(|cpus| cpus.1));
+            receive()
+        });
+        sender.join().expect("the sender ends");
+        receiver.join().expect("the receiver ends")
+    })
+}
+
+fn two_cpus() -> Option<(usize, usize)> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    Some((cpus.next()?, cpus.next()?))
+}
+
+fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        // Where it isn't allowed the figure is worse, not wrong.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+/// Waits for the other end; with one CPU it has to be let run.
+fn wait(looks: &mut u32) {
+    *looks += 1;
+    if looks.is_multiple_of(1 << 14) {
+        std::thread::yield_now();
+    } else {
+        spin_loop();
+    }
+}
+
+fn ours(list: u64) -> u64 {
+    let (mut producer, mut consumer) = ring::<u64>(PLACES);
+    both_ends(
+        move || {
+            let (mut next, mut looks) = (0, 0);
+            while next < ITEMS {
+                let end = (next + list).min(ITEMS);
+                while next < end {
+                    match producer.push(next) {
+                        Ok(_) => next += 1,
+                        Err(_) => {
+                            producer.publish();
+                            wait(&mut looks);
+                        }
+                    }
+                }
+                producer.publish();
+            }
+        },
+        move || {
+            let (mut sum, mut received, mut looks) = (0u64, 0, 0);
+            while received < ITEMS {
+                let items = consumer.list(list as u32);
+                let count = items.len() as u32;
+                for item in items {
+                    sum = sum.wrapping_add(*item);
+                }
+                if count == 0 {
+                    wait(&mut looks);
+                    continue;
+                }
+                consumer.complete(count);
+                received += u64::from(count);
+            }
+            sum
+        },
+    )
+}
+
+fn rtrb_singles() -> u64 {
+    let (mut producer, mut consumer) = RingBuffer::<u64>::new(PLACES as usize);
+    both_ends(
+        move || {
+            let mut looks = 0;
+            for next in 0..ITEMS {
+                while producer.push(next).is_err() {
+                    wait(&mut looks);
+                }
+            }
+        },
+        move || {
+            let (mut sum, mut received, mut looks) = (0u64, 0, 0);
+            while received < ITEMS {
+                match consumer.pop() {
+                    Ok(item) => {
+                        sum = sum.wrapping_add(item);
+                        received += 1;
+                    }
+                    Err(_) => wait(&mut looks),
+                }
+            }
+            sum
+        },
+    )
+}
+
+fn rtrb_lists(list: u64) -> u64 {
+    let (mut producer, mut consumer) = RingBuffer::<u64>::new(PLACES as usize);
+    both_ends(
+        move || {
+            let (mut next, mut looks) = (0, 0);
+            while next < ITEMS {
+                let count = list.min(ITEMS - next);
+                match producer.write_chunk_uninit(count as usize) {
+                    Ok(chunk) => {
+                        chunk.fill_from_iter(next..next + count);
+                        next += count;
+                    }
+                    Err(_) => wait(&mut looks),
+                }
+            }
+        },
+        move || {
+            let (mut sum, mut received, mut looks) = (0u64, 0, 0);
+            while received < ITEMS {
+                let count = consumer.slots().min(list as usize);
+                match consumer.read_chunk(count) {
+                    Ok(chunk) if count > 0 => {
+                        let (first, second) = chunk.as_slices();
+                        for item in first.iter().chain(second) {
+                            sum = sum.wrapping_add(*item);
+                        }
+                        chunk.commit_all();
+                        received += count as u64;
+                    }
+                    _ => wait(&mut looks),
+                }
+            }
+            sum
+        },
+    )
+}

@@ -1,0 +1,147 @@
+//! What is measured of the receive path: frames in memory through parse, hash, decide and hand-over
+//! to one worker whose handler does nothing; beside it the same work with one `crossbeam-channel`
+//! send per packet.
+
+use rxsteer_bench::Case;
+use rxsteer_user::core::{
+    Arrival, Backlogs, CpuId, Policy, Refusal, SteerConfig, Steering, Verdict,
+};
+use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
+use rxsteer_user::source::Source;
+use rxsteer_user::source::memory::MemorySource;
+use rxsteer_user::source::synthetic::SyntheticSource;
+use rxsteer_user::{OnFull, PacketList, PipelineConfig, Speed, run, sys};
+use std::sync::Arc;
+
+/// Packets a call receives: tens of milliseconds, beside which starting threads is little.
+const PACKETS: u64 = 2_048_000;
+/// 64-byte frames one behind the other, each time the same 20 480 of 10 000 flows.
+const FRAMES: &str = "packets=20480,flows=10000,size=64,seed=1";
+const ROUNDS: u64 = PACKETS / 20_480;
+const GROUP: &str = "whole path, 10 000 flows, empty handler";
+
+/// Every case of this crate.
+pub fn all() -> Vec<Case> {
+    let case = |name, baseline, run| Case { group: GROUP, name, baseline, per_iter: PACKETS, run };
+    vec![
+        case("one crossbeam-channel send per packet", true, Box::new(with_channel())),
+        case("rxsteer", false, Box::new(with_lists(true))),
+        case("rxsteer, each frame copied in", false, Box::new(with_lists(false))),
+    ]
+}
+
+/// Where the RX thread and the worker run: two CPUs if there are.
+fn cpus() -> (CpuId, CpuId) {
+    let host = sys::allowed_cpus();
+    let mut cpus = host.iter().flat_map(|cpus| cpus.iter());
+    let first = cpus.next().or(CpuId::new(0)).expect("CPU 0 is an id");
+    (first, cpus.next().unwrap_or(first))
+}
+
+fn hasher() -> Hasher {
+    Hasher::Symmetric(SymmetricHash::new([7; 16]))
+}
+
+fn frames(rounds: u64) -> MemorySource {
+    let spec = FRAMES.parse().expect("the specification is right");
+    MemorySource::load(&mut SyntheticSource::new(spec, 1, (0, 1)), 1000, rounds)
+}
+
+/// Hides that the frames lie in blocks already, so that each is copied into one.
+struct Copied(MemorySource);
+
+impl Source for Copied {
+    fn fill(&mut self, block: &mut rxsteer_user::Block) -> rxsteer_user::source::Fill {
+        self.0.fill(block)
+    }
+}
+
+fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
+    let (rx_cpu, cpu) = cpus();
+    let mut config = PipelineConfig::new(Policy::Rps, CpuSetOf(cpu).set());
+    config.rx_cpus = vec![rx_cpu];
+    config.hasher = hasher();
+    config.on_full = OnFull::Wait;
+    let frames = frames(ROUNDS);
+    move || {
+        let source: Box<dyn Source> =
+            if in_place { Box::new(frames.clone()) } else { Box::new(Copied(frames.clone())) };
+        let handler = |_| |_: &PacketList<'_>| {};
+        let stop = Arc::default();
+        let report = run(&config, &mut [source], Speed::Max, &stop, handler, |_, _| {})
+            .expect("the configuration is right");
+        assert_eq!(report.delivered, PACKETS, "nothing is lost");
+        report.bytes
+    }
+}
+
+struct CpuSetOf(CpuId);
+
+impl CpuSetOf {
+    fn set(&self) -> rxsteer_user::core::CpuSet {
+        rxsteer_user::core::CpuSet::new([self.0]).expect("one CPU")
+    }
+}
+
+/// The same parse, hash and decision; then the descriptor goes by channel.
+fn with_channel() -> impl FnMut() -> u64 {
+    struct Endless;
+    impl Backlogs for Endless {
+        fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+            Ok(0)
+        }
+    }
+    let (rx_cpu, cpu) = cpus();
+    let mut source = frames(1);
+    let mut blocks = Vec::new();
+    while let Some((block, fill)) = source.shared_block() {
+        blocks.push(block);
+        if fill == rxsteer_user::source::Fill::End {
+            break;
+        }
+    }
+    let hasher = hasher();
+    let config = SteerConfig {
+        policy: Policy::Rps,
+        cpus: CpuSetOf(cpu).set(),
+        rps_maps: vec![],
+        receiving_cpus: vec![rx_cpu],
+    };
+    move || {
+        let (sender, receiver) = crossbeam_channel::bounded::<(u32, u32, u32, u32)>(1024);
+        let mut steering = Steering::new(&config).expect("the configuration is right");
+        std::thread::scope(|threads| {
+            let worker = threads.spawn(move || {
+                sys::pin_to(cpu);
+                let (mut packets, mut bytes) = (0, 0);
+                for (_frame, _hash, wire_len, _at) in receiver {
+                    packets += 1;
+                    bytes += u64::from(wire_len);
+                }
+                assert_eq!(packets, PACKETS, "nothing is lost");
+                bytes
+            });
+            let (blocks, hasher) = (&blocks, &hasher);
+            threads.spawn(move || {
+                sys::pin_to(rx_cpu);
+                let mut verdict = [Verdict::Deliver(CpuId::NONE)];
+                for _ in 0..ROUNDS {
+                    for block in blocks {
+                        for (index, frame) in (0..).zip(block.frames()) {
+                            let bytes = block.bytes_of(frame);
+                            let options = DissectOptions::default();
+                            let hash = hasher.flow_hash(LinkType::Ethernet, bytes, options).hash;
+                            let arrival = Arrival { hash, ..Arrival::default() };
+                            steering.decide(&[arrival], &mut Endless, &mut verdict);
+                            if let [Verdict::Deliver(_)] = verdict {
+                                let packet = (index, hash.get(), frame.wire_len, 0);
+                                sender.send(packet).expect("the worker runs");
+                            }
+                        }
+                    }
+                }
+            });
+            worker.join().expect("the worker ends")
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! What keeps a record from being read, and how it is put into words.
+
+use super::window::Missing;
+
+/// Why no further record could be read just now.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// The input is a pipe that has no whole record yet, and the caller has frames to hand on.
+    Wait,
+    /// The file is damaged: nothing after this place is read.
+    Damage(Damage),
+}
+
+/// Damage and its place.
+#[derive(Debug)]
+pub(super) struct Damage {
+    /// Where the damaged record or block begins: bytes from the start of the decompressed file.
+    pub(super) offset: u64,
+    /// What is wrong with it.
+    pub(super) what: String,
+}
+
+impl Halt {
+    pub(super) fn damage(offset: u64, what: impl Into<String>) -> Halt {
+        Halt::Damage(Damage { offset, what: what.into() })
+    }
+
+    /// The input ended, or failed, before all `need` bytes of `what` were there.
+    #[cold]
+    pub(super) fn cut(offset: u64, what: &str, need: u64, missing: Missing) -> Halt {
+        let (have, failure) = match missing {
+            Missing::Wait => return Halt::Wait,
+            Missing::End { have } => (have, None),
+            Missing::Failed { have, failure } => (have, Some(failure)),
+        };
+        let text = match failure {
+            None => {
+                format!("cut short in the middle of {what}: {have} of {need} bytes are there")
+            }
+            Some(failure) if have == 0 => failure,
+            Some(failure) => {
+                format!("{failure} in the middle of {what}: {have} of {need} bytes are there")
+            }
+        };
+        Halt::damage(offset, text)
+    }
+}

@@ -1,0 +1,129 @@
+//! One interface of a capture: how its frames are to be read.
+
+use super::damage::Damage;
+use rxsteer_packet::LinkType;
+
+/// An interface: of a pcapng section, or the only one of a pcap file.
+#[derive(Debug)]
+pub(super) struct Interface {
+    /// How its frames begin; `None` when that is not known here.
+    pub(super) link: Option<LinkType>,
+    /// The RX queue its frames count for, where queues go by interface.
+    pub(super) rx_queue: u16,
+    /// Bytes kept of a frame at most, 0 for any number.
+    pub(super) snap_len: u32,
+    pub(super) ticks: Ticks,
+    link_number: u32,
+    /// Where it is described.
+    offset: u64,
+    reported: bool,
+}
+
+impl Interface {
+    pub(super) fn new(link_number: u32, rx_queue: u16, offset: u64) -> Interface {
+        Interface {
+            link: LinkType::from_dlt(link_number),
+            rx_queue,
+            snap_len: 0,
+            ticks: Ticks::new(6, 0),
+            link_number,
+            offset,
+            reported: false,
+        }
+    }
+
+    /// What there is to report of a frame with an unknown link type: something for the first.
+    pub(super) fn report_once(&mut self, name: &str) -> Option<Damage> {
+        if std::mem::replace(&mut self.reported, true) {
+            return None;
+        }
+        let known: Vec<&str> = LinkType::ALL.iter().map(|link| link.name()).collect();
+        let what = format!(
+            "link type {} of {name} is not supported: its packets are left out, everything else \
+             is read; supported are {}",
+            self.link_number,
+            known.join(", "),
+        );
+        Some(Damage { offset: self.offset, what })
+    }
+}
+
+/// How an interface counts time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticks {
+    unit: Unit,
+    offset_ns: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Nanoseconds in a tick.
+    Nanoseconds(u64),
+    /// Ticks in a nanosecond.
+    PerNanosecond(u64),
+    /// Ticks in a second, as a power of 2.
+    PerSecondLog2(u8),
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+impl Ticks {
+    /// From `if_tsresol` (a negative power of 10, or with the top bit set of 2, of a second) and
+    /// `if_tsoffset` (seconds to add).
+    pub(super) fn new(resolution: u8, offset_s: i64) -> Ticks {
+        let power = resolution & 0x7f;
+        let unit = match u32::from(power) {
+            _ if resolution & 0x80 != 0 => Unit::PerSecondLog2(power),
+            power @ 0..=9 => Unit::Nanoseconds(10_u64.pow(9 - power)),
+            // Ticks too short for 10^n to fit: 64 bits of them are less than a nanosecond, too.
+            power => Unit::PerNanosecond(10_u64.checked_pow(power - 9).unwrap_or(u64::MAX)),
+        };
+        Ticks { unit, offset_ns: offset_s.saturating_mul(NS_PER_S as i64) }
+    }
+
+    /// Nanoseconds since the epoch; what doesn't fit stops at the ends of the range.
+    #[inline]
+    pub(super) fn to_ns(self, ticks: u64) -> u64 {
+        let ns = match self.unit {
+            Unit::Nanoseconds(ns) => ticks.saturating_mul(ns),
+            Unit::PerNanosecond(ticks_per_ns) => ticks / ticks_per_ns,
+            Unit::PerSecondLog2(power) => {
+                let ns = (u128::from(ticks) * u128::from(NS_PER_S)) >> power;
+                u64::try_from(ns).unwrap_or(u64::MAX)
+            }
+        };
+        ns.saturating_add_signed(self.offset_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_of_every_size_become_nanoseconds() {
+        assert_eq!(Ticks::new(6, 0).to_ns(1_500_000), 1_500_000_000);
+        assert_eq!(Ticks::new(9, 0).to_ns(7), 7);
+        assert_eq!(Ticks::new(0, 0).to_ns(3), 3_000_000_000);
+        assert_eq!(Ticks::new(12, 0).to_ns(5_999), 5);
+        assert_eq!(Ticks::new(0x80, 0).to_ns(2), 2_000_000_000);
+        assert_eq!(Ticks::new(0x80 | 10, 0).to_ns(1024 + 512), 1_500_000_000);
+        assert_eq!(Ticks::new(0x80 | 32, 0).to_ns(1 << 31), 500_000_000);
+        assert_eq!(Ticks::new(6, 10).to_ns(1), 10_000_001_000);
+        assert_eq!(Ticks::new(6, -1).to_ns(2_000_000), 1_000_000_000);
+    }
+
+    #[test]
+    fn no_resolution_and_no_time_overflows() {
+        for resolution in 0..=u8::MAX {
+            for offset in [i64::MIN, -1, 0, 1, i64::MAX] {
+                for ticks in [0, 1, u64::MAX] {
+                    let _ = Ticks::new(resolution, offset).to_ns(ticks);
+                }
+            }
+        }
+        assert_eq!(Ticks::new(0, i64::MAX).to_ns(u64::MAX), u64::MAX);
+        assert_eq!(Ticks::new(6, i64::MIN).to_ns(5), 0);
+        assert_eq!(Ticks::new(127, 0).to_ns(u64::MAX - 1), 0);
+    }
+}

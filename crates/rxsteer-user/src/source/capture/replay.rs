@@ -1,0 +1,368 @@
+//! The source: one capture after the other, round after round, frame by frame into blocks.
+
+use super::container::Format;
+use super::damage::{Damage, Halt};
+use super::open::{Input, OpenError};
+use super::pcap::Pcap;
+use super::pcapng::Pcapng;
+use super::queues::{Queues, RxQueues};
+use super::record::{Frame, Step};
+use super::window::Window;
+use crate::block::{Block, FrameInfo};
+use crate::source::{Fill, Source, SourceIssue};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Records looked at in one call of `fill` at most: a reader whose share is empty comes back to
+/// its caller now and then.
+const LOOKS: usize = 64 * 1024;
+
+/// Most issues reported of one file.
+const MAX_ISSUES: usize = 64;
+
+/// How captures are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureOptions {
+    /// How often the whole list is read; 0 counts as once. Later rounds are shifted in time, so
+    /// that each goes on where the one before it ended.
+    pub repeat: u32,
+    /// Which RX queue a frame counts for.
+    pub rx_queues: RxQueues,
+    /// `(i, k)`: only frames whose queue modulo `k` is `i` are delivered. RX threads that share
+    /// captures open a source each, and each reports the same issues.
+    pub share: (u16, u16),
+}
+
+impl Default for CaptureOptions {
+    fn default() -> CaptureOptions {
+        CaptureOptions { repeat: 1, rx_queues: RxQueues::Single, share: (0, 1) }
+    }
+}
+
+impl CaptureOptions {
+    fn check(self) -> Result<(), OpenError> {
+        let (index, count) = self.share;
+        if index < count { Ok(()) } else { Err(OpenError::NoSuchShare { index, count }) }
+    }
+}
+
+/// Frames of capture files.
+///
+/// ```
+/// use rxsteer_user::block::Block;
+/// use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
+/// use rxsteer_user::source::{Fill, Source};
+///
+/// // A pcap file header, and one packet of 3 bytes.
+/// let mut pcap = Vec::new();
+/// for number in [0xa1b2c3d4_u32, 0x0004_0002, 0, 0, 65535, 1, 1_700_000_000, 250, 3, 3] {
+///     pcap.extend(number.to_le_bytes());
+/// }
+/// pcap.extend(*b"abc");
+///
+/// let reader = Box::new(std::io::Cursor::new(pcap));
+/// let mut source = CaptureSource::from_reader("example", reader, CaptureOptions::default())?;
+/// let mut block = Block::new();
+/// while source.fill(&mut block) == Fill::More {}
+/// assert_eq!(block.bytes_of(&block.frames()[0]), b"abc");
+/// assert_eq!(block.frames()[0].timestamp_ns, 1_700_000_000_000_250_000);
+/// assert!(source.take_issues().is_empty());
+/// # Ok::<(), rxsteer_user::source::capture::OpenError>(())
+/// ```
+pub struct CaptureSource {
+    inputs: Vec<Input>,
+    /// The input being read, or the one to open next.
+    next_input: usize,
+    /// Rounds to go, this one included.
+    rounds_left: u32,
+    first_round: bool,
+    current: Option<Reader>,
+    window: Window,
+    clock: Clock,
+    queues: Queues,
+    issues: Vec<SourceIssue>,
+    issues_of_file: usize,
+    /// Frames read of the current file, whoever's share they are.
+    frames_of_file: u64,
+    skipped: u64,
+    /// Bytes read, as the files have them.
+    read_bytes: Arc<AtomicU64>,
+    all_bytes: Option<u64>,
+}
+
+enum Reader {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+}
+
+/// Why the reading of a file paused or ended.
+enum Stop {
+    /// The block is full, or it is time to go back to the caller.
+    Pause,
+    FileEnd,
+    Damage(Damage),
+}
+
+impl CaptureSource {
+    /// Checks all of `paths`, in this order, and makes ready to read them. `-` is standard input.
+    ///
+    /// # Errors
+    /// [`OpenError`], when any of them can't be read as a capture, or the options don't fit them.
+    pub fn open(paths: &[PathBuf], options: CaptureOptions) -> Result<CaptureSource, OpenError> {
+        options.check()?;
+        if paths.is_empty() {
+            return Err(OpenError::NoFiles);
+        }
+        if paths.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+            return Err(OpenError::StdinTwice);
+        }
+        let check = |path: &PathBuf| Input::check(path, options);
+        let mut inputs = paths.iter().map(check).collect::<Result<Vec<Input>, OpenError>>()?;
+        // Last, since they may have to be waited for.
+        let read_bytes = Arc::new(AtomicU64::new(0));
+        for input in &mut inputs {
+            input.await_pipe(&read_bytes)?;
+        }
+        Ok(CaptureSource::new(inputs, options, read_bytes))
+    }
+
+    /// Reads a capture from anything that gives bytes; `name` stands for it in messages.
+    ///
+    /// # Errors
+    /// [`OpenError`], when it isn't a capture, or the options ask to read it more than once.
+    pub fn from_reader(
+        name: impl AsRef<Path>,
+        reader: Box<dyn Read + Send>,
+        options: CaptureOptions,
+    ) -> Result<CaptureSource, OpenError> {
+        options.check()?;
+        let read_bytes = Arc::new(AtomicU64::new(0));
+        let mut input = Input::pipe(name.as_ref(), options)?;
+        input.begin_pipe(reader, &read_bytes)?;
+        Ok(CaptureSource::new(vec![input], options, read_bytes))
+    }
+
+    fn new(
+        inputs: Vec<Input>,
+        options: CaptureOptions,
+        read_bytes: Arc<AtomicU64>,
+    ) -> CaptureSource {
+        let rounds = options.repeat.max(1);
+        let bytes_of = |input: &Input| match input {
+            Input::File { bytes, .. } => Some(*bytes),
+            Input::Pipe { .. } => None,
+        };
+        let round_bytes =
+            inputs.iter().map(bytes_of).try_fold(0_u64, |sum, b| Some(sum.saturating_add(b?)));
+        CaptureSource {
+            inputs,
+            next_input: 0,
+            rounds_left: rounds,
+            first_round: true,
+            current: None,
+            window: Window::new(),
+            clock: Clock::default(),
+            queues: Queues::new(options.rx_queues, options.share),
+            issues: Vec::new(),
+            issues_of_file: 0,
+            frames_of_file: 0,
+            skipped: 0,
+            read_bytes,
+            all_bytes: round_bytes.map(|bytes| bytes.saturating_mul(u64::from(rounds))),
+        }
+    }
+
+    /// Packets left out so far because their link type or section version is not supported, of
+    /// all shares and rounds. Those that share captures count the same ones.
+    #[must_use]
+    pub fn skipped_records(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Opens the next file; `false` when there is none.
+    fn begin_file(&mut self) -> bool {
+        if self.next_input == self.inputs.len() {
+            if self.rounds_left == 1 {
+                return false;
+            }
+            self.rounds_left -= 1;
+            self.first_round = false;
+            self.next_input = 0;
+            self.queues.restart();
+            self.clock.begin_round();
+        }
+        self.frames_of_file = 0;
+        self.issues_of_file = 0;
+        self.queues.begin_file(self.next_input);
+        match self.inputs[self.next_input].open(&self.read_bytes) {
+            Ok(opened) => {
+                let format = opened.format;
+                self.window.restart(opened);
+                self.begin_format(format);
+            }
+            // It was fine when all were checked, so this is no reason to stop.
+            Err(error) => {
+                self.report(None, format!("could be opened before, but now: {error}"));
+                self.end_file();
+            }
+        }
+        true
+    }
+
+    fn begin_format(&mut self, format: Format) {
+        match format {
+            Format::Pcapng => self.current = Some(Reader::Pcapng(Pcapng::new())),
+            Format::Pcap => match Pcap::open(&mut self.window, &mut self.queues) {
+                Ok(pcap) => self.current = Some(Reader::Pcap(pcap)),
+                Err(Halt::Damage(damage)) => self.give_up(damage),
+                Err(Halt::Wait) => unreachable!("a fresh window waits"),
+            },
+        }
+    }
+
+    fn end_file(&mut self) {
+        self.current = None;
+        self.window.close();
+        self.next_input += 1;
+    }
+
+    /// Reports damage and is done with the file.
+    fn give_up(&mut self, damage: Damage) {
+        let used = match self.frames_of_file {
+            0 => "no packet comes before it".to_owned(),
+            1 => "the 1 packet before it was used".to_owned(),
+            frames => format!("the {frames} packets before it were used"),
+        };
+        let message = format!("{}; {used}; get an intact copy for the rest", damage.what);
+        self.report(Some(damage.offset), message);
+        self.end_file();
+    }
+
+    /// Keeps an issue to be taken. Later rounds would only say it all again.
+    fn report(&mut self, offset: Option<u64>, message: String) {
+        self.issues_of_file += 1;
+        if !self.first_round || self.issues_of_file > MAX_ISSUES {
+            return;
+        }
+        let message = if self.issues_of_file == MAX_ISSUES {
+            format!("{message} (what else is wrong with this file is not listed)")
+        } else {
+            message
+        };
+        let file = self.inputs[self.next_input].name().to_owned();
+        self.issues.push(SourceIssue { file, offset, message });
+    }
+
+    /// Reads frames of the current file into `block`, which held `before` of them when its caller
+    /// asked for more: a pipe is waited for only while there are none to go back with.
+    fn read_frames(&mut self, block: &mut Block, before: usize, looks: &mut usize) -> Stop {
+        while *looks > 0 && !block.is_full() {
+            *looks -= 1;
+            self.window.set_waits(block.len() == before);
+            let step = match &mut self.current {
+                Some(Reader::Pcap(pcap)) => pcap.next(&mut self.window),
+                Some(Reader::Pcapng(pcapng)) => pcapng.next(&mut self.window, &mut self.queues),
+                None => return Stop::Pause,
+            };
+            match step {
+                Ok(Step::Frame(frame)) => {
+                    self.frames_of_file += 1;
+                    deliver(&frame, &mut self.clock, &self.queues, block);
+                }
+                Ok(Step::Other) => {}
+                Ok(Step::LeftOut(issue)) => {
+                    self.skipped += 1;
+                    if let Some(issue) = issue {
+                        self.report(Some(issue.offset), issue.what);
+                    }
+                }
+                Ok(Step::Refused(issue)) => self.report(Some(issue.offset), issue.what),
+                Ok(Step::End) => return Stop::FileEnd,
+                Err(Halt::Wait) => return Stop::Pause,
+                Err(Halt::Damage(damage)) => return Stop::Damage(damage),
+            }
+        }
+        Stop::Pause
+    }
+}
+
+#[inline]
+fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Block) {
+    let timestamp_ns = clock.stamp(frame.timestamp_ns);
+    let rx_queue = queues.of_frame(frame.rx_queue, frame.link, frame.bytes);
+    if queues.are_mine(rx_queue) {
+        let info = FrameInfo {
+            timestamp_ns,
+            wire_len: frame.wire_len,
+            rx_queue,
+            link: frame.link,
+            nic_hash: None,
+        };
+        let taken = block.push(frame.bytes, info);
+        debug_assert!(taken, "the block was not full");
+    }
+}
+
+impl Source for CaptureSource {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        let before = block.len();
+        let mut looks = LOOKS;
+        loop {
+            if self.current.is_none() {
+                // A file that can't be opened after all leaves none, and the next is tried.
+                if !self.begin_file() {
+                    return Fill::End;
+                }
+                continue;
+            }
+            match self.read_frames(block, before, &mut looks) {
+                Stop::Pause => return Fill::More,
+                Stop::FileEnd => self.end_file(),
+                Stop::Damage(damage) => self.give_up(damage),
+            }
+        }
+    }
+
+    fn take_issues(&mut self) -> Vec<SourceIssue> {
+        std::mem::take(&mut self.issues)
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        // A file may have grown since its length was asked for.
+        let all = self.all_bytes?;
+        // ORDER: this thread did the adding.
+        Some((self.read_bytes.load(Ordering::Relaxed).min(all), all))
+    }
+}
+
+/// Capture time over several rounds.
+#[derive(Debug, Default)]
+struct Clock {
+    /// Added to the times of this round.
+    shift: u64,
+    /// The first time in the captures.
+    first: Option<u64>,
+    /// The latest time given out.
+    latest: u64,
+}
+
+impl Clock {
+    /// The time of a frame; one that the file gives none takes the latest.
+    #[inline]
+    fn stamp(&mut self, time: Option<u64>) -> u64 {
+        let Some(time) = time else { return self.latest };
+        if self.first.is_none() {
+            self.first = Some(time);
+        }
+        let time = time.saturating_add(self.shift);
+        self.latest = self.latest.max(time);
+        time
+    }
+
+    /// Goes on just after the latest time.
+    fn begin_round(&mut self) {
+        self.shift = self.latest.saturating_add(1).saturating_sub(self.first.unwrap_or(0));
+    }
+}

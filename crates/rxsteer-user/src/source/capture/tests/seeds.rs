@@ -1,0 +1,59 @@
+//! The seeds of the fuzz target `capture`: small captures, one of each kind.
+
+use super::super::order::Order;
+use super::super::testing::*;
+use super::formats::{small_pcap, small_pcapng};
+use std::path::Path;
+
+/// Name and content of each seed.
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let mut seeds = vec![
+        ("pcap.gz".to_owned(), gzip(&small_pcap())),
+        ("pcapng.zst".to_owned(), zstd(&small_pcapng())),
+        ("pcapng-sections".to_owned(), small_pcapng()),
+    ];
+    for order in BOTH {
+        for (magic, name) in [(MICRO, "micro"), (NANO, "nano"), (MODIFIED, "modified")] {
+            let file =
+                PcapFile::new(order, magic).record((1, 2), 60, b"abc").record((3, 4), 0, b"");
+            seeds.push((format!("pcap-{name}-{order:?}").to_lowercase(), file.bytes()));
+        }
+        let file = PcapngFile::new(order)
+            .interface_with(1, 5, |out| {
+                option(out, 9, &[0x80 | 10]);
+                option(out, 14, &[1; 8]);
+                option(out, 0, b"");
+            })
+            .interface(147, 0)
+            .enhanced(0, 1 << 33, 60, b"abc")
+            .enhanced(1, 0, 1, b"x")
+            .obsolete(0, 7, 60, b"defg")
+            .simple(60, b"hijkl")
+            .block(0x0bad, |content| {
+                content.u32(1).raw(b"custom");
+            })
+            .section(Order::Big, (2, 0))
+            .enhanced(9, 9, 9, b"unknown");
+        seeds.push((format!("pcapng-{order:?}").to_lowercase(), file.bytes()));
+    }
+    seeds
+}
+
+#[test]
+fn the_seeds_are_small_and_read() {
+    for (name, seed) in seeds() {
+        assert!(seed.len() < 1024, "{name}");
+        assert!(!read(&seed).0.is_empty(), "{name}");
+    }
+}
+
+/// `cargo test -p rxsteer-user seeds -- --ignored` makes them anew.
+#[test]
+#[ignore = "writes fuzz/corpus/capture"]
+fn write_the_seeds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/capture");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, seed) in seeds() {
+        std::fs::write(folder.join(name), seed).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! `rxsteer`: receive packet steering, from the command line.
+//!
+//! Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod demo;
+mod hash_key;
+mod output;
+mod progress;
+mod replay;
+mod words;
+mod work;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// How a command ended, when it could run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Everything was right.
+    Fine,
+    /// It ran, and something was wrong with the input or the run.
+    FoundWrong,
+    /// Somebody interrupted it; what was done so far is shown.
+    Interrupted,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Replay(args) => replay::command(&args),
+        Command::Demo(args) => demo::command(&args),
+        Command::Man { dir } => write_man_pages(&dir),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "rxsteer", &mut text);
+            output::print(&String::from_utf8_lossy(&text)).map(|()| Outcome::Fine)
+        }
+    };
+    match result {
+        Ok(Outcome::Fine) => ExitCode::SUCCESS,
+        Ok(Outcome::FoundWrong) => ExitCode::from(1),
+        Ok(Outcome::Interrupted) => ExitCode::from(130),
+        Err(error) if is_closed_output(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::note(&format!("rxsteer: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whoever read our output has seen enough (`rxsteer … | head`): no reason to complain.
+fn is_closed_output(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {
+    use anyhow::Context;
+    std::fs::create_dir_all(dir).with_context(|| format!("can't make {}", dir.display()))?;
+    clap_mangen::generate_to(Cli::command(), dir)
+        .with_context(|| format!("can't write man pages into {}", dir.display()))?;
+    writeln!(std::io::stdout(), "man pages are in {}", dir.display())?;
+    Ok(Outcome::Fine)
+}

@@ -1,0 +1,91 @@
+//! The machine-readable report.
+
+use crate::replay::Run;
+use rxsteer_user::core::Drops;
+use rxsteer_user::core::counters::{CpuCounter, RxCounter};
+use rxsteer_user::packet::Malformed;
+use rxsteer_user::{CpuReport, Report};
+use serde_json::{Map, Value, json};
+
+/// One run as one object.
+pub(crate) fn run(run: &Run) -> Value {
+    let report = &run.report;
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+    put("policy", json!(run.policy));
+    put("cpus", json!(run.cpus.to_string()));
+    put("hash_seed", json!(run.hash_seed.map(|seed| format!("{:032x}", seed.0))));
+    for counter in RxCounter::ALL {
+        put(counter.name(), json!(rx_counter(report, *counter)));
+    }
+    put("malformed_by_reason", malformed(report));
+    put("flows_bidirectional", json!(report.census.bidirectional()));
+    put("flows_unidirectional", json!(report.census.unidirectional()));
+    put("flows_steered", json!(report.steered_flows));
+    put("packets_untracked", json!(report.untracked_packets));
+    put("reordered", json!(report.reordered));
+    put("moves", json!(report.moves));
+    put("dropped", drops(&report.drops));
+    put("delivered", json!(report.delivered));
+    put("imbalance", json!(report.imbalance()));
+    let delay = report.delay_ns();
+    put("delay_p50_ns", json!(delay.value_at_quantile(0.5)));
+    put("delay_p99_ns", json!(delay.value_at_quantile(0.99)));
+    put("per_cpu", report.per_cpu.iter().map(per_cpu).collect());
+    put(
+        "errors",
+        run.issues
+            .iter()
+            .map(|issue| {
+                json!({
+                    "file": issue.file.to_string_lossy(),
+                    "offset": issue.offset,
+                    "message": issue.message,
+                })
+            })
+            .collect(),
+    );
+    put("interrupted", json!(run.interrupted));
+    put("elapsed_ns", json!(run.elapsed.as_nanos() as u64));
+    Value::Object(object)
+}
+
+fn rx_counter<H>(report: &Report<H>, counter: RxCounter) -> u64 {
+    match counter {
+        RxCounter::Received => report.packets,
+        RxCounter::Bytes => report.bytes,
+        RxCounter::NotIp => report.not_ip,
+        RxCounter::Malformed => report.malformed.iter().sum(),
+        RxCounter::TransportTruncated => report.transport_truncated,
+    }
+}
+
+fn malformed<H>(report: &Report<H>) -> Value {
+    let reasons = Malformed::ALL.iter().zip(report.malformed);
+    reasons.map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
+}
+
+fn drops(drops: &Drops) -> Value {
+    drops.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
+}
+
+fn per_cpu(cpu: &CpuReport) -> Value {
+    let mut object = Map::new();
+    object.insert("cpu".to_owned(), json!(cpu.cpu.get()));
+    for counter in CpuCounter::ALL {
+        let value = match counter {
+            CpuCounter::Packets => cpu.packets,
+            CpuCounter::Bytes => cpu.bytes,
+            CpuCounter::Lists => cpu.lists,
+            CpuCounter::Kicks => cpu.kicks,
+            CpuCounter::Dropped => cpu.drops.total(),
+        };
+        object.insert(counter.name().to_owned(), json!(value));
+    }
+    object.insert("flows".to_owned(), json!(cpu.flows));
+    object.insert("delay_p50_ns".to_owned(), json!(cpu.delay_ns.value_at_quantile(0.5)));
+    object.insert("delay_p99_ns".to_owned(), json!(cpu.delay_ns.value_at_quantile(0.99)));
+    object.insert("pinned".to_owned(), json!(cpu.pinned));
+    object.insert("failure".to_owned(), json!(cpu.failure));
+    Value::Object(object)
+}

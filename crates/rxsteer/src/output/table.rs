@@ -1,0 +1,191 @@
+//! The report a person reads.
+
+use crate::replay::Run;
+use comfy_table::{CellAlignment, Table, presets};
+use rxsteer_user::packet::Malformed;
+use rxsteer_user::{CpuReport, Report};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// One run: a table per CPU, then totals.
+pub(crate) fn run(run: &Run) -> String {
+    let mut text = format!("{}\n\n", per_cpu(&run.report));
+    totals(&mut text, run);
+    text
+}
+
+/// A table whose columns are right-aligned but for those named.
+pub(crate) fn new(header: &[&str], left: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.to_vec());
+    for (index, column) in table.column_iter_mut().enumerate() {
+        let alignment =
+            if left.contains(&index) { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_cell_alignment(alignment);
+    }
+    table
+}
+
+fn per_cpu<H>(report: &Report<H>) -> Table {
+    let mut table = new(
+        &[
+            "CPU",
+            "packets",
+            "share",
+            "bytes",
+            "flows",
+            "dropped",
+            "wake-ups",
+            "lists",
+            "mean list",
+            "delay p50",
+            "p99",
+        ],
+        &[],
+    );
+    for cpu in &report.per_cpu {
+        table.add_row(cpu_row(cpu, report.delivered));
+    }
+    table
+}
+
+fn cpu_row(cpu: &CpuReport, delivered: u64) -> Vec<String> {
+    let delay = |quantile| nanoseconds(cpu.delay_ns.value_at_quantile(quantile));
+    vec![
+        cpu.cpu.to_string(),
+        grouped(cpu.packets),
+        percent(cpu.packets, delivered),
+        grouped(cpu.bytes),
+        grouped(cpu.flows),
+        grouped(cpu.drops.total()),
+        grouped(cpu.kicks),
+        grouped(cpu.lists),
+        if cpu.lists == 0 {
+            "-".to_owned()
+        } else {
+            format!("{:.1}", cpu.queued as f64 / cpu.lists as f64)
+        },
+        if cpu.delay_ns.is_empty() { "-".to_owned() } else { delay(0.5) },
+        if cpu.delay_ns.is_empty() { "-".to_owned() } else { delay(0.99) },
+    ]
+}
+
+fn totals(text: &mut String, run: &Run) {
+    let report = &run.report;
+    let mut line = |name: &str, value: String| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
+    let seconds = run.elapsed.as_secs_f64();
+    line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
+    line(
+        "packets",
+        format!(
+            "{} ({} bytes) in {}: {:.2} M/s",
+            grouped(report.packets),
+            grouped(report.bytes),
+            duration(run.elapsed),
+            report.packets as f64 / seconds / 1e6
+        ),
+    );
+    line("delivered", format!("{}, dropped {}", grouped(report.delivered), dropped(report)));
+    line(
+        "flows",
+        format!(
+            "{} ({} counting each direction)",
+            grouped(report.census.bidirectional()),
+            grouped(report.census.unidirectional())
+        ),
+    );
+    line("not steered", unsteered(report));
+    line(
+        "imbalance",
+        report.imbalance().map_or("-".to_owned(), |value| {
+            format!("{value:.2} (busiest CPU over the average; 1.00 is even)")
+        }),
+    );
+    let delay = report.delay_ns();
+    line(
+        "queueing",
+        format!(
+            "p50 {}, p99 {}",
+            nanoseconds(delay.value_at_quantile(0.5)),
+            nanoseconds(delay.value_at_quantile(0.99))
+        ),
+    );
+    line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
+    if run.interrupted {
+        line("interrupted", "what was received until then is shown".to_owned());
+    }
+}
+
+fn dropped<H>(report: &Report<H>) -> String {
+    let reasons: Vec<String> = report
+        .drops
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(reason, count)| format!("{} {}", grouped(count), reason.name()))
+        .collect();
+    if reasons.is_empty() { "0".to_owned() } else { reasons.join(", ") }
+}
+
+fn unsteered<H>(report: &Report<H>) -> String {
+    let malformed: u64 = report.malformed.iter().sum();
+    let mut text = format!("{} not IP, {} malformed", grouped(report.not_ip), grouped(malformed));
+    let reasons = Malformed::ALL.iter().zip(report.malformed).filter(|(_, count)| *count > 0);
+    let reasons: Vec<String> =
+        reasons.map(|(reason, count)| format!("{count} {}", reason.name())).collect();
+    if !reasons.is_empty() {
+        let _ = write!(text, " ({})", reasons.join(", "));
+    }
+    text
+}
+
+/// 1234567 as 1 234 567.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A part of a whole, in percent.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// Nanoseconds in the unit that suits them.
+pub(crate) fn nanoseconds(ns: u64) -> String {
+    match ns {
+        0..1000 => format!("{ns} ns"),
+        1000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// A duration in the unit that suits it.
+pub(crate) fn duration(duration: Duration) -> String {
+    nanoseconds(duration.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_readable() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(1_234_567), "1 234 567");
+        assert_eq!(percent(1, 8), "12.5 %");
+        assert_eq!(nanoseconds(999), "999 ns");
+        assert_eq!(nanoseconds(1500), "1.5 µs");
+        assert_eq!(nanoseconds(2_500_000_000), "2.50 s");
+    }
+}

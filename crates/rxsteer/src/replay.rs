@@ -1,0 +1,222 @@
+//! `rxsteer replay`: captures or synthetic frames through the receive path.
+
+use crate::Outcome;
+use crate::cli::{OnFullChoice, ReplayArgs};
+use crate::hash_key::HashSeed;
+use crate::output::{self, json, table};
+use crate::progress::Watch;
+use crate::work::Work;
+use anyhow::Context;
+use rxsteer_user::core::{CpuId, CpuSet, MAX_RX_QUEUES};
+use rxsteer_user::packet::DissectOptions;
+use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
+use rxsteer_user::source::synthetic::SyntheticSource;
+use rxsteer_user::source::{Source, SourceIssue};
+use rxsteer_user::{OnFull, PipelineConfig, Report, Speed, sys};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Above this much memory for waiting packets the user is told, in bytes.
+const MUCH_MEMORY: u64 = 1 << 30;
+
+/// A finished replay and what there is to say about it.
+pub(crate) struct Run {
+    pub(crate) report: Report<Work>,
+    pub(crate) issues: Vec<SourceIssue>,
+    pub(crate) policy: String,
+    pub(crate) cpus: CpuSet,
+    pub(crate) hash_seed: Option<HashSeed>,
+    pub(crate) elapsed: Duration,
+    pub(crate) interrupted: bool,
+}
+
+impl Run {
+    fn outcome(&self) -> Outcome {
+        let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
+        if self.interrupted {
+            Outcome::Interrupted
+        } else if !self.issues.is_empty() || worker_died || self.report.reordered > 0 {
+            Outcome::FoundWrong
+        } else {
+            Outcome::Fine
+        }
+    }
+}
+
+/// The command.
+pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
+    let (config, hash_seed) = pipeline_config(args)?;
+    let mut sources = sources(args)?;
+    tell_beforehand(args, &config);
+    let stop = Arc::new(AtomicBool::new(false));
+    stop_on_interrupt(&stop)?;
+    let begun = Instant::now();
+    let work = Work { per_packet: Duration::from_nanos(u64::from(args.work_ns)) };
+    let mut watch = None;
+    let report = rxsteer_user::run(
+        &config,
+        &mut sources,
+        args.speed,
+        &stop,
+        |_| work,
+        |receivers, _| {
+            let progress = receivers.iter().map(rxsteer_user::Receiver::progress).collect();
+            watch = Some(Watch::start(progress, args.json));
+        },
+    )?;
+    let elapsed = begun.elapsed();
+    drop(watch);
+    let run = Run {
+        report,
+        issues: issues(&mut sources),
+        policy: args.policy.to_string(),
+        cpus: config.cpus.clone(),
+        hash_seed,
+        elapsed,
+        // ORDER: Relaxed; all threads have ended.
+        interrupted: stop.load(Ordering::Relaxed),
+    };
+    if args.json {
+        output::print(&format!("{:#}\n", json::run(&run)))?;
+    } else {
+        output::print(&table::run(&run))?;
+    }
+    tell_afterwards(&run);
+    Ok(run.outcome())
+}
+
+/// The configuration that the arguments describe.
+fn pipeline_config(args: &ReplayArgs) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
+    let cpus = args
+        .cpus
+        .clone()
+        .or_else(sys::allowed_cpus)
+        .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3")?;
+    let mut config = PipelineConfig::new(args.policy.clone(), cpus.clone());
+    let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
+    config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(args.rx_threads)).collect();
+    config.rx_queues = match args.rx_queues {
+        RxQueues::Single => 1,
+        // How many interfaces a file has is known only at its end.
+        RxQueues::PerInterface => MAX_RX_QUEUES,
+        RxQueues::PerFile => queues_of_files(args.captures.len())?,
+        RxQueues::Hashed(queues) => queues,
+    };
+    let (hasher, hash_seed) = args.hash.hasher(args.hash_seed);
+    config.hasher = hasher;
+    config.rps_maps.clone_from(&args.rps_map);
+    config.dissect = DissectOptions { inner: args.inner };
+    config.max_backlog = args.max_backlog;
+    config.batch = usize::from(args.batch);
+    config.on_full = match (args.on_full, args.speed) {
+        (Some(OnFullChoice::Wait), _) | (None, Speed::Max) => OnFull::Wait,
+        (Some(OnFullChoice::Drop), _) | (None, Speed::Times(_)) => OnFull::Drop,
+    };
+    config.pin = !args.no_pin;
+    config.check_order = true;
+    Ok((config, hash_seed))
+}
+
+fn queues_of_files(files: usize) -> anyhow::Result<u16> {
+    u16::try_from(files.max(1)).ok().filter(|queues| *queues <= MAX_RX_QUEUES).with_context(|| {
+        format!(
+            "{files} files can't each be an RX queue: there are at most {MAX_RX_QUEUES}; \
+             use --rx-queues with a count"
+        )
+    })
+}
+
+/// One source per RX thread; each reads all input and keeps what its queues receive.
+fn sources(args: &ReplayArgs) -> anyhow::Result<Vec<Box<dyn Source>>> {
+    let threads = args.rx_threads;
+    let source = |thread| -> anyhow::Result<Box<dyn Source>> {
+        if let Some(spec) = &args.synthetic {
+            let queues = match args.rx_queues {
+                RxQueues::Hashed(queues) => queues,
+                _ => 1,
+            };
+            let mut spec = spec.clone();
+            spec.packets = spec.packets.saturating_mul(u64::from(args.repeat));
+            return Ok(Box::new(SyntheticSource::new(spec, queues, (thread, threads))));
+        }
+        let options = CaptureOptions {
+            repeat: args.repeat,
+            rx_queues: args.rx_queues,
+            share: (thread, threads),
+        };
+        Ok(Box::new(CaptureSource::open(&args.captures, options)?))
+    };
+    (0..threads).map(source).collect()
+}
+
+/// Each issue once, though every RX thread met it.
+fn issues(sources: &mut [Box<dyn Source>]) -> Vec<SourceIssue> {
+    let mut all: Vec<SourceIssue> = Vec::new();
+    for source in sources {
+        for issue in source.take_issues() {
+            if !all.contains(&issue) {
+                all.push(issue);
+            }
+        }
+    }
+    all
+}
+
+fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
+    let memory = config.backlog_memory();
+    if memory > MUCH_MEMORY {
+        output::note(&format!(
+            "rxsteer: full backlogs would take {:.1} GiB; lower --max-backlog ({}) if that is \
+             too much",
+            memory as f64 / f64::from(1 << 30),
+            config.max_backlog
+        ));
+    }
+    if config.pin && !config.fits_host() && !args.json {
+        let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
+        output::note(&format!(
+            "rxsteer: CPUs {} are asked for, this process may use {host}: threads are not \
+             pinned. The spread is as it would be; speed and delays are not.",
+            config.workers()
+        ));
+    }
+}
+
+fn tell_afterwards(run: &Run) {
+    for issue in &run.issues {
+        output::note(&format!("rxsteer: {issue}"));
+    }
+    for cpu in &run.report.per_cpu {
+        if let Some(failure) = &cpu.failure {
+            output::note(&format!("rxsteer: the worker of CPU {} ended early: {failure}", cpu.cpu));
+        }
+    }
+    if run.report.untracked_packets > 0 {
+        output::note(&format!(
+            "rxsteer: more than {} flows: {} packets were processed, but not counted as flows \
+             or checked for order",
+            rxsteer_user::MAX_TRACKED_FLOWS,
+            run.report.untracked_packets
+        ));
+    }
+    if run.report.reordered > 0 {
+        output::note(&format!(
+            "rxsteer: {} packets were processed out of order. That is a bug in rxsteer: please \
+             report it with this command line.",
+            run.report.reordered
+        ));
+    }
+}
+
+/// The first interrupt ends receiving and shows what was done; the second ends everything.
+fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    let stop = stop.clone();
+    ctrlc::set_handler(move || {
+        // ORDER: Relaxed; a request without data.
+        if stop.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+    .context("can't catch interrupts")
+}

@@ -1,0 +1,34 @@
+//! "Did you mean": the nearest valid word to a misspelt one.
+
+/// The valid word most like `word`, if any is like it at all.
+pub(crate) fn nearest<'a>(word: &str, valid: &[&'a str]) -> Option<&'a str> {
+    let likeness = |candidate: &&str| strsim::jaro_winkler(word, candidate);
+    valid
+        .iter()
+        .copied()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        .filter(|best| likeness(best) > 0.6 || strsim::damerau_levenshtein(word, best) <= 2)
+}
+
+/// `; did you mean 'rps'?`, or the list of what there is.
+pub(crate) fn suggestion(word: &str, valid: &[&str]) -> String {
+    match nearest(word, valid) {
+        Some(best) => format!("; did you mean '{best}'?"),
+        None => format!("; there are {}", valid.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspellings_find_their_word() {
+        let valid = ["none", "rps", "bound"];
+        assert_eq!(nearest("rsp", &valid), Some("rps"));
+        assert_eq!(nearest("bnd", &valid), Some("bound"));
+        assert_eq!(nearest("nope", &valid), Some("none"));
+        assert_eq!(nearest("zzzzzz", &valid), None);
+        assert_eq!(suggestion("qqqqqq", &valid), "; there are none, rps, bound");
+    }
+}
