@@ -1,0 +1,49 @@
+//! Frame bytes to flow key to flow hash.
+//!
+//! ```text
+//!            link.rs          ip.rs                tunnel.rs (only if asked)
+//!  frame ──▶ link header ──▶ IP header, chain ──▶ inner packet ──┐
+//!            tags, labels     ports                 ▲            │
+//!                               │                   └────────────┘
+//!                               ▼
+//!                            FlowKey ──▶ SymmetricHash or Toeplitz ──▶ FlowHash
+//! ```
+//!
+//! [`dissect()`] reads all there is to say about a frame; [`Hasher::flow_hash`] reads only what
+//! steering needs and hashes it in one go. What holds for both:
+//!
+//! - Nothing is read past the end of the frame, and no input makes them panic.
+//! - Nothing is allocated, and every walk (tags, labels, extension headers, nested tunnels) has
+//!   a limit.
+//! - What cannot be dissected goes by what was: addresses where the ports cannot be read, no
+//!   hash where the addresses cannot.
+//! - They agree: the fast path gives the hash of the key that [`dissect()`] gives.
+//!
+//! ```
+//! use rxsteer_packet::{DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash};
+//!
+//! let hasher = Hasher::Symmetric(SymmetricHash::new([7; 16]));
+//! let arp = [0u8; 42];
+//! let hashed = hasher.flow_hash(LinkType::Ethernet, &arp, DissectOptions::default());
+//! assert_eq!(hashed.class, FrameClass::NotIp);
+//! assert!(hashed.hash.is_none());
+//! ```
+#![deny(unsafe_code)]
+
+mod bytes;
+pub mod dissect;
+pub mod flow_hash;
+pub mod hasher;
+mod ip;
+pub mod link;
+mod plain;
+pub mod toeplitz;
+mod tunnel;
+
+#[doc(hidden)]
+pub use dissect::dissect_by_walk;
+pub use dissect::{DissectOptions, Dissection, FrameClass, Malformed, dissect};
+pub use flow_hash::{HashWords, SymmetricHash};
+pub use hasher::{HashedFrame, Hasher};
+pub use link::LinkType;
+pub use toeplitz::{Toeplitz, ToeplitzError};

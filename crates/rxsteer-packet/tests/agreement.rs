@@ -1,0 +1,97 @@
+//! No bytes make the dissector panic or look past the frame, and the fast path never differs
+//! from it.
+
+mod frames;
+
+use frames::samples;
+use proptest::prelude::*;
+use rxsteer_packet::{
+    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect, dissect_by_walk,
+};
+
+fn check(link: LinkType, frame: &[u8]) {
+    let hashers = [
+        Hasher::Symmetric(SymmetricHash::new(*b"a secret of ours")),
+        Hasher::Toeplitz(Toeplitz::default()),
+    ];
+    for inner in [false, true] {
+        let options = DissectOptions { inner };
+        let slow = dissect_by_walk(link, frame, options);
+        assert_eq!(dissect(link, frame, options), slow);
+        for hasher in &hashers {
+            let fast = hasher.flow_hash(link, frame, options);
+            assert_eq!(fast.hash, hasher.hash(&slow.key), "{link:?} {inner} {frame:02x?}");
+            assert_eq!(fast.class, slow.class);
+            assert_eq!(fast.transport_truncated, slow.transport_truncated);
+            assert_eq!(fast.hash.is_none(), slow.class != FrameClass::Ip);
+        }
+        assert!(slow.l3_offset as usize <= frame.len() && slow.l4_offset as usize <= frame.len());
+        assert!(slow.transport || slow.transport_ports == [0, 0]);
+        assert!(!slow.fragment || (slow.key.src_port, slow.key.dst_port) == (0, 0));
+    }
+}
+
+#[test]
+fn every_sample_cut_at_every_length_under_every_link_type() {
+    for (link, frame) in samples() {
+        for length in 0..=frame.len() {
+            check(link, &frame[..length]);
+        }
+        for link in LinkType::ALL {
+            check(link, &frame);
+        }
+    }
+}
+
+/// Reading past a cut would give what the whole frame gives, so cut frames must come out the
+/// same whatever follows them in memory.
+#[test]
+fn what_follows_the_frame_in_memory_is_of_no_influence() {
+    for (link, frame) in samples() {
+        for length in 0..=frame.len() {
+            let mut other = frame.clone();
+            other[length..].fill(0xa5);
+            let options = DissectOptions { inner: true };
+            assert_eq!(
+                dissect(link, &frame[..length], options),
+                dissect(link, &other[..length], options)
+            );
+        }
+    }
+}
+
+fn any_link() -> impl Strategy<Value = LinkType> {
+    prop::sample::select(LinkType::ALL.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn arbitrary_bytes(link in any_link(), frame in prop::collection::vec(any::<u8>(), 0..200)) {
+        check(link, &frame);
+    }
+
+    #[test]
+    fn mutated_samples(
+        sample in prop::sample::select(samples()),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in prop::option::weighted(0.3, any::<prop::sample::Index>()),
+        padding in 0..30_usize,
+    ) {
+        let (link, mut frame) = sample;
+        for (at, value) in changes {
+            let at = at.index(frame.len());
+            frame[at] = value;
+        }
+        match cut {
+            Some(at) => frame.truncate(at.index(frame.len() + 1)),
+            None => frame.resize(frame.len() + padding, 0xee),
+        }
+        check(link, &frame);
+    }
+}
