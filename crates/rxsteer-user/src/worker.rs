@@ -290,10 +290,11 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rxsteer_core::FlowHash;
 
     #[test]
     fn delays_of_one_list_are_recorded_together() {
-        let packets = [1, 1, 3].map(|queued_at| Descriptor { queued_at, ..Default::default() });
+        let packets = [1, 1, 3].map(|queued_at| Descriptor::new(FlowHash::NONE, 0, queued_at));
         let mut delays = delay_histogram();
         record_delays(&mut delays, &packets, 4);
         assert_eq!((delays.len(), delays.min(), delays.max()), (3, 64, 192));

@@ -1,0 +1,31 @@
+//! One thing to measure.
+
+use std::fmt;
+
+/// One variant of a group. All variants of a group do the same work, so their times can be divided.
+pub struct Case {
+    /// The work, the same text for all its variants: "toeplitz, 12 bytes".
+    pub group: &'static str,
+    /// The variant: "gfni, lists of 32".
+    pub name: &'static str,
+    /// Whether the others of the group are divided by this one. A group may have several
+    /// baselines.
+    pub baseline: bool,
+    /// How many items one call of `run` handles.
+    pub per_iter: u64,
+    /// Does the work on `per_iter` items and returns something that depends on all of them, so
+    /// that the compiler can leave none out. A case with threads of its own keeps them, and
+    /// returns when all items have arrived.
+    pub run: Box<dyn FnMut() -> u64>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case")
+            .field("group", &self.group)
+            .field("name", &self.name)
+            .field("baseline", &self.baseline)
+            .field("per_iter", &self.per_iter)
+            .finish_non_exhaustive()
+    }
+}

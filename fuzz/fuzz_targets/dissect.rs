@@ -1,0 +1,43 @@
+//! Any bytes under any link type: the dissector must not panic or leave the frame, and the fast
+//! path must not differ from it.
+//!
+//! The first byte chooses the link type (low three bits) and whether tunnels are entered (the
+//! top bit); the rest is the frame.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rxsteer_packet::{
+    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect, dissect_by_walk,
+};
+use std::sync::LazyLock;
+
+static HASHERS: LazyLock<[Hasher; 2]> = LazyLock::new(|| {
+    [Hasher::Symmetric(SymmetricHash::new([0x5a; 16])), Hasher::Toeplitz(Toeplitz::default())]
+});
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&choice, frame)) = input.split_first() else { return };
+    let link = LinkType::ALL[usize::from(choice) % LinkType::ALL.len()];
+    let options = DissectOptions { inner: choice & 0x80 != 0 };
+
+    let found = dissect_by_walk(link, frame, options);
+    assert_eq!(dissect(link, frame, options), found);
+    assert!(found.l3_offset as usize <= frame.len());
+    assert!(found.l4_offset as usize <= frame.len());
+    assert_eq!(found.key.ip_version == 0, found.class != FrameClass::Ip);
+    assert!(!found.fragment || (found.key.src_port, found.key.dst_port) == (0, 0));
+    assert_eq!(found.outer_flow().is_some(), found.transport);
+    if options.inner && found.tunnels == 0 {
+        assert_eq!(found, dissect_by_walk(link, frame, DissectOptions { inner: false }));
+    }
+
+    for hasher in &*HASHERS {
+        let fast = hasher.flow_hash(link, frame, options);
+        assert_eq!(fast.hash, hasher.hash(&found.key));
+        assert_eq!(fast.class, found.class);
+        assert_eq!(fast.transport_truncated, found.transport_truncated);
+        if matches!(hasher, Hasher::Symmetric(_)) {
+            assert_eq!(fast.hash, hasher.hash(&found.key.reversed()));
+        }
+    }
+});

@@ -1,0 +1,188 @@
+# shellcheck shell=bash
+# What ./demo, ./test and .ci/run share: installing what a build needs, and keeping quiet while it works.
+#
+# Sourced. Sets `root`, the repository, and works in it.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+logs=$(mktemp -d "${TMPDIR:-/tmp}/rxsteer.XXXXXX")
+watcher=
+
+finish() {
+  stop_watching
+  rm -rf "$logs"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say() { printf '%s\n' "$*" >&2; }
+
+# Says why nothing could be run, and what to do, a line for each argument.
+give_up() {
+  printf '%s\n' "$@" >&2
+  exit 2
+}
+
+# ---------------------------------------------------------------------------------------------
+# Quiet until it matters
+
+# quietly LABEL COMMAND...: runs the command, showing nothing unless it fails; on a terminal, what it is at once it
+# has taken more than a few seconds. Its output is left in "$logs/last".
+quietly() {
+  local label=$1 status=0
+  shift
+  watch_progress "$label"
+  "$@" >"$logs/last" 2>&1 </dev/null || status=$?
+  stop_watching
+  if ((status != 0)); then
+    # Which crates were built says nothing about why.
+    grep -avE '^ +(Compiling|Checking|Downloaded|Downloading) ' "$logs/last" >&2 || true
+    # The label says more than the name of a function of ours.
+    declare -F "$1" >/dev/null || label+=" ($*)"
+    say "$label failed with exit status $status."
+  fi
+  return "$status"
+}
+
+watch_progress() {
+  [[ -t 2 ]] || return 0
+  : >"$logs/last"
+  (
+    sleep 3
+    while :; do
+      printf '\r\033[K%s: %s' "$1" "$(tail -n 1 "$logs/last" | cut -c 1-60)" >&2
+      sleep 1
+    done
+  ) &
+  watcher=$!
+}
+
+stop_watching() {
+  [[ -n $watcher ]] || return 0
+  kill "$watcher" 2>/dev/null || true
+  wait "$watcher" 2>/dev/null || true
+  watcher=
+  printf '\r\033[K' >&2
+}
+
+# ---------------------------------------------------------------------------------------------
+# What a build needs
+
+# A C compiler with its headers (Rust links by it, and the zstd reader is C), and Rust.
+prepare() {
+  local need missing=()
+  need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$root/Cargo.toml")
+  # Perhaps rustup was installed, but is not in this shell's path; a cargo that is there goes first if it is new enough.
+  has_rust "$need" || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+
+  can_compile_c || missing+=(compiler)
+  command -v cargo >/dev/null || command -v rustup >/dev/null || can_fetch || missing+=(curl)
+  ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+
+  can_compile_c || give_up "A C compiler was installed, but 'cc' still cannot build a program that includes stdio.h." \
+    "Correct that (what does 'cc --version' say?), then run this again."
+  has_rust "$need" || install_rust "$need"
+}
+
+can_compile_c() {
+  printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$logs/probe.c"
+  cc -o "$logs/probe" "$logs/probe.c" >/dev/null 2>&1
+}
+
+can_fetch() {
+  local store
+  command -v curl >/dev/null || return 1
+  for store in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem; do
+    [[ -e $store ]] && return
+  done
+  return 1
+}
+
+install_rust() {
+  local need=$1
+  if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null; then
+    quietly "Installing rustup" fetch_rustup || give_up "rustup could not be installed (its reason stands above)." \
+      "Install Rust $need or newer by hand, from the distribution or by rustup, then run this again."
+    hash -r
+  fi
+  if command -v rustup >/dev/null; then
+    quietly "Installing Rust" rustup toolchain install stable --profile minimal --no-self-update \
+      || give_up "rustup could not install Rust $need or newer (its reason stands above)." \
+        "Install it by hand ('rustup toolchain install stable'), then run this again."
+    has_rust "$need" && return
+  fi
+  give_up "rxsteer needs Rust $need or newer; here is $(cargo --version 2>/dev/null || echo "no cargo that works")." \
+    "Install a newer one, from the distribution or by rustup, then run this again."
+}
+
+fetch_rustup() {
+  curl --proto '=https' --tlsv1.2 -sSf -o "$logs/rustup.sh" https://sh.rustup.rs \
+    && sh "$logs/rustup.sh" -y --profile minimal --default-toolchain none
+}
+
+# Whether cargo is there and new enough.
+has_rust() {
+  is_new_enough "$1" && return
+  # The toolchain file asks for formatter and linter too, which neither command needs.
+  RUSTUP_TOOLCHAIN=stable is_new_enough "$1" && export RUSTUP_TOOLCHAIN=stable
+}
+
+is_new_enough() {
+  local found
+  hash -r
+  found=$(cd "$root" && RUSTUP_AUTO_INSTALL=0 cargo --version 2>/dev/null) || return 1
+  found=${found#cargo }
+  [[ $(printf '%s\n' "$1" "${found%% *}" | sort -V | head -n 1) == "$1" ]]
+}
+
+# install_packages THING...: installs by the package manager that is there, when allowed to. The things are `compiler`
+# and `curl`.
+install_packages() {
+  local manager thing line=() names=() packages=() become=()
+  for manager in apt-get dnf pacman apk zypper none; do
+    command -v "$manager" >/dev/null && break
+  done
+  for thing in "$@"; do
+    read -ra names <<<"$(packages_of "$manager" "$thing")"
+    packages+=("${names[@]}")
+  done
+  case $manager in
+    apt-get) line=(apt-get install -y --no-install-recommends) ;;
+    dnf) line=(dnf install -y) ;;
+    pacman) line=(pacman -Sy --noconfirm --needed) ;;
+    apk) line=(apk add) ;;
+    zypper) line=(zypper --non-interactive install) ;;
+    none) give_up "Missing, and there is no package manager here that this script knows: ${packages[*]}." \
+      "Install these by hand, then run this again." ;;
+  esac
+
+  if ((EUID != 0)); then
+    become=(sudo -n)
+    sudo -n true 2>/dev/null || give_up "Missing: ${packages[*]}. To install takes root, and sudo is not here or asks for a password." \
+      "Install by hand, then run this again:" "  sudo ${line[*]} ${packages[*]}"
+  fi
+  say "Installing: ${packages[*]}"
+  if [[ $manager == apt-get ]]; then
+    # A list that can't be had is no reason to stop: the packages may be known.
+    quietly "Reading the package lists" "${become[@]}" apt-get update || true
+  fi
+  quietly "Installing ${packages[*]}" "${become[@]}" env DEBIAN_FRONTEND=noninteractive "${line[@]}" "${packages[@]}" \
+    || give_up "$manager could not install: ${packages[*]} (its reason stands above)." \
+      "Install by hand, then run this again."
+}
+
+packages_of() {
+  case "$1 $2" in
+    "none compiler") echo gcc C-library-headers ;;
+    "apt-get compiler") echo gcc libc6-dev ;;
+    "apk compiler") echo gcc musl-dev ;;
+    "pacman compiler") echo gcc ;;
+    *" compiler") echo gcc glibc-devel ;;
+    *" curl") echo curl ca-certificates ;;
+  esac
+}
+
+# Where cargo builds to: the user may have chosen another folder than target/.
+target_dir() {
+  (cd "$root" && cargo metadata --no-deps --format-version 1) | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
+}

@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# Counting what passed: sourced by ./test and .ci/run, after prepare.sh.
+#
+# Each part is one line. A part that failed shows its whole output first; one that this machine can't do, and each test
+# that skips itself, is a line "SKIPPED name: reason".
+
+: "${logs:?source prepare.sh before this}"
+
+passed=0 failed=0 skipped=0
+
+# check NAME COMMAND...: one check, passed when the command is.
+check() {
+  local name=$1
+  shift
+  if quietly "$name" "$@"; then
+    passed=$((passed + 1))
+    printf 'ok      %s\n' "$name"
+  else
+    failed=$((failed + 1))
+    printf 'FAILED  %s\n' "$name"
+  fi
+}
+
+# tests NAME COMMAND...: a command that runs tests and says so as cargo does, in "test result:" lines. One that has no
+# such line is one test itself.
+tests() {
+  local name=$1 status=0 ok bad ignored by_themselves
+  shift
+  quietly "$name" "$@" || status=$?
+  ok=$(sum_of passed)
+  bad=$(sum_of failed)
+  ignored=$(sum_of ignored)
+  by_themselves=$(skip_lines | wc -l)
+  if grep -aq '^test result:' "$logs/last"; then
+    # Such a test says so and returns: cargo takes it for passed.
+    ok=$((ok > by_themselves ? ok - by_themselves : 0))
+  elif ((status == 0 && by_themselves == 0)); then
+    ok=1
+  fi
+  ((status == 0 || bad > 0)) || bad=1
+  passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + ignored + by_themselves))
+
+  skip_lines
+  ignored_lines
+  if ((status != 0)); then
+    printf 'FAILED  %s\n' "$name"
+  elif ((ok > 0)); then
+    printf 'ok      %s (%d passed)\n' "$name" "$ok"
+  fi
+}
+
+# The sum of a column of cargo's "test result: ok. 3 passed; 0 failed; 1 ignored; ..." lines.
+sum_of() {
+  sed -n "s/^test result:.* \([0-9][0-9]*\) $1;.*/\1/p" "$logs/last" | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+# What tests say that find that they can't be done here.
+skip_lines() {
+  grep -aoE 'SKIPPED [^ ]+: .*' "$logs/last" || true
+}
+
+# The tests marked #[ignore], as lines of the same form.
+ignored_lines() {
+  sed -n -e 's/^test \(.*\) \.\.\. ignored, \(.*\)/SKIPPED \1: \2/p' \
+    -e 's/^test \(.*\) \.\.\. ignored$/SKIPPED \1: it is marked to be left out/p' "$logs/last"
+}
+
+# skip NAME REASON: a part that this machine can't do.
+skip() {
+  skipped=$((skipped + 1))
+  printf 'SKIPPED %s: %s\n' "$1" "$2"
+}
+
+# The closing line; the exit status of the whole.
+close_report() {
+  printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+  ((failed == 0))
+}

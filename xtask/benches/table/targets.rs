@@ -1,0 +1,150 @@
+//! What the cases are to reach. The one list of targets; a ratio is time by time, so smaller is
+//! faster.
+
+use std::fmt;
+
+use rxsteer_bench::{Case, Measured};
+
+use Limit::{Ns, Ratio};
+
+/// A case and its limit.
+pub(crate) struct Target {
+    group: &'static str,
+    case: &'static str,
+    pub(crate) limit: Limit,
+}
+
+/// What a case may take.
+pub(crate) enum Limit {
+    /// At most so much of the time of this baseline.
+    Ratio { baseline: &'static str, at_most: f64 },
+    /// At most so many nanoseconds an item, on a quiet machine.
+    Ns { at_most: f64 },
+}
+
+const fn target(group: &'static str, case: &'static str, limit: Limit) -> Target {
+    Target { group, case, limit }
+}
+
+const PARSE: &str = "parse+hash tcp/ipv4, packed";
+const PARSE_STRIDE: &str = "parse+hash tcp/ipv4, 2 KiB stride";
+const ETHERPARSE: &str = "etherparse sliced + SipHash-1-3";
+const SMOLTCP: &str = "smoltcp wire + jhash";
+const FLOW_HASH: &str = "rxsteer flow_hash";
+const TOEPLITZ_12: &str = "toeplitz 12 bytes";
+const TOEPLITZ_36: &str = "toeplitz 36 bytes";
+const BITWISE: &str = "bit by bit";
+const ONE_BY_ONE: &str = "rxsteer one by one";
+const LISTS_OF_32: &str = "rxsteer in lists of 32";
+const RING_1: &str = "ring of u64, singles";
+const RING_32: &str = "ring of u64, lists of 32";
+const RING_256: &str = "ring of u64, lists of 256";
+const RTRB: &str = "rtrb";
+const PATH: &str = "whole path, 10 000 flows, empty handler";
+const CHANNEL: &str = "one crossbeam-channel send per packet";
+const RXSTEER: &str = "rxsteer";
+
+pub(crate) const TARGETS: &[Target] = &[
+    target(PARSE, FLOW_HASH, Ratio { baseline: ETHERPARSE, at_most: 1.0 / 5.0 }),
+    target(PARSE, FLOW_HASH, Ratio { baseline: SMOLTCP, at_most: 1.5 }),
+    target(PARSE_STRIDE, FLOW_HASH, Ratio { baseline: ETHERPARSE, at_most: 1.0 / 4.0 }),
+    target(TOEPLITZ_12, ONE_BY_ONE, Ratio { baseline: BITWISE, at_most: 1.0 / 12.0 }),
+    target(TOEPLITZ_12, LISTS_OF_32, Ratio { baseline: BITWISE, at_most: 1.0 / 12.0 }),
+    target(TOEPLITZ_12, LISTS_OF_32, Ns { at_most: 2.0 }),
+    target(TOEPLITZ_36, ONE_BY_ONE, Ratio { baseline: BITWISE, at_most: 1.0 / 12.0 }),
+    target(TOEPLITZ_36, LISTS_OF_32, Ratio { baseline: BITWISE, at_most: 1.0 / 12.0 }),
+    target(TOEPLITZ_36, LISTS_OF_32, Ns { at_most: 3.0 }),
+    target(RING_1, RXSTEER, Ratio { baseline: RTRB, at_most: 0.9 }),
+    target(RING_32, RXSTEER, Ratio { baseline: RTRB, at_most: 0.8 }),
+    target(RING_256, RXSTEER, Ratio { baseline: RTRB, at_most: 1.1 }),
+    target(PATH, RXSTEER, Ratio { baseline: CHANNEL, at_most: 1.0 / 5.0 }),
+    target(PATH, RXSTEER, Ns { at_most: 18.0 }),
+];
+
+/// How a limit was kept.
+pub(crate) enum Verdict {
+    Met,
+    /// By this much of the limit: 0.1 is 10 % too slow.
+    MissedBy(f64),
+    /// There is no figure.
+    Open,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Met => f.write_str("met"),
+            Self::MissedBy(share) => write!(f, "missed by {:.0} %", (share * 100.0).max(1.0)),
+            Self::Open => f.write_str("no figure"),
+        }
+    }
+}
+
+/// The targets of a case.
+pub(crate) fn of(measured: &Measured) -> impl Iterator<Item = &'static Target> {
+    let (group, case) = (measured.group, measured.name);
+    TARGETS.iter().filter(move |target| target.group == group && target.case == case)
+}
+
+/// Whether a target divides by this case.
+pub(crate) fn divide_by(case: &Case) -> bool {
+    TARGETS
+        .iter()
+        .any(|target| target.group == case.group && target.limit.baseline() == Some(case.name))
+}
+
+/// The targets that belong to no case: a name was changed in one place only.
+pub(crate) fn astray(cases: &[Case]) -> Vec<&'static Target> {
+    let there = |group, name| cases.iter().any(|case| case.group == group && case.name == name);
+    let reached = |target: &&Target| {
+        there(target.group, target.case)
+            && target.limit.baseline().is_none_or(|baseline| there(target.group, baseline))
+    };
+    TARGETS.iter().filter(|target| !reached(target)).collect()
+}
+
+impl Limit {
+    /// What is divided by, where the limit is a ratio.
+    pub(crate) fn baseline(&self) -> Option<&'static str> {
+        match *self {
+            Ratio { baseline, .. } => Some(baseline),
+            Ns { .. } => None,
+        }
+    }
+
+    /// Holds the median against the limit.
+    pub(crate) fn verdict(&self, measured: &Measured) -> Verdict {
+        let (figure, at_most) = match *self {
+            Ns { at_most } => (measured.ns, at_most),
+            Ratio { baseline, at_most } => {
+                let against = measured.against.iter().find(|against| against.baseline == baseline);
+                (against.and_then(|against| against.ratio), at_most)
+            }
+        };
+        match figure {
+            None => Verdict::Open,
+            Some(figure) if figure.median <= at_most => Verdict::Met,
+            Some(figure) => Verdict::MissedBy(figure.median / at_most - 1.0),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ratio { at_most, .. } if *at_most < 0.1 => write!(f, "≤ {at_most:.3}"),
+            Ratio { at_most, .. } => write!(f, "≤ {at_most:.2}"),
+            Ns { at_most } => write!(f, "≤ {at_most} ns"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {:?}, {}", self.group, self.case, self.limit)?;
+        if let Ratio { baseline, .. } = self.limit {
+            write!(f, " of {baseline:?}")?;
+        }
+        Ok(())
+    }
+}

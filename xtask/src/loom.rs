@@ -1,0 +1,32 @@
+//! The ring under loom: every interleaving of its atomics, up to a number of preemptions.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// Tries every interleaving of the ring's atomics (loom).
+#[derive(Args)]
+#[command(after_help = "Example:\n  cargo xtask loom --preemptions 3")]
+pub(crate) struct Options {
+    /// How often a thread may be interrupted where it did not have to wait. Each one more takes
+    /// many times longer; 2 finds nearly all there is to find.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    preemptions: u32,
+    /// Only the tests whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let mut test = shell::cargo();
+    // Loom is slow in a debug build, and its flag is for all crates of the build: a folder of its
+    // own.
+    test.args(["test", "--package", "rxsteer-ring", "--release", "--test", "loom"])
+        .arg("--target-dir")
+        .arg(shell::target_dir("loom"))
+        .args(&options.filter)
+        .env("RUSTFLAGS", shell::rustflags("--cfg loom"))
+        .env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string());
+    shell::outcome(&mut test)
+}

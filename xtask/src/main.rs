@@ -1,0 +1,72 @@
+//! The checks and benchmarks that take too long for every build, or need more than a stable
+//! compiler.
+//!
+//! A check that this machine can't do says SKIPPED with the reason and exits 0. Exit 1: a check
+//! failed. Exit 2: it could not be run.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
+
+mod bench;
+mod fuzz;
+mod loom;
+mod rustup;
+mod shell;
+mod tsan;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Long checks and benchmarks of rxsteer.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+#[command(after_help = "Example:\n  cargo xtask bench --filter toeplitz --rounds 9")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Bench(bench::Options),
+    Loom(loom::Options),
+    Tsan(tsan::Options),
+    Fuzz(fuzz::Options),
+    /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
+    #[command(after_help = "Example:\n  cargo xtask ci")]
+    Ci,
+}
+
+/// How a task ended that could be started.
+enum Outcome {
+    Passed,
+    Failed,
+    /// This machine can't do it, and why, and what would help.
+    Skipped(String),
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().task) {
+        Ok(Outcome::Passed) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Outcome::Skipped(why)) => {
+            println!("SKIPPED {why}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("xtask: {why:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<Outcome> {
+    match task {
+        Task::Bench(_) => bench::run(),
+        Task::Loom(options) => loom::run(options),
+        Task::Tsan(options) => tsan::run(options),
+        Task::Fuzz(options) => fuzz::run(options),
+        Task::Ci => shell::outcome(shell::command("bash").arg(".ci/run")),
+    }
+}

@@ -1,0 +1,59 @@
+//! Other programs, started in the root of the repository.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::Outcome;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// A command to be run in the root.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo() -> Command {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    command(&cargo)
+}
+
+/// The build folder `target/NAME`, or the one in a folder that the user chose: a build with other
+/// flags must not push the usual one out of its folder.
+pub(crate) fn target_dir(name: &str) -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let base = chosen.unwrap_or_else(|| root().join("target"));
+    // Where we stand; the commands run in the root.
+    std::path::absolute(&base).unwrap_or(base).join(name)
+}
+
+/// The user's RUSTFLAGS, and `more`.
+pub(crate) fn rustflags(more: &str) -> String {
+    let given = std::env::var("RUSTFLAGS").unwrap_or_default();
+    format!("{given} {more}").trim().to_owned()
+}
+
+/// Runs a command that shows its own output.
+pub(crate) fn outcome(command: &mut Command) -> Result<Outcome> {
+    let status = command.status().with_context(|| cannot_start(command))?;
+    Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Runs a command quietly and returns what it printed, or what it complained of.
+pub(crate) fn output(command: &mut Command) -> Result<std::result::Result<String, String>> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| cannot_start(command))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
+}
+
+fn cannot_start(command: &Command) -> String {
+    format!("cannot start {}; is it installed?", command.get_program().to_string_lossy())
+}

@@ -1,0 +1,47 @@
+//! The tests of the crates with threads, under ThreadSanitizer.
+//!
+//! The sanitizer sees only what was built with it, so the standard library is built along. Both
+//! flags are unstable ones; RUSTC_BOOTSTRAP lets the stable compiler take them, so what is tested
+//! is what is shipped.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{Outcome, rustup, shell};
+
+/// Runs the tests of the crates with threads under ThreadSanitizer.
+#[derive(Args)]
+#[command(after_help = "Example:\n  cargo xtask tsan --package rxsteer-ring --filter model")]
+pub(crate) struct Options {
+    /// The crates to test.
+    #[arg(long, short, value_name = "NAME", default_values = ["rxsteer-ring", "rxsteer-user"])]
+    package: Vec<String>,
+    /// Only the tests whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let host = rustup::host()?;
+    if !has_tsan(&host) {
+        return Ok(Outcome::Skipped(format!("tsan: Rust has no ThreadSanitizer for {host}.")));
+    }
+    if let Err(why) = rustup::std_source()? {
+        return Ok(Outcome::Skipped(format!("tsan: {why}")));
+    }
+    let mut test = shell::cargo();
+    // Doc tests are left out: they show how to call, and are built without the flags.
+    test.args(["test", "-Zbuild-std", "--lib", "--tests", "--no-fail-fast", "--target", &host])
+        .arg("--target-dir")
+        .arg(shell::target_dir("tsan"))
+        .args(options.package.iter().flat_map(|name| ["--package", name]))
+        .args(&options.filter)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", shell::rustflags("-Zsanitizer=thread"));
+    shell::outcome(&mut test)
+}
+
+/// The targets of the sanitizer, of those rxsteer runs on.
+fn has_tsan(host: &str) -> bool {
+    ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"].contains(&host)
+}
