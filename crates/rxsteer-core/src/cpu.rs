@@ -24,6 +24,13 @@ impl CpuId {
         if id <= Self::MAX.0 { Some(CpuId(id)) } else { None }
     }
 
+    /// The id whose number was stored before, [`CpuId::NONE`] included.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) const fn from_raw(id: u16) -> CpuId {
+        CpuId(id)
+    }
+
     /// The id as a number.
     #[must_use]
     pub const fn get(self) -> u16 {

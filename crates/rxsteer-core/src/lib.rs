@@ -19,9 +19,9 @@
 //!     receiving_cpus: vec![CpuId::new(0).unwrap()],
 //! })?;
 //! let packet = Arrival { hash: FlowHash::from_raw(0xc000_0000), ..Arrival::default() };
-//! let mut verdict = [Verdict::Deliver(CpuId::NONE)];
+//! let mut verdict = [Verdict::default()];
 //! steering.decide(&[packet], &mut Endless, &mut verdict);
-//! assert_eq!(verdict[0], Verdict::Deliver(CpuId::new(3).unwrap()));
+//! assert_eq!(verdict[0], Verdict::deliver(CpuId::new(3).unwrap()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![no_std]

@@ -74,7 +74,7 @@ impl Steering {
     ///
     /// # Panics
     /// When `verdicts` is shorter than `arrivals`.
-    #[inline]
+    #[inline(never)]
     pub fn decide<B: Backlogs>(
         &mut self,
         arrivals: &[Arrival],
@@ -87,6 +87,17 @@ impl Steering {
         match &self.rules.policy {
             Rule::None => {
                 place(arrivals, backlogs, verdicts, |packet| receiving_cpu(receiving, packet))
+            }
+            // All queues with one map: it need not be looked up.
+            Rule::Rps { maps, map_of_queue } if maps.len() == 1 => {
+                let (map, queues) = (&maps[0], map_of_queue.len());
+                place(arrivals, backlogs, verdicts, |packet| {
+                    if packet.hash.is_none() || usize::from(packet.rx_queue) >= queues {
+                        receiving_cpu(receiving, packet)
+                    } else {
+                        map.cpu(packet.hash)
+                    }
+                })
             }
             Rule::Rps { maps, map_of_queue } => place(arrivals, backlogs, verdicts, |packet| {
                 match map_of_queue.get(usize::from(packet.rx_queue)) {
@@ -122,11 +133,12 @@ fn place<B: Backlogs>(
     verdicts: &mut [Verdict],
     choose: impl Fn(&Arrival) -> CpuId,
 ) -> usize {
-    for (index, (packet, verdict)) in arrivals.iter().zip(verdicts).enumerate() {
-        let cpu = choose(packet);
-        *verdict = match backlogs.reserve(cpu) {
-            Ok(_) => Verdict::Deliver(cpu),
-            Err(Refusal::Drop(reason)) => Verdict::Drop(cpu, reason),
+    let verdicts = &mut verdicts[..arrivals.len()];
+    for index in 0..arrivals.len() {
+        let cpu = choose(&arrivals[index]);
+        verdicts[index] = match backlogs.reserve(cpu) {
+            Ok(_) => Verdict::deliver(cpu),
+            Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
             Err(Refusal::Wait) => return index,
         };
     }
@@ -169,16 +181,11 @@ mod tests {
     }
 
     fn chosen(config: &SteerConfig, packets: &[Arrival]) -> Vec<u16> {
-        let mut verdicts = vec![Verdict::Deliver(CpuId::NONE); packets.len()];
+        let mut verdicts = vec![Verdict::default(); packets.len()];
         let mut places = Places(vec![100; 8], Refusal::Wait);
         let mut steering = Steering::new(config).unwrap();
         assert_eq!(steering.decide(packets, &mut places, &mut verdicts), packets.len());
-        verdicts
-            .iter()
-            .map(|verdict| match verdict {
-                Verdict::Deliver(cpu) | Verdict::Drop(cpu, _) => cpu.get(),
-            })
-            .collect()
+        verdicts.iter().map(|verdict| verdict.cpu().get()).collect()
     }
 
     const PACKETS: [(u32, u16); 5] = [(0, 0), (1, 0), (u32::MAX, 0), (u32::MAX, 1), (0, 1)];
@@ -215,7 +222,7 @@ mod tests {
     fn the_first_that_must_wait_stops_the_batch() {
         let mut steering = Steering::new(&config(Policy::Rps)).unwrap();
         let batch = [packet(1, 0), packet(1, 0), packet(u32::MAX, 0)];
-        let mut verdicts = [Verdict::Deliver(CpuId::NONE); 3];
+        let mut verdicts = [Verdict::default(); 3];
         let mut places = Places(vec![1; 8], Refusal::Wait);
         assert_eq!(steering.decide(&batch, &mut places, &mut verdicts), 1);
         let mut places = Places(vec![1; 8], Refusal::Drop(DropReason::BacklogFull));
@@ -223,9 +230,9 @@ mod tests {
         assert_eq!(
             verdicts,
             [
-                Verdict::Deliver(cpu(1)),
-                Verdict::Drop(cpu(1), DropReason::BacklogFull),
-                Verdict::Deliver(cpu(2))
+                Verdict::deliver(cpu(1)),
+                Verdict::drop(cpu(1), DropReason::BacklogFull),
+                Verdict::deliver(cpu(2))
             ]
         );
     }

@@ -1,14 +1,70 @@
 //! What becomes of a packet.
 
 use crate::cpu::CpuId;
+use core::fmt;
 
-/// What was decided for one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It has a place in this CPU's backlog.
-    Deliver(CpuId),
-    /// It was meant for this CPU and is refused.
-    Drop(CpuId, DropReason),
+/// What was decided for one packet: the CPU it is for, and whether it has a place there.
+///
+/// One word rather than an enum, so that it is written and read whole: an enum's tag and CPU,
+/// written apart and read together a few instructions later, stall the load.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Verdict(u32);
+
+impl Verdict {
+    /// The packet has a place in this CPU's backlog.
+    #[inline(always)]
+    #[must_use]
+    pub const fn deliver(cpu: CpuId) -> Verdict {
+        Verdict(cpu.get() as u32)
+    }
+
+    /// The packet was meant for this CPU and is refused.
+    #[inline(always)]
+    #[must_use]
+    pub const fn drop(cpu: CpuId, reason: DropReason) -> Verdict {
+        Verdict(cpu.get() as u32 | (reason as u32 + 1) << 16)
+    }
+
+    /// The CPU the packet is for.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cpu(self) -> CpuId {
+        CpuId::from_raw(self.0 as u16)
+    }
+
+    /// Whether it is refused.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_drop(self) -> bool {
+        self.0 >> 16 != 0
+    }
+
+    /// Why it is refused; `None` when it has its place.
+    #[inline(always)]
+    #[must_use]
+    pub fn drop_reason(self) -> Option<DropReason> {
+        match self.0 >> 16 {
+            0 => None,
+            reason => DropReason::ALL.get(reason as usize - 1).copied(),
+        }
+    }
+}
+
+/// No CPU and no packet: what a list of verdicts is filled with before they are made.
+impl Default for Verdict {
+    fn default() -> Self {
+        Verdict::deliver(CpuId::NONE)
+    }
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.drop_reason() {
+            None => write!(f, "deliver to {:?}", self.cpu()),
+            Some(reason) => write!(f, "drop for {:?}: {}", self.cpu(), reason.name()),
+        }
+    }
 }
 
 /// Why a packet is dropped. The discriminants index arrays of counts.
@@ -86,6 +142,16 @@ mod tests {
     fn discriminants_index_the_list() {
         for (index, reason) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, index);
+        }
+    }
+
+    #[test]
+    fn verdicts_keep_both_halves() {
+        let cpu = CpuId::MAX;
+        assert_eq!((Verdict::deliver(cpu).cpu(), Verdict::deliver(cpu).drop_reason()), (cpu, None));
+        for reason in DropReason::ALL {
+            let verdict = Verdict::drop(cpu, reason);
+            assert_eq!((verdict.cpu(), verdict.drop_reason()), (cpu, Some(reason)));
         }
     }
 }

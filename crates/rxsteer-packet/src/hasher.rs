@@ -40,7 +40,7 @@ impl Hasher {
 
     /// The hash of the flow a frame belongs to: that of the key that [`dissect`](crate::dissect())
     /// reads, sooner.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn flow_hash(&self, link: LinkType, frame: &[u8], options: DissectOptions) -> HashedFrame {
         if link == LinkType::Ethernet
@@ -52,7 +52,7 @@ impl Hasher {
     }
 
     /// The hash of a plain frame.
-    #[inline]
+    #[inline(always)]
     fn plain(&self, frame: &[u8], options: DissectOptions) -> Option<FlowHash> {
         if let Some(packet) = plain::ipv4(frame, options) {
             return Some(match self {

@@ -77,7 +77,8 @@ pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<PlainIpv4> {
     let protocol = f[23];
     let total_length = usize::from(u16::from_be_bytes([f[16], f[17]]));
     let header_end = 20 + plain_transport(protocol, options)?;
-    let plain = f[12..15] == [0x08, 0x00, 0x45]
+    let plain = u16::from_be_bytes([f[12], f[13]]) == 0x0800
+        && f[14] == 0x45
         // Not a fragment: no offset, no more to come; the don't-fragment bit is of no interest.
         && u16::from_be_bytes([f[20], f[21]]) & 0x3fff == 0
         // The header is the packet's, not padding after it, and was captured.
@@ -97,7 +98,7 @@ pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<PlainIpv6<'_
     let protocol = f[20];
     let payload_length = usize::from(u16::from_be_bytes([f[18], f[19]]));
     let header = plain_transport(protocol, options)?;
-    let plain = f[12..14] == [0x86, 0xdd]
+    let plain = u16::from_be_bytes([f[12], f[13]]) == 0x86dd
         && f[14] >> 4 == 6
         && payload_length >= header
         && frame.len() >= IPV6_TRANSPORT as usize + header;

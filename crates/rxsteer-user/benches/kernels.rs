@@ -124,7 +124,7 @@ fn with_channel() -> impl FnMut() -> u64 {
             let (blocks, hasher) = (&blocks, &hasher);
             threads.spawn(move || {
                 sys::pin_to(rx_cpu);
-                let mut verdict = [Verdict::Deliver(CpuId::NONE)];
+                let mut verdict = [Verdict::default()];
                 for _ in 0..ROUNDS {
                     for block in blocks {
                         for (index, frame) in (0..).zip(block.frames()) {
@@ -133,7 +133,7 @@ fn with_channel() -> impl FnMut() -> u64 {
                             let hash = hasher.flow_hash(LinkType::Ethernet, bytes, options).hash;
                             let arrival = Arrival { hash, ..Arrival::default() };
                             steering.decide(&[arrival], &mut Endless, &mut verdict);
-                            if let [Verdict::Deliver(_)] = verdict {
+                            if verdict[0].drop_reason().is_none() {
                                 let packet = (index, hash.get(), frame.wire_len, 0);
                                 sender.send(packet).expect("the worker runs");
                             }

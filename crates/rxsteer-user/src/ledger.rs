@@ -15,7 +15,7 @@
 use crate::block::{Block, FlowNumber};
 use crate::handler::PacketList;
 use hashbrown::HashMap;
-use rxsteer_core::{CpuId, FlowKey};
+use rxsteer_core::{CpuId, FlowKey, Verdict};
 use rxsteer_packet::{DissectOptions, dissect};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -166,12 +166,16 @@ impl Ledger {
         FlowNumber { flow: record.flow, number: record.number }
     }
 
-    /// Notes where a numbered packet goes.
-    #[inline]
-    pub(crate) fn decided(&mut self, number: FlowNumber, cpu: CpuId) {
-        if let Some(last) = self.cpus.get_mut(number.flow as usize) {
-            self.report.moves += u64::from(*last != cpu && *last != CpuId::NONE);
-            *last = cpu;
+    /// Notes where numbered packets go; one that is dropped goes nowhere.
+    pub(crate) fn decided(&mut self, numbers: &[FlowNumber], verdicts: &[Verdict]) {
+        for (number, verdict) in numbers.iter().zip(verdicts) {
+            let cpu = verdict.cpu();
+            if !verdict.is_drop()
+                && let Some(last) = self.cpus.get_mut(number.flow as usize)
+            {
+                self.report.moves += u64::from(*last != cpu && *last != CpuId::NONE);
+                *last = cpu;
+            }
         }
     }
 

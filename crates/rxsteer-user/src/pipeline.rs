@@ -13,7 +13,7 @@ use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
 use crate::ledger::{Ledger, OrderCheck, books};
 use crate::pace::{Pace, Speed};
-use crate::receiver::{Lanes, MAX_BATCH, OnFull, Receiver, RxReport};
+use crate::receiver::{Batch, Lanes, MAX_BATCH, OnFull, Receiver, RxReport};
 use crate::report::Report;
 use crate::source::Source;
 use crate::sys;
@@ -311,6 +311,7 @@ fn receivers(
                 team: team.clone(),
             },
             pool: BlockPool::new(most_blocks),
+            scratch: Batch::new(),
             open: None,
             blocks_sealed: 0,
             report: RxReport::default(),

@@ -98,6 +98,8 @@ pub struct Receiver {
     pub(crate) clock: Clock,
     pub(crate) lanes: Lanes,
     pub(crate) pool: BlockPool,
+    /// The batch in work; kept, so that its memory is not cleared for every batch.
+    pub(crate) scratch: Box<Batch>,
     /// Frames that entered and are not steered yet.
     pub(crate) open: Option<Arc<Block>>,
     /// Blocks sealed so far; each has its number, from 1.
@@ -302,17 +304,17 @@ impl Receiver {
     #[inline]
     fn steer_batch(&mut self, block: &Arc<Block>, first: usize, count: usize) {
         let frames = &block.frames()[first..first + count];
-        let mut arrivals = [Arrival::default(); MAX_BATCH];
-        let mut verdicts = [Verdict::Deliver(CpuId::NONE); MAX_BATCH];
-        self.hash(block, frames, &mut arrivals);
+        self.hash(block, frames);
         let now = self.clock.now();
         let mut done = 0;
         while done < count {
-            let decided =
-                self.steering.decide(&arrivals[done..count], &mut self.lanes, &mut verdicts);
-            for (index, verdict) in (first + done..).zip(&verdicts[..decided]) {
-                let (frame, hash) = (&block.frames()[index], arrivals[index - first].hash);
-                self.place(block, index, frame, hash, *verdict, now);
+            let Batch { arrivals, verdicts } = &mut *self.scratch;
+            let arrivals = &arrivals[done..count];
+            let decided = self.steering.decide(arrivals, &mut self.lanes, verdicts);
+            let place = Place { block, number: self.blocks_sealed, first: first + done, now };
+            self.lanes.queue(&place, &arrivals[..decided], &verdicts[..decided]);
+            if let Some(ledger) = &mut self.ledger {
+                ledger.decided(&block.numbers[first + done..], &verdicts[..decided]);
             }
             self.lanes.publish();
             done += decided;
@@ -322,89 +324,103 @@ impl Receiver {
         }
     }
 
-    /// The flow hash of every frame: the NIC's, or computed from the headers.
-    #[inline]
-    fn hash(&mut self, block: &Block, frames: &[FrameMeta], arrivals: &mut [Arrival; MAX_BATCH]) {
-        self.report.packets += frames.len() as u64;
-        for (frame, arrival) in frames.iter().zip(arrivals) {
-            self.report.bytes += u64::from(frame.wire_len);
+    /// The flow hash of every frame: the NIC's, or computed from the headers. Fills the arrivals.
+    #[inline(never)]
+    fn hash(&mut self, block: &Block, frames: &[FrameMeta]) {
+        let (mut bytes, mut odd) = (0, false);
+        // By index, over slices known to be equally long: zipped iterators cost 30 instructions a
+        // packet here.
+        let arrivals = &mut self.scratch.arrivals[..frames.len()];
+        for index in 0..frames.len() {
+            let frame = &frames[index];
+            bytes += u64::from(frame.wire_len);
             let hash = if frame.has_nic_hash {
                 FlowHash::from_raw(frame.hash)
             } else {
                 let hashed = self.hasher.flow_hash(frame.link, block.bytes_of(frame), self.dissect);
-                if hashed.class != FrameClass::Ip || hashed.transport_truncated {
-                    self.count_odd(hashed.class, hashed.transport_truncated);
-                }
+                odd |= hashed.class != FrameClass::Ip || hashed.transport_truncated;
                 hashed.hash
             };
-            *arrival = Arrival {
-                time_ns: frame.timestamp_ns,
-                hash,
-                rx_queue: frame.rx_queue,
-                reserved: 0,
-            };
+            let (time_ns, rx_queue) = (frame.timestamp_ns, frame.rx_queue);
+            arrivals[index] = Arrival { time_ns, hash, rx_queue, reserved: 0 };
+        }
+        self.report.packets += frames.len() as u64;
+        self.report.bytes += bytes;
+        if odd {
+            self.count_odd(block, frames);
         }
     }
 
+    /// Counts the frames of a batch that are not plain IP packets; reads them again, since few
+    /// batches have any.
     #[cold]
-    fn count_odd(&mut self, class: FrameClass, transport_truncated: bool) {
-        match class {
-            FrameClass::Ip => {}
-            FrameClass::NotIp => self.report.not_ip += 1,
-            FrameClass::Malformed(reason) => self.report.malformed[reason as usize] += 1,
-        }
-        self.report.transport_truncated += u64::from(transport_truncated);
-    }
-
-    /// Carries one verdict out.
-    #[inline(always)]
-    fn place(
-        &mut self,
-        block: &Arc<Block>,
-        index: usize,
-        frame: &FrameMeta,
-        hash: FlowHash,
-        verdict: Verdict,
-        now: u32,
-    ) {
-        match verdict {
-            Verdict::Deliver(cpu) => {
-                let descriptor = Descriptor::new(hash, frame.wire_len, now);
-                self.lanes.write(cpu, block, self.blocks_sealed, index as u32, descriptor);
-                if let Some(ledger) = &mut self.ledger {
-                    ledger.decided(block.numbers[index], cpu);
-                }
+    fn count_odd(&mut self, block: &Block, frames: &[FrameMeta]) {
+        for frame in frames.iter().filter(|frame| !frame.has_nic_hash) {
+            let hashed = self.hasher.flow_hash(frame.link, block.bytes_of(frame), self.dissect);
+            match hashed.class {
+                FrameClass::Ip => {}
+                FrameClass::NotIp => self.report.not_ip += 1,
+                FrameClass::Malformed(reason) => self.report.malformed[reason as usize] += 1,
             }
-            Verdict::Drop(cpu, reason) => self.lanes.drop_packet(cpu, reason),
+            self.report.transport_truncated += u64::from(hashed.transport_truncated);
         }
     }
 
     /// Queues the open block to `cpu` without asking the policy.
     fn hand_off_open(&mut self, cpu: CpuId) {
         let Some(block) = self.seal() else { return };
-        let frames = block.frames();
-        let mut arrivals = [Arrival::default(); MAX_BATCH];
-        for (batch, first) in frames.chunks(MAX_BATCH).zip((0..).step_by(MAX_BATCH)) {
-            self.hash(&block, batch, &mut arrivals);
+        for (batch, first) in block.frames().chunks(MAX_BATCH).zip((0..).step_by(MAX_BATCH)) {
+            self.hash(&block, batch);
             let now = self.clock.now();
             let mut next = 0;
             while next < batch.len() {
                 let verdict = match self.lanes.reserve(cpu) {
-                    Ok(_) => Verdict::Deliver(cpu),
-                    Err(Refusal::Drop(reason)) => Verdict::Drop(cpu, reason),
+                    Ok(_) => Verdict::deliver(cpu),
+                    Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
                     Err(Refusal::Wait) => {
                         self.lanes.publish();
                         self.lanes.wait_for_room();
                         continue;
                     }
                 };
-                self.place(&block, first + next, &batch[next], arrivals[next].hash, verdict, now);
+                let number = self.blocks_sealed;
+                let place = Place { block: &block, number, first: first + next, now };
+                self.lanes.queue(&place, &self.scratch.arrivals[next..=next], &[verdict]);
+                if let Some(ledger) = &mut self.ledger {
+                    ledger.decided(&block.numbers[first + next..], &[verdict]);
+                }
                 next += 1;
             }
             self.lanes.publish();
         }
         self.lanes.kick_own();
         self.pool.give_back(block);
+    }
+}
+
+/// Where the frames of a batch lie, and when they are queued.
+struct Place<'a> {
+    block: &'a Arc<Block>,
+    /// The block's number.
+    number: u64,
+    /// Index of the batch's first frame in the block.
+    first: usize,
+    /// In the ticks of [`crate::clock`].
+    now: u32,
+}
+
+/// What is known and decided of the packets of a batch.
+pub(crate) struct Batch {
+    pub(crate) arrivals: [Arrival; MAX_BATCH],
+    pub(crate) verdicts: [Verdict; MAX_BATCH],
+}
+
+impl Batch {
+    pub(crate) fn new() -> Box<Batch> {
+        Box::new(Batch {
+            arrivals: [Arrival::default(); MAX_BATCH],
+            verdicts: [Verdict::default(); MAX_BATCH],
+        })
     }
 }
 
@@ -460,26 +476,36 @@ impl Lanes {
         self.on_full == OnFull::Wait && !self.team.is_lost()
     }
 
-    #[inline(always)]
-    fn write(
-        &mut self,
-        cpu: CpuId,
-        block: &Arc<Block>,
-        block_number: u64,
-        frame: u32,
-        descriptor: Descriptor,
-    ) {
-        let index = self.lane_of[cpu.index()];
-        let lane = &mut self.lanes[usize::from(index)];
-        lane.write(block, block_number, frame, descriptor);
-        if !lane.touched {
-            lane.touched = true;
-            self.touched.push(index);
+    /// Carries the verdicts out: writes a descriptor for each packet that has a place.
+    #[inline(never)]
+    fn queue(&mut self, place: &Place<'_>, arrivals: &[Arrival], verdicts: &[Verdict]) {
+        // By index, over slices known to be equally long, as in `Receiver::hash`.
+        let frames = &place.block.frames()[place.first..][..verdicts.len()];
+        let arrivals = &arrivals[..verdicts.len()];
+        for index in 0..verdicts.len() {
+            let verdict = verdicts[index];
+            if verdict.is_drop() {
+                self.drop_packet(verdict);
+                continue;
+            }
+            let lane_index = self.lane_of[verdict.cpu().index()];
+            let lane = &mut self.lanes[usize::from(lane_index)];
+            let hash = arrivals[index].hash;
+            let descriptor = Descriptor::new(hash, frames[index].wire_len, place.now);
+            lane.write(place.block, place.number, (place.first + index) as u32, descriptor);
+            if !lane.touched {
+                lane.touched = true;
+                self.touched.push(lane_index);
+            }
         }
     }
 
-    fn drop_packet(&mut self, cpu: CpuId, reason: DropReason) {
-        self.lanes[usize::from(self.lane_of[cpu.index()])].drops.add(reason, 1);
+    #[cold]
+    fn drop_packet(&mut self, verdict: Verdict) {
+        if let Some(reason) = verdict.drop_reason() {
+            let lane = usize::from(self.lane_of[verdict.cpu().index()]);
+            self.lanes[lane].drops.add(reason, 1);
+        }
     }
 
     /// Publishes every list written, each with one store, and kicks the workers that sleep; but

@@ -23,6 +23,9 @@ use std::sync::atomic::Ordering;
 /// Packets taken from a lane at a time: the kernel's `dev_weight`.
 const WEIGHT: u32 = 64;
 
+/// Most pauses between two looks for work of an idle worker.
+const IDLE_PAUSES: u32 = 32;
+
 /// What a worker did.
 #[derive(Debug)]
 pub struct WorkerReport<H> {
@@ -56,7 +59,7 @@ pub(crate) struct Worker<H> {
     pub(crate) clock: Clock,
     pub(crate) check: Option<OrderCheck>,
     pub(crate) pin: bool,
-    /// How often to look for work before sleeping.
+    /// Pauses to look for work in before sleeping.
     pub(crate) idle_looks: u32,
 }
 
@@ -139,9 +142,14 @@ impl<H: Handler> Worker<H> {
             if self.lanes.is_empty() && self.team.is_done() {
                 return End::Finished;
             }
-            looks += 1;
-            if looks <= self.idle_looks {
-                std::hint::spin_loop();
+            if looks < self.idle_looks {
+                // Each look takes the line that the RX thread is about to write; a few hundred
+                // nanoseconds between looks leave it alone and let a list grow.
+                let pauses = (looks + 1).min(IDLE_PAUSES);
+                for _ in 0..pauses {
+                    std::hint::spin_loop();
+                }
+                looks += pauses;
                 continue;
             }
             looks = 0;
