@@ -106,6 +106,9 @@ pub struct LedgerReport {
     pub census: FlowCensus,
     /// Distinct (RX queue, steering key) pairs, frames without a key counted as one per queue.
     pub steered_flows: u64,
+    /// Packets of the largest of these flows. Order binds a flow to one CPU at a time, so under a
+    /// fixed hash the busiest CPU cannot have less.
+    pub largest_flow: u64,
     /// How often a packet of a flow went to another CPU than the one before it.
     pub moves: u64,
     /// Packets not numbered because [`MAX_TRACKED_FLOWS`] was reached.
@@ -181,6 +184,8 @@ impl Ledger {
 
     pub(crate) fn into_report(mut self) -> LedgerReport {
         self.report.steered_flows = self.flows.len() as u64;
+        let packets = self.flows.values().map(|record| u64::from(record.number));
+        self.report.largest_flow = packets.max().unwrap_or(0);
         self.report
     }
 }

@@ -60,6 +60,8 @@ pub struct Report<H> {
     pub census: FlowCensus,
     /// Distinct steering keys per RX queue; likewise.
     pub steered_flows: u64,
+    /// Packets of the largest of these flows; likewise.
+    pub largest_flow: u64,
     /// Packets beyond the limit of tracked flows; likewise.
     pub untracked_packets: u64,
     /// Whether order was checked.
@@ -84,6 +86,7 @@ impl<H> Report<H> {
             moves: 0,
             census: FlowCensus::default(),
             steered_flows: 0,
+            largest_flow: 0,
             untracked_packets: 0,
             order_checked: false,
             per_cpu: Vec::new(),
@@ -140,6 +143,7 @@ impl<H> Report<H> {
             self.order_checked = true;
             self.moves += ledger.moves;
             self.steered_flows += ledger.steered_flows;
+            self.largest_flow = self.largest_flow.max(ledger.largest_flow);
             self.untracked_packets += ledger.untracked_packets;
             self.census.merge(ledger.census.clone());
         }

@@ -2,24 +2,27 @@
 //!
 //! The folder is not part of this repository: it is looked for in `RXSTEER_CAPTURES`, then beside
 //! the repository. Without it these tests say SKIPPED.
-#![allow(clippy::print_stdout)]
 
 use rxsteer_packet::{DissectOptions, dissect};
 use rxsteer_user::block::Block;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
 use rxsteer_user::source::{Fill, Source, SourceIssue};
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The folder of captures, or `None` after saying why there is none.
-fn folder() -> Option<PathBuf> {
+/// The folder of captures, or `None` after saying why `test` is skipped.
+fn folder(test: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
     let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, PathBuf::from);
     if folder.join("reference.tsv").is_file() {
         return Some(folder);
     }
-    println!(
-        "SKIPPED: no reference.tsv in {}; set RXSTEER_CAPTURES to the folder of captures",
+    // Not eprintln!: the test runner swallows that.
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED captures::{test}: no reference.tsv in {}; set RXSTEER_CAPTURES to the folder of \
+         captures",
         folder.display()
     );
     None
@@ -100,7 +103,7 @@ fn flow_columns<'a>(row: &Row, tshark: &'a str, walker: &'a str) -> Vec<&'a str>
 
 #[test]
 fn comparable_captures_give_what_other_tools_count() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = folder("comparable_captures_give_what_other_tools_count") else { return };
     let mut wrong = Vec::new();
     let mut compared = 0;
     for row in rows(&folder).iter().filter(|row| row["comparable"] == "yes") {
@@ -121,7 +124,7 @@ fn comparable_captures_give_what_other_tools_count() {
 
 #[test]
 fn damaged_captures_give_what_precedes_the_damage() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = folder("damaged_captures_give_what_precedes_the_damage") else { return };
     for row in rows(&folder).iter().filter(|row| row["comparable"] == "container-error") {
         let path = folder.join(&row["file"]);
         let got = count(&path);
@@ -139,7 +142,11 @@ fn damaged_captures_give_what_precedes_the_damage() {
 
 #[test]
 fn captures_of_other_link_types_are_refused_by_number_and_nothing_else_is() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) =
+        folder("captures_of_other_link_types_are_refused_by_number_and_nothing_else_is")
+    else {
+        return;
+    };
     for row in rows(&folder).iter().filter(|row| row["comparable"] == "other-linktype") {
         let got = count(&folder.join(&row["file"]));
         println!("{}: {got:?}", row["file"]);

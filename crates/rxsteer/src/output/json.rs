@@ -22,6 +22,7 @@ pub(crate) fn run(run: &Run) -> Value {
     put("flows_bidirectional", json!(report.census.bidirectional()));
     put("flows_unidirectional", json!(report.census.unidirectional()));
     put("flows_steered", json!(report.steered_flows));
+    put("largest_flow_packets", json!(report.largest_flow));
     put("packets_untracked", json!(report.untracked_packets));
     put("reordered", json!(report.reordered));
     put("moves", json!(report.moves));

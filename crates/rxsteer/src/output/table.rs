@@ -75,7 +75,7 @@ fn totals(text: &mut String, run: &Run) {
     let report = &run.report;
     let mut line = |name: &str, value: String| {
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<12}{value}");
+        let _ = writeln!(text, "{name:<13}{value}");
     };
     let seconds = run.elapsed.as_secs_f64();
     line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
@@ -98,6 +98,7 @@ fn totals(text: &mut String, run: &Run) {
             grouped(report.census.unidirectional())
         ),
     );
+    line("largest flow", largest_flow(report));
     line("not steered", unsteered(report));
     line(
         "imbalance",
@@ -117,6 +118,20 @@ fn totals(text: &mut String, run: &Run) {
     line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
     if run.interrupted {
         line("interrupted", "what was received until then is shown".to_owned());
+    }
+}
+
+/// The one figure that says when steering can't help.
+fn largest_flow<H>(report: &Report<H>) -> String {
+    let share = percent(report.largest_flow, report.packets);
+    let even = report.packets / report.per_cpu.len().max(1) as u64;
+    if report.per_cpu.len() > 1 && report.largest_flow > even {
+        format!(
+            "{share} of the packets, more than an even share: a flow that stays in order stays on \
+             one CPU, so no steering can spread it"
+        )
+    } else {
+        format!("{share} of the packets")
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::{CaptureOptions, CaptureSource, Compression, OpenError};
 use super::formats::small_pcap;
 use crate::block::Block;
 use crate::source::{Fill, Source};
+use std::io::Write;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -101,7 +102,10 @@ fn a_fifo_is_read_as_it_comes() {
     let fifo = folder.path("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     if !made.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: there is no mkfifo here");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED opening::a_fifo_is_read_as_it_comes: there is no mkfifo here"
+        );
         return;
     }
     let writer = std::thread::spawn({
