@@ -1,5 +1,8 @@
 //! What identifies a flow: the key read from a packet's headers, and the hash made of it.
 
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 /// The flow a packet belongs to, as its headers say it: addresses, ports and protocol.
 ///
 /// A key is *directed*: the reply has source and destination exchanged. [`FlowKey::canonical`]
@@ -29,6 +32,26 @@ pub struct FlowKey {
 const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 2);
 
 impl FlowKey {
+    /// The source address; `None` for the default key, which has none.
+    #[must_use]
+    pub fn src_addr(&self) -> Option<IpAddr> {
+        self.address(self.src)
+    }
+
+    /// The destination address, likewise.
+    #[must_use]
+    pub fn dst_addr(&self) -> Option<IpAddr> {
+        self.address(self.dst)
+    }
+
+    fn address(&self, bytes: [u8; 16]) -> Option<IpAddr> {
+        match self.ip_version {
+            4 => Some(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()),
+            6 => Some(Ipv6Addr::from(bytes).into()),
+            _ => None,
+        }
+    }
+
     /// The same flow seen from the other end.
     #[must_use]
     pub const fn reversed(self) -> FlowKey {
@@ -46,6 +69,17 @@ impl FlowKey {
     #[must_use]
     pub fn canonical(self) -> FlowKey {
         if (self.dst, self.dst_port) < (self.src, self.src_port) { self.reversed() } else { self }
+    }
+}
+
+/// `10.0.0.1:1024 -> 203.0.0.7:443 (protocol 6)`; IPv6 addresses stand in brackets.
+impl fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(src), Some(dst)) = (self.src_addr(), self.dst_addr()) else {
+            return f.write_str("no flow");
+        };
+        let (src, dst) = (SocketAddr::new(src, self.src_port), SocketAddr::new(dst, self.dst_port));
+        write!(f, "{src} -> {dst} (protocol {})", self.protocol)
     }
 }
 
@@ -100,6 +134,18 @@ mod tests {
         };
         assert_eq!(key(1, 2).canonical(), key(1, 2).reversed().canonical());
         assert_ne!(key(1, 2).canonical(), key(2, 1).canonical());
+    }
+
+    #[test]
+    fn keys_are_shown_as_people_write_them() {
+        use alloc::string::ToString;
+        let mut key = FlowKey { src_port: 1, dst_port: 2, protocol: 6, ..FlowKey::default() };
+        assert_eq!(key.to_string(), "no flow");
+        key.ip_version = 4;
+        key.src[..4].copy_from_slice(&[10, 0, 0, 1]);
+        assert_eq!(key.to_string(), "10.0.0.1:1 -> 0.0.0.0:2 (protocol 6)");
+        (key.ip_version, key.src) = (6, [0; 16]);
+        assert_eq!(key.to_string(), "[::]:1 -> [::]:2 (protocol 6)");
     }
 
     #[test]

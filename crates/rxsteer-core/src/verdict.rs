@@ -99,7 +99,7 @@ impl DropReason {
 }
 
 /// How many packets were dropped, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
@@ -131,6 +131,12 @@ impl Drops {
     /// Every reason with its count.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.into_iter().map(|reason| (reason, self.get(reason)))
+    }
+}
+
+impl fmt::Debug for Drops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(reason, count)| (reason.name(), count))).finish()
     }
 }
 

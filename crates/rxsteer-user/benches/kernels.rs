@@ -11,7 +11,7 @@ use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::{OnFull, PacketList, PipelineConfig, Speed, run, sys};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Packets a call receives: tens of milliseconds, beside which starting threads is little.
 const PACKETS: u64 = 2_048_000;
@@ -67,7 +67,7 @@ fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
         let source: Box<dyn Source> =
             if in_place { Box::new(frames.clone()) } else { Box::new(Copied(frames.clone())) };
         let handler = |_| |_: &PacketList<'_>| {};
-        let stop = Arc::default();
+        let stop = AtomicBool::new(false);
         let report = run(&config, &mut [source], Speed::Max, &stop, handler, |_, _| {})
             .expect("the configuration is right");
         assert_eq!(report.delivered, PACKETS, "nothing is lost");

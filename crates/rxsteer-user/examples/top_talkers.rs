@@ -17,7 +17,8 @@ use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::{Handler, OnFull, PacketList, PipelineConfig, Speed, run};
 use std::collections::HashMap;
 use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 /// One CPU's table: bytes per flow, both directions together.
 #[derive(Default)]
@@ -29,15 +30,25 @@ impl Handler for Talkers {
     fn handle(&mut self, list: &PacketList<'_>) {
         for packet in list.iter() {
             let dissection = dissect(packet.meta().link, packet.bytes(), DissectOptions::default());
-            if let Some(flow) = dissection.outer_flow() {
-                *self.bytes.entry(flow.canonical()).or_default() +=
-                    u64::from(packet.meta().wire_len);
-            }
+            // Packets without ports count by addresses; frames that are not IP as one "flow".
+            let flow = dissection.outer_flow().unwrap_or(dissection.key).canonical();
+            *self.bytes.entry(flow).or_default() += u64::from(packet.meta().wire_len);
         }
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match top_talkers() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The error's own words; returning it from main would print its inside.
+            println!("top_talkers: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn top_talkers() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let source: Box<dyn Source> = match arguments.next() {
         Some(file) => Box::new(CaptureSource::open(&[file.into()], CaptureOptions::default())?),
@@ -46,13 +57,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             Box::new(SyntheticSource::new(traffic.parse()?, 1, (0, 1)))
         }
     };
-    let cpus = arguments.next().map_or(Ok(4), |count| count.parse())?;
-    let cpus = CpuSet::first(cpus).ok_or("at least one CPU, please")?;
+    let cpus = arguments.next().unwrap_or("4".to_owned());
+    let cpus = cpus
+        .parse()
+        .ok()
+        .and_then(CpuSet::first)
+        .ok_or("the second argument is a count of CPUs, such as 4")?;
 
     let mut config = PipelineConfig::new(Policy::Rps, cpus);
     config.on_full = OnFull::Wait;
     let mut sources = [source];
-    let stop = std::sync::Arc::default();
+    let stop = AtomicBool::new(false);
     let report = run(&config, &mut sources, Speed::Max, &stop, |_| Talkers::default(), |_, _| {})?;
 
     for issue in sources[0].take_issues() {
@@ -69,17 +84,6 @@ fn print_top(cpu: CpuId, talkers: &Talkers) {
     let mut flows: Vec<_> = talkers.bytes.iter().collect();
     flows.sort_by_key(|(flow, bytes)| (std::cmp::Reverse(**bytes), **flow));
     for (flow, bytes) in flows.iter().take(3) {
-        let (src, dst) = (address(flow.ip_version, flow.src), address(flow.ip_version, flow.dst));
-        println!(
-            "  {bytes:>10} bytes  {src} port {}  <->  {dst} port {}",
-            flow.src_port, flow.dst_port
-        );
-    }
-}
-
-fn address(ip_version: u8, bytes: [u8; 16]) -> IpAddr {
-    match ip_version {
-        4 => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
-        _ => Ipv6Addr::from(bytes).into(),
+        println!("  {bytes:>10} bytes  {flow}");
     }
 }

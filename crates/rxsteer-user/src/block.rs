@@ -66,6 +66,20 @@ pub struct FrameMeta {
 
 const _: () = assert!(size_of::<FrameMeta>() == 32);
 
+impl FrameMeta {
+    /// What was known of the frame when it entered.
+    #[must_use]
+    pub fn info(&self) -> FrameInfo {
+        FrameInfo {
+            timestamp_ns: self.timestamp_ns,
+            wire_len: self.wire_len,
+            rx_queue: self.rx_queue,
+            link: self.link,
+            nic_hash: self.has_nic_hash.then_some(self.hash),
+        }
+    }
+}
+
 /// Frames that travel together.
 #[derive(Debug, Default)]
 pub struct Block {
@@ -149,14 +163,7 @@ impl Block {
 
     /// Appends a frame of another block with all that is known of it; `false` when full.
     pub(crate) fn push_again(&mut self, other: &Block, frame: &FrameMeta) -> bool {
-        let info = FrameInfo {
-            timestamp_ns: frame.timestamp_ns,
-            wire_len: frame.wire_len,
-            rx_queue: frame.rx_queue,
-            link: frame.link,
-            nic_hash: frame.has_nic_hash.then_some(frame.hash),
-        };
-        self.push(other.bytes_of(frame), info)
+        self.push(other.bytes_of(frame), frame.info())
     }
 
     /// The frames' descriptions, in order of arrival.

@@ -32,6 +32,26 @@
 //! assert_eq!((report.packets, report.delivered), (4, 4));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Frames of captures come from a source, and [`run`] does the rest. A capture loses nothing, so full
+//! backlogs wait here; the default is to drop, as a live system does.
+//!
+//! ```no_run
+//! use rxsteer_user::core::{CpuSet, Policy};
+//! use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
+//! use rxsteer_user::{OnFull, PacketList, PipelineConfig, Speed, run, sys};
+//! use std::sync::atomic::AtomicBool;
+//!
+//! let cpus = sys::allowed_cpus().or(CpuSet::first(1)).unwrap();
+//! let mut config = PipelineConfig::new(Policy::Rps, cpus);
+//! config.on_full = OnFull::Wait;
+//! let source = CaptureSource::open(&["traffic.pcap".into()], CaptureOptions::default())?;
+//! let stop = AtomicBool::new(false);
+//! let handler = |_cpu| |list: &PacketList<'_>| println!("{} packets", list.len());
+//! let report = run(&config, &mut [Box::new(source)], Speed::Max, &stop, handler, |_, _| {})?;
+//! println!("{} packets, {} reordered", report.packets, report.reordered);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod block;

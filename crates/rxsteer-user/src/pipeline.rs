@@ -161,6 +161,9 @@ pub enum PipelineError {
     /// The batch length is out of range.
     #[error("a batch of {0} packets is out of range; it can be 1 to {MAX_BATCH}")]
     Batch(usize),
+    /// There are more or fewer sources than RX threads.
+    #[error("{0} sources are given for {1} RX threads; each thread needs one")]
+    Sources(usize, usize),
     /// A worker thread could not be started.
     #[error("can't start a worker thread: {0}; use fewer CPUs or raise the limit of threads")]
     Thread(#[from] std::io::Error),
@@ -334,22 +337,23 @@ fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
 
 /// Runs `sources` (one per RX thread) through the receive path and reports: start, receive, finish.
 ///
-/// `stop` ends receiving early; what has been received is still processed.
+/// `handler` makes each CPU's handler. Setting `stop` ends receiving early; what has been received
+/// is still processed. `started` is called once before the first frame, with the receivers (whose
+/// [`Receiver::progress`] can be watched) and a [`Control`]; `|_, _| {}` where neither is wanted.
 ///
 /// # Errors
 /// [`PipelineError`], when the configuration is impossible or a thread can't be started.
-///
-/// # Panics
-/// When there are not as many sources as RX threads.
 pub fn run<H: Handler>(
     config: &PipelineConfig,
     sources: &mut [Box<dyn Source>],
     speed: Speed,
-    stop: &Arc<AtomicBool>,
+    stop: &AtomicBool,
     handler: impl FnMut(CpuId) -> H,
     started: impl FnOnce(&[Receiver], Control),
 ) -> Result<Report<H>, PipelineError> {
-    assert_eq!(sources.len(), config.rx_cpus.len(), "one source per RX thread");
+    if sources.len() != config.rx_cpus.len() {
+        return Err(PipelineError::Sources(sources.len(), config.rx_cpus.len()));
+    }
     let (pipeline, receivers) = Pipeline::start(config, handler)?;
     started(&receivers, pipeline.control());
     let rx: Vec<RxReport> = std::thread::scope(|scope| {
@@ -358,7 +362,7 @@ pub fn run<H: Handler>(
             .zip(sources)
             .map(|(mut receiver, source)| {
                 scope.spawn(move || {
-                    receiver.run(source.as_mut(), &mut Pace::new(speed, stop.clone()), stop);
+                    receiver.run(source.as_mut(), &mut Pace::new(speed), stop);
                     receiver.finish()
                 })
             })

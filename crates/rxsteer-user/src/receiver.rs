@@ -144,7 +144,7 @@ impl Receiver {
     /// once, like the end of a poll.
     pub fn flush(&mut self) {
         if let Some(block) = self.seal() {
-            self.steer(&block, &mut Pace::unpaced());
+            self.steer(&block);
             self.pool.give_back(block);
         }
     }
@@ -182,16 +182,20 @@ impl Receiver {
         if self.pin {
             self.report.pinned = sys::pin_to(self.queue_cpu);
         }
+        if pace.is_paced() {
+            self.run_paced(source, pace, stop);
+            return;
+        }
         // ORDER: Relaxed; a stop is a request, and the flag carries no data.
         while !stop.load(Ordering::Relaxed) {
             // Numbering writes into blocks, so it needs ones of its own.
             let shared = if self.ledger.is_none() { source.shared_block() } else { None };
             let fill = if let Some((block, fill)) = shared {
                 self.blocks_sealed += 1;
-                self.steer(&block, pace);
+                self.steer(&block);
                 fill
             } else {
-                self.receive_block(source, pace)
+                self.receive_block(source)
             };
             self.publish_progress(source);
             if fill == Fill::End {
@@ -200,13 +204,40 @@ impl Receiver {
         }
     }
 
-    fn receive_block(&mut self, source: &mut dyn Source, pace: &mut Pace) -> Fill {
+    /// What the source has read ahead waits in a block of its own until it is due; only then is it
+    /// received. So an interrupted run has received exactly what was due.
+    fn run_paced(&mut self, source: &mut dyn Source, pace: &mut Pace, stop: &AtomicBool) {
+        let mut ahead = Block::new();
+        loop {
+            ahead.clear();
+            let fill = source.fill(&mut ahead);
+            let mut next = 0;
+            while next < ahead.len() {
+                let due = pace.due(&ahead.frames()[next..], self.batch, stop);
+                if due == 0 {
+                    return;
+                }
+                for frame in &ahead.frames()[next..next + due] {
+                    self.netif_rx(ahead.bytes_of(frame), frame.info());
+                }
+                self.flush();
+                next += due;
+                self.publish_progress(source);
+            }
+            // ORDER: Relaxed, as above.
+            if fill == Fill::End || stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+
+    fn receive_block(&mut self, source: &mut dyn Source) -> Fill {
         let fill = match self.open_block() {
             Some(block) => source.fill(block),
             None => return self.receive_without_buffer(source),
         };
         if let Some(block) = self.seal() {
-            self.steer(&block, pace);
+            self.steer(&block);
             self.pool.give_back(block);
         }
         fill
@@ -286,17 +317,12 @@ impl Receiver {
     }
 
     /// Hashes, decides and queues the frames of a sealed block, batch by batch.
-    fn steer(&mut self, block: &Arc<Block>, pace: &mut Pace) {
-        let frames = block.frames();
+    fn steer(&mut self, block: &Arc<Block>) {
         let mut next = 0;
-        while next < frames.len() {
-            if pace.is_paced() {
-                // What was received may be processed while the next frame is waited for.
-                self.lanes.kick_own();
-            }
-            let due = pace.due(&frames[next..], self.batch);
-            self.steer_batch(block, next, due);
-            next += due;
+        while next < block.len() {
+            let count = self.batch.min(block.len() - next);
+            self.steer_batch(block, next, count);
+            next += count;
         }
         self.lanes.kick_own();
     }

@@ -42,7 +42,7 @@ fn run_with<H: Handler>(
     handler: impl FnMut(CpuId) -> H,
 ) -> Report<H> {
     let mut sources = synthetic(config, spec);
-    run(config, &mut sources, Speed::Max, &Arc::default(), handler, |_, _| {}).unwrap()
+    run(config, &mut sources, Speed::Max, &AtomicBool::new(false), handler, |_, _| {}).unwrap()
 }
 
 fn nothing(_: &PacketList<'_>) {}
@@ -177,7 +177,7 @@ fn a_stopped_worker_loses_nothing() {
         &config,
         &mut sources,
         Speed::Max,
-        &Arc::default(),
+        &AtomicBool::new(false),
         |_| nothing,
         |_, control| {
             assert!(control.stop_worker(cpu(1)));
@@ -214,7 +214,7 @@ fn packets_of_a_removed_queue_are_dropped_and_counted() {
         &config,
         &mut sources,
         Speed::Max,
-        &Arc::default(),
+        &AtomicBool::new(false),
         |_| {
             let of_queue_1 = of_queue_1.clone();
             move |list: &PacketList<'_>| {
@@ -352,7 +352,7 @@ fn frames_in_memory_are_received_as_often_as_asked() {
         let source = MemorySource::load(&mut synthetic, 100, 3);
         let mut sources: Vec<Box<dyn Source>> = vec![Box::new(source)];
         let report =
-            run(&config, &mut sources, Speed::Max, &Arc::default(), |_| nothing, |_, _| {})
+            run(&config, &mut sources, Speed::Max, &AtomicBool::new(false), |_| nothing, |_, _| {})
                 .unwrap();
         assert_conserved(&report);
         assert_eq!((report.delivered, report.reordered), (4500, 0));

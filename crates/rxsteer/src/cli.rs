@@ -31,7 +31,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send the frames of captures (or synthetic ones) through the receive path
     Replay(Box<ReplayArgs>),
-    /// Show what steering does, on built-in traffic: one queue, four CPUs, three policies
+    /// Show what steering does, on built-in traffic: two queues, four CPUs, three policies
     Demo(DemoArgs),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
@@ -61,6 +61,9 @@ pub(crate) struct DemoArgs {
     rxsteer replay capture.pcapng --cpus 8\n  \
     rxsteer replay a.pcap b.pcap.gz --rx-queues file --policy bound:0=1,1=2\n  \
     rxsteer replay --synthetic flows=10000,share=zipf:1.1 --cpus 0-3 --json\n  \
+    tcpdump -i eth0 -U -w - | rxsteer replay - --cpus 4\n  \
+    rxsteer replay capture.pcap --rx-queues 4 --rx-threads 2 --rps-map 0=0-1 --inner\n  \
+    rxsteer replay --synthetic flood=spoofed:0.9 --hash toeplitz --cpus 8\n  \
     rxsteer replay capture.pcap --speed recorded --on-full drop --work-ns 2000\n\n\
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
@@ -68,7 +71,7 @@ pub(crate) struct DemoArgs {
     Exit status: 0 fine; 1 a capture is damaged, a worker died, or a flow was reordered; 2 could \
     not run; 130 interrupted, with what was done so far.")]
 pub(crate) struct ReplayArgs {
-    /// Captures: pcap or pcapng, also in gzip or zstd; - is standard input
+    /// Captures: pcap or pcapng, also in gzip or zstd, one after the other; - is standard input
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
     pub(crate) captures: Vec<PathBuf>,
 
@@ -76,13 +79,15 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "SPEC", value_parser = parse_synthetic, conflicts_with = "captures")]
     pub(crate) synthetic: Option<SyntheticSpec>,
 
-    /// Which rule picks the CPU: none, rps, or bound:QUEUE=CPU,…
+    /// Which rule picks the CPU: none (the receiving one), rps (flow hash to CPU map), or
+    /// bound:QUEUE=CPU,… (RX queue to CPU)
     #[arg(long, default_value = "rps", value_parser = parse_policy)]
     pub(crate) policy: Policy,
 
-    /// CPUs to steer to: a list like 0-3,8, or a count like 4; all this process may use by default
-    #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus)]
-    pub(crate) cpus: Option<CpuSet>,
+    /// CPUs to steer to: a list like 0-3,8 (CPU 4 alone is 4-4), or a count like 4; all this process
+    /// may use by default
+    #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true)]
+    pub(crate) cpus: Option<CpuChoice>,
 
     /// RX queues: single, file (each file one), interface (each one of a file), or a number (spread
     /// by the Toeplitz hash, as a NIC does)
@@ -90,7 +95,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) rx_queues: RxQueues,
 
     /// Receiving threads; RX queue q is received by thread q modulo this
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_RX_QUEUES)))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
     pub(crate) rx_threads: u16,
 
     /// CPUs the receiving threads run on, in turn; those of --cpus by default
@@ -102,15 +107,15 @@ pub(crate) struct ReplayArgs {
     pub(crate) rps_map: Vec<(u16, CpuSet)>,
 
     /// How fast: max, recorded (as captured), or a factor of that like 10x
-    #[arg(long, default_value = "max", value_parser = parse_speed)]
+    #[arg(long, default_value = "max", value_parser = parse_speed, allow_hyphen_values = true)]
     pub(crate) speed: Speed,
 
     /// How often to go through the input
-    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = whole::<u32, 1, { u32::MAX as u64 }>)]
     pub(crate) repeat: u32,
 
     /// Packets that may wait for one CPU, from each receiving thread
-    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_BACKLOG)))]
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = whole::<u32, 1, { MAX_BACKLOG as u64 }>)]
     pub(crate) max_backlog: u32,
 
     /// A packet whose backlog is full waits (loses nothing) or is dropped (as on a live system);
@@ -119,7 +124,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) on_full: Option<OnFullChoice>,
 
     /// Packets decided on at once: the longest list that is handed over
-    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=MAX_BATCH as i64))]
+    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>)]
     pub(crate) batch: u16,
 
     /// The flow hash: symmetric, toeplitz, or toeplitz:HEXKEY (40 bytes or more)
@@ -135,7 +140,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) inner: bool,
 
     /// Let every packet cost this much processing time, in nanoseconds
-    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000_000))]
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u32, 0, 1_000_000_000>)]
     pub(crate) work_ns: u32,
 
     /// Leave it to the scheduler where threads run
@@ -156,6 +161,15 @@ pub(crate) enum OnFullChoice {
     Drop,
 }
 
+/// A whole number from `MIN` to `MAX`.
+fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(text: &str) -> Result<T, String> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|number| (MIN..=MAX).contains(number))
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("it takes a whole number from {MIN} to {MAX}"))
+}
+
 fn parse_synthetic(text: &str) -> Result<SyntheticSpec, String> {
     text.parse().map_err(|error: SpecError| match &error {
         SpecError::UnknownKey(key) => {
@@ -172,16 +186,42 @@ fn parse_policy(text: &str) -> Result<Policy, String> {
     })
 }
 
+/// `--cpus`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CpuChoice {
+    /// These.
+    List(CpuSet),
+    /// So many; holds CPUs 0 up to that.
+    Count(CpuSet),
+}
+
+impl CpuChoice {
+    /// The CPUs that are meant: of a count the first ones this process may use, if it may use so
+    /// many, else CPUs 0 up to that.
+    pub(crate) fn cpus(&self, allowed: Option<CpuSet>) -> CpuSet {
+        match (self, allowed) {
+            (CpuChoice::Count(first), Some(allowed)) if first.len() <= allowed.len() => {
+                CpuSet::new(allowed.iter().take(first.len())).unwrap_or_else(|| first.clone())
+            }
+            (CpuChoice::List(cpus) | CpuChoice::Count(cpus), _) => cpus.clone(),
+        }
+    }
+}
+
 /// A list of CPUs; a lone number is a count.
-fn parse_cpus(text: &str) -> Result<CpuSet, String> {
+fn parse_cpus(text: &str) -> Result<CpuChoice, String> {
     match text.trim().parse::<u64>() {
-        Ok(count) => u16::try_from(count).ok().and_then(CpuSet::first).ok_or_else(|| {
-            format!(
-                "a count of CPUs is 1 to {}, not {count} (CPU 0 alone is written 0-0)",
-                u32::from(CpuId::MAX.get()) + 1
+        Ok(count) => {
+            u16::try_from(count).ok().and_then(CpuSet::first).map(CpuChoice::Count).ok_or_else(
+                || {
+                    format!(
+                        "a count of CPUs is 1 to {}, not {count} (CPU 0 alone is written 0-0)",
+                        u32::from(CpuId::MAX.get()) + 1
+                    )
+                },
             )
-        }),
-        Err(_) => parse_cpu_list(text),
+        }
+        Err(_) => parse_cpu_list(text).map(CpuChoice::List),
     }
 }
 
@@ -221,10 +261,11 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
             .filter(|factor| (1e-6..=1e9).contains(factor))
             .map(Speed::Times)
             .ok_or_else(|| {
-                format!(
-                    "'{text}' is no speed{} or a factor such as 0.5x or 10x",
-                    suggestion(text, &["max", "recorded"])
-                )
+                let hint = match text.parse::<f64>() {
+                    Ok(factor) if factor > 0.0 => format!("; did you mean '{text}x'?"),
+                    _ => suggestion(text, &["max", "recorded"]),
+                };
+                format!("'{text}' is no speed{hint} A factor is written like 0.5x or 10x.")
             }),
     }
 }
@@ -241,8 +282,13 @@ mod tests {
 
     #[test]
     fn a_lone_number_is_a_count_of_cpus() {
-        assert_eq!(parse_cpus("4").unwrap().to_string(), "0-3");
-        assert_eq!(parse_cpus("4-4").unwrap().to_string(), "4");
+        let meant = |text: &str, allowed: &str| {
+            parse_cpus(text).unwrap().cpus(allowed.parse().ok()).to_string()
+        };
+        assert_eq!(meant("4", "0-1"), "0-3");
+        assert_eq!(meant("2", "8-11"), "8-9");
+        assert_eq!(meant("2", ""), "0-1");
+        assert_eq!(meant("4-4", "0-1"), "4");
         assert!(parse_cpus("0").unwrap_err().contains("0-0"));
         assert!(parse_cpus("").unwrap_err().contains("empty"));
         assert!(parse_cpus("70000").is_err());

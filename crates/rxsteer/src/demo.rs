@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::cli::DemoArgs;
-use crate::output::{self, table};
+use crate::output::{self, json, table};
 use crate::work::Work;
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::{Hasher, SymmetricHash};
@@ -10,6 +10,7 @@ use rxsteer_user::source::Source;
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
 use rxsteer_user::{OnFull, PipelineConfig, Report, Speed};
 use serde_json::json;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The traffic: few elephants, many mice, as on a router's uplink.
@@ -55,7 +56,7 @@ fn run(policy: &str) -> anyhow::Result<Report<Work>> {
     let mut sources: Vec<Box<dyn Source>> =
         vec![Box::new(SyntheticSource::new(spec, RX_QUEUES, (0, 1)))];
     let work = Work { per_packet: Duration::ZERO };
-    let stop = std::sync::Arc::default();
+    let stop = AtomicBool::new(false);
     Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, |_| work, |_, _| {})?)
 }
 
@@ -108,7 +109,7 @@ fn as_json(runs: &[DemoRun]) -> String {
                 "meaning": meaning,
                 "packets": report.packets,
                 "delivered": report.delivered,
-                "dropped": report.drops.total(),
+                "dropped": json::drops(&report.drops),
                 "reordered": report.reordered,
                 "imbalance": report.imbalance(),
                 "packets_per_cpu": packets,

@@ -62,6 +62,15 @@ impl FromStr for HashSeed {
 }
 
 impl HashChoice {
+    /// The name in reports.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            HashChoice::Symmetric => "symmetric",
+            HashChoice::Toeplitz(None) => "toeplitz",
+            HashChoice::Toeplitz(Some(_)) => "toeplitz with the given key",
+        }
+    }
+
     /// The hash, and its secret where it has one, to be shown so that a run can be repeated.
     pub(crate) fn hasher(&self, seed: Option<HashSeed>) -> (Hasher, Option<HashSeed>) {
         match self {

@@ -12,6 +12,7 @@ mod replay;
 mod words;
 mod work;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use std::io::Write;
@@ -29,7 +30,8 @@ pub(crate) enum Outcome {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
         Command::Demo(args) => demo::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
@@ -49,6 +51,19 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Ends with the command line's error, or its help. A capture in the place of the command is the
+/// commonest mistake.
+fn refuse(error: &clap::Error) -> ! {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    if error.kind() == ErrorKind::InvalidSubcommand && std::path::Path::new(&word).exists() {
+        output::note(&format!(
+            "rxsteer: '{word}' is a file, not a command; did you mean: rxsteer replay {word}"
+        ));
+        std::process::exit(2);
+    }
+    error.exit()
 }
 
 /// Whoever read our output has seen enough (`rxsteer … | head`): no reason to complain.

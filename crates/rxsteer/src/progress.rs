@@ -1,5 +1,6 @@
 //! A progress bar on standard error, on a terminal only.
 
+use crate::output::table;
 use indicatif::{ProgressBar, ProgressStyle};
 use rxsteer_user::RxProgress;
 use std::io::IsTerminal;
@@ -40,7 +41,7 @@ impl Drop for Watch {
 
 fn show(receivers: &[Arc<RxProgress>], done: &AtomicBool) {
     let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}  {eta} left");
+    let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     // ORDER: Relaxed throughout; figures to look at.
     while !done.load(Ordering::Relaxed) {
@@ -49,7 +50,11 @@ fn show(receivers: &[Arc<RxProgress>], done: &AtomicBool) {
         bar.set_position(sum(|r| r.done.load(Ordering::Relaxed)));
         let packets = sum(|r| r.packets.load(Ordering::Relaxed));
         let rate = packets as f64 / bar.elapsed().as_secs_f64().max(1e-3) / 1e6;
-        bar.set_message(format!("{packets} packets, {rate:.2} M/s"));
+        let left = match bar.position() {
+            0 => "-".to_owned(),
+            _ => format!("{} s", bar.eta().as_secs()),
+        };
+        bar.set_message(format!("{} packets, {rate:.2} M/s, {left} left", table::grouped(packets)));
         std::thread::park_timeout(Duration::from_millis(100));
     }
     bar.finish_and_clear();

@@ -2,12 +2,12 @@
 
 use crate::Outcome;
 use crate::cli::{OnFullChoice, ReplayArgs};
-use crate::hash_key::HashSeed;
+use crate::hash_key::{HashChoice, HashSeed};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::work::Work;
 use anyhow::Context;
-use rxsteer_user::core::{CpuId, CpuSet, MAX_RX_QUEUES};
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::synthetic::SyntheticSource;
@@ -26,7 +26,10 @@ pub(crate) struct Run {
     pub(crate) issues: Vec<SourceIssue>,
     pub(crate) policy: String,
     pub(crate) cpus: CpuSet,
+    pub(crate) hash: &'static str,
     pub(crate) hash_seed: Option<HashSeed>,
+    pub(crate) skipped: u64,
+    pub(crate) max_backlog: u32,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
 }
@@ -71,8 +74,12 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         report,
         issues: issues(&mut sources),
         policy: args.policy.to_string(),
-        cpus: config.cpus.clone(),
+        cpus: config.workers(),
+        hash: args.hash.name(),
         hash_seed,
+        // Every RX thread reads all of the input and counts the same.
+        skipped: sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0),
+        max_backlog: config.max_backlog,
         elapsed,
         // ORDER: Relaxed; all threads have ended.
         interrupted: stop.load(Ordering::Relaxed),
@@ -88,11 +95,16 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
 
 /// The configuration that the arguments describe.
 fn pipeline_config(args: &ReplayArgs) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
-    let cpus = args
-        .cpus
-        .clone()
-        .or_else(sys::allowed_cpus)
-        .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3")?;
+    anyhow::ensure!(
+        args.hash_seed.is_none() || args.hash == HashChoice::Symmetric,
+        "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
+         --hash toeplitz:HEXKEY"
+    );
+    let cpus = match &args.cpus {
+        Some(choice) => choice.cpus(sys::allowed_cpus()),
+        None => sys::allowed_cpus()
+            .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3")?,
+    };
     let mut config = PipelineConfig::new(args.policy.clone(), cpus.clone());
     let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
     config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(args.rx_threads)).collect();
@@ -145,7 +157,9 @@ fn sources(args: &ReplayArgs) -> anyhow::Result<Vec<Box<dyn Source>>> {
             rx_queues: args.rx_queues,
             share: (thread, threads),
         };
-        Ok(Box::new(CaptureSource::open(&args.captures, options)?))
+        // Only its own words: they name the cause already.
+        let source = CaptureSource::open(&args.captures, options);
+        Ok(Box::new(source.map_err(|error| anyhow::anyhow!("{error}"))?))
     };
     (0..threads).map(source).collect()
 }
@@ -176,9 +190,16 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
     if config.pin && !config.fits_host() && !args.json {
         let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
         output::note(&format!(
-            "rxsteer: CPUs {} are asked for, this process may use {host}: threads are not \
+            "rxsteer: not all of CPUs {} are here (this process may use {host}): threads are not \
              pinned. The spread is as it would be; speed and delays are not.",
             config.workers()
+        ));
+    }
+    if args.rx_threads > config.rx_queues {
+        output::note(&format!(
+            "rxsteer: {} receiving threads for {} RX queue(s): the others receive nothing. \
+             --rx-queues makes more queues.",
+            args.rx_threads, config.rx_queues
         ));
     }
 }
@@ -186,6 +207,14 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
 fn tell_afterwards(run: &Run) {
     for issue in &run.issues {
         output::note(&format!("rxsteer: {issue}"));
+    }
+    let full = run.report.drops.get(DropReason::BacklogFull);
+    if full > 0 {
+        output::note(&format!(
+            "rxsteer: {full} packets were dropped because a backlog held its limit of {} packets. \
+             Raise --max-backlog, name more --cpus, or use --on-full wait to lose nothing.",
+            run.max_backlog
+        ));
     }
     for cpu in &run.report.per_cpu {
         if let Some(failure) = &cpu.failure {
@@ -209,12 +238,16 @@ fn tell_afterwards(run: &Run) {
     }
 }
 
-/// The first interrupt ends receiving and shows what was done; the second ends everything.
+/// The first interrupt ends receiving and shows what was done; another one ends everything, unless
+/// it comes at once (some senders signal the process and then its group).
 fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     let stop = stop.clone();
+    let mut first: Option<Instant> = None;
     ctrlc::set_handler(move || {
         // ORDER: Relaxed; a request without data.
-        if stop.swap(true, Ordering::Relaxed) {
+        stop.store(true, Ordering::Relaxed);
+        let first = *first.get_or_insert_with(Instant::now);
+        if first.elapsed() > Duration::from_millis(500) {
             std::process::exit(130);
         }
     })

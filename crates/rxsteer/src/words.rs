@@ -2,19 +2,16 @@
 
 /// The valid word most like `word`, if any is like it at all.
 pub(crate) fn nearest<'a>(word: &str, valid: &[&'a str]) -> Option<&'a str> {
-    let likeness = |candidate: &&str| strsim::jaro_winkler(word, candidate);
-    valid
-        .iter()
-        .copied()
-        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
-        .filter(|best| likeness(best) > 0.6 || strsim::damerau_levenshtein(word, best) <= 2)
+    let word = word.to_lowercase();
+    let distance = |candidate: &&str| strsim::damerau_levenshtein(&word, candidate);
+    valid.iter().copied().min_by_key(distance).filter(|best| distance(best) <= 2)
 }
 
 /// `; did you mean 'rps'?`, or the list of what there is.
 pub(crate) fn suggestion(word: &str, valid: &[&str]) -> String {
     match nearest(word, valid) {
         Some(best) => format!("; did you mean '{best}'?"),
-        None => format!("; there are {}", valid.join(", ")),
+        None => format!("; the words are '{}'", valid.join("', '")),
     }
 }
 
@@ -27,8 +24,9 @@ mod tests {
         let valid = ["none", "rps", "bound"];
         assert_eq!(nearest("rsp", &valid), Some("rps"));
         assert_eq!(nearest("bnd", &valid), Some("bound"));
+        assert_eq!(nearest("RPS", &valid), Some("rps"));
         assert_eq!(nearest("nope", &valid), Some("none"));
         assert_eq!(nearest("zzzzzz", &valid), None);
-        assert_eq!(suggestion("qqqqqq", &valid), "; there are none, rps, bound");
+        assert_eq!(suggestion("qqqqqq", &valid), "; the words are 'none', 'rps', 'bound'");
     }
 }

@@ -27,6 +27,11 @@ pub trait Source: Send {
         Vec::new()
     }
 
+    /// Records of the input that were left out because their link type is unknown.
+    fn skipped_records(&self) -> u64 {
+        0
+    }
+
     /// How far it is: units done and units in all (bytes of a file, frames of a synthetic load).
     /// `None` when there is no end to measure by.
     fn progress(&self) -> Option<(u64, u64)> {

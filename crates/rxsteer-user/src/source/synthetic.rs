@@ -453,16 +453,8 @@ mod tests {
         loop {
             let mut block = Block::new();
             let fill = source.fill(&mut block);
-            frames.extend(block.frames().iter().map(|frame| {
-                let info = FrameInfo {
-                    timestamp_ns: frame.timestamp_ns,
-                    wire_len: frame.wire_len,
-                    rx_queue: frame.rx_queue,
-                    link: frame.link,
-                    nic_hash: frame.has_nic_hash.then_some(frame.hash),
-                };
-                (block.bytes_of(frame).to_vec(), info)
-            }));
+            let frame = |frame| (block.bytes_of(frame).to_vec(), frame.info());
+            frames.extend(block.frames().iter().map(frame));
             if fill == Fill::End {
                 return frames;
             }

@@ -1,6 +1,7 @@
 //! The machine-readable report.
 
 use crate::replay::Run;
+use hdrhistogram::Histogram;
 use rxsteer_user::core::Drops;
 use rxsteer_user::core::counters::{CpuCounter, RxCounter};
 use rxsteer_user::packet::Malformed;
@@ -14,6 +15,8 @@ pub(crate) fn run(run: &Run) -> Value {
     let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
     put("policy", json!(run.policy));
     put("cpus", json!(run.cpus.to_string()));
+    put("version", json!(env!("CARGO_PKG_VERSION")));
+    put("hash", json!(run.hash));
     put("hash_seed", json!(run.hash_seed.map(|seed| format!("{:032x}", seed.0))));
     for counter in RxCounter::ALL {
         put(counter.name(), json!(rx_counter(report, *counter)));
@@ -23,6 +26,7 @@ pub(crate) fn run(run: &Run) -> Value {
     put("flows_unidirectional", json!(report.census.unidirectional()));
     put("flows_steered", json!(report.steered_flows));
     put("largest_flow_packets", json!(report.largest_flow));
+    put("records_skipped", json!(run.skipped));
     put("packets_untracked", json!(report.untracked_packets));
     put("reordered", json!(report.reordered));
     put("moves", json!(report.moves));
@@ -30,8 +34,8 @@ pub(crate) fn run(run: &Run) -> Value {
     put("delivered", json!(report.delivered));
     put("imbalance", json!(report.imbalance()));
     let delay = report.delay_ns();
-    put("delay_p50_ns", json!(delay.value_at_quantile(0.5)));
-    put("delay_p99_ns", json!(delay.value_at_quantile(0.99)));
+    put("delay_p50_ns", quantile(&delay, 0.5));
+    put("delay_p99_ns", quantile(&delay, 0.99));
     put("per_cpu", report.per_cpu.iter().map(per_cpu).collect());
     put(
         "errors",
@@ -51,6 +55,11 @@ pub(crate) fn run(run: &Run) -> Value {
     Value::Object(object)
 }
 
+/// A quantile in nanoseconds; null without a packet.
+fn quantile(delays: &Histogram<u64>, quantile: f64) -> Value {
+    if delays.is_empty() { Value::Null } else { json!(delays.value_at_quantile(quantile)) }
+}
+
 fn rx_counter<H>(report: &Report<H>, counter: RxCounter) -> u64 {
     match counter {
         RxCounter::Received => report.packets,
@@ -66,7 +75,7 @@ fn malformed<H>(report: &Report<H>) -> Value {
     reasons.map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
 }
 
-fn drops(drops: &Drops) -> Value {
+pub(crate) fn drops(drops: &Drops) -> Value {
     drops.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
 }
 
@@ -84,8 +93,8 @@ fn per_cpu(cpu: &CpuReport) -> Value {
         object.insert(counter.name().to_owned(), json!(value));
     }
     object.insert("flows".to_owned(), json!(cpu.flows));
-    object.insert("delay_p50_ns".to_owned(), json!(cpu.delay_ns.value_at_quantile(0.5)));
-    object.insert("delay_p99_ns".to_owned(), json!(cpu.delay_ns.value_at_quantile(0.99)));
+    object.insert("delay_p50_ns".to_owned(), quantile(&cpu.delay_ns, 0.5));
+    object.insert("delay_p99_ns".to_owned(), quantile(&cpu.delay_ns, 0.99));
     object.insert("pinned".to_owned(), json!(cpu.pinned));
     object.insert("failure".to_owned(), json!(cpu.failure));
     Value::Object(object)

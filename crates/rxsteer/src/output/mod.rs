@@ -3,14 +3,15 @@
 pub(crate) mod json;
 pub(crate) mod table;
 
+use anyhow::Context;
 use std::io::Write;
 
 /// Prints to standard output; a closed one is an error the caller ends quietly on.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("can't write the result to standard output")
 }
 
 /// Says something beside the result, on standard error.

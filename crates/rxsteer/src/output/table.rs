@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// One run: a table per CPU, then totals.
 pub(crate) fn run(run: &Run) -> String {
-    let mut text = format!("{}\n\n", per_cpu(&run.report));
+    let mut text = format!("{}\n", per_cpu(&run.report));
     totals(&mut text, run);
     text
 }
@@ -27,31 +27,26 @@ pub(crate) fn new(header: &[&str], left: &[usize]) -> Table {
     table
 }
 
-fn per_cpu<H>(report: &Report<H>) -> Table {
-    let mut table = new(
-        &[
-            "CPU",
-            "packets",
-            "share",
-            "bytes",
-            "flows",
-            "dropped",
-            "wake-ups",
-            "lists",
-            "mean list",
-            "delay p50",
-            "p99",
-        ],
-        &[],
-    );
-    for cpu in &report.per_cpu {
+/// CPUs that got nothing are shown up to this many rows, then summed up.
+const MOST_ROWS: usize = 16;
+
+fn per_cpu<H>(report: &Report<H>) -> String {
+    let header = ["CPU", "packets", "share", "bytes", "flows", "dropped", "wake-ups", "mean list"];
+    let mut table = new(&header, &[]);
+    let fold = report.per_cpu.len() > MOST_ROWS;
+    let (idle, shown): (Vec<&CpuReport>, Vec<&CpuReport>) =
+        report.per_cpu.iter().partition(|cpu| fold && cpu.packets == 0 && cpu.drops.total() == 0);
+    for cpu in shown {
         table.add_row(cpu_row(cpu, report.delivered));
     }
-    table
+    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    if !idle.is_empty() {
+        let _ = writeln!(text, " and {} CPUs that got nothing", idle.len());
+    }
+    text
 }
 
 fn cpu_row(cpu: &CpuReport, delivered: u64) -> Vec<String> {
-    let delay = |quantile| nanoseconds(cpu.delay_ns.value_at_quantile(quantile));
     vec![
         cpu.cpu.to_string(),
         grouped(cpu.packets),
@@ -60,14 +55,11 @@ fn cpu_row(cpu: &CpuReport, delivered: u64) -> Vec<String> {
         grouped(cpu.flows),
         grouped(cpu.drops.total()),
         grouped(cpu.kicks),
-        grouped(cpu.lists),
         if cpu.lists == 0 {
             "-".to_owned()
         } else {
             format!("{:.1}", cpu.queued as f64 / cpu.lists as f64)
         },
-        if cpu.delay_ns.is_empty() { "-".to_owned() } else { delay(0.5) },
-        if cpu.delay_ns.is_empty() { "-".to_owned() } else { delay(0.99) },
     ]
 }
 
@@ -77,47 +69,70 @@ fn totals(text: &mut String, run: &Run) {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name:<13}{value}");
     };
-    let seconds = run.elapsed.as_secs_f64();
     line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
+    line("hash", hash(run));
     line(
         "packets",
         format!(
-            "{} ({} bytes) in {}: {:.2} M/s",
+            "{} ({} bytes) in {}: {}",
             grouped(report.packets),
             grouped(report.bytes),
             duration(run.elapsed),
-            report.packets as f64 / seconds / 1e6
+            rate(report.packets, run.elapsed)
         ),
     );
     line("delivered", format!("{}, dropped {}", grouped(report.delivered), dropped(report)));
     line(
         "flows",
         format!(
-            "{} ({} counting each direction)",
+            "{} steered; {} with ports ({} counting each direction)",
+            grouped(report.steered_flows),
             grouped(report.census.bidirectional()),
             grouped(report.census.unidirectional())
         ),
     );
     line("largest flow", largest_flow(report));
     line("not steered", unsteered(report));
-    line(
-        "imbalance",
-        report.imbalance().map_or("-".to_owned(), |value| {
-            format!("{value:.2} (busiest CPU over the average; 1.00 is even)")
-        }),
-    );
-    let delay = report.delay_ns();
-    line(
-        "queueing",
-        format!(
-            "p50 {}, p99 {}",
-            nanoseconds(delay.value_at_quantile(0.5)),
-            nanoseconds(delay.value_at_quantile(0.99))
-        ),
-    );
+    line("imbalance", imbalance(report));
+    line("queueing", queueing(report));
     line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
     if run.interrupted {
-        line("interrupted", "what was received until then is shown".to_owned());
+        line("interrupted", "this is what was received until then".to_owned());
+    }
+}
+
+/// Which hash, and how to get the same spread again.
+fn hash(run: &Run) -> String {
+    match run.hash_seed {
+        Some(seed) => format!("{}; the same spread again: --hash-seed {:x}", run.hash, seed.0),
+        None => run.hash.to_owned(),
+    }
+}
+
+fn imbalance<H>(report: &Report<H>) -> String {
+    let Some(imbalance) = report.imbalance() else { return "-".to_owned() };
+    format!(
+        "{imbalance:.2} (busiest CPU over the average); {:.1} x this traffic fits before it is full",
+        report.per_cpu.len() as f64 / imbalance
+    )
+}
+
+fn queueing<H>(report: &Report<H>) -> String {
+    let delay = report.delay_ns();
+    if delay.is_empty() {
+        return "-".to_owned();
+    }
+    let at = |quantile| nanoseconds(delay.value_at_quantile(quantile));
+    format!("p50 {}, p99 {} from queueing to processing", at(0.5), at(0.99))
+}
+
+/// Packets a second, in the unit that suits it.
+fn rate(packets: u64, elapsed: Duration) -> String {
+    let rate = packets as f64 / elapsed.as_secs_f64().max(1e-9);
+    match rate {
+        0.0..1e3 => format!("{rate:.0} packets/s"),
+        1e3..1e6 => format!("{:.1} k packets/s", rate / 1e3),
+        _ => format!("{:.2} M packets/s", rate / 1e6),
     }
 }
 
@@ -140,14 +155,18 @@ fn dropped<H>(report: &Report<H>) -> String {
         .drops
         .iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| format!("{} {}", grouped(count), reason.name()))
+        .map(|(reason, count)| format!("{} {}", grouped(count), reason.name().replace('_', " ")))
         .collect();
     if reasons.is_empty() { "0".to_owned() } else { reasons.join(", ") }
 }
 
 fn unsteered<H>(report: &Report<H>) -> String {
     let malformed: u64 = report.malformed.iter().sum();
-    let mut text = format!("{} not IP, {} malformed", grouped(report.not_ip), grouped(malformed));
+    let mut text = format!(
+        "{} not IP, {} malformed: on the CPU that received them",
+        grouped(report.not_ip),
+        grouped(malformed)
+    );
     let reasons = Malformed::ALL.iter().zip(report.malformed).filter(|(_, count)| *count > 0);
     let reasons: Vec<String> =
         reasons.map(|(reason, count)| format!("{count} {}", reason.name())).collect();
@@ -202,5 +221,6 @@ mod tests {
         assert_eq!(nanoseconds(999), "999 ns");
         assert_eq!(nanoseconds(1500), "1.5 µs");
         assert_eq!(nanoseconds(2_500_000_000), "2.50 s");
+        assert_eq!(rate(2000, Duration::from_secs(2)), "1.0 k packets/s");
     }
 }

@@ -174,13 +174,6 @@ impl CaptureSource {
         }
     }
 
-    /// Packets left out so far because their link type or section version is not supported, of
-    /// all shares and rounds. Those that share captures count the same ones.
-    #[must_use]
-    pub fn skipped_records(&self) -> u64 {
-        self.skipped
-    }
-
     /// Opens the next file; `false` when there is none.
     fn begin_file(&mut self) -> bool {
         if self.next_input == self.inputs.len() {
@@ -306,6 +299,11 @@ fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Bl
 }
 
 impl Source for CaptureSource {
+    /// Counts those of all shares and rounds; sources that share captures count the same ones.
+    fn skipped_records(&self) -> u64 {
+        self.skipped
+    }
+
     fn fill(&mut self, block: &mut Block) -> Fill {
         let before = block.len();
         let mut looks = LOOKS;

@@ -4,6 +4,7 @@ use super::super::order::Order;
 use super::super::testing::*;
 use super::formats::{small_pcap, small_pcapng};
 use crate::block::MAX_CAPTURED;
+use crate::source::Source;
 use crate::source::SourceIssue;
 
 fn only(issues: &[SourceIssue]) -> (u64, &str) {
