@@ -194,7 +194,10 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         (&["--speed", "fast"], "is no speed"),
         (&["--max-backlog", "0"], "max-backlog"),
         (&["--batch", "1000"], "batch"),
-        (&["--hash", "crc"], "symmetric, toeplitz"),
+        (&["--hash", "crc"], "'symmetric', 'toeplitz'"),
+        (&["--hash", "toeplitz", "--hash-seed", "1"], "toeplitz:HEXKEY"),
+        (&["--cpus", "-1"], "neither a number nor a range"),
+        (&["--speed", "10"], "did you mean '10x'"),
     ] {
         let synthetic: &[&str] =
             if arguments[0] == "--synthetic" { &[] } else { &["--synthetic", ""] };
@@ -202,6 +205,49 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         assert_eq!(status(&output), 2, "{arguments:?}");
         assert!(errors(&output).contains(expected), "{arguments:?}: {}", errors(&output));
     }
+}
+
+#[test]
+fn a_capture_in_the_place_of_the_command_is_explained() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = written(dir.path(), "some.pcap", &pcap(1, &[]));
+    let output = rxsteer(&[path.to_str().expect("UTF-8")]);
+    assert_eq!(status(&output), 2);
+    assert!(errors(&output).contains("rxsteer replay"), "{}", errors(&output));
+}
+
+/// Whether a process has a handler for SIGINT (the second bit of its mask of caught signals).
+fn catches_interrupts(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|m| m & 2 != 0)
+}
+
+/// An interrupt during a paced replay shows what was due until then: the first frame of two that lie
+/// an hour apart.
+#[test]
+fn an_interrupt_shows_what_was_received() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut file = pcap(1, &[&[0; 60], &[0; 60]]);
+    file[24 + 16 + 60..][..4].copy_from_slice(&3601u32.to_le_bytes());
+    let path = written(dir.path(), "slow.pcap", &file);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(["replay", "--speed", "recorded", "--cpus", "1", "--json"])
+        .arg(path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("rxsteer can be started");
+    while !catches_interrupts(child.id()) {
+        assert!(child.try_wait().expect("it can be waited for").is_none(), "it runs an hour");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("it has ended");
+    assert_eq!(status(&output), 130);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["interrupted"], true);
+    assert_eq!((number(&report["packets"]), number(&report["delivered"])), (1, 1));
 }
 
 #[test]
