@@ -84,7 +84,11 @@ impl fmt::Display for CpuSetError {
                 write!(f, "the range {a}-{b} runs backwards; write {b}-{a}")
             }
             Self::TooHigh(id) => {
-                write!(f, "CPU {id} is too high; the highest id is {}", CpuId::MAX)
+                match *id {
+                    u64::MAX => f.write_str("a number in the CPU list is too high")?,
+                    id => write!(f, "CPU {id} is too high")?,
+                }
+                write!(f, "; the highest id is {}", CpuId::MAX)
             }
         }
     }
@@ -157,7 +161,8 @@ impl FromStr for CpuSet {
             if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(CpuSetError::Syntax(part));
             }
-            let id: u64 = text.parse().map_err(|_| CpuSetError::TooHigh(u64::MAX))?;
+            // More digits than fit are too high in any case.
+            let id: u64 = text.parse().unwrap_or(u64::MAX);
             u16::try_from(id).ok().filter(|id| *id <= CpuId::MAX.0).ok_or(CpuSetError::TooHigh(id))
         };
         let mut ids = Vec::new();

@@ -181,12 +181,14 @@ impl<T: Copy + Send> Producer<T> {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Reserves and writes one item; gives it back when `limit` items wait. Publishes nothing.
+    /// Reserves and writes one item; gives it back when `limit` items wait. Publishes nothing. To
+    /// be used when every reserved place is written.
     ///
     /// # Errors
     /// The item, when the ring is full.
     #[inline(always)]
     pub fn push(&mut self, item: T) -> Result<u32, T> {
+        debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
         match self.reserve() {
             Some(position) => {
                 self.write_next(item);

@@ -81,7 +81,7 @@ impl FrameMeta {
 }
 
 /// Frames that travel together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Block {
     bytes: Vec<u8>,
     pub(crate) frames: Vec<FrameMeta>,
@@ -185,37 +185,74 @@ impl Block {
         self.bytes.clear();
         self.frames.clear();
         self.numbers.clear();
-        // One block of giant frames must not leave its memory behind in the pool for ever.
-        self.bytes.shrink_to(BLOCK_BYTES + MAX_CAPTURED);
+        // One giant frame must not leave its memory behind in the pool for ever.
+        self.bytes.shrink_to(BLOCK_BYTES);
     }
 }
 
-/// The blocks of one RX thread: a bounded number of them, used again once no worker holds them.
+/// Frame bytes that may wait per RX thread, beside one block per lane: 1 GiB.
+pub(crate) const FRAME_MEMORY: usize = 1 << 30;
+
+/// The blocks of one RX thread, used again once no worker holds them.
+///
+/// There may be as many as packets can wait (each may lie in a block of its own), as long as the
+/// frames in them stay within a bound. That bound leaves room for one block per lane, since an
+/// idle worker keeps the last one it had: so a taker that waits is never left waiting for an idle
+/// worker.
 #[derive(Debug)]
 pub(crate) struct BlockPool {
-    /// Shared blocks, oldest first. The newest free one is still warm in the cache, but the oldest
-    /// is the one that is free first; a short list makes both near enough the same.
+    /// Blocks that were shared, oldest first: the oldest are let go of first.
     shared: VecDeque<Arc<Block>>,
-    /// Blocks that exist, here or with the RX thread.
+    /// Blocks nobody else holds; the last one is still warm in the cache.
+    free: Vec<Arc<Block>>,
+    /// Blocks that exist, here or with the RX thread, and how many may.
     exist: usize,
-    /// Blocks that may exist.
     most: usize,
+    /// Frame bytes in `shared`, and how many may be.
+    bytes: usize,
+    most_bytes: usize,
 }
 
 impl BlockPool {
-    pub(crate) fn new(most: usize) -> BlockPool {
-        BlockPool { shared: VecDeque::new(), exist: 0, most: most.max(2) }
+    /// Blocks of the oldest shared ones that are looked at when one is taken: some may be kept by
+    /// idle workers, and must not hide those behind.
+    const LOOKS: usize = 4;
+
+    /// A pool for `lanes` lanes of `max_backlog` packets.
+    pub(crate) fn new(lanes: usize, max_backlog: u32) -> BlockPool {
+        BlockPool {
+            shared: VecDeque::new(),
+            free: Vec::new(),
+            exist: 0,
+            most: Self::most_blocks(lanes, max_backlog),
+            bytes: 0,
+            most_bytes: Self::most_bytes(lanes),
+        }
+    }
+
+    fn most_blocks(lanes: usize, max_backlog: u32) -> usize {
+        lanes.saturating_mul(max_backlog as usize + 1).saturating_add(2)
+    }
+
+    /// Frame bytes that may wait for `lanes` lanes.
+    pub(crate) fn most_bytes(lanes: usize) -> usize {
+        FRAME_MEMORY + lanes * (BLOCK_BYTES + MAX_CAPTURED)
     }
 
     /// An empty block, or `None` while all that may exist are held by workers.
     pub(crate) fn take(&mut self) -> Option<Arc<Block>> {
-        for _ in 0..self.shared.len() {
-            let mut block = self.shared.pop_front()?;
-            if let Some(free) = Arc::get_mut(&mut block) {
-                free.clear();
-                return Some(block);
-            }
-            self.shared.push_back(block);
+        self.collect(Self::LOOKS);
+        let within = self.exist < self.most && self.bytes < self.most_bytes;
+        if self.free.is_empty() && !within {
+            self.collect(self.shared.len());
+        }
+        // Free blocks don't count as waiting, but taking one more beyond the bound would.
+        if self.bytes >= self.most_bytes {
+            return None;
+        }
+        if let Some(mut block) = self.free.pop() {
+            Arc::get_mut(&mut block)?.clear();
+            return Some(block);
         }
         (self.exist < self.most).then(|| {
             self.exist += 1;
@@ -223,9 +260,27 @@ impl BlockPool {
         })
     }
 
+    /// Moves the oldest shared blocks that nobody holds any more to the free ones, and looks past
+    /// at most `looks` that somebody does.
+    fn collect(&mut self, mut looks: usize) {
+        while let Some(mut block) = self.shared.pop_front() {
+            if Arc::get_mut(&mut block).is_some() {
+                self.bytes -= block.bytes.len();
+                self.free.push(block);
+            } else {
+                self.shared.push_back(block);
+                if looks == 0 {
+                    break;
+                }
+                looks -= 1;
+            }
+        }
+    }
+
     /// Keeps a block until the workers let go of it.
     pub(crate) fn give_back(&mut self, block: Arc<Block>) {
-        self.shared.push_front(block);
+        self.bytes += block.bytes.len();
+        self.shared.push_back(block);
     }
 }
 
@@ -265,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_pool_is_bounded_and_uses_blocks_again() {
-        let mut pool = BlockPool::new(2);
+        let mut pool = BlockPool { most: 2, ..BlockPool::new(1, 1) };
         let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
         assert!(pool.take().is_none());
         let held = a.clone();
@@ -275,5 +330,21 @@ mod tests {
         assert!(pool.take().is_none(), "the other is still held");
         drop(held);
         assert!(pool.take().is_some());
+    }
+
+    #[test]
+    fn the_pool_is_bounded_by_bytes_too() {
+        let mut pool = BlockPool { most_bytes: 5, ..BlockPool::new(4, 10) };
+        let mut filled = || {
+            let mut block = pool.take()?;
+            Arc::get_mut(&mut block).unwrap().push(b"abc", info());
+            let held = block.clone();
+            pool.give_back(block);
+            Some(held)
+        };
+        let held = [filled().unwrap(), filled().unwrap()];
+        assert!(filled().is_none(), "6 bytes wait");
+        drop(held);
+        assert!(filled().is_some());
     }
 }

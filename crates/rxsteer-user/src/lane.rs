@@ -72,6 +72,8 @@ pub(crate) struct LaneSender {
 /// The worker's end of a lane.
 #[derive(Debug)]
 pub(crate) struct LaneReceiver {
+    /// The CPU it leads to, whoever serves it.
+    pub(crate) cpu: CpuId,
     ring: Consumer<Descriptor>,
     blocks: rtrb::Consumer<Arc<Block>>,
     /// The block of the oldest packet.
@@ -105,6 +107,7 @@ pub(crate) fn lane(cpu: CpuId, own: bool, max_backlog: u32) -> (LaneSender, Lane
             drops: Drops::default(),
         },
         LaneReceiver {
+            cpu,
             ring: receiver,
             blocks: block_receiver,
             block: None,

@@ -111,7 +111,7 @@ pub struct LedgerReport {
     pub largest_flow: u64,
     /// How often a packet of a flow went to another CPU than the one before it.
     pub moves: u64,
-    /// Packets not numbered because [`MAX_TRACKED_FLOWS`] was reached.
+    /// Packets not numbered because [`MAX_TRACKED_FLOWS`] was reached, or 2³² packets of a flow.
     pub untracked_packets: u64,
 }
 
@@ -165,6 +165,11 @@ impl Ledger {
             self.cpus.push(CpuId::NONE);
             FlowRecord { flow: known, number: 0 }
         });
+        if record.number == u32::MAX {
+            // Four thousand million packets of one flow: the rest is not checked.
+            self.report.untracked_packets += 1;
+            return FlowNumber { flow: FlowNumber::UNTRACKED, number: 0 };
+        }
         record.number += 1;
         FlowNumber { flow: record.flow, number: record.number }
     }

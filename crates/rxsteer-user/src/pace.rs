@@ -21,19 +21,27 @@ pub enum Speed {
 pub struct Pace {
     /// Wall nanoseconds per recorded nanosecond; 0 for no pace at all.
     stretch: f64,
-    /// The start: wall time and recorded time.
-    origin: Option<(Instant, u64)>,
+    /// Wall time of the start.
+    start: Instant,
+    /// Recorded time of the start; that of the first frame unless it is told.
+    recorded: Option<u64>,
 }
 
 impl Pace {
-    /// The pace for `speed`; it starts with the first frame.
+    /// The pace for `speed`, starting now. RX threads that share an input share a pace by copying
+    /// it.
     #[must_use]
     pub fn new(speed: Speed) -> Pace {
         let stretch = match speed {
             Speed::Max => 0.0,
             Speed::Times(factor) => factor.recip(),
         };
-        Pace { stretch, origin: None }
+        Pace { stretch, start: Instant::now(), recorded: None }
+    }
+
+    /// Says at which recorded time the input begins, unless it was said before.
+    pub(crate) fn begins_at(&mut self, time_ns: u64) {
+        self.recorded.get_or_insert(time_ns);
     }
 
     /// Whether it ever makes the caller wait.
@@ -46,7 +54,7 @@ impl Pace {
     /// once.
     pub(crate) fn due(&mut self, frames: &[FrameMeta], most: usize, stop: &AtomicBool) -> usize {
         let first = frames[0].timestamp_ns;
-        let (start, recorded) = *self.origin.get_or_insert_with(|| (Instant::now(), first));
+        let (start, recorded) = (self.start, *self.recorded.get_or_insert(first));
         let offset = |time: u64| {
             let ns = time.saturating_sub(recorded) as f64 * self.stretch;
             Duration::from_nanos(ns as u64)

@@ -6,8 +6,7 @@
 //!                 (one lane per RX thread and CPU)
 //! ```
 
-use crate::block::BLOCK_FRAMES;
-use crate::block::BlockPool;
+use crate::block::{Block, BlockPool};
 use crate::clock::Clock;
 use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
@@ -20,7 +19,7 @@ use crate::sys;
 use crate::team::Team;
 use crate::worker::{Worker, WorkerReport};
 use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, DropReason, Drops, MAX_RX_QUEUES, Policy, SteerConfig, Steering,
+    ConfigError, CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy, SteerConfig, Steering,
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 use std::sync::Arc;
@@ -96,19 +95,30 @@ impl PipelineConfig {
         CpuSet::new(all).unwrap_or(destinations)
     }
 
+    /// The CPUs that packets are meant to be spread over: those of `cpus`, of maps and bindings.
+    fn steered_to(&self) -> CpuSet {
+        let maps = self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
+        let named = self.cpus.iter().chain(maps).chain(self.policy.named_cpus());
+        CpuSet::new(named).unwrap_or_else(|| self.cpus.clone())
+    }
+
     /// Whether every CPU involved is there and may be used, so that threads can be pinned.
     #[must_use]
     pub fn fits_host(&self) -> bool {
         sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
     }
 
-    /// Upper bound of the memory for waiting packets, in bytes: descriptors and frame blocks.
+    /// Memory that full backlogs take, in bytes: descriptors, and frames of 1536 bytes.
     #[must_use]
     pub fn backlog_memory(&self) -> u64 {
         let lanes = self.workers().len() as u64;
         let descriptors = u64::from(self.max_backlog.next_power_of_two()) * 16 * lanes;
-        let blocks = self.most_blocks() as u64 * crate::block::BLOCK_BYTES as u64;
-        (descriptors + blocks) * self.rx_cpus.len() as u64
+        // Beside each ring a queue of blocks, 8 bytes an entry.
+        let blocks = u64::from(self.max_backlog) * 8 * lanes;
+        // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
+        let frames = (u64::from(self.max_backlog) * 1536 * lanes)
+            .min(BlockPool::most_bytes(lanes as usize) as u64);
+        (descriptors + blocks + frames) * self.rx_cpus.len() as u64
     }
 
     fn steer_config(&self) -> SteerConfig {
@@ -124,15 +134,11 @@ impl PipelineConfig {
         }
     }
 
-    /// Blocks an RX thread may have on their way: enough for full backlogs of evenly spread
-    /// packets, and within a bound that keeps memory flat when they are spread unevenly.
-    fn most_blocks(&self) -> usize {
-        let lanes = self.workers().len();
-        let per_lane = self.max_backlog as usize / BLOCK_FRAMES + 2;
-        (lanes * per_lane + 32).min(4096)
-    }
-
-    fn check(&self) -> Result<(), PipelineError> {
+    /// Whether a receive path can be started so; everything that can be told beforehand.
+    ///
+    /// # Errors
+    /// [`PipelineError`], when the configuration contradicts itself or is out of range.
+    pub fn check(&self) -> Result<(), PipelineError> {
         if self.rx_cpus.is_empty() || self.rx_cpus.len() > usize::from(MAX_RX_QUEUES) {
             return Err(PipelineError::RxThreads(self.rx_cpus.len()));
         }
@@ -142,6 +148,7 @@ impl PipelineConfig {
         if self.batch == 0 || self.batch > MAX_BATCH {
             return Err(PipelineError::Batch(self.batch));
         }
+        Steering::new(&self.steer_config())?;
         Ok(())
     }
 }
@@ -171,6 +178,8 @@ pub enum PipelineError {
 
 /// A receive path whose workers run.
 pub struct Pipeline<H> {
+    /// CPUs that packets are steered to, as against those that only receive.
+    steered_to: CpuSet,
     team: Arc<Team>,
     workers: Vec<JoinHandle<WorkerReport<H>>>,
 }
@@ -218,7 +227,8 @@ impl<H: Handler> Pipeline<H> {
         let (receivers, lanes_by_cpu) = receivers(config, &steering, &cpus, &team, clock);
         let books = config.check_order.then(|| books(rx_threads));
         let pin = config.pin && config.fits_host();
-        let mut pipeline = Pipeline { team: team.clone(), workers: Vec::new() };
+        let steered_to = config.steered_to();
+        let mut pipeline = Pipeline { steered_to, team: team.clone(), workers: Vec::new() };
         for (seat, lanes) in team.seats.iter().zip(lanes_by_cpu) {
             let worker = Worker {
                 idle_looks: idle_looks(config, seat.cpu, pin),
@@ -230,14 +240,37 @@ impl<H: Handler> Pipeline<H> {
                 check: books.clone().map(OrderCheck::new),
                 pin,
             };
-            // On failure the receivers are dropped, their lanes close, and the workers that run
-            // already end.
             let thread = std::thread::Builder::new()
                 .name(format!("rxsteer/{}", seat.cpu))
-                .spawn(move || worker.run())?;
-            pipeline.workers.push(thread);
+                .spawn(move || worker.run());
+            match thread {
+                Ok(thread) => pipeline.workers.push(thread),
+                Err(error) => {
+                    let missing = cpus.len() - pipeline.workers.len();
+                    return Err(pipeline.abandon(receivers, missing * rx_threads, error));
+                }
+            }
         }
         Ok((pipeline, receivers))
+    }
+
+    /// Ends what was started when a worker could not be: without receivers all lanes are closed,
+    /// and those of workers that never came are done.
+    fn abandon(
+        self,
+        receivers: Vec<Receiver>,
+        missing_lanes: usize,
+        error: std::io::Error,
+    ) -> PipelineError {
+        drop(receivers);
+        for _ in 0..missing_lanes {
+            self.team.lane_finished();
+        }
+        for worker in self.workers {
+            // A worker that had nothing to do has nothing to say.
+            let _ = worker.join();
+        }
+        PipelineError::Thread(error)
     }
 
     /// A handle to control the running receive path.
@@ -259,16 +292,17 @@ impl<H: Handler> Pipeline<H> {
             }
         }
         // Nobody was left to take these over: whatever waits is lost, and counted.
-        let mut lost = Drops::default();
-        for orphans in self.team.adopt() {
-            for mut lane in orphans.lanes {
-                while !lane.is_finished() {
-                    lost.add(DropReason::WorkerLost, lane.discard());
-                    std::thread::yield_now();
-                }
+        for mut lane in self.team.adopt().into_iter().flat_map(|orphans| orphans.lanes) {
+            let mut lost = 0;
+            while !lane.is_finished() {
+                lost += lane.discard();
+                std::thread::yield_now();
+            }
+            if let Some(worker) = workers.iter_mut().find(|worker| worker.cpu == lane.cpu) {
+                worker.drops.add(DropReason::WorkerLost, lost);
             }
         }
-        Report::new(rx, workers, lost)
+        Report::new(rx, workers, &self.steered_to)
     }
 }
 
@@ -285,7 +319,6 @@ fn receivers(
         lane_of[cpu.index()] = index;
     }
     let mut lanes_by_cpu: Vec<Vec<LaneReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
-    let most_blocks = config.most_blocks();
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
         let mut lanes = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut lanes_by_cpu) {
@@ -313,7 +346,8 @@ fn receivers(
                 on_full: config.on_full,
                 team: team.clone(),
             },
-            pool: BlockPool::new(most_blocks),
+            pool: BlockPool::new(cpus.len(), config.max_backlog),
+            refused: Block::default(),
             scratch: Batch::new(),
             open: None,
             blocks_sealed: 0,
@@ -356,13 +390,14 @@ pub fn run<H: Handler>(
     }
     let (pipeline, receivers) = Pipeline::start(config, handler)?;
     started(&receivers, pipeline.control());
+    let pace = Pace::new(speed);
     let rx: Vec<RxReport> = std::thread::scope(|scope| {
         let threads: Vec<_> = receivers
             .into_iter()
             .zip(sources)
             .map(|(mut receiver, source)| {
                 scope.spawn(move || {
-                    receiver.run(source.as_mut(), &mut Pace::new(speed), stop);
+                    receiver.run(source.as_mut(), &mut pace.clone(), stop);
                     receiver.finish()
                 })
             })

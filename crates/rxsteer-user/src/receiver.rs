@@ -102,6 +102,8 @@ pub struct Receiver {
     pub(crate) scratch: Box<Batch>,
     /// Frames that entered and are not steered yet.
     pub(crate) open: Option<Arc<Block>>,
+    /// Frames that entered while all frame memory was in use.
+    pub(crate) refused: Block,
     /// Blocks sealed so far; each has its number, from 1.
     pub(crate) blocks_sealed: u64,
     pub(crate) report: RxReport,
@@ -113,13 +115,10 @@ impl Receiver {
     /// when a batch is complete, or at [`Receiver::flush`].
     pub fn netif_rx(&mut self, frame: &[u8], info: FrameInfo) {
         let batch = self.batch;
-        if let Some(block) = self.open_block() {
-            block.push(frame, info);
-            if block.len() >= batch || block.is_full() {
-                self.flush();
-            }
-        } else {
-            self.refuse(&[u64::from(info.wire_len)]);
+        let block = self.open_block();
+        block.push(frame, info);
+        if block.len() >= batch || block.is_full() {
+            self.flush();
         }
     }
 
@@ -127,14 +126,10 @@ impl Receiver {
     /// everything is steered.
     pub fn netif_receive<'a>(&mut self, list: impl IntoIterator<Item = (&'a [u8], FrameInfo)>) {
         for (frame, info) in list {
-            match self.open_block() {
-                Some(block) => {
-                    block.push(frame, info);
-                    if block.is_full() {
-                        self.flush();
-                    }
-                }
-                None => self.refuse(&[u64::from(info.wire_len)]),
+            let block = self.open_block();
+            block.push(frame, info);
+            if block.is_full() {
+                self.flush();
             }
         }
         self.flush();
@@ -164,14 +159,10 @@ impl Receiver {
         self.flush();
         let cpu = if self.lanes.is_served(cpu) { cpu } else { self.queue_cpu };
         for (frame, info) in list {
-            match self.open_block() {
-                Some(block) => {
-                    block.push(frame, info);
-                    if block.is_full() {
-                        self.hand_off_open(cpu);
-                    }
-                }
-                None => self.refuse(&[u64::from(info.wire_len)]),
+            let block = self.open_block();
+            block.push(frame, info);
+            if block.is_full() {
+                self.hand_off_open(cpu);
             }
         }
         self.hand_off_open(cpu);
@@ -179,9 +170,10 @@ impl Receiver {
 
     /// Receives from `source` until its end, at `pace`, or until `stop` is set.
     pub fn run(&mut self, source: &mut dyn Source, pace: &mut Pace, stop: &AtomicBool) {
-        if self.pin {
-            self.report.pinned = sys::pin_to(self.queue_cpu);
-        }
+        // For this run only: the thread is the caller's.
+        let pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
+        self.report.pinned = pin.is_some();
+        self.flush();
         if pace.is_paced() {
             self.run_paced(source, pace, stop);
             return;
@@ -212,6 +204,9 @@ impl Receiver {
             ahead.clear();
             let fill = source.fill(&mut ahead);
             let mut next = 0;
+            if let Some(time_ns) = source.start_time_ns() {
+                pace.begins_at(time_ns);
+            }
             while next < ahead.len() {
                 let due = pace.due(&ahead.frames()[next..], self.batch, stop);
                 if due == 0 {
@@ -232,24 +227,11 @@ impl Receiver {
     }
 
     fn receive_block(&mut self, source: &mut dyn Source) -> Fill {
-        let fill = match self.open_block() {
-            Some(block) => source.fill(block),
-            None => return self.receive_without_buffer(source),
-        };
+        let fill = source.fill(self.open_block());
         if let Some(block) = self.seal() {
             self.steer(&block);
             self.pool.give_back(block);
         }
-        fill
-    }
-
-    /// All frame memory is in use, and packets are to be dropped rather than wait.
-    #[cold]
-    fn receive_without_buffer(&mut self, source: &mut dyn Source) -> Fill {
-        let mut block = Block::new();
-        let fill = source.fill(&mut block);
-        let lengths: Vec<u64> = block.frames().iter().map(|f| u64::from(f.wire_len)).collect();
-        self.refuse(&lengths);
         fill
     }
 
@@ -278,21 +260,30 @@ impl Receiver {
         report
     }
 
-    /// The block that frames enter into; `None` when there is no memory and packets are dropped.
-    fn open_block(&mut self) -> Option<&mut Block> {
+    /// The block that frames enter into. When all frame memory is in use and packets are to be
+    /// dropped rather than wait, it is one that will not be queued.
+    fn open_block(&mut self) -> &mut Block {
         if self.open.is_none() {
             self.open = self.pool.take();
         }
-        // Nothing waits unkicked here: every block ends with a kick.
+        // Nothing waits unkicked here: every block ends with a kick. Workers let go of blocks as
+        // they go on, and the pool has room beside those that idle ones keep.
         while self.open.is_none() && self.lanes.must_wait() {
             std::thread::yield_now();
             self.open = self.pool.take();
         }
-        Arc::get_mut(self.open.as_mut()?)
+        match &mut self.open {
+            // Nobody else has an open block, so this copies nothing.
+            Some(block) => Arc::make_mut(block),
+            None => &mut self.refused,
+        }
     }
 
     /// Closes the open block, so that it can be shared.
     fn seal(&mut self) -> Option<Arc<Block>> {
+        if !self.refused.is_empty() {
+            self.refuse();
+        }
         let mut block = self.open.take()?;
         if block.is_empty() {
             self.open = Some(block);
@@ -307,13 +298,19 @@ impl Receiver {
         Some(block)
     }
 
-    /// Counts packets that found no memory.
+    /// Counts packets that found no memory: as received, as what they are, and as dropped.
     #[cold]
-    fn refuse(&mut self, wire_lengths: &[u64]) {
-        let packets = wire_lengths.len() as u64;
-        self.report.packets += packets;
-        self.report.bytes += wire_lengths.iter().sum::<u64>();
-        self.report.drops.add(DropReason::NoBuffer, packets);
+    fn refuse(&mut self) {
+        let mut block = std::mem::take(&mut self.refused);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.number(&mut block);
+        }
+        for batch in block.frames().chunks(MAX_BATCH) {
+            self.hash(&block, batch);
+        }
+        self.report.drops.add(DropReason::NoBuffer, block.len() as u64);
+        block.clear();
+        self.refused = block;
     }
 
     /// Hashes, decides and queues the frames of a sealed block, batch by batch.

@@ -4,7 +4,7 @@ use crate::ledger::FlowCensus;
 use crate::receiver::RxReport;
 use crate::worker::{WorkerReport, delay_histogram};
 use hdrhistogram::Histogram;
-use rxsteer_core::{CpuId, Drops};
+use rxsteer_core::{CpuId, CpuSet, Drops};
 use rxsteer_packet::Malformed;
 
 /// One CPU's part of a run.
@@ -12,6 +12,8 @@ use rxsteer_packet::Malformed;
 pub struct CpuReport {
     /// The CPU.
     pub cpu: CpuId,
+    /// Whether packets are steered to it; else it only receives, and processes what has no flow.
+    pub steered_to: bool,
     /// Packets processed by its worker.
     pub packets: u64,
     /// Their bytes on the wire.
@@ -73,12 +75,16 @@ pub struct Report<H> {
 }
 
 impl<H> Report<H> {
-    pub(crate) fn new(rx: &[RxReport], workers: Vec<WorkerReport<H>>, lost: Drops) -> Report<H> {
+    pub(crate) fn new(
+        rx: &[RxReport],
+        workers: Vec<WorkerReport<H>>,
+        steered_to: &CpuSet,
+    ) -> Report<H> {
         let mut report = Report {
             packets: 0,
             bytes: 0,
             delivered: 0,
-            drops: lost,
+            drops: Drops::default(),
             not_ip: 0,
             malformed: [0; Malformed::ALL.len()],
             transport_truncated: 0,
@@ -93,7 +99,7 @@ impl<H> Report<H> {
             handlers: Vec::new(),
         };
         for worker in workers {
-            report.add_worker(worker);
+            report.add_worker(worker, steered_to);
         }
         for receiver in rx {
             report.add_receiver(receiver);
@@ -101,12 +107,13 @@ impl<H> Report<H> {
         report
     }
 
-    fn add_worker(&mut self, worker: WorkerReport<H>) {
+    fn add_worker(&mut self, worker: WorkerReport<H>, steered_to: &CpuSet) {
         self.delivered += worker.packets;
         self.reordered += worker.reordered;
         self.drops.merge(&worker.drops);
         self.per_cpu.push(CpuReport {
             cpu: worker.cpu,
+            steered_to: steered_to.contains(worker.cpu),
             packets: worker.packets,
             bytes: worker.bytes,
             flows: worker.flows,
@@ -149,12 +156,19 @@ impl<H> Report<H> {
         }
     }
 
-    /// Busiest CPU over the average: 1.0 is perfectly even; `None` without a packet.
+    /// Busiest CPU over the average: 1.0 is perfectly even; `None` without a packet. CPUs that
+    /// nothing is steered to count only if they processed something.
     #[must_use]
     pub fn imbalance(&self) -> Option<f64> {
         let most = self.per_cpu.iter().map(|cpu| cpu.packets).max()?;
         (self.delivered > 0)
-            .then(|| most as f64 * self.per_cpu.len() as f64 / self.delivered as f64)
+            .then(|| most as f64 * self.cpus_in_use() as f64 / self.delivered as f64)
+    }
+
+    /// CPUs that packets are steered to, or that processed any.
+    #[must_use]
+    pub fn cpus_in_use(&self) -> usize {
+        self.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.packets > 0).count()
     }
 
     /// Queueing delays of all CPUs together, in nanoseconds.

@@ -14,7 +14,28 @@ pub fn allowed_cpus() -> Option<CpuSet> {
     CpuSet::new(ids.filter_map(|cpu| CpuId::new(cpu as u16)))
 }
 
-/// Pins the calling thread to `cpu`; says whether the host let it.
+/// A thread pinned to a CPU, until this is dropped: then it may run where it could before.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    before: HostSet,
+}
+
+impl Pinned {
+    /// Pins the calling thread; `None` when the host does not let it.
+    pub(crate) fn to(cpu: CpuId) -> Option<Pinned> {
+        let before = sched_getaffinity(None).ok()?;
+        pin_to(cpu).then_some(Pinned { before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was so before, so the host has no reason to refuse.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+/// Pins the calling thread to `cpu` for good; says whether the host let it.
 pub fn pin_to(cpu: CpuId) -> bool {
     if cpu.index() >= HostSet::MAX_CPU {
         return false;

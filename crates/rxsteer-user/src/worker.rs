@@ -23,6 +23,10 @@ use std::sync::atomic::Ordering;
 /// Packets taken from a lane at a time: the kernel's `dev_weight`.
 const WEIGHT: u32 = 64;
 
+/// Packets of its own backlog that a worker processes before it looks at anything else, should more
+/// and more come: the kernel's `netdev_budget` of polls, times their weight.
+const OWN_BUDGET: u32 = 300 * WEIGHT;
+
 /// Most pauses between two looks for work of an idle worker.
 const IDLE_PAUSES: u32 = 32;
 
@@ -168,16 +172,15 @@ impl<H: Handler> Worker<H> {
         let mut worked = false;
         for lane in 0..self.lanes.len() {
             // Its own backlog is emptied first; of the others it takes what is there now.
-            if self.lanes[lane].own {
-                while self.process(lane, WEIGHT, counts) != 0 {
-                    worked = true;
-                }
-                continue;
-            }
-            let mut waiting = self.lanes[lane].ready(u32::MAX);
-            worked |= waiting != 0;
+            let own = self.lanes[lane].own;
+            let mut waiting = if own { OWN_BUDGET } else { self.lanes[lane].ready(u32::MAX) };
             while waiting != 0 {
-                waiting -= self.process(lane, waiting.min(WEIGHT), counts);
+                let done = self.process(lane, waiting.min(WEIGHT), counts);
+                if done == 0 {
+                    break;
+                }
+                worked = true;
+                waiting -= done;
             }
         }
         worked
@@ -216,6 +219,7 @@ impl<H: Handler> Worker<H> {
         let mut done = 0;
         while done < most {
             let Some(list) = self.lanes[lane].next_list(1) else { break };
+            record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
             let bytes = list.wire_bytes;
             let list = PacketList { cpu: self.seat.cpu, block: list.block, packets: list.packets };
             let removed = list.iter().any(|packet| self.team.is_removed(packet.meta().rx_queue));

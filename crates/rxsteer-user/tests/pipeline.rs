@@ -189,6 +189,95 @@ fn a_stopped_worker_loses_nothing() {
     assert_eq!((report.delivered, report.reordered), (50_000, 0));
 }
 
+/// The worker of CPU 1 is stopped while its backlog is full and it sits in its handler; another one
+/// then processes all of that backlog.
+#[test]
+fn a_full_backlog_of_a_stopped_worker_is_taken_over() {
+    let mut config = config("none", "0-1");
+    config.max_backlog = 100;
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(gate));
+    let (pipeline, mut receivers) = Pipeline::start(&config, |on| {
+        let gate = gate.clone();
+        move |_: &PacketList<'_>| {
+            if on == cpu(1) {
+                let _ = gate.lock().unwrap().recv();
+            }
+        }
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0)); 100]);
+    assert!(pipeline.control().stop_worker(cpu(1)));
+    drop(release);
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_conserved(&report);
+    assert_eq!((report.delivered, report.reordered), (100, 0));
+    let processed: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
+    assert_eq!(processed[0] + processed[1], 100);
+    assert_eq!(report.per_cpu[1].failure.as_deref(), Some("it was stopped"));
+}
+
+/// The limit of a backlog is one of packets, whatever their size and however they entered: large
+/// frames fill blocks early, and frames steered one by one have a block each.
+#[test]
+fn a_backlog_holds_its_limit_whatever_the_frames() {
+    for (size, polled) in [(9018, true), (60, false), (60, true)] {
+        let mut config = config("none", "0");
+        config.on_full = OnFull::Drop;
+        config.max_backlog = 1000;
+        let (release, gate) = mpsc::channel::<()>();
+        let mut gate = Some(gate);
+        let (pipeline, mut receivers) = Pipeline::start(&config, |_| {
+            let gate = gate.take().unwrap();
+            move |_: &PacketList<'_>| while gate.recv().is_ok() {}
+        })
+        .unwrap();
+        let mut receiver = receivers.remove(0);
+        let frame = vec![0u8; size];
+        for _ in 0..1100 {
+            receiver.netif_rx(&frame, info(0));
+            if !polled {
+                receiver.flush();
+            }
+        }
+        receiver.flush();
+        drop(release);
+        let report = pipeline.finish(&[receiver.finish()]);
+        assert_conserved(&report);
+        assert_eq!(report.delivered, 1000, "{size} {polled}");
+        assert_eq!(report.drops.get(DropReason::BacklogFull), 100);
+        assert_eq!(report.per_cpu[0].drops.total(), 100);
+        assert_eq!(report.not_ip, 1100, "what is dropped counts as what it is");
+    }
+}
+
+/// Idle workers keep the last block they had. Here each of 300 does, and the receiver still finds
+/// one for the next.
+#[test]
+fn idle_workers_do_not_starve_the_receiver_of_memory() {
+    let mut config = config("rps", "0-299");
+    config.max_backlog = 1;
+    config.batch = 1;
+    let report = run_with(&config, "packets=3000,flows=3000,size=1514", |_| nothing);
+    assert_conserved(&report);
+    assert_eq!((report.delivered, report.reordered), (3000, 0));
+}
+
+#[test]
+fn a_thread_can_receive_again_after_a_run() {
+    let config = config("rps", "0-1");
+    let before = rxsteer_user::sys::allowed_cpus();
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let mut receiver = receivers.remove(0);
+    let spec = "packets=10".parse().unwrap();
+    let mut source = SyntheticSource::new(spec, 1, (0, 1));
+    let mut pace = rxsteer_user::Pace::new(Speed::Max);
+    receiver.run(&mut source, &mut pace, &AtomicBool::new(false));
+    assert_eq!(rxsteer_user::sys::allowed_cpus(), before, "it was pinned for the run only");
+    let _ = pipeline.finish(&[receiver.finish()]);
+}
+
 #[test]
 fn with_no_worker_left_packets_are_counted_and_nothing_hangs() {
     for on_full in [OnFull::Wait, OnFull::Drop] {
@@ -201,6 +290,9 @@ fn with_no_worker_left_packets_are_counted_and_nothing_hangs() {
         assert_eq!(report.delivered, 0);
         assert!(report.drops.get(DropReason::WorkerLost) > 0);
         assert!(report.handlers.is_empty());
+        let by_cpu: u64 = report.per_cpu.iter().map(|cpu| cpu.drops.total()).sum();
+        let elsewhere = report.drops.get(DropReason::NoBuffer);
+        assert_eq!(by_cpu + elsewhere, 20_000, "each CPU has its own losses");
     }
 }
 
@@ -390,6 +482,15 @@ fn impossible_configurations_are_refused() {
     };
     assert!(start(&|_| {}).is_none());
     assert!(start(&|c| c.rx_cpus.clear()).unwrap().contains("0 RX threads"));
+    let sources = run(
+        &config("rps", "0"),
+        &mut [],
+        Speed::Max,
+        &AtomicBool::new(false),
+        |_| nothing,
+        |_, _| {},
+    );
+    assert!(sources.err().unwrap().to_string().contains("0 sources"));
     assert!(start(&|c| c.rx_queues = 0).unwrap().contains("0 RX queues"));
     assert!(start(&|c| c.max_backlog = 0).unwrap().contains("backlog limit of 0"));
     assert!(start(&|c| c.batch = 0).unwrap().contains("batch of 0"));

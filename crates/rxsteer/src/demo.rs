@@ -10,6 +10,7 @@ use rxsteer_user::source::Source;
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
 use rxsteer_user::{OnFull, PipelineConfig, Report, Speed};
 use serde_json::json;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -55,9 +56,9 @@ fn run(policy: &str) -> anyhow::Result<Report<Work>> {
     let spec: SyntheticSpec = TRAFFIC.parse()?;
     let mut sources: Vec<Box<dyn Source>> =
         vec![Box::new(SyntheticSource::new(spec, RX_QUEUES, (0, 1)))];
-    let work = Work { per_packet: Duration::ZERO };
-    let stop = AtomicBool::new(false);
-    Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, |_| work, |_, _| {})?)
+    let stop = Arc::new(AtomicBool::new(false));
+    let work = Work { per_packet: Duration::ZERO, stop: stop.clone() };
+    Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, |_| work.clone(), |_, _| {})?)
 }
 
 fn as_text(runs: &[DemoRun]) -> String {

@@ -15,7 +15,6 @@ mod work;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
-use std::io::Write;
 use std::process::ExitCode;
 
 /// How a command ended, when it could run.
@@ -45,7 +44,6 @@ fn main() -> ExitCode {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::FoundWrong) => ExitCode::from(1),
         Ok(Outcome::Interrupted) => ExitCode::from(130),
-        Err(error) if is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::note(&format!("rxsteer: {error:#}"));
             ExitCode::from(2)
@@ -66,19 +64,11 @@ fn refuse(error: &clap::Error) -> ! {
     error.exit()
 }
 
-/// Whoever read our output has seen enough (`rxsteer … | head`): no reason to complain.
-fn is_closed_output(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {
     use anyhow::Context;
     std::fs::create_dir_all(dir).with_context(|| format!("can't make {}", dir.display()))?;
     clap_mangen::generate_to(Cli::command(), dir)
         .with_context(|| format!("can't write man pages into {}", dir.display()))?;
-    writeln!(std::io::stdout(), "man pages are in {}", dir.display())?;
+    output::print(&format!("man pages are in {}\n", dir.display()))?;
     Ok(Outcome::Fine)
 }

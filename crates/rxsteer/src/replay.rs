@@ -50,19 +50,22 @@ impl Run {
 /// The command.
 pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let (config, hash_seed) = pipeline_config(args)?;
+    config.check()?;
     let mut sources = sources(args)?;
     tell_beforehand(args, &config);
     let stop = Arc::new(AtomicBool::new(false));
-    stop_on_interrupt(&stop)?;
+    let waits = sources.iter().filter_map(|source| source.stop_waiting());
+    stop_on_interrupt(waits.chain([stop.clone()]).collect())?;
     let begun = Instant::now();
-    let work = Work { per_packet: Duration::from_nanos(u64::from(args.work_ns)) };
+    let per_packet = Duration::from_nanos(u64::from(args.work_ns));
+    let work = Work { per_packet, stop: stop.clone() };
     let mut watch = None;
     let report = rxsteer_user::run(
         &config,
         &mut sources,
         args.speed,
         &stop,
-        |_| work,
+        |_| work.clone(),
         |receivers, _| {
             let progress = receivers.iter().map(rxsteer_user::Receiver::progress).collect();
             watch = Some(Watch::start(progress, args.json));
@@ -70,9 +73,16 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     )?;
     let elapsed = begun.elapsed();
     drop(watch);
+    // ORDER: Relaxed; all threads have ended.
+    let interrupted = stop.load(Ordering::Relaxed);
+    let mut issues = issues(&mut sources);
+    if interrupted {
+        // A pipe that was cut off by the interrupt is not damaged.
+        issues.retain(|issue| issue.file.is_file());
+    }
     let run = Run {
         report,
-        issues: issues(&mut sources),
+        issues,
         policy: args.policy.to_string(),
         cpus: config.workers(),
         hash: args.hash.name(),
@@ -81,8 +91,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         skipped: sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0),
         max_backlog: config.max_backlog,
         elapsed,
-        // ORDER: Relaxed; all threads have ended.
-        interrupted: stop.load(Ordering::Relaxed),
+        interrupted,
     };
     if args.json {
         output::print(&format!("{:#}\n", json::run(&run)))?;
@@ -95,6 +104,11 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
 
 /// The configuration that the arguments describe.
 fn pipeline_config(args: &ReplayArgs) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
+    anyhow::ensure!(
+        args.synthetic.is_none()
+            || matches!(args.rx_queues, RxQueues::Single | RxQueues::Hashed(_)),
+        "synthetic frames come from no file and no interface; give --rx-queues a count"
+    );
     anyhow::ensure!(
         args.hash_seed.is_none() || args.hash == HashChoice::Symmetric,
         "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
@@ -187,7 +201,7 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
             config.max_backlog
         ));
     }
-    if config.pin && !config.fits_host() && !args.json {
+    if config.pin && !config.fits_host() {
         let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
         output::note(&format!(
             "rxsteer: not all of CPUs {} are here (this process may use {host}): threads are not \
@@ -240,12 +254,13 @@ fn tell_afterwards(run: &Run) {
 
 /// The first interrupt ends receiving and shows what was done; another one ends everything, unless
 /// it comes at once (some senders signal the process and then its group).
-fn stop_on_interrupt(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let stop = stop.clone();
+fn stop_on_interrupt(flags: Vec<Arc<AtomicBool>>) -> anyhow::Result<()> {
     let mut first: Option<Instant> = None;
     ctrlc::set_handler(move || {
         // ORDER: Relaxed; a request without data.
-        stop.store(true, Ordering::Relaxed);
+        for flag in &flags {
+            flag.store(true, Ordering::Relaxed);
+        }
         let first = *first.get_or_insert_with(Instant::now);
         if first.elapsed() > Duration::from_millis(500) {
             std::process::exit(130);

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -130,7 +131,9 @@ fn policies_do_what_they_say() {
 
 #[test]
 fn overload_is_counted() {
-    let overload = ["--cpus", "2", "--max-backlog", "16", "--on-full", "drop", "--work-ns", "5000"];
+    // A packet takes a millisecond, so 20 000 of them don't get through while they are received.
+    let overload =
+        ["--cpus", "2", "--max-backlog", "16", "--on-full", "drop", "--work-ns", "1000000"];
     let report = json(&[&SYNTHETIC[..], &overload].concat());
     let dropped = number(&report["dropped"]["backlog_full"]);
     assert!(dropped > 0);
@@ -195,6 +198,7 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         (&["--max-backlog", "0"], "max-backlog"),
         (&["--batch", "1000"], "batch"),
         (&["--hash", "crc"], "'symmetric', 'toeplitz'"),
+        (&["--rx-queues", "file"], "give --rx-queues a count"),
         (&["--hash", "toeplitz", "--hash-seed", "1"], "toeplitz:HEXKEY"),
         (&["--cpus", "-1"], "neither a number nor a range"),
         (&["--speed", "10"], "did you mean '10x'"),
@@ -251,16 +255,44 @@ fn an_interrupt_shows_what_was_received() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_it_quietly() {
+fn a_closed_output_ends_it_quietly() {
+    for arguments in [&SYNTHETIC[..], &["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+            .args(arguments)
+            .args(if arguments[0] == "replay" { &["--cpus", "1", "--no-pin"][..] } else { &[] })
+            .stdout(writer)
+            .output()
+            .expect("rxsteer can be started");
+        assert_eq!((status(&output), errors(&output)), (0, String::new()));
+    }
+}
+
+/// A pipe that gives nothing more is let go of on an interrupt, with what came through it.
+#[test]
+fn an_interrupt_ends_the_wait_for_a_quiet_pipe() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .args(["completions", "bash"])
+        .args(["replay", "-", "--cpus", "1", "--json", "--no-pin"])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("rxsteer can be started");
-    drop(child.stdout.take());
+    let mut pipe = child.stdin.take().expect("a pipe");
+    pipe.write_all(&pcap(1, &[&[0; 60]])).expect("it reads");
+    while !catches_interrupts(child.id()) {
+        assert!(child.try_wait().expect("it can be waited for").is_none(), "it waits for more");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
     let output = child.wait_with_output().expect("it ends");
-    assert_eq!((status(&output), errors(&output)), (0, String::new()));
+    drop(pipe);
+    assert_eq!(status(&output), 130, "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert!(number(&report["packets"]) <= 1);
+    assert_eq!(report["errors"], Value::Array(vec![]), "a pipe cut off is not damaged");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::block::Block;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A source of frames for one RX thread.
 pub trait Source: Send {
@@ -25,6 +26,18 @@ pub trait Source: Send {
     /// that precede it have been delivered.
     fn take_issues(&mut self) -> Vec<SourceIssue> {
         Vec::new()
+    }
+
+    /// The time of the first frame of the whole input, once it is known: that of all RX threads
+    /// that share it, so that they keep one pace.
+    fn start_time_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// A flag that ends a wait for input (a quiet pipe) when it is set, as though the input ended;
+    /// for sources that can wait.
+    fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
+        None
     }
 
     /// Records of the input that were left out because their link type is unknown.

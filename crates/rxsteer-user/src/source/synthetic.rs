@@ -237,11 +237,12 @@ impl FromStr for SyntheticSpec {
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (key, value) =
                 item.split_once('=').ok_or_else(|| SpecError::NoValue(item.to_owned()))?;
+            let key = key.trim();
             if seen.contains(&key) {
                 return Err(SpecError::Twice(key.to_owned()));
             }
             seen.push(key);
-            spec.set(key.trim(), value.trim())?;
+            spec.set(key, value.trim())?;
         }
         Ok(spec)
     }
@@ -360,6 +361,10 @@ impl Source for SyntheticSource {
             block.push(&self.frame[..size], info);
         }
         Fill::End
+    }
+
+    fn start_time_ns(&self) -> Option<u64> {
+        Some(0)
     }
 
     fn progress(&self) -> Option<(u64, u64)> {

@@ -6,12 +6,14 @@ pub(crate) mod table;
 use anyhow::Context;
 use std::io::Write;
 
-/// Prints to standard output; a closed one is an error the caller ends quietly on.
+/// Prints to standard output. Where that is closed, whoever read it has seen enough
+/// (`rxsteer … | head`), and nothing is said.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("can't write the result to standard output")
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("can't write the result to standard output"),
+    }
 }
 
 /// Says something beside the result, on standard error.

@@ -113,7 +113,7 @@ fn imbalance<H>(report: &Report<H>) -> String {
     let Some(imbalance) = report.imbalance() else { return "-".to_owned() };
     format!(
         "{imbalance:.2} (busiest CPU over the average); {:.1} x this traffic fits before it is full",
-        report.per_cpu.len() as f64 / imbalance
+        report.cpus_in_use() as f64 / imbalance
     )
 }
 
@@ -139,8 +139,8 @@ fn rate(packets: u64, elapsed: Duration) -> String {
 /// The one figure that says when steering can't help.
 fn largest_flow<H>(report: &Report<H>) -> String {
     let share = percent(report.largest_flow, report.packets);
-    let even = report.packets / report.per_cpu.len().max(1) as u64;
-    if report.per_cpu.len() > 1 && report.largest_flow > even {
+    let even = report.packets / report.cpus_in_use().max(1) as u64;
+    if report.cpus_in_use() > 1 && report.largest_flow > even {
         format!(
             "{share} of the packets, more than an even share: a flow that stays in order stays on \
              one CPU, so no steering can spread it"

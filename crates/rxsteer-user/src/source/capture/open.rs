@@ -2,11 +2,13 @@
 
 use super::container::{Compression, Opened, Refused};
 use super::replay::CaptureOptions;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Why captures can't be read. Each is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -141,13 +143,38 @@ fn advice(head: &[u8]) -> &'static str {
     }
 }
 
+/// A pipe that is waited for in short steps, so that the wait can be ended.
+struct Awaited {
+    pipe: File,
+    /// Set to make the pipe end.
+    stop: Arc<AtomicBool>,
+}
+
+impl Read for Awaited {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            // ORDER: Relaxed; a stop is a request, and the flag carries no data.
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(0);
+            }
+            let mut ready = [PollFd::new(&self.pipe, PollFlags::IN)];
+            match poll(&mut ready, Some(&STEP)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return self.pipe.read(buffer),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
 /// One of the captures to read.
 pub(super) enum Input {
     /// A file, opened when its turn comes, so that hundreds of them don't hold hundreds of
     /// descriptors.
     File { path: PathBuf, bytes: u64 },
     /// Something that can be read once: it has been open since it was looked at.
-    Pipe { name: PathBuf, opened: Option<Opened> },
+    Pipe { name: PathBuf, opened: Option<Opened>, stop: Arc<AtomicBool> },
 }
 
 impl Input {
@@ -177,18 +204,20 @@ impl Input {
         } else if options.share.1 > 1 {
             Err(OpenError::PipeShared(name))
         } else {
-            Ok(Input::Pipe { name, opened: None })
+            Ok(Input::Pipe { name, opened: None, stop: Arc::default() })
         }
     }
 
     /// Waits for the first bytes of a pipe.
     pub(super) fn await_pipe(&mut self, read_bytes: &Arc<AtomicU64>) -> Result<(), OpenError> {
-        let Input::Pipe { name, .. } = self else { return Ok(()) };
-        let reader: Box<dyn Read + Send> = if name.as_os_str() == "-" {
-            Box::new(io::stdin())
+        let Input::Pipe { name, stop, .. } = self else { return Ok(()) };
+        let pipe = if name.as_os_str() == "-" {
+            io::stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
-            Box::new(File::open(&*name).map_err(|error| OpenError::unreadable(name, error))?)
+            File::open(&*name)
         };
+        let pipe = pipe.map_err(|error| OpenError::unreadable(name, error))?;
+        let reader = Box::new(Awaited { pipe, stop: Arc::clone(stop) });
         self.begin_pipe(reader, read_bytes)
     }
 
@@ -198,13 +227,21 @@ impl Input {
         reader: Box<dyn Read + Send>,
         read_bytes: &Arc<AtomicU64>,
     ) -> Result<(), OpenError> {
-        if let Input::Pipe { name, opened } = self {
+        if let Input::Pipe { name, opened, .. } = self {
             let counted = Counted { reader, bytes: Arc::clone(read_bytes) };
             let looked_at = Opened::new(Box::new(counted), true)
                 .map_err(|refused| OpenError::refused(name, refused))?;
             *opened = Some(looked_at);
         }
         Ok(())
+    }
+
+    /// The flag that ends a wait for it, if it can be waited for.
+    pub(super) fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
+        match self {
+            Input::Pipe { stop, .. } => Some(Arc::clone(stop)),
+            Input::File { .. } => None,
+        }
     }
 
     pub(super) fn name(&self) -> &Path {
@@ -217,7 +254,7 @@ impl Input {
     /// Opens it now that its turn has come.
     pub(super) fn open(&mut self, read_bytes: &Arc<AtomicU64>) -> Result<Opened, OpenError> {
         match self {
-            Input::Pipe { name, opened } => {
+            Input::Pipe { name, opened, .. } => {
                 opened.take().ok_or_else(|| OpenError::PipeRepeated(name.clone()))
             }
             Input::File { path, .. } => {

@@ -13,7 +13,7 @@ use crate::source::{Fill, Source, SourceIssue};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Records looked at in one call of `fill` at most: a reader whose share is empty comes back to
 /// its caller now and then.
@@ -310,6 +310,10 @@ impl Source for CaptureSource {
         loop {
             if self.current.is_none() {
                 // A file that can't be opened after all leaves none, and the next is tried.
+                if looks == 0 {
+                    return Fill::More;
+                }
+                looks -= 1;
                 if !self.begin_file() {
                     return Fill::End;
                 }
@@ -321,6 +325,14 @@ impl Source for CaptureSource {
                 Stop::Damage(damage) => self.give_up(damage),
             }
         }
+    }
+
+    fn start_time_ns(&self) -> Option<u64> {
+        self.clock.first
+    }
+
+    fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
+        self.inputs.iter().find_map(Input::stop_waiting)
     }
 
     fn take_issues(&mut self) -> Vec<SourceIssue> {
