@@ -47,13 +47,17 @@ fn the_seeds_are_small_and_read() {
     }
 }
 
-/// `cargo test -p rxsteer-user seeds -- --ignored` makes them anew.
+/// The corpus in the repository is what is made here. `RXSTEER_WRITE_SEEDS=1 cargo test -p
+/// rxsteer-user seeds` makes it anew.
 #[test]
-#[ignore = "writes fuzz/corpus/capture"]
-fn write_the_seeds() {
+fn the_corpus_is_made_of_the_seeds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/capture");
-    std::fs::create_dir_all(&folder).unwrap();
     for (name, seed) in seeds() {
-        std::fs::write(folder.join(name), seed).unwrap();
+        let file = folder.join(name);
+        if std::env::var_os("RXSTEER_WRITE_SEEDS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&file, &seed).unwrap();
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), seed, "{}", file.display());
     }
 }
