@@ -2,24 +2,11 @@
 //! closure over one list of inputs. The criterion bench runs them one after the other; a runner
 //! that wants ratios runs them in turns.
 
+use rxsteer_bench::Case;
 use rxsteer_packet::{DissectOptions, Hasher, LinkType, SymmetricHash, Toeplitz, dissect};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher as _;
 use std::hint::black_box;
-
-/// One kernel.
-pub struct Case {
-    /// What is compared: the cases of one group do the same work on the same input.
-    pub group: &'static str,
-    /// Whose implementation.
-    pub name: &'static str,
-    /// Whether it is what the group's others are compared with.
-    pub baseline: bool,
-    /// Packets or inputs per call of `run`.
-    pub per_iter: u64,
-    /// Does the work once over the list; the result depends on all of it.
-    pub run: Box<dyn FnMut() -> u64>,
-}
 
 /// Frames in a list of packed frames: 16 KiB, which stays in the first-level cache.
 const FRAMES: usize = 256;

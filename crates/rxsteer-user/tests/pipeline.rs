@@ -6,7 +6,7 @@ use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::{
-    FrameInfo, Handler, OnFull, PacketList, Pipeline, PipelineConfig, Report, Speed, run,
+    FrameInfo, Handler, OnFull, PacketList, Pipeline, PipelineConfig, Receiver, Report, Speed, run,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -125,23 +125,31 @@ fn overload_drops_are_counted_and_nothing_is_lost() {
     assert_eq!(report.reordered, 0, "drops leave gaps, not disorder");
 }
 
+/// What comes of `feed` when the only worker is held up until everything was received.
+fn held_up(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Report<impl Handler> {
+    let (release, gate) = mpsc::channel::<()>();
+    let mut gate = Some(gate);
+    let (pipeline, mut receivers) = Pipeline::start(config, |_| {
+        let gate = gate.take().unwrap();
+        // Returns only once the sender is gone.
+        move |_: &PacketList<'_>| while gate.recv().is_ok() {}
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    feed(&mut receiver);
+    receiver.flush();
+    drop(release);
+    pipeline.finish(&[receiver.finish()])
+}
+
 #[test]
 fn a_full_backlog_refuses_exactly_what_does_not_fit() {
     let mut config = config("none", "0");
     config.on_full = OnFull::Drop;
     config.max_backlog = 10;
-    let (release, gate) = mpsc::channel::<()>();
-    let mut gate = Some(gate);
-    let (pipeline, mut receivers) = Pipeline::start(&config, |_| {
-        let gate = gate.take().unwrap();
-        // Returns only once the sender below is gone.
-        move |_: &PacketList<'_>| while gate.recv().is_ok() {}
-    })
-    .unwrap();
-    let mut receiver = receivers.remove(0);
-    receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0)); 25]);
-    drop(release);
-    let report = pipeline.finish(&[receiver.finish()]);
+    let report = held_up(&config, |receiver| {
+        receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0)); 25]);
+    });
     assert_conserved(&report);
     assert_eq!((report.packets, report.delivered), (25, 10), "the head that fits is taken");
     assert_eq!(report.drops.get(DropReason::BacklogFull), 15);
@@ -226,24 +234,15 @@ fn a_backlog_holds_its_limit_whatever_the_frames() {
         let mut config = config("none", "0");
         config.on_full = OnFull::Drop;
         config.max_backlog = 1000;
-        let (release, gate) = mpsc::channel::<()>();
-        let mut gate = Some(gate);
-        let (pipeline, mut receivers) = Pipeline::start(&config, |_| {
-            let gate = gate.take().unwrap();
-            move |_: &PacketList<'_>| while gate.recv().is_ok() {}
-        })
-        .unwrap();
-        let mut receiver = receivers.remove(0);
         let frame = vec![0u8; size];
-        for _ in 0..1100 {
-            receiver.netif_rx(&frame, info(0));
-            if !polled {
-                receiver.flush();
+        let report = held_up(&config, |receiver| {
+            for _ in 0..1100 {
+                receiver.netif_rx(&frame, info(0));
+                if !polled {
+                    receiver.flush();
+                }
             }
-        }
-        receiver.flush();
-        drop(release);
-        let report = pipeline.finish(&[receiver.finish()]);
+        });
         assert_conserved(&report);
         assert_eq!(report.delivered, 1000, "{size} {polled}");
         assert_eq!(report.drops.get(DropReason::BacklogFull), 100);
@@ -328,7 +327,7 @@ fn info(rx_queue: u16) -> FrameInfo {
 }
 
 /// Where packets of each hash went, per CPU.
-fn placed(config: &PipelineConfig, feed: impl FnOnce(&mut rxsteer_user::Receiver)) -> Placed {
+fn placed(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Placed {
     let (sender, seen) = mpsc::channel();
     let (pipeline, mut receivers) = Pipeline::start(config, |on| {
         let sender = sender.clone();

@@ -4,39 +4,13 @@
 //! The folder is not part of this repository: it is looked for in `RXSTEER_CAPTURES`, then beside
 //! the repository. Without it the test says SKIPPED.
 
+#[path = "../../rxsteer-user/tests/reference/mod.rs"]
+mod reference;
+
+use reference::{folder, number, rows};
 use serde_json::Value;
-use std::collections::HashMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-fn folder() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
-    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, PathBuf::from);
-    if folder.join("reference.tsv").is_file() {
-        return Some(folder);
-    }
-    // Not eprintln!: the test runner swallows that.
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED replay::captures: no reference.tsv in {}; set RXSTEER_CAPTURES to the folder of \
-         captures",
-        folder.display()
-    );
-    None
-}
-
-type Row = HashMap<String, String>;
-
-fn rows(folder: &Path) -> Vec<Row> {
-    let table = std::fs::read_to_string(folder.join("reference.tsv")).expect("a table");
-    let mut lines = table.lines();
-    let names: Vec<String> =
-        lines.next().expect("a header").split('\t').map(str::to_owned).collect();
-    lines
-        .map(|line| names.iter().cloned().zip(line.split('\t').map(str::to_owned)).collect())
-        .collect()
-}
 
 fn replay(file: &Path, options: &[&str]) -> (i32, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
@@ -71,7 +45,9 @@ fn check_conservation(file: &str, report: &Value) {
 
 #[test]
 fn every_comparable_capture_gives_the_reference_counts() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = folder("every_comparable_capture_gives_the_reference_counts") else {
+        return;
+    };
     let mut compared = 0;
     for row in rows(&folder) {
         let file = row["file"].as_str();
@@ -83,7 +59,7 @@ fn every_comparable_capture_gives_the_reference_counts() {
         }
         assert_eq!(status, 0, "{file}: {report}");
         check_conservation(file, &report);
-        let expected = |column: &str| row[column].parse::<u64>().expect(column);
+        let expected = |column: &str| number(&row, column);
         assert_eq!(count(&report, "packets"), expected("packets_tshark"), "{file}");
         assert_eq!(count(&report, "bytes"), expected("bytes_on_wire_tshark"), "{file}");
         for (field, column) in [
@@ -101,7 +77,7 @@ fn every_comparable_capture_gives_the_reference_counts() {
 
 #[test]
 fn the_counts_do_not_depend_on_how_it_is_received() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = folder("the_counts_do_not_depend_on_how_it_is_received") else { return };
     let file = folder.join("zeek__var-services-std-ports.pcap");
     for options in [
         &["--policy", "none"][..],
