@@ -107,15 +107,19 @@ impl FlowNumber {
 }
 
 impl Block {
-    /// An empty block with room for a usual filling.
+    /// An empty block. Its memory grows with what it is filled with, and is kept when it is
+    /// emptied.
     #[must_use]
     pub fn new() -> Block {
-        Block {
-            bytes: Vec::with_capacity(BLOCK_BYTES),
-            frames: Vec::with_capacity(BLOCK_FRAMES),
-            numbers: Vec::new(),
-            numbered_by: 0,
-        }
+        Block::default()
+    }
+
+    /// Memory it takes, in bytes.
+    fn memory(&self) -> usize {
+        size_of::<Block>()
+            + self.bytes.capacity()
+            + self.frames.capacity() * size_of::<FrameMeta>()
+            + self.numbers.capacity() * size_of::<FlowNumber>()
     }
 
     /// Whether the block takes no further frame.
@@ -190,96 +194,82 @@ impl Block {
     }
 }
 
-/// Frame bytes that may wait per RX thread, beside one block per lane: 1 GiB.
-pub(crate) const FRAME_MEMORY: usize = 1 << 30;
+/// Memory of blocks per RX thread, beside one block per lane: 1 GiB.
+pub(crate) const BLOCK_MEMORY: usize = 1 << 30;
 
 /// The blocks of one RX thread, used again once no worker holds them.
 ///
-/// There may be as many as packets can wait (each may lie in a block of its own), as long as the
-/// frames in them stay within a bound. That bound leaves room for one block per lane, since an
-/// idle worker keeps the last one it had: so a taker that waits is never left waiting for an idle
+/// There may be as many as packets can wait (each may lie in a block of its own), as long as their
+/// memory stays within a bound. That bound leaves room for one block per lane, since an idle
+/// worker keeps the last one it had: so a taker that waits is never left waiting for an idle
 /// worker.
 #[derive(Debug)]
 pub(crate) struct BlockPool {
-    /// Blocks that were shared, oldest first: the oldest are let go of first.
+    /// Blocks that were shared, nearly oldest first: the oldest are let go of first.
     shared: VecDeque<Arc<Block>>,
     /// Blocks nobody else holds; the last one is still warm in the cache.
     free: Vec<Arc<Block>>,
-    /// Blocks that exist, here or with the RX thread, and how many may.
-    exist: usize,
-    most: usize,
-    /// Frame bytes in `shared`, and how many may be.
-    bytes: usize,
-    most_bytes: usize,
+    /// Memory of the blocks in `shared` and `free`, in bytes, and how much it may be.
+    memory: usize,
+    most_memory: usize,
 }
 
 impl BlockPool {
-    /// Blocks of the oldest shared ones that are looked at when one is taken: some may be kept by
-    /// idle workers, and must not hide those behind.
+    /// Shared blocks that are looked past when one is taken: some are kept by idle or slow
+    /// workers, and must not hide those behind. Each look moves on, so the next one finds others.
     const LOOKS: usize = 4;
+    /// The same when there is no other way to get a block.
+    const LOOKS_IN_NEED: usize = 256;
 
-    /// A pool for `lanes` lanes of `max_backlog` packets.
-    pub(crate) fn new(lanes: usize, max_backlog: u32) -> BlockPool {
+    /// A pool for `lanes` lanes.
+    pub(crate) fn new(lanes: usize) -> BlockPool {
         BlockPool {
             shared: VecDeque::new(),
             free: Vec::new(),
-            exist: 0,
-            most: Self::most_blocks(lanes, max_backlog),
-            bytes: 0,
-            most_bytes: Self::most_bytes(lanes),
+            memory: 0,
+            most_memory: Self::most_memory(lanes),
         }
     }
 
-    fn most_blocks(lanes: usize, max_backlog: u32) -> usize {
-        lanes.saturating_mul(max_backlog as usize + 1).saturating_add(2)
+    /// Memory that blocks for `lanes` lanes may take, in bytes.
+    pub(crate) fn most_memory(lanes: usize) -> usize {
+        BLOCK_MEMORY + lanes * (BLOCK_BYTES + MAX_CAPTURED)
     }
 
-    /// Frame bytes that may wait for `lanes` lanes.
-    pub(crate) fn most_bytes(lanes: usize) -> usize {
-        FRAME_MEMORY + lanes * (BLOCK_BYTES + MAX_CAPTURED)
-    }
-
-    /// An empty block, or `None` while all that may exist are held by workers.
+    /// An empty block, or `None` while all memory is held by workers.
     pub(crate) fn take(&mut self) -> Option<Arc<Block>> {
         self.collect(Self::LOOKS);
-        let within = self.exist < self.most && self.bytes < self.most_bytes;
-        if self.free.is_empty() && !within {
-            self.collect(self.shared.len());
-        }
-        // Free blocks don't count as waiting, but taking one more beyond the bound would.
-        if self.bytes >= self.most_bytes {
-            return None;
+        if self.free.is_empty() && self.memory >= self.most_memory {
+            self.collect(Self::LOOKS_IN_NEED);
         }
         if let Some(mut block) = self.free.pop() {
+            self.memory -= block.memory();
             Arc::get_mut(&mut block)?.clear();
             return Some(block);
         }
-        (self.exist < self.most).then(|| {
-            self.exist += 1;
-            Arc::new(Block::new())
-        })
+        (self.memory < self.most_memory).then(|| Arc::new(Block::new()))
     }
 
-    /// Moves the oldest shared blocks that nobody holds any more to the free ones, and looks past
-    /// at most `looks` that somebody does.
-    fn collect(&mut self, mut looks: usize) {
+    /// Moves shared blocks that nobody holds any more to the free ones, until it has looked past
+    /// `looks` that somebody does.
+    fn collect(&mut self, looks: usize) {
+        let mut looks = looks.min(self.shared.len());
         while let Some(mut block) = self.shared.pop_front() {
             if Arc::get_mut(&mut block).is_some() {
-                self.bytes -= block.bytes.len();
                 self.free.push(block);
-            } else {
-                self.shared.push_back(block);
-                if looks == 0 {
-                    break;
-                }
-                looks -= 1;
+                continue;
             }
+            self.shared.push_back(block);
+            if looks == 0 {
+                break;
+            }
+            looks -= 1;
         }
     }
 
     /// Keeps a block until the workers let go of it.
     pub(crate) fn give_back(&mut self, block: Arc<Block>) {
-        self.bytes += block.bytes.len();
+        self.memory += block.memory();
         self.shared.push_back(block);
     }
 }
@@ -318,33 +308,42 @@ mod tests {
         assert!(!block.push(b"", info()), "full by frames");
     }
 
-    #[test]
-    fn the_pool_is_bounded_and_uses_blocks_again() {
-        let mut pool = BlockPool { most: 2, ..BlockPool::new(1, 1) };
-        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
-        assert!(pool.take().is_none());
-        let held = a.clone();
-        pool.give_back(a);
-        pool.give_back(b);
-        assert!(pool.take().is_some());
-        assert!(pool.take().is_none(), "the other is still held");
-        drop(held);
-        assert!(pool.take().is_some());
+    /// Takes a block, fills it, shares it with a worker, and gives it back.
+    fn share(pool: &mut BlockPool) -> Option<Arc<Block>> {
+        let mut block = pool.take()?;
+        Arc::get_mut(&mut block).unwrap().push(&[0; 1000], info());
+        let held = block.clone();
+        pool.give_back(block);
+        Some(held)
     }
 
     #[test]
-    fn the_pool_is_bounded_by_bytes_too() {
-        let mut pool = BlockPool { most_bytes: 5, ..BlockPool::new(4, 10) };
-        let mut filled = || {
-            let mut block = pool.take()?;
-            Arc::get_mut(&mut block).unwrap().push(b"abc", info());
-            let held = block.clone();
-            pool.give_back(block);
-            Some(held)
-        };
-        let held = [filled().unwrap(), filled().unwrap()];
-        assert!(filled().is_none(), "6 bytes wait");
-        drop(held);
-        assert!(filled().is_some());
+    fn the_pool_is_bounded_and_uses_blocks_again() {
+        let mut pool = BlockPool { most_memory: 10_000, ..BlockPool::new(1) };
+        let mut held = Vec::new();
+        while let Some(block) = share(&mut pool) {
+            held.push(block);
+        }
+        let most = held.len();
+        assert!((7..=9).contains(&most), "{most} blocks of a good 1000 bytes");
+        held.pop();
+        held.extend(share(&mut pool));
+        assert_eq!(held.len(), most, "the one that was let go of is used again");
+        assert!(share(&mut pool).is_none());
+        held.clear();
+        assert!((0..100).all(|_| share(&mut pool).is_some()));
+        assert!(pool.memory <= 10_000 + 2000);
+    }
+
+    #[test]
+    fn blocks_that_are_held_do_not_hide_those_that_are_not() {
+        let mut pool = BlockPool { most_memory: 100_000, ..BlockPool::new(1) };
+        let held: Vec<_> = (0..60).map_while(|_| share(&mut pool)).collect();
+        let let_go: Vec<_> = std::iter::from_fn(|| share(&mut pool)).collect();
+        assert!(held.len() == 60 && let_go.len() > 10);
+        let expected = let_go.len();
+        drop(let_go);
+        let found = std::iter::from_fn(|| pool.take()).take(expected).count();
+        assert_eq!(found, expected);
     }
 }

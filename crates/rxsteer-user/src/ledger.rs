@@ -107,7 +107,7 @@ pub struct LedgerReport {
     /// Distinct (RX queue, steering key) pairs, frames without a key counted as one per queue.
     pub steered_flows: u64,
     /// Packets of the largest of these flows. Order binds a flow to one CPU at a time, so under a
-    /// fixed hash the busiest CPU cannot have less.
+    /// fixed hash, unless some are dropped, the busiest CPU cannot have less.
     pub largest_flow: u64,
     /// How often a packet of a flow went to another CPU than the one before it.
     pub moves: u64,

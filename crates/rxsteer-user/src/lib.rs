@@ -58,6 +58,7 @@ pub mod block;
 mod clock;
 mod handler;
 mod lane;
+mod lanes;
 mod ledger;
 mod pace;
 mod pipeline;

@@ -2,6 +2,7 @@
 
 use crate::block::FrameMeta;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Longest sleep at a time, so that a stop is noticed.
@@ -17,31 +18,29 @@ pub enum Speed {
 }
 
 /// The pace of one RX thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pace {
     /// Wall nanoseconds per recorded nanosecond; 0 for no pace at all.
     stretch: f64,
-    /// Wall time of the start.
-    start: Instant,
-    /// Recorded time of the start; that of the first frame unless it is told.
-    recorded: Option<u64>,
+    /// The start in wall time and in recorded time, once the first frame is there. Clones share it.
+    origin: Arc<OnceLock<(Instant, u64)>>,
 }
 
 impl Pace {
-    /// The pace for `speed`, starting now. RX threads that share an input share a pace by copying
-    /// it.
+    /// The pace for `speed`; it starts with the first frame. RX threads that share an input share a
+    /// pace: each has a clone of it.
     #[must_use]
     pub fn new(speed: Speed) -> Pace {
         let stretch = match speed {
             Speed::Max => 0.0,
             Speed::Times(factor) => factor.recip(),
         };
-        Pace { stretch, start: Instant::now(), recorded: None }
+        Pace { stretch, origin: Arc::default() }
     }
 
-    /// Says at which recorded time the input begins, unless it was said before.
-    pub(crate) fn begins_at(&mut self, time_ns: u64) {
-        self.recorded.get_or_insert(time_ns);
+    /// Starts now, at this recorded time, unless it has started.
+    pub(crate) fn begin(&self, time_ns: u64) {
+        self.origin.get_or_init(|| (Instant::now(), time_ns));
     }
 
     /// Whether it ever makes the caller wait.
@@ -52,9 +51,9 @@ impl Pace {
     /// How many of `frames` (not empty) are due now, at most `most`: sleeps until the first is, and
     /// says 0 only when `stop` is set before. Time that steps back in the recording is due at
     /// once.
-    pub(crate) fn due(&mut self, frames: &[FrameMeta], most: usize, stop: &AtomicBool) -> usize {
+    pub(crate) fn due(&self, frames: &[FrameMeta], most: usize, stop: &AtomicBool) -> usize {
         let first = frames[0].timestamp_ns;
-        let (start, recorded) = (self.start, *self.recorded.get_or_insert(first));
+        let (start, recorded) = *self.origin.get_or_init(|| (Instant::now(), first));
         let offset = |time: u64| {
             let ns = time.saturating_sub(recorded) as f64 * self.stretch;
             Duration::from_nanos(ns as u64)
@@ -101,13 +100,13 @@ mod tests {
         let hour = 3_600_000_000_000;
         let block = frames_at(&[hour, hour, 5, 2 * hour]);
         let go = AtomicBool::new(false);
-        let mut pace = Pace::new(Speed::Times(1.0));
+        let pace = Pace::new(Speed::Times(1.0));
         assert_eq!(pace.due(block.frames(), 2, &go), 2, "as many as a batch takes");
         assert_eq!(pace.due(block.frames(), 9, &go), 3, "the last is an hour away");
         let stop = AtomicBool::new(true);
         assert_eq!(pace.due(&block.frames()[3..], 9, &stop), 0, "and not received on a stop");
         // An hour takes 3.6 µs at this speed: the last frame is slept for, and then due.
-        let mut fast = Pace::new(Speed::Times(1e9));
+        let fast = Pace::new(Speed::Times(1e9));
         assert!(fast.due(block.frames(), 9, &go) >= 3);
         assert_eq!(fast.due(&block.frames()[3..], 9, &go), 1);
     }

@@ -10,9 +10,10 @@ use crate::block::{Block, BlockPool};
 use crate::clock::Clock;
 use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
+use crate::lanes::Lanes;
 use crate::ledger::{Ledger, OrderCheck, books};
 use crate::pace::{Pace, Speed};
-use crate::receiver::{Batch, Lanes, MAX_BATCH, OnFull, Receiver, RxReport};
+use crate::receiver::{Batch, MAX_BATCH, OnFull, Receiver, RxReport};
 use crate::report::Report;
 use crate::source::Source;
 use crate::sys;
@@ -117,7 +118,7 @@ impl PipelineConfig {
         let blocks = u64::from(self.max_backlog) * 8 * lanes;
         // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
         let frames = (u64::from(self.max_backlog) * 1536 * lanes)
-            .min(BlockPool::most_bytes(lanes as usize) as u64);
+            .min(BlockPool::most_memory(lanes as usize) as u64);
         (descriptors + blocks + frames) * self.rx_cpus.len() as u64
     }
 
@@ -346,7 +347,7 @@ fn receivers(
                 on_full: config.on_full,
                 team: team.clone(),
             },
-            pool: BlockPool::new(cpus.len(), config.max_backlog),
+            pool: BlockPool::new(cpus.len()),
             refused: Block::default(),
             scratch: Batch::new(),
             open: None,
@@ -390,14 +391,14 @@ pub fn run<H: Handler>(
     }
     let (pipeline, receivers) = Pipeline::start(config, handler)?;
     started(&receivers, pipeline.control());
-    let pace = Pace::new(speed);
+    let pace = &Pace::new(speed);
     let rx: Vec<RxReport> = std::thread::scope(|scope| {
         let threads: Vec<_> = receivers
             .into_iter()
             .zip(sources)
             .map(|(mut receiver, source)| {
                 scope.spawn(move || {
-                    receiver.run(source.as_mut(), &mut pace.clone(), stop);
+                    receiver.run(source.as_mut(), pace, stop);
                     receiver.finish()
                 })
             })

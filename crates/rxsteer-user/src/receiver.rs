@@ -12,12 +12,11 @@
 
 use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
 use crate::clock::Clock;
-use crate::lane::{Descriptor, LaneSender};
+use crate::lanes::{Lanes, Place};
 use crate::ledger::{Ledger, LedgerReport};
 use crate::pace::Pace;
 use crate::source::{Fill, Source};
 use crate::sys;
-use crate::team::Team;
 use rxsteer_core::{
     Arrival, Backlogs, CpuId, DropReason, Drops, FlowHash, Refusal, Steering, Verdict,
 };
@@ -169,7 +168,7 @@ impl Receiver {
     }
 
     /// Receives from `source` until its end, at `pace`, or until `stop` is set.
-    pub fn run(&mut self, source: &mut dyn Source, pace: &mut Pace, stop: &AtomicBool) {
+    pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         // For this run only: the thread is the caller's.
         let pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
         self.report.pinned = pin.is_some();
@@ -198,14 +197,14 @@ impl Receiver {
 
     /// What the source has read ahead waits in a block of its own until it is due; only then is it
     /// received. So an interrupted run has received exactly what was due.
-    fn run_paced(&mut self, source: &mut dyn Source, pace: &mut Pace, stop: &AtomicBool) {
+    fn run_paced(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         let mut ahead = Block::new();
         loop {
             ahead.clear();
             let fill = source.fill(&mut ahead);
             let mut next = 0;
             if let Some(time_ns) = source.start_time_ns() {
-                pace.begins_at(time_ns);
+                pace.begin(time_ns);
             }
             while next < ahead.len() {
                 let due = pace.due(&ahead.frames()[next..], self.batch, stop);
@@ -263,7 +262,8 @@ impl Receiver {
     /// The block that frames enter into. When all frame memory is in use and packets are to be
     /// dropped rather than wait, it is one that will not be queued.
     fn open_block(&mut self) -> &mut Block {
-        if self.open.is_none() {
+        // A batch that began without memory ends without: the pool is asked once for it.
+        if self.open.is_none() && self.refused.is_empty() {
             self.open = self.pool.take();
         }
         // Nothing waits unkicked here: every block ends with a kick. Workers let go of blocks as
@@ -421,17 +421,6 @@ impl Receiver {
     }
 }
 
-/// Where the frames of a batch lie, and when they are queued.
-struct Place<'a> {
-    block: &'a Arc<Block>,
-    /// The block's number.
-    number: u64,
-    /// Index of the batch's first frame in the block.
-    first: usize,
-    /// In the ticks of [`crate::clock`].
-    now: u32,
-}
-
 /// What is known and decided of the packets of a batch.
 pub(crate) struct Batch {
     pub(crate) arrivals: [Arrival; MAX_BATCH],
@@ -444,151 +433,5 @@ impl Batch {
             arrivals: [Arrival::default(); MAX_BATCH],
             verdicts: [Verdict::default(); MAX_BATCH],
         })
-    }
-}
-
-/// The RX thread's queues to all CPUs.
-pub(crate) struct Lanes {
-    pub(crate) lanes: Vec<LaneSender>,
-    /// For each CPU id up to the highest its index in `lanes` and among the team's seats;
-    /// `u16::MAX` where no worker is.
-    pub(crate) lane_of: Box<[u16]>,
-    /// Lanes with something written and not published, by index.
-    pub(crate) touched: Vec<u16>,
-    /// The lane to the CPU this thread itself runs on, by index, and whether something was
-    /// published to it since that CPU's worker was kicked.
-    pub(crate) own: u16,
-    pub(crate) own_unkicked: bool,
-    /// The lane that had no place for the last packet, when it has to wait.
-    pub(crate) full: usize,
-    pub(crate) on_full: OnFull,
-    pub(crate) team: Arc<Team>,
-}
-
-impl Backlogs for Lanes {
-    #[inline(always)]
-    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
-        let lane = usize::from(self.lane_of[cpu.index()]);
-        match self.lanes[lane].reserve() {
-            Some(position) => Ok(position),
-            None => Err(self.refusal(lane)),
-        }
-    }
-}
-
-impl Lanes {
-    #[cold]
-    fn refusal(&mut self, lane: usize) -> Refusal {
-        self.full = lane;
-        if self.team.is_lost() {
-            return Refusal::Drop(DropReason::WorkerLost);
-        }
-        match self.on_full {
-            OnFull::Wait => Refusal::Wait,
-            OnFull::Drop => Refusal::Drop(DropReason::BacklogFull),
-        }
-    }
-
-    fn is_served(&self, cpu: CpuId) -> bool {
-        let lane = self.lane_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
-        self.team.seats.get(usize::from(lane)).is_some_and(|seat| !seat.is_left())
-    }
-
-    /// Whether to wait for memory rather than drop.
-    fn must_wait(&self) -> bool {
-        self.on_full == OnFull::Wait && !self.team.is_lost()
-    }
-
-    /// Carries the verdicts out: writes a descriptor for each packet that has a place.
-    #[inline(never)]
-    fn queue(&mut self, place: &Place<'_>, arrivals: &[Arrival], verdicts: &[Verdict]) {
-        // By index, over slices known to be equally long, as in `Receiver::hash`.
-        let frames = &place.block.frames()[place.first..][..verdicts.len()];
-        let arrivals = &arrivals[..verdicts.len()];
-        for index in 0..verdicts.len() {
-            let verdict = verdicts[index];
-            if verdict.is_drop() {
-                self.drop_packet(verdict);
-                continue;
-            }
-            let lane_index = self.lane_of[verdict.cpu().index()];
-            let lane = &mut self.lanes[usize::from(lane_index)];
-            let hash = arrivals[index].hash;
-            let descriptor = Descriptor::new(hash, frames[index].wire_len, place.now);
-            lane.write(place.block, place.number, (place.first + index) as u32, descriptor);
-            if !lane.touched {
-                lane.touched = true;
-                self.touched.push(lane_index);
-            }
-        }
-    }
-
-    #[cold]
-    fn drop_packet(&mut self, verdict: Verdict) {
-        if let Some(reason) = verdict.drop_reason() {
-            let lane = usize::from(self.lane_of[verdict.cpu().index()]);
-            self.lanes[lane].drops.add(reason, 1);
-        }
-    }
-
-    /// Publishes every list written, each with one store, and kicks the workers that sleep; but
-    /// not the one on this very CPU: it could only run instead of this thread, so it is kicked at
-    /// the end of the poll, as the kernel runs its own backlog after the poll.
-    #[inline]
-    fn publish(&mut self) {
-        for index in &self.touched {
-            self.lanes[usize::from(*index)].publish();
-        }
-        rxsteer_ring::published();
-        for index in self.touched.drain(..) {
-            if index == self.own {
-                self.own_unkicked = true;
-                continue;
-            }
-            let index = usize::from(index);
-            self.lanes[index].kicks += u64::from(self.team.seats[index].sleeper.kick());
-        }
-    }
-
-    /// The end of a poll, or a wait in its middle: the worker on this CPU may run.
-    fn kick_own(&mut self) {
-        if std::mem::take(&mut self.own_unkicked) {
-            let own = usize::from(self.own);
-            self.lanes[own].kicks += u64::from(self.team.seats[own].sleeper.kick());
-        }
-    }
-
-    /// Waits until the lane that was full has a place, or nobody is left to make one.
-    #[cold]
-    fn wait_for_room(&mut self) {
-        self.kick_own();
-        let mut looks = 0u32;
-        while !self.lanes[self.full].has_room() && !self.team.is_lost() {
-            looks += 1;
-            if looks.is_multiple_of(64) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-    }
-
-    fn reports(&self) -> Vec<LaneReport> {
-        let report = |lane: &LaneSender| LaneReport {
-            cpu: lane.cpu,
-            lists: lane.lists,
-            queued: lane.queued,
-            kicks: lane.kicks,
-            drops: lane.drops,
-        };
-        self.lanes.iter().map(report).collect()
-    }
-}
-
-impl Drop for Lanes {
-    fn drop(&mut self) {
-        // Close first, then wake: a worker that looks after the wake-up finds the lanes closed.
-        self.lanes.clear();
-        self.team.wake_all();
     }
 }

@@ -1,7 +1,7 @@
 //! A worker: the thread that processes one CPU's backlog.
 //!
 //! ```text
-//!   own lanes until empty ──► one list of every other lane ──► again
+//!   own lanes until empty ──► what waits in every other lane ──► again
 //!        nothing anywhere ──► look a few times more ──► sleep until kicked
 //! ```
 //!
@@ -171,7 +171,8 @@ impl<H: Handler> Worker<H> {
     fn poll(&mut self, counts: &mut Counts) -> bool {
         let mut worked = false;
         for lane in 0..self.lanes.len() {
-            // Its own backlog is emptied first; of the others it takes what is there now.
+            // Its own backlog is emptied first (within its budget); of the others it takes what is
+            // there now.
             let own = self.lanes[lane].own;
             let mut waiting = if own { OWN_BUDGET } else { self.lanes[lane].ready(u32::MAX) };
             while waiting != 0 {

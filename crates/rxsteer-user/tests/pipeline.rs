@@ -271,8 +271,8 @@ fn a_thread_can_receive_again_after_a_run() {
     let mut receiver = receivers.remove(0);
     let spec = "packets=10".parse().unwrap();
     let mut source = SyntheticSource::new(spec, 1, (0, 1));
-    let mut pace = rxsteer_user::Pace::new(Speed::Max);
-    receiver.run(&mut source, &mut pace, &AtomicBool::new(false));
+    let pace = rxsteer_user::Pace::new(Speed::Max);
+    receiver.run(&mut source, &pace, &AtomicBool::new(false));
     assert_eq!(rxsteer_user::sys::allowed_cpus(), before, "it was pinned for the run only");
     let _ = pipeline.finish(&[receiver.finish()]);
 }

@@ -265,7 +265,7 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
                     Ok(factor) if factor > 0.0 => format!("; did you mean '{text}x'?"),
                     _ => suggestion(text, &["max", "recorded"]),
                 };
-                format!("'{text}' is no speed{hint} A factor is written like 0.5x or 10x.")
+                format!("'{text}' is no speed{hint} (a factor is written like 0.5x or 10x)")
             }),
     }
 }

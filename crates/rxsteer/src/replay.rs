@@ -78,7 +78,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let mut issues = issues(&mut sources);
     if interrupted {
         // A pipe that was cut off by the interrupt is not damaged.
-        issues.retain(|issue| issue.file.is_file());
+        issues.retain(|issue| issue.file.is_file() || !issue.message.contains("cut short"));
     }
     let run = Run {
         report,
@@ -228,6 +228,14 @@ fn tell_afterwards(run: &Run) {
             "rxsteer: {full} packets were dropped because a backlog held its limit of {} packets. \
              Raise --max-backlog, name more --cpus, or use --on-full wait to lose nothing.",
             run.max_backlog
+        ));
+    }
+    let no_buffer = run.report.drops.get(DropReason::NoBuffer);
+    if no_buffer > 0 {
+        output::note(&format!(
+            "rxsteer: {no_buffer} packets were dropped because the frames that waited took all the \
+             memory they may (1 GiB per receiving thread). Lower --max-backlog, or use \
+             --on-full wait to lose nothing."
         ));
     }
     for cpu in &run.report.per_cpu {

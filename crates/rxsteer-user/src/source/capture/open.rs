@@ -174,7 +174,7 @@ pub(super) enum Input {
     /// descriptors.
     File { path: PathBuf, bytes: u64 },
     /// Something that can be read once: it has been open since it was looked at.
-    Pipe { name: PathBuf, opened: Option<Opened>, stop: Arc<AtomicBool> },
+    Pipe { name: PathBuf, opened: Option<Opened> },
 }
 
 impl Input {
@@ -204,13 +204,17 @@ impl Input {
         } else if options.share.1 > 1 {
             Err(OpenError::PipeShared(name))
         } else {
-            Ok(Input::Pipe { name, opened: None, stop: Arc::default() })
+            Ok(Input::Pipe { name, opened: None })
         }
     }
 
     /// Waits for the first bytes of a pipe.
-    pub(super) fn await_pipe(&mut self, read_bytes: &Arc<AtomicU64>) -> Result<(), OpenError> {
-        let Input::Pipe { name, stop, .. } = self else { return Ok(()) };
+    pub(super) fn await_pipe(
+        &mut self,
+        read_bytes: &Arc<AtomicU64>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(), OpenError> {
+        let Input::Pipe { name, .. } = self else { return Ok(()) };
         let pipe = if name.as_os_str() == "-" {
             io::stdin().as_fd().try_clone_to_owned().map(File::from)
         } else {
@@ -227,21 +231,13 @@ impl Input {
         reader: Box<dyn Read + Send>,
         read_bytes: &Arc<AtomicU64>,
     ) -> Result<(), OpenError> {
-        if let Input::Pipe { name, opened, .. } = self {
+        if let Input::Pipe { name, opened } = self {
             let counted = Counted { reader, bytes: Arc::clone(read_bytes) };
             let looked_at = Opened::new(Box::new(counted), true)
                 .map_err(|refused| OpenError::refused(name, refused))?;
             *opened = Some(looked_at);
         }
         Ok(())
-    }
-
-    /// The flag that ends a wait for it, if it can be waited for.
-    pub(super) fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
-        match self {
-            Input::Pipe { stop, .. } => Some(Arc::clone(stop)),
-            Input::File { .. } => None,
-        }
     }
 
     pub(super) fn name(&self) -> &Path {
@@ -254,7 +250,7 @@ impl Input {
     /// Opens it now that its turn has come.
     pub(super) fn open(&mut self, read_bytes: &Arc<AtomicU64>) -> Result<Opened, OpenError> {
         match self {
-            Input::Pipe { name, opened, .. } => {
+            Input::Pipe { name, opened } => {
                 opened.take().ok_or_else(|| OpenError::PipeRepeated(name.clone()))
             }
             Input::File { path, .. } => {

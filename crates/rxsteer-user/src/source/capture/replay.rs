@@ -87,6 +87,8 @@ pub struct CaptureSource {
     /// Frames read of the current file, whoever's share they are.
     frames_of_file: u64,
     skipped: u64,
+    /// Set to end the wait for any of its pipes.
+    stop_waiting: Arc<AtomicBool>,
     /// Bytes read, as the files have them.
     read_bytes: Arc<AtomicU64>,
     all_bytes: Option<u64>,
@@ -121,11 +123,11 @@ impl CaptureSource {
         let check = |path: &PathBuf| Input::check(path, options);
         let mut inputs = paths.iter().map(check).collect::<Result<Vec<Input>, OpenError>>()?;
         // Last, since they may have to be waited for.
-        let read_bytes = Arc::new(AtomicU64::new(0));
+        let (read_bytes, stop_waiting) = (Arc::new(AtomicU64::new(0)), Arc::default());
         for input in &mut inputs {
-            input.await_pipe(&read_bytes)?;
+            input.await_pipe(&read_bytes, &stop_waiting)?;
         }
-        Ok(CaptureSource::new(inputs, options, read_bytes))
+        Ok(CaptureSource { stop_waiting, ..CaptureSource::new(inputs, options, read_bytes) })
     }
 
     /// Reads a capture from anything that gives bytes; `name` stands for it in messages.
@@ -169,6 +171,7 @@ impl CaptureSource {
             issues_of_file: 0,
             frames_of_file: 0,
             skipped: 0,
+            stop_waiting: Arc::default(),
             read_bytes,
             all_bytes: round_bytes.map(|bytes| bytes.saturating_mul(u64::from(rounds))),
         }
@@ -332,7 +335,7 @@ impl Source for CaptureSource {
     }
 
     fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
-        self.inputs.iter().find_map(Input::stop_waiting)
+        Some(Arc::clone(&self.stop_waiting))
     }
 
     fn take_issues(&mut self) -> Vec<SourceIssue> {
