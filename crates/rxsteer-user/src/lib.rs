@@ -74,7 +74,8 @@ pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};
 pub use pipeline::{
-    Control, DEFAULT_BACKLOG, MAX_BACKLOG, Pipeline, PipelineConfig, PipelineError, run,
+    Control, DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, Pipeline, PipelineConfig, PipelineError,
+    run,
 };
 pub use receiver::{LaneReport, MAX_BATCH, OnFull, Receiver, RxProgress, RxReport};
 pub use report::{CpuReport, Report};

@@ -33,6 +33,10 @@ pub const MAX_BACKLOG: u32 = 1 << 20;
 /// The kernel's `net.core.netdev_max_backlog` by default.
 pub const DEFAULT_BACKLOG: u32 = 1000;
 
+/// Packets decided on at once by default: as many as the kernel takes from a queue in one poll
+/// (`dev_weight`).
+pub const DEFAULT_BATCH: usize = 64;
+
 /// Everything the receive path is told before it starts.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig {
@@ -67,7 +71,7 @@ pub struct PipelineConfig {
 
 impl PipelineConfig {
     /// One RX queue received on the lowest CPU of `cpus`, the symmetric hash under a fresh random
-    /// key, the kernel's backlog limit, lists of 32, full backlogs drop, pinned, order unchecked.
+    /// key, the kernel's backlog limit and poll weight, full backlogs drop, pinned, order unchecked.
     #[must_use]
     pub fn new(policy: Policy, cpus: CpuSet) -> PipelineConfig {
         PipelineConfig {
@@ -79,7 +83,7 @@ impl PipelineConfig {
             hasher: Hasher::Symmetric(SymmetricHash::new(rand::random())),
             dissect: DissectOptions::default(),
             max_backlog: DEFAULT_BACKLOG,
-            batch: 32,
+            batch: DEFAULT_BATCH,
             on_full: OnFull::Drop,
             pin: true,
             check_order: false,

@@ -7,7 +7,7 @@ use rxsteer_user::core::config::parse_queue_setting;
 use rxsteer_user::core::{CpuId, CpuSet, MAX_RX_QUEUES, Policy, PolicyError};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::synthetic::{SpecError, SyntheticSpec};
-use rxsteer_user::{DEFAULT_BACKLOG, MAX_BACKLOG, MAX_BATCH, Speed};
+use rxsteer_user::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, MAX_BATCH, Speed};
 use std::path::PathBuf;
 
 /// Which CPU should process a received packet? rxsteer decides, keeps flows in order, and shows it.
@@ -124,7 +124,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) on_full: Option<OnFullChoice>,
 
     /// Packets decided on at once: the longest list that is handed over
-    #[arg(long, value_name = "PACKETS", default_value_t = 32, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>)]
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BATCH as u16, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>)]
     pub(crate) batch: u16,
 
     /// The flow hash: symmetric, toeplitz, or toeplitz:HEXKEY (40 bytes or more)
