@@ -46,9 +46,8 @@
 //!
 //! Step 4 adds nothing to that promise, and is there for what it leaves open: how *many* similar
 //! flows spread. Steps 3 and 5 alone turn equal differences (hosts of one network, ports in a row)
-//! into nearly equal differences of h. Of 3,000 secrets one in 25 then spread 8,192 such flows
-//! over 64 buckets worse than chance would (the worst bucket had seven times its share); with
-//! step 4, at most one in 3,000.
+//! into nearly equal differences of h, and some secrets then spread such flows far worse than
+//! chance would: the test `similar_flows_spread_evenly` fails without step 4.
 //!
 //! # What it does not promise
 //!

@@ -20,7 +20,7 @@ use rxsteer_packet::{DissectOptions, dissect};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Most flows tracked per RX thread (about 400 MB at worst). Packets of further flows are
+/// Most flows tracked per RX thread (some 850 MB at worst, by the sizes of the tables' entries). Packets of further flows are
 /// processed but neither numbered nor counted as flows; reports say so.
 pub const MAX_TRACKED_FLOWS: u32 = 1 << 22;
 

@@ -112,6 +112,9 @@ pub struct Receiver {
 impl Receiver {
     /// One frame enters, as through the kernel's `netif_rx`. It is steered with those before it
     /// when a batch is complete, or at [`Receiver::flush`].
+    ///
+    /// # Panics
+    /// When the frame is longer than [`crate::block::MAX_CAPTURED`]; so do the other entries.
     pub fn netif_rx(&mut self, frame: &[u8], info: FrameInfo) {
         let batch = self.batch;
         let block = self.open_block();
@@ -351,8 +354,8 @@ impl Receiver {
     #[inline(never)]
     fn hash(&mut self, block: &Block, frames: &[FrameMeta]) {
         let (mut bytes, mut odd) = (0, false);
-        // By index, over slices known to be equally long: zipped iterators cost 30 instructions a
-        // packet here.
+        // By index, over slices known to be equally long: zipped iterators compile to far more
+        // instructions here.
         let arrivals = &mut self.scratch.arrivals[..frames.len()];
         let (hasher, options) = (&self.hasher, self.dissect);
         for index in 0..frames.len() {
