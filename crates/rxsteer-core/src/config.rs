@@ -1,9 +1,9 @@
 //! What can be configured, checked once; everything after is infallible.
 
-use crate::bound::Bindings;
 use crate::cpu::{CpuId, CpuSet};
-use crate::rps::RpsMap;
-use alloc::boxed::Box;
+use crate::flow_limit::MAX_FLOW_LIMIT_BUCKETS;
+use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
+use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -21,34 +21,74 @@ pub enum Policy {
     Rps,
     /// Each RX queue's packets go to the CPU it is bound to.
     Bound(Vec<(u16, CpuId)>),
+    /// The first flows are laid round the CPU map, this many loops deep; the hash picks for others.
+    Sparse(u8),
+    /// Receive flow steering: each flow goes where its application runs; the hash picks for flows
+    /// nobody said that of.
+    Rfs,
+    /// Receive flow steering, with sparse placement of the flows nobody spoke for.
+    RfsSparse(u8),
 }
 
 impl Policy {
     /// The words a policy can begin with.
-    pub const NAMES: [&'static str; 3] = ["none", "rps", "bound"];
+    pub const NAMES: [&'static str; 6] = ["none", "rps", "bound", "sparse", "rfs", "rfs+sparse"];
 
     /// Every CPU the policy names itself.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let bindings: &[(u16, CpuId)] = match self {
             Policy::Bound(bindings) => bindings,
-            Policy::None | Policy::Rps => &[],
+            _ => &[],
         };
         bindings.iter().map(|(_, cpu)| *cpu)
+    }
+
+    /// Whether it follows the wishes of applications.
+    #[must_use]
+    pub fn is_rfs(&self) -> bool {
+        matches!(self, Policy::Rfs | Policy::RfsSparse(_))
+    }
+
+    /// Slots per CPU for sparse flows, where it lays them out.
+    #[must_use]
+    pub fn loops(&self) -> Option<u8> {
+        match self {
+            Policy::Sparse(loops) | Policy::RfsSparse(loops) => Some(*loops),
+            _ => None,
+        }
+    }
+
+    /// Whether its decisions for a flow can change, so that each flow's CPU has to be remembered.
+    #[must_use]
+    pub fn remembers_flows(&self) -> bool {
+        self.is_rfs() || self.loops().is_some()
+    }
+
+    /// Whether it goes by the CPU maps of RX queues.
+    #[must_use]
+    pub fn has_maps(&self) -> bool {
+        *self == Policy::Rps || self.remembers_flows()
     }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Policy::None => f.write_str("none"),
-            Policy::Rps => f.write_str("rps"),
-            Policy::Bound(bindings) => {
-                f.write_str("bound:")?;
-                for (index, (queue, cpu)) in bindings.iter().enumerate() {
-                    write!(f, "{}{queue}={cpu}", if index == 0 { "" } else { "," })?;
-                }
-                Ok(())
+        f.write_str(match self {
+            Policy::None => "none",
+            Policy::Rps => "rps",
+            Policy::Bound(_) => "bound",
+            Policy::Sparse(_) => "sparse",
+            Policy::Rfs => "rfs",
+            Policy::RfsSparse(_) => "rfs+sparse",
+        })?;
+        if let Policy::Bound(bindings) = self {
+            for (index, (queue, cpu)) in bindings.iter().enumerate() {
+                write!(f, "{}{queue}={cpu}", if index == 0 { ":" } else { "," })?;
             }
+        }
+        match self.loops() {
+            Some(loops) if loops != DEFAULT_LOOPS => write!(f, ":loops={loops}"),
+            _ => Ok(()),
         }
     }
 }
@@ -66,6 +106,9 @@ pub enum PolicyError {
     BadBinding(String),
     /// One queue is bound twice.
     BoundTwice(u16),
+    /// What follows `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the
+    /// policy and the text.
+    BadLoops(&'static str, String),
 }
 
 impl fmt::Display for PolicyError {
@@ -85,6 +128,10 @@ impl fmt::Display for PolicyError {
                 CpuId::MAX
             ),
             Self::BoundTwice(queue) => write!(f, "RX queue {queue} is bound twice"),
+            Self::BadLoops(name, text) => write!(
+                f,
+                "the policy '{name}' has one setting, loops=1 to loops={MAX_LOOPS}, not '{text}'"
+            ),
         }
     }
 }
@@ -110,17 +157,30 @@ impl FromStr for Policy {
             Some((name, rest)) => (name.trim(), Some(rest)),
             None => (text.trim(), None),
         };
+        let plain = |name, policy| match rest {
+            None => Ok(policy),
+            Some(rest) => Err(PolicyError::TakesNothing(name, rest.to_string())),
+        };
         match (name, rest) {
-            ("none", None) => Ok(Policy::None),
-            ("rps", None) => Ok(Policy::Rps),
-            ("none", Some(rest)) => Err(PolicyError::TakesNothing("none", rest.to_string())),
-            ("rps", Some(rest)) => Err(PolicyError::TakesNothing("rps", rest.to_string())),
+            ("none", _) => plain("none", Policy::None),
+            ("rps", _) => plain("rps", Policy::Rps),
+            ("rfs", _) => plain("rfs", Policy::Rfs),
+            ("sparse", rest) => parse_loops("sparse", rest).map(Policy::Sparse),
+            ("rfs+sparse", rest) => parse_loops("rfs+sparse", rest).map(Policy::RfsSparse),
             ("bound", None) => Err(PolicyError::NothingBound),
             ("bound", Some(rest)) if rest.trim().is_empty() => Err(PolicyError::NothingBound),
             ("bound", Some(rest)) => parse_bindings(rest).map(Policy::Bound),
             _ => Err(PolicyError::UnknownName(name.to_string())),
         }
     }
+}
+
+fn parse_loops(name: &'static str, rest: Option<&str>) -> Result<u8, PolicyError> {
+    let Some(rest) = rest else { return Ok(DEFAULT_LOOPS) };
+    let loops = rest.trim().strip_prefix("loops=").and_then(|loops| loops.trim().parse().ok());
+    loops
+        .filter(|loops| (1..=MAX_LOOPS).contains(loops))
+        .ok_or_else(|| PolicyError::BadLoops(name, rest.to_string()))
 }
 
 fn parse_bindings(text: &str) -> Result<Vec<(u16, CpuId)>, PolicyError> {
@@ -140,19 +200,44 @@ fn parse_bindings(text: &str) -> Result<Vec<(u16, CpuId)>, PolicyError> {
     Ok(bindings)
 }
 
-/// Everything the policy is told before it starts.
-#[derive(Clone, Debug)]
+/// Everything the policy is told before it starts, or when it is changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerConfig {
     /// Which rule picks the CPU.
     pub policy: Policy,
     /// The CPU map of every RX queue that has none of its own.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for `rps`.
+    /// CPU maps of single RX queues, for policies that go by maps.
     pub rps_maps: Vec<(u16, CpuSet)>,
     /// For each RX queue the CPU that receives it: its *default CPU*, where packets without a flow
     /// go. Its length is the number of RX queues.
     pub receiving_cpus: Vec<CpuId>,
+    /// For each RX queue its device, for `sparse`: a flow that comes in through two devices holds
+    /// two slots. Queues beyond the end belong to device 0.
+    pub devices: Vec<u16>,
+    /// CPUs that can't be used now. Packets meant for one stay on the CPU that receives them, if
+    /// that is online, as in the kernel; slots of sparse flows on one count as absent.
+    pub offline: Option<CpuSet>,
+    /// Every CPU that a packet may ever be sent to, now and after changes, by the policy or by an
+    /// application's wish; `None`: those this configuration names.
+    pub possible: Option<CpuSet>,
+    /// Entries of the sock flow table, for `rfs`: 1 to [`MAX_SOCK_FLOW_ENTRIES`], rounded up to a
+    /// power of two.
+    pub sock_flow_entries: u32,
+    /// Entries of each RX queue's flow table, for policies that remember flows: 1 to
+    /// [`MAX_FLOW_CNT`], rounded up to a power of two. `None`: [`DEFAULT_SOCK_FLOW_ENTRIES`]
+    /// divided by the RX queues, but at least 1024.
+    pub flow_cnt: Option<u32>,
+    /// Buckets of the flow limit, where there is one: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to
+    /// a power of two.
+    pub flow_limit: Option<u32>,
 }
+
+/// Most entries of one RX queue's flow table: 128 MiB of them.
+pub const MAX_FLOW_CNT: u32 = 1 << 24;
+
+/// Most entries of all RX queues' flow tables: 512 MiB of them.
+pub const MAX_FLOW_CNT_OF_ALL: u64 = 1 << 26;
 
 /// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +253,14 @@ pub enum ConfigError {
     MapsNeedRps,
     /// One queue has two maps.
     MappedTwice(u16),
+    /// A size is out of range; holds the setting, the size and the highest possible.
+    Size(&'static str, u64, u64),
+    /// Loops are out of range.
+    Loops(u8),
+    /// A CPU is named that packets can't be sent to.
+    NotPossible(CpuId),
+    /// A change would alter what is fixed at the start; holds what.
+    Fixed(&'static str),
 }
 
 impl fmt::Display for ConfigError {
@@ -185,37 +278,52 @@ impl fmt::Display for ConfigError {
                 count - 1
             ),
             Self::MapsNeedRps => f.write_str(
-                "CPU maps per RX queue are given, but only the policy 'rps' uses them; \
-                 choose it or leave them out",
+                "CPU maps per RX queue are given, but the policies 'none' and 'bound' use none; \
+                 choose another or leave the maps out",
             ),
             Self::MappedTwice(queue) => write!(f, "RX queue {queue} has two CPU maps"),
+            Self::Size(setting, size, most) => {
+                write!(f, "{setting} is {size}; it can be 1 to {most}")
+            }
+            Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
+            Self::NotPossible(cpu) => write!(
+                f,
+                "CPU {cpu} is not among the CPUs that packets can be sent to; \
+                 name it at the start, or leave it out"
+            ),
+            Self::Fixed(what) => {
+                write!(f, "{what} can't be changed at run time; start anew to change it")
+            }
         }
     }
 }
 
 impl core::error::Error for ConfigError {}
 
-/// The checked form of [`SteerConfig`] that decisions are made by.
-#[derive(Clone, Debug)]
-pub(crate) struct Rules {
-    pub(crate) policy: Rule,
-    pub(crate) receiving_cpus: Box<[CpuId]>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Rule {
-    None,
-    Rps {
-        /// The maps: the common one first.
-        maps: Box<[RpsMap]>,
-        /// Which of `maps` each RX queue uses.
-        map_of_queue: Box<[u16]>,
-    },
-    Bound(Bindings),
-}
-
 impl SteerConfig {
-    pub(crate) fn check(&self) -> Result<Rules, ConfigError> {
+    /// One map for all RX queues, all of one device, every CPU online, tables of default sizes, no
+    /// flow limit.
+    #[must_use]
+    pub fn new(policy: Policy, cpus: CpuSet, receiving_cpus: Vec<CpuId>) -> SteerConfig {
+        SteerConfig {
+            policy,
+            cpus,
+            rps_maps: Vec::new(),
+            receiving_cpus,
+            devices: Vec::new(),
+            offline: None,
+            possible: None,
+            sock_flow_entries: DEFAULT_SOCK_FLOW_ENTRIES,
+            flow_cnt: None,
+            flow_limit: None,
+        }
+    }
+
+    /// Whether a policy can be made of it.
+    ///
+    /// # Errors
+    /// [`ConfigError`], when it contradicts itself or is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let queues = self.receiving_cpus.len();
         if queues == 0 || queues > usize::from(MAX_RX_QUEUES) {
             return Err(ConfigError::RxQueues(queues));
@@ -223,35 +331,41 @@ impl SteerConfig {
         if let Some(queue) = self.receiving_cpus.iter().position(|cpu| *cpu == CpuId::NONE) {
             return Err(ConfigError::NoReceivingCpu(queue));
         }
-        if !self.rps_maps.is_empty() && self.policy != Policy::Rps {
-            return Err(ConfigError::MapsNeedRps);
-        }
-        let policy = match &self.policy {
-            Policy::None => Rule::None,
-            Policy::Rps => self.rps_rule()?,
-            Policy::Bound(bindings) => {
-                for (queue, _) in bindings {
-                    self.check_queue("bound", *queue)?;
-                }
-                Rule::Bound(Bindings::new(bindings))
+        self.check_maps()?;
+        if let Policy::Bound(bindings) = &self.policy {
+            for (queue, _) in bindings {
+                self.check_queue("bound", *queue)?;
             }
-        };
-        Ok(Rules { policy, receiving_cpus: self.receiving_cpus.as_slice().into() })
+        }
+        if let Some(loops) = self.policy.loops().filter(|n| !(1..=MAX_LOOPS).contains(n)) {
+            return Err(ConfigError::Loops(loops));
+        }
+        in_range("sock_flow_entries", self.sock_flow_entries, MAX_SOCK_FLOW_ENTRIES)?;
+        in_range("flow_cnt", self.flow_cnt(), MAX_FLOW_CNT)?;
+        let all = u64::from(self.flow_cnt().next_power_of_two()) * queues as u64;
+        if all > MAX_FLOW_CNT_OF_ALL {
+            return Err(ConfigError::Size("flow_cnt of all RX queues", all, MAX_FLOW_CNT_OF_ALL));
+        }
+        if let Some(buckets) = self.flow_limit {
+            in_range("the buckets of the flow limit", buckets, MAX_FLOW_LIMIT_BUCKETS)?;
+        }
+        match self.destinations().iter().find(|cpu| !self.possible().contains(*cpu)) {
+            Some(cpu) => Err(ConfigError::NotPossible(cpu)),
+            None => Ok(()),
+        }
     }
 
-    fn rps_rule(&self) -> Result<Rule, ConfigError> {
-        let mut maps = alloc::vec![RpsMap::new(&self.cpus)];
-        let mut map_of_queue = alloc::vec![0u16; self.receiving_cpus.len()];
-        for (queue, cpus) in &self.rps_maps {
+    fn check_maps(&self) -> Result<(), ConfigError> {
+        if !self.rps_maps.is_empty() && !self.policy.has_maps() {
+            return Err(ConfigError::MapsNeedRps);
+        }
+        for (index, (queue, _)) in self.rps_maps.iter().enumerate() {
             self.check_queue("the CPU map", *queue)?;
-            let map = &mut map_of_queue[usize::from(*queue)];
-            if *map != 0 {
+            if self.rps_maps[..index].iter().any(|(earlier, _)| earlier == queue) {
                 return Err(ConfigError::MappedTwice(*queue));
             }
-            *map = maps.len() as u16;
-            maps.push(RpsMap::new(cpus));
         }
-        Ok(Rule::Rps { maps: maps.into(), map_of_queue: map_of_queue.into() })
+        Ok(())
     }
 
     fn check_queue(&self, setting: &'static str, queue: u16) -> Result<(), ConfigError> {
@@ -263,6 +377,20 @@ impl SteerConfig {
         }
     }
 
+    /// Entries of each RX queue's flow table before they are rounded up.
+    #[must_use]
+    pub fn flow_cnt(&self) -> u32 {
+        let queues = self.receiving_cpus.len().clamp(1, usize::from(MAX_RX_QUEUES)) as u32;
+        self.flow_cnt.unwrap_or_else(|| (DEFAULT_SOCK_FLOW_ENTRIES / queues).max(1024))
+    }
+
+    /// The CPU map of `queue`.
+    #[must_use]
+    pub fn map_of(&self, queue: u16) -> &CpuSet {
+        let own = self.rps_maps.iter().find(|(mapped, _)| *mapped == queue);
+        own.map_or(&self.cpus, |(_, cpus)| cpus)
+    }
+
     /// Every CPU a packet can be sent to under this configuration.
     #[must_use]
     pub fn destinations(&self) -> CpuSet {
@@ -271,9 +399,23 @@ impl SteerConfig {
         CpuSet::new(all.chain(self.receiving_cpus.iter().copied()).chain(self.policy.named_cpus()))
             .unwrap_or_else(|| self.cpus.clone())
     }
+
+    /// Every CPU a packet may ever be sent to.
+    #[must_use]
+    pub fn possible(&self) -> CpuSet {
+        self.possible.clone().unwrap_or_else(|| self.destinations())
+    }
 }
 
-#[cfg(test)]
+fn in_range(setting: &'static str, size: u32, most: u32) -> Result<(), ConfigError> {
+    if (1..=most).contains(&size) {
+        Ok(())
+    } else {
+        Err(ConfigError::Size(setting, size.into(), most.into()))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use alloc::vec;
@@ -284,7 +426,16 @@ mod tests {
 
     #[test]
     fn policies_round_trip() {
-        for text in ["none", "rps", "bound:0=1,1=1,5=0"] {
+        for text in [
+            "none",
+            "rps",
+            "bound:0=1,1=1,5=0",
+            "sparse",
+            "sparse:loops=1",
+            "rfs",
+            "rfs+sparse",
+            "rfs+sparse:loops=5",
+        ] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
     }
@@ -294,6 +445,12 @@ mod tests {
         let error = |text: &str| text.parse::<Policy>().unwrap_err();
         assert_eq!(error("rsp"), PolicyError::UnknownName("rsp".into()));
         assert_eq!(error("rps:4"), PolicyError::TakesNothing("rps", "4".into()));
+        assert_eq!(error("rfs:x"), PolicyError::TakesNothing("rfs", "x".into()));
+        for bad in ["loops=0", "loops=6", "loops", "loop=1", ""] {
+            let refused = |name| PolicyError::BadLoops(name, bad.into());
+            assert_eq!(error(&alloc::format!("sparse:{bad}")), refused("sparse"));
+            assert_eq!(error(&alloc::format!("rfs+sparse:{bad}")), refused("rfs+sparse"));
+        }
         assert_eq!(error("bound"), PolicyError::NothingBound);
         assert_eq!(error("bound:"), PolicyError::NothingBound);
         for bad in ["bound:0", "bound:0=", "bound:0=1,", "bound:1024=0", "bound:0=9000"] {
@@ -304,12 +461,7 @@ mod tests {
 
     #[test]
     fn impossible_configurations_are_refused() {
-        let good = SteerConfig {
-            policy: Policy::Rps,
-            cpus: "0-1".parse().unwrap(),
-            rps_maps: vec![],
-            receiving_cpus: vec![cpu(0); 2],
-        };
+        let good = SteerConfig::new(Policy::Rps, "0-1".parse().unwrap(), vec![cpu(0); 2]);
         assert!(good.check().is_ok());
         let bad = |change: &dyn Fn(&mut SteerConfig)| {
             let mut config = good.clone();
@@ -331,5 +483,20 @@ mod tests {
             bad(&|c| c.policy = Policy::Bound(vec![(2, cpu(0))])),
             ConfigError::NoSuchQueue("bound", 2, 2)
         );
+        let size = |setting, size, most| ConfigError::Size(setting, size, most);
+        assert_eq!(bad(&|c| c.flow_cnt = Some(0)), size("flow_cnt", 0, MAX_FLOW_CNT.into()));
+        assert_eq!(
+            bad(&|c| c.sock_flow_entries = MAX_SOCK_FLOW_ENTRIES + 1),
+            size("sock_flow_entries", (1 << 26) + 1, 1 << 26)
+        );
+        assert_eq!(
+            bad(&|c| {
+                c.receiving_cpus = vec![cpu(0); 5];
+                c.flow_cnt = Some(MAX_FLOW_CNT);
+            }),
+            size("flow_cnt of all RX queues", 5 << 24, MAX_FLOW_CNT_OF_ALL)
+        );
+        assert_eq!(bad(&|c| c.policy = Policy::Sparse(6)), ConfigError::Loops(6));
+        assert_eq!(bad(&|c| c.possible = "0".parse().ok()), ConfigError::NotPossible(cpu(1)));
     }
 }

@@ -10,21 +10,20 @@
 //! struct Endless;
 //! impl Backlogs for Endless {
 //!     fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> { Ok(0) }
+//!     fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool { true }
+//!     fn tail(&self, _cpu: CpuId) -> u32 { 0 }
+//!     fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) { (0, u32::MAX) }
 //! }
 //!
-//! let mut steering = Steering::new(&SteerConfig {
-//!     policy: Policy::Rps,
-//!     cpus: "0-3".parse()?,
-//!     rps_maps: vec![],
-//!     receiving_cpus: vec![CpuId::new(0).unwrap()],
-//! })?;
+//! let receiving = vec![CpuId::new(0).unwrap()];
+//! let mut steering = Steering::new(&SteerConfig::new(Policy::Rps, "0-3".parse()?, receiving))?;
 //! let packet = Arrival { hash: FlowHash::from_raw(0xc000_0000), ..Arrival::default() };
 //! let mut verdict = [Verdict::default()];
 //! steering.decide(&[packet], &mut Endless, &mut verdict);
 //! assert_eq!(verdict[0], Verdict::deliver(CpuId::new(3).unwrap()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-#![no_std]
+#![cfg_attr(not(loom), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
@@ -33,13 +32,24 @@ pub mod bound;
 pub mod config;
 pub mod counters;
 pub mod cpu;
+pub mod explain;
 pub mod flow;
+pub mod flow_limit;
+pub mod order;
+pub mod plan;
+pub mod rfs;
 pub mod rps;
+pub mod sparse;
 pub mod steer;
+mod sync;
+pub mod transition;
 pub mod verdict;
 
 pub use config::{ConfigError, MAX_RX_QUEUES, Policy, PolicyError, SteerConfig};
 pub use cpu::{CpuId, CpuSet, CpuSetError};
 pub use flow::{FlowHash, FlowKey};
-pub use steer::{Arrival, Backlogs, Refusal, Steering};
+pub use order::DevFlow;
+pub use plan::Plan;
+pub use rfs::SockFlowTable;
+pub use steer::{Arrival, Backlogs, Refusal, SteerCounts, Steering};
 pub use verdict::{DropReason, Drops, Verdict};

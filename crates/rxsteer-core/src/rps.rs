@@ -21,16 +21,43 @@ impl RpsMap {
         RpsMap { cpus: cpus.as_slice().into() }
     }
 
+    /// A map over the CPUs of `cpus` in which `substitute` stands for each that can't be used now.
+    /// The others keep their flows, as in the kernel, whose packets for an offline CPU stay on the
+    /// CPU that received them.
+    #[must_use]
+    pub(crate) fn with_substitute(
+        cpus: &CpuSet,
+        usable: impl Fn(CpuId) -> bool,
+        substitute: CpuId,
+    ) -> RpsMap {
+        let cpus = cpus.iter().map(|cpu| if usable(cpu) { cpu } else { substitute });
+        RpsMap { cpus: cpus.collect() }
+    }
+
     /// The CPU for `hash`, which must not be "no hash".
     #[inline(always)]
     #[must_use]
     pub fn cpu(&self, hash: FlowHash) -> CpuId {
+        self.cpus[self.index(hash)]
+    }
+
+    /// The place in the map for `hash`.
+    #[inline(always)]
+    #[must_use]
+    pub fn index(&self, hash: FlowHash) -> usize {
         // The product is below length × 2³², so the index is below length.
-        self.cpus[((u64::from(hash.get()) * self.cpus.len() as u64) >> 32) as usize]
+        ((u64::from(hash.get()) * self.cpus.len() as u64) >> 32) as usize
+    }
+
+    /// How many places the map has.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a map is never empty")]
+    pub fn len(&self) -> usize {
+        self.cpus.len()
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -79,12 +79,19 @@ pub enum DropReason {
     WorkerLost = 2,
     /// The packet's interface was removed while it waited.
     InterfaceRemoved = 3,
+    /// The CPU's backlog was half full, and the packet's flow had more than half of the last packets.
+    FlowLimit = 4,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [DropReason; 4] =
-        [Self::BacklogFull, Self::NoBuffer, Self::WorkerLost, Self::InterfaceRemoved];
+    pub const ALL: [DropReason; 5] = [
+        Self::BacklogFull,
+        Self::NoBuffer,
+        Self::WorkerLost,
+        Self::InterfaceRemoved,
+        Self::FlowLimit,
+    ];
 
     /// The reason's name in reports and metrics.
     #[must_use]
@@ -94,6 +101,7 @@ impl DropReason {
             Self::NoBuffer => "no_buffer",
             Self::WorkerLost => "worker_lost",
             Self::InterfaceRemoved => "interface_removed",
+            Self::FlowLimit => "flow_limit",
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+    Arrival, Backlogs, CpuId, DropReason, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
+    Verdict,
 };
+use std::sync::Arc;
 
 /// Backlogs with so many places each, refusing in one way or the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,27 +22,50 @@ impl Backlogs for Places {
         *left = left.checked_sub(1).ok_or(refusal)?;
         Ok(*left)
     }
+
+    fn has_completed(&mut self, _producer: u16, cpu: CpuId, _position: u32) -> bool {
+        // Some are fast, some never get anything done.
+        cpu.get().is_multiple_of(2)
+    }
+
+    fn tail(&self, cpu: CpuId) -> u32 {
+        self.left[cpu.index()]
+    }
+
+    fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
+        (40 - self.left[cpu.index()].min(40), 40)
+    }
 }
 
 fn cpu(id: u16) -> CpuId {
     CpuId::new(id).unwrap()
 }
 
-fn policy() -> impl Strategy<Value = SteerConfig> {
+fn config() -> impl Strategy<Value = SteerConfig> {
     let policies = prop_oneof![
         Just(Policy::None),
         Just(Policy::Rps),
-        Just(Policy::Bound(vec![(0, cpu(3)), (2, cpu(1))]))
+        Just(Policy::Bound(vec![(0, cpu(3)), (2, cpu(1))])),
+        (1..=5u8).prop_map(Policy::Sparse),
+        Just(Policy::Rfs),
+        (1..=5u8).prop_map(Policy::RfsSparse),
     ];
-    (policies, 1..8u16, any::<bool>()).prop_map(|(policy, cpus, mapped)| {
-        let mapped = mapped && policy == Policy::Rps;
-        SteerConfig {
-            policy,
-            cpus: rxsteer_core::CpuSet::first(cpus).unwrap(),
-            rps_maps: if mapped { vec![(1, "2,5".parse().unwrap())] } else { vec![] },
-            receiving_cpus: vec![cpu(0), cpu(6), cpu(7)],
-        }
-    })
+    (policies, 1..8u16, any::<[bool; 3]>()).prop_map(
+        |(policy, cpus, [mapped, limited, offline])| {
+            let mapped = mapped && policy.has_maps();
+            let cpus = rxsteer_core::CpuSet::first(cpus).unwrap();
+            let receiving = vec![cpu(0), cpu(6), cpu(7)];
+            SteerConfig {
+                rps_maps: if mapped { vec![(1, "2,5".parse().unwrap())] } else { vec![] },
+                devices: vec![0, 1, 1],
+                offline: if offline { "0,2".parse().ok() } else { None },
+                possible: "0-7".parse().ok(),
+                flow_cnt: Some(16),
+                flow_limit: limited.then_some(64),
+                ..SteerConfig::new(policy, cpus, receiving)
+            }
+        },
+    )
 }
 
 fn arrival() -> impl Strategy<Value = Arrival> {
@@ -54,23 +79,65 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     )
 }
 
+/// Few hashes, so that flows come again, and time goes on.
+fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
+    let hash = prop_oneof![
+        1 => Just(0),
+        8 => (0..40u32).prop_map(|flow| flow.wrapping_mul(0x9e37_79b1)),
+    ];
+    prop::collection::vec((hash, 0..5u16, 0..400_000_000u64), 0..200).prop_map(|packets| {
+        let mut now = 0;
+        let arrival = |(hash, rx_queue, later)| {
+            now += later;
+            Arrival { time_ns: now, hash: FlowHash::from_raw(hash), rx_queue, reserved: 0 }
+        };
+        packets.into_iter().map(arrival).collect()
+    })
+}
+
+/// A policy some way into its life: applications spoke, packets were sent, rules were changed.
+fn steering(first: &SteerConfig, then: Option<&SteerConfig>, wishes: &[(u32, u16)]) -> Steering {
+    let plan = Arc::new(Plan::new(first, 1).unwrap());
+    let mut steering = Steering::of_plan(plan.clone(), 0..3);
+    for (hash, wish) in wishes {
+        plan.sock_flows().record(FlowHash::from_raw(hash.wrapping_mul(0x9e37_79b1)), cpu(*wish));
+    }
+    if let Some(then) = then {
+        let before: Vec<Arrival> = (0..60u32)
+            .map(|n| Arrival {
+                time_ns: u64::from(n),
+                hash: FlowHash::from_raw((n % 40).wrapping_mul(0x9e37_79b1)),
+                rx_queue: (n % 3) as u16,
+                reserved: 0,
+            })
+            .collect();
+        let mut places = Places { left: vec![40; 8], wait: false };
+        steering.decide(&before, &mut places, &mut vec![Verdict::default(); before.len()]);
+        let next = plan.next(then).unwrap();
+        assert!(steering.change(&Arc::new(next), &mut places));
+    }
+    steering
+}
+
 proptest! {
     /// A batch decides like its packets one by one, up to the first that must wait, and leaves the
     /// backlogs alike.
     #[test]
     fn a_batch_equals_its_packets_one_by_one(
-        config in policy(),
-        arrivals in prop::collection::vec(arrival(), 0..100),
+        config in config(),
+        changed in prop::option::of(config()),
+        wishes in prop::collection::vec((0..40u32, 0..9u16), 0..40),
+        arrivals in arrivals(),
         places in 0..40u32,
         wait in any::<bool>(),
     ) {
         let mut batched = Places { left: vec![places; 8], wait };
         let mut single = batched.clone();
         let mut verdicts = vec![Verdict::default(); arrivals.len()];
-        let decided =
-            Steering::new(&config).unwrap().decide(&arrivals, &mut batched, &mut verdicts);
+        let mut whole = steering(&config, changed.as_ref(), &wishes);
+        let decided = whole.decide(&arrivals, &mut batched, &mut verdicts);
 
-        let mut one_by_one = Steering::new(&config).unwrap();
+        let mut one_by_one = steering(&config, changed.as_ref(), &wishes);
         for (index, arrival) in arrivals.iter().enumerate() {
             let mut verdict = [Verdict::default()];
             let done = one_by_one.decide(&[*arrival], &mut single, &mut verdict);
@@ -81,20 +148,29 @@ proptest! {
             prop_assert_eq!(verdict[0], verdicts[index]);
         }
         prop_assert_eq!(batched, single);
+        prop_assert_eq!(whole.counts(), one_by_one.counts());
         prop_assert!(decided == arrivals.len() || wait);
     }
 
-    /// A flow's CPU depends on its hash and RX queue alone: the next packet goes where the last
-    /// one went, and only to CPUs that the configuration names.
+    /// A flow's CPU depends on its hash and RX queue alone while nothing else happens: the next
+    /// packet goes where the last one went, and only to CPUs that the configuration names and that
+    /// are online.
     #[test]
-    fn a_flow_stays_where_it_is(config in policy(), arrival in arrival(), later in any::<u64>()) {
+    fn a_flow_stays_where_it_is(
+        config in config(),
+        arrival in arrival(),
+        later in 0..1_000_000_000u64,
+    ) {
         let mut steering = Steering::new(&config).unwrap();
         let mut places = Places { left: vec![2; 8], wait: false };
         let mut verdicts = [Verdict::default(); 2];
-        let again = Arrival { time_ns: later, ..arrival };
+        let again = Arrival { time_ns: arrival.time_ns.saturating_add(later), ..arrival };
         prop_assert_eq!(steering.decide(&[arrival, again], &mut places, &mut verdicts), 2);
         prop_assert_eq!(verdicts[0], verdicts[1]);
-        prop_assert!(config.destinations().contains(verdicts[0].cpu()));
+        let gone = |cpu| config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
+        let named = config.destinations().contains(verdicts[0].cpu());
+        // Where the receiving CPU is gone as well, any other takes its part.
+        prop_assert!(!gone(verdicts[0].cpu()) && (named || config.offline.is_some()));
         if arrival.hash.is_none() && !matches!(config.policy, Policy::Bound(_)) {
             prop_assert_eq!(verdicts[0].cpu(), steering.default_cpu(arrival.rx_queue));
         }

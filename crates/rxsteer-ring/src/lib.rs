@@ -16,16 +16,19 @@
 //!
 //! What must hold:
 //! - positions are `u32`, free-running, and wrap; they are compared by signed difference only;
-//! - `completed ≤ published ≤ reserved ≤ completed + limit`, each as a signed difference;
+//! - `completed ≤ published ≤ reserved ≤ completed + capacity`, each as a signed difference, and
+//!   nothing is reserved beyond `completed + limit`;
 //! - a slot is written only between its reservation and its publication, and read only between its
 //!   publication and its completion; the two index hand-overs order those accesses;
 //! - publishing a list is one store, however long the list (the "splice" of the hand-off patch).
 
 #![deny(unsafe_code)]
 
+mod published;
 mod ring;
 mod sleeper;
 mod sync;
 
+pub use published::{Published, Seen};
 pub use ring::{Consumer, MAX_LIMIT, Monitor, Producer, ring, ring_starting_at};
 pub use sleeper::{Sleeper, published};

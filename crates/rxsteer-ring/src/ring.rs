@@ -157,7 +157,15 @@ impl<T: Copy + Send> Producer<T> {
     #[inline]
     pub fn room(&mut self) -> u32 {
         self.completed = self.load_completed();
-        self.limit - self.reserved.wrapping_sub(self.completed)
+        self.limit.saturating_sub(self.waiting_at_most())
+    }
+
+    /// How many items wait, reserved ones included, or more: the consumer's counter is not read
+    /// anew.
+    #[inline(always)]
+    #[must_use]
+    pub fn waiting_at_most(&self) -> u32 {
+        self.reserved.wrapping_sub(self.completed)
     }
 
     /// Writes `item` into the earliest reserved place that is not yet written.
@@ -203,7 +211,7 @@ impl<T: Copy + Send> Producer<T> {
     #[inline]
     pub fn splice(&mut self, items: &[T]) -> usize {
         debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
-        let mut room = self.limit - self.reserved.wrapping_sub(self.completed);
+        let mut room = self.limit.saturating_sub(self.waiting_at_most());
         if (room as usize) < items.len() {
             room = self.room();
         }
@@ -280,9 +288,20 @@ impl<T: Copy + Send> Producer<T> {
     }
 
     /// How many items may wait at once.
+    #[inline(always)]
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit
+    }
+
+    /// Lets `limit` items wait from now on, but at most as many as the ring was made for, rounded up
+    /// to a power of two. Items above a lower limit stay; no more are taken until fewer wait.
+    ///
+    /// # Panics
+    /// When `limit` is 0.
+    pub fn set_limit(&mut self, limit: u32) {
+        assert!(limit != 0, "a ring takes at least one item");
+        self.limit = limit.min(self.slots.mask + 1);
     }
 
     /// A reader of this ring's counters.

@@ -90,6 +90,15 @@ fn with_channel() -> impl FnMut() -> u64 {
         fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
             Ok(0)
         }
+        fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+            true
+        }
+        fn tail(&self, _cpu: CpuId) -> u32 {
+            0
+        }
+        fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+            (0, u32::MAX)
+        }
     }
     let (rx_cpu, cpu) = cpus();
     let mut source = frames(1);
@@ -101,12 +110,7 @@ fn with_channel() -> impl FnMut() -> u64 {
         }
     }
     let hasher = hasher();
-    let config = SteerConfig {
-        policy: Policy::Rps,
-        cpus: CpuSetOf(cpu).set(),
-        rps_maps: vec![],
-        receiving_cpus: vec![rx_cpu],
-    };
+    let config = SteerConfig::new(Policy::Rps, CpuSetOf(cpu).set(), vec![rx_cpu]);
     move || {
         let (sender, receiver) = crossbeam_channel::bounded::<(u32, u32, u32, u32)>(1024);
         let mut steering = Steering::new(&config).expect("the configuration is right");

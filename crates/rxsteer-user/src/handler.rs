@@ -2,7 +2,7 @@
 
 use crate::block::{Block, FlowNumber, FrameMeta};
 use crate::lane::Descriptor;
-use rxsteer_core::{CpuId, FlowHash};
+use rxsteer_core::{CpuId, FlowHash, SockFlowTable};
 
 /// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
 pub trait Handler: Send + 'static {
@@ -26,6 +26,7 @@ pub struct PacketList<'a> {
     pub(crate) cpu: CpuId,
     pub(crate) block: &'a Block,
     pub(crate) packets: &'a [Descriptor],
+    pub(crate) socks: &'a SockFlowTable,
 }
 
 impl<'a> PacketList<'a> {
@@ -45,6 +46,20 @@ impl<'a> PacketList<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
+    }
+
+    /// The application that consumes the flow of `hash` runs on `cpu` from now on: `rfs` steers the
+    /// flow there. To be called where the data is consumed, as the kernel's `recvmsg` does it; a
+    /// thread that is no handler uses a [`crate::FlowRecorder`].
+    #[inline]
+    pub fn record(&self, hash: FlowHash, cpu: CpuId) {
+        self.socks.record(hash, cpu);
+    }
+
+    /// The flow of `hash` has ended; a later one with this hash does not inherit its CPU.
+    #[inline]
+    pub fn forget(&self, hash: FlowHash) {
+        self.socks.forget(hash);
     }
 
     /// The packets, oldest first.

@@ -87,11 +87,18 @@ pub(crate) struct LaneReceiver {
     pub(crate) own: bool,
 }
 
-/// A lane to `cpu` on which at most `max_backlog` packets wait.
-pub(crate) fn lane(cpu: CpuId, own: bool, max_backlog: u32) -> (LaneSender, LaneReceiver) {
-    let (sender, receiver) = ring(max_backlog);
+/// A lane to `cpu` on which at most `max_backlog` packets wait, and after a change at most
+/// `largest`.
+pub(crate) fn lane(
+    cpu: CpuId,
+    own: bool,
+    max_backlog: u32,
+    largest: u32,
+) -> (LaneSender, LaneReceiver) {
+    let (mut sender, receiver) = ring(largest);
+    sender.set_limit(max_backlog);
     // Each block in this queue belongs to a flagged descriptor in the ring that is not completed.
-    let (block_sender, block_receiver) = rtrb::RingBuffer::new(max_backlog as usize);
+    let (block_sender, block_receiver) = rtrb::RingBuffer::new(largest as usize);
     let closed = Arc::new(AtomicBool::new(false));
     (
         LaneSender {
@@ -156,6 +163,33 @@ impl LaneSender {
         let packets = self.ring.publish();
         self.lists += u64::from(packets != 0);
         self.queued += u64::from(packets);
+    }
+
+    /// Whether the packet at `position` is processed.
+    #[inline(always)]
+    pub(crate) fn has_completed(&mut self, position: u32) -> bool {
+        self.ring.has_completed(position)
+    }
+
+    /// The position of the next packet.
+    pub(crate) fn tail(&self) -> u32 {
+        self.ring.tail()
+    }
+
+    /// How many packets wait, and how many may. More than really wait, perhaps, while that is less
+    /// than half the limit: the worker's line is left alone then.
+    #[inline]
+    pub(crate) fn waiting(&mut self) -> (u32, u32) {
+        let limit = self.ring.limit();
+        if self.ring.waiting_at_most() >= limit / 2 {
+            self.ring.completed();
+        }
+        (self.ring.waiting_at_most(), limit)
+    }
+
+    /// Lets `max_backlog` packets wait from now on.
+    pub(crate) fn set_limit(&mut self, max_backlog: u32) {
+        self.ring.set_limit(max_backlog);
     }
 
     /// Whether a packet could be queued now.
@@ -266,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_where_the_block_does_and_may_be_looked_at_twice() {
-        let (mut sender, mut receiver) = lane(CpuId::new(0).unwrap(), true, 8);
+        let (mut sender, mut receiver) = lane(CpuId::new(0).unwrap(), true, 8, 8);
         let blocks = [block_of(&[b"a", b"bb"]), block_of(&[b"ccc"])];
         for (number, block) in (1..).zip(&blocks) {
             for (frame, meta) in (0..).zip(block.frames()) {

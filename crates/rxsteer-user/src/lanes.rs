@@ -20,6 +20,8 @@ pub(crate) struct Place<'a> {
 
 /// The RX thread's queues to all CPUs.
 pub(crate) struct Lanes {
+    /// The number of this RX thread.
+    pub(crate) producer: u16,
     pub(crate) lanes: Vec<LaneSender>,
     /// For each CPU id up to the highest its index in `lanes` and among the team's seats;
     /// `u16::MAX` where no worker is.
@@ -45,6 +47,28 @@ impl Backlogs for Lanes {
             None => Err(self.refusal(lane)),
         }
     }
+
+    #[inline(always)]
+    fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
+        // Each RX queue is received by one thread, for good.
+        debug_assert_eq!(producer, self.producer, "a flow's packets come through one RX thread");
+        let lane = usize::from(self.lane_of[cpu.index()]);
+        self.lanes[lane].has_completed(position)
+    }
+
+    fn tail(&self, cpu: CpuId) -> u32 {
+        self.lanes[usize::from(self.lane_of[cpu.index()])].tail()
+    }
+
+    #[inline]
+    fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
+        self.lanes[usize::from(self.lane_of[cpu.index()])].waiting()
+    }
+
+    #[inline(always)]
+    fn producer(&self) -> u16 {
+        self.producer
+    }
 }
 
 impl Lanes {
@@ -57,6 +81,13 @@ impl Lanes {
         match self.on_full {
             OnFull::Wait => Refusal::Wait,
             OnFull::Drop => Refusal::Drop(DropReason::BacklogFull),
+        }
+    }
+
+    /// Lets `max_backlog` packets wait on each lane from now on.
+    pub(crate) fn set_limit(&mut self, max_backlog: u32) {
+        for lane in &mut self.lanes {
+            lane.set_limit(max_backlog);
         }
     }
 

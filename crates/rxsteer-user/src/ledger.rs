@@ -284,7 +284,9 @@ mod tests {
         let found = |order: &[usize]| {
             let mut check = OrderCheck::new(books(1));
             let packets: Vec<Descriptor> = order.iter().map(|&i| packets[i]).collect();
-            let list = PacketList { cpu: CpuId::new(0).unwrap(), block: &block, packets: &packets };
+            let cpu = CpuId::new(0).unwrap();
+            let socks = rxsteer_core::SockFlowTable::new(1, cpu);
+            let list = PacketList { cpu, block: &block, packets: &packets, socks: &socks };
             check.begin(&list);
             check.complete(&list);
             assert_eq!(check.flows(), 1);

@@ -55,6 +55,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+mod change;
 mod clock;
 mod handler;
 mod lane;
@@ -70,6 +71,7 @@ mod team;
 mod worker;
 
 pub use block::{Block, FrameInfo, FrameMeta};
+pub use change::{ChangeError, FlowRecorder, SteerChange};
 pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};

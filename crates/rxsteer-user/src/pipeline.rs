@@ -7,6 +7,7 @@
 //! ```
 
 use crate::block::{Block, BlockPool};
+use crate::change::{ChangeError, FlowRecorder, SteerChange, Switch, largest_backlog};
 use crate::clock::Clock;
 use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
@@ -19,8 +20,9 @@ use crate::source::Source;
 use crate::sys;
 use crate::team::Team;
 use crate::worker::{Worker, WorkerReport};
+use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy, SteerConfig, Steering,
+    ConfigError, CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Plan, Policy, SteerConfig, Steering,
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 use std::sync::Arc;
@@ -49,6 +51,18 @@ pub struct PipelineConfig {
     pub rps_maps: Vec<(u16, CpuSet)>,
     /// How many RX queues there are.
     pub rx_queues: u16,
+    /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
+    pub rx_devices: Vec<u16>,
+    /// CPUs that get a worker though nothing goes there yet: a [`SteerChange`] may name them, and
+    /// applications may run there.
+    pub standby: Option<CpuSet>,
+    /// Entries of the sock flow table, for `rfs`.
+    pub sock_flow_entries: u32,
+    /// Entries of each RX queue's flow table, for policies that remember flows; `None` for a number
+    /// by how many queues there are ([`SteerConfig::flow_cnt`]).
+    pub flow_cnt: Option<u32>,
+    /// Buckets of the flow limit, where there is one.
+    pub flow_limit: Option<u32>,
     /// The CPU each RX thread runs on; its length is the number of RX threads. RX queue `q` is
     /// received by thread `q % length`, whose CPU is the queue's default CPU.
     pub rx_cpus: Vec<CpuId>,
@@ -58,6 +72,9 @@ pub struct PipelineConfig {
     pub dissect: DissectOptions,
     /// Packets that may wait per RX thread and CPU, 1 to [`MAX_BACKLOG`].
     pub max_backlog: u32,
+    /// What a [`SteerChange`] may raise `max_backlog` to; memory is taken for so many. No more than
+    /// `max_backlog` where this is less.
+    pub largest_backlog: u32,
     /// Packets decided on at once, 1 to [`MAX_BATCH`]: the longest list that is handed over.
     pub batch: usize,
     /// What happens to a packet whose backlog is full.
@@ -80,9 +97,15 @@ impl PipelineConfig {
             cpus,
             rps_maps: Vec::new(),
             rx_queues: 1,
+            rx_devices: Vec::new(),
+            standby: None,
+            sock_flow_entries: DEFAULT_SOCK_FLOW_ENTRIES,
+            flow_cnt: None,
+            flow_limit: None,
             hasher: Hasher::Symmetric(SymmetricHash::new(rand::random())),
             dissect: DissectOptions::default(),
             max_backlog: DEFAULT_BACKLOG,
+            largest_backlog: 0,
             batch: DEFAULT_BATCH,
             on_full: OnFull::Drop,
             pin: true,
@@ -95,8 +118,9 @@ impl PipelineConfig {
     pub fn workers(&self) -> CpuSet {
         // RX threads' CPUs too, even of those that receive no queue: their backlog is the local
         // one of a hand-off.
-        let destinations = self.steer_config().destinations();
-        let all = destinations.iter().chain(self.rx_cpus.iter().copied());
+        let destinations = self.steer_config_without_standby().destinations();
+        let standby = self.standby.iter().flat_map(CpuSet::iter);
+        let all = destinations.iter().chain(self.rx_cpus.iter().copied()).chain(standby);
         CpuSet::new(all).unwrap_or(destinations)
     }
 
@@ -117,9 +141,10 @@ impl PipelineConfig {
     #[must_use]
     pub fn backlog_memory(&self) -> u64 {
         let lanes = self.workers().len() as u64;
-        let descriptors = u64::from(self.max_backlog.next_power_of_two()) * 16 * lanes;
+        let largest = largest_backlog(self.largest_backlog, self.max_backlog);
+        let descriptors = u64::from(largest.next_power_of_two()) * 16 * lanes;
         // Beside each ring a queue of blocks, 8 bytes an entry.
-        let blocks = u64::from(self.max_backlog) * 8 * lanes;
+        let blocks = u64::from(largest) * 8 * lanes;
         // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
         let frames = (u64::from(self.max_backlog) * 1536 * lanes)
             .min(BlockPool::most_memory(lanes as usize) as u64);
@@ -127,15 +152,23 @@ impl PipelineConfig {
     }
 
     fn steer_config(&self) -> SteerConfig {
+        let possible = Some(self.workers());
+        SteerConfig { possible, ..self.steer_config_without_standby() }
+    }
+
+    fn steer_config_without_standby(&self) -> SteerConfig {
         let receiving = |queue: u16| self.rx_cpus[usize::from(queue) % self.rx_cpus.len()];
+        let receiving = match self.rx_cpus.len() {
+            0 => Vec::new(),
+            _ => (0..self.rx_queues).map(receiving).collect(),
+        };
         SteerConfig {
-            policy: self.policy.clone(),
-            cpus: self.cpus.clone(),
             rps_maps: self.rps_maps.clone(),
-            receiving_cpus: match self.rx_cpus.len() {
-                0 => Vec::new(),
-                _ => (0..self.rx_queues).map(receiving).collect(),
-            },
+            devices: self.rx_devices.clone(),
+            sock_flow_entries: self.sock_flow_entries,
+            flow_cnt: self.flow_cnt,
+            flow_limit: self.flow_limit,
+            ..SteerConfig::new(self.policy.clone(), self.cpus.clone(), receiving)
         }
     }
 
@@ -150,10 +183,13 @@ impl PipelineConfig {
         if self.max_backlog == 0 || self.max_backlog > MAX_BACKLOG {
             return Err(PipelineError::Backlog(self.max_backlog));
         }
+        if self.largest_backlog > MAX_BACKLOG {
+            return Err(PipelineError::Backlog(self.largest_backlog));
+        }
         if self.batch == 0 || self.batch > MAX_BATCH {
             return Err(PipelineError::Batch(self.batch));
         }
-        Steering::new(&self.steer_config())?;
+        self.steer_config().check()?;
         Ok(())
     }
 }
@@ -186,6 +222,7 @@ pub struct Pipeline<H> {
     /// CPUs that packets are steered to, as against those that only receive.
     steered_to: CpuSet,
     team: Arc<Team>,
+    switch: Arc<Switch>,
     workers: Vec<JoinHandle<WorkerReport<H>>>,
 }
 
@@ -193,11 +230,29 @@ pub struct Pipeline<H> {
 #[derive(Clone, Debug)]
 pub struct Control {
     team: Arc<Team>,
+    switch: Arc<Switch>,
 }
 
 impl Control {
-    /// Stops the worker of `cpu`; another takes over what waits there and what will. Says whether
-    /// there was one.
+    /// Changes what packets are steered by while they flow: all of it, or nothing. Each RX thread
+    /// takes the change before its next batch; a flow moves when its packets under way are
+    /// processed.
+    ///
+    /// # Errors
+    /// [`ChangeError`], when the result would be impossible. Nothing has changed then.
+    pub fn change(&self, change: &SteerChange) -> Result<(), ChangeError> {
+        self.switch.change(change)
+    }
+
+    /// Tells `rfs` where applications run, from any thread.
+    #[must_use]
+    pub fn recorder(&self) -> FlowRecorder {
+        FlowRecorder::new(self.switch.clone())
+    }
+
+    /// Stops the worker of `cpu`, as a CPU that goes offline: another processes what waits there, in
+    /// order, and as flows have nothing under way there any more they are steered to others. Says
+    /// whether there was one.
     pub fn stop_worker(&self, cpu: CpuId) -> bool {
         let Some(seat) = self.team.seats.iter().find(|seat| seat.cpu == cpu) else { return false };
         // ORDER: Relaxed; a request without data. The wake-up below makes it noticed.
@@ -224,16 +279,23 @@ impl<H: Handler> Pipeline<H> {
         mut handler: impl FnMut(CpuId) -> H,
     ) -> Result<(Pipeline<H>, Vec<Receiver>), PipelineError> {
         config.check()?;
-        let steering = Steering::new(&config.steer_config())?;
         let cpus = config.workers();
         let rx_threads = config.rx_cpus.len();
+        let plan = Plan::new(&config.steer_config(), rx_threads as u16)?;
+        let largest = largest_backlog(config.largest_backlog, config.max_backlog);
+        let switch = Arc::new(Switch::new(plan, config.max_backlog, largest));
         let team = Arc::new(Team::new(&cpus, cpus.len() * rx_threads, config.rx_queues));
         let clock = Clock::start();
-        let (receivers, lanes_by_cpu) = receivers(config, &steering, &cpus, &team, clock);
+        let (receivers, lanes_by_cpu) = receivers(config, &switch, &cpus, &team, clock);
         let books = config.check_order.then(|| books(rx_threads));
         let pin = config.pin && config.fits_host();
         let steered_to = config.steered_to();
-        let mut pipeline = Pipeline { steered_to, team: team.clone(), workers: Vec::new() };
+        let mut pipeline = Pipeline {
+            steered_to,
+            team: team.clone(),
+            switch: switch.clone(),
+            workers: Vec::new(),
+        };
         for (seat, lanes) in team.seats.iter().zip(lanes_by_cpu) {
             let worker = Worker {
                 idle_looks: idle_looks(config, seat.cpu, pin),
@@ -244,6 +306,8 @@ impl<H: Handler> Pipeline<H> {
                 clock,
                 check: books.clone().map(OrderCheck::new),
                 pin,
+                recorder: FlowRecorder::new(switch.clone()),
+                switch: switch.clone(),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("rxsteer/{}", seat.cpu))
@@ -281,7 +345,7 @@ impl<H: Handler> Pipeline<H> {
     /// A handle to control the running receive path.
     #[must_use]
     pub fn control(&self) -> Control {
-        Control { team: self.team.clone() }
+        Control { team: self.team.clone(), switch: self.switch.clone() }
     }
 
     /// Waits until everything received is processed, and reports. Every receiver must be finished
@@ -314,7 +378,7 @@ impl<H: Handler> Pipeline<H> {
 /// The receivers, and for each CPU the worker's ends of its lanes, own lanes first.
 fn receivers(
     config: &PipelineConfig,
-    steering: &Steering,
+    switch: &Arc<Switch>,
     cpus: &CpuSet,
     team: &Arc<Team>,
     clock: Clock,
@@ -324,17 +388,24 @@ fn receivers(
         lane_of[cpu.index()] = index;
     }
     let mut lanes_by_cpu: Vec<Vec<LaneReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
+    let threads = config.rx_cpus.len();
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
         let mut lanes = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut lanes_by_cpu) {
-            let (sender, receiver) = lane(cpu, cpu == queue_cpu, config.max_backlog);
+            let largest = largest_backlog(config.largest_backlog, config.max_backlog);
+            let own = cpu == queue_cpu;
+            let (sender, receiver) = lane(cpu, own, config.max_backlog, largest);
             lanes.push(sender);
             receiving_ends.push(receiver);
         }
         let symmetric = matches!(config.hasher, Hasher::Symmetric(_));
+        let settings = switch.see();
+        let queues = (0..config.rx_queues).filter(|q| usize::from(*q) % threads == thread);
         Receiver {
             queue_cpu,
-            steering: steering.clone(),
+            steering: Steering::of_plan(settings.value().plan.clone(), queues),
+            settings,
+            switch: switch.clone(),
             hasher: config.hasher.clone(),
             dissect: config.dissect,
             ledger: config.check_order.then(|| Ledger::new(thread, config.dissect, symmetric)),
@@ -342,6 +413,7 @@ fn receivers(
             pin: config.pin && config.fits_host(),
             clock,
             lanes: Lanes {
+                producer: thread as u16,
                 touched: Vec::with_capacity(lanes.len()),
                 lanes,
                 lane_of: lane_of.clone(),

@@ -11,6 +11,7 @@
 //! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
 
 use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
+use crate::change::{SeenSettings, Switch};
 use crate::clock::Clock;
 use crate::lanes::{Lanes, Place};
 use crate::ledger::{Ledger, LedgerReport};
@@ -18,7 +19,7 @@ use crate::pace::Pace;
 use crate::source::{Fill, Source};
 use crate::sys;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, DropReason, Drops, FlowHash, Refusal, Steering, Verdict,
+    Arrival, Backlogs, CpuId, DropReason, Drops, FlowHash, Refusal, SteerCounts, Steering, Verdict,
 };
 use rxsteer_packet::{DissectOptions, FrameClass, Hasher, Malformed};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct RxReport {
     pub transport_truncated: u64,
     /// Packets refused before they had a destination.
     pub drops: Drops,
+    /// Which mechanisms decided.
+    pub steering: SteerCounts,
     /// What was queued to each CPU.
     pub lanes: Vec<LaneReport>,
     /// Flows and moves, where order is checked.
@@ -89,6 +92,9 @@ pub struct RxProgress {
 pub struct Receiver {
     pub(crate) queue_cpu: CpuId,
     pub(crate) steering: Steering,
+    /// What it goes by, and where that is published when it changes.
+    pub(crate) settings: SeenSettings,
+    pub(crate) switch: Arc<Switch>,
     pub(crate) hasher: Hasher,
     pub(crate) dissect: DissectOptions,
     pub(crate) ledger: Option<Ledger>,
@@ -258,6 +264,7 @@ impl Receiver {
         self.flush();
         let mut report = std::mem::take(&mut self.report);
         report.lanes = self.lanes.reports();
+        report.steering = self.steering.counts();
         report.ledger = self.ledger.take().map(Ledger::into_report);
         report
     }
@@ -327,8 +334,22 @@ impl Receiver {
         self.lanes.kick_own();
     }
 
+    /// Takes what was changed, between two batches.
+    #[cold]
+    fn change(&mut self) {
+        let settings = self.switch.see();
+        self.lanes.set_limit(settings.value().max_backlog);
+        // Where the policy can't follow yet, the next batch tries again.
+        if self.steering.change(&settings.value().plan, &mut self.lanes) {
+            self.settings = settings;
+        }
+    }
+
     #[inline]
     fn steer_batch(&mut self, block: &Arc<Block>, first: usize, count: usize) {
+        if self.switch.has_changed(&self.settings) {
+            self.change();
+        }
         let frames = &block.frames()[first..first + count];
         self.hash(block, frames);
         let now = self.clock.now();

@@ -4,7 +4,7 @@ use crate::ledger::FlowCensus;
 use crate::receiver::RxReport;
 use crate::worker::{WorkerReport, delay_histogram};
 use hdrhistogram::Histogram;
-use rxsteer_core::{CpuId, CpuSet, Drops};
+use rxsteer_core::{CpuId, CpuSet, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
 
 /// One CPU's part of a run.
@@ -53,6 +53,8 @@ pub struct Report<H> {
     pub malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
     pub transport_truncated: u64,
+    /// Which mechanisms decided, in packets.
+    pub steering: SteerCounts,
     /// Packets processed before or beside an earlier one of their flow; only where order is
     /// checked.
     pub reordered: u64,
@@ -88,6 +90,7 @@ impl<H> Report<H> {
             not_ip: 0,
             malformed: [0; Malformed::ALL.len()],
             transport_truncated: 0,
+            steering: SteerCounts::default(),
             reordered: 0,
             moves: 0,
             census: FlowCensus::default(),
@@ -133,6 +136,7 @@ impl<H> Report<H> {
         self.bytes += rx.bytes;
         self.not_ip += rx.not_ip;
         self.transport_truncated += rx.transport_truncated;
+        self.steering.merge(&rx.steering);
         self.drops.merge(&rx.drops);
         for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
             *mine += theirs;

@@ -14,6 +14,12 @@ pub fn allowed_cpus() -> Option<CpuSet> {
     CpuSet::new(ids.filter_map(|cpu| CpuId::new(cpu as u16)))
 }
 
+/// The CPU this thread runs on at the moment.
+#[must_use]
+pub fn current_cpu() -> Option<CpuId> {
+    u16::try_from(rustix::thread::sched_getcpu()).ok().and_then(CpuId::new)
+}
+
 /// A thread pinned to a CPU, until this is dropped: then it may run where it could before.
 #[derive(Debug)]
 pub(crate) struct Pinned {

@@ -7,6 +7,7 @@
 //!
 //! What must hold: a packet counts as completed only after its handler returned.
 
+use crate::change::{FlowRecorder, Switch};
 use crate::clock::{Clock, ns_between};
 use crate::handler::{Handler, PacketList};
 use crate::lane::{Descriptor, LaneReceiver};
@@ -63,6 +64,9 @@ pub(crate) struct Worker<H> {
     pub(crate) clock: Clock,
     pub(crate) check: Option<OrderCheck>,
     pub(crate) pin: bool,
+    /// Where handlers say which CPU their flows' applications are on.
+    pub(crate) recorder: FlowRecorder,
+    pub(crate) switch: Arc<Switch>,
     /// Pauses to look for work in before sleeping.
     pub(crate) idle_looks: u32,
 }
@@ -113,6 +117,7 @@ impl<H: Handler> Worker<H> {
         if failure.is_some() {
             let lanes = std::mem::take(&mut self.lanes);
             self.team.leave(Orphans { seats, lanes });
+            self.switch.goes_offline(self.seat.cpu);
         }
         WorkerReport {
             cpu: self.seat.cpu,
@@ -197,7 +202,9 @@ impl<H: Handler> Worker<H> {
         record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
         let packets = list.packets.len() as u32;
         let bytes = list.wire_bytes;
-        let list = PacketList { cpu: self.seat.cpu, block: list.block, packets: list.packets };
+        let (cpu, block, packets_of) = (self.seat.cpu, list.block, list.packets);
+        let socks = self.recorder.table();
+        let list = PacketList { cpu, block, packets: packets_of, socks };
         counts.in_hand = Some((lane, packets));
         if let Some(check) = &mut self.check {
             check.begin(&list);
@@ -222,7 +229,9 @@ impl<H: Handler> Worker<H> {
             let Some(list) = self.lanes[lane].next_list(1) else { break };
             record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
             let bytes = list.wire_bytes;
-            let list = PacketList { cpu: self.seat.cpu, block: list.block, packets: list.packets };
+            let socks = self.recorder.table();
+            let (cpu, block, packets) = (self.seat.cpu, list.block, list.packets);
+            let list = PacketList { cpu, block, packets, socks };
             let removed = list.iter().any(|packet| self.team.is_removed(packet.meta().rx_queue));
             if removed {
                 counts.drops.add(DropReason::InterfaceRemoved, 1);

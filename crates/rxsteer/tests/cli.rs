@@ -193,7 +193,7 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         (&["--cpus", "3-1"], "backwards"),
         (&["--synthetic", "flow=3"], "flows"),
         (&["--on-full", "dorp"], "drop"),
-        (&["--rps-map", "0=0", "--policy", "none"], "only the policy 'rps'"),
+        (&["--rps-map", "0=0", "--policy", "none"], "use none"),
         (&["--speed", "fast"], "is no speed"),
         (&["--max-backlog", "0"], "max-backlog"),
         (&["--batch", "1000"], "batch"),

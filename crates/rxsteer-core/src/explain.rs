@@ -1,0 +1,299 @@
+//! Why a packet would go where it would go, and what would have to happen for its flow to move. Asks
+//! the same tables and rules as `decide`, and changes nothing.
+
+use crate::cpu::CpuId;
+use crate::flow::FlowHash;
+use crate::order::allowed;
+use crate::plan::{Map, Maps, Rule, Want};
+use crate::sparse::SlotId;
+use crate::steer::{Arrival, Backlogs, Steering};
+
+/// One decision, with its reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The flow hash; 0 is none.
+    pub hash: FlowHash,
+    /// The RX queue it arrived on.
+    pub rx_queue: u16,
+    /// That queue's device.
+    pub device: u16,
+    /// What the sock flow table says, under `rfs`.
+    pub wish: Option<Wish>,
+    /// Which rule chose `want`.
+    pub reason: Reason,
+    /// Where the packet is to go if nothing holds it back.
+    pub want: CpuId,
+    /// What the flow table says, where one is kept.
+    pub flow: Option<FlowSlot>,
+    /// Where it goes.
+    pub cpu: CpuId,
+    /// Whether a change is not yet over, so that old decisions may still hold.
+    pub in_transition: bool,
+}
+
+/// A packet's entry of the sock flow table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Index of the entry.
+    pub index: u32,
+    /// Entries of the table.
+    pub entries: u32,
+    /// What the entry holds.
+    pub state: WishState,
+}
+
+/// What an entry of the sock flow table means for a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WishState {
+    /// Nobody said where its application runs.
+    Unset,
+    /// The entry holds the wish of another flow.
+    OfAnotherFlow,
+    /// Its application runs on this CPU.
+    Cpu(CpuId),
+    /// Its application runs on this CPU, which packets can't be sent to now.
+    Unusable(CpuId),
+}
+
+/// Which rule chose a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The policy steers nothing: the CPU that receives keeps it.
+    PolicyNone,
+    /// The packet has no flow hash: the CPU that receives keeps it.
+    NoHash,
+    /// There is no such RX queue: it counts as queue 0, unsteered.
+    NoSuchQueue,
+    /// Its RX queue is bound.
+    Bound,
+    /// Its RX queue is not bound, or to a CPU that is offline: the CPU that receives keeps it.
+    NotBound,
+    /// The hash picked a place of the queue's CPU map.
+    Hash {
+        /// Which place, from 0.
+        place: usize,
+        /// Places of the map.
+        places: usize,
+        /// The CPU in that place is offline, and the one that receives stands for it.
+        offline: bool,
+        /// Why the flow has no sparse slot, where it might have one.
+        no_slot: Option<NoSlot>,
+    },
+    /// The flow has a sparse slot, or would get one.
+    Slot {
+        /// Which.
+        slot: SlotId,
+        /// Whether it holds it already.
+        held: bool,
+    },
+    /// Its application runs there.
+    Wish,
+}
+
+/// Why a flow gets no sparse slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSlot {
+    /// A flow was hashed within the last second.
+    HashActive,
+    /// Every slot of the map is taken.
+    AllTaken,
+}
+
+/// A packet's slot of its RX queue's flow table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSlot {
+    /// Index of the slot among those of all queues.
+    pub index: u32,
+    /// Slots of one queue's table.
+    pub entries: u32,
+    /// CPU, producer and number of the last packet.
+    pub last: Option<(CpuId, u16, u32)>,
+    /// Whether that packet is processed, so that the slot's flows may move.
+    pub completed: bool,
+}
+
+impl Steering {
+    /// Why `packet` would go where it would go now.
+    ///
+    /// While a change is under way ([`Explanation::in_transition`]), flows may be held by what held
+    /// before; the explanation is that of the new rules then.
+    #[must_use]
+    pub fn explain<B: Backlogs>(&self, packet: &Arrival, backlogs: &mut B) -> Explanation {
+        let plan = self.plan();
+        let rules = &plan.rules;
+        let wish = rules.rfs.then(|| self.wish_of(packet));
+        let (want, reason) = match rules.wish(&plan.socks, packet) {
+            Some(want) if rules.rfs => (want, Reason::Wish),
+            _ => self.placed(packet, backlogs.producer()),
+        };
+        let slot = self.flow_slot(packet);
+        let flow = slot.map(|(index, flow)| {
+            let last = flow.last();
+            let completed = last
+                .is_none_or(|(cpu, producer, last)| backlogs.has_completed(producer, cpu, last));
+            FlowSlot { index, entries: 1 << plan.flow_log(), last, completed }
+        });
+        Explanation {
+            hash: packet.hash,
+            rx_queue: packet.rx_queue,
+            device: rules.asking(packet, 0).device,
+            wish,
+            reason,
+            want: want.cpu,
+            flow,
+            cpu: slot.map_or(want.cpu, |(_, flow)| allowed(flow, want.cpu, backlogs)),
+            in_transition: self.is_in_transition(),
+        }
+    }
+
+    fn wish_of(&self, packet: &Arrival) -> Wish {
+        let plan = self.plan();
+        let socks = &plan.socks;
+        let state = match socks.wish(packet.hash) {
+            Some(cpu) if plan.rules.wish(socks, packet).is_some() => WishState::Cpu(cpu),
+            Some(cpu) => WishState::Unusable(cpu),
+            None if socks.raw(packet.hash) == 0 => WishState::Unset,
+            None => WishState::OfAnotherFlow,
+        };
+        Wish { index: socks.index(packet.hash), entries: socks.len(), state }
+    }
+
+    /// The CPU a flow without a wish is placed on, and why.
+    fn placed(&self, packet: &Arrival, producer: u16) -> (Want, Reason) {
+        let rules = &self.plan().rules;
+        let local = |reason| (rules.local(packet), reason);
+        match &rules.rule {
+            Rule::None => local(Reason::PolicyNone),
+            Rule::Bound(bindings) => match bindings.cpu(packet.rx_queue) {
+                Some(_) => (rules.bound(bindings, packet), Reason::Bound),
+                None => local(Reason::NotBound),
+            },
+            Rule::Rps(maps) => self.by_map(packet, maps, |_| None),
+            Rule::Sparse(maps, loops) => {
+                let sparse = &self.plan().sparse;
+                let asking = rules.asking(packet, producer);
+                let found =
+                    maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, *loops));
+                if let Some((slot, held)) = found {
+                    let want = Want { cpu: slot.cpu, by: crate::plan::Chosen::Slot };
+                    return (want, Reason::Slot { slot, held });
+                }
+                self.by_map(packet, maps, |_| {
+                    let active = sparse.is_hash_active(&asking);
+                    Some(if active { NoSlot::HashActive } else { NoSlot::AllTaken })
+                })
+            }
+        }
+    }
+
+    fn by_map(
+        &self,
+        packet: &Arrival,
+        maps: &Maps,
+        no_slot: impl Fn(&Map) -> Option<NoSlot>,
+    ) -> (Want, Reason) {
+        let rules = &self.plan().rules;
+        let Some(map) = maps.map(packet) else {
+            let no_queue = usize::from(packet.rx_queue) >= rules.local.len();
+            let reason = if no_queue { Reason::NoSuchQueue } else { Reason::NoHash };
+            return (rules.local(packet), reason);
+        };
+        let want = crate::plan::by_hash(packet)(map);
+        let place = map.rps.index(packet.hash);
+        let configured = self.plan().config.map_of(packet.rx_queue).as_slice()[place];
+        let (places, offline) = (map.rps.len(), configured != want.cpu);
+        (want, Reason::Hash { place, places, offline, no_slot: no_slot(map) })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::{Policy, SteerConfig};
+    use crate::steer::Refusal;
+    use crate::verdict::Verdict;
+    use alloc::vec;
+
+    /// Backlogs that never get anything done.
+    struct Stuck(u32);
+
+    impl Backlogs for Stuck {
+        fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+            self.0 += 1;
+            Ok(self.0)
+        }
+        fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+            false
+        }
+        fn tail(&self, _cpu: CpuId) -> u32 {
+            self.0 + 1
+        }
+        fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+            (0, 100)
+        }
+    }
+
+    fn cpu(id: u16) -> CpuId {
+        CpuId::new(id).unwrap()
+    }
+
+    fn steering(policy: Policy) -> Steering {
+        let config = SteerConfig::new(policy, "1-2".parse().unwrap(), vec![cpu(0)]);
+        Steering::new(&config).unwrap()
+    }
+
+    fn packet(hash: u32) -> Arrival {
+        Arrival { hash: FlowHash::from_raw(hash), ..Arrival::default() }
+    }
+
+    #[test]
+    fn an_explanation_foretells_the_decision_and_leaves_no_trace() {
+        for policy in ["none", "rps", "bound:0=2", "sparse:loops=1", "rfs", "rfs+sparse"] {
+            let mut steering = steering(policy.parse().unwrap());
+            let mut backlogs = Stuck(0);
+            for n in 0..40u32 {
+                let hash = FlowHash::from_raw((n * n % 7).wrapping_mul(0x2345_6789));
+                let packet =
+                    Arrival { time_ns: u64::from(n) * 400_000_000, hash, ..Arrival::default() };
+                if n % 5 == 0 {
+                    steering.plan().sock_flows().record(hash, cpu((n % 4) as u16));
+                }
+                let told = steering.explain(&packet, &mut backlogs);
+                assert_eq!(told, steering.explain(&packet, &mut backlogs), "{policy} {n}");
+                let mut verdict = [Verdict::default()];
+                steering.decide(&[packet], &mut backlogs, &mut verdict);
+                assert_eq!(told.cpu, verdict[0].cpu(), "{policy} {n}: {told:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flow_whose_packet_is_under_way_is_told_to_wait() {
+        let mut steering = steering(Policy::Rfs);
+        let mut backlogs = Stuck(9);
+        let mut verdict = [Verdict::default()];
+        steering.decide(&[packet(1)], &mut backlogs, &mut verdict);
+        steering.plan().sock_flows().record(FlowHash::from_raw(1), cpu(2));
+        let told = steering.explain(&packet(1), &mut backlogs);
+        assert_eq!((told.want, told.cpu, told.reason), (cpu(2), cpu(1), Reason::Wish));
+        assert_eq!(told.wish.map(|wish| wish.state), Some(WishState::Cpu(cpu(2))));
+        let flow = told.flow.unwrap();
+        assert_eq!((flow.last, flow.completed), (Some((cpu(1), 0, 10)), false));
+    }
+
+    #[test]
+    fn without_a_slot_it_says_why() {
+        let mut steering = steering(Policy::Sparse(1));
+        let mut verdicts = [Verdict::default(); 3];
+        let packets = [1, 2, 3].map(packet);
+        let reason = |steering: &Steering| match steering.explain(&packets[2], &mut Stuck(0)).reason
+        {
+            Reason::Hash { no_slot, .. } => no_slot,
+            other => panic!("{other:?}"),
+        };
+        steering.decide(&packets[..2], &mut Stuck(0), &mut verdicts);
+        assert_eq!(reason(&steering), Some(NoSlot::AllTaken));
+        steering.decide(&packets[2..], &mut Stuck(0), &mut verdicts);
+        assert_eq!(reason(&steering), Some(NoSlot::HashActive));
+    }
+}

@@ -1,0 +1,303 @@
+//! A checked configuration, compiled to what decisions are made by, with the tables all producers
+//! share. A change at run time is a new [`Plan`] made from the last one ([`Plan::next`]): it keeps
+//! the tables whose sizes stay, and whoever still decides by the old plan keeps that alive.
+
+use crate::bound::Bindings;
+use crate::config::{ConfigError, Policy, SteerConfig};
+use crate::cpu::{CpuId, CpuSet};
+use crate::rfs::SockFlowTable;
+use crate::rps::RpsMap;
+use crate::sparse::{Asking, SparseTable, Walk};
+use crate::steer::Arrival;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What every producer decides by.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) config: SteerConfig,
+    pub(crate) rules: Rules,
+    pub(crate) socks: Arc<SockFlowTable>,
+    pub(crate) sparse: Arc<SparseTable>,
+    pub(crate) possible: CpuSet,
+    producers: u16,
+}
+
+/// Where a packet goes when nothing holds it back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) rule: Rule,
+    /// Whether applications' wishes come first.
+    pub(crate) rfs: bool,
+    /// By RX queue the CPU of packets that are not steered.
+    pub(crate) local: Box<[CpuId]>,
+    /// By RX queue.
+    devices: Box<[u16]>,
+    /// By CPU id: whether a packet can be sent there now.
+    usable: Box<[bool]>,
+}
+
+/// What places a flow that nobody wishes anywhere.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    None,
+    Rps(Maps),
+    Bound(Bindings),
+    Sparse(Maps, u8),
+}
+
+/// The CPU maps of the RX queues.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Maps {
+    pub(crate) maps: Box<[Map]>,
+    /// Which of `maps` each RX queue uses.
+    pub(crate) of_queue: Box<[u16]>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Map {
+    pub(crate) rps: RpsMap,
+    /// The order slots are looked through in, for sparse flows.
+    pub(crate) walk: Walk,
+}
+
+/// Which rule chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    Local,
+    Bound,
+    Hash,
+    Slot,
+    Wish,
+}
+
+/// The CPU a packet is to go to if nothing holds it back, and which rule said so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) cpu: CpuId,
+    pub(crate) by: Chosen,
+}
+
+impl Plan {
+    /// The plan of `config`, for up to `producers` producers (RX threads), numbered from 0.
+    ///
+    /// # Errors
+    /// [`ConfigError`], when the configuration contradicts itself or is out of range.
+    pub fn new(config: &SteerConfig, producers: u16) -> Result<Plan, ConfigError> {
+        config.check()?;
+        let possible = config.possible();
+        Ok(Plan {
+            rules: Rules::new(config, &possible),
+            config: config.clone(),
+            socks: Arc::new(SockFlowTable::new(config.sock_flow_entries, possible.highest())),
+            sparse: Arc::new(SparseTable::new(possible.highest(), producers)),
+            possible,
+            producers,
+        })
+    }
+
+    /// The plan of a changed configuration. Sparse slots are kept; the sock flow table is kept
+    /// unless its size changes, and is empty then: applications fill it again as they go on.
+    ///
+    /// # Errors
+    /// [`ConfigError`], when the configuration is impossible, or alters the RX queues, their devices
+    /// or the possible CPUs.
+    pub fn next(&self, config: &SteerConfig) -> Result<Plan, ConfigError> {
+        let mut config = config.clone();
+        config.possible = Some(self.possible.clone());
+        config.check()?;
+        if config.receiving_cpus != self.config.receiving_cpus {
+            return Err(ConfigError::Fixed("the RX queues and the CPUs that receive them"));
+        }
+        if config.devices != self.config.devices {
+            return Err(ConfigError::Fixed("the device of an RX queue"));
+        }
+        let entries = config.sock_flow_entries.next_power_of_two();
+        let socks = if entries == self.socks.len() {
+            self.socks.clone()
+        } else {
+            Arc::new(SockFlowTable::new(entries, self.possible.highest()))
+        };
+        Ok(Plan {
+            rules: Rules::new(&config, &self.possible),
+            config,
+            socks,
+            sparse: self.sparse.clone(),
+            possible: self.possible.clone(),
+            producers: self.producers,
+        })
+    }
+
+    /// The configuration it was made of.
+    #[must_use]
+    pub fn config(&self) -> &SteerConfig {
+        &self.config
+    }
+
+    /// Where applications leave their wishes; used under `rfs` and kept under every policy.
+    #[must_use]
+    pub fn sock_flows(&self) -> &Arc<SockFlowTable> {
+        &self.socks
+    }
+
+    /// The logarithm of the entries of an RX queue's flow table.
+    pub(crate) fn flow_log(&self) -> u32 {
+        self.config.flow_cnt().next_power_of_two().trailing_zeros()
+    }
+
+    /// Where the packet is to go, by all the rules. The per-policy loops of [`crate::steer`] do the
+    /// same with the questions asked once per batch.
+    pub(crate) fn want(&self, packet: &Arrival, producer: u16) -> Want {
+        if self.rules.rfs
+            && let Some(want) = self.rules.wish(&self.socks, packet)
+        {
+            return want;
+        }
+        self.rules.place(packet, &self.sparse, producer)
+    }
+}
+
+impl Rules {
+    fn new(config: &SteerConfig, possible: &CpuSet) -> Rules {
+        let mut usable = vec![false; possible.highest().index() + 1].into_boxed_slice();
+        for cpu in possible.iter() {
+            usable[cpu.index()] = !config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
+        }
+        let is_usable = |cpu: CpuId| usable[cpu.index()];
+        let first_usable = possible.iter().find(|cpu| is_usable(*cpu));
+        let local: Box<[CpuId]> = config
+            .receiving_cpus
+            .iter()
+            // Where no CPU is left at all it makes no difference.
+            .map(|cpu| if is_usable(*cpu) { *cpu } else { first_usable.unwrap_or(*cpu) })
+            .collect();
+        let rule = match &config.policy {
+            Policy::None => Rule::None,
+            Policy::Bound(bindings) => {
+                let online = bindings.iter().copied().filter(|(_, cpu)| is_usable(*cpu));
+                Rule::Bound(Bindings::new(&online.collect::<Vec<_>>()))
+            }
+            Policy::Rps | Policy::Rfs => Rule::Rps(Maps::new(config, &is_usable, &local)),
+            Policy::Sparse(loops) | Policy::RfsSparse(loops) => {
+                Rule::Sparse(Maps::new(config, &is_usable, &local), *loops)
+            }
+        };
+        let queues = config.receiving_cpus.len();
+        let devices = config.devices.iter().copied().chain(core::iter::repeat(0));
+        Rules {
+            rule,
+            rfs: config.policy.is_rfs(),
+            local,
+            devices: devices.take(queues).collect(),
+            usable,
+        }
+    }
+
+    /// Whether a flow's CPU can change though the rules don't.
+    pub(crate) fn remember_flows(&self) -> bool {
+        self.rfs || matches!(self.rule, Rule::Sparse(..))
+    }
+
+    /// The CPU of packets that are not steered. A queue number out of range counts as queue 0, as
+    /// in the kernel.
+    #[inline(always)]
+    pub(crate) fn local(&self, packet: &Arrival) -> Want {
+        let local = self.local.get(usize::from(packet.rx_queue)).copied();
+        Want { cpu: local.unwrap_or(self.local[0]), by: Chosen::Local }
+    }
+
+    /// Where the flow's application wishes it, if it said so and packets can be sent there.
+    #[inline(always)]
+    pub(crate) fn wish(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Want> {
+        let cpu = socks.wish(packet.hash)?;
+        let steered = !packet.hash.is_none() && usize::from(packet.rx_queue) < self.local.len();
+        let usable = self.usable.get(cpu.index()).copied().unwrap_or(false);
+        (steered && usable).then_some(Want { cpu, by: Chosen::Wish })
+    }
+
+    /// Where the flow is placed when nobody wishes it anywhere.
+    pub(crate) fn place(&self, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Want {
+        match &self.rule {
+            Rule::None => self.local(packet),
+            Rule::Bound(bindings) => self.bound(bindings, packet),
+            Rule::Rps(maps) => maps.map(packet).map_or_else(|| self.local(packet), by_hash(packet)),
+            Rule::Sparse(maps, loops) => match maps.map(packet) {
+                None => self.local(packet),
+                Some(map) => self.in_slot(packet, map, *loops, sparse, producer),
+            },
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn bound(&self, bindings: &Bindings, packet: &Arrival) -> Want {
+        match bindings.cpu(packet.rx_queue) {
+            Some(cpu) => Want { cpu, by: Chosen::Bound },
+            None => self.local(packet),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn in_slot(
+        &self,
+        packet: &Arrival,
+        map: &Map,
+        loops: u8,
+        sparse: &SparseTable,
+        producer: u16,
+    ) -> Want {
+        match sparse.find(&self.asking(packet, producer), &map.walk, loops) {
+            Some(cpu) => Want { cpu, by: Chosen::Slot },
+            None => by_hash(packet)(map),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn asking(&self, packet: &Arrival, producer: u16) -> Asking {
+        let device = self.devices.get(usize::from(packet.rx_queue)).copied().unwrap_or(0);
+        Asking { device, hash: packet.hash, now_ns: packet.time_ns, producer }
+    }
+}
+
+/// The hash picks from the map.
+#[inline(always)]
+pub(crate) fn by_hash(packet: &Arrival) -> impl Fn(&Map) -> Want {
+    let hash = packet.hash;
+    move |map| Want { cpu: map.rps.cpu(hash), by: Chosen::Hash }
+}
+
+impl Maps {
+    fn new(config: &SteerConfig, usable: &dyn Fn(CpuId) -> bool, local: &[CpuId]) -> Maps {
+        let map = |cpus: &CpuSet, substitute| Map {
+            rps: RpsMap::with_substitute(cpus, usable, substitute),
+            walk: Walk::new(cpus.iter().filter(|cpu| usable(*cpu))),
+        };
+        let mut maps = vec![map(&config.cpus, local[0])];
+        let mut of_queue = vec![0u16; local.len()];
+        let common_is_whole = config.cpus.iter().all(usable);
+        for (queue, local) in local.iter().enumerate() {
+            let own = config.map_of(queue as u16);
+            // Queues that are received on different CPUs substitute different ones.
+            if *own != config.cpus || !common_is_whole {
+                of_queue[queue] = maps.len() as u16;
+                maps.push(map(own, *local));
+            }
+        }
+        Maps { maps: maps.into(), of_queue: of_queue.into() }
+    }
+
+    /// The map of the packet's queue, if the packet can be steered by it.
+    #[inline(always)]
+    pub(crate) fn map(&self, packet: &Arrival) -> Option<&Map> {
+        match self.of_queue.get(usize::from(packet.rx_queue)) {
+            Some(map) if !packet.hash.is_none() => Some(&self.maps[usize::from(*map)]),
+            _ => None,
+        }
+    }
+
+    /// The one map of all queues, if there is but one.
+    pub(crate) fn single(&self) -> Option<&Map> {
+        (self.maps.len() == 1).then(|| &self.maps[0])
+    }
+}

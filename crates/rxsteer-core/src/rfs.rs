@@ -1,0 +1,183 @@
+//! RFS: the CPU where the application last consumed a flow's data is the CPU that is *wished* for.
+//!
+//! ```text
+//!   application on CPU 3 ── record(hash, 3) ──► sock flow table ──► wish(hash) ──► decide
+//!                                               one entry:  upper hash bits │ CPU + 1
+//! ```
+//!
+//! Source: "rfs: Receive Flow Steering", the `rps_sock_flow_table`. As in today's kernel an entry
+//! carries the upper bits of the hash beside the CPU, so that another flow's wish in the same entry
+//! is not taken for one's own; the first version of the patch held the CPU alone. The other table
+//! of that patch, one per RX queue with each flow's current CPU and tail, is in [`crate::order`],
+//! since here every decision passes it, not only those of RFS.
+//!
+//! What must hold:
+//! - an entry is one word, read and written whole: a reader sees some wish that was recorded;
+//! - it is written only when it changes, so that the line stays shared while nobody moves;
+//! - a wish is a hint: a lost or stale one costs locality, never order.
+
+use crate::cpu::CpuId;
+use crate::flow::FlowHash;
+use crate::sync::{AtomicU32, Ordering};
+use alloc::boxed::Box;
+
+/// Most entries a [`SockFlowTable`] can have: 256 MiB of them.
+pub const MAX_SOCK_FLOW_ENTRIES: u32 = 1 << 26;
+
+/// Entries of a [`SockFlowTable`] by default: what the kernel's documentation suggests for a
+/// moderate server.
+pub const DEFAULT_SOCK_FLOW_ENTRIES: u32 = 32768;
+
+/// For each flow the CPU its application wishes it on: the kernel's `rps_sock_flow_table`, one for
+/// all devices and RX queues, shared by everybody.
+#[derive(Debug)]
+pub struct SockFlowTable {
+    entries: Box<[AtomicU32]>,
+    /// The bits of an entry that hold the CPU plus one; the others hold the hash's.
+    cpu_mask: u32,
+    highest: CpuId,
+}
+
+impl SockFlowTable {
+    /// A table of `entries` entries, rounded up to a power of two, for CPUs up to `highest`.
+    ///
+    /// # Panics
+    /// When `entries` is 0 or above [`MAX_SOCK_FLOW_ENTRIES`].
+    #[must_use]
+    pub fn new(entries: u32, highest: CpuId) -> SockFlowTable {
+        assert!((1..=MAX_SOCK_FLOW_ENTRIES).contains(&entries), "a sock flow table has a limit");
+        let entries = entries.next_power_of_two();
+        SockFlowTable {
+            entries: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            // Room for the highest id plus one, and for 0, which is "nobody has a wish".
+            cpu_mask: (u32::from(highest.get()) + 2).next_power_of_two() - 1,
+            highest,
+        }
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a table is never empty")]
+    pub fn len(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Which entry belongs to `hash`.
+    #[inline(always)]
+    #[must_use]
+    pub fn index(&self, hash: FlowHash) -> u32 {
+        hash.get() & (self.entries.len() as u32 - 1)
+    }
+
+    /// The application that consumes the flow runs on `cpu`: the kernel's `rps_record_sock_flow`,
+    /// called from `recvmsg` and `sendmsg`. "No hash" and a CPU above the highest change nothing.
+    #[inline]
+    pub fn record(&self, hash: FlowHash, cpu: CpuId) {
+        if hash.is_none() || cpu > self.highest {
+            return;
+        }
+        let entry = &self.entries[self.index(hash) as usize];
+        let wish = self.wish_of(hash, cpu);
+        // ORDER: Relaxed, here and below; the word is the whole message.
+        if entry.load(Ordering::Relaxed) != wish {
+            entry.store(wish, Ordering::Relaxed);
+        }
+    }
+
+    /// The flow has ended: its wish, if the entry still holds it, is forgotten, so that a later
+    /// flow with the same hash does not inherit it (the kernel's `sock_rps_delete_flow`).
+    #[inline]
+    pub fn forget(&self, hash: FlowHash) {
+        if hash.is_none() {
+            return;
+        }
+        let entry = &self.entries[self.index(hash) as usize];
+        let wish = entry.load(Ordering::Relaxed);
+        if wish != 0 && (wish ^ hash.get()) & !self.cpu_mask == 0 {
+            // Another's wish that comes between is kept.
+            let _ = entry.compare_exchange(wish, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the flow's application wishes it; `None` when nobody said, or the entry holds another
+    /// flow's wish.
+    #[inline(always)]
+    #[must_use]
+    pub fn wish(&self, hash: FlowHash) -> Option<CpuId> {
+        let wish = self.raw(hash);
+        let cpu = wish & self.cpu_mask;
+        // An entry of 0 says CPU "−1" whatever the hash.
+        if cpu == 0 || (wish ^ hash.get()) & !self.cpu_mask != 0 {
+            return None;
+        }
+        Some(CpuId::from_raw((cpu - 1) as u16))
+    }
+
+    /// The entry that `hash` belongs to, as it is stored: upper hash bits and CPU plus one, 0 when
+    /// unset.
+    #[inline(always)]
+    #[must_use]
+    pub fn raw(&self, hash: FlowHash) -> u32 {
+        self.entries[self.index(hash) as usize].load(Ordering::Relaxed)
+    }
+
+    fn wish_of(&self, hash: FlowHash, cpu: CpuId) -> u32 {
+        hash.get() & !self.cpu_mask | (u32::from(cpu.get()) + 1)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn cpu(id: u16) -> CpuId {
+        CpuId::new(id).unwrap()
+    }
+
+    fn hash(hash: u32) -> FlowHash {
+        FlowHash::from_raw(hash)
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_to_powers_of_two() {
+        for (asked, got) in [(1, 1), (2, 2), (3, 4), (32768, 32768), (32769, 65536)] {
+            assert_eq!(SockFlowTable::new(asked, cpu(0)).len(), got);
+        }
+    }
+
+    #[test]
+    fn every_cpu_is_kept_apart_from_no_wish() {
+        for highest in [0, 1, 2, 3, 63, 64, 8191] {
+            let table = SockFlowTable::new(16, cpu(highest));
+            for hash in [hash(1), hash(0x10), hash(u32::MAX)] {
+                assert_eq!(table.wish(hash), None, "nothing was recorded");
+                for id in [0, highest / 2, highest] {
+                    table.record(hash, cpu(id));
+                    assert_eq!(table.wish(hash), Some(cpu(id)), "highest {highest}");
+                }
+                table.forget(hash);
+                assert_eq!(table.wish(hash), None);
+            }
+        }
+    }
+
+    #[test]
+    fn another_flows_wish_is_none_of_ones_own() {
+        let table = SockFlowTable::new(16, cpu(7));
+        table.record(hash(0x1001), cpu(3));
+        assert_eq!(table.wish(hash(0x2001)), None, "same entry, other upper bits");
+        table.forget(hash(0x2001));
+        assert_eq!(table.wish(hash(0x1001)), Some(cpu(3)), "one can't forget for another");
+        table.record(hash(0x2001), cpu(4));
+        assert_eq!(table.wish(hash(0x1001)), None, "the entry is the later flow's");
+    }
+
+    #[test]
+    fn what_means_nothing_changes_nothing() {
+        let table = SockFlowTable::new(4, cpu(1));
+        table.record(FlowHash::NONE, cpu(1));
+        table.record(hash(5), cpu(2));
+        table.record(hash(5), CpuId::NONE);
+        assert_eq!((table.raw(hash(4)), table.raw(hash(5))), (0, 0));
+    }
+}

@@ -1,0 +1,8 @@
+//! The atomics of the tables that several threads share: the core ones, or loom's when it explores
+//! interleavings.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

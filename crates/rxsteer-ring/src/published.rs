@@ -1,0 +1,105 @@
+//! A value that is replaced while others use it.
+//!
+//! ```text
+//!   replace ──► [lock] Arc<T>, version + 1        readers keep an Arc of the value they last saw,
+//!                          │                      and look at the version once per list
+//!   reader ──► version ────┴─ changed? ─► [lock] clone the Arc
+//! ```
+//!
+//! The last reader to let go of an old value frees it.
+
+use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
+
+/// A value that is replaced now and then, with a version that says so.
+#[derive(Debug)]
+pub struct Published<T> {
+    version: AtomicU32,
+    value: Mutex<Arc<T>>,
+}
+
+/// What a reader last saw.
+#[derive(Debug)]
+pub struct Seen<T> {
+    version: u32,
+    value: Arc<T>,
+}
+
+impl<T> Published<T> {
+    /// Publishes `value`.
+    #[must_use]
+    pub fn new(value: T) -> Published<T> {
+        Published { version: AtomicU32::new(0), value: Mutex::new(Arc::new(value)) }
+    }
+
+    /// Replaces the value by what `next` makes of it; if that fails, nothing changes.
+    ///
+    /// # Errors
+    /// What `next` failed with.
+    pub fn replace<E>(&self, next: impl FnOnce(&T) -> Result<T, E>) -> Result<(), E> {
+        let mut value = lock(&self.value);
+        *value = Arc::new(next(&value)?);
+        // ORDER: Release; pairs with the Acquire in `has_changed`. Under the lock, so that versions
+        // and values come in one order. Readers take the value under the lock.
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// The value now.
+    #[must_use]
+    pub fn see(&self) -> Seen<T> {
+        let value = lock(&self.value);
+        // ORDER: Relaxed; under the lock.
+        Seen { version: self.version.load(Ordering::Relaxed), value: value.clone() }
+    }
+
+    /// Whether the value was replaced since.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_changed(&self, seen: &Seen<T>) -> bool {
+        // ORDER: Acquire; pairs with the Release in `replace`.
+        self.version.load(Ordering::Acquire) != seen.version
+    }
+}
+
+impl<T> Seen<T> {
+    /// Takes a newer value if there is one.
+    #[inline(always)]
+    pub fn refresh(&mut self, published: &Published<T>) -> &Arc<T> {
+        if published.has_changed(self) {
+            self.renew(published);
+        }
+        &self.value
+    }
+
+    #[cold]
+    fn renew(&mut self, published: &Published<T>) {
+        *self = published.see();
+    }
+
+    /// The value last seen.
+    #[must_use]
+    pub fn value(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+fn lock<T>(value: &Mutex<Arc<T>>) -> MutexGuard<'_, Arc<T>> {
+    // Nothing that runs under the lock leaves the value half written.
+    value.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replacement_that_fails_changes_nothing() {
+        let published = Published::new(1);
+        let mut seen = published.see();
+        assert_eq!(published.replace(|_| Err("no")), Err("no"));
+        assert!(!published.has_changed(&seen));
+        assert_eq!(published.replace(|old| Ok::<_, ()>(old + 1)), Ok(()));
+        assert_eq!((**seen.value(), **seen.refresh(&published)), (1, 2));
+    }
+}
