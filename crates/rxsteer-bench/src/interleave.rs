@@ -55,13 +55,15 @@ pub struct Measured {
     pub against: Vec<Against>,
 }
 
-/// A case's time divided by a baseline's, round by round.
+/// A case's time beside a baseline's, round by round.
 #[derive(Clone, Debug)]
 pub struct Against {
     /// The name of the baseline.
     pub baseline: &'static str,
     /// Below 1 the case is faster; `None` when no round has both.
     pub ratio: Option<Quartiles>,
+    /// The case's time less the baseline's, in nanoseconds an item; likewise.
+    pub more_ns: Option<Quartiles>,
 }
 
 /// How many slices counted.
@@ -160,7 +162,8 @@ fn summed_up(at: usize, cases: &[Case], figures: &[Vec<Option<f64>>]) -> Measure
         .filter(|(other, theirs)| theirs.baseline && theirs.group == case.group && *other != at)
         .map(|(other, theirs)| Against {
             baseline: theirs.name,
-            ratio: Quartiles::of_ratios(&figures[at], &figures[other]),
+            ratio: Quartiles::of_pairs(&figures[at], &figures[other], |mine, base| mine / base),
+            more_ns: Quartiles::of_pairs(&figures[at], &figures[other], |mine, base| mine - base),
         })
         .collect();
     let kept: Vec<f64> = figures[at].iter().copied().flatten().collect();

@@ -31,14 +31,16 @@ impl Quartiles {
         Some(Self { q1: at(0.25), median: at(0.5), q3: at(0.75) })
     }
 
-    /// The quartiles of `ours[round] / theirs[round]` over the rounds in which both have a figure.
-    pub fn of_ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Self> {
-        let ratios: Vec<f64> = ours
-            .iter()
-            .zip(theirs)
-            .filter_map(|(ours, theirs)| Some(ours.as_ref()? / theirs.as_ref()?))
-            .collect();
-        Self::of(&ratios)
+    /// The quartiles of `compare(ours[round], theirs[round])` over the rounds in which both have a
+    /// figure.
+    pub fn of_pairs(
+        ours: &[Option<f64>],
+        theirs: &[Option<f64>],
+        compare: impl Fn(f64, f64) -> f64,
+    ) -> Option<Self> {
+        let pairs = ours.iter().zip(theirs);
+        let compared = pairs.filter_map(|(ours, theirs)| Some(compare((*ours)?, (*theirs)?)));
+        Self::of(&compared.collect::<Vec<_>>())
     }
 }
 
@@ -53,10 +55,14 @@ fn between(sorted: &[f64], share: f64) -> f64 {
 mod tests {
     use super::*;
 
+    fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Quartiles> {
+        Quartiles::of_pairs(ours, theirs, |ours, theirs| ours / theirs)
+    }
+
     #[test]
     fn no_figure_has_no_quartiles() {
         assert_eq!(Quartiles::of(&[]), None);
-        assert_eq!(Quartiles::of_ratios(&[Some(1.0), None], &[None, Some(1.0)]), None);
+        assert_eq!(ratios(&[Some(1.0), None], &[None, Some(1.0)]), None);
     }
 
     #[test]
@@ -76,7 +82,7 @@ mod tests {
         // the time; the medians of the two columns, each taken by itself, make it the whole time.
         let ours = [5.0, 30.0, 15.0, 15.0, 5.0].map(Some);
         let theirs = [10.0, 15.0, 30.0, 30.0, 10.0].map(Some);
-        let q = Quartiles::of_ratios(&ours, &theirs).unwrap();
+        let q = ratios(&ours, &theirs).unwrap();
         assert_eq!((q.q1, q.median, q.q3), (0.5, 0.5, 0.5));
     }
 
@@ -84,6 +90,6 @@ mod tests {
     fn a_round_without_one_of_the_two_is_left_out() {
         let ours = [Some(1.0), None, Some(3.0), Some(100.0)];
         let theirs = [Some(1.0), Some(1.0), Some(1.0), None];
-        assert_eq!(Quartiles::of_ratios(&ours, &theirs).unwrap().median, 2.0);
+        assert_eq!(ratios(&ours, &theirs).unwrap().median, 2.0);
     }
 }

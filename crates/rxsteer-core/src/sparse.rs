@@ -163,8 +163,9 @@ impl SparseTable {
     /// Slots for CPUs up to `highest`, used by up to `producers` producers.
     pub(crate) fn new(highest: CpuId, producers: u16) -> SparseTable {
         let slots = (highest.index() + 1) * ROW;
-        // Twice as many chains as slots that can be taken: most chains hold one.
-        let chains = (slots * 2).next_power_of_two();
+        // Far more chains than slots: most flows without a slot are known by an empty chain, and the
+        // CPU guesses that right.
+        let chains = (slots * 8).next_power_of_two();
         SparseTable {
             slots: (0..slots).map(|_| Slot::default()).collect(),
             chains: (0..chains).map(|_| AtomicU32::new(0)).collect(),
@@ -182,10 +183,17 @@ impl SparseTable {
             self.slots[slot].last_seen.touch(asking.now_ns);
             return Some(cpu_of(slot));
         }
+        // Under load this producer hashed something just now, and that settles it.
+        let own = self.own_row(asking.producer);
+        if own.is_active(asking.now_ns) {
+            own.touch(asking.now_ns);
+            return None;
+        }
         self.place(asking, walk, loops)
     }
 
     /// The second pass, and the hash.
+    #[cold]
     #[inline(never)]
     fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
         if !self.is_hash_active(asking) {
@@ -221,9 +229,7 @@ impl SparseTable {
 
     /// Whether a flow was hashed within the last second, so that no slot is given away.
     pub(crate) fn is_hash_active(&self, asking: &Asking) -> bool {
-        // Its own first: under load, when this is asked for every packet, that settles it.
-        self.own_row(asking.producer).is_active(asking.now_ns)
-            || self.hash_active.iter().any(|row| row.0.is_active(asking.now_ns))
+        self.hash_active.iter().any(|row| row.0.is_active(asking.now_ns))
     }
 
     #[inline(always)]

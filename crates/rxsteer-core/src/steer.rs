@@ -68,8 +68,8 @@ pub trait Backlogs {
     /// The position this producer's next packet to `cpu` would get.
     fn tail(&self, cpu: CpuId) -> u32;
 
-    /// How many packets of this producer wait for `cpu` (more than really do, perhaps, while they
-    /// are less than half the limit), and how many may. Asked only where there is a flow limit.
+    /// How many packets of this producer wait for `cpu` (those completed a moment ago may still
+    /// count), and how many may. Asked only where there is a flow limit.
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32);
 
     /// The number of this producer. With several, a packet may follow its flow's earlier ones to the
@@ -323,7 +323,9 @@ impl Steering {
                 Err(Refusal::Drop(reason)) => Verdict::drop(placed.cpu, reason),
                 Err(Refusal::Wait) => return index,
             };
-            self.counts.add(want, placed.cpu);
+            let mut tally = Tally::default();
+            tally.add(want, placed.cpu);
+            self.counts.add(tally);
         }
         arrivals.len()
     }
@@ -370,10 +372,29 @@ impl SteerCounts {
         self.held += other.held;
     }
 
+    fn add(&mut self, tally: Tally) {
+        self.wished += tally.by & 0xffff_ffff;
+        self.in_slots += tally.by >> 32;
+        self.held += tally.held;
+    }
+}
+
+/// The counts of one call, in few registers.
+#[derive(Default)]
+struct Tally {
+    /// Wished in the lower half, in slots in the upper.
+    by: u64,
+    held: u64,
+}
+
+impl Tally {
     #[inline(always)]
     fn add(&mut self, want: Want, cpu: CpuId) {
-        self.wished += u64::from(want.by == Chosen::Wish);
-        self.in_slots += u64::from(want.by == Chosen::Slot);
+        self.by += match want.by {
+            Chosen::Wish => 1,
+            Chosen::Slot => 1 << 32,
+            _ => 0,
+        };
         self.held += u64::from(want.cpu != cpu);
     }
 }
@@ -470,18 +491,20 @@ impl Guarded<'_> {
         want: impl Fn(&Arrival) -> Want,
     ) -> usize {
         let producer = admission.backlogs().producer();
-        let mut counts = *self.counts;
+        let mut tally = Tally::default();
         let mut done = 0;
         'lists: while done < arrivals.len() {
             let count = LIST.min(arrivals.len() - done);
             let packets = &arrivals[done..][..count];
             let verdicts = &mut verdicts[done..][..count];
             let slots = &mut self.scratch.slots[..count];
+            for index in 0..count {
+                slots[index] = self.flows.index(&packets[index]);
+            }
+            // A loop of few instructions, so that as many loads as the CPU can take are under way.
             let mut loaded = 0;
             for index in 0..count {
-                let slot = self.flows.index(&packets[index]);
-                slots[index] = slot;
-                loaded |= self.flows.get(slot).loaded();
+                loaded |= self.flows.get(slots[index]).loaded();
                 if RFS {
                     loaded |= socks.raw(packets[index].hash);
                 }
@@ -503,11 +526,11 @@ impl Guarded<'_> {
                         break 'lists;
                     }
                 };
-                counts.add(want, cpu);
+                tally.add(want, cpu);
             }
             done += count;
         }
-        *self.counts = counts;
+        self.counts.add(tally);
         done
     }
 }

@@ -27,6 +27,8 @@ pub fn all() -> Vec<Case> {
         case("one crossbeam-channel send per packet", true, Box::new(with_channel())),
         case("rxsteer", false, Box::new(with_lists(true))),
         case("rxsteer, each frame copied in", false, Box::new(with_lists(false))),
+        case("rxsteer, rfs+sparse", false, Box::new(with_everything(false))),
+        case("rxsteer, rfs+sparse, flow limit, recording", false, Box::new(with_everything(true))),
     ]
 }
 
@@ -67,6 +69,35 @@ fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
         let source: Box<dyn Source> =
             if in_place { Box::new(frames.clone()) } else { Box::new(Copied(frames.clone())) };
         let handler = |_| |_: &PacketList<'_>| {};
+        let stop = AtomicBool::new(false);
+        let report = run(&config, &mut [source], Speed::Max, &stop, handler, |_, _| {})
+            .expect("the configuration is right");
+        assert_eq!(report.delivered, PACKETS, "nothing is lost");
+        report.bytes
+    }
+}
+
+/// The policy that decides by all mechanisms; with `all` the flow limit too, and a handler that
+/// records where its application runs for each packet.
+fn with_everything(all: bool) -> impl FnMut() -> u64 {
+    let (rx_cpu, cpu) = cpus();
+    let mut config = PipelineConfig::new(Policy::RfsSparse(4), CpuSetOf(cpu).set());
+    config.rx_cpus = vec![rx_cpu];
+    config.hasher = hasher();
+    config.on_full = OnFull::Wait;
+    config.flow_limit = all.then_some(4096);
+    let frames = frames(ROUNDS);
+    move || {
+        let source: Box<dyn Source> = Box::new(frames.clone());
+        let handler = |cpu| {
+            move |list: &PacketList<'_>| {
+                if all {
+                    for packet in list.iter() {
+                        list.record(packet.hash(), cpu);
+                    }
+                }
+            }
+        };
         let stop = AtomicBool::new(false);
         let report = run(&config, &mut [source], Speed::Max, &stop, handler, |_, _| {})
             .expect("the configuration is right");

@@ -58,6 +58,8 @@ pub(crate) struct LaneSender {
     /// Number of the block the last descriptor lay in; blocks are numbered from 1 by the receiver.
     block_number: u64,
     closed: Arc<AtomicBool>,
+    /// The batch in which [`LaneSender::waiting`] last read how far the worker is.
+    looked_in: u32,
     /// Whether something is written and not yet published.
     pub(crate) touched: bool,
     /// Lists published.
@@ -107,6 +109,7 @@ pub(crate) fn lane(
             blocks: block_sender,
             block_number: 0,
             closed: closed.clone(),
+            looked_in: 0,
             touched: false,
             lists: 0,
             queued: 0,
@@ -176,12 +179,13 @@ impl LaneSender {
         self.ring.tail()
     }
 
-    /// How many packets wait, and how many may. More than really wait, perhaps, while that is less
-    /// than half the limit: the worker's line is left alone then.
+    /// How many packets wait, and how many may. The worker's line is read only where half as many as
+    /// may seem to wait, and then once per batch: packets completed meanwhile count as waiting.
     #[inline]
-    pub(crate) fn waiting(&mut self) -> (u32, u32) {
+    pub(crate) fn waiting(&mut self, batch: u32) -> (u32, u32) {
         let limit = self.ring.limit();
-        if self.ring.waiting_at_most() >= limit / 2 {
+        if self.ring.waiting_at_most() >= limit / 2 && self.looked_in != batch {
+            self.looked_in = batch;
             self.ring.completed();
         }
         (self.ring.waiting_at_most(), limit)

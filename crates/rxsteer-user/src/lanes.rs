@@ -26,6 +26,8 @@ pub(crate) struct Lanes {
     /// For each CPU id up to the highest its index in `lanes` and among the team's seats;
     /// `u16::MAX` where no worker is.
     pub(crate) lane_of: Box<[u16]>,
+    /// Batches published so far, wrapping.
+    pub(crate) batch: u32,
     /// Lanes with something written and not published, by index.
     pub(crate) touched: Vec<u16>,
     /// The lane to the CPU this thread itself runs on, by index, and whether something was
@@ -62,7 +64,7 @@ impl Backlogs for Lanes {
 
     #[inline]
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
-        self.lanes[usize::from(self.lane_of[cpu.index()])].waiting()
+        self.lanes[usize::from(self.lane_of[cpu.index()])].waiting(self.batch)
     }
 
     #[inline(always)]
@@ -138,6 +140,7 @@ impl Lanes {
     /// the end of the poll, as the kernel runs its own backlog after the poll.
     #[inline]
     pub(crate) fn publish(&mut self) {
+        self.batch = self.batch.wrapping_add(1);
         for index in &self.touched {
             self.lanes[usize::from(*index)].publish();
         }

@@ -414,6 +414,7 @@ fn receivers(
             clock,
             lanes: Lanes {
                 producer: thread as u16,
+                batch: 1,
                 touched: Vec::with_capacity(lanes.len()),
                 lanes,
                 lane_of: lane_of.clone(),

@@ -258,12 +258,18 @@ impl Receiver {
         self.progress.clone()
     }
 
+    /// What was queued to each CPU so far.
+    #[must_use]
+    pub fn lane_reports(&self) -> Vec<LaneReport> {
+        self.lanes.reports()
+    }
+
     /// Steers what is left, closes the lanes, and says what was done.
     #[must_use]
     pub fn finish(mut self) -> RxReport {
         self.flush();
         let mut report = std::mem::take(&mut self.report);
-        report.lanes = self.lanes.reports();
+        report.lanes = self.lane_reports();
         report.steering = self.steering.counts();
         report.ledger = self.ledger.take().map(Ledger::into_report);
         report

@@ -6,7 +6,8 @@ use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::{
-    FrameInfo, Handler, OnFull, PacketList, Pipeline, PipelineConfig, Receiver, Report, Speed, run,
+    ChangeError, Control, FrameInfo, Handler, OnFull, PacketList, Pipeline, PipelineConfig,
+    Receiver, Report, RxProgress, Speed, SteerChange, run,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -496,4 +497,220 @@ fn impossible_configurations_are_refused() {
     assert!(start(&|c| c.batch = 257).unwrap().contains("batch of 257"));
     let bound = Policy::Bound(vec![(3, cpu(0))]);
     assert!(start(&|c| c.policy = bound.clone()).unwrap().contains("RX queue 3"));
+}
+
+// --- Policies that move flows, and changes while packets flow ---
+
+/// A handler that wishes each flow onto a CPU that changes all the time.
+fn restless(cpus: &CpuSet) -> impl FnMut(CpuId) -> Box<dyn FnMut(&PacketList<'_>) + Send> + use<> {
+    let cpus: Vec<CpuId> = cpus.iter().collect();
+    let lists = Arc::new(AtomicU64::new(0));
+    move |_| {
+        let (cpus, lists) = (cpus.clone(), lists.clone());
+        Box::new(move |list: &PacketList<'_>| {
+            let turn = lists.fetch_add(1, Ordering::Relaxed) / 16;
+            for packet in list.iter() {
+                let at = u64::from(packet.hash().get()).wrapping_add(turn) % cpus.len() as u64;
+                list.record(packet.hash(), cpus[at as usize]);
+            }
+        })
+    }
+}
+
+#[test]
+fn flows_follow_their_applications_and_stay_in_order() {
+    for policy in ["rfs", "rfs+sparse", "sparse:loops=1"] {
+        for (batch, max_backlog, rx_threads) in [(7, 16, 1), (64, 1000, 1), (32, 64, 2)] {
+            let mut config = config(policy, "0-4");
+            config.batch = batch;
+            config.max_backlog = max_backlog;
+            config.rx_queues = 4;
+            config.flow_cnt = Some(64);
+            config.rx_cpus = config.cpus.iter().take(rx_threads).collect();
+            let spec = "packets=40000,flows=300,share=zipf:1.1,rate=100000";
+            let report = run_with(&config, spec, restless(&config.cpus));
+            let case = format!("{policy} {batch} {max_backlog} {rx_threads}");
+            assert_conserved(&report);
+            assert_eq!((report.delivered, report.reordered), (40_000, 0), "{case}");
+            assert_eq!(report.census.bidirectional(), 300, "{case}");
+            let counts = report.steering;
+            if policy.starts_with("rfs") {
+                assert!(report.moves > 100, "{case}: {} moves", report.moves);
+                assert!(counts.wished > 1000 && counts.held > 0, "{case}: {counts:?}");
+            } else {
+                assert!(counts.in_slots > 0 && counts.wished == 0, "{case}: {counts:?}");
+            }
+        }
+    }
+}
+
+/// Every kind of change, one after the other, while packets flow and applications move.
+#[test]
+fn changes_at_run_time_keep_every_flow_in_order() {
+    let changes = || {
+        let change = SteerChange::default;
+        let cpus = |list: &str| Some(list.parse().unwrap());
+        let policy = |text: &str| Some(text.parse().unwrap());
+        vec![
+            SteerChange { policy: policy("rps"), ..change() },
+            SteerChange { cpus: cpus("1-3"), ..change() },
+            SteerChange { policy: policy("rfs+sparse:loops=2"), ..change() },
+            SteerChange { flow_cnt: Some(4096), ..change() },
+            SteerChange { flow_cnt: Some(8), sock_flow_entries: Some(64), ..change() },
+            SteerChange { max_backlog: Some(500), ..change() },
+            SteerChange { policy: policy("bound:0=3,1=2,2=1"), ..change() },
+            SteerChange { policy: policy("rps"), cpus: cpus("0,4"), ..change() },
+            SteerChange { rps_maps: Some(vec![(1, "2-3".parse().unwrap())]), ..change() },
+            SteerChange { policy: policy("none"), max_backlog: Some(20), ..change() },
+            SteerChange { policy: policy("sparse"), flow_limit: Some(Some(256)), ..change() },
+            SteerChange { policy: policy("rfs"), flow_limit: Some(None), ..change() },
+        ]
+    };
+    for rx_threads in [1, 2] {
+        let mut config = config("rps", "0-3");
+        config.standby = Some("4".parse().unwrap());
+        config.rx_queues = 3;
+        config.largest_backlog = 500;
+        config.max_backlog = 100;
+        config.rx_cpus = config.cpus.iter().take(rx_threads).collect();
+        let mut sources =
+            synthetic(&config, "packets=300000,flows=400,share=zipf:1.05,rate=100000");
+        let done = AtomicBool::new(false);
+        let report = std::thread::scope(|threads| {
+            let (send, receive) = mpsc::channel::<(Control, Arc<RxProgress>)>();
+            let done = &done;
+            threads.spawn(move || {
+                let (control, progress) = receive.recv().unwrap();
+                let mut all = changes().into_iter().cycle();
+                let mut last = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let packets = progress.packets.load(Ordering::Relaxed);
+                    if packets >= last + 2000 {
+                        last = packets;
+                        control.change(&all.next().unwrap()).unwrap();
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let started = |receivers: &[Receiver], control: Control| {
+                send.send((control, receivers[0].progress())).unwrap();
+            };
+            let stop = AtomicBool::new(false);
+            let handler = restless(&"0-4".parse().unwrap());
+            let report = run(&config, &mut sources, Speed::Max, &stop, handler, started).unwrap();
+            done.store(true, Ordering::Relaxed);
+            report
+        });
+        assert_conserved(&report);
+        assert_eq!(report.packets, 300_000);
+        assert_eq!(report.drops.total(), report.drops.get(DropReason::FlowLimit));
+        assert_eq!(report.reordered, 0);
+        assert!(report.moves > 100, "{} moves", report.moves);
+        let used = report.per_cpu.iter().filter(|cpu| cpu.packets > 0).count();
+        assert_eq!(used, 5, "every CPU had its part, the one on standby too");
+    }
+}
+
+#[test]
+fn an_impossible_change_is_refused_and_changes_nothing() {
+    let config = config("rps", "0-1");
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let control = pipeline.control();
+    let change = SteerChange {
+        policy: Some(Policy::None),
+        cpus: Some("0-2".parse().unwrap()),
+        ..SteerChange::default()
+    };
+    let error = control.change(&change).unwrap_err();
+    assert!(error.to_string().contains("CPU 2"), "{error}");
+    let change = SteerChange { max_backlog: Some(1001), ..SteerChange::default() };
+    assert_eq!(control.change(&change), Err(ChangeError::Backlog(1001, 1000)));
+    let change = SteerChange { flow_cnt: Some(0), policy: Some(Policy::None), ..change };
+    assert!(control.change(&change).is_err());
+    // Under `rps` frames with other ports spread; under `none` they would all be on CPU 0.
+    let mut receiver = receivers.remove(0);
+    for port in 0..64u8 {
+        receiver.netif_rx(&udp(port), info(0));
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert!(report.per_cpu.iter().all(|cpu| cpu.packets > 0), "still rps");
+}
+
+/// An Ethernet frame of a UDP flow of its own.
+fn udp(port: u8) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[17] = 46;
+    (frame[22], frame[23]) = (64, 17);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    (frame[35], frame[37], frame[39]) = (port, 9, 26);
+    frame
+}
+
+/// A CPU whose worker is stopped gets nothing new once its flows have nothing under way there.
+#[test]
+fn a_stopped_cpu_is_steered_around() {
+    for policy in ["rps", "rfs+sparse", "bound:0=1"] {
+        let config = config(policy, "0-3");
+        let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+        let control = pipeline.control();
+        let mut receiver = receivers.remove(0);
+        let mut queued_to_1 = |rounds: u32| {
+            for _ in 0..rounds {
+                for port in 0..64 {
+                    receiver.netif_rx(&udp(port), info(0));
+                }
+                receiver.flush();
+                std::thread::yield_now();
+            }
+            receiver.lane_reports().iter().find(|lane| lane.cpu == cpu(1)).unwrap().queued
+        };
+        assert!(queued_to_1(10) > 0);
+        assert!(control.stop_worker(cpu(1)));
+        // Until its worker has left and all is settled; a bounded number of looks.
+        let mut last = 0;
+        let settled = (0..100_000).any(|_| {
+            let now = queued_to_1(1);
+            std::mem::replace(&mut last, now) == now
+        });
+        assert!(settled, "{policy}: packets still go to a CPU that is gone");
+        assert_eq!(queued_to_1(100), last, "{policy}: and later none");
+        let report = pipeline.finish(&[receiver.finish()]);
+        assert_conserved(&report);
+        assert_eq!((report.reordered, report.drops.total()), (0, 0), "{policy}");
+    }
+}
+
+/// A flow that fills a backlog is dropped first; others get their places.
+#[test]
+fn the_flow_limit_drops_the_elephant() {
+    let mut config = config("rps", "0");
+    config.on_full = OnFull::Drop;
+    config.flow_limit = Some(4096);
+    config.max_backlog = 400;
+    let gate = Arc::new(AtomicBool::new(false));
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| {
+        let gate = gate.clone();
+        move |_: &PacketList<'_>| {
+            while !gate.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        }
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    for round in 0..400u32 {
+        receiver.netif_rx(&udp(0), info(0));
+        if round % 8 == 0 {
+            receiver.netif_rx(&udp((1 + round / 8) as u8), info(0));
+        }
+    }
+    receiver.flush();
+    gate.store(true, Ordering::Relaxed);
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_conserved(&report);
+    let limited = report.drops.get(DropReason::FlowLimit);
+    assert!(limited > 100, "{limited} of 400 were over the limit");
+    assert_eq!(report.drops.total(), limited, "so the backlog never filled, and no mouse was lost");
 }

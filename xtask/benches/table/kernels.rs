@@ -8,6 +8,8 @@
 
 use rxsteer_bench::Case;
 
+#[path = "../../../crates/rxsteer-core/benches/kernels.rs"]
+mod core;
 #[path = "../../../crates/rxsteer-packet/benches/kernels.rs"]
 mod packet;
 #[path = "../../../crates/rxsteer-ring/benches/kernels.rs"]
@@ -17,5 +19,5 @@ mod user;
 
 /// All of them, crate by crate.
 pub(crate) fn all() -> Vec<Case> {
-    packet::all().into_iter().chain(ring::all()).chain(user::all()).collect()
+    core::all().into_iter().chain(packet::all()).chain(ring::all()).chain(user::all()).collect()
 }

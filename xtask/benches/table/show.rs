@@ -58,7 +58,10 @@ fn rows(measured: &Measured) -> Vec<Vec<String>> {
                 .map(|target| &target.limit)
                 .find(|limit| limit.baseline() == Some(against.baseline));
             rows.push([
-                against.ratio.map_or_else(|| "-".to_owned(), ratio),
+                match (limit, against.more_ns) {
+                    (Some(Limit::MoreNs { .. }), Some(more)) => more_ns(more),
+                    _ => against.ratio.map_or_else(|| "-".to_owned(), ratio),
+                },
                 against.baseline.to_owned(),
                 limit.map(ToString::to_string).unwrap_or_default(),
                 limit.map(|limit| verdict(limit, measured)).unwrap_or_default(),
@@ -82,6 +85,10 @@ fn verdict(limit: &Limit, measured: &Measured) -> String {
 
 fn ratio(q: Quartiles) -> String {
     format!("{} ({}–{})", figure(q.median), figure(q.q1), figure(q.q3))
+}
+
+fn more_ns(q: Quartiles) -> String {
+    format!("{:+.1} ns ({:+.1}–{:+.1})", q.median, q.q1, q.q3)
 }
 
 /// Three digits that count.
@@ -161,12 +168,17 @@ pub(crate) fn json(report: &Report, plan: &Plan) -> String {
 }
 
 fn case(measured: &Measured) -> Value {
-    let against = measured.against.iter().map(
-        |against| json!({ "baseline": against.baseline, "ratio": against.ratio.map(quartiles) }),
-    );
+    let against = measured.against.iter().map(|against| {
+        json!({
+            "baseline": against.baseline,
+            "ratio": against.ratio.map(quartiles),
+            "more_ns": against.more_ns.map(quartiles),
+        })
+    });
     let targets = targets::of(measured).map(|target| {
         let (baseline, at_most, unit) = match target.limit {
             Limit::Ratio { baseline, at_most } => (Some(baseline), at_most, "ratio"),
+            Limit::MoreNs { baseline, at_most } => (Some(baseline), at_most, "ns more"),
             Limit::Ns { at_most } => (None, at_most, "ns"),
         };
         let (met, missed_by) = match target.limit.verdict(measured) {

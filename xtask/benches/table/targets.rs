@@ -5,7 +5,7 @@ use std::fmt;
 
 use rxsteer_bench::{Case, Measured};
 
-use Limit::{Ns, Ratio};
+use Limit::{MoreNs, Ns, Ratio};
 
 /// A case and its limit.
 pub(crate) struct Target {
@@ -18,6 +18,8 @@ pub(crate) struct Target {
 pub(crate) enum Limit {
     /// At most so much of the time of this baseline.
     Ratio { baseline: &'static str, at_most: f64 },
+    /// At most so many nanoseconds an item more than this baseline takes.
+    MoreNs { baseline: &'static str, at_most: f64 },
     /// At most so many nanoseconds an item, on a quiet machine.
     Ns { at_most: f64 },
 }
@@ -44,7 +46,17 @@ const PATH: &str = "whole path, 10 000 flows, empty handler";
 const CHANNEL: &str = "one crossbeam-channel send per packet";
 const RXSTEER: &str = "rxsteer";
 
+const DECIDE: &str = "decide, lists of 32, 10 000 flows";
+const DECIDE_MANY: &str = "decide, lists of 32, 1 000 000 flows";
+const RPS: &str = "rps";
+
 pub(crate) const TARGETS: &[Target] = &[
+    target(DECIDE, "sparse", MoreNs { baseline: RPS, at_most: 12.0 }),
+    target(DECIDE, "rfs", MoreNs { baseline: RPS, at_most: 12.0 }),
+    target(DECIDE, "rfs+sparse", MoreNs { baseline: RPS, at_most: 12.0 }),
+    target(DECIDE_MANY, "sparse", MoreNs { baseline: RPS, at_most: 30.0 }),
+    target(DECIDE_MANY, "rfs", MoreNs { baseline: RPS, at_most: 30.0 }),
+    target(DECIDE_MANY, "rfs+sparse", MoreNs { baseline: RPS, at_most: 30.0 }),
     target(PARSE, FLOW_HASH, Ratio { baseline: ETHERPARSE, at_most: 1.0 / 5.0 }),
     target(PARSE, FLOW_HASH, Ratio { baseline: SMOLTCP, at_most: 1.5 }),
     target(PARSE_STRIDE, FLOW_HASH, Ratio { baseline: ETHERPARSE, at_most: 1.0 / 4.0 }),
@@ -59,6 +71,8 @@ pub(crate) const TARGETS: &[Target] = &[
     target(RING_256, RXSTEER, Ratio { baseline: RTRB, at_most: 1.1 }),
     target(PATH, RXSTEER, Ratio { baseline: CHANNEL, at_most: 1.0 / 5.0 }),
     target(PATH, RXSTEER, Ns { at_most: 18.0 }),
+    target(PATH, "rxsteer, rfs+sparse", Ns { at_most: 22.0 }),
+    target(PATH, "rxsteer, rfs+sparse, flow limit, recording", Ns { at_most: 22.0 }),
 ];
 
 /// How a limit was kept.
@@ -107,18 +121,21 @@ impl Limit {
     /// What is divided by, where the limit is a ratio.
     pub(crate) fn baseline(&self) -> Option<&'static str> {
         match *self {
-            Ratio { baseline, .. } => Some(baseline),
+            Ratio { baseline, .. } | MoreNs { baseline, .. } => Some(baseline),
             Ns { .. } => None,
         }
     }
 
     /// Holds the median against the limit.
     pub(crate) fn verdict(&self, measured: &Measured) -> Verdict {
+        let against = |baseline| measured.against.iter().find(|other| other.baseline == baseline);
         let (figure, at_most) = match *self {
             Ns { at_most } => (measured.ns, at_most),
             Ratio { baseline, at_most } => {
-                let against = measured.against.iter().find(|against| against.baseline == baseline);
-                (against.and_then(|against| against.ratio), at_most)
+                (against(baseline).and_then(|other| other.ratio), at_most)
+            }
+            MoreNs { baseline, at_most } => {
+                (against(baseline).and_then(|other| other.more_ns), at_most)
             }
         };
         match figure {
@@ -134,6 +151,7 @@ impl fmt::Display for Limit {
         match self {
             Ratio { at_most, .. } if *at_most < 0.1 => write!(f, "≤ {at_most:.3}"),
             Ratio { at_most, .. } => write!(f, "≤ {at_most:.2}"),
+            MoreNs { at_most, .. } => write!(f, "≤ {at_most} ns more"),
             Ns { at_most } => write!(f, "≤ {at_most} ns"),
         }
     }
@@ -142,8 +160,8 @@ impl fmt::Display for Limit {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, {:?}, {}", self.group, self.case, self.limit)?;
-        if let Ratio { baseline, .. } = self.limit {
-            write!(f, " of {baseline:?}")?;
+        if let Some(baseline) = self.limit.baseline() {
+            write!(f, " against {baseline:?}")?;
         }
         Ok(())
     }

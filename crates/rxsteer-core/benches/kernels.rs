@@ -1,0 +1,127 @@
+//! What is measured of the policy: `decide` over lists of 32 packets, for each policy beside plain
+//! `rps`, with few and with many active flows and tables sized to match.
+//!
+//! The backlogs are counters: every packet gets a place, and each CPU is some packets behind.
+
+use rxsteer_bench::Case;
+use rxsteer_core::{
+    Arrival, Backlogs, CpuId, CpuSet, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+};
+
+/// CPUs steered to.
+const CPUS: u16 = 8;
+/// Packets that each CPU is behind.
+const BEHIND: u32 = 100;
+/// Packets a call decides on.
+const PACKETS: usize = 1 << 20;
+const LIST: usize = 32;
+
+/// Every case of this crate.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (group, flows) in [
+        ("decide, lists of 32, 10 000 flows", 10_000),
+        ("decide, lists of 32, 1 000 000 flows", 1_000_000),
+    ] {
+        for (name, policy, baseline) in [
+            ("rps", Policy::Rps, true),
+            ("sparse", Policy::Sparse(4), false),
+            ("rfs", Policy::Rfs, false),
+            ("rfs+sparse", Policy::RfsSparse(4), false),
+        ] {
+            let run = decide(policy, flows, false);
+            cases.push(Case { group, name, baseline, per_iter: PACKETS as u64, run });
+        }
+    }
+    for (name, policy) in
+        [("rps, flow limit", Policy::Rps), ("rfs+sparse, flow limit", Policy::RfsSparse(4))]
+    {
+        let group = "decide, lists of 32, 10 000 flows";
+        let run = decide(policy, 10_000, true);
+        cases.push(Case { group, name, baseline: false, per_iter: PACKETS as u64, run });
+    }
+    cases
+}
+
+/// Counters of one producer's queues.
+struct Counters {
+    tails: [u32; CPUS as usize],
+}
+
+impl Backlogs for Counters {
+    #[inline(always)]
+    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
+        let tail = &mut self.tails[cpu.index() % usize::from(CPUS)];
+        let position = *tail;
+        *tail = position.wrapping_add(1);
+        Ok(position)
+    }
+
+    #[inline(always)]
+    fn has_completed(&mut self, _producer: u16, cpu: CpuId, position: u32) -> bool {
+        let completed = self.tail(cpu).wrapping_sub(BEHIND);
+        completed.wrapping_sub(position.wrapping_add(1)) as i32 >= 0
+    }
+
+    #[inline(always)]
+    fn tail(&self, cpu: CpuId) -> u32 {
+        self.tails[cpu.index() % usize::from(CPUS)]
+    }
+
+    #[inline(always)]
+    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+        (BEHIND, 2 * BEHIND)
+    }
+}
+
+/// The flow of packet `n`: any of `flows`, in no order.
+fn flow(n: usize, flows: usize) -> u32 {
+    let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed >> 32) * flows as u64 >> 32) as u32
+}
+
+/// Its hash: a number that looks random, and is not 0.
+fn hash(flow: u32) -> FlowHash {
+    let mixed = (flow ^ flow >> 16).wrapping_mul(0x7feb_352d);
+    FlowHash::computed((mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b))
+}
+
+fn decide(policy: Policy, flows: usize, flow_limit: bool) -> Box<dyn FnMut() -> u64> {
+    let cpus = CpuSet::first(CPUS).expect("some CPUs");
+    let receiving = vec![cpus.lowest()];
+    let size = (flows as u32).next_power_of_two().max(32768);
+    let config = SteerConfig {
+        sock_flow_entries: size,
+        flow_cnt: Some(size),
+        flow_limit: flow_limit.then_some(4096),
+        ..SteerConfig::new(policy, cpus, receiving)
+    };
+    let mut steering: Option<Steering> = None;
+    let mut arrivals = Vec::new();
+    let mut backlogs = Counters { tails: [0; CPUS as usize] };
+    let mut verdicts = [Verdict::default(); LIST];
+    Box::new(move || {
+        // Made at the first call: as many cases as there are don't hold memory that none uses.
+        let steering = steering.get_or_insert_with(|| {
+            let made = Steering::new(&config).expect("the configuration is right");
+            for flow in 0..flows as u32 {
+                let cpu = CpuId::new((flow % u32::from(CPUS)) as u16).expect("a CPU");
+                made.plan().sock_flows().record(hash(flow), cpu);
+            }
+            arrivals = (0..PACKETS)
+                .map(|n| Arrival {
+                    time_ns: n as u64 * 100,
+                    hash: hash(flow(n, flows)),
+                    ..Arrival::default()
+                })
+                .collect();
+            made
+        });
+        let mut sum = 0;
+        for list in arrivals.chunks(LIST) {
+            let decided = steering.decide(list, &mut backlogs, &mut verdicts);
+            sum += decided as u64 + u64::from(verdicts[0].cpu().get());
+        }
+        sum
+    })
+}
