@@ -9,6 +9,7 @@
 mod bench;
 mod fuzz;
 mod loom;
+mod order;
 mod rustup;
 mod shell;
 mod tsan;
@@ -31,6 +32,7 @@ struct Cli {
 enum Task {
     Bench(bench::Options),
     Loom(loom::Options),
+    Order(order::Options),
     Tsan(tsan::Options),
     Fuzz(fuzz::Options),
     /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
@@ -65,6 +67,7 @@ fn run(task: &Task) -> Result<Outcome> {
     match task {
         Task::Bench(_) => bench::run(),
         Task::Loom(options) => loom::run(options),
+        Task::Order(options) => order::run(options),
         Task::Tsan(options) => tsan::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Ci => shell::outcome(shell::command("bash").arg(".ci/run")),

@@ -1,0 +1,49 @@
+//! The one source of chance in a run.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+#[derive(Debug)]
+pub(crate) struct Dice(ChaCha8Rng);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// 64 bits, for several small choices at once.
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number below `end`, which is above 0. Not quite even for ends that are no powers of two,
+    /// which is of no matter here.
+    pub(crate) fn below(&mut self, end: u32) -> u32 {
+        ((u64::from(self.0.next_u32()) * u64::from(end)) >> 32) as u32
+    }
+
+    /// A number from `from` to and with `to`.
+    pub(crate) fn between(&mut self, from: u32, to: u32) -> u32 {
+        from + self.below(to - from + 1)
+    }
+
+    /// Yes in `share` of 256 cases.
+    pub(crate) fn chance(&mut self, share: u32) -> bool {
+        self.0.next_u32() >> 24 < share
+    }
+
+    /// One of `choices`.
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u32) as usize]
+    }
+
+    /// A number below `end` of which small ones are far more frequent: about as often below 1 as
+    /// from 1 to 2, from 3 to 6, and so on. (Zipf's law with exponent 1, in steps.)
+    pub(crate) fn skewed(&mut self, end: u32) -> u32 {
+        let bits = self.bits();
+        let levels = end.ilog2() + 1;
+        let level = ((bits & 0xffff) as u32 * levels) >> 16;
+        let rank = (1 << level) - 1 + ((bits >> 32) as u32 & ((1 << level) - 1));
+        rank.min(end - 1)
+    }
+}

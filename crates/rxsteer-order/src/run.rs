@@ -1,0 +1,420 @@
+//! One run: a seed, and what comes of it.
+
+use crate::Options;
+use crate::change::Shape;
+use crate::dice::Dice;
+use crate::summary::Summary;
+use crate::violation::{Fault, Violation};
+use crate::world::{View, World};
+use rxsteer_core::{Arrival, CpuSet, DropReason, Plan, SteerConfig, Steering, Verdict};
+use std::sync::Arc;
+
+/// Most packets of a batch: more than `decide` loads ahead at a time.
+const BATCH: usize = 80;
+
+/// Runs `seed`, and checks everything that is to be checked.
+///
+/// # Errors
+/// [`Violation`], the first that was found.
+pub fn run(seed: u64, options: &Options) -> Result<Summary, Violation> {
+    let mut first = Run::new(seed, options);
+    let fault = match first.go(options.packets) {
+        Ok(summary) => return Ok(summary),
+        Err(fault) => fault,
+    };
+    let mut violation = Violation::new(seed, options, fault);
+    if options.trace > 0 {
+        // The same once more, and this time it is known whom to look at.
+        let mut again = Run::new(seed, options);
+        let flow = violation.fault.flow().and_then(|name| again.world.flows.find(name));
+        again.world.trace.flow = Some(flow.unwrap_or(u32::MAX));
+        again.world.trace.keep = options.trace;
+        let _ = again.go(options.packets);
+        violation.trace = again.world.trace.lines.into();
+    }
+    Err(violation)
+}
+
+struct Run {
+    world: World,
+    shape: Shape,
+    producers: Vec<Producer>,
+    /// The plan published last, and how many there were.
+    plan: Arc<Plan>,
+    published: u64,
+    /// CPUs that the configuration calls offline though their workers are well.
+    shut: Vec<bool>,
+    /// Turns until a plan says what happened to the CPUs.
+    news_in: Option<u32>,
+    mood: Mood,
+    now_ns: u64,
+}
+
+/// An RX thread.
+struct Producer {
+    steering: Steering,
+    /// Which of the published plans it has.
+    adopted: u64,
+    /// Whether a transition was seen that did not end yet.
+    in_transition: bool,
+    /// The batch in work, and how much of it is decided.
+    arrivals: Vec<Arrival>,
+    flows: Vec<u32>,
+    done: usize,
+}
+
+/// What goes on for a while.
+#[derive(Debug)]
+struct Mood {
+    turns_left: u32,
+    /// Packets of a batch, at most.
+    batch: u32,
+    /// Turns of workers after a batch, at most.
+    steps: u32,
+    /// How far time goes on from packet to packet: below this power of two, in nanoseconds.
+    time_log: u32,
+    /// In how many of 256 turns applications move, plans change, CPUs are lost or come back, and a
+    /// producer that is to adopt a plan does.
+    applications: u32,
+    changes: u32,
+    cpus: u32,
+    adopts: u32,
+}
+
+impl Mood {
+    fn new(dice: &mut Dice) -> Mood {
+        Mood {
+            turns_left: dice.between(4, 160),
+            batch: dice.pick(&[1, 4, 16, 32, BATCH as u32]),
+            steps: dice.pick(&[0, 1, 4, 8, 16, 24, 48]),
+            time_log: dice.pick(&[4, 10, 16, 20, 24, 28]),
+            applications: dice.pick(&[0, 8, 64, 255]),
+            changes: dice.pick(&[0, 0, 0, 4, 16, 128]),
+            cpus: dice.pick(&[0, 0, 2, 16]),
+            adopts: dice.pick(&[256, 256, 128, 16]),
+        }
+    }
+}
+
+impl Run {
+    fn new(seed: u64, options: &Options) -> Run {
+        let mut dice = Dice::new(seed);
+        let shape = Shape::new(&mut dice);
+        let config = shape.first_config(&mut dice);
+        let plan = Arc::new(Plan::new(&config, shape.producers).expect("made to be possible"));
+        let mut world = World::new(dice, &shape, options.guard, options.packets);
+        world.socks = plan.sock_flows().clone();
+        let producers = (0..shape.producers)
+            .map(|producer| Producer {
+                steering: Steering::of_plan(plan.clone(), shape.queues_of(producer)),
+                adopted: 0,
+                in_transition: false,
+                arrivals: Vec::with_capacity(BATCH),
+                flows: Vec::with_capacity(BATCH),
+                done: 0,
+            })
+            .collect();
+        Run {
+            mood: Mood::new(&mut world.dice),
+            now_ns: u64::from(world.dice.below(u32::MAX)),
+            shut: vec![false; shape.cpus.len()],
+            news_in: None,
+            published: 0,
+            plan,
+            producers,
+            shape,
+            world,
+        }
+    }
+
+    fn go(&mut self, packets: u64) -> Result<Summary, Fault> {
+        loop {
+            let left = packets - self.world.summary.received;
+            if left == 0 && self.producers.iter().all(Producer::is_idle) {
+                break;
+            }
+            self.turn(left)?;
+            self.world.found()?;
+        }
+        self.world.drain();
+        self.world.found()?;
+        self.check_counts()?;
+        let summary = self.summary();
+        self.check_rest()?;
+        Ok(summary)
+    }
+
+    /// A batch of some producer, and whatever else happens about that time.
+    fn turn(&mut self, packets_left: u64) -> Result<(), Fault> {
+        if self.mood.turns_left == 0 {
+            self.mood_swings();
+        }
+        self.mood.turns_left -= 1;
+        let producer = self.world.dice.below(self.producers.len() as u32) as usize;
+        if self.producers[producer].adopted != self.published
+            && self.world.dice.chance(self.mood.adopts)
+        {
+            self.adopt(producer);
+        }
+        if self.producers[producer].is_idle() {
+            self.receive(producer, packets_left);
+        }
+        self.decide(producer)?;
+
+        for _ in 0..self.world.dice.below(self.mood.steps + 1) {
+            self.world.step();
+        }
+        if self.world.dice.chance(self.mood.applications) {
+            self.world.applications_move(8);
+        }
+        if self.world.dice.chance(self.mood.cpus) {
+            self.cpus_change();
+        }
+        let news = self.news_in;
+        self.news_in = news.and_then(|turns| turns.checked_sub(1));
+        if news == Some(0) {
+            self.publish(self.plan.config().clone());
+        } else if self.world.dice.chance(self.mood.changes) {
+            let mut config = self.plan.config().clone();
+            self.shape.change(&mut self.world.dice, &mut config);
+            self.publish(config);
+        }
+        Ok(())
+    }
+
+    fn mood_swings(&mut self) {
+        let dice = &mut self.world.dice;
+        self.mood = Mood::new(dice);
+        for worker in &mut self.world.workers {
+            worker.diligence = dice.pick(&[256, 256, 256, 128, 24]);
+            worker.stalled = if dice.chance(24) { dice.below(400) } else { 0 };
+        }
+    }
+
+    fn cpus_change(&mut self) {
+        let changed = match self.world.dice.below(4) {
+            0 => self.world.lose_cpu(),
+            1 | 2 => self.world.return_cpu(),
+            _ => {
+                let cpu = self.world.dice.below(self.shut.len() as u32) as usize;
+                self.shut[cpu] = !self.shut[cpu];
+                true
+            }
+        };
+        if changed {
+            self.news_in = Some(self.world.dice.below(24));
+        }
+    }
+
+    /// Makes a plan of `config` as the CPUs are now, for producers to adopt.
+    fn publish(&mut self, mut config: SteerConfig) {
+        let workers = &self.world.workers;
+        let is_gone = |cpu: &usize| self.shut[*cpu] || !workers[*cpu].alive;
+        let gone: Vec<usize> = (0..workers.len()).filter(is_gone).collect();
+        // A machine without a CPU steers nothing.
+        let gone = if gone.len() == workers.len() { &gone[1..] } else { &gone };
+        config.offline = CpuSet::new(gone.iter().map(|cpu| self.shape.cpus[*cpu]));
+        self.plan = Arc::new(self.plan.next(&config).expect("made to be possible"));
+        self.world.socks = self.plan.sock_flows().clone();
+        self.published += 1;
+        self.world.summary.changes += 1;
+        self.world.trace.note(None, || {
+            let SteerConfig { policy, cpus, rps_maps, offline, flow_cnt, .. } = &config;
+            format!(
+                "plan {}: {policy} on {cpus}, maps {rps_maps:?}, offline {offline:?}, \
+                 flow_cnt {flow_cnt:?}",
+                self.published
+            )
+        });
+    }
+
+    /// The producer goes over to the plan published last. Says whether it did.
+    fn adopt(&mut self, index: usize) -> bool {
+        let producer = &mut self.producers[index];
+        let mut view = View { world: &mut self.world, producer: index as u16 };
+        if !producer.steering.change(&self.plan, &mut view) {
+            self.world.summary.postponed += 1;
+            return false;
+        }
+        producer.adopted = self.published;
+        let lasts = !producer.steering.is_settled(&mut view);
+        let summary = &mut self.world.summary;
+        summary.adopted += 1;
+        summary.transitions += u64::from(lasts && !producer.in_transition);
+        producer.in_transition |= lasts;
+        self.world.trace.note(None, || {
+            let word = if lasts { ", and a transition begins or goes on" } else { "" };
+            format!("producer {index} adopts plan {}{word}", self.published)
+        });
+        true
+    }
+
+    /// A new batch for the producer.
+    fn receive(&mut self, index: usize, packets_left: u64) {
+        let world = &mut self.world;
+        let producer = &mut self.producers[index];
+        producer.arrivals.clear();
+        producer.flows.clear();
+        producer.done = 0;
+        let count = u64::from(world.dice.between(1, self.mood.batch)).min(packets_left);
+        for _ in 0..count {
+            let bits = world.dice.bits();
+            let later = (bits >> 32) & ((1 << self.mood.time_log) - 1);
+            self.now_ns = match bits & 0x3ff {
+                // Slots of sparse flows expire after a second.
+                0 => self.now_ns + 900_000_000 + later,
+                // Clocks are set back; a capture may have been merged badly.
+                1 | 2 => self.now_ns.saturating_sub(later * 8),
+                _ => self.now_ns + later,
+            };
+            let flow = world.flows.pick(&mut world.dice, index);
+            producer.flows.push(flow);
+            producer.arrivals.push(world.flows.get(flow).arrival(self.now_ns));
+        }
+        world.summary.received += count;
+    }
+
+    /// Decides on what is left of the producer's batch, and publishes what got a place.
+    fn decide(&mut self, index: usize) -> Result<(), Fault> {
+        let producer = &mut self.producers[index];
+        let world = &mut self.world;
+        let mut verdicts = [Verdict::default(); BATCH];
+        let arrivals = &producer.arrivals[producer.done..];
+        let mut view = View { world, producer: index as u16 };
+        if producer.in_transition && producer.steering.is_settled(&mut view) {
+            producer.in_transition = false;
+            world.summary.ended += 1;
+            world.trace.note(None, || format!("producer {index} is settled"));
+            view = View { world, producer: index as u16 };
+        }
+        let decided = producer.steering.decide(arrivals, &mut view, &mut verdicts);
+        world.found()?;
+        world.summary.waits += u64::from(decided < arrivals.len());
+        let flows = &producer.flows[producer.done..];
+        for (flow, verdict) in flows.iter().zip(&verdicts[..decided]) {
+            if let Some(reason) = verdict.drop_reason() {
+                world.summary.drops.add(reason, 1);
+                continue;
+            }
+            let cpu = verdict.cpu();
+            let lane = world.lane(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
+            let packet = world.flows.accept(*flow, cpu);
+            world.lanes[lane].publish(packet);
+            world.trace.note(Some(*flow), || {
+                format!("packet {} is accepted for CPU {cpu} by producer {index}", packet.number)
+            });
+        }
+        producer.done += decided;
+        let in_lanes = &world.lanes[index * self.shape.cpus.len()..][..self.shape.cpus.len()];
+        if let Some(lane) = in_lanes.iter().position(|lane| !lane.is_published()) {
+            let cpu = self.shape.cpus[lane];
+            let text = format!("a place for CPU {cpu} was reserved for no packet");
+            return Err(Fault::Unbalanced(text));
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<(), Fault> {
+        let Summary { received, accepted, completed, lost, .. } = self.summary();
+        let dropped = self.world.summary.drops.total();
+        let full = self.world.summary.drops.get(DropReason::BacklogFull);
+        let limited = self.world.summary.drops.get(DropReason::FlowLimit);
+        if received != accepted + dropped || dropped != full + limited {
+            let text = format!("{received} received, {accepted} accepted, {dropped} dropped");
+            return Err(Fault::Unbalanced(text));
+        }
+        if accepted != completed + lost {
+            let text = format!("{accepted} accepted, {completed} completed, {lost} lost");
+            return Err(Fault::Unbalanced(text));
+        }
+        Ok(())
+    }
+
+    /// With nothing under way no transition goes on, and each flow goes where a policy without a
+    /// history wants it: now, and after a change to rules that keep no table.
+    fn check_rest(&mut self) -> Result<(), Fault> {
+        // Applications would change what is wanted.
+        self.world.meddling = 0;
+        self.check_places()?;
+        let mut config = self.plan.config().clone();
+        config.policy = self.shape.quiet_policy(&mut self.world.dice);
+        config.rps_maps.clear();
+        self.publish(config);
+        self.check_places()
+    }
+
+    fn check_places(&mut self) -> Result<(), Fault> {
+        for index in 0..self.producers.len() {
+            self.check_settled(index)?;
+            let queues = self.shape.queues_of(index as u16);
+            // It shares the slots of sparse flows, and at the same time both find the same there.
+            let mut fresh = Steering::of_plan(self.plan.clone(), queues);
+            for place in 0..self.world.flows.of_producer(index).len() {
+                let flow = self.world.flows.of_producer(index)[place];
+                self.check_place(index, flow, &mut fresh)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_settled(&mut self, index: usize) -> Result<(), Fault> {
+        let number = index as u16;
+        // An adoption may have to be put off until old tables are let go; one decision does that.
+        let mut adopted = self.producers[index].adopted == self.published;
+        for _ in 0..2 {
+            adopted = adopted || self.adopt(index);
+            self.decide(index)?;
+        }
+        if !adopted {
+            return Err(Fault::NotAdopted(number));
+        }
+        let mut view = View { world: &mut self.world, producer: number };
+        if self.producers[index].steering.is_settled(&mut view) {
+            Ok(())
+        } else {
+            Err(Fault::Unsettled(number))
+        }
+    }
+
+    fn check_place(&mut self, index: usize, flow: u32, fresh: &mut Steering) -> Result<(), Fault> {
+        let state = self.world.flows.get(flow);
+        let (name, arrival) = (state.name(), state.arrival(self.now_ns));
+        let mut verdicts = [Verdict::default(); 2];
+        for (steering, verdict) in
+            [&mut self.producers[index].steering, fresh].into_iter().zip(&mut verdicts)
+        {
+            let mut view = View { world: &mut self.world, producer: index as u16 };
+            steering.decide(&[arrival], &mut view, std::slice::from_mut(verdict));
+            let lane = self.world.lane(index as u16, verdict.cpu());
+            let lane = lane.ok_or(Fault::NotPossible(verdict.cpu()))?;
+            let packet = self.world.flows.accept(flow, verdict.cpu());
+            self.world.lanes[lane].publish(packet);
+            self.world.drain();
+            self.world.found()?;
+        }
+        if verdicts[0] == verdicts[1] {
+            return Ok(());
+        }
+        Err(Fault::Misplaced { flow: name, cpu: verdicts[0].cpu(), wanted: verdicts[1].cpu() })
+    }
+
+    fn summary(&self) -> Summary {
+        let mut summary = self.world.summary.clone();
+        for producer in &self.producers {
+            let counts = producer.steering.counts();
+            summary.wished += counts.wished;
+            summary.in_slots += counts.in_slots;
+            summary.held += counts.held;
+        }
+        summary.accepted = self.world.flows.accepted();
+        summary.moves = self.world.flows.moves;
+        summary.wrapped_runs = u64::from(summary.wraps > 0);
+        summary
+    }
+}
+
+impl Producer {
+    fn is_idle(&self) -> bool {
+        self.done == self.arrivals.len()
+    }
+}

@@ -1,0 +1,112 @@
+//! What runs went through.
+
+use rxsteer_core::Drops;
+
+/// Counts of one run, or of many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Runs.
+    pub runs: u64,
+    /// Packets received.
+    pub received: u64,
+    /// Packets that got a place in a lane.
+    pub accepted: u64,
+    /// Packets completed.
+    pub completed: u64,
+    /// Packets refused, by reason.
+    pub drops: Drops,
+    /// Accepted packets that were lost with their worker, and counted as completed.
+    pub lost: u64,
+    /// Times a batch had to wait for a place.
+    pub waits: u64,
+    /// Packets accepted for another CPU than their flow's packet before.
+    pub moves: u64,
+    /// Decisions by which a flow was held where its packets were.
+    pub held: u64,
+    /// Packets wanted where their application runs.
+    pub wished: u64,
+    /// Packets wanted on the CPU of their sparse slot.
+    pub in_slots: u64,
+    /// Times an application's flow was recorded or forgotten.
+    pub records: u64,
+    /// Plans published.
+    pub changes: u64,
+    /// Plans adopted, by each producer; some are followed by another before they are.
+    pub adopted: u64,
+    /// Adoptions that had to be put off.
+    pub postponed: u64,
+    /// Transitions that lasted.
+    pub transitions: u64,
+    /// Of these, those that ended while packets were received.
+    pub ended: u64,
+    /// CPUs lost, and their lanes taken over.
+    pub cpu_losses: u64,
+    /// CPUs that came back, and took their lanes back.
+    pub cpu_returns: u64,
+    /// Lanes whose count of completed packets wrapped.
+    pub wraps: u64,
+    /// Runs in which one did.
+    pub wrapped_runs: u64,
+}
+
+impl Summary {
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Summary) {
+        self.drops.merge(&other.drops);
+        for (mine, (_, theirs)) in self.counts_mut().into_iter().zip(other.counts()) {
+            *mine += theirs;
+        }
+    }
+
+    /// Every count but the drops, with its name.
+    #[must_use]
+    pub fn counts(&self) -> [(&'static str, u64); 20] {
+        [
+            ("runs", self.runs),
+            ("received", self.received),
+            ("accepted", self.accepted),
+            ("completed", self.completed),
+            ("lost", self.lost),
+            ("waits", self.waits),
+            ("moves", self.moves),
+            ("held", self.held),
+            ("wished", self.wished),
+            ("in_slots", self.in_slots),
+            ("records", self.records),
+            ("changes", self.changes),
+            ("adopted", self.adopted),
+            ("postponed", self.postponed),
+            ("transitions", self.transitions),
+            ("ended", self.ended),
+            ("cpu_losses", self.cpu_losses),
+            ("cpu_returns", self.cpu_returns),
+            ("wraps", self.wraps),
+            ("wrapped_runs", self.wrapped_runs),
+        ]
+    }
+
+    fn counts_mut(&mut self) -> [&mut u64; 20] {
+        [
+            &mut self.runs,
+            &mut self.received,
+            &mut self.accepted,
+            &mut self.completed,
+            &mut self.lost,
+            &mut self.waits,
+            &mut self.moves,
+            &mut self.held,
+            &mut self.wished,
+            &mut self.in_slots,
+            &mut self.records,
+            &mut self.changes,
+            &mut self.adopted,
+            &mut self.postponed,
+            &mut self.transitions,
+            &mut self.ended,
+            &mut self.cpu_losses,
+            &mut self.cpu_returns,
+            &mut self.wraps,
+            &mut self.wrapped_runs,
+        ]
+    }
+}

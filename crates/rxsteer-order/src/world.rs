@@ -1,0 +1,354 @@
+//! What lies around the policy: lanes, workers, applications, and the backlogs that `decide` sees.
+
+use crate::Guard;
+use crate::change::Shape;
+use crate::dice::Dice;
+use crate::flows::{Flows, List};
+use crate::lane::{Lane, Worker};
+use crate::summary::Summary;
+use crate::violation::Fault;
+use rxsteer_core::{Backlogs, CpuId, DropReason, Refusal, SockFlowTable};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// Most packets a worker takes at a time.
+const LIST: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) dice: Dice,
+    pub(crate) flows: Flows,
+    pub(crate) workers: Vec<Worker>,
+    /// By producer and CPU.
+    pub(crate) lanes: Vec<Lane>,
+    /// Where applications leave their wishes.
+    pub(crate) socks: Arc<SockFlowTable>,
+    pub(crate) summary: Summary,
+    pub(crate) trace: Trace,
+    /// What a worker found.
+    fault: Option<Fault>,
+    cpus: Vec<CpuId>,
+    /// By CPU id the index in `cpus`.
+    index_of: Vec<u8>,
+    /// Most packets that wait in a lane.
+    limit: u32,
+    /// What a full lane says.
+    full: Refusal,
+    guard: Guard,
+    /// How often others go on while a producer decides, in 256 questions.
+    pub(crate) meddling: u32,
+    lists: u64,
+}
+
+/// The last events of one flow.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) flow: Option<u32>,
+    pub(crate) keep: usize,
+    pub(crate) lines: VecDeque<String>,
+}
+
+impl Trace {
+    /// Notes an event of `flow`, or of all flows.
+    pub(crate) fn note(&mut self, flow: Option<u32>, line: impl FnOnce() -> String) {
+        if self.flow.is_some() && (flow.is_none() || flow == self.flow) {
+            self.write(line());
+        }
+    }
+
+    #[cold]
+    fn write(&mut self, line: String) {
+        if self.lines.len() == self.keep {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+}
+
+impl World {
+    pub(crate) fn new(mut dice: Dice, shape: &Shape, guard: Guard, packets: u64) -> World {
+        let cpus = shape.cpus.clone();
+        let mut index_of = vec![u8::MAX; cpus[cpus.len() - 1].index() + 1];
+        for (index, cpu) in (0..).zip(&cpus) {
+            index_of[cpu.index()] = index;
+        }
+        let lanes = usize::from(shape.producers) * cpus.len();
+        // Near enough to the wrap for most lanes to come to it.
+        let near = (packets / lanes as u64).clamp(1, 2000) as u32;
+        let limit = 1 << dice.between(2, 8);
+        let full = dice.pick(&[Refusal::Drop(DropReason::BacklogFull), Refusal::Wait]);
+        World {
+            flows: Flows::new(&mut dice, shape.queues, shape.producers),
+            workers: (0..cpus.len())
+                .map(|_| Worker { alive: true, hand: None, diligence: 256, stalled: 0 })
+                .collect(),
+            lanes: (0..lanes)
+                .map(|lane| Lane::new(u32::MAX - dice.below(near), lane % cpus.len()))
+                .collect(),
+            socks: Arc::new(SockFlowTable::new(1, cpus[0])),
+            summary: Summary { runs: 1, ..Summary::default() },
+            trace: Trace::default(),
+            fault: None,
+            index_of,
+            limit,
+            full,
+            guard,
+            meddling: dice.pick(&[0, 2, 16, 64]),
+            lists: 0,
+            dice,
+            cpus,
+        }
+    }
+
+    /// The index of `cpu` among the possible ones.
+    pub(crate) fn index(&self, cpu: CpuId) -> Option<usize> {
+        let index = self.index_of.get(cpu.index()).copied().map(usize::from);
+        index.filter(|index| *index < self.cpus.len())
+    }
+
+    /// The lane from `producer` to the CPU.
+    pub(crate) fn lane(&self, producer: u16, cpu: CpuId) -> Option<usize> {
+        Some(usize::from(producer) * self.cpus.len() + self.index(cpu)?)
+    }
+
+    /// What was found since it was asked last.
+    pub(crate) fn found(&mut self) -> Result<(), Fault> {
+        self.fault.take().map_or(Ok(()), Err)
+    }
+
+    fn check(&mut self, found: Result<(), Fault>) {
+        // The first one tells most.
+        if let (Err(fault), None) = (found, &self.fault) {
+            self.fault = Some(fault);
+        }
+    }
+
+    /// A turn of some worker.
+    pub(crate) fn step(&mut self) {
+        let worker = self.dice.below(self.workers.len() as u32) as usize;
+        let state = &mut self.workers[worker];
+        if !state.alive {
+            return;
+        }
+        if state.stalled > 0 {
+            state.stalled -= 1;
+            return;
+        }
+        let diligence = state.diligence;
+        let hand = state.hand;
+        if diligence < 256 && !self.dice.chance(diligence) {
+            return;
+        }
+        match hand {
+            None => self.take_some(worker),
+            Some((lane, _)) => {
+                let mut count = self.lanes[lane].in_hand() as u32;
+                // Now and then it reports half-way.
+                if self.dice.chance(48) {
+                    count = self.dice.between(1, count);
+                }
+                self.complete(worker, count, false);
+            }
+        }
+    }
+
+    /// The worker takes a list from one of its lanes in hand, if there is anything.
+    fn take_some(&mut self, worker: usize) {
+        let lanes = self.lanes.len();
+        let from = self.dice.below(lanes as u32) as usize;
+        let mine =
+            |lane: &usize| self.lanes[*lane].worker == worker && self.lanes[*lane].ready() > 0;
+        let Some(lane) = (from..lanes).chain(0..from).find(mine) else { return };
+        let most = 1 << self.dice.below(LIST.ilog2() + 1);
+        let count = self.dice.between(1, most).min(self.lanes[lane].ready() as u32);
+        self.take(worker, lane, count as usize);
+    }
+
+    fn take(&mut self, worker: usize, lane: usize, count: usize) {
+        self.lists += 1;
+        let list = List { id: self.lists, cpu: self.cpus[worker] };
+        self.workers[worker].hand = Some((lane, list));
+        let mut found = Ok(());
+        for packet in self.lanes[lane].take(count) {
+            self.trace.note(Some(packet.flow), || {
+                format!("packet {} begins on CPU {}, in list {}", packet.number, list.cpu, list.id)
+            });
+            found = found.and(self.flows.begin(packet, list));
+        }
+        self.check(found);
+    }
+
+    /// The worker ends the first `count` packets it has in hand; they are `lost` when it dies over
+    /// them, and count as completed all the same.
+    fn complete(&mut self, worker: usize, count: u32, lost: bool) {
+        let Some((lane, list)) = self.workers[worker].hand else { return };
+        for _ in 0..count {
+            let Some((packet, wrapped)) = self.lanes[lane].complete() else { break };
+            let word = if lost { "lost" } else { "completed" };
+            self.trace.note(Some(packet.flow), || {
+                format!("packet {} is {word} on CPU {}", packet.number, list.cpu)
+            });
+            let ended = self.flows.complete(packet);
+            self.check(ended);
+            self.summary.wraps += u64::from(wrapped);
+            let count = if lost { &mut self.summary.lost } else { &mut self.summary.completed };
+            *count += 1;
+        }
+        if self.lanes[lane].in_hand() == 0 {
+            self.workers[worker].hand = None;
+        }
+    }
+
+    fn complete_all(&mut self, worker: usize, lost: bool) {
+        if let Some((lane, _)) = self.workers[worker].hand {
+            self.complete(worker, self.lanes[lane].in_hand() as u32, lost);
+        }
+    }
+
+    /// Every worker goes on until nothing is under way.
+    pub(crate) fn drain(&mut self) {
+        for worker in 0..self.workers.len() {
+            self.complete_all(worker, false);
+        }
+        let from = self.dice.below(self.lanes.len() as u32) as usize;
+        for lane in (from..self.lanes.len()).chain(0..from) {
+            let worker = self.lanes[lane].worker;
+            while self.lanes[lane].ready() > 0 {
+                self.take(worker, lane, self.lanes[lane].ready().min(LIST as usize));
+                self.complete_all(worker, false);
+            }
+        }
+    }
+
+    /// Some applications go elsewhere, or end.
+    pub(crate) fn applications_move(&mut self, most: u32) {
+        let producers = self.lanes.len() / self.cpus.len();
+        for _ in 0..self.dice.between(1, most) {
+            let producer = self.dice.below(producers as u32) as usize;
+            let flow = self.flows.pick(&mut self.dice, producer);
+            let hash = self.flows.get(flow).hash;
+            if self.dice.chance(32) {
+                self.socks.forget(hash);
+            } else {
+                let cpu = self.dice.pick(&self.cpus);
+                self.socks.record(hash, cpu);
+                self.trace.note(Some(flow), || format!("its application goes to CPU {cpu}"));
+            }
+            self.summary.records += 1;
+        }
+    }
+
+    /// A worker dies, and others go on with its lanes. One always stays. Says whether one died.
+    pub(crate) fn lose_cpu(&mut self) -> bool {
+        let worker = self.dice.below(self.workers.len() as u32) as usize;
+        if !self.workers[worker].alive || self.workers.iter().filter(|w| w.alive).count() < 2 {
+            return false;
+        }
+        let lost = self.dice.chance(128);
+        self.trace.note(None, || format!("the worker of CPU {} dies", self.cpus[worker]));
+        self.complete_all(worker, lost);
+        self.workers[worker].alive = false;
+        let others: Vec<usize> =
+            (0..self.workers.len()).filter(|other| self.workers[*other].alive).collect();
+        for lane in &mut self.lanes {
+            if lane.worker == worker {
+                lane.worker = self.dice.pick(&others);
+            }
+        }
+        self.summary.cpu_losses += 1;
+        true
+    }
+
+    /// A CPU is back, and its worker takes its lanes over from whoever had them. Says whether one is.
+    pub(crate) fn return_cpu(&mut self) -> bool {
+        let worker = self.dice.below(self.workers.len() as u32) as usize;
+        if self.workers[worker].alive {
+            return false;
+        }
+        self.trace.note(None, || format!("the worker of CPU {} is back", self.cpus[worker]));
+        for lane in (worker..self.lanes.len()).step_by(self.cpus.len()) {
+            let before = self.lanes[lane].worker;
+            if self.workers[before].hand.is_some_and(|(in_hand, _)| in_hand == lane) {
+                // A list is finished by whoever began it.
+                self.complete_all(before, false);
+            }
+            self.lanes[lane].worker = worker;
+        }
+        self.workers[worker].alive = true;
+        self.summary.cpu_returns += 1;
+        true
+    }
+
+    /// Others go on while a producer decides.
+    #[inline]
+    fn meddle(&mut self) {
+        if self.meddling > 0 && self.dice.chance(self.meddling) {
+            if self.dice.chance(224) { self.step() } else { self.applications_move(1) }
+        }
+    }
+}
+
+/// The backlogs as one producer sees them.
+pub(crate) struct View<'world> {
+    pub(crate) world: &'world mut World,
+    pub(crate) producer: u16,
+}
+
+impl View<'_> {
+    /// The lane to `cpu`; a fault where there can't be one.
+    #[inline]
+    fn lane(&mut self, producer: u16, cpu: CpuId) -> Option<&mut Lane> {
+        match self.world.lane(producer, cpu) {
+            Some(lane) => self.world.lanes.get_mut(lane),
+            None => {
+                self.world.check(Err(Fault::NotPossible(cpu)));
+                None
+            }
+        }
+    }
+}
+
+impl Backlogs for View<'_> {
+    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
+        self.world.meddle();
+        let (limit, full) = (self.world.limit, self.world.full);
+        match self.lane(self.producer, cpu) {
+            None => Err(Refusal::Drop(DropReason::WorkerLost)),
+            Some(lane) if lane.waiting() >= limit => Err(full),
+            Some(lane) => Ok(lane.reserve()),
+        }
+    }
+
+    fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
+        self.world.meddle();
+        let guard = self.world.guard;
+        let Some(lane) = self.lane(producer, cpu) else { return true };
+        let done = match guard {
+            Guard::On => lane.completed(),
+            Guard::HeadAtDequeue => lane.dequeued(),
+            Guard::Off => return true,
+        };
+        done.wrapping_sub(position.wrapping_add(1)) as i32 >= 0
+    }
+
+    fn tail(&self, cpu: CpuId) -> u32 {
+        self.world.lane(self.producer, cpu).map_or(0, |lane| self.world.lanes[lane].tail())
+    }
+
+    fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
+        self.world.meddle();
+        let limit = self.world.limit;
+        (self.lane(self.producer, cpu).map_or(0, |lane| lane.waiting()), limit)
+    }
+
+    fn producer(&self) -> u16 {
+        self.producer
+    }
+}
+
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("producer", &self.producer).finish_non_exhaustive()
+    }
+}

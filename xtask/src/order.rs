@@ -1,0 +1,47 @@
+//! Seeds by the thousand for the order guard: the deterministic scheduler of `rxsteer-order`.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// Tries to bring the packets of a flow out of order: 10,000 seeds, each a run of its own.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  cargo xtask order --seeds 100000 --packets 2000\n  \
+                  cargo xtask order --seed 17 --packets 2000")]
+pub(crate) struct Options {
+    /// How many seeds are run, from 0.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    seeds: u64,
+    /// Packets received in each run.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    packets: u64,
+    /// Runs this seed alone, as a failure says.
+    #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Takes the order guard out (off), or half out (head-at-dequeue): then packets must be found
+    /// out of order.
+    #[arg(long, value_name = "HOW", default_value = "on")]
+    guard: String,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let (which, number) = options.seed.map_or(("--seeds", options.seeds), |seed| ("--seed", seed));
+    let cargo = ["--quiet", "--release", "--package", "rxsteer-order"];
+    // What is not built has found nothing.
+    if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
+        bail!("rxsteer-order does not build");
+    }
+    let mut order = shell::cargo();
+    order
+        .arg("run")
+        .args(cargo)
+        .args(["--", which, &number.to_string(), "--packets", &options.packets.to_string()])
+        .args(["--guard", &options.guard]);
+    // Its own status tells a finding from a command line that it refuses.
+    match order.status().context("cannot start cargo")?.code() {
+        Some(0) => Ok(Outcome::Passed),
+        Some(1) => Ok(Outcome::Failed),
+        _ => bail!("rxsteer-order could not run"),
+    }
+}
