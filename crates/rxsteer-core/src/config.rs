@@ -1,9 +1,9 @@
 //! What can be configured, checked once; everything after is infallible.
 
 use crate::cpu::{CpuId, CpuSet};
-use crate::flow_limit::MAX_FLOW_LIMIT_BUCKETS;
-use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
-use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
+pub use crate::flow_limit::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_LIMIT_BUCKETS};
+pub use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
+pub use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;

@@ -65,3 +65,12 @@ counters! {
         TransportTruncated, "transport_truncated", Packets, "IP packets whose transport header is damaged or cut off.";
     }
 }
+
+counters! {
+    /// Counted once per RX thread: which mechanism decided.
+    SteerCounter {
+        Wished, "wished", Packets, "Packets wanted on the CPU where their application runs (rfs).";
+        InSlots, "in_slots", Packets, "Packets wanted on the CPU of their sparse slot.";
+        Held, "held", Packets, "Packets kept on the CPU where earlier ones of their flow were still under way, though wanted elsewhere.";
+    }
+}

@@ -15,6 +15,7 @@
 //!   CPU can't change keep no flow table and pay nothing.
 
 use crate::config::{ConfigError, SteerConfig};
+use crate::counters::SteerCounter;
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::flow_limit::FlowLimiter;
@@ -365,6 +366,16 @@ impl Steering {
 }
 
 impl SteerCounts {
+    /// The count that the list of counters names so.
+    #[must_use]
+    pub fn get(&self, counter: SteerCounter) -> u64 {
+        match counter {
+            SteerCounter::Wished => self.wished,
+            SteerCounter::InSlots => self.in_slots,
+            SteerCounter::Held => self.held,
+        }
+    }
+
     /// Counts all of `other` too.
     pub fn merge(&mut self, other: &SteerCounts) {
         self.wished += other.wished;

@@ -4,11 +4,11 @@
 //! batches; order is kept by [`rxsteer_core::transition`]. Applications' wishes go through here
 //! too, since a change can replace the table they are kept in.
 
-use crate::pipeline::MAX_BACKLOG;
 use crate::sys;
 use rxsteer_core::{ConfigError, CpuId, CpuSet, FlowHash, Plan, Policy, SockFlowTable};
 use rxsteer_ring::{Published, Seen};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What is to be different from now on; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,24 @@ pub struct SteerChange {
     pub flow_limit: Option<Option<u32>>,
     /// Packets that may wait per RX thread and CPU.
     pub max_backlog: Option<u32>,
+}
+
+impl SteerChange {
+    /// Every CPU it names.
+    pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        let maps = self.rps_maps.iter().flatten().flat_map(|(_, cpus)| cpus.iter());
+        let named = self.policy.iter().flat_map(Policy::named_cpus);
+        self.cpus.iter().flat_map(CpuSet::iter).chain(maps).chain(named)
+    }
+}
+
+/// When a change is made that was planned beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At a receive time: this many nanoseconds after the first packet's.
+    Time(u64),
+    /// When an RX thread has received this many packets.
+    Packets(u64),
 }
 
 /// Why a change is refused. Nothing has changed then.
@@ -111,16 +129,58 @@ impl Switch {
     }
 }
 
+/// Changes planned beforehand, made by the RX threads as they come to the time.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    changes: Vec<(When, SteerChange)>,
+    /// Index of the next one.
+    next: AtomicUsize,
+    /// The receive time of the first packet.
+    begin_ns: OnceLock<u64>,
+}
+
+impl Schedule {
+    pub(crate) fn new(changes: &[(When, SteerChange)]) -> Schedule {
+        let (changes, next) = (changes.to_vec(), AtomicUsize::new(0));
+        Schedule { changes, next, begin_ns: OnceLock::new() }
+    }
+
+    /// An RX thread that has received `packets` comes to a batch whose first packet was received at
+    /// `time_ns`: makes every change that is due.
+    #[cold]
+    pub(crate) fn come_to(&self, time_ns: u64, packets: u64, switch: &Switch) {
+        let elapsed = time_ns.saturating_sub(*self.begin_ns.get_or_init(|| time_ns));
+        loop {
+            // ORDER: Relaxed; the index is all that threads agree on, and the switch has a lock.
+            let next = self.next.load(Ordering::Relaxed);
+            let Some((when, change)) = self.changes.get(next) else { return };
+            let is_due = match *when {
+                When::Time(after) => elapsed >= after,
+                When::Packets(after) => packets >= after,
+            };
+            if !is_due {
+                return;
+            }
+            let mine =
+                self.next.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed);
+            if mine.is_ok() {
+                let made = switch.change(change);
+                debug_assert!(made.is_ok(), "tried before the start");
+            }
+        }
+    }
+
+    /// How many changes were made.
+    pub(crate) fn made(&self) -> usize {
+        // ORDER: Relaxed; a figure to look at.
+        self.next.load(Ordering::Relaxed)
+    }
+}
+
 fn replace<T: Clone>(setting: &mut T, by: Option<&T>) {
     if let Some(by) = by {
         setting.clone_from(by);
     }
-}
-
-/// The largest backlog limit that a change can ask for: what was configured, within
-/// [`MAX_BACKLOG`].
-pub(crate) fn largest_backlog(configured: u32, max_backlog: u32) -> u32 {
-    configured.max(max_backlog).min(MAX_BACKLOG)
 }
 
 /// Tells `rfs` where applications run: one call where a flow's data is consumed, as the kernel's

@@ -71,7 +71,7 @@ mod team;
 mod worker;
 
 pub use block::{Block, FrameInfo, FrameMeta};
-pub use change::{ChangeError, FlowRecorder, SteerChange};
+pub use change::{ChangeError, FlowRecorder, SteerChange, When};
 pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};

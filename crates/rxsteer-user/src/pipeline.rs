@@ -7,7 +7,7 @@
 //! ```
 
 use crate::block::{Block, BlockPool};
-use crate::change::{ChangeError, FlowRecorder, SteerChange, Switch, largest_backlog};
+use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch, When};
 use crate::clock::Clock;
 use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
@@ -53,8 +53,8 @@ pub struct PipelineConfig {
     pub rx_queues: u16,
     /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
     pub rx_devices: Vec<u16>,
-    /// CPUs that get a worker though nothing goes there yet: a [`SteerChange`] may name them, and
-    /// applications may run there.
+    /// CPUs that get a worker though nothing goes there yet: a [`Control::change`] may name them, and
+    /// applications may run there. Those that `changes` name get one in any case.
     pub standby: Option<CpuSet>,
     /// Entries of the sock flow table, for `rfs`.
     pub sock_flow_entries: u32,
@@ -72,6 +72,8 @@ pub struct PipelineConfig {
     pub dissect: DissectOptions,
     /// Packets that may wait per RX thread and CPU, 1 to [`MAX_BACKLOG`].
     pub max_backlog: u32,
+    /// Changes to make on the way, in this order; each at the first batch that begins when it is due.
+    pub changes: Vec<(When, SteerChange)>,
     /// What a [`SteerChange`] may raise `max_backlog` to; memory is taken for so many. No more than
     /// `max_backlog` where this is less.
     pub largest_backlog: u32,
@@ -105,6 +107,7 @@ impl PipelineConfig {
             hasher: Hasher::Symmetric(SymmetricHash::new(rand::random())),
             dissect: DissectOptions::default(),
             max_backlog: DEFAULT_BACKLOG,
+            changes: Vec::new(),
             largest_backlog: 0,
             batch: DEFAULT_BATCH,
             on_full: OnFull::Drop,
@@ -119,7 +122,8 @@ impl PipelineConfig {
         // RX threads' CPUs too, even of those that receive no queue: their backlog is the local
         // one of a hand-off.
         let destinations = self.steer_config_without_standby().destinations();
-        let standby = self.standby.iter().flat_map(CpuSet::iter);
+        let planned = self.changes.iter().flat_map(|(_, change)| change.named_cpus());
+        let standby = self.standby.iter().flat_map(CpuSet::iter).chain(planned);
         let all = destinations.iter().chain(self.rx_cpus.iter().copied()).chain(standby);
         CpuSet::new(all).unwrap_or(destinations)
     }
@@ -141,7 +145,7 @@ impl PipelineConfig {
     #[must_use]
     pub fn backlog_memory(&self) -> u64 {
         let lanes = self.workers().len() as u64;
-        let largest = largest_backlog(self.largest_backlog, self.max_backlog);
+        let largest = self.largest_backlog();
         let descriptors = u64::from(largest.next_power_of_two()) * 16 * lanes;
         // Beside each ring a queue of blocks, 8 bytes an entry.
         let blocks = u64::from(largest) * 8 * lanes;
@@ -149,6 +153,12 @@ impl PipelineConfig {
         let frames = (u64::from(self.max_backlog) * 1536 * lanes)
             .min(BlockPool::most_memory(lanes as usize) as u64);
         (descriptors + blocks + frames) * self.rx_cpus.len() as u64
+    }
+
+    /// The limit that the backlogs are made for.
+    fn largest_backlog(&self) -> u32 {
+        let planned = self.changes.iter().filter_map(|(_, change)| change.max_backlog);
+        planned.chain([self.largest_backlog, self.max_backlog]).max().unwrap_or(0)
     }
 
     fn steer_config(&self) -> SteerConfig {
@@ -172,6 +182,12 @@ impl PipelineConfig {
         }
     }
 
+    /// Where a running receive path's settings are published.
+    fn switch(&self) -> Result<Switch, ConfigError> {
+        let plan = Plan::new(&self.steer_config(), self.rx_cpus.len() as u16)?;
+        Ok(Switch::new(plan, self.max_backlog, self.largest_backlog()))
+    }
+
     /// Whether a receive path can be started so; everything that can be told beforehand.
     ///
     /// # Errors
@@ -183,13 +199,19 @@ impl PipelineConfig {
         if self.max_backlog == 0 || self.max_backlog > MAX_BACKLOG {
             return Err(PipelineError::Backlog(self.max_backlog));
         }
-        if self.largest_backlog > MAX_BACKLOG {
-            return Err(PipelineError::Backlog(self.largest_backlog));
+        if self.largest_backlog() > MAX_BACKLOG {
+            return Err(PipelineError::Backlog(self.largest_backlog()));
         }
         if self.batch == 0 || self.batch > MAX_BATCH {
             return Err(PipelineError::Batch(self.batch));
         }
         self.steer_config().check()?;
+        if !self.changes.is_empty() {
+            let trial = self.switch()?;
+            for (_, change) in &self.changes {
+                trial.change(change)?;
+            }
+        }
         Ok(())
     }
 }
@@ -200,6 +222,9 @@ pub enum PipelineError {
     /// The policy contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A planned change is impossible.
+    #[error("a planned change is impossible: {0}")]
+    Change(#[from] ChangeError),
     /// No RX thread, or too many.
     #[error("{0} RX threads are configured; there can be 1 to {MAX_RX_QUEUES}")]
     RxThreads(usize),
@@ -281,9 +306,7 @@ impl<H: Handler> Pipeline<H> {
         config.check()?;
         let cpus = config.workers();
         let rx_threads = config.rx_cpus.len();
-        let plan = Plan::new(&config.steer_config(), rx_threads as u16)?;
-        let largest = largest_backlog(config.largest_backlog, config.max_backlog);
-        let switch = Arc::new(Switch::new(plan, config.max_backlog, largest));
+        let switch = Arc::new(config.switch()?);
         let team = Arc::new(Team::new(&cpus, cpus.len() * rx_threads, config.rx_queues));
         let clock = Clock::start();
         let (receivers, lanes_by_cpu) = receivers(config, &switch, &cpus, &team, clock);
@@ -389,10 +412,11 @@ fn receivers(
     }
     let mut lanes_by_cpu: Vec<Vec<LaneReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
     let threads = config.rx_cpus.len();
+    let schedule = Arc::new(Schedule::new(&config.changes));
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
         let mut lanes = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut lanes_by_cpu) {
-            let largest = largest_backlog(config.largest_backlog, config.max_backlog);
+            let largest = config.largest_backlog();
             let own = cpu == queue_cpu;
             let (sender, receiver) = lane(cpu, own, config.max_backlog, largest);
             lanes.push(sender);
@@ -406,6 +430,7 @@ fn receivers(
             steering: Steering::of_plan(settings.value().plan.clone(), queues),
             settings,
             switch: switch.clone(),
+            schedule: (!config.changes.is_empty()).then(|| schedule.clone()),
             hasher: config.hasher.clone(),
             dissect: config.dissect,
             ledger: config.check_order.then(|| Ledger::new(thread, config.dissect, symmetric)),

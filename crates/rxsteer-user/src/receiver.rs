@@ -11,7 +11,7 @@
 //! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
 
 use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
-use crate::change::{SeenSettings, Switch};
+use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
 use crate::lanes::{Lanes, Place};
 use crate::ledger::{Ledger, LedgerReport};
@@ -54,6 +54,8 @@ pub struct RxReport {
     pub drops: Drops,
     /// Which mechanisms decided.
     pub steering: SteerCounts,
+    /// Planned changes that were made, by any RX thread.
+    pub changes_made: usize,
     /// What was queued to each CPU.
     pub lanes: Vec<LaneReport>,
     /// Flows and moves, where order is checked.
@@ -95,6 +97,8 @@ pub struct Receiver {
     /// What it goes by, and where that is published when it changes.
     pub(crate) settings: SeenSettings,
     pub(crate) switch: Arc<Switch>,
+    /// Changes to be made on the way.
+    pub(crate) schedule: Option<Arc<Schedule>>,
     pub(crate) hasher: Hasher,
     pub(crate) dissect: DissectOptions,
     pub(crate) ledger: Option<Ledger>,
@@ -271,6 +275,7 @@ impl Receiver {
         let mut report = std::mem::take(&mut self.report);
         report.lanes = self.lane_reports();
         report.steering = self.steering.counts();
+        report.changes_made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
         report.ledger = self.ledger.take().map(Ledger::into_report);
         report
     }
@@ -353,10 +358,13 @@ impl Receiver {
 
     #[inline]
     fn steer_batch(&mut self, block: &Arc<Block>, first: usize, count: usize) {
+        let frames = &block.frames()[first..first + count];
+        if let Some(schedule) = &self.schedule {
+            schedule.come_to(frames[0].timestamp_ns, self.report.packets, &self.switch);
+        }
         if self.switch.has_changed(&self.settings) {
             self.change();
         }
-        let frames = &block.frames()[first..first + count];
         self.hash(block, frames);
         let now = self.clock.now();
         let mut done = 0;

@@ -55,6 +55,8 @@ pub struct Report<H> {
     pub transport_truncated: u64,
     /// Which mechanisms decided, in packets.
     pub steering: SteerCounts,
+    /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
+    pub changes_made: usize,
     /// Packets processed before or beside an earlier one of their flow; only where order is
     /// checked.
     pub reordered: u64,
@@ -91,6 +93,7 @@ impl<H> Report<H> {
             malformed: [0; Malformed::ALL.len()],
             transport_truncated: 0,
             steering: SteerCounts::default(),
+            changes_made: 0,
             reordered: 0,
             moves: 0,
             census: FlowCensus::default(),
@@ -137,6 +140,7 @@ impl<H> Report<H> {
         self.not_ip += rx.not_ip;
         self.transport_truncated += rx.transport_truncated;
         self.steering.merge(&rx.steering);
+        self.changes_made = self.changes_made.max(rx.changes_made);
         self.drops.merge(&rx.drops);
         for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
             *mine += theirs;

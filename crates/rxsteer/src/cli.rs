@@ -1,14 +1,16 @@
 //! The command line.
 
-use crate::hash_key::{HashChoice, HashSeed};
+use crate::change_spec::{PlannedChange, parse_interval};
+use crate::explain::flow::FlowArg;
+use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
 use crate::words::suggestion;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use rxsteer_user::core::config::parse_queue_setting;
-use rxsteer_user::core::{CpuId, CpuSet, MAX_RX_QUEUES, Policy, PolicyError};
+use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::synthetic::{SpecError, SyntheticSpec};
 use rxsteer_user::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, MAX_BATCH, Speed};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Which CPU should process a received packet? rxsteer decides, keeps flows in order, and shows it.
 #[derive(Debug, Parser)]
@@ -19,6 +21,7 @@ use std::path::PathBuf;
     after_help = "Examples:\n  \
         rxsteer replay capture.pcap --cpus 4          how would this spread over 4 CPUs?\n  \
         rxsteer demo                                  the same on built-in traffic\n  \
+        rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   why does a flow go where?\n  \
         rxsteer replay --help                         everything that can be set\n\n\
         Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted."
 )]
@@ -33,6 +36,8 @@ pub(crate) enum Command {
     Replay(Box<ReplayArgs>),
     /// Show what steering does, on built-in traffic: two queues, four CPUs, three policies
     Demo(DemoArgs),
+    /// Explain one decision: which CPU, by which rule, and what would move the flow
+    Explain(Box<ExplainArgs>),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
     Man {
@@ -64,7 +69,9 @@ pub(crate) struct DemoArgs {
     tcpdump -i eth0 -U -w - | rxsteer replay - --cpus 4\n  \
     rxsteer replay capture.pcap --rx-queues 4 --rx-threads 2 --rps-map 0=0-1 --inner\n  \
     rxsteer replay --synthetic flood=spoofed:0.9 --hash toeplitz --cpus 8\n  \
-    rxsteer replay capture.pcap --speed recorded --on-full drop --work-ns 2000\n\n\
+    rxsteer replay capture.pcap --speed recorded --on-full drop --work-ns 2000\n  \
+    rxsteer replay capture.pcap --policy rfs+sparse --app-cpus 0-3 --app-migrate 100ms\n  \
+    rxsteer replay capture.pcap --change-at '2s:policy=sparse;cpus=0-1' --change-at 5s:cpus=0-3\n\n\
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
     same-hash:SHARE), rate (frames per second of capture time, 1e6), seed (1).\n\n\
@@ -79,77 +86,124 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "SPEC", value_parser = parse_synthetic, conflicts_with = "captures")]
     pub(crate) synthetic: Option<SyntheticSpec>,
 
-    /// Which rule picks the CPU: none (the receiving one), rps (flow hash to CPU map), or
-    /// bound:QUEUE=CPU,… (RX queue to CPU)
-    #[arg(long, default_value = "rps", value_parser = parse_policy)]
-    pub(crate) policy: Policy,
-
-    /// CPUs to steer to: a list like 0-3,8 (CPU 4 alone is 4-4), or a count like 4; all this process
-    /// may use by default
-    #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true)]
-    pub(crate) cpus: Option<CpuChoice>,
+    #[command(flatten)]
+    pub(crate) steer: SteerArgs,
 
     /// RX queues: single, file (each file one), interface (each one of a file), or a number (spread
     /// by the Toeplitz hash, as a NIC does)
-    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = parse_rx_queues)]
+    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = parse_rx_queues, help_heading = "Receiving")]
     pub(crate) rx_queues: RxQueues,
 
     /// Receiving threads; RX queue q is received by thread q modulo this
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>, help_heading = "Receiving")]
     pub(crate) rx_threads: u16,
 
     /// CPUs the receiving threads run on, in turn; those of --cpus by default
-    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// A CPU map for one RX queue, e.g. 1=4-7; can be given for several
-    #[arg(long, value_name = "QUEUE=CPUS", value_parser = parse_rps_map)]
-    pub(crate) rps_map: Vec<(u16, CpuSet)>,
-
     /// How fast: max, recorded (as captured), or a factor of that like 10x
-    #[arg(long, default_value = "max", value_parser = parse_speed, allow_hyphen_values = true)]
+    #[arg(long, default_value = "max", value_parser = parse_speed, allow_hyphen_values = true, help_heading = "Receiving")]
     pub(crate) speed: Speed,
 
     /// How often to go through the input
-    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = whole::<u32, 1, { u32::MAX as u64 }>)]
+    #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = whole::<u32, 1, { u32::MAX as u64 }>, help_heading = "Receiving")]
     pub(crate) repeat: u32,
 
     /// Packets that may wait for one CPU, from each receiving thread
-    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = whole::<u32, 1, { MAX_BACKLOG as u64 }>)]
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = whole::<u32, 1, { MAX_BACKLOG as u64 }>, help_heading = "Processing")]
     pub(crate) max_backlog: u32,
 
     /// A packet whose backlog is full waits (loses nothing) or is dropped (as on a live system);
     /// by default it waits at --speed max and is dropped otherwise
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Processing")]
     pub(crate) on_full: Option<OnFullChoice>,
 
     /// Packets decided on at once: the longest list that is handed over
-    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BATCH as u16, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>)]
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BATCH as u16, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>, help_heading = "Processing")]
     pub(crate) batch: u16,
 
-    /// The flow hash: symmetric, toeplitz, or toeplitz:HEXKEY (40 bytes or more)
-    #[arg(long, value_name = "HASH", default_value = "symmetric", value_parser = |text: &str| text.parse::<HashChoice>())]
-    pub(crate) hash: HashChoice,
+    /// Applications on these CPUs consume the flows' data, each flow's on one of them, and rfs learns
+    /// it; a list like 0-3,8 or a count like 4
+    #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, help_heading = "Applications")]
+    pub(crate) app_cpus: Option<CpuChoice>,
 
-    /// The secret of the symmetric hash, up to 32 hex digits; random by default
-    #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>())]
-    pub(crate) hash_seed: Option<HashSeed>,
+    /// Each flow's application goes on to the next of --app-cpus after this much capture time, e.g.
+    /// 10ms
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_migration, requires = "app_cpus", help_heading = "Applications")]
+    pub(crate) app_migrate: Option<Duration>,
 
-    /// Steer by what is inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels
-    #[arg(long)]
-    pub(crate) inner: bool,
+    /// Change settings on the way: T is capture time since the first packet (2s, 150ms) or packets
+    /// received (5000p), SPEC settings separated by semicolons; can be given several times, in order
+    #[arg(long, value_name = "T:SPEC", value_parser = |text: &str| text.parse::<PlannedChange>(), help_heading = "Steering")]
+    pub(crate) change_at: Vec<PlannedChange>,
 
     /// Let every packet cost this much processing time, in nanoseconds
-    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u32, 0, 1_000_000_000>)]
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u32, 0, 1_000_000_000>, help_heading = "Processing")]
     pub(crate) work_ns: u32,
 
     /// Leave it to the scheduler where threads run
-    #[arg(long)]
+    #[arg(long, help_heading = "Processing")]
     pub(crate) no_pin: bool,
 
     /// Print one JSON object instead of tables
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 0-3 --hash-seed 2a\n  \
+    rxsteer explain '[2001:db8::1]:5000-[2001:db8::2]:53/udp' --policy sparse --cpus 4\n  \
+    rxsteer explain --frame 100 capture.pcap --policy rfs+sparse --cpus 0-3 --app-cpu 2\n\n\
+    With --frame, the frames before it are decided on first, each processed at once, so that sparse \
+    slots and flow tables are as they would be.\n\n\
+    Exit status: 0 explained; 2 could not.")]
+pub(crate) struct ExplainArgs {
+    /// A flow: SOURCE:PORT-DESTINATION:PORT/PROTOCOL (tcp, udp, sctp, dccp; for another protocol its
+    /// number and no ports); or, with --frame, the capture
+    #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
+    pub(crate) what: String,
+
+    /// Explain this frame of the capture, counted from 1
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<u64, 1, { u64::MAX }>)]
+    pub(crate) frame: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) steer: SteerArgs,
+
+    /// RX queues there are: single, file, interface, or a number
+    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = parse_rx_queues, help_heading = "Receiving")]
+    pub(crate) rx_queues: RxQueues,
+
+    /// The RX queue that the flow comes in through
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        conflicts_with = "frame",
+        help_heading = "Receiving"
+    )]
+    pub(crate) rx_queue: u16,
+
+    /// CPUs that receive the RX queues, in turn; the lowest of --cpus by default
+    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
+    pub(crate) rx_cpus: Option<CpuSet>,
+
+    /// The flow's application runs on this CPU, and rfs has learnt it
+    #[arg(long, value_name = "CPU", value_parser = whole::<u16, 0, 8191>, help_heading = "Applications")]
+    pub(crate) app_cpu: Option<u16>,
+
+    /// Print one JSON object instead of text
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+impl ExplainArgs {
+    /// The flow, where no frame is asked for.
+    pub(crate) fn flow(&self) -> Result<FlowArg, String> {
+        self.what.parse()
+    }
 }
 
 /// `--on-full`.
@@ -179,60 +233,12 @@ fn parse_synthetic(text: &str) -> Result<SyntheticSpec, String> {
     })
 }
 
-fn parse_policy(text: &str) -> Result<Policy, String> {
-    text.parse().map_err(|error: PolicyError| match &error {
-        PolicyError::UnknownName(name) => format!("{error}{}", suggestion(name, &Policy::NAMES)),
-        _ => error.to_string(),
-    })
-}
-
-/// `--cpus`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CpuChoice {
-    /// These.
-    List(CpuSet),
-    /// So many; holds CPUs 0 up to that.
-    Count(CpuSet),
-}
-
-impl CpuChoice {
-    /// The CPUs that are meant: of a count the first ones this process may use, if it may use so
-    /// many, else CPUs 0 up to that.
-    pub(crate) fn cpus(&self, allowed: Option<CpuSet>) -> CpuSet {
-        match (self, allowed) {
-            (CpuChoice::Count(first), Some(allowed)) if first.len() <= allowed.len() => {
-                CpuSet::new(allowed.iter().take(first.len())).unwrap_or_else(|| first.clone())
-            }
-            (CpuChoice::List(cpus) | CpuChoice::Count(cpus), _) => cpus.clone(),
-        }
+fn parse_migration(text: &str) -> Result<Duration, String> {
+    let interval = parse_interval(text)?;
+    if interval.is_zero() {
+        return Err("applications can't move all the time; write e.g. 10ms".to_owned());
     }
-}
-
-/// A list of CPUs; a lone number is a count.
-fn parse_cpus(text: &str) -> Result<CpuChoice, String> {
-    match text.trim().parse::<u64>() {
-        Ok(count) => {
-            u16::try_from(count).ok().and_then(CpuSet::first).map(CpuChoice::Count).ok_or_else(
-                || {
-                    format!(
-                        "a count of CPUs is 1 to {}, not {count} (CPU 0 alone is written 0-0)",
-                        u32::from(CpuId::MAX.get()) + 1
-                    )
-                },
-            )
-        }
-        Err(_) => parse_cpu_list(text).map(CpuChoice::List),
-    }
-}
-
-fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
-    text.parse().map_err(|error: rxsteer_user::core::CpuSetError| error.to_string())
-}
-
-fn parse_rps_map(text: &str) -> Result<(u16, CpuSet), String> {
-    let (queue, cpus) = parse_queue_setting(text)
-        .map_err(|text| format!("'{text}' is not QUEUE=CPUS; write e.g. 1=4-7"))?;
-    Ok((queue, parse_cpu_list(cpus)?))
+    Ok(interval)
 }
 
 fn parse_rx_queues(text: &str) -> Result<RxQueues, String> {
@@ -281,20 +287,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_number_is_a_count_of_cpus() {
-        let meant = |text: &str, allowed: &str| {
-            parse_cpus(text).unwrap().cpus(allowed.parse().ok()).to_string()
-        };
-        assert_eq!(meant("4", "0-1"), "0-3");
-        assert_eq!(meant("2", "8-11"), "8-9");
-        assert_eq!(meant("2", ""), "0-1");
-        assert_eq!(meant("4-4", "0-1"), "4");
-        assert!(parse_cpus("0").unwrap_err().contains("0-0"));
-        assert!(parse_cpus("").unwrap_err().contains("empty"));
-        assert!(parse_cpus("70000").is_err());
-    }
-
-    #[test]
     fn speeds_are_words_or_factors() {
         assert_eq!(parse_speed("10x"), Ok(Speed::Times(10.0)));
         assert_eq!(parse_speed("recorded"), Ok(Speed::Times(1.0)));
@@ -305,7 +297,6 @@ mod tests {
 
     #[test]
     fn misspelt_words_are_named_with_the_nearest() {
-        assert!(parse_policy("rsp").unwrap_err().contains("did you mean 'rps'"));
         assert!(parse_synthetic("flow=1").unwrap_err().contains("did you mean 'flows'"));
         assert!(parse_rx_queues("files").unwrap_err().contains("did you mean 'file'"));
     }

@@ -57,7 +57,7 @@ fn run(policy: &str) -> anyhow::Result<Report<Work>> {
     let mut sources: Vec<Box<dyn Source>> =
         vec![Box::new(SyntheticSource::new(spec, RX_QUEUES, (0, 1)))];
     let stop = Arc::new(AtomicBool::new(false));
-    let work = Work { per_packet: Duration::ZERO, stop: stop.clone() };
+    let work = Work { per_packet: Duration::ZERO, stop: stop.clone(), apps: None };
     Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, |_| work.clone(), |_, _| {})?)
 }
 

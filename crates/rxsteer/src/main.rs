@@ -3,12 +3,15 @@
 //! Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted.
 #![forbid(unsafe_code)]
 
+mod change_spec;
 mod cli;
 mod demo;
+mod explain;
 mod hash_key;
 mod output;
 mod progress;
 mod replay;
+mod steer_args;
 mod words;
 mod work;
 
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
         Command::Demo(args) => demo::command(&args),
+        Command::Explain(args) => explain::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
             let mut text = Vec::new();

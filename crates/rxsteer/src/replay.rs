@@ -1,11 +1,13 @@
 //! `rxsteer replay`: captures or synthetic frames through the receive path.
 
 use crate::Outcome;
+use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
 use crate::hash_key::{HashChoice, HashSeed};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
-use crate::work::Work;
+use crate::steer_args::SteerArgs;
+use crate::work::{Apps, Work};
 use anyhow::Context;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
 use rxsteer_user::packet::DissectOptions;
@@ -30,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) hash_seed: Option<HashSeed>,
     pub(crate) skipped: u64,
     pub(crate) max_backlog: u32,
+    /// Changes that were planned.
+    pub(crate) changes: usize,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
 }
@@ -49,7 +53,8 @@ impl Run {
 
 /// The command.
 pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
-    let (config, hash_seed) = pipeline_config(args)?;
+    let steer = args.steer.with_file()?;
+    let (config, hash_seed) = pipeline_config(args, &steer)?;
     config.check()?;
     let mut sources = sources(args)?;
     tell_beforehand(args, &config);
@@ -58,7 +63,12 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     stop_on_interrupt(waits.chain([stop.clone()]).collect())?;
     let begun = Instant::now();
     let per_packet = Duration::from_nanos(u64::from(args.work_ns));
-    let work = Work { per_packet, stop: stop.clone() };
+    let apps = args.app_cpus.as_ref().map(|cpus| Apps {
+        cpus: cpus.cpus(sys::allowed_cpus()).iter().collect(),
+        migrate: args.app_migrate,
+        options: config.dissect,
+    });
+    let work = Work { per_packet, stop: stop.clone(), apps };
     let mut watch = None;
     let report = rxsteer_user::run(
         &config,
@@ -83,13 +93,14 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let run = Run {
         report,
         issues,
-        policy: args.policy.to_string(),
+        policy: steer.policy().to_string(),
         cpus: config.workers(),
-        hash: args.hash.name(),
+        hash: steer.hash().name(),
         hash_seed,
         // Every RX thread reads all of the input and counts the same.
         skipped: sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0),
         max_backlog: config.max_backlog,
+        changes: config.changes.len(),
         elapsed,
         interrupted,
     };
@@ -103,23 +114,22 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
 }
 
 /// The configuration that the arguments describe.
-fn pipeline_config(args: &ReplayArgs) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
+fn pipeline_config(
+    args: &ReplayArgs,
+    steer: &SteerArgs,
+) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
     anyhow::ensure!(
         args.synthetic.is_none()
             || matches!(args.rx_queues, RxQueues::Single | RxQueues::Hashed(_)),
         "synthetic frames come from no file and no interface; give --rx-queues a count"
     );
     anyhow::ensure!(
-        args.hash_seed.is_none() || args.hash == HashChoice::Symmetric,
+        steer.hash_seed.is_none() || steer.hash() == HashChoice::Symmetric,
         "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
          --hash toeplitz:HEXKEY"
     );
-    let cpus = match &args.cpus {
-        Some(choice) => choice.cpus(sys::allowed_cpus()),
-        None => sys::allowed_cpus()
-            .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3")?,
-    };
-    let mut config = PipelineConfig::new(args.policy.clone(), cpus.clone());
+    let cpus = steer.cpus(sys::allowed_cpus())?;
+    let mut config = PipelineConfig::new(steer.policy(), cpus.clone());
     let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
     config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(args.rx_threads)).collect();
     config.rx_queues = match args.rx_queues {
@@ -129,10 +139,17 @@ fn pipeline_config(args: &ReplayArgs) -> anyhow::Result<(PipelineConfig, Option<
         RxQueues::PerFile => queues_of_files(args.captures.len())?,
         RxQueues::Hashed(queues) => queues,
     };
-    let (hasher, hash_seed) = args.hash.hasher(args.hash_seed);
+    let (hasher, hash_seed) = steer.hash().hasher(steer.hash_seed);
     config.hasher = hasher;
-    config.rps_maps.clone_from(&args.rps_map);
-    config.dissect = DissectOptions { inner: args.inner };
+    config.rps_maps.clone_from(&steer.rps_map);
+    config.rx_devices = steer.devices(config.rx_queues)?;
+    config.sock_flow_entries = steer.sock_flow_entries.unwrap_or(config.sock_flow_entries);
+    config.flow_cnt = steer.flow_cnt;
+    config.flow_limit = steer.flow_limit;
+    config.standby = args.app_cpus.as_ref().map(|cpus| cpus.cpus(sys::allowed_cpus()));
+    config.changes =
+        args.change_at.iter().map(|PlannedChange(when, c)| (*when, c.clone())).collect();
+    config.dissect = DissectOptions { inner: steer.inner };
     config.max_backlog = args.max_backlog;
     config.batch = usize::from(args.batch);
     config.on_full = match (args.on_full, args.speed) {
@@ -219,6 +236,12 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
 }
 
 fn tell_afterwards(run: &Run) {
+    if run.report.changes_made < run.changes {
+        output::note(&format!(
+            "rxsteer: {} of {} changes were made; the input ended before the time of the others",
+            run.report.changes_made, run.changes
+        ));
+    }
     for issue in &run.issues {
         output::note(&format!("rxsteer: {issue}"));
     }

@@ -1,6 +1,8 @@
-//! The handler of a replay: it takes as long per packet as asked.
+//! The handler of a replay: it takes as long per packet as asked, and plays the applications.
 
-use rxsteer_user::{Handler, PacketList};
+use rxsteer_user::core::CpuId;
+use rxsteer_user::packet::{DissectOptions, Dissection, dissect};
+use rxsteer_user::{Handler, Packet, PacketList};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,10 +13,16 @@ use std::time::{Duration, Instant};
 pub(crate) struct Work {
     pub(crate) per_packet: Duration,
     pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) apps: Option<Apps>,
 }
 
 impl Handler for Work {
     fn handle(&mut self, list: &PacketList<'_>) {
+        if let Some(apps) = &self.apps {
+            for packet in list.iter() {
+                apps.consume(&packet, list);
+            }
+        }
         if self.per_packet.is_zero() {
             return;
         }
@@ -23,5 +31,106 @@ impl Handler for Work {
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }
+    }
+}
+
+/// Applications on these CPUs consume the flows' data: each flow's on one of them, and after every
+/// interval of capture time on the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Apps {
+    pub(crate) cpus: Arc<[CpuId]>,
+    pub(crate) migrate: Option<Duration>,
+    pub(crate) options: DissectOptions,
+}
+
+/// What a packet means to the application behind its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// There is data to be consumed.
+    Data,
+    /// The connection ends.
+    End,
+    /// It never sees the packet.
+    Nothing,
+}
+
+impl Apps {
+    /// As a socket: data is consumed and says where the application is, the end of the connection
+    /// makes that forgotten, a packet without data does neither.
+    fn consume(&self, packet: &Packet<'_>, list: &PacketList<'_>) {
+        if packet.hash().is_none() {
+            return;
+        }
+        let meta = packet.meta();
+        let dissection = dissect(meta.link, packet.bytes(), self.options);
+        match meaning(&dissection, packet.bytes()) {
+            Meaning::Data => list.record(packet.hash(), self.cpu(packet)),
+            Meaning::End => list.forget(packet.hash()),
+            Meaning::Nothing => {}
+        }
+    }
+
+    /// The CPU that the flow's application is on at the packet's time.
+    fn cpu(&self, packet: &Packet<'_>) -> CpuId {
+        let moves = self.migrate.map_or(0, |interval| {
+            let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+            packet.meta().timestamp_ns / interval
+        });
+        // Other bits than those that pick the CPU under `rps`, so that they differ mostly.
+        let first = u64::from(packet.hash().get().wrapping_mul(0x9e37_79b1) >> 8);
+        self.cpus[((first + moves) % self.cpus.len() as u64) as usize]
+    }
+}
+
+fn meaning(dissection: &Dissection, frame: &[u8]) -> Meaning {
+    const TCP: u8 = 6;
+    const FIN_OR_RST: u8 = 0b101;
+    let at = dissection.l4_offset as usize;
+    let header = match frame.get(at..at + 20) {
+        Some(header) if dissection.key.protocol == TCP && dissection.transport => header,
+        // Datagrams are data; of a header that was cut off nobody knows.
+        _ => return Meaning::Data,
+    };
+    if header[13] & FIN_OR_RST != 0 {
+        return Meaning::End;
+    }
+    let l3 = dissection.l3_offset as usize;
+    let end = match (dissection.key.ip_version, frame.get(l3..l3 + 6)) {
+        (4, Some(ip)) => l3 + usize::from(u16::from_be_bytes([ip[2], ip[3]])),
+        (6, Some(ip)) => l3 + 40 + usize::from(u16::from_be_bytes([ip[4], ip[5]])),
+        _ => return Meaning::Data,
+    };
+    let data = at + usize::from(header[12] >> 4) * 4;
+    if end > data { Meaning::Data } else { Meaning::Nothing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_user::packet::LinkType;
+
+    fn tcp(flags: u8, data: u8) -> Vec<u8> {
+        let mut frame = vec![0; 60];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[17] = 40 + data;
+        (frame[22], frame[23]) = (64, 6);
+        (frame[46], frame[47]) = (0x50, flags);
+        frame
+    }
+
+    #[test]
+    fn data_is_consumed_and_the_end_noticed() {
+        let of = |frame: &[u8]| {
+            let options = DissectOptions::default();
+            meaning(&dissect(LinkType::Ethernet, frame, options), frame)
+        };
+        assert_eq!(of(&tcp(0x10, 6)), Meaning::Data);
+        assert_eq!(of(&tcp(0x10, 0)), Meaning::Nothing, "an acknowledgement, padded to 60 bytes");
+        assert_eq!(of(&tcp(0x11, 3)), Meaning::End);
+        assert_eq!(of(&tcp(0x04, 0)), Meaning::End);
+        let mut udp = tcp(0, 0);
+        udp[23] = 17;
+        assert_eq!(of(&udp), Meaning::Data);
     }
 }

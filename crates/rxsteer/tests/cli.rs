@@ -315,3 +315,134 @@ fn man_pages_are_written() {
         assert!(fs::read_to_string(target.join(page)).expect("a page").contains(".TH"), "{page}");
     }
 }
+
+// --- Policies that move flows ---
+
+#[test]
+fn every_policy_runs_and_keeps_order() {
+    for policy in ["none", "rps", "bound:0=1", "sparse:loops=2", "rfs", "rfs+sparse"] {
+        let arguments =
+            ["--cpus", "4", "--policy", policy, "--app-cpus", "5", "--app-migrate", "1ms"];
+        let report = json(&[&SYNTHETIC[..], &arguments].concat());
+        assert_eq!(report["policy"], policy);
+        assert_eq!((number(&report["delivered"]), number(&report["reordered"])), (20_000, 0));
+        let wished = number(&report["wished"]) > 0;
+        assert_eq!(wished, policy.starts_with("rfs"), "{policy}: wishes count under rfs only");
+        let on_4 = number(&report["per_cpu"][4]["packets"]);
+        assert_eq!(on_4 > 0, policy.starts_with("rfs"), "{policy}: only applications are on CPU 4");
+        assert_eq!(number(&report["in_slots"]) > 0, policy.contains("sparse"), "{policy}");
+    }
+}
+
+#[test]
+fn changes_are_made_on_the_way() {
+    let changes = ["--change-at", "5000p:policy=none", "--change-at", "10ms:policy=rps;cpus=2-3"];
+    let report = json(&[&SYNTHETIC[..], &["--cpus", "2"], &changes].concat());
+    assert_eq!((number(&report["changes_made"]), number(&report["reordered"])), (2, 0));
+    for cpu in 0..4 {
+        assert!(number(&report["per_cpu"][cpu]["packets"]) > 0, "CPU {cpu} had its time");
+    }
+    let late = ["--change-at", "1h:policy=none"];
+    let output = rxsteer(&[&SYNTHETIC[..], &["--cpus", "2"], &late].concat());
+    assert_eq!(status(&output), 0);
+    assert!(errors(&output).contains("0 of 1 changes were made"), "{}", errors(&output));
+}
+
+#[test]
+fn impossible_changes_are_refused_before_anything_starts() {
+    for (change, part) in [
+        ("5p:flow-cnt=0", "flow_cnt is 0"),
+        ("5p:policy=bound:3=1", "RX queue 3"),
+        ("5p:max-backlog=9999999", "backlog limit"),
+        ("5p:rps-map=0=1-1;policy=none", "use none"),
+    ] {
+        let output = rxsteer(&[&SYNTHETIC[..], &["--change-at", change]].concat());
+        assert_eq!(status(&output), 2, "{change}");
+        assert!(errors(&output).contains(part), "{change}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn settings_can_come_from_a_file() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let file =
+        written(dir.path(), "s.toml", b"policy = 'sparse:loops=1'\ncpus = 3\nhash_seed = '7'\n");
+    let file = file.to_str().expect("a plain path");
+    let report = json(&[&SYNTHETIC[..], &["--config", file]].concat());
+    assert_eq!((&report["policy"], &report["cpus"]), (&"sparse:loops=1".into(), &"0-2".into()));
+    let report = json(&[&SYNTHETIC[..], &["--config", file, "--policy", "rps"]].concat());
+    assert_eq!((&report["policy"], &report["cpus"]), (&"rps".into(), &"0-2".into()));
+    for (text, part) in
+        [("cpu = 3", "unknown field `cpu`"), ("cpus = '3-1'", "cpus: the range 3-1 runs backwards")]
+    {
+        let file = written(dir.path(), "bad.toml", text.as_bytes());
+        let output =
+            rxsteer(&["replay", "--synthetic", "", "--config", file.to_str().expect("plain")]);
+        assert_eq!(status(&output), 2);
+        assert!(errors(&output).contains(part), "{text}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn a_decision_is_explained_as_it_is_made() {
+    let flow = "10.0.0.1:40000-192.0.2.7:443/tcp";
+    let fixed = ["--cpus", "4", "--hash-seed", "2a"];
+    let hash = json(&[&["explain", flow][..], &fixed].concat());
+    assert_eq!((&hash["cpu"], &hash["reason"]["rule"]), (&2.into(), &"hash".into()));
+    let back = json(&[&["explain", "192.0.2.7:443-10.0.0.1:40000/tcp"][..], &fixed].concat());
+    assert_eq!(hash["hash"], back["hash"], "both directions hash alike");
+    let rfs = ["--policy", "rfs+sparse"];
+    let slot = json(&[&["explain", flow][..], &fixed, &rfs].concat());
+    assert_eq!((&slot["cpu"], &slot["reason"]["rule"]), (&3.into(), &"slot".into()));
+    let wish = json(&[&["explain", flow][..], &fixed, &rfs, &["--app-cpu", "1"]].concat());
+    assert_eq!((&wish["cpu"], &wish["wish"]["state"]), (&1.into(), &"cpu".into()));
+
+    let text = rxsteer(&[&["explain", flow][..], &fixed, &rfs].concat());
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    for part in ["sparse slot 0 of CPU 3", "It would move", "more than a second"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// What `explain` says of a frame is what `replay` does with it.
+#[test]
+fn a_frame_of_a_capture_is_explained() {
+    let frame = |port: u8| {
+        let mut frame = vec![0; 60];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[17] = 46;
+        (frame[22], frame[23]) = (64, 17);
+        frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        (frame[35], frame[37], frame[39]) = (port, 9, 26);
+        frame
+    };
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let frames = [frame(1), frame(2), frame(1), frame(3)];
+    let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    let capture = written(dir.path(), "four.pcap", &pcap(1, &frames));
+    let capture = capture.to_str().expect("a plain path");
+    let explain = |number: &str| {
+        json(&["explain", capture, "--frame", number, "--policy", "sparse:loops=1", "--cpus", "2"])
+    };
+    let reasons: Vec<_> = ["1", "2", "3", "4"].map(explain).into();
+    let (rules, cpus): (Vec<_>, Vec<_>) =
+        reasons.iter().map(|told| (&told["reason"]["rule"], &told["cpu"])).unzip();
+    assert_eq!(rules, ["slot", "slot", "slot", "hash"]);
+    assert_eq!((cpus[0], cpus[1], cpus[2]), (&1.into(), &0.into(), &1.into()));
+    assert_eq!(
+        (&reasons[0]["reason"]["held"], &reasons[2]["reason"]["held"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(reasons[3]["reason"]["no_slot"], "all_taken");
+
+    for (arguments, part) in
+        [(&["--frame", "5"][..], "there is no frame 5"), (&[][..], "which frame of it")]
+    {
+        let output = rxsteer(&[&["explain", capture][..], arguments].concat());
+        assert_eq!(status(&output), 2);
+        assert!(errors(&output).contains(part), "{}", errors(&output));
+    }
+    let output = rxsteer(&["explain", "nonsense"]);
+    assert!(errors(&output).contains("SOURCE:PORT-DESTINATION"), "{}", errors(&output));
+}

@@ -3,7 +3,7 @@
 use crate::replay::Run;
 use hdrhistogram::Histogram;
 use rxsteer_user::core::Drops;
-use rxsteer_user::core::counters::{CpuCounter, RxCounter};
+use rxsteer_user::core::counters::{CpuCounter, RxCounter, SteerCounter};
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::{CpuReport, Report};
 use serde_json::{Map, Value, json};
@@ -30,6 +30,10 @@ pub(crate) fn run(run: &Run) -> Value {
     put("packets_untracked", json!(report.untracked_packets));
     put("reordered", json!(report.reordered));
     put("moves", json!(report.moves));
+    for counter in SteerCounter::ALL {
+        put(counter.name(), json!(report.steering.get(*counter)));
+    }
+    put("changes_made", json!(report.changes_made));
     put("dropped", drops(&report.drops));
     put("delivered", json!(report.delivered));
     put("imbalance", json!(report.imbalance()));

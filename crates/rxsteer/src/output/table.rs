@@ -95,10 +95,33 @@ fn totals(text: &mut String, run: &Run) {
     line("not steered", unsteered(report));
     line("imbalance", imbalance(report));
     line("queueing", queueing(report));
+    let mechanisms = mechanisms(report);
+    if !mechanisms.is_empty() {
+        line("steered by", mechanisms);
+    }
     line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
+    if run.changes > 0 {
+        line("changes", format!("{} of {} made", report.changes_made, run.changes));
+    }
     if run.interrupted {
         line("interrupted", "this is what was received until then".to_owned());
     }
+}
+
+/// How many packets went by which mechanism; nothing under policies that have but one.
+fn mechanisms<H>(report: &Report<H>) -> String {
+    let counts = &report.steering;
+    let mut parts = Vec::new();
+    for (count, what) in [
+        (counts.wished, "to where their application runs"),
+        (counts.in_slots, "by sparse slot"),
+        (counts.held, "held where their flow was under way"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{} {what}", grouped(count)));
+        }
+    }
+    parts.join(", ")
 }
 
 /// Which hash, and how to get the same spread again.

@@ -1,0 +1,133 @@
+//! `--change-at T:SPEC`: a change planned beforehand.
+
+use crate::steer_args::{parse_cpus, parse_policy, parse_rps_map};
+use crate::words::suggestion;
+use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
+use rxsteer_user::{SteerChange, When, sys};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The settings that can be changed.
+const KEYS: [&str; 7] =
+    ["policy", "cpus", "rps-map", "sock-flow-entries", "flow-cnt", "flow-limit", "max-backlog"];
+
+/// When, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedChange(pub(crate) When, pub(crate) SteerChange);
+
+impl FromStr for PlannedChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (when, spec) = text.split_once(':').ok_or_else(|| {
+            format!("'{text}' is not T:SPEC; write e.g. 2s:policy=rps or 5000p:cpus=0-1")
+        })?;
+        let mut change = SteerChange::default();
+        for setting in spec.split(';') {
+            set(&mut change, setting.trim())?;
+        }
+        Ok(PlannedChange(parse_when(when.trim())?, change))
+    }
+}
+
+/// A duration of capture time like 150ms, or a number of packets like 5000p.
+fn parse_when(text: &str) -> Result<When, String> {
+    if let Some(packets) = text.strip_suffix('p') {
+        return packets
+            .parse()
+            .map(When::Packets)
+            .map_err(|_| format!("'{text}' is no number of packets; write e.g. 5000p"));
+    }
+    parse_interval(text).map(|after| When::Time(after.as_nanos() as u64))
+}
+
+/// A duration with its unit.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|duration| u64::try_from(duration.as_nanos()).is_ok())
+        .ok_or_else(|| format!("'{text}' is no duration; write e.g. 2s, 150ms or 50us"))
+}
+
+fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
+    let (key, value) = setting
+        .split_once('=')
+        .ok_or_else(|| format!("'{setting}' is not SETTING=VALUE; write e.g. policy=rps"))?;
+    let size = || value.parse().map_err(|_| format!("{key} takes a whole number, not '{value}'"));
+    match key {
+        "policy" => change.policy = Some(parse_policy(value)?),
+        "cpus" => change.cpus = Some(parse_cpus(value)?.cpus(sys::allowed_cpus())),
+        "rps-map" if value == "none" => change.rps_maps = Some(Vec::new()),
+        "rps-map" => change.rps_maps.get_or_insert_default().push(parse_rps_map(value)?),
+        "sock-flow-entries" => change.sock_flow_entries = Some(size()?),
+        "flow-cnt" => change.flow_cnt = Some(size()?),
+        "max-backlog" => change.max_backlog = Some(size()?),
+        "flow-limit" => {
+            change.flow_limit = Some(match value {
+                "on" => Some(DEFAULT_FLOW_LIMIT_BUCKETS),
+                "off" => None,
+                _ => Some(size().map_err(|_| {
+                    format!("flow-limit takes on, off or a number of buckets, not '{value}'")
+                })?),
+            });
+        }
+        _ => {
+            let hint = suggestion(key, &KEYS);
+            return Err(format!(
+                "there is no setting '{key}' to change{hint}; there are {}",
+                KEYS.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_user::core::Policy;
+
+    fn parse(text: &str) -> Result<PlannedChange, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn changes_name_a_time_and_settings() {
+        let change = SteerChange {
+            policy: Some(Policy::Bound(vec![(0, "1".parse().ok().and_then(cpu).unwrap())])),
+            cpus: "0-2".parse().ok(),
+            ..SteerChange::default()
+        };
+        let expected = PlannedChange(When::Time(1_500_000_000), change);
+        assert_eq!(parse("1500ms:policy=bound:0=1;cpus=0-2"), Ok(expected));
+        let change = SteerChange {
+            rps_maps: Some(vec![(0, "1".parse().unwrap()), (1, "2-3".parse().unwrap())]),
+            flow_limit: Some(None),
+            max_backlog: Some(7),
+            ..SteerChange::default()
+        };
+        let text = "5000p:rps-map=0=1-1; rps-map=1=2-3; flow-limit=off; max-backlog=7";
+        assert_eq!(parse(text), Ok(PlannedChange(When::Packets(5000), change)));
+    }
+
+    fn cpu(id: u16) -> Option<rxsteer_user::core::CpuId> {
+        rxsteer_user::core::CpuId::new(id)
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("policy=rps", "T:SPEC"),
+            ("2:policy=rps", "no duration"),
+            ("xp:policy=rps", "no number of packets"),
+            ("2s:policy", "SETTING=VALUE"),
+            ("2s:polcy=rps", "did you mean 'policy'"),
+            ("2s:policy=rsp", "did you mean 'rps'"),
+            ("2s:flow-cnt=many", "whole number"),
+            ("2s:flow-limit=yes", "on, off"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! `rxsteer explain`: one decision with its reasons.
+
+pub(crate) mod flow;
+mod show;
+
+use crate::Outcome;
+use crate::cli::ExplainArgs;
+use crate::output;
+use crate::steer_args::SteerArgs;
+use anyhow::Context;
+use rxsteer_user::core::explain::Explanation;
+use rxsteer_user::core::{
+    Arrival, Backlogs, CpuId, CpuSet, FlowHash, FlowKey, Plan, Refusal, SteerConfig, Steering,
+    Verdict,
+};
+use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect};
+use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
+use rxsteer_user::source::{Fill, Source};
+use rxsteer_user::{Block, FrameMeta, sys};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Everything there is to say about one packet.
+pub(crate) struct Explained {
+    /// "frame 7 of capture.pcap", or nothing for a flow that was typed in.
+    pub(crate) of: Option<(String, u64)>,
+    /// Why the frame has no flow, where it has none.
+    pub(crate) no_flow: Option<String>,
+    pub(crate) key: FlowKey,
+    pub(crate) hash_name: &'static str,
+    pub(crate) hash_seed: Option<u128>,
+    pub(crate) policy: String,
+    pub(crate) cpus: CpuSet,
+    pub(crate) receiving_cpu: CpuId,
+    pub(crate) decision: Explanation,
+    /// Frames decided on before.
+    pub(crate) before: u64,
+}
+
+/// The command.
+pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
+    let steer = args.steer.with_file()?;
+    let explained = match args.frame {
+        None => {
+            let flow = args.flow().map_err(|why| {
+                if Path::new(&args.what).is_file() {
+                    anyhow::anyhow!(
+                        "'{}' is a file; which frame of it? e.g. rxsteer explain --frame 1 {0}",
+                        args.what
+                    )
+                } else {
+                    anyhow::anyhow!(why)
+                }
+            })?;
+            explain_flow(args, &steer, flow.0)?
+        }
+        Some(frame) => explain_frame(args, &steer, frame)?,
+    };
+    if args.json {
+        output::print(&format!("{:#}\n", show::json(&explained)))?;
+    } else {
+        output::print(&show::text(&explained))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+fn explain_flow(args: &ExplainArgs, steer: &SteerArgs, key: FlowKey) -> anyhow::Result<Explained> {
+    let queues = match args.rx_queues {
+        RxQueues::Hashed(queues) => queues,
+        _ => args.rx_queue.saturating_add(1),
+    };
+    anyhow::ensure!(
+        args.rx_queue < queues,
+        "--rx-queue {}: there are {queues} RX queues, numbered from 0",
+        args.rx_queue
+    );
+    let setup = Setup::new(args, steer, queues)?;
+    let hash = setup.hasher.hash(&key);
+    let packet = Arrival { hash, rx_queue: args.rx_queue, ..Arrival::default() };
+    Ok(setup.explain(&packet, key, None, None, 0))
+}
+
+fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::Result<Explained> {
+    let path = PathBuf::from(&args.what);
+    let options = CaptureOptions { rx_queues: args.rx_queues, ..CaptureOptions::default() };
+    let mut source = CaptureSource::open(std::slice::from_ref(&path), options)
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let queues = match args.rx_queues {
+        RxQueues::Hashed(queues) => queues,
+        RxQueues::PerInterface => rxsteer_user::core::MAX_RX_QUEUES,
+        RxQueues::Single | RxQueues::PerFile => 1,
+    };
+    let mut setup = Setup::new(args, steer, queues)?;
+    let options = DissectOptions { inner: steer.inner };
+    let mut block = Block::new();
+    let mut seen = 0;
+    loop {
+        block.clear();
+        let fill = source.fill(&mut block);
+        for frame in block.frames() {
+            seen += 1;
+            let hash = setup.hash_of(frame, block.bytes_of(frame), options);
+            let packet = Arrival {
+                time_ns: frame.timestamp_ns,
+                hash,
+                rx_queue: frame.rx_queue,
+                ..Arrival::default()
+            };
+            if seen < number {
+                setup.decide(&packet);
+                continue;
+            }
+            let dissection = dissect(frame.link, block.bytes_of(frame), options);
+            let no_flow = match dissection.class {
+                FrameClass::Ip => None,
+                FrameClass::NotIp => Some("it carries no IP packet".to_owned()),
+                FrameClass::Malformed(reason) => {
+                    Some(format!("its IP header can't be read: {}", reason.name()))
+                }
+            };
+            let of = Some((args.what.clone(), number));
+            return Ok(setup.explain(&packet, dissection.key, of, no_flow, seen - 1));
+        }
+        if fill == Fill::End {
+            let issue = source.take_issues().pop();
+            let end = issue.map(|issue| format!(" ({issue})")).unwrap_or_default();
+            anyhow::bail!("{} has {seen} frames{end}; there is no frame {number}", args.what);
+        }
+    }
+}
+
+/// The policy, as it is asked.
+struct Setup {
+    steering: Steering,
+    hasher: Hasher,
+    hash_name: &'static str,
+    hash_seed: Option<u128>,
+    policy: String,
+    cpus: CpuSet,
+    app_cpu: Option<CpuId>,
+}
+
+impl Setup {
+    fn new(args: &ExplainArgs, steer: &SteerArgs, queues: u16) -> anyhow::Result<Setup> {
+        let cpus = steer.cpus(sys::allowed_cpus())?;
+        let lowest = CpuSet::new([cpus.lowest()]).context("a CPU set has a CPU")?;
+        let rx_cpus = args.rx_cpus.as_ref().unwrap_or(&lowest);
+        let receiving = rx_cpus.iter().cycle().take(usize::from(queues)).collect();
+        let app_cpu = args.app_cpu.and_then(CpuId::new);
+        let mut config = SteerConfig {
+            rps_maps: steer.rps_map.clone(),
+            devices: steer.devices(queues)?,
+            flow_cnt: steer.flow_cnt,
+            flow_limit: steer.flow_limit,
+            ..SteerConfig::new(steer.policy(), cpus.clone(), receiving)
+        };
+        config.sock_flow_entries = steer.sock_flow_entries.unwrap_or(config.sock_flow_entries);
+        config.possible = CpuSet::new(config.destinations().iter().chain(app_cpu));
+        let (hasher, hash_seed) = steer.hash().hasher(steer.hash_seed);
+        let plan = Arc::new(Plan::new(&config, 1)?);
+        Ok(Setup {
+            steering: Steering::of_plan(plan, 0..queues),
+            hasher,
+            hash_name: steer.hash().name(),
+            hash_seed: hash_seed.map(|seed| seed.0),
+            policy: steer.policy().to_string(),
+            cpus,
+            app_cpu,
+        })
+    }
+
+    fn hash_of(&self, frame: &FrameMeta, bytes: &[u8], options: DissectOptions) -> FlowHash {
+        match frame.info().nic_hash {
+            Some(hash) => FlowHash::from_raw(hash),
+            None => self.hasher.flow_hash(frame.link, bytes, options).hash,
+        }
+    }
+
+    fn decide(&mut self, packet: &Arrival) {
+        self.steering.decide(&[*packet], &mut Idle::default(), &mut [Verdict::default()]);
+    }
+
+    fn explain(
+        self,
+        packet: &Arrival,
+        key: FlowKey,
+        of: Option<(String, u64)>,
+        no_flow: Option<String>,
+        before: u64,
+    ) -> Explained {
+        if let Some(cpu) = self.app_cpu {
+            self.steering.plan().sock_flows().record(packet.hash, cpu);
+        }
+        Explained {
+            of,
+            no_flow,
+            key,
+            hash_name: self.hash_name,
+            hash_seed: self.hash_seed,
+            policy: self.policy,
+            cpus: self.cpus,
+            receiving_cpu: self.steering.default_cpu(packet.rx_queue),
+            decision: self.steering.explain(packet, &mut Idle::default()),
+            before,
+        }
+    }
+}
+
+/// Backlogs whose packets are processed at once.
+#[derive(Default)]
+struct Idle(u32);
+
+impl Backlogs for Idle {
+    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+        self.0 = self.0.wrapping_add(1);
+        Ok(self.0)
+    }
+
+    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+        true
+    }
+
+    fn tail(&self, _cpu: CpuId) -> u32 {
+        self.0.wrapping_add(1)
+    }
+
+    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+        (0, u32::MAX)
+    }
+}

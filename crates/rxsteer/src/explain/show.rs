@@ -1,0 +1,237 @@
+//! An explanation as text and as JSON.
+
+use super::Explained;
+use rxsteer_user::core::explain::{NoSlot, Reason, WishState};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// A few lines to read.
+pub(crate) fn text(explained: &Explained) -> String {
+    let mut text = String::new();
+    let decision = &explained.decision;
+    let mut line = |name: &str, value: String| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name:<13}{value}");
+    };
+    if let Some((capture, frame)) = &explained.of {
+        line("frame", format!("{frame} of {capture}, after {} others", explained.before));
+    }
+    match &explained.no_flow {
+        None => line("flow", explained.key.to_string()),
+        Some(why) => line("flow", format!("none: {why}")),
+    }
+    line("hash", hash(explained));
+    line(
+        "RX queue",
+        format!(
+            "{} of device {}, received by CPU {}",
+            decision.rx_queue, decision.device, explained.receiving_cpu
+        ),
+    );
+    line("policy", format!("{}, CPUs {}", explained.policy, explained.cpus));
+    if let Some(wish) = decision.wish {
+        let state = match wish.state {
+            WishState::Unset => "nobody said where its application runs".to_owned(),
+            WishState::OfAnotherFlow => {
+                "holds the wish of another flow; none of its own".to_owned()
+            }
+            WishState::Cpu(cpu) => format!("its application runs on CPU {cpu}"),
+            WishState::Unusable(cpu) => {
+                format!("its application runs on CPU {cpu}, where packets can't be sent")
+            }
+        };
+        line("wish", format!("sock flow entry {} of {}: {state}", wish.index, wish.entries));
+    }
+    line("wanted on", format!("CPU {}: {}", decision.want, reason(&decision.reason)));
+    if let Some(flow) = decision.flow {
+        let state = match flow.last {
+            None => "unset".to_owned(),
+            Some((cpu, _, number)) if flow.completed => {
+                format!("last went to CPU {cpu} as number {number}, which is processed")
+            }
+            Some((cpu, _, number)) => {
+                format!("last went to CPU {cpu} as number {number}, still under way")
+            }
+        };
+        line("flow table", format!("slot {} ({} a queue): {state}", flow.index, flow.entries));
+    }
+    line("goes to", format!("CPU {}", decision.cpu));
+    text.push_str("\nIt would move\n");
+    for what in moves(explained) {
+        let _ = writeln!(text, "  - {what}");
+    }
+    text
+}
+
+fn hash(explained: &Explained) -> String {
+    let hash = explained.decision.hash;
+    if hash.is_none() {
+        return "none".to_owned();
+    }
+    match explained.hash_seed {
+        Some(seed) => {
+            format!("{:#010x}, {} under --hash-seed {seed:x}", hash.get(), explained.hash_name)
+        }
+        None => format!("{:#010x}, {}", hash.get(), explained.hash_name),
+    }
+}
+
+fn reason(reason: &Reason) -> String {
+    match reason {
+        Reason::PolicyNone => "the policy leaves every packet where it is received".to_owned(),
+        Reason::NoHash => "without a flow it stays where it is received".to_owned(),
+        Reason::NoSuchQueue => "there is no such RX queue, so it is not steered".to_owned(),
+        Reason::Bound => "its RX queue is bound to that CPU".to_owned(),
+        Reason::NotBound => {
+            "its RX queue is not bound, so it stays where it is received".to_owned()
+        }
+        Reason::Hash { place, places, offline, no_slot } => {
+            let mut text =
+                format!("the hash picks place {place} of the {places} in its queue's CPU map");
+            if *offline {
+                text += ", whose CPU is offline: the receiving CPU stands for it";
+            }
+            match no_slot {
+                None => {}
+                Some(NoSlot::HashActive) => {
+                    text += "; no sparse slot is given away, since a flow was hashed within the \
+                             last second";
+                }
+                Some(NoSlot::AllTaken) => text += "; every sparse slot is taken",
+            }
+            text
+        }
+        Reason::Slot { slot, held } => format!(
+            "{} sparse slot {} of CPU {}",
+            if *held { "it holds" } else { "it gets" },
+            slot.loop_,
+            slot.cpu
+        ),
+        Reason::Wish => "its application runs there".to_owned(),
+    }
+}
+
+/// What would have to happen for its next packets to go elsewhere.
+fn moves(explained: &Explained) -> Vec<String> {
+    let decision = &explained.decision;
+    let mut moves = Vec::new();
+    if decision.cpu != decision.want {
+        moves.push(format!(
+            "to CPU {} as soon as its packets on CPU {} are processed",
+            decision.want, decision.cpu
+        ));
+    }
+    if decision.wish.is_some() {
+        let other = match decision.reason {
+            Reason::Wish => "when its application consumes data on another CPU, or the flow ends",
+            _ => "when its application consumes data on a CPU that packets can be sent to",
+        };
+        moves.push(other.to_owned());
+    }
+    match decision.reason {
+        Reason::Slot { .. } => moves.push(
+            "when it sends nothing for more than a second: its slot is free then, and it may get \
+             another or go by hash"
+                .to_owned(),
+        ),
+        Reason::Hash { no_slot: Some(_), .. } => moves.push(
+            "when no flow was hashed for more than a second and a slot is free: then it gets one"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    moves.push(match decision.reason {
+        Reason::PolicyNone | Reason::NoHash | Reason::NoSuchQueue => {
+            "when the policy or the receiving CPU changes".to_owned()
+        }
+        Reason::Bound | Reason::NotBound => {
+            "when the policy or its queue's binding changes".to_owned()
+        }
+        _ => "when the policy or the CPU map changes, or the CPU goes offline".to_owned(),
+    });
+    if decision.flow.is_some() {
+        moves.push("and each time only once its packets under way are processed".to_owned());
+    } else {
+        moves.push("and after a change only once what waits from before is processed".to_owned());
+    }
+    moves
+}
+
+/// The same for programs.
+pub(crate) fn json(explained: &Explained) -> Value {
+    let decision = &explained.decision;
+    let key = &explained.key;
+    let flow = key.src_addr().zip(key.dst_addr()).map(|(src, dst)| {
+        json!({
+            "src": src.to_string(),
+            "dst": dst.to_string(),
+            "protocol": key.protocol,
+            "src_port": key.src_port,
+            "dst_port": key.dst_port,
+        })
+    });
+    json!({
+        "capture": explained.of.as_ref().map(|(capture, _)| capture),
+        "frame": explained.of.as_ref().map(|(_, frame)| frame),
+        "flow": flow,
+        "no_flow": explained.no_flow,
+        "hash": decision.hash.get(),
+        "hash_name": explained.hash_name,
+        "hash_seed": explained.hash_seed.map(|seed| format!("{seed:032x}")),
+        "rx_queue": decision.rx_queue,
+        "device": decision.device,
+        "receiving_cpu": explained.receiving_cpu.get(),
+        "policy": explained.policy,
+        "cpus": explained.cpus.to_string(),
+        "wish": decision.wish.map(|wish| {
+            let (state, cpu) = match wish.state {
+                WishState::Unset => ("unset", None),
+                WishState::OfAnotherFlow => ("of_another_flow", None),
+                WishState::Cpu(cpu) => ("cpu", Some(cpu.get())),
+                WishState::Unusable(cpu) => ("unusable", Some(cpu.get())),
+            };
+            json!({ "entry": wish.index, "entries": wish.entries, "state": state, "cpu": cpu })
+        }),
+        "want": decision.want.get(),
+        "reason": reason_json(&decision.reason),
+        "flow_table": decision.flow.map(|flow| {
+            json!({
+                "slot": flow.index,
+                "slots_per_queue": flow.entries,
+                "cpu": flow.last.map(|(cpu, _, _)| cpu.get()),
+                "last_seq": flow.last.map(|(_, _, number)| number),
+                "completed": flow.completed,
+            })
+        }),
+        "cpu": decision.cpu.get(),
+        "frames_before": explained.before,
+        "moves": moves(explained),
+    })
+}
+
+fn reason_json(reason: &Reason) -> Value {
+    match reason {
+        Reason::PolicyNone => json!({ "rule": "none" }),
+        Reason::NoHash => json!({ "rule": "no_hash" }),
+        Reason::NoSuchQueue => json!({ "rule": "no_such_queue" }),
+        Reason::Bound => json!({ "rule": "bound" }),
+        Reason::NotBound => json!({ "rule": "not_bound" }),
+        Reason::Hash { place, places, offline, no_slot } => json!({
+            "rule": "hash",
+            "place": place,
+            "places": places,
+            "offline": offline,
+            "no_slot": no_slot.map(|why| match why {
+                NoSlot::HashActive => "hash_active",
+                NoSlot::AllTaken => "all_taken",
+            }),
+        }),
+        Reason::Slot { slot, held } => json!({
+            "rule": "slot",
+            "cpu": slot.cpu.get(),
+            "loop": slot.loop_,
+            "held": held,
+        }),
+        Reason::Wish => json!({ "rule": "wish" }),
+    }
+}

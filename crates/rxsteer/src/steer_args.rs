@@ -1,0 +1,307 @@
+//! What packets are steered by, as the user says it: options, and the same in a TOML file. An option
+//! beats the file, the file beats the default.
+
+use crate::hash_key::{HashChoice, HashSeed};
+use crate::words::suggestion;
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use rxsteer_user::core::config::{DEFAULT_FLOW_LIMIT_BUCKETS, parse_queue_setting};
+use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, Policy, PolicyError};
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// Options of every command that decides.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Steering")]
+pub(crate) struct SteerArgs {
+    /// Which rule picks the CPU: none (the receiving one), rps (flow hash to CPU map; the default),
+    /// bound:QUEUE=CPU,… (RX queue to CPU), sparse[:loops=N] (the first flows one by one round the
+    /// map, others by hash), rfs (where the flow's application runs), rfs+sparse[:loops=N]
+    #[arg(long, value_parser = parse_policy)]
+    pub(crate) policy: Option<Policy>,
+
+    /// CPUs to steer to: a list like 0-3,8 (CPU 4 alone is 4-4), or a count like 4; all this process
+    /// may use by default
+    #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true)]
+    pub(crate) cpus: Option<CpuChoice>,
+
+    /// A CPU map for one RX queue, e.g. 1=4-7; can be given for several
+    #[arg(long, value_name = "QUEUE=CPUS", value_parser = parse_rps_map)]
+    pub(crate) rps_map: Vec<(u16, CpuSet)>,
+
+    /// Devices that the RX queues belong to, each with as many; a sparse flow has a slot per device
+    /// (1 by default)
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) rx_devices: Option<u16>,
+
+    /// Entries of the table of applications' CPUs, for rfs (32768 by default); rounded up to a power
+    /// of two
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) sock_flow_entries: Option<u32>,
+
+    /// Slots of each RX queue's flow table, for sparse and rfs (32768 by default, divided by the
+    /// queues, but at least 1024); rounded up to a power of two
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) flow_cnt: Option<u32>,
+
+    /// When a backlog is half full, drop the flow that has most of the last packets first; with a
+    /// number of buckets to count flows in (4096)
+    #[arg(long, value_name = "BUCKETS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "4096")]
+    pub(crate) flow_limit: Option<u32>,
+
+    /// The flow hash: symmetric (the default), toeplitz, or toeplitz:HEXKEY (40 bytes or more)
+    #[arg(long, value_name = "HASH", value_parser = |text: &str| text.parse::<HashChoice>())]
+    pub(crate) hash: Option<HashChoice>,
+
+    /// The secret of the symmetric hash, up to 32 hex digits; random by default
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>())]
+    pub(crate) hash_seed: Option<HashSeed>,
+
+    /// Steer by what is inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels
+    #[arg(long)]
+    pub(crate) inner: bool,
+
+    /// Take the settings above from a TOML file, where they are not given here
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// The file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SteerFile {
+    policy: Option<String>,
+    cpus: Option<NumberOrText>,
+    rps_map: Option<std::collections::BTreeMap<String, String>>,
+    rx_devices: Option<u16>,
+    sock_flow_entries: Option<u32>,
+    flow_cnt: Option<u32>,
+    flow_limit: Option<NumberOrSwitch>,
+    hash: Option<String>,
+    hash_seed: Option<String>,
+    inner: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum NumberOrSwitch {
+    Number(u32),
+    Switch(bool),
+}
+
+impl SteerArgs {
+    /// These options, with what the file says where they say nothing.
+    pub(crate) fn with_file(&self) -> anyhow::Result<SteerArgs> {
+        let Some(path) = &self.config else { return Ok(self.clone()) };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("can't read {}", path.display()))?;
+        let file: SteerFile =
+            toml::from_str(&text).with_context(|| format!("{} is not right", path.display()))?;
+        file.under(self).map_err(|(key, why)| anyhow::anyhow!("{}: {key}: {why}", path.display()))
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy.clone().unwrap_or(Policy::Rps)
+    }
+
+    pub(crate) fn hash(&self) -> HashChoice {
+        self.hash.clone().unwrap_or(HashChoice::Symmetric)
+    }
+
+    /// The CPUs that are meant.
+    pub(crate) fn cpus(&self, allowed: Option<CpuSet>) -> anyhow::Result<CpuSet> {
+        match &self.cpus {
+            Some(choice) => Ok(choice.cpus(allowed)),
+            None => allowed
+                .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3"),
+        }
+    }
+
+    /// For each of `queues` RX queues its device.
+    pub(crate) fn devices(&self, queues: u16) -> anyhow::Result<Vec<u16>> {
+        let Some(devices) = self.rx_devices else { return Ok(Vec::new()) };
+        anyhow::ensure!(
+            (1..=queues).contains(&devices),
+            "--rx-devices {devices}: there are {queues} RX queues, so there can be 1 to {queues} \
+             devices"
+        );
+        let device = |queue| u32::from(queue) * u32::from(devices) / u32::from(queues);
+        Ok((0..queues).map(|queue| device(queue) as u16).collect())
+    }
+}
+
+impl SteerFile {
+    /// Fills what `args` leave open; or says which key is wrong and why.
+    fn under(&self, args: &SteerArgs) -> Result<SteerArgs, (&'static str, String)> {
+        let mut args = args.clone();
+        fill(&mut args.policy, "policy", self.policy.as_deref(), parse_policy)?;
+        let cpus = self.cpus.as_ref().map(|cpus| match cpus {
+            NumberOrText::Number(count) => count.to_string(),
+            NumberOrText::Text(list) => list.clone(),
+        });
+        fill(&mut args.cpus, "cpus", cpus.as_deref(), parse_cpus)?;
+        if let (true, Some(maps)) = (args.rps_map.is_empty(), &self.rps_map) {
+            for (queue, cpus) in maps {
+                let map = parse_rps_map(&format!("{queue}={cpus}"));
+                args.rps_map.push(map.map_err(|why| ("rps_map", why))?);
+            }
+        }
+        args.rx_devices = args.rx_devices.or(self.rx_devices);
+        args.sock_flow_entries = args.sock_flow_entries.or(self.sock_flow_entries);
+        args.flow_cnt = args.flow_cnt.or(self.flow_cnt);
+        args.flow_limit = args.flow_limit.or(match self.flow_limit {
+            None | Some(NumberOrSwitch::Switch(false)) => None,
+            Some(NumberOrSwitch::Switch(true)) => Some(DEFAULT_FLOW_LIMIT_BUCKETS),
+            Some(NumberOrSwitch::Number(buckets)) => Some(buckets),
+        });
+        fill(&mut args.hash, "hash", self.hash.as_deref(), str::parse)?;
+        fill(&mut args.hash_seed, "hash_seed", self.hash_seed.as_deref(), str::parse)?;
+        args.inner |= self.inner.unwrap_or(false);
+        Ok(args)
+    }
+}
+
+fn fill<T>(
+    setting: &mut Option<T>,
+    key: &'static str,
+    text: Option<&str>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), (&'static str, String)> {
+    if let (None, Some(text)) = (&setting, text) {
+        *setting = Some(parse(text).map_err(|why| (key, why))?);
+    }
+    Ok(())
+}
+
+pub(crate) fn parse_policy(text: &str) -> Result<Policy, String> {
+    text.parse().map_err(|error: PolicyError| match &error {
+        PolicyError::UnknownName(name) => format!("{error}{}", suggestion(name, &Policy::NAMES)),
+        _ => error.to_string(),
+    })
+}
+
+/// `--cpus`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CpuChoice {
+    /// These.
+    List(CpuSet),
+    /// So many; holds CPUs 0 up to that.
+    Count(CpuSet),
+}
+
+impl CpuChoice {
+    /// The CPUs that are meant: of a count the first ones this process may use, if it may use so
+    /// many, else CPUs 0 up to that.
+    pub(crate) fn cpus(&self, allowed: Option<CpuSet>) -> CpuSet {
+        match (self, allowed) {
+            (CpuChoice::Count(first), Some(allowed)) if first.len() <= allowed.len() => {
+                CpuSet::new(allowed.iter().take(first.len())).unwrap_or_else(|| first.clone())
+            }
+            (CpuChoice::List(cpus) | CpuChoice::Count(cpus), _) => cpus.clone(),
+        }
+    }
+}
+
+/// A list of CPUs; a lone number is a count.
+pub(crate) fn parse_cpus(text: &str) -> Result<CpuChoice, String> {
+    match text.trim().parse::<u64>() {
+        Ok(count) => {
+            u16::try_from(count).ok().and_then(CpuSet::first).map(CpuChoice::Count).ok_or_else(
+                || {
+                    format!(
+                        "a count of CPUs is 1 to {}, not {count} (CPU 0 alone is written 0-0)",
+                        u32::from(CpuId::MAX.get()) + 1
+                    )
+                },
+            )
+        }
+        Err(_) => parse_cpu_list(text).map(CpuChoice::List),
+    }
+}
+
+pub(crate) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
+    text.parse().map_err(|error: CpuSetError| error.to_string())
+}
+
+pub(crate) fn parse_rps_map(text: &str) -> Result<(u16, CpuSet), String> {
+    let (queue, cpus) = parse_queue_setting(text)
+        .map_err(|text| format!("'{text}' is not QUEUE=CPUS; write e.g. 1=4-7"))?;
+    Ok((queue, parse_cpu_list(cpus)?))
+}
+
+/// Reads settings from a file's text, as `--config` does; for tests.
+#[cfg(test)]
+fn from_toml(text: &str) -> Result<SteerArgs, String> {
+    let file: SteerFile = toml::from_str(text).map_err(|error| error.to_string())?;
+    file.under(&SteerArgs::default()).map_err(|(key, why)| format!("{key}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lone_number_is_a_count_of_cpus() {
+        let meant = |text: &str, allowed: &str| {
+            parse_cpus(text).unwrap().cpus(allowed.parse().ok()).to_string()
+        };
+        assert_eq!(meant("4", "0-1"), "0-3");
+        assert_eq!(meant("2", "8-11"), "8-9");
+        assert_eq!(meant("2", ""), "0-1");
+        assert_eq!(meant("4-4", "0-1"), "4");
+        assert!(parse_cpus("0").unwrap_err().contains("0-0"));
+        assert!(parse_cpus("").unwrap_err().contains("empty"));
+        assert!(parse_cpus("70000").is_err());
+    }
+
+    #[test]
+    fn misspelt_policies_are_named_with_the_nearest() {
+        assert!(parse_policy("rsp").unwrap_err().contains("did you mean 'rps'"));
+        assert!(parse_policy("sprase").unwrap_err().contains("did you mean 'sparse'"));
+    }
+
+    #[test]
+    fn a_file_says_what_options_can() {
+        let args = from_toml(
+            "policy = 'rfs+sparse:loops=3'\ncpus = 4\nrx_devices = 2\nsock_flow_entries = 1024\n\
+             flow_cnt = 256\nflow_limit = true\nhash = 'symmetric'\nhash_seed = '2a'\ninner = true\n\
+             [rps_map]\n1 = '4-7'\n",
+        )
+        .unwrap();
+        assert_eq!(args.policy(), Policy::RfsSparse(3));
+        assert_eq!(args.cpus, Some(CpuChoice::Count("0-3".parse().unwrap())));
+        assert_eq!(args.rps_map, [(1, "4-7".parse().unwrap())]);
+        assert_eq!((args.sock_flow_entries, args.flow_cnt), (Some(1024), Some(256)));
+        assert_eq!((args.flow_limit, args.rx_devices), (Some(4096), Some(2)));
+        assert_eq!((args.hash_seed, args.inner), (Some(HashSeed(0x2a)), true));
+    }
+
+    #[test]
+    fn an_option_beats_the_file_and_mistakes_are_named() {
+        let given = SteerArgs { policy: Some(Policy::None), ..SteerArgs::default() };
+        let file: SteerFile = toml::from_str("policy = 'rfs'\nflow_cnt = 8").unwrap();
+        let both = file.under(&given).unwrap();
+        assert_eq!((both.policy(), both.flow_cnt), (Policy::None, Some(8)));
+        assert!(from_toml("polciy = 'rfs'").unwrap_err().contains("unknown field `polciy`"));
+        assert!(from_toml("policy = 'rsp'").unwrap_err().contains("did you mean 'rps'"));
+        assert!(from_toml("cpus = '3-1'").unwrap_err().starts_with("cpus: "));
+    }
+
+    #[test]
+    fn queues_are_shared_out_to_devices() {
+        let devices = |count, queues| {
+            SteerArgs { rx_devices: Some(count), ..SteerArgs::default() }.devices(queues)
+        };
+        assert_eq!(devices(2, 4).unwrap(), [0, 0, 1, 1]);
+        assert_eq!(devices(3, 4).unwrap(), [0, 0, 1, 2]);
+        assert!(devices(5, 4).is_err());
+    }
+}
