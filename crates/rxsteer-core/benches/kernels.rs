@@ -29,7 +29,7 @@ pub fn all() -> Vec<Case> {
             ("rfs", Policy::Rfs, false),
             ("rfs+sparse", Policy::RfsSparse(4), false),
         ] {
-            let run = decide(policy, flows, false);
+            let run = decide(policy, flows, false, move |n| hash(flow(n, flows)));
             cases.push(Case { group, name, baseline, per_iter: PACKETS as u64, run });
         }
     }
@@ -37,8 +37,27 @@ pub fn all() -> Vec<Case> {
         [("rps, flow limit", Policy::Rps), ("rfs+sparse, flow limit", Policy::RfsSparse(4))]
     {
         let group = "decide, lists of 32, 10 000 flows";
-        let run = decide(policy, 10_000, true);
+        let run = decide(policy, 10_000, true, |n| hash(flow(n, 10_000)));
         cases.push(Case { group, name, baseline: false, per_iter: PACKETS as u64, run });
+    }
+    // A packet of an established flow, then packets of an attack.
+    type Packets = fn(usize) -> FlowHash;
+    let established = |n: usize| hash(flow(n, 100));
+    let floods: [(&str, bool, Packets); 3] = [
+        ("100 established flows alone", true, established),
+        ("99 spoofed flows' packets to each of theirs", false, |n| match n % 100 {
+            0 => hash(flow(n, 100)),
+            _ => hash(n as u32 + 100),
+        }),
+        ("99 packets of one hash to each of theirs", false, |n| match n % 100 {
+            0 => hash(flow(n, 100)),
+            _ => hash(100),
+        }),
+    ];
+    for (name, baseline, packets) in floods {
+        let run = decide(Policy::RfsSparse(4), 100, false, packets);
+        let group = "decide under a flood, rfs+sparse";
+        cases.push(Case { group, name, baseline, per_iter: PACKETS as u64, run });
     }
     cases
 }
@@ -77,7 +96,7 @@ impl Backlogs for Counters {
 /// The flow of packet `n`: any of `flows`, in no order.
 fn flow(n: usize, flows: usize) -> u32 {
     let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    ((mixed >> 32) * flows as u64 >> 32) as u32
+    (((mixed >> 32) * flows as u64) >> 32) as u32
 }
 
 /// Its hash: a number that looks random, and is not 0.
@@ -86,7 +105,14 @@ fn hash(flow: u32) -> FlowHash {
     FlowHash::computed((mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b))
 }
 
-fn decide(policy: Policy, flows: usize, flow_limit: bool) -> Box<dyn FnMut() -> u64> {
+/// Decides on packets whose hashes are those that `packets` numbers. The applications of the first
+/// `flows` flows have recorded where they run.
+fn decide(
+    policy: Policy,
+    flows: usize,
+    flow_limit: bool,
+    packets: impl Fn(usize) -> FlowHash + 'static,
+) -> Box<dyn FnMut() -> u64> {
     let cpus = CpuSet::first(CPUS).expect("some CPUs");
     let receiving = vec![cpus.lowest()];
     let size = (flows as u32).next_power_of_two().max(32768);
@@ -111,7 +137,7 @@ fn decide(policy: Policy, flows: usize, flow_limit: bool) -> Box<dyn FnMut() -> 
             arrivals = (0..PACKETS)
                 .map(|n| Arrival {
                     time_ns: n as u64 * 100,
-                    hash: hash(flow(n, flows)),
+                    hash: packets(n),
                     ..Arrival::default()
                 })
                 .collect();

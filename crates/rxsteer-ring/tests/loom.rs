@@ -117,3 +117,80 @@ fn no_wake_up_is_lost() {
         worker.join().unwrap();
     });
 }
+
+/// The order rule over two queues: a flow's second packet goes to another worker only once the
+/// first is completed, else behind it. Whichever way it goes, the first is processed before.
+#[test]
+fn a_flow_that_moves_is_not_overtaken() {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    loom::model(|| {
+        let (mut first, mut first_end) = ring_starting_at::<u32>(2, u32::MAX);
+        let (mut second, mut second_end) = ring_starting_at::<u32>(2, 0);
+        let processed = Arc::new(AtomicU32::new(0));
+        let position = first.push(1).unwrap();
+        first.publish();
+        let worker = {
+            let processed = processed.clone();
+            thread::spawn(move || {
+                let mut done = 0;
+                // It never waits: what it leaves behind is looked at below.
+                for _ in 0..2 {
+                    let count = first_end.ready(1);
+                    if count == 1 {
+                        let packet = first_end.peek(0);
+                        // Relaxed on purpose: the rings alone must order these.
+                        assert_eq!(processed.load(Ordering::Relaxed) + 1, packet);
+                        processed.store(packet, Ordering::Relaxed);
+                        first_end.complete(1);
+                        done += 1;
+                    }
+                }
+                done
+            })
+        };
+        let moved = first.has_completed(position);
+        if moved {
+            second.push(2).unwrap();
+            second.publish();
+            assert_eq!(second_end.ready(1), 1);
+            assert_eq!(processed.load(Ordering::Relaxed) + 1, second_end.peek(0));
+        } else {
+            first.push(2).unwrap();
+            first.publish();
+        }
+        let done = worker.join().unwrap();
+        assert!(!moved || done == 1, "the worker had but the first");
+    });
+}
+
+/// A value replaced under a reader: it sees one or another, whole, never an older one after a newer
+/// one, and what was replaced before it looks, it sees. Old values are freed with their last reader.
+#[test]
+fn a_published_value_is_replaced_under_its_reader() {
+    use loom::sync::Arc;
+    use rxsteer_ring::Published;
+    loom::model(|| {
+        let published = Arc::new(Published::new((0u32, 0u32)));
+        let writer = {
+            let published = published.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let next = |old: &(u32, u32)| Ok::<_, ()>((old.0 + 1, old.1 + 1));
+                    published.replace(next).unwrap();
+                }
+            })
+        };
+        let mut seen = published.see();
+        let mut last = seen.value().0;
+        for _ in 0..2 {
+            let value = **seen.refresh(&published);
+            assert_eq!(value.0, value.1, "one value, whole");
+            assert!(value.0 >= last, "never an older one");
+            last = value.0;
+        }
+        writer.join().unwrap();
+        assert_eq!(seen.refresh(&published).0, 2, "what was replaced before is seen");
+        assert_eq!(Arc::strong_count(seen.value()), 2, "this reader's and the publisher's");
+    });
+}

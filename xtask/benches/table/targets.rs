@@ -49,6 +49,8 @@ const RXSTEER: &str = "rxsteer";
 const DECIDE: &str = "decide, lists of 32, 10 000 flows";
 const DECIDE_MANY: &str = "decide, lists of 32, 1 000 000 flows";
 const RPS: &str = "rps";
+const FLOOD: &str = "decide under a flood, rfs+sparse";
+const ALONE: &str = "100 established flows alone";
 
 pub(crate) const TARGETS: &[Target] = &[
     target(DECIDE, "sparse", MoreNs { baseline: RPS, at_most: 12.0 }),
@@ -57,6 +59,16 @@ pub(crate) const TARGETS: &[Target] = &[
     target(DECIDE_MANY, "sparse", MoreNs { baseline: RPS, at_most: 30.0 }),
     target(DECIDE_MANY, "rfs", MoreNs { baseline: RPS, at_most: 30.0 }),
     target(DECIDE_MANY, "rfs+sparse", MoreNs { baseline: RPS, at_most: 30.0 }),
+    target(
+        FLOOD,
+        "99 spoofed flows' packets to each of theirs",
+        Ratio { baseline: ALONE, at_most: 2.0 },
+    ),
+    target(
+        FLOOD,
+        "99 packets of one hash to each of theirs",
+        Ratio { baseline: ALONE, at_most: 2.0 },
+    ),
     target(PARSE, FLOW_HASH, Ratio { baseline: ETHERPARSE, at_most: 1.0 / 5.0 }),
     target(PARSE, FLOW_HASH, Ratio { baseline: SMOLTCP, at_most: 1.5 }),
     target(PARSE_STRIDE, FLOW_HASH, Ratio { baseline: ETHERPARSE, at_most: 1.0 / 4.0 }),

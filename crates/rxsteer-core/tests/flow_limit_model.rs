@@ -1,0 +1,259 @@
+//! The flow limit against the kernel's `skb_flow_limit`, and what it does in a decision: an elephant
+//! is dropped where its backlog is half full, mice still get in, and nothing is counted twice.
+#![cfg(not(loom))]
+
+#[path = "reference/lanes.rs"]
+mod lanes;
+
+use lanes::Lanes;
+use proptest::prelude::*;
+use rxsteer_core::flow_limit::FlowLimiter;
+use rxsteer_core::{
+    Arrival, Backlogs, CpuId, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+};
+use std::collections::VecDeque;
+
+const HISTORY: usize = 128;
+
+/// The kernel's `hash_32`, to as many bits as number the buckets.
+fn bucket(hash: u32, buckets: u32) -> u32 {
+    ((u64::from(hash.wrapping_mul(0x61c8_8647)) * u64::from(buckets)) >> 32) as u32
+}
+
+/// `skb_flow_limit`, line by line.
+struct Kernel {
+    max_backlog: u32,
+    buckets: Vec<u8>,
+    history: [u32; HISTORY],
+    history_head: usize,
+}
+
+impl Kernel {
+    fn new(buckets: u32, max_backlog: u32) -> Kernel {
+        let buckets = vec![0; buckets as usize];
+        Kernel { max_backlog, buckets, history: [0; HISTORY], history_head: 0 }
+    }
+
+    fn skb_flow_limit(&mut self, hash: u32, qlen: u32) -> bool {
+        if qlen < self.max_backlog >> 1 {
+            return false;
+        }
+        let new_flow = bucket(hash, self.buckets.len() as u32);
+        let old_flow = self.history[self.history_head];
+        self.history[self.history_head] = new_flow;
+        self.history_head += 1;
+        self.history_head &= HISTORY - 1;
+        if self.buckets[old_flow as usize] != 0 {
+            self.buckets[old_flow as usize] -= 1;
+        }
+        self.buckets[new_flow as usize] += 1;
+        usize::from(self.buckets[new_flow as usize]) > HISTORY >> 1
+    }
+}
+
+/// What is meant by it: a list of the last packets, counted anew each time.
+struct Meant {
+    buckets: u32,
+    max_backlog: u32,
+    last: VecDeque<u32>,
+}
+
+impl Meant {
+    fn exceeds(&mut self, hash: u32, waiting: u32) -> bool {
+        if waiting < self.max_backlog / 2 {
+            return false;
+        }
+        let flow = bucket(hash, self.buckets);
+        self.last.push_back(flow);
+        if self.last.len() > HISTORY {
+            self.last.pop_front();
+        }
+        self.last.iter().filter(|other| **other == flow).count() > HISTORY / 2
+    }
+}
+
+/// Runs of packets of one flow, so that one often has about half of the last 128.
+fn packets() -> impl Strategy<Value = Vec<(u32, u32)>> {
+    let run = (
+        prop_oneof![0..4u32, any::<u32>()],
+        1..60usize,
+        prop_oneof![5 => 0..80u32, 1 => 0..200u32],
+    );
+    prop::collection::vec(run, 1..40).prop_map(|runs| {
+        let packets = |(flow, length, waiting): (u32, usize, u32)| {
+            // Every third packet of a run is another flow's.
+            (0..length).map(move |n| (if n % 3 == 2 { flow ^ 1 } else { flow }, waiting))
+        };
+        runs.into_iter().flat_map(packets).collect()
+    })
+}
+
+fn hash(flow: u32) -> FlowHash {
+    FlowHash::computed(flow.wrapping_mul(0x9e37_79b1))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn the_limiter_equals_the_kernels(
+        buckets in prop::sample::select(vec![1u32, 2, 4096]),
+        limit in prop::sample::select(vec![1u32, 2, 100, 101]),
+        packets in packets(),
+    ) {
+        let mut limiter = FlowLimiter::new(buckets);
+        let mut kernel = Kernel::new(buckets, limit);
+        for (flow, waiting) in packets {
+            let hash = hash(flow);
+            prop_assert_eq!(
+                limiter.exceeds(hash, waiting, limit),
+                kernel.skb_flow_limit(hash.get(), waiting)
+            );
+        }
+    }
+
+    /// The kernel's counts are those of the last 128 packets, with one exception: its history begins
+    /// as 128 packets of bucket 0 that nobody sent, and forgetting those takes from whoever is in
+    /// bucket 0 meanwhile. So the comparison begins behind 128 packets of other buckets.
+    #[test]
+    fn the_limiter_counts_the_last_packets(
+        buckets in prop::sample::select(vec![2u32, 4096]),
+        limit in prop::sample::select(vec![1u32, 2, 100, 101]),
+        packets in packets(),
+    ) {
+        let mut limiter = FlowLimiter::new(buckets);
+        let mut meant = Meant { buckets, max_backlog: limit, last: VecDeque::new() };
+        let elsewhere = (1..).map(hash).find(|hash| bucket(hash.get(), buckets) != 0).unwrap();
+        for _ in 0..HISTORY {
+            let dropped = limiter.exceeds(elsewhere, limit, limit);
+            prop_assert_eq!(dropped, meant.exceeds(elsewhere.get(), limit));
+        }
+        for (flow, waiting) in packets {
+            let hash = hash(flow);
+            prop_assert_eq!(
+                limiter.exceeds(hash, waiting, limit),
+                meant.exceeds(hash.get(), waiting)
+            );
+        }
+    }
+}
+
+const LIMIT: u32 = 1000;
+const ELEPHANT: u32 = 1;
+
+fn steering(policy: Policy, flow_limit: Option<u32>) -> Steering {
+    let receiving = vec![CpuId::new(0).unwrap()];
+    let config = SteerConfig::new(policy, "1".parse().unwrap(), receiving);
+    Steering::new(&SteerConfig { flow_limit, ..config }).unwrap()
+}
+
+fn lanes(refusal: Refusal) -> Lanes {
+    Lanes::new(2, LIMIT, 0, refusal)
+}
+
+const FULL: Refusal = Refusal::Drop(DropReason::BacklogFull);
+
+/// One packet; why it was dropped, and `None` where it must wait.
+fn send(steering: &mut Steering, lanes: &mut Lanes, flow: u32) -> Option<Option<DropReason>> {
+    let arrival = Arrival { hash: hash(flow), ..Arrival::default() };
+    let mut verdict = [Verdict::default()];
+    let decided = steering.decide(&[arrival], lanes, &mut verdict);
+    (decided == 1).then(|| verdict[0].drop_reason())
+}
+
+/// The policies that keep a flow table, and those that don't, go two ways to a place.
+fn policies() -> [Policy; 4] {
+    [Policy::Rps, Policy::Sparse(2), Policy::Rfs, Policy::RfsSparse(2)]
+}
+
+#[test]
+fn it_is_off_by_default() {
+    for policy in policies() {
+        let (mut steering, mut lanes) = (steering(policy, None), lanes(FULL));
+        for _ in 0..LIMIT {
+            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+        }
+        let reason = Some(Some(DropReason::BacklogFull));
+        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+    }
+}
+
+#[test]
+fn an_elephant_is_dropped_while_mice_get_in() {
+    for policy in policies() {
+        let (mut steering, mut lanes) = (steering(policy, Some(4096)), lanes(FULL));
+        for _ in 0..500 {
+            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None), "half is free");
+        }
+        for _ in 0..64 {
+            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None), "half of 128");
+        }
+        for round in 0..300 {
+            let elephant = Some(Some(DropReason::FlowLimit));
+            // Three of four packets are the elephant's.
+            for _ in 0..3 {
+                assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), elephant);
+            }
+            assert_eq!(send(&mut steering, &mut lanes, 100 + round), Some(None));
+        }
+        assert_eq!(lanes.under_way(1), 500 + 64 + 300);
+        // A backlog that drains lets everybody in.
+        lanes.complete(1, 500);
+        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+    }
+}
+
+/// Were what a full backlog refuses counted, the mouse that sent most of it would be the elephant.
+#[test]
+fn what_a_full_backlog_refuses_is_not_counted() {
+    for policy in policies() {
+        let (mut steering, mut lanes) = (steering(policy, Some(4096)), lanes(FULL));
+        for flow in 0..LIMIT {
+            assert_eq!(send(&mut steering, &mut lanes, 100 + flow), Some(None));
+        }
+        for _ in 0..1000 {
+            let reason = Some(Some(DropReason::BacklogFull));
+            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+        }
+        lanes.complete(1, 100);
+        for _ in 0..64 {
+            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+        }
+        let reason = Some(Some(DropReason::FlowLimit));
+        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+    }
+}
+
+/// A packet that must wait is asked for again and again, and is one packet in the history.
+#[test]
+fn a_packet_that_waits_counts_once() {
+    for policy in policies() {
+        let (mut steering, mut lanes) = (steering(policy, Some(4096)), lanes(Refusal::Wait));
+        for flow in 0..LIMIT {
+            assert_eq!(send(&mut steering, &mut lanes, 100 + flow), Some(None));
+        }
+        for _ in 0..64 {
+            for _ in 0..5 {
+                assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), None, "no place");
+            }
+            lanes.complete(1, 1);
+            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+        }
+        lanes.complete(1, 1);
+        let reason = Some(Some(DropReason::FlowLimit));
+        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason, "the 65th");
+    }
+}
+
+/// A decision that is dropped for the flow limit took no place, and blocks nothing.
+#[test]
+fn what_the_limit_drops_takes_no_place() {
+    let (mut steering, mut lanes) = (steering(Policy::Rfs, Some(4096)), lanes(FULL));
+    for _ in 0..564 {
+        send(&mut steering, &mut lanes, ELEPHANT);
+    }
+    let tail = lanes.tail(CpuId::new(1).unwrap());
+    let reason = Some(Some(DropReason::FlowLimit));
+    assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+    assert_eq!(lanes.tail(CpuId::new(1).unwrap()), tail);
+}

@@ -1,0 +1,74 @@
+//! `find_cpu` of "RPS: Sparse connection optimizations - v2", written down as the patch has it:
+//! every packet walks all slots, once to find its own and once for a free one. What the patch leaves
+//! to its surroundings: jiffies are nanoseconds here, `hash_active` starts as "never", and a CPU
+//! that is offline has no slots.
+
+/// The patch's HZ.
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+/// `struct cpu_flow`; "no device" is `None` around it.
+#[derive(Clone, Copy)]
+struct CpuFlow {
+    dev: u16,
+    rxhash: u32,
+    ts: u64,
+}
+
+/// `cpu_flows` of all CPUs, and `hash_active`.
+pub(crate) struct Sparse {
+    cpu_flows: Vec<[Option<CpuFlow>; 5]>,
+    hash_active: Option<u64>,
+}
+
+/// `FLOW_INACTIVE`.
+fn is_inactive(now: u64, base: u64) -> bool {
+    now > base + SECOND || now < base
+}
+
+/// `map->cpus[((u64) skb->rxhash * map->len) >> 32]`
+pub(crate) fn by_hash(map: &[u16], rxhash: u32) -> u16 {
+    map[((u64::from(rxhash) * map.len() as u64) >> 32) as usize]
+}
+
+impl Sparse {
+    /// Slots for CPUs 0 to `cpus` − 1.
+    pub(crate) fn new(cpus: u16) -> Sparse {
+        Sparse { cpu_flows: vec![[None; 5]; usize::from(cpus)], hash_active: None }
+    }
+
+    /// The CPU for a packet, before anybody asks whether it is online.
+    pub(crate) fn find_cpu(
+        &mut self,
+        map: &[u16],
+        loops: u8,
+        offline: &[u16],
+        (dev, rxhash): (u16, u32),
+        now: u64,
+    ) -> u16 {
+        for l in 0..usize::from(loops) {
+            for &cpu in map.iter().rev().filter(|cpu| !offline.contains(cpu)) {
+                if let Some(flow) = &mut self.cpu_flows[usize::from(cpu)][l]
+                    && flow.rxhash == rxhash
+                    && flow.dev == dev
+                    && !is_inactive(now, flow.ts)
+                {
+                    flow.ts = now;
+                    return cpu;
+                }
+            }
+        }
+        if self.hash_active.is_none_or(|then| is_inactive(now, then)) {
+            for l in 0..usize::from(loops) {
+                for &cpu in map.iter().rev().filter(|cpu| !offline.contains(cpu)) {
+                    let flow = &mut self.cpu_flows[usize::from(cpu)][l];
+                    if flow.is_none_or(|flow| is_inactive(now, flow.ts)) {
+                        *flow = Some(CpuFlow { dev, rxhash, ts: now });
+                        return cpu;
+                    }
+                }
+            }
+        }
+        self.hash_active = Some(now);
+        by_hash(map, rxhash)
+    }
+}

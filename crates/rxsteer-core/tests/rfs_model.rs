@@ -1,0 +1,273 @@
+//! RFS, alone and above sparse flows, against a model of it: after any list of operations each
+//! packet gets the verdict that the source's words give it.
+//!
+//! The model keeps its tables as the document describes them and the packets under way as lists; its
+//! packets are numbered without an end, while the positions that are decided by begin just below
+//! their wrap.
+#![cfg(not(loom))]
+
+#[path = "reference/lanes.rs"]
+mod lanes;
+#[path = "reference/sparse.rs"]
+mod sparse;
+
+use lanes::Lanes;
+use proptest::prelude::*;
+use rxsteer_core::{
+    Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+};
+use sparse::{Sparse, by_hash};
+use std::collections::{HashMap, VecDeque};
+
+const CPUS: u16 = 8;
+const MAPS: [&[u16]; 2] = [&[0, 1, 2, 3], &[2, 5, 7]];
+const RECEIVING: [u16; 2] = [0, 6];
+const DEVICES: [u16; 2] = [0, 1];
+
+#[derive(Clone, Debug)]
+enum Op {
+    Record(u32, u16),
+    Forget(u32),
+    /// Queue 2 is not there.
+    Packet {
+        queue: u16,
+        hash: u32,
+        later_ns: u64,
+    },
+    Complete(u16, u32),
+}
+
+#[derive(Clone, Debug)]
+struct Setup {
+    /// Sparse flows below RFS.
+    loops: Option<u8>,
+    sock_flow_entries: u32,
+    flow_cnt: u32,
+    offline: Vec<u16>,
+    limit: u32,
+    refusal: Refusal,
+    start: u32,
+}
+
+fn cpu(id: u16) -> CpuId {
+    CpuId::new(id).unwrap()
+}
+
+fn set(ids: &[u16]) -> Option<CpuSet> {
+    CpuSet::new(ids.iter().copied().map(cpu))
+}
+
+impl Setup {
+    fn steering(&self) -> Steering {
+        let policy = self.loops.map_or(Policy::Rfs, Policy::RfsSparse);
+        let receiving = RECEIVING.map(cpu).to_vec();
+        Steering::new(&SteerConfig {
+            rps_maps: vec![(1, set(MAPS[1]).unwrap())],
+            devices: DEVICES.to_vec(),
+            offline: set(&self.offline),
+            possible: CpuSet::first(CPUS),
+            sock_flow_entries: self.sock_flow_entries,
+            flow_cnt: Some(self.flow_cnt),
+            ..SteerConfig::new(policy, set(MAPS[0]).unwrap(), receiving)
+        })
+        .unwrap()
+    }
+}
+
+/// What the document says, word by word.
+struct Model {
+    setup: Setup,
+    /// By index: upper hash bits and desired CPU.
+    sock_flows: HashMap<u32, (u32, u16)>,
+    /// By queue and slot: current CPU and the number of the last packet queued there. The last slot
+    /// is that of packets without a flow.
+    dev_flows: [Vec<Option<(u16, u64)>>; 2],
+    sparse: Sparse,
+    /// By CPU the packets under way.
+    lanes: Vec<VecDeque<u64>>,
+    packets: u64,
+    /// Packets wanted where their application runs, and packets kept elsewhere than wanted.
+    counts: [u64; 2],
+}
+
+impl Model {
+    fn new(setup: &Setup) -> Model {
+        let slots = vec![None; setup.flow_cnt.next_power_of_two() as usize + 1];
+        Model {
+            setup: setup.clone(),
+            sock_flows: HashMap::new(),
+            dev_flows: [slots.clone(), slots],
+            sparse: Sparse::new(CPUS),
+            lanes: vec![VecDeque::new(); usize::from(CPUS)],
+            packets: 0,
+            counts: [0; 2],
+        }
+    }
+
+    /// Index and upper bits. The lower ones make room for any CPU and for "none".
+    fn sock_flow(&self, hash: u32) -> (u32, u32) {
+        let for_cpu = (0..).find(|bits| 1 << bits > CPUS).unwrap();
+        (hash % self.setup.sock_flow_entries.next_power_of_two(), hash >> for_cpu)
+    }
+
+    fn record(&mut self, hash: u32, cpu: u16) {
+        if hash != 0 && cpu < CPUS {
+            let (index, upper) = self.sock_flow(hash);
+            self.sock_flows.insert(index, (upper, cpu));
+        }
+    }
+
+    fn forget(&mut self, hash: u32) {
+        let (index, upper) = self.sock_flow(hash);
+        if hash != 0 && self.sock_flows.get(&index).is_some_and(|entry| entry.0 == upper) {
+            self.sock_flows.remove(&index);
+        }
+    }
+
+    fn is_online(&self, cpu: u16) -> bool {
+        !self.setup.offline.contains(&cpu)
+    }
+
+    fn wanted(&mut self, queue: u16, hash: u32, now: u64) -> u16 {
+        // Not steered: a queue that is not there counts as the first.
+        let Some(map) = MAPS.get(usize::from(queue)).filter(|_| hash != 0) else {
+            return *RECEIVING.get(usize::from(queue)).unwrap_or(&RECEIVING[0]);
+        };
+        let (index, upper) = self.sock_flow(hash);
+        if let Some(&(_, wish)) = self.sock_flows.get(&index).filter(|entry| entry.0 == upper)
+            && self.is_online(wish)
+        {
+            self.counts[0] += 1;
+            return wish;
+        }
+        let chosen = match self.setup.loops {
+            None => by_hash(map, hash),
+            Some(loops) => {
+                let flow = (DEVICES[usize::from(queue)], hash);
+                self.sparse.find_cpu(map, loops, &self.setup.offline, flow, now)
+            }
+        };
+        if self.is_online(chosen) { chosen } else { RECEIVING[usize::from(queue)] }
+    }
+
+    /// `None`: the packet must wait.
+    fn packet(&mut self, queue: u16, hash: u32, now: u64) -> Option<Verdict> {
+        let before = self.counts;
+        let want = self.wanted(queue, hash, now);
+        let (table, slot) = if hash == 0 || queue > 1 {
+            (usize::from(queue % 2), self.dev_flows[0].len() - 1)
+        } else {
+            // The kernel's hash_32, to as many bits as number the slots.
+            let mixed = u64::from(hash.wrapping_mul(0x61c8_8647));
+            let slots = self.dev_flows[0].len() as u64 - 1;
+            (usize::from(queue), ((mixed * slots) >> 32) as usize)
+        };
+        let goes_to = match self.dev_flows[table][slot] {
+            Some((current, number)) if self.lanes[usize::from(current)].contains(&number) => {
+                current
+            }
+            _ => want,
+        };
+        let lane = &mut self.lanes[usize::from(goes_to)];
+        let verdict = if lane.len() < self.setup.limit as usize {
+            self.packets += 1;
+            lane.push_back(self.packets);
+            self.dev_flows[table][slot] = Some((goes_to, self.packets));
+            Verdict::deliver(cpu(goes_to))
+        } else if let Refusal::Drop(reason) = self.setup.refusal {
+            Verdict::drop(cpu(goes_to), reason)
+        } else {
+            self.counts = before;
+            return None;
+        };
+        self.counts[1] += u64::from(goes_to != want);
+        Some(verdict)
+    }
+
+    fn complete(&mut self, cpu: u16, count: u32) {
+        let lane = &mut self.lanes[usize::from(cpu)];
+        lane.drain(..lane.len().min(count as usize));
+    }
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let refusals = [Refusal::Wait, Refusal::Drop(DropReason::BacklogFull)];
+    (
+        prop::option::of(1..=5u8),
+        prop::sample::select(vec![1u32, 2, 5, 64]),
+        prop::sample::select(vec![1u32, 2, 4, 64]),
+        prop::sample::select(vec![vec![], vec![2], vec![2, 7]]),
+        prop_oneof![Just(3u32), Just(100)],
+        prop::sample::select(refusals.to_vec()),
+        prop_oneof![Just(u32::MAX - 5), Just(i32::MAX as u32 - 5), any::<u32>()],
+    )
+        .prop_map(|(loops, sock_flow_entries, flow_cnt, offline, limit, refusal, start)| {
+            Setup { loops, sock_flow_entries, flow_cnt, offline, limit, refusal, start }
+        })
+}
+
+/// Few flows, some of which differ in one bit only; and "no hash".
+fn hash() -> impl Strategy<Value = u32> {
+    let flow = (1..8u32, prop::sample::select(vec![0u32, 1 << 1, 1 << 3, 1 << 5, 1 << 28]))
+        .prop_map(|(flow, bit)| flow.wrapping_mul(0x9e37_79b1) ^ bit);
+    prop_oneof![1 => Just(0), 20 => flow]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let later = prop_oneof![8 => 0..100_000_000u64, 1 => Just(1_000_000_000), 1 => Just(3 << 30)];
+    prop_oneof![
+        // CPU 8 is above the highest.
+        3 => (hash(), 0..=CPUS).prop_map(|(hash, cpu)| Op::Record(hash, cpu)),
+        1 => hash().prop_map(Op::Forget),
+        10 => (prop_oneof![4 => Just(0), 4 => Just(1), 1 => Just(2)], hash(), later)
+            .prop_map(|(queue, hash, later_ns)| Op::Packet { queue, hash, later_ns }),
+        4 => (0..CPUS, 0..6u32).prop_map(|(cpu, count)| Op::Complete(cpu, count)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn every_verdict_is_the_models(
+        setup in setup(),
+        ops in prop::collection::vec(op(), 1..300),
+    ) {
+        let mut model = Model::new(&setup);
+        let mut steering = setup.steering();
+        let mut lanes = Lanes::new(usize::from(CPUS), setup.limit, setup.start, setup.refusal);
+        let socks = steering.plan().sock_flows().clone();
+        let mut now = 0;
+        for (index, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Record(hash, at) => {
+                    socks.record(FlowHash::from_raw(hash), cpu(at));
+                    model.record(hash, at);
+                }
+                Op::Forget(hash) => {
+                    socks.forget(FlowHash::from_raw(hash));
+                    model.forget(hash);
+                }
+                Op::Complete(cpu, count) => {
+                    lanes.complete(usize::from(cpu), count);
+                    model.complete(cpu, count);
+                }
+                Op::Packet { queue, hash, later_ns } => {
+                    now += later_ns;
+                    let arrival = Arrival {
+                        time_ns: now,
+                        hash: FlowHash::from_raw(hash),
+                        rx_queue: queue,
+                        reserved: 0,
+                    };
+                    let mut verdict = [Verdict::default()];
+                    let decided = steering.decide(&[arrival], &mut lanes, &mut verdict);
+                    let got = (decided == 1).then_some(verdict[0]);
+                    prop_assert_eq!(got, model.packet(queue, hash, now), "operation {}", index);
+                    let counts = steering.counts();
+                    prop_assert_eq!([counts.wished, counts.held], model.counts);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Sparse flows are wanted where the patch's `find_cpu` wants them, on any packet sequence: several
+//! devices and queues with maps of their own, CPUs that are offline, any number of loops, times that
+//! rise, stay, leap and run back, and rules that change on the way while the slots stay.
+//!
+//! The packets' backlogs say of everything that it is completed. So the order guard holds nothing
+//! back, and a verdict is what the rules want.
+#![cfg(not(loom))]
+
+#[path = "reference/sparse.rs"]
+mod reference;
+
+use proptest::prelude::*;
+use reference::{SECOND, Sparse, by_hash};
+use rxsteer_core::{
+    Arrival, Backlogs, CpuId, CpuSet, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
+    Verdict,
+};
+use std::sync::Arc;
+
+/// Everything queued is completed at once.
+struct Done;
+
+impl Backlogs for Done {
+    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+        Ok(0)
+    }
+
+    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+        true
+    }
+
+    fn tail(&self, _cpu: CpuId) -> u32 {
+        0
+    }
+
+    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+        (0, u32::MAX)
+    }
+}
+
+/// The queues' devices, and the CPUs that receive them. Both are fixed.
+const DEVICES: [u16; 4] = [0, 1, 1, 2];
+const RECEIVING: [u16; 4] = [0, 1, 0, 5];
+
+/// What can change at run time.
+#[derive(Clone, Debug)]
+struct Rules {
+    /// `None` is plain `rps`, which leaves the slots alone.
+    loops: Option<u8>,
+    /// By queue, ascending.
+    maps: [Vec<u16>; 4],
+    offline: Vec<u16>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Packet { queue: u16, hash: u32, later: i64 },
+    Change(Rules),
+}
+
+fn cpu(id: u16) -> CpuId {
+    CpuId::new(id).unwrap()
+}
+
+fn set(ids: &[u16]) -> Option<CpuSet> {
+    CpuSet::new(ids.iter().copied().map(cpu))
+}
+
+impl Rules {
+    fn config(&self, cpus: u16) -> SteerConfig {
+        let policy = self.loops.map_or(Policy::Rps, Policy::Sparse);
+        let receiving = RECEIVING.map(cpu).to_vec();
+        SteerConfig {
+            // Queue 0 goes by the common map.
+            rps_maps: (1..4).map(|queue| (queue, self.map(queue))).collect(),
+            devices: DEVICES.to_vec(),
+            offline: set(&self.offline),
+            possible: CpuSet::first(cpus),
+            flow_cnt: Some(8),
+            sock_flow_entries: 1,
+            ..SteerConfig::new(policy, self.map(0), receiving)
+        }
+    }
+
+    fn map(&self, queue: u16) -> CpuSet {
+        set(&self.maps[usize::from(queue)]).unwrap()
+    }
+}
+
+/// `get_rps_cpu` round `find_cpu`: where a packet of `queue` is wanted.
+fn wanted(
+    sparse: &mut Sparse,
+    rules: &Rules,
+    cpus: u16,
+    (queue, hash): (u16, u32),
+    now: u64,
+) -> u16 {
+    let online = |cpu: u16| !rules.offline.contains(&cpu);
+    let received = RECEIVING[usize::from(queue)];
+    // A receiving CPU that is gone has the first that is there in its place.
+    let local = match (0..cpus).find(|cpu| online(*cpu)) {
+        Some(first) if !online(received) => first,
+        _ => received,
+    };
+    if hash == 0 {
+        return local;
+    }
+    let map = &rules.maps[usize::from(queue)];
+    let chosen = match rules.loops {
+        Some(loops) => {
+            let flow = (DEVICES[usize::from(queue)], hash);
+            sparse.find_cpu(map, loops, &rules.offline, flow, now)
+        }
+        None => by_hash(map, hash),
+    };
+    if online(chosen) { chosen } else { local }
+}
+
+/// Takes both through `steps`; says where they part.
+fn compare(
+    cpus: u16,
+    start_ns: u64,
+    first: &Rules,
+    steps: impl Iterator<Item = Step>,
+) -> Result<(), String> {
+    let mut rules = first.clone();
+    let mut plan = Arc::new(Plan::new(&rules.config(cpus), 1).unwrap());
+    let mut steering = Steering::of_plan(plan.clone(), 0..4);
+    let mut sparse = Sparse::new(cpus);
+    let mut now = start_ns;
+    for (index, step) in steps.enumerate() {
+        match step {
+            Step::Change(next) => {
+                rules = next;
+                plan = Arc::new(plan.next(&rules.config(cpus)).unwrap());
+                assert!(steering.change(&plan, &mut Done));
+            }
+            Step::Packet { queue, hash, later } => {
+                now = now.saturating_add_signed(later);
+                let flow_hash = FlowHash::from_raw(hash);
+                let arrival =
+                    Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
+                let mut verdict = [Verdict::default()];
+                steering.decide(&[arrival], &mut Done, &mut verdict);
+                let want = wanted(&mut sparse, &rules, cpus, (queue, hash), now);
+                if verdict[0] != Verdict::deliver(cpu(want)) {
+                    let got = verdict[0];
+                    return Err(format!("step {index}: {arrival:?}: {got:?}, reference cpu{want}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// CPUs that can be used in the property test.
+const CPUS: u16 = 8;
+
+fn some_cpus(least: usize) -> impl Strategy<Value = Vec<u16>> {
+    prop::sample::subsequence((0..CPUS).collect::<Vec<_>>(), least..=4)
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    let loops = prop_oneof![1 => Just(None), 6 => (1..=5u8).prop_map(Some)];
+    let maps = [some_cpus(1), some_cpus(1), some_cpus(1), some_cpus(1)];
+    let offline = prop_oneof![2 => Just(vec![]), 1 => some_cpus(0)];
+    (loops, maps, any::<bool>(), offline).prop_map(|(loops, mut maps, alike, offline)| {
+        if alike {
+            maps[2] = maps[1].clone();
+            maps[3] = maps[1].clone();
+        }
+        Rules { loops, maps, offline }
+    })
+}
+
+fn hash(flow: u32) -> u32 {
+    flow.wrapping_mul(0x9e37_79b1)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let second = SECOND as i64;
+    let later = prop_oneof![
+        6 => Just(0),
+        8 => 0..300_000_000i64,
+        2 => Just(second),
+        2 => Just(second + 1),
+        1 => second..3 * second,
+        2 => -400_000_000..0i64,
+        1 => -3 * second..0i64,
+    ];
+    // Flow 0 is "no hash".
+    let packet = (0..4u16, 0..12u32, later).prop_map(|(queue, flow, later)| Step::Packet {
+        queue,
+        hash: hash(flow),
+        later,
+    });
+    prop_oneof![30 => packet, 1 => rules().prop_map(Step::Change)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn every_packet_is_wanted_where_the_patch_wants_it(
+        start in prop_oneof![Just(0), Just(5 * SECOND)],
+        first in rules(),
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        compare(CPUS, start, &first, steps.into_iter()).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn rules(&mut self, cpus: u16) -> Rules {
+        let mut some = |least: u64, most: u64| {
+            let count = least + self.below(most - least + 1);
+            let mut ids: Vec<u16> = (0..count).map(|_| self.below(cpus.into()) as u16).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        };
+        let most = u64::from(cpus) / 2;
+        Rules {
+            maps: [some(1, most), some(1, most), some(1, 3), some(1, most)],
+            offline: some(0, u64::from(cpus) / 8),
+            loops: Some(1 + self.below(5) as u8),
+        }
+    }
+
+    /// Mostly nothing or a few thousandths of a second; now and then a leap, either way.
+    fn later(&mut self) -> i64 {
+        let second = SECOND as i64;
+        match self.below(400) {
+            0 => second,
+            1 => second + 1,
+            2 => self.below(4 * SECOND) as i64,
+            3 => -(self.below(2 * SECOND) as i64),
+            4..200 => 0,
+            _ => self.below(8_000_000) as i64,
+        }
+    }
+}
+
+/// The same over long sequences and large machines, where the chains of the table fill, and one
+/// flow often holds several slots.
+#[test]
+fn long_sequences_on_large_machines() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let cpus = [8, 16, 64, 256][seed as usize % 4];
+        // Fewer flows than slots in some runs, many more in others.
+        let flows = 1 + random.below(u64::from(cpus) * 4) as u32;
+        let first = random.rules(cpus);
+        let steps: Vec<Step> = (0..5000)
+            .map(|_| match random.below(1000) {
+                0 => Step::Change(random.rules(cpus)),
+                _ => Step::Packet {
+                    queue: random.below(4) as u16,
+                    hash: hash(random.below(flows.into()) as u32),
+                    later: random.later(),
+                },
+            })
+            .collect();
+        if let Err(error) = compare(cpus, 0, &first, steps.into_iter()) {
+            panic!("seed {seed}: {error}");
+        }
+    }
+}
+
+/// Flows that hold slots keep them while new flows flood in, since every packet of the flood is
+/// hashed, and a slot whose flow sends within a second is nobody else's. What decides is the table of
+/// slots alone, whose size is fixed by the CPUs.
+#[test]
+fn under_a_flood_established_flows_keep_their_slots() {
+    let config = SteerConfig::new(Policy::Sparse(4), CpuSet::first(4).unwrap(), vec![cpu(0)]);
+    let mut steering = Steering::new(&config).unwrap();
+    let mut decide = |hash: u32, time_ns: u64| {
+        let arrival = Arrival { time_ns, hash: FlowHash::from_raw(hash), ..Arrival::default() };
+        let mut verdict = [Verdict::default()];
+        let before = steering.counts().in_slots;
+        steering.decide(&[arrival], &mut Done, &mut verdict);
+        (verdict[0].cpu(), steering.counts().in_slots > before)
+    };
+    let established: Vec<(u32, CpuId)> = (1..=16)
+        .map(|flow| {
+            let (cpu, in_slot) = decide(flow, 0);
+            assert!(in_slot, "16 slots for 16 flows");
+            (flow, cpu)
+        })
+        .collect();
+    let mut random = Random(1);
+    for packet in 1..=200_000u64 {
+        // 50 µs a packet: 10 s, in which each established flow speaks every 0.8 s.
+        let now = packet * 50_000;
+        if packet % 1000 == 0 {
+            let (flow, at) = established[(packet / 1000) as usize % 16];
+            assert_eq!(decide(flow, now), (at, true), "flow {flow} lost its slot at {now} ns");
+        } else {
+            let (_, in_slot) = decide(1000 + random.below(1 << 31) as u32, now);
+            assert!(!in_slot, "a flow of the flood got a slot at {now} ns");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Changes at run time, step by step: who goes where while packets of before are under way, and when
+//! it is over. The backlogs complete by hand, and check that each flow's packets are completed in the
+//! order they were sent.
+#![cfg(not(loom))]
+
+#[path = "reference/lanes.rs"]
+mod lanes;
+
+use lanes::Lanes;
+use rxsteer_core::{
+    Arrival, CpuId, CpuSet, DropReason, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
+    Verdict,
+};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Flows that a map of two splits: the first goes to its first CPU, the others to its second.
+const LOW: u32 = 0x0000_0011;
+const HIGH: u32 = 0xf000_0022;
+const THIRD: u32 = 0xf000_0033;
+
+struct World {
+    steering: Steering,
+    lanes: Lanes,
+    /// By CPU the packets under way: flow and number.
+    queues: Vec<VecDeque<(u32, u32)>>,
+    /// By flow how many packets were sent and how many completed.
+    flows: HashMap<u32, [u32; 2]>,
+}
+
+fn cpu(id: u16) -> CpuId {
+    CpuId::new(id).unwrap()
+}
+
+fn cpus(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+impl World {
+    /// CPU 0 receives. Positions begin just below their wrap.
+    fn new(policy: Policy, map: &str, flow_cnt: u32) -> World {
+        World::with_limit(policy, map, flow_cnt, 1000, Refusal::Wait)
+    }
+
+    fn with_limit(policy: Policy, map: &str, flow_cnt: u32, limit: u32, refusal: Refusal) -> World {
+        let config = SteerConfig {
+            possible: CpuSet::first(8),
+            flow_cnt: Some(flow_cnt),
+            ..SteerConfig::new(policy, cpus(map), vec![cpu(0)])
+        };
+        World {
+            steering: Steering::new(&config).unwrap(),
+            lanes: Lanes::new(8, limit, u32::MAX - 1, refusal),
+            queues: vec![VecDeque::new(); 8],
+            flows: HashMap::new(),
+        }
+    }
+
+    /// The flow's next packet; `None` when it must wait.
+    fn verdict(&mut self, flow: u32) -> Option<Verdict> {
+        let arrival = Arrival { hash: FlowHash::from_raw(flow), ..Arrival::default() };
+        let mut verdict = [Verdict::default()];
+        let decided = self.steering.decide(&[arrival], &mut self.lanes, &mut verdict);
+        if decided == 1 && !verdict[0].is_drop() {
+            let [sent, _] = self.flows.entry(flow).or_default();
+            self.queues[verdict[0].cpu().index()].push_back((flow, *sent));
+            *sent += 1;
+        }
+        (decided == 1).then_some(verdict[0])
+    }
+
+    /// Where the flow's next packet goes.
+    fn send(&mut self, flow: u32) -> u16 {
+        let verdict = self.verdict(flow).expect("there is room");
+        assert!(!verdict.is_drop());
+        verdict.cpu().get()
+    }
+
+    fn complete(&mut self, cpu: usize, count: u32) {
+        for _ in 0..count {
+            let (flow, number) = self.queues[cpu].pop_front().expect("that many are under way");
+            let [_, completed] = self.flows.get_mut(&flow).unwrap();
+            assert_eq!(number, *completed, "flow {flow:#x} is reordered on CPU {cpu}");
+            *completed += 1;
+        }
+        self.lanes.complete(cpu, count);
+    }
+
+    fn complete_all(&mut self) {
+        for cpu in 0..self.queues.len() {
+            self.complete(cpu, self.queues[cpu].len() as u32);
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut SteerConfig)) -> bool {
+        let plan: &Plan = self.steering.plan();
+        let mut config = plan.config().clone();
+        change(&mut config);
+        let next = Arc::new(plan.next(&config).unwrap());
+        self.steering.change(&next, &mut self.lanes)
+    }
+
+    fn change_map(&mut self, map: &str) {
+        assert!(self.change(|config| config.cpus = cpus(map)));
+    }
+
+    fn resize(&mut self, flow_cnt: u32) -> bool {
+        self.change(|config| config.flow_cnt = Some(flow_cnt))
+    }
+
+    fn record(&self, flow: u32, at: u16) {
+        self.steering.plan().sock_flows().record(FlowHash::from_raw(flow), cpu(at));
+    }
+
+    fn is_settled(&mut self) -> bool {
+        self.steering.is_settled(&mut self.lanes)
+    }
+}
+
+#[test]
+fn a_new_map_moves_flows_when_their_packets_are_completed() {
+    let mut world = World::new(Policy::Rps, "1", 64);
+    assert_eq!(world.send(LOW), 1);
+    world.change_map("2");
+    // The first period: nobody knows whose packets are still under way.
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
+    assert!(!world.is_settled());
+    // What was sent before the change is completed: now the slots know.
+    world.complete(1, 1);
+    assert_eq!(world.send(LOW), 1, "one of its packets is under way");
+    assert_eq!(world.send(THIRD), 2, "nothing of it was ever sent");
+    world.complete(1, 2);
+    assert_eq!(world.send(LOW), 1, "the third period, and its packet of the second is under way");
+    assert_eq!(world.send(HIGH), 2);
+    world.complete(1, 2);
+    assert_eq!(world.send(LOW), 2);
+    world.complete_all();
+    assert!(world.is_settled());
+    assert_eq!(world.send(LOW), 2);
+    assert!(world.is_settled(), "and nothing is noted any more");
+}
+
+#[test]
+fn with_nothing_under_way_a_change_is_over_at_once() {
+    let mut world = World::new(Policy::Rps, "1", 64);
+    assert_eq!(world.send(LOW), 1);
+    world.complete_all();
+    world.change_map("2");
+    assert_eq!(world.send(LOW), 2);
+    assert!(world.is_settled());
+}
+
+/// One entry can't say that its flows went to two CPUs.
+#[test]
+fn flows_that_share_a_slot_keep_their_order_and_move_in_the_end() {
+    let mut world = World::new(Policy::Rps, "1-2", 1);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2));
+    world.change_map("3");
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "by the old map");
+    world.complete(1, 1);
+    world.complete(2, 1);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "the second period");
+    world.complete(1, 1);
+    world.complete(2, 1);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "the third, with those of the second");
+    // One CPU is slow: nobody of the slot moves, though the other CPU has nothing left.
+    world.complete(1, 2);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2));
+    assert!(!world.is_settled());
+    world.complete_all();
+    assert_eq!((world.send(LOW), world.send(HIGH)), (3, 3));
+    world.complete_all();
+    assert!(world.is_settled());
+}
+
+/// The same with completions that lag behind in every way a small counter tells: [`World`] checks the
+/// order.
+#[test]
+fn sharing_flows_are_never_reordered_whatever_completes_when() {
+    for script in 0..4096u32 {
+        let mut world = World::new(Policy::Rps, "1-2", 1);
+        world.send(LOW);
+        world.send(HIGH);
+        world.send(HIGH);
+        world.change_map("2-3");
+        for step in 0..6 {
+            let cpu = 1 + (script >> (2 * step)) as usize % 4;
+            if cpu < 4 && !world.queues[cpu].is_empty() {
+                world.complete(cpu, 1);
+            }
+            world.send(if step % 2 == 0 { LOW } else { HIGH });
+        }
+        world.complete_all();
+        assert_eq!((world.send(LOW), world.send(HIGH)), (2, 3), "script {script}");
+    }
+}
+
+#[test]
+fn from_rfs_to_rps_a_flow_follows_its_slot_until_it_is_drained() {
+    let mut world = World::new(Policy::Rfs, "1", 64);
+    world.record(LOW, 3);
+    assert_eq!((world.send(LOW), world.send(LOW)), (3, 3));
+    assert!(world.change(|config| config.policy = Policy::Rps));
+    assert_eq!(world.send(LOW), 3);
+    assert_eq!(world.send(HIGH), 1, "nothing of it is under way");
+    world.complete(3, 2);
+    assert_eq!(world.send(LOW), 3);
+    world.complete(3, 1);
+    world.complete(1, 1);
+    assert!(!world.is_settled());
+    assert_eq!(world.send(LOW), 3, "its packet of the second period is under way in the third");
+    world.complete(3, 2);
+    assert_eq!(world.send(LOW), 1);
+    world.complete_all();
+    assert!(world.is_settled());
+    // The way back: there is no slot, but the rules of before say where its packets are.
+    assert_eq!(world.send(LOW), 1);
+    assert!(world.change(|config| config.policy = Policy::Rfs));
+    assert_eq!(world.send(LOW), 1);
+    world.complete_all();
+    assert_eq!(world.send(LOW), 3, "the wish was kept all the time");
+}
+
+#[test]
+fn a_flow_under_way_stays_through_tables_of_other_sizes() {
+    let mut world = World::new(Policy::Rfs, "1", 4);
+    world.record(LOW, 3);
+    assert_eq!(world.send(LOW), 3);
+    for flow_cnt in [64, 2] {
+        assert!(world.resize(flow_cnt));
+        world.record(LOW, 2);
+        assert_eq!(world.send(LOW), 3, "after a change to {flow_cnt}");
+        world.complete(3, 1);
+        assert_eq!(world.send(LOW), 3);
+        assert!(!world.is_settled());
+    }
+    world.record(HIGH, 4);
+    assert_eq!(world.send(HIGH), 4, "its slot of now is unset");
+    world.complete(3, 3);
+    assert_eq!(world.send(LOW), 2);
+    world.record(LOW, 5);
+    assert_eq!(world.send(LOW), 2, "the table of now holds it");
+    world.complete_all();
+    assert!(world.is_settled());
+    assert_eq!(world.send(LOW), 5);
+}
+
+#[test]
+fn a_change_before_the_last_one_is_over() {
+    let mut world = World::new(Policy::Rps, "1", 64);
+    assert_eq!(world.send(LOW), 1);
+    world.change_map("2");
+    assert_eq!(world.send(LOW), 1);
+    world.complete(1, 1);
+    assert_eq!(world.send(HIGH), 2);
+    world.change_map("3");
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "each where its packets are");
+    assert_eq!(world.send(THIRD), 3);
+    world.complete(1, 2);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (3, 2));
+    world.complete_all();
+    assert_eq!((world.send(LOW), world.send(HIGH)), (3, 3));
+    world.complete_all();
+    assert!(world.is_settled());
+}
+
+/// Two changes in the first period: where packets of before are, the rules before *both* say.
+#[test]
+fn a_change_in_the_first_period() {
+    let mut world = World::new(Policy::Rps, "1", 64);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
+    world.change_map("2");
+    assert!(world.change(|config| config.policy = Policy::Bound(vec![(0, cpu(3))])));
+    assert_eq!(world.send(LOW), 1);
+    world.change_map("4");
+    assert!(world.change(|config| config.policy = Policy::Rps));
+    assert_eq!((world.send(LOW), world.send(THIRD)), (1, 1));
+    world.complete(1, 2);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 4));
+    world.complete_all();
+    assert_eq!((world.send(LOW), world.send(THIRD)), (4, 4));
+}
+
+/// A change that is taken back while it is under way: flows that moved come back as the others moved.
+#[test]
+fn there_and_back() {
+    let mut world = World::new(Policy::Rps, "1", 64);
+    assert_eq!(world.send(LOW), 1);
+    world.change_map("2");
+    assert_eq!(world.send(LOW), 1);
+    world.complete(1, 1);
+    assert_eq!(world.send(HIGH), 2);
+    world.change_map("1");
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2));
+    world.complete_all();
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
+    world.complete_all();
+    assert!(world.is_settled());
+}
+
+#[test]
+fn a_fifth_resize_waits_for_the_tables_before_it() {
+    let mut world = World::new(Policy::Rfs, "1", 4);
+    world.record(LOW, 2);
+    assert_eq!(world.send(LOW), 2);
+    for flow_cnt in [8, 16, 32, 64] {
+        assert!(world.resize(flow_cnt));
+        assert_eq!(world.send(LOW), 2);
+    }
+    let plan = world.steering.plan().clone();
+    assert!(!world.resize(128), "four old tables are in use");
+    assert!(Arc::ptr_eq(&plan, world.steering.plan()), "the plan is the one of before");
+    assert!(world.resize(64), "no other size: nothing to wait for");
+    assert_eq!(world.send(LOW), 2);
+    world.complete(2, 5);
+    assert!(!world.is_settled());
+    assert!(!world.resize(128), "one packet is under way still");
+    world.complete(2, 1);
+    assert!(world.is_settled());
+    assert!(world.resize(128));
+    assert_eq!(world.send(LOW), 2);
+}
+
+/// Whoever takes the queue of a CPU that is gone over completes what waits there.
+#[test]
+fn flows_of_an_offline_cpu_go_to_the_receiving_cpu() {
+    let mut world = World::new(Policy::Rps, "1-2", 64);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2));
+    assert!(world.change(|config| config.offline = Some(cpus("1"))));
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2));
+    world.complete(1, 2);
+    world.complete(2, 1);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (0, 2));
+    world.complete_all();
+    assert!(world.is_settled());
+    assert!(world.change(|config| config.offline = None));
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "back, with nothing under way");
+}
+
+#[test]
+fn slots_of_an_offline_cpu_are_absent() {
+    let mut world = World::new(Policy::Sparse(1), "1-2", 64);
+    // HIGH has the slot of CPU 2, LOW that of CPU 1.
+    assert_eq!((world.send(HIGH), world.send(LOW)), (2, 1));
+    assert!(world.change(|config| config.offline = Some(cpus("2"))));
+    assert_eq!(world.send(HIGH), 2, "its packet is under way");
+    world.complete_all();
+    assert_eq!(world.send(HIGH), 0, "no slot; the hash says CPU 2, and CPU 0 receives");
+    assert_eq!(world.send(LOW), 1);
+    world.complete_all();
+    assert!(world.change(|config| config.offline = None));
+    assert_eq!(world.send(HIGH), 2, "the slot is still its own");
+}
+
+/// A wish for a CPU that is gone counts for nothing, and the flow comes away from there.
+#[test]
+fn a_wish_for_an_offline_cpu_is_none() {
+    let mut world = World::new(Policy::Rfs, "1", 64);
+    world.record(LOW, 3);
+    assert_eq!(world.send(LOW), 3);
+    assert!(world.change(|config| config.offline = Some(cpus("3"))));
+    assert_eq!(world.send(LOW), 3);
+    world.complete_all();
+    assert_eq!(world.send(LOW), 1);
+}
+
+#[test]
+fn a_refused_packet_touches_nothing() {
+    for refusal in [Refusal::Wait, Refusal::Drop(DropReason::BacklogFull)] {
+        let refused = |at| match refusal {
+            Refusal::Wait => None,
+            Refusal::Drop(reason) => Some(Verdict::drop(cpu(at), reason)),
+        };
+        // In steady state.
+        let mut world = World::with_limit(Policy::Rfs, "1", 64, 1, refusal);
+        world.record(LOW, 3);
+        assert_eq!(world.send(LOW), 3);
+        assert_eq!(world.verdict(LOW), refused(3));
+        world.record(LOW, 4);
+        assert_eq!(world.verdict(LOW), refused(3), "held, and no room there");
+        world.complete(3, 1);
+        assert_eq!(world.send(LOW), 4, "its one packet is completed");
+        assert_eq!((world.send(HIGH), world.verdict(THIRD)), (1, refused(1)));
+        world.record(THIRD, 5);
+        assert_eq!(world.send(THIRD), 5, "nothing of it was ever queued");
+
+        // In a transition.
+        let mut world = World::with_limit(Policy::Rps, "1", 64, 1, refusal);
+        assert_eq!(world.send(LOW), 1);
+        world.change_map("2");
+        assert_eq!((world.verdict(LOW), world.verdict(HIGH)), (refused(1), refused(1)));
+        world.complete(1, 1);
+        assert_eq!(world.send(LOW), 2, "its one packet is completed");
+        assert_eq!(world.verdict(HIGH), refused(2));
+        world.complete(2, 1);
+        assert!(world.is_settled());
+    }
+}
+
+/// Anything after anything: policies, maps, table sizes, CPUs that go and come, applications that
+/// move, completions that lag. [`World`] checks the order of every flow; in the end, with nothing
+/// under way, the last change is over.
+#[test]
+fn no_list_of_changes_reorders_a_flow() {
+    for seed in 0..2000u64 {
+        let mut state = seed;
+        let mut below = move |bound: u32| {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) % u64::from(bound)) as u32
+        };
+        let refusal = [Refusal::Wait, Refusal::Drop(DropReason::BacklogFull)][below(2) as usize];
+        let mut world = World::with_limit(Policy::Rps, "1-2", 4, 4 + below(20), refusal);
+        let flow = |number: u32| (number + 1).wrapping_mul(0x9e37_79b1);
+        // Seldom in some runs, so that changes come to an end; often in others.
+        let rare = 5 + below(60);
+        for _ in 0..600 {
+            match below(rare + 3) {
+                0 => {
+                    let mut config = world.steering.plan().config().clone();
+                    config.policy = match below(6) {
+                        0 => Policy::None,
+                        1 => Policy::Rps,
+                        2 => Policy::Bound(vec![(0, cpu(below(8) as u16))]),
+                        3 => Policy::Sparse(1 + below(5) as u8),
+                        4 => Policy::Rfs,
+                        _ => Policy::RfsSparse(1 + below(5) as u8),
+                    };
+                    world.change(|changed| *changed = config);
+                }
+                1 => {
+                    let map = ["1-2", "3", "0-7", "2-5", "1,4,6"][below(5) as usize];
+                    let offline = [None, Some("2"), Some("0,3"), Some("1,2,4")][below(4) as usize];
+                    world.change(|config| {
+                        config.cpus = cpus(map);
+                        config.offline = offline.map(cpus);
+                    });
+                }
+                2 => {
+                    let flow_cnt = 1 << below(5);
+                    world.resize(flow_cnt);
+                }
+                n if n % 3 == 0 => {
+                    let at = below(8) as usize;
+                    let count = below(1 + world.queues[at].len() as u32);
+                    world.complete(at, count);
+                }
+                n if n % 17 == 1 => world.record(flow(below(12)), below(8) as u16),
+                _ => {
+                    let _ = world.verdict(flow(below(12)));
+                }
+            }
+        }
+        world.complete_all();
+        assert!(world.is_settled(), "seed {seed}");
+    }
+}
