@@ -71,6 +71,6 @@ counters! {
     SteerCounter {
         Wished, "wished", Packets, "Packets wanted on the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets wanted on the CPU of their sparse slot.";
-        Held, "held", Packets, "Packets kept on the CPU where earlier ones of their flow were still under way, though wanted elsewhere.";
+        Held, "held", Packets, "Packets sent where their flow table slot says, though wanted elsewhere: earlier ones were still under way there, or it had patience yet.";
     }
 }

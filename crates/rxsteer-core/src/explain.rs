@@ -108,8 +108,10 @@ pub struct FlowSlot {
     pub entries: u32,
     /// CPU, producer and number of the last packet.
     pub last: Option<(CpuId, u16, u32)>,
-    /// Whether that packet is processed, so that the slot's flows may move.
+    /// Whether that packet is processed, so that order lets the slot's flows move.
     pub completed: bool,
+    /// How many packets in a row may still follow the slot though only their hash places them.
+    pub patience: u32,
 }
 
 impl Steering {
@@ -127,11 +129,12 @@ impl Steering {
             _ => self.placed(packet, backlogs.producer()),
         };
         let slot = self.flow_slot(packet);
-        let flow = slot.map(|(index, flow)| {
-            let last = flow.last();
-            let completed = last
-                .is_none_or(|(cpu, producer, last)| backlogs.has_completed(producer, cpu, last));
-            FlowSlot { index, entries: 1 << plan.flow_log(), last, completed }
+        let flow = slot.map(|(index, entries, flow)| FlowSlot {
+            index,
+            entries,
+            last: flow.last(),
+            completed: flow.waiting(backlogs).is_none(),
+            patience: flow.patience(),
         });
         Explanation {
             hash: packet.hash,
@@ -141,7 +144,7 @@ impl Steering {
             reason,
             want: want.cpu,
             flow,
-            cpu: slot.map_or(want.cpu, |(_, flow)| allowed(flow, want.cpu, backlogs)),
+            cpu: slot.map_or(want.cpu, |(_, _, flow)| allowed(flow, want, rules, backlogs)),
             in_transition: self.is_in_transition(),
         }
     }
@@ -152,7 +155,7 @@ impl Steering {
         let state = match socks.wish(packet.hash) {
             Some(cpu) if plan.rules.wish(socks, packet).is_some() => WishState::Cpu(cpu),
             Some(cpu) => WishState::Unusable(cpu),
-            None if socks.raw(packet.hash) == 0 => WishState::Unset,
+            None if packet.hash.is_none() || socks.raw(packet.hash) == 0 => WishState::Unset,
             None => WishState::OfAnotherFlow,
         };
         Wish { index: socks.index(packet.hash), entries: socks.len(), state }

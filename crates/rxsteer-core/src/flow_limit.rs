@@ -8,7 +8,8 @@
 //! As in the kernel: flows are counted in buckets by hash (`hash_32`), so two can share a count; a
 //! packet that is dropped counts too, and so a flow is let in again only when its *share* falls; a
 //! backlog that is full refuses without touching the history. The kernel's documentation says 256
-//! packets; its code, and this, 128.
+//! packets; its code, and this, 128. Not as in the kernel: its history begins with 128 packets of
+//! bucket 0 that never were, so that a flow in that bucket is never limited while it goes on.
 
 use crate::flow::FlowHash;
 use crate::order::hash_32;
@@ -23,6 +24,9 @@ pub const DEFAULT_FLOW_LIMIT_BUCKETS: u32 = 4096;
 
 /// Most buckets there can be; the history tells no more flows apart than [`FLOW_LIMIT_HISTORY`].
 pub const MAX_FLOW_LIMIT_BUCKETS: u32 = 1 << 20;
+
+/// In the history: no packet yet.
+const NOBODY: u32 = u32::MAX;
 
 /// The history of one producer.
 #[derive(Clone, Debug)]
@@ -47,7 +51,7 @@ impl FlowLimiter {
         FlowLimiter {
             counts: vec![0; buckets as usize].into(),
             log: buckets.trailing_zeros(),
-            history: [0; FLOW_LIMIT_HISTORY],
+            history: [NOBODY; FLOW_LIMIT_HISTORY],
             head: 0,
         }
     }
@@ -63,9 +67,9 @@ impl FlowLimiter {
         let new = hash_32(hash.get(), self.log);
         let old = core::mem::replace(&mut self.history[self.head], new);
         self.head = (self.head + 1) % FLOW_LIMIT_HISTORY;
-        // At first the history says bucket 0 of packets that never were.
-        let gone = &mut self.counts[old as usize];
-        *gone = gone.saturating_sub(1);
+        if old != NOBODY {
+            self.counts[old as usize] -= 1;
+        }
         let count = &mut self.counts[new as usize];
         *count += 1;
         usize::from(*count) > FLOW_LIMIT_HISTORY / 2

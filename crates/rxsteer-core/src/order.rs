@@ -19,10 +19,11 @@
 //!   old that its number seems to lie ahead holds its flow where it was, until the next packet
 //!   renews it: it can only hold, never permit.
 
+use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES};
 use crate::cpu::CpuId;
+use crate::plan::{Chosen, Rules, Want};
 use crate::steer::{Arrival, Backlogs};
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec;
 
 /// A multiplicative hash to `log` bits: the kernel's `hash_32`. 0 bits give 0.
@@ -38,46 +39,69 @@ pub(crate) const fn hash_32(value: u32, log: u32) -> u32 {
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DevFlow {
-    /// The packet's number in the queue from `producer` to the CPU; or the lower half of a stamp.
+    /// The packet's number in the queue from its producer to its CPU.
     last_seq: u32,
-    /// Who queued it; or the upper half of a stamp.
-    producer: u16,
-    /// The CPU plus one; 0 while unset, [`MIXED`] when the rest is a stamp.
-    cpu_plus_1: u16,
+    /// Bits 0–13 the CPU plus one, 0 while unset; bits 14–27 the producer; bits 28–31 the patience:
+    /// how many packets in a row may still follow the slot against their want.
+    place: u32,
 }
 
 const _: () = assert!(size_of::<DevFlow>() == 8);
 
-/// In [`DevFlow::cpu_plus_1`]: the slot's flows went to several CPUs, each by rules that are no
-/// more. The rest is the *period* of the last packet ([`crate::transition`]).
-const MIXED: u16 = u16::MAX;
+const CPU_BITS: u32 = 14;
+const CPU_MASK: u32 = (1 << CPU_BITS) - 1;
+const PATIENCE_SHIFT: u32 = 2 * CPU_BITS;
+
+/// How often in a row packets that nothing but their hash places follow a slot whose packets are all
+/// completed, before one takes it elsewhere.
+pub const PATIENCE: u32 = 7;
+
+const _: () = assert!((CpuId::MAX.get() as u32) < CPU_MASK && PATIENCE < 16);
 
 impl DevFlow {
-    /// The slot after a packet went to `cpu` as number `last_seq` of `producer`.
+    /// The slot after a packet that is wanted on `want` went to `cpu` as number `last_seq` of
+    /// `producer`.
     #[inline(always)]
     #[must_use]
-    pub const fn queued(cpu: CpuId, producer: u16, last_seq: u32) -> DevFlow {
-        DevFlow { last_seq, producer, cpu_plus_1: cpu.get() + 1 }
+    pub const fn queued(self, cpu: CpuId, want: CpuId, producer: u16, last_seq: u32) -> DevFlow {
+        let patience = if cpu.get() == want.get() {
+            PATIENCE
+        } else {
+            (self.place >> PATIENCE_SHIFT).saturating_sub(1)
+        };
+        let producer = (producer as u32 & CPU_MASK) << CPU_BITS;
+        let place = patience << PATIENCE_SHIFT | producer | (cpu.get() as u32 + 1);
+        DevFlow { last_seq, place }
     }
 
-    /// A slot whose flows went to several CPUs, the last packet in `period`.
-    pub(crate) const fn mixed(period: u64) -> DevFlow {
-        DevFlow { last_seq: period as u32, producer: (period >> 32) as u16, cpu_plus_1: MIXED }
-    }
-
-    /// The CPU, producer and number of the last packet; `None` when unset or mixed.
+    /// The CPU, producer and number of the last packet; `None` when unset.
     #[must_use]
     pub fn last(self) -> Option<(CpuId, u16, u32)> {
-        match self.cpu_plus_1 {
-            0 | MIXED => None,
-            cpu => Some((CpuId::from_raw(cpu - 1), self.producer, self.last_seq)),
-        }
+        (self.cpu() != CpuId::NONE).then(|| (self.cpu(), self.producer(), self.last_seq))
     }
 
-    /// The period of a mixed slot's last packet.
-    pub(crate) fn period(self) -> Option<u64> {
-        let period = u64::from(self.producer) << 32 | u64::from(self.last_seq);
-        (self.cpu_plus_1 == MIXED).then_some(period)
+    /// How many packets in a row may still follow the slot against their want.
+    #[must_use]
+    pub fn patience(self) -> u32 {
+        self.place >> PATIENCE_SHIFT
+    }
+
+    /// Whether the last packet may still be under way, and where.
+    pub(crate) fn waiting<B: Backlogs>(self, backlogs: &mut B) -> Option<CpuId> {
+        let (cpu, producer, last_seq) = self.last()?;
+        (!backlogs.has_completed(producer, cpu, last_seq)).then_some(cpu)
+    }
+
+    /// A slot as it is stored.
+    #[inline(always)]
+    pub(crate) const fn of_words([last_seq, place]: [u32; 2]) -> DevFlow {
+        DevFlow { last_seq, place }
+    }
+
+    /// As it is stored.
+    #[inline(always)]
+    pub(crate) const fn words(self) -> [u32; 2] {
+        [self.last_seq, self.place]
     }
 
     /// Something of it, for a load whose value nobody needs.
@@ -86,18 +110,22 @@ impl DevFlow {
         self.last_seq
     }
 
-    /// The CPU; above [`CpuId::MAX`] when the slot is unset or mixed.
+    /// The CPU; [`CpuId::NONE`] when the slot is unset.
     #[inline(always)]
     fn cpu(self) -> CpuId {
-        CpuId::from_raw(self.cpu_plus_1.wrapping_sub(1))
+        CpuId::from_raw((self.place & CPU_MASK).wrapping_sub(1) as u16)
+    }
+
+    #[inline(always)]
+    fn producer(self) -> u16 {
+        (self.place >> CPU_BITS & CPU_MASK) as u16
     }
 }
 
 /// Where a packet goes that is wanted on `want` and whose slot is `flow`, outside a transition. The
 /// order rule. A flow may go to another CPU when
 ///
-/// - its slot is unset (nothing of it was ever queued), or mixed (a transition is over, and so is
-///   all that was under way in it); or
+/// - its slot is unset: nothing of it was ever queued; or
 /// - the CPU in its slot has *completed* the last packet queued there: nothing of it is under way.
 ///   (That holds for a CPU that is gone as well: its queue is taken over, and its numbers are
 ///   completed by whoever processes it.)
@@ -107,42 +135,61 @@ impl DevFlow {
 ///
 /// Broken, the scheduler of `rxsteer-order` finds packets out of order within seconds; its test
 /// `without_the_guard_flows_are_reordered` makes `has_completed` say yes to everything.
+///
+/// Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash
+/// places follows a completed slot too, while the slot has patience and its CPU is online. It has [`PATIENCE`] anew with
+/// every packet that is wanted where it went. So a flood of new flows does not carry an established
+/// flow off with it: most slots are met by few of its packets before one of the flow comes again.
 #[inline(always)]
-pub(crate) fn allowed<B: Backlogs>(flow: DevFlow, want: CpuId, backlogs: &mut B) -> CpuId {
+pub(crate) fn allowed<B: Backlogs>(
+    flow: DevFlow,
+    want: Want,
+    rules: &Rules,
+    backlogs: &mut B,
+) -> CpuId {
     let current = flow.cpu();
-    if current != want
-        && current <= CpuId::MAX
-        && !backlogs.has_completed(flow.producer, current, flow.last_seq)
-    {
-        return current;
+    if current != want.cpu && current != CpuId::NONE {
+        let completed = backlogs.has_completed(flow.producer(), current, flow.last_seq);
+        let follows =
+            || want.by == Chosen::Hash && flow.patience() != 0 && rules.is_usable(current);
+        if !completed || follows() {
+            return current;
+        }
     }
-    want
+    want.cpu
 }
+
+/// Beside a slot's index: the packet is not steered. No table is so large that it needs the bit.
+pub(crate) const UNSTEERED: u32 = 1 << 31;
+
+const _: () = assert!(MAX_FLOW_CNT_OF_ALL + (MAX_RX_QUEUES as u64) < UNSTEERED as u64);
 
 /// The flow tables of a producer's RX queues, all of one size: the kernel's `rps_dev_flow_table`s.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowTables {
-    /// For each table its `1 << log` slots, and one for packets without a flow.
-    slots: Box<[DevFlow]>,
+    /// For each table its `1 << log` slots, and one for packets without a flow. The words of
+    /// [`DevFlow`]s, since an array of numbers is had zeroed, page by page as it is used.
+    slots: Box<[[u32; 2]]>,
     log: u32,
-    /// By RX queue the index of its table; queues that are not this producer's share the first.
-    table_of_queue: Arc<[u16]>,
+    /// By RX queue where its table begins; queues that are not this producer's share the first.
+    bases: Box<[u32]>,
 }
 
 impl FlowTables {
     /// Unset tables of `1 << log` slots for the queues whose tables `table_of_queue` numbers.
-    pub(crate) fn new(log: u32, table_of_queue: &Arc<[u16]>) -> FlowTables {
+    pub(crate) fn new(log: u32, table_of_queue: &[u16]) -> FlowTables {
         let tables = table_of_queue.iter().max().map_or(1, |last| usize::from(*last) + 1);
+        let base = |table: &u16| u32::from(*table) * row(log) as u32;
         FlowTables {
-            slots: vec![DevFlow::default(); tables * row(log)].into(),
+            slots: unset(tables * row(log)),
             log,
-            table_of_queue: table_of_queue.clone(),
+            bases: table_of_queue.iter().map(base).collect(),
         }
     }
 
     /// No tables, for rules that need none.
-    pub(crate) fn none(table_of_queue: &Arc<[u16]>) -> FlowTables {
-        FlowTables { slots: Box::new([]), log: 0, table_of_queue: table_of_queue.clone() }
+    pub(crate) fn none() -> FlowTables {
+        FlowTables { slots: Box::new([]), log: 0, bases: Box::new([]) }
     }
 
     pub(crate) fn is_none(&self) -> bool {
@@ -156,29 +203,39 @@ impl FlowTables {
     /// Which slot is the packet's.
     #[inline(always)]
     pub(crate) fn index(&self, packet: &Arrival) -> u32 {
-        let queue = self.table_of_queue.get(usize::from(packet.rx_queue));
-        let table = u32::from(queue.copied().unwrap_or(0)) * row(self.log) as u32;
-        // A queue that is not there has no flows.
-        if packet.hash.is_none() || queue.is_none() {
-            return table + (1 << self.log);
+        self.find(packet) & !UNSTEERED
+    }
+
+    /// The same, with [`UNSTEERED`] for a packet that has no flow or whose queue is not there.
+    #[inline(always)]
+    pub(crate) fn find(&self, packet: &Arrival) -> u32 {
+        let without_flow = UNSTEERED | 1 << self.log;
+        match self.bases.get(usize::from(packet.rx_queue)) {
+            Some(base) if packet.hash.is_none() => base + without_flow,
+            Some(base) => base + hash_32(packet.hash.get(), self.log),
+            None => without_flow,
         }
-        table + hash_32(packet.hash.get(), self.log)
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> DevFlow {
-        self.slots[index as usize]
+        DevFlow::of_words(self.slots[index as usize])
     }
 
     #[inline(always)]
     pub(crate) fn set(&mut self, index: u32, flow: DevFlow) {
-        self.slots[index as usize] = flow;
+        self.slots[index as usize] = flow.words();
     }
+}
+
+/// So many unset slots.
+pub(crate) fn unset(slots: usize) -> Box<[[u32; 2]]> {
+    vec![[0; 2]; slots].into()
 }
 
 /// Slots of one table with `1 << log` flows.
 #[inline(always)]
-const fn row(log: u32) -> usize {
+pub(crate) const fn row(log: u32) -> usize {
     (1 << log) + 1
 }
 
@@ -196,13 +253,25 @@ mod tests {
 
     #[test]
     fn slots_keep_what_they_are_told() {
+        let cpu = |id| CpuId::new(id).unwrap();
         assert_eq!(DevFlow::default().last(), None);
-        for cpu in [CpuId::new(0).unwrap(), CpuId::MAX] {
-            let flow = DevFlow::queued(cpu, 1023, u32::MAX);
-            assert_eq!((flow.last(), flow.period()), (Some((cpu, 1023, u32::MAX)), None));
+        for at in [cpu(0), CpuId::MAX] {
+            for producer in [0, 1023, 8191] {
+                let flow = DevFlow::default().queued(at, at, producer, u32::MAX);
+                assert_eq!(flow.last(), Some((at, producer, u32::MAX)));
+                assert_eq!(DevFlow::of_words(flow.words()), flow);
+            }
         }
-        let mixed = DevFlow::mixed(0x1234_5678_9abc);
-        assert_eq!((mixed.last(), mixed.period()), (None, Some(0x1234_5678_9abc)));
-        assert!(mixed.cpu() > CpuId::MAX && DevFlow::default().cpu() > CpuId::MAX);
+    }
+
+    #[test]
+    fn patience_runs_out_and_is_renewed() {
+        let [here, there] = [3, 4].map(|id| CpuId::new(id).unwrap());
+        let mut flow = DevFlow::default().queued(here, here, 0, 0);
+        for left in (0..PATIENCE).rev().chain([0]) {
+            flow = flow.queued(here, there, 0, 0);
+            assert_eq!(flow.patience(), left);
+        }
+        assert_eq!(flow.queued(here, here, 0, 0).patience(), PATIENCE);
     }
 }

@@ -5,6 +5,7 @@
 use crate::bound::Bindings;
 use crate::config::{ConfigError, Policy, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
+use crate::flow::FlowHash;
 use crate::rfs::SockFlowTable;
 use crate::rps::RpsMap;
 use crate::sparse::{Asking, SparseTable, Walk};
@@ -35,7 +36,8 @@ pub(crate) struct Rules {
     pub(crate) local: Box<[CpuId]>,
     /// By RX queue.
     devices: Box<[u16]>,
-    /// By CPU id: whether a packet can be sent there now.
+    /// By CPU id plus one: whether a packet can be sent there now; row 0 is "no CPU". As many rows as
+    /// the CPU bits of a sock flow entry can say.
     usable: Box<[bool]>,
 }
 
@@ -78,6 +80,15 @@ pub(crate) enum Chosen {
 pub(crate) struct Want {
     pub(crate) cpu: CpuId,
     pub(crate) by: Chosen,
+}
+
+impl Want {
+    /// The want of a flow that is wished on a CPU, given plus one; `None` for 0.
+    #[inline(always)]
+    pub(crate) fn wished(cpu_plus_1: u16) -> Option<Want> {
+        let cpu = CpuId::from_raw(cpu_plus_1.wrapping_sub(1));
+        (cpu_plus_1 != 0).then_some(Want { cpu, by: Chosen::Wish })
+    }
 }
 
 impl Plan {
@@ -161,11 +172,13 @@ impl Plan {
 
 impl Rules {
     fn new(config: &SteerConfig, possible: &CpuSet) -> Rules {
-        let mut usable = vec![false; possible.highest().index() + 1].into_boxed_slice();
+        let rows = SockFlowTable::new(1, possible.highest()).cpu_mask() as usize + 1;
+        let mut usable = vec![false; rows].into_boxed_slice();
         for cpu in possible.iter() {
-            usable[cpu.index()] = !config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
+            usable[cpu.index() + 1] =
+                !config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
         }
-        let is_usable = |cpu: CpuId| usable[cpu.index()];
+        let is_usable = |cpu: CpuId| usable[cpu.index() + 1];
         let first_usable = possible.iter().find(|cpu| is_usable(*cpu));
         let local: Box<[CpuId]> = config
             .receiving_cpus
@@ -195,6 +208,11 @@ impl Rules {
         }
     }
 
+    /// Whether packets can be sent to `cpu` now.
+    pub(crate) fn is_usable(&self, cpu: CpuId) -> bool {
+        self.usable.get(cpu.index() + 1).copied().unwrap_or(false)
+    }
+
     /// Whether a flow's CPU can change though the rules don't.
     pub(crate) fn remember_flows(&self) -> bool {
         self.rfs || matches!(self.rule, Rule::Sparse(..))
@@ -209,12 +227,19 @@ impl Rules {
     }
 
     /// Where the flow's application wishes it, if it said so and packets can be sent there.
-    #[inline(always)]
     pub(crate) fn wish(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Want> {
-        let cpu = socks.wish(packet.hash)?;
         let steered = !packet.hash.is_none() && usize::from(packet.rx_queue) < self.local.len();
-        let usable = self.usable.get(cpu.index()).copied().unwrap_or(false);
-        (steered && usable).then_some(Want { cpu, by: Chosen::Wish })
+        let wish = self.usable_wish(socks, socks.raw(packet.hash), packet.hash);
+        Want::wished(if steered { wish } else { 0 })
+    }
+
+    /// The CPU plus one that `entry` of the sock flow table wishes the flow of `hash` on; 0 when it
+    /// wishes none, or one that packets can't be sent to.
+    #[inline(always)]
+    pub(crate) fn usable_wish(&self, socks: &SockFlowTable, entry: u32, hash: FlowHash) -> u16 {
+        let wish = socks.wish_in(entry, hash);
+        let usable = self.usable.get(wish as usize).copied().unwrap_or(false);
+        if usable { wish as u16 } else { 0 }
     }
 
     /// Where the flow is placed when nobody wishes it anywhere.
@@ -273,17 +298,24 @@ impl Maps {
             rps: RpsMap::with_substitute(cpus, usable, substitute),
             walk: Walk::new(cpus.iter().filter(|cpu| usable(*cpu))),
         };
-        let mut maps = vec![map(&config.cpus, local[0])];
+        // Queues that are received on different CPUs substitute different ones; where none is to
+        // be substituted that makes no difference.
+        let key = |queue: u16| {
+            let own = config.map_of(queue);
+            (own, (!own.iter().all(usable)).then(|| local[usize::from(queue)]))
+        };
+        let mut keys: Vec<(&CpuSet, Option<CpuId>)> = Vec::new();
         let mut of_queue = vec![0u16; local.len()];
-        let common_is_whole = config.cpus.iter().all(usable);
-        for (queue, local) in local.iter().enumerate() {
-            let own = config.map_of(queue as u16);
-            // Queues that are received on different CPUs substitute different ones.
-            if *own != config.cpus || !common_is_whole {
-                of_queue[queue] = maps.len() as u16;
-                maps.push(map(own, *local));
+        for queue in 0..local.len() as u16 {
+            let wanted = key(queue);
+            let known = keys.iter().position(|known| *known == wanted);
+            of_queue[usize::from(queue)] = known.unwrap_or(keys.len()) as u16;
+            if known.is_none() {
+                keys.push(wanted);
             }
         }
+        let maps: Vec<Map> =
+            keys.iter().map(|(cpus, local)| map(cpus, local.unwrap_or(CpuId::NONE))).collect();
         Maps { maps: maps.into(), of_queue: of_queue.into() }
     }
 
@@ -294,6 +326,12 @@ impl Maps {
             Some(map) if !packet.hash.is_none() => Some(&self.maps[usize::from(*map)]),
             _ => None,
         }
+    }
+
+    /// The map of a packet that can be steered by one.
+    #[inline(always)]
+    pub(crate) fn of(&self, packet: &Arrival) -> &Map {
+        &self.maps[usize::from(self.of_queue[usize::from(packet.rx_queue)])]
     }
 
     /// The one map of all queues, if there is but one.

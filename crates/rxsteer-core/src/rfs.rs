@@ -99,18 +99,30 @@ impl SockFlowTable {
         }
     }
 
-    /// Where the flow's application wishes it; `None` when nobody said, or the entry holds another
-    /// flow's wish.
+    /// Where the flow's application wishes it; `None` when nobody said, the entry holds another
+    /// flow's wish, or there is no hash.
     #[inline(always)]
     #[must_use]
     pub fn wish(&self, hash: FlowHash) -> Option<CpuId> {
-        let wish = self.raw(hash);
-        let cpu = wish & self.cpu_mask;
-        // An entry of 0 says CPU "−1" whatever the hash.
-        if cpu == 0 || (wish ^ hash.get()) & !self.cpu_mask != 0 {
-            return None;
+        match self.wish_in(self.raw(hash), hash) {
+            _ if hash.is_none() => None,
+            0 => None,
+            cpu => Some(CpuId::from_raw((cpu - 1) as u16)),
         }
-        Some(CpuId::from_raw((cpu - 1) as u16))
+    }
+
+    /// The bits of an entry that hold the CPU plus one, all set.
+    pub(crate) fn cpu_mask(&self) -> u32 {
+        self.cpu_mask
+    }
+
+    /// The CPU plus one that `entry`, loaded for `hash` ([`SockFlowTable::raw`]), wishes it on; 0
+    /// when it wishes none.
+    #[inline(always)]
+    pub(crate) fn wish_in(&self, entry: u32, hash: FlowHash) -> u32 {
+        let is_its_own = (entry ^ hash.get()) & !self.cpu_mask == 0;
+        // An entry of 0 says CPU plus one is 0, whatever the hash.
+        if is_its_own { entry & self.cpu_mask } else { 0 }
     }
 
     /// The entry that `hash` belongs to, as it is stored: upper hash bits and CPU plus one, 0 when

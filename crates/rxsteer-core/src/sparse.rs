@@ -24,13 +24,14 @@
 //! through chains by hash, so a lookup costs the same whatever their number; only giving a slot away
 //! walks, and where all are taken that happens once a second.
 //!
-//! Several threads may look and give away at a time. Giving away is one thread's at a time; one that
-//! finds another at it goes by hash, this once. A lookup beside it may miss, and goes by hash too.
+//! Several threads may look and give away at a time. Giving away is one thread's at a time; another
+//! waits for it a moment, and then goes by hash. A lookup beside it may miss, or meet a slot just
+//! given to another flow; either is a want like any other to the order guard.
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::order::hash_32;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin_loop};
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -45,6 +46,9 @@ pub const INACTIVE_AFTER_NS: u64 = 1_000_000_000;
 
 /// Slots per CPU in the table: the power of two above [`MAX_LOOPS`].
 const ROW: usize = 8;
+
+/// How often a thread looks whether another has done giving a slot away.
+const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 1000 };
 
 /// In a map's positions: the CPU is not in the map.
 const NOWHERE: u16 = u16::MAX;
@@ -197,22 +201,40 @@ impl SparseTable {
     #[inline(never)]
     fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
         if !self.is_hash_active(asking) {
-            // ORDER: Acquire; pairs with the Release below: one thread at a time changes chains.
-            if self.giving.swap(true, Ordering::Acquire) {
-                return None;
-            }
-            let given = self.free(asking.now_ns, walk, loops);
-            if let Some(slot) = given {
-                self.give(slot, asking);
-            }
-            // ORDER: Release; pairs with the Acquire above.
-            self.giving.store(false, Ordering::Release);
-            if let Some(slot) = given {
+            if let Some(slot) = self.alone(|| self.find_free(asking, walk, loops)).flatten() {
                 return Some(cpu_of(slot));
             }
         }
         self.own_row(asking.producer).touch(asking.now_ns);
         None
+    }
+
+    /// Does something while no other thread gives slots away; `None` when one is at it and doesn't
+    /// end.
+    fn alone<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        // ORDER: Acquire; pairs with the Release below: one thread at a time changes chains.
+        let mut looks = 0;
+        while self.giving.swap(true, Ordering::Acquire) {
+            looks += 1;
+            if looks == MOST_LOOKS {
+                return None;
+            }
+            spin_loop();
+        }
+        let result = work();
+        // ORDER: Release; pairs with the Acquire above.
+        self.giving.store(false, Ordering::Release);
+        Some(result)
+    }
+
+    /// Gives the flow a free slot, if it did not get one a moment ago through another thread.
+    fn find_free(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
+        if let Some((_, slot)) = self.held(asking, walk, loops) {
+            return Some(slot);
+        }
+        let slot = self.free(asking.now_ns, walk, loops)?;
+        self.give(slot, asking);
+        Some(slot)
     }
 
     /// The slot that `find` would use, without touching anything.

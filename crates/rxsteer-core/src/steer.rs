@@ -19,8 +19,8 @@ use crate::counters::SteerCounter;
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::flow_limit::FlowLimiter;
-use crate::order::{DevFlow, FlowTables, allowed};
-use crate::plan::{Chosen, Plan, Rule, Want, by_hash};
+use crate::order::{DevFlow, FlowTables, UNSTEERED, allowed};
+use crate::plan::{Chosen, Plan, Rule, Rules, Want, by_hash};
 use crate::rfs::SockFlowTable;
 use crate::transition::Transition;
 use crate::verdict::{DropReason, Verdict};
@@ -96,7 +96,8 @@ pub struct SteerCounts {
     pub wished: u64,
     /// Wanted on the CPU of their sparse slot.
     pub in_slots: u64,
-    /// Kept where their flow's earlier packets were still under way, though wanted elsewhere.
+    /// Sent where their flow table slot says, though wanted elsewhere: earlier packets were still
+    /// under way there, or it had patience yet ([`crate::order::PATIENCE`]).
     pub held: u64,
 }
 
@@ -114,10 +115,12 @@ pub struct Steering {
     scratch: Scratch,
 }
 
-/// The slots of the packets in work.
+/// What was looked up for the packets in work.
 #[derive(Debug)]
 struct Scratch {
     slots: Box<[u32; LIST]>,
+    /// The CPU plus one where the application of each packet's flow runs; 0 where nobody said.
+    wishes: Box<[u16; LIST]>,
     /// Where what was loaded ahead ends, so that it is loaded.
     loaded: u32,
 }
@@ -134,6 +137,9 @@ impl Steering {
 
     /// The policy of `plan`, for a producer that receives the RX queues `queues`. What it shares
     /// with other producers of the same plan are the sock flow table and the sparse slots.
+    ///
+    /// # Panics
+    /// When there is no such queue.
     #[must_use]
     pub fn of_plan(plan: Arc<Plan>, queues: impl IntoIterator<Item = u16>) -> Steering {
         let mut table_of_queue = vec![0; plan.config.receiving_cpus.len()];
@@ -144,7 +150,7 @@ impl Steering {
         let flows = if plan.rules.remember_flows() {
             FlowTables::new(plan.flow_log(), &table_of_queue)
         } else {
-            FlowTables::none(&table_of_queue)
+            FlowTables::none()
         };
         Steering {
             limiter: plan.config.flow_limit.map(FlowLimiter::new),
@@ -153,19 +159,15 @@ impl Steering {
             table_of_queue,
             transition: None,
             counts: SteerCounts::default(),
-            scratch: Scratch { slots: Box::new([0; LIST]), loaded: 0 },
+            scratch: Scratch { slots: Box::new([0; LIST]), wishes: Box::new([0; LIST]), loaded: 0 },
         }
     }
 
     /// Goes over to `plan`, which was made from the present one ([`Plan::next`]). Flows move as
-    /// their packets allow. To be called between batches. Says whether it was done: with several
-    /// tables of other sizes still in use it is not, and is to be tried again later.
-    pub fn change<B: Backlogs>(&mut self, plan: &Arc<Plan>, backlogs: &mut B) -> bool {
+    /// their packets allow. To be called between batches. Another size of the flow tables waits
+    /// while [`crate::transition::MAX_OLD_TABLES`] of other sizes are still in use; all else holds at once.
+    pub fn change<B: Backlogs>(&mut self, plan: &Arc<Plan>, backlogs: &mut B) {
         let remembers = plan.rules.remember_flows();
-        let resized = !self.flows.is_none() && remembers && plan.flow_log() != self.flows.log();
-        if resized && self.transition.as_ref().is_some_and(|transition| !transition.has_room()) {
-            return false;
-        }
         let old = core::mem::replace(&mut self.plan, plan.clone());
         if old.config.flow_limit != plan.config.flow_limit {
             self.limiter = plan.config.flow_limit.map(FlowLimiter::new);
@@ -177,16 +179,25 @@ impl Steering {
                 self.flows = FlowTables::new(plan.flow_log(), &self.table_of_queue);
                 self.transition = Some(Box::new(Transition::begin(plan, Some(old), backlogs)));
             }
-        } else if resized || !remembers {
+        } else if !remembers || self.flows.log() != plan.flow_log() {
             self.transition = Some(Box::new(Transition::begin(plan, None, backlogs)));
         }
+        self.resize();
+    }
+
+    /// Replaces the flow tables by ones of the plan's size, if they aren't and if that can be now.
+    fn resize(&mut self) -> bool {
+        let log = self.plan.flow_log();
         if let Some(transition) = &mut self.transition
-            && resized
+            && self.plan.rules.remember_flows()
+            && self.flows.log() != log
+            && transition.has_room()
         {
-            let table = FlowTables::new(plan.flow_log(), &self.table_of_queue);
-            transition.table_changes(core::mem::replace(&mut self.flows, table));
+            let tables = FlowTables::new(log, &self.table_of_queue);
+            transition.table_changes(core::mem::replace(&mut self.flows, tables));
+            return true;
         }
-        true
+        false
     }
 
     /// Decides for `arrivals` in their order: the verdict of the `i`-th is `verdicts[i]`. Returns
@@ -220,14 +231,21 @@ impl Steering {
     /// transition is noticed here, and at every [`Steering::decide`].
     pub fn is_settled<B: Backlogs>(&mut self, backlogs: &mut B) -> bool {
         let remembers = self.plan.rules.remember_flows();
-        if let Some(transition) = &mut self.transition {
-            if !transition.is_over(remembers, backlogs) {
+        loop {
+            let Some(transition) = &mut self.transition else { return true };
+            let is_over = transition.is_over(remembers, backlogs);
+            // A size that had to wait may have room now; its old table may be empty already.
+            if self.resize() {
+                continue;
+            }
+            if !is_over {
                 return false;
             }
-            self.transition = None;
-            if !remembers {
-                self.flows = FlowTables::none(&self.table_of_queue);
-            }
+            break;
+        }
+        self.transition = None;
+        if !remembers {
+            self.flows = FlowTables::none();
         }
         true
     }
@@ -249,30 +267,42 @@ impl Steering {
                 counts: &mut self.counts,
                 scratch: &mut self.scratch,
             };
+            let sparse = &*plan.sparse;
             let socks = &*plan.socks;
             return match (&rules.rule, rules.rfs) {
-                (Rule::Sparse(maps, loops), false) => {
-                    guarded.place::<_, false>(arrivals, admission, verdicts, socks, |packet| {
-                        match maps.map(packet) {
-                            None => rules.local(packet),
-                            Some(map) => rules.in_slot(packet, map, *loops, &plan.sparse, producer),
-                        }
-                    })
-                }
-                (Rule::Sparse(maps, loops), true) => {
-                    guarded.place::<_, true>(arrivals, admission, verdicts, socks, |packet| {
-                        rules.wish(socks, packet).unwrap_or_else(|| match maps.map(packet) {
-                            None => rules.local(packet),
-                            Some(map) => rules.in_slot(packet, map, *loops, &plan.sparse, producer),
-                        })
-                    })
-                }
-                (_, _) => {
-                    guarded.place::<_, true>(arrivals, admission, verdicts, socks, |packet| {
-                        let wish = rules.wish(socks, packet);
-                        wish.unwrap_or_else(|| rules.place(packet, &plan.sparse, producer))
-                    })
-                }
+                (Rule::Sparse(maps, loops), true) => guarded.place::<_, true>(
+                    arrivals,
+                    admission,
+                    verdicts,
+                    rules,
+                    socks,
+                    |packet| rules.in_slot(packet, maps.of(packet), *loops, sparse, producer),
+                ),
+                (Rule::Sparse(maps, loops), false) => guarded.place::<_, false>(
+                    arrivals,
+                    admission,
+                    verdicts,
+                    rules,
+                    socks,
+                    |packet| rules.in_slot(packet, maps.of(packet), *loops, sparse, producer),
+                ),
+                (Rule::Rps(maps), _) => guarded.place::<_, true>(
+                    arrivals,
+                    admission,
+                    verdicts,
+                    rules,
+                    socks,
+                    |packet| by_hash(packet)(maps.of(packet)),
+                ),
+                // These have no wishes.
+                (Rule::None | Rule::Bound(_), _) => guarded.place::<_, true>(
+                    arrivals,
+                    admission,
+                    verdicts,
+                    rules,
+                    socks,
+                    |packet| rules.place(packet, sparse, producer),
+                ),
             };
         }
         match &rules.rule {
@@ -355,13 +385,14 @@ impl Steering {
         self.transition.is_some()
     }
 
-    /// The packet's flow table slot in steady state: its index, and what it holds.
-    pub(crate) fn flow_slot(&self, packet: &Arrival) -> Option<(u32, DevFlow)> {
+    /// The packet's flow table slot in steady state: its index, the slots of a queue's table, and what
+    /// it holds.
+    pub(crate) fn flow_slot(&self, packet: &Arrival) -> Option<(u32, u32, DevFlow)> {
         if self.flows.is_none() {
             return None;
         }
         let index = self.flows.index(packet);
-        Some((index, self.flows.get(index)))
+        Some((index, 1 << self.flows.log(), self.flows.get(index)))
     }
 }
 
@@ -498,8 +529,9 @@ impl Guarded<'_> {
         arrivals: &[Arrival],
         admission: &mut A,
         verdicts: &mut [Verdict],
+        rules: &Rules,
         socks: &SockFlowTable,
-        want: impl Fn(&Arrival) -> Want,
+        place: impl Fn(&Arrival) -> Want,
     ) -> usize {
         let producer = admission.backlogs().producer();
         let mut tally = Tally::default();
@@ -509,26 +541,35 @@ impl Guarded<'_> {
             let packets = &arrivals[done..][..count];
             let verdicts = &mut verdicts[done..][..count];
             let slots = &mut self.scratch.slots[..count];
+            let wishes = &mut self.scratch.wishes[..count];
             for index in 0..count {
-                slots[index] = self.flows.index(&packets[index]);
+                slots[index] = self.flows.find(&packets[index]);
             }
             // A loop of few instructions, so that as many loads as the CPU can take are under way.
             let mut loaded = 0;
             for index in 0..count {
-                loaded |= self.flows.get(slots[index]).loaded();
+                loaded |= self.flows.get(slots[index] & !UNSTEERED).loaded();
                 if RFS {
-                    loaded |= socks.raw(packets[index].hash);
+                    let hash = packets[index].hash;
+                    wishes[index] = rules.usable_wish(socks, socks.raw(hash), hash);
                 }
             }
             self.scratch.loaded = loaded;
             for index in 0..count {
                 let packet = &packets[index];
-                let want = want(packet);
-                let flow = self.flows.get(slots[index]);
-                let cpu = allowed(flow, want.cpu, admission.backlogs());
+                let slot = slots[index] & !UNSTEERED;
+                let want = if slots[index] & UNSTEERED != 0 {
+                    rules.local(packet)
+                } else if RFS && let Some(wished) = Want::wished(wishes[index]) {
+                    wished
+                } else {
+                    place(packet)
+                };
+                let flow = self.flows.get(slot);
+                let cpu = allowed(flow, want, rules, admission.backlogs());
                 verdicts[index] = match admission.admit(cpu, packet) {
                     Ok(position) => {
-                        self.flows.set(slots[index], DevFlow::queued(cpu, producer, position));
+                        self.flows.set(slot, flow.queued(cpu, want.cpu, producer, position));
                         Verdict::deliver(cpu)
                     }
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),

@@ -6,42 +6,49 @@
 //! completed. While it lasts, every packet looks at its slot and writes it, whatever the rules.
 //!
 //! ```text
-//!  change                    period 1 over              period n: old rules, old tables unused
-//!    │ period 1                 │ period 2, 3, …           │
-//!  ──▼──────────────────────────▼──────────────────────────▼─────────► time
-//!    everyone by the old rules, │ a flow moves when its
-//!    slots are filled           │ slot allows it
+//!  change         a CPU's tail completed         nothing is under way by what held before
+//!    │                      │                                      │
+//!  ──▼──────────────────────▼──────────────────────────────────────▼────────► time
+//!    its flows keep their   │ each moves when its slot             │ rules without a
+//!    old decision, and      │ is completed                         │ table need none
+//!    slots are filled       │                                      │
 //! ```
 //!
-//! A *period* begins by noting, for each CPU, the tail of this producer's queue; it is over when all
-//! of these tails are completed. So whatever was queued in period `p` or before is completed in
-//! period `p + 2` and after. That is coarser than a slot's number, but holds for any set of packets.
-//!
 //! **Old rules.** Under rules without a table nobody knows where a flow's packets wait, but the old
-//! rules say which CPU that is. In period 1 the packets from before the change may wait still, so
-//! every flow keeps its old decision, and its slot is filled. After it, a flow whose slot is unset
-//! has nothing under way. Where two flows of a slot went to two CPUs, one entry can't say that: the
-//! slot is *mixed* and holds the period of its last packet; its flows keep their old decisions until
-//! two periods have passed over one.
+//! rules say which CPU that is. So each producer notes its tail per CPU, and a flow keeps its old
+//! decision until its old CPU has completed that tail; meanwhile its packets fill a table of their
+//! own, divided by old CPU: flows that share a slot there come from the same CPU. After it, a flow
+//! whose slot is under way follows it, and one whose slot isn't is done with the old rules.
 //!
-//! **Tables of another size.** The old table is asked first. A flow whose slot there is under way
-//! follows it and renews it; otherwise the flow is done with that table for good, since a slot
-//! whose packets are completed is never renewed. So each table's slots are alone in knowing where
-//! their flows are, the oldest table first.
+//! **Tables of another size.** The old table is asked first, in the same way.
+//!
+//! A slot of an old table that was found completed is unset at once. So it stays so: its flows are
+//! done with that table, and each table's slots are alone in knowing where their flows are, the
+//! oldest table first. (Asking the numbers again would not do: after 2³¹ packets they seem to lie
+//! ahead.)
+//!
+//! When is a table empty? A *period* begins by noting, for each CPU, the tail of this producer's
+//! queue; it is over when all of these tails are completed. So whatever was queued in period `p` or
+//! before is completed in period `p + 2` and after.
 
 use crate::cpu::CpuId;
-use crate::order::{DevFlow, FlowTables};
+use crate::order::{DevFlow, FlowTables, hash_32, row, unset};
 use crate::plan::Plan;
 use crate::steer::{Arrival, Backlogs};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// The period a transition begins with.
 const FIRST: u64 = 1;
 
-/// Most tables of other sizes that may be in use at once; another change of size waits.
-pub(crate) const MAX_OLD_TABLES: usize = 4;
+/// Most tables of other sizes that may be in use at once; another change of size waits for one of
+/// them to be empty.
+pub const MAX_OLD_TABLES: usize = 4;
+
+/// Least slots per CPU, as a power of two, in a table by old CPU.
+const LEAST_LOG: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Transition {
@@ -58,17 +65,26 @@ pub(crate) struct Transition {
     detour: u64,
 }
 
+/// Rules without a table, and where packets went that they decided since the change.
 #[derive(Debug)]
 struct OldRules {
     plan: Arc<Plan>,
-    /// The last period in which they decided.
+    /// By CPU id which part of the table is the CPU's.
+    part_of: Box<[u16]>,
+    /// By part the position before the tail when the rules were changed; `None` once it is
+    /// completed.
+    tails: Box<[Option<u32>]>,
+    /// For each part `1 << log` slots, and one for packets without a flow.
+    slots: Box<[[u32; 2]]>,
+    log: u32,
+    /// The last period in which a slot was written.
     last: u64,
 }
 
 #[derive(Debug)]
 struct OldTable {
     flows: FlowTables,
-    /// The last period in which a slot was renewed.
+    /// The last period in which a slot was written.
     last: u64,
 }
 
@@ -77,21 +93,16 @@ struct OldTable {
 pub(crate) struct Placed {
     pub(crate) cpu: CpuId,
     want: CpuId,
-    /// Index of the old table whose slot it is; `None` for the current one.
-    table: Option<usize>,
+    home: Home,
     slot: u32,
-    mixed: bool,
 }
 
-/// What a slot says of the packets that were queued by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
-    /// None is under way.
-    Nowhere,
-    /// Some may be under way on this CPU.
-    On(CpuId),
-    /// Some may be under way, on the CPUs that the old rules say.
-    ByOldRules,
+/// The table whose slot knows where the packet's flow is.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    OldRules,
+    OldTable(usize),
+    Current,
 }
 
 impl Transition {
@@ -105,7 +116,7 @@ impl Transition {
             period: FIRST,
             tails: plan.possible.iter().map(|cpu| (cpu, 0)).collect(),
             completed: 0,
-            old: old.map(|plan| OldRules { plan, last: FIRST }),
+            old: old.map(|plan| OldRules::new(plan, backlogs)),
             tables: Vec::new(),
             detour: FIRST,
         };
@@ -174,66 +185,29 @@ impl Transition {
 
     /// Where a packet goes that the rules want on `want`.
     pub(crate) fn place<B: Backlogs>(
-        &self,
+        &mut self,
         packet: &Arrival,
         want: CpuId,
         flows: &FlowTables,
         backlogs: &mut B,
     ) -> Placed {
-        let (table, slot, waiting) = self.home(packet, flows, backlogs);
-        let by_old_rules = || {
-            let old = self.old.as_ref();
-            old.map_or(want, |old| old.plan.want(packet, backlogs.producer()).cpu)
-        };
-        let (cpu, mixed) = if self.old.is_some() && self.period == FIRST {
-            let cpu = by_old_rules();
-            let mixed = match waiting {
-                Waiting::Nowhere => false,
-                Waiting::On(other) => other != cpu,
-                Waiting::ByOldRules => true,
-            };
-            (cpu, mixed)
-        } else {
-            match waiting {
-                Waiting::Nowhere => (want, false),
-                Waiting::On(cpu) => (cpu, false),
-                Waiting::ByOldRules => (by_old_rules(), true),
+        if let Some(old) = &mut self.old {
+            let cpu = old.plan.want(packet, backlogs.producer()).cpu;
+            let slot = old.slot(packet, cpu);
+            if old.holds(slot, cpu, backlogs) {
+                return Placed { cpu, want, home: Home::OldRules, slot };
             }
-        };
-        Placed { cpu, want, table, slot, mixed }
-    }
-
-    /// The slot that knows where the packet's flow is: that of the oldest table in which packets
-    /// are under way, else that of the current one.
-    fn home<B: Backlogs>(
-        &self,
-        packet: &Arrival,
-        flows: &FlowTables,
-        backlogs: &mut B,
-    ) -> (Option<usize>, u32, Waiting) {
-        for (index, table) in self.tables.iter().enumerate() {
+        }
+        for (index, table) in self.tables.iter_mut().enumerate() {
             let slot = table.flows.index(packet);
-            let waiting = self.waiting(table.flows.get(slot), backlogs);
-            if waiting != Waiting::Nowhere {
-                return (Some(index), slot, waiting);
+            match table.flows.get(slot).waiting(backlogs) {
+                Some(cpu) => return Placed { cpu, want, home: Home::OldTable(index), slot },
+                None => table.flows.set(slot, DevFlow::default()),
             }
         }
         let slot = flows.index(packet);
-        (None, slot, self.waiting(flows.get(slot), backlogs))
-    }
-
-    fn waiting<B: Backlogs>(&self, flow: DevFlow, backlogs: &mut B) -> Waiting {
-        if let Some(period) = flow.period() {
-            // Without old rules all they decided is completed.
-            let under_way = self.old.is_some() && self.period < period + 2;
-            return if under_way { Waiting::ByOldRules } else { Waiting::Nowhere };
-        }
-        match flow.last() {
-            Some((cpu, producer, last)) if !backlogs.has_completed(producer, cpu, last) => {
-                Waiting::On(cpu)
-            }
-            _ => Waiting::Nowhere,
-        }
+        let cpu = flows.get(slot).waiting(backlogs).unwrap_or(want);
+        Placed { cpu, want, home: Home::Current, slot }
     }
 
     /// The packet got its place, as number `position`.
@@ -244,24 +218,72 @@ impl Transition {
         position: u32,
         flows: &mut FlowTables,
     ) {
-        let flow = if placed.mixed {
-            if let Some(old) = &mut self.old {
-                old.last = self.period;
-            }
-            DevFlow::mixed(self.period)
-        } else {
-            DevFlow::queued(placed.cpu, producer, position)
-        };
-        match placed.table {
-            None => flows.set(placed.slot, flow),
-            Some(index) => {
+        let Placed { cpu, want, home, slot } = *placed;
+        let flow = |before: DevFlow| before.queued(cpu, want, producer, position);
+        match home {
+            Home::Current => flows.set(slot, flow(flows.get(slot))),
+            Home::OldTable(index) => {
                 let table = &mut self.tables[index];
-                table.flows.set(placed.slot, flow);
+                table.flows.set(slot, flow(table.flows.get(slot)));
                 table.last = self.period;
             }
+            Home::OldRules => {
+                if let Some(old) = &mut self.old {
+                    let words = &mut old.slots[slot as usize];
+                    *words = flow(DevFlow::of_words(*words)).words();
+                    old.last = self.period;
+                }
+            }
         }
-        if placed.cpu != placed.want {
+        if cpu != want {
             self.detour = self.period;
         }
+    }
+}
+
+impl OldRules {
+    fn new<B: Backlogs>(plan: Arc<Plan>, backlogs: &mut B) -> OldRules {
+        let cpus = &plan.possible;
+        let mut part_of = vec![0; cpus.highest().index() + 1].into_boxed_slice();
+        for (part, cpu) in (0..).zip(cpus.iter()) {
+            part_of[cpu.index()] = part;
+        }
+        // As many slots in all as the flow table has, where the parts are not too small for that.
+        let parts_log = cpus.len().next_power_of_two().trailing_zeros();
+        let log = plan.flow_log().saturating_sub(parts_log).max(LEAST_LOG);
+        OldRules {
+            part_of,
+            tails: cpus.iter().map(|cpu| Some(backlogs.tail(cpu).wrapping_sub(1))).collect(),
+            slots: unset(cpus.len() * row(log)),
+            log,
+            last: FIRST,
+            plan,
+        }
+    }
+
+    /// Which slot is a packet's that the rules put on `cpu`.
+    fn slot(&self, packet: &Arrival, cpu: CpuId) -> u32 {
+        let part = u32::from(self.part_of[cpu.index()]) * row(self.log) as u32;
+        if packet.hash.is_none() {
+            return part + (1 << self.log);
+        }
+        part + hash_32(packet.hash.get(), self.log)
+    }
+
+    /// Whether packets of this slot, all of them on `cpu`, may be under way.
+    fn holds<B: Backlogs>(&mut self, slot: u32, cpu: CpuId, backlogs: &mut B) -> bool {
+        let tail = &mut self.tails[usize::from(self.part_of[cpu.index()])];
+        if let Some(last) = *tail {
+            if !backlogs.has_completed(backlogs.producer(), cpu, last) {
+                return true;
+            }
+            *tail = None;
+        }
+        let words = &mut self.slots[slot as usize];
+        let waiting = DevFlow::of_words(*words).waiting(backlogs).is_some();
+        if !waiting {
+            *words = DevFlow::default().words();
+        }
+        waiting
     }
 }

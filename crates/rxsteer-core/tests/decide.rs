@@ -114,7 +114,7 @@ fn steering(first: &SteerConfig, then: Option<&SteerConfig>, wishes: &[(u32, u16
         let mut places = Places { left: vec![40; 8], wait: false };
         steering.decide(&before, &mut places, &mut vec![Verdict::default(); before.len()]);
         let next = plan.next(then).unwrap();
-        assert!(steering.change(&Arc::new(next), &mut places));
+        steering.change(&Arc::new(next), &mut places);
     }
     steering
 }

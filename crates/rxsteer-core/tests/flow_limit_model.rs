@@ -1,4 +1,5 @@
-//! The flow limit against the kernel's `skb_flow_limit`, and what it does in a decision: an elephant
+//! The flow limit against the kernel's `skb_flow_limit` (but for the packets that its history begins
+//! with), and what it does in a decision: an elephant
 //! is dropped where its backlog is half full, mice still get in, and nothing is counted twice.
 #![cfg(not(loom))]
 
@@ -30,15 +31,18 @@ struct Kernel {
 
 impl Kernel {
     fn new(buckets: u32, max_backlog: u32) -> Kernel {
-        let buckets = vec![0; buckets as usize];
-        Kernel { max_backlog, buckets, history: [0; HISTORY], history_head: 0 }
+        // One more, for the packets that never were: the kernel takes them for bucket 0's, and forgets
+        // real ones of that bucket for them.
+        let history = [buckets; HISTORY];
+        let buckets = vec![0; buckets as usize + 1];
+        Kernel { max_backlog, buckets, history, history_head: 0 }
     }
 
     fn skb_flow_limit(&mut self, hash: u32, qlen: u32) -> bool {
         if qlen < self.max_backlog >> 1 {
             return false;
         }
-        let new_flow = bucket(hash, self.buckets.len() as u32);
+        let new_flow = bucket(hash, self.buckets.len() as u32 - 1);
         let old_flow = self.history[self.history_head];
         self.history[self.history_head] = new_flow;
         self.history_head += 1;
@@ -112,22 +116,14 @@ proptest! {
         }
     }
 
-    /// The kernel's counts are those of the last 128 packets, with one exception: its history begins
-    /// as 128 packets of bucket 0 that nobody sent, and forgetting those takes from whoever is in
-    /// bucket 0 meanwhile. So the comparison begins behind 128 packets of other buckets.
     #[test]
     fn the_limiter_counts_the_last_packets(
-        buckets in prop::sample::select(vec![2u32, 4096]),
+        buckets in prop::sample::select(vec![1u32, 2, 4096]),
         limit in prop::sample::select(vec![1u32, 2, 100, 101]),
         packets in packets(),
     ) {
         let mut limiter = FlowLimiter::new(buckets);
         let mut meant = Meant { buckets, max_backlog: limit, last: VecDeque::new() };
-        let elsewhere = (1..).map(hash).find(|hash| bucket(hash.get(), buckets) != 0).unwrap();
-        for _ in 0..HISTORY {
-            let dropped = limiter.exceeds(elsewhere, limit, limit);
-            prop_assert_eq!(dropped, meant.exceeds(elsewhere.get(), limit));
-        }
         for (flow, waiting) in packets {
             let hash = hash(flow);
             prop_assert_eq!(

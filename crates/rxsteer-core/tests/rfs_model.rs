@@ -13,6 +13,7 @@ mod sparse;
 
 use lanes::Lanes;
 use proptest::prelude::*;
+use rxsteer_core::order::PATIENCE;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
 };
@@ -79,9 +80,10 @@ struct Model {
     setup: Setup,
     /// By index: upper hash bits and desired CPU.
     sock_flows: HashMap<u32, (u32, u16)>,
-    /// By queue and slot: current CPU and the number of the last packet queued there. The last slot
-    /// is that of packets without a flow.
-    dev_flows: [Vec<Option<(u16, u64)>>; 2],
+    /// By queue and slot: current CPU, the number of the last packet queued there, and how many packets
+    /// in a row have followed the slot against their want. The last slot is that of packets without
+    /// a flow.
+    dev_flows: [Vec<Option<(u16, u64, u32)>>; 2],
     sparse: Sparse,
     /// By CPU the packets under way.
     lanes: Vec<VecDeque<u64>>,
@@ -128,32 +130,37 @@ impl Model {
         !self.setup.offline.contains(&cpu)
     }
 
-    fn wanted(&mut self, queue: u16, hash: u32, now: u64) -> u16 {
+    /// Where a packet is to go, and whether nothing but its hash says so.
+    fn wanted(&mut self, queue: u16, hash: u32, now: u64) -> (u16, bool) {
         // Not steered: a queue that is not there counts as the first.
         let Some(map) = MAPS.get(usize::from(queue)).filter(|_| hash != 0) else {
-            return *RECEIVING.get(usize::from(queue)).unwrap_or(&RECEIVING[0]);
+            return (*RECEIVING.get(usize::from(queue)).unwrap_or(&RECEIVING[0]), false);
         };
         let (index, upper) = self.sock_flow(hash);
         if let Some(&(_, wish)) = self.sock_flows.get(&index).filter(|entry| entry.0 == upper)
             && self.is_online(wish)
         {
             self.counts[0] += 1;
-            return wish;
+            return (wish, false);
         }
+        let mut hashed = true;
         let chosen = match self.setup.loops {
             None => by_hash(map, hash),
             Some(loops) => {
                 let flow = (DEVICES[usize::from(queue)], hash);
-                self.sparse.find_cpu(map, loops, &self.setup.offline, flow, now)
+                let chosen = self.sparse.find_cpu(map, loops, &self.setup.offline, flow, now);
+                hashed = self.sparse.by_hash;
+                chosen
             }
         };
-        if self.is_online(chosen) { chosen } else { RECEIVING[usize::from(queue)] }
+        let chosen = if self.is_online(chosen) { chosen } else { RECEIVING[usize::from(queue)] };
+        (chosen, hashed)
     }
 
     /// `None`: the packet must wait.
     fn packet(&mut self, queue: u16, hash: u32, now: u64) -> Option<Verdict> {
         let before = self.counts;
-        let want = self.wanted(queue, hash, now);
+        let (want, hashed) = self.wanted(queue, hash, now);
         let (table, slot) = if hash == 0 || queue > 1 {
             (usize::from(queue % 2), self.dev_flows[0].len() - 1)
         } else {
@@ -163,16 +170,27 @@ impl Model {
             (usize::from(queue), ((mixed * slots) >> 32) as usize)
         };
         let goes_to = match self.dev_flows[table][slot] {
-            Some((current, number)) if self.lanes[usize::from(current)].contains(&number) => {
+            Some((current, number, _)) if self.lanes[usize::from(current)].contains(&number) => {
+                current
+            }
+            // Left to its hash, it follows the flows of the slot for a while.
+            Some((current, _, followed))
+                if hashed && followed < PATIENCE && self.is_online(current) =>
+            {
                 current
             }
             _ => want,
+        };
+        let followed = match self.dev_flows[table][slot] {
+            _ if goes_to == want => 0,
+            Some((_, _, followed)) => PATIENCE.min(followed + 1),
+            None => unreachable!("an unset slot holds nobody"),
         };
         let lane = &mut self.lanes[usize::from(goes_to)];
         let verdict = if lane.len() < self.setup.limit as usize {
             self.packets += 1;
             lane.push_back(self.packets);
-            self.dev_flows[table][slot] = Some((goes_to, self.packets));
+            self.dev_flows[table][slot] = Some((goes_to, self.packets, followed));
             Verdict::deliver(cpu(goes_to))
         } else if let Refusal::Drop(reason) = self.setup.refusal {
             Verdict::drop(cpu(goes_to), reason)

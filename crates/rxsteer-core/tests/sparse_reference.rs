@@ -76,7 +76,8 @@ impl Rules {
             devices: DEVICES.to_vec(),
             offline: set(&self.offline),
             possible: CpuSet::first(cpus),
-            flow_cnt: Some(8),
+            // Too many for these flows to share slots often.
+            flow_cnt: Some(1 << 16),
             sock_flow_entries: 1,
             ..SteerConfig::new(policy, self.map(0), receiving)
         }
@@ -116,13 +117,15 @@ fn wanted(
     if online(chosen) { chosen } else { local }
 }
 
-/// Takes both through `steps`; says where they part.
+/// Takes both through `steps`; says where they part, or how many packets were looked at and how many
+/// of them could not follow their want.
 fn compare(
     cpus: u16,
     start_ns: u64,
     first: &Rules,
     steps: impl Iterator<Item = Step>,
-) -> Result<(), String> {
+) -> Result<(u64, u64), String> {
+    let (mut packets, mut followed) = (0, 0);
     let mut rules = first.clone();
     let mut plan = Arc::new(Plan::new(&rules.config(cpus), 1).unwrap());
     let mut steering = Steering::of_plan(plan.clone(), 0..4);
@@ -133,24 +136,33 @@ fn compare(
             Step::Change(next) => {
                 rules = next;
                 plan = Arc::new(plan.next(&rules.config(cpus)).unwrap());
-                assert!(steering.change(&plan, &mut Done));
+                steering.change(&plan, &mut Done);
             }
             Step::Packet { queue, hash, later } => {
                 now = now.saturating_add_signed(later);
                 let flow_hash = FlowHash::from_raw(hash);
                 let arrival =
                     Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
+                let told = steering.explain(&arrival, &mut Done).want;
                 let mut verdict = [Verdict::default()];
+                let held = steering.counts().held;
                 steering.decide(&[arrival], &mut Done, &mut verdict);
                 let want = wanted(&mut sparse, &rules, cpus, (queue, hash), now);
-                if verdict[0] != Verdict::deliver(cpu(want)) {
-                    let got = verdict[0];
-                    return Err(format!("step {index}: {arrival:?}: {got:?}, reference cpu{want}"));
+                // With everything completed a packet goes where it is wanted, but where it is left to its
+                // hash and its slot of the flow table has patience.
+                let follows = steering.counts().held > held;
+                let got = verdict[0];
+                if told != cpu(want) || !follows && got != Verdict::deliver(cpu(want)) {
+                    return Err(format!(
+                        "step {index}: {arrival:?}: told {told}, {got:?}, reference cpu{want}"
+                    ));
                 }
+                packets += 1;
+                followed += u64::from(follows);
             }
         }
     }
-    Ok(())
+    Ok((packets, followed))
 }
 
 /// CPUs that can be used in the property test.
@@ -256,6 +268,7 @@ impl Random {
 /// flow often holds several slots.
 #[test]
 fn long_sequences_on_large_machines() {
+    let mut all = (0, 0);
     for seed in 0..200 {
         let mut random = Random(seed);
         let cpus = [8, 16, 64, 256][seed as usize % 4];
@@ -272,10 +285,13 @@ fn long_sequences_on_large_machines() {
                 },
             })
             .collect();
-        if let Err(error) = compare(cpus, 0, &first, steps.into_iter()) {
-            panic!("seed {seed}: {error}");
+        match compare(cpus, 0, &first, steps.into_iter()) {
+            Ok((packets, followed)) => all = (all.0 + packets, all.1 + followed),
+            Err(error) => panic!("seed {seed}: {error}"),
         }
     }
+    let (packets, followed) = all;
+    assert!(followed * 2 < packets, "{followed} of {packets} say nothing of the verdict");
 }
 
 /// Flows that hold slots keep them while new flows flood in, since every packet of the flood is

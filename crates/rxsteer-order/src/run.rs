@@ -6,7 +6,8 @@ use crate::dice::Dice;
 use crate::summary::Summary;
 use crate::violation::{Fault, Violation};
 use crate::world::{View, World};
-use rxsteer_core::{Arrival, CpuSet, DropReason, Plan, SteerConfig, Steering, Verdict};
+use rxsteer_core::order::PATIENCE;
+use rxsteer_core::{Arrival, CpuId, CpuSet, DropReason, Plan, SteerConfig, Steering, Verdict};
 use std::sync::Arc;
 
 /// Most packets of a batch: more than `decide` loads ahead at a time.
@@ -228,14 +229,11 @@ impl Run {
         });
     }
 
-    /// The producer goes over to the plan published last. Says whether it did.
-    fn adopt(&mut self, index: usize) -> bool {
+    /// The producer goes over to the plan published last.
+    fn adopt(&mut self, index: usize) {
         let producer = &mut self.producers[index];
         let mut view = View { world: &mut self.world, producer: index as u16 };
-        if !producer.steering.change(&self.plan, &mut view) {
-            self.world.summary.postponed += 1;
-            return false;
-        }
+        producer.steering.change(&self.plan, &mut view);
         producer.adopted = self.published;
         let lasts = !producer.steering.is_settled(&mut view);
         let summary = &mut self.world.summary;
@@ -246,7 +244,6 @@ impl Run {
             let word = if lasts { ", and a transition begins or goes on" } else { "" };
             format!("producer {index} adopts plan {}{word}", self.published)
         });
-        true
     }
 
     /// A new batch for the producer.
@@ -348,10 +345,10 @@ impl Run {
             self.check_settled(index)?;
             let queues = self.shape.queues_of(index as u16);
             // It shares the slots of sparse flows, and at the same time both find the same there.
-            let mut fresh = Steering::of_plan(self.plan.clone(), queues);
+            let fresh = Steering::of_plan(self.plan.clone(), queues);
             for place in 0..self.world.flows.of_producer(index).len() {
                 let flow = self.world.flows.of_producer(index)[place];
-                self.check_place(index, flow, &mut fresh)?;
+                self.check_place(index, flow, &fresh)?;
             }
         }
         Ok(())
@@ -359,14 +356,12 @@ impl Run {
 
     fn check_settled(&mut self, index: usize) -> Result<(), Fault> {
         let number = index as u16;
-        // An adoption may have to be put off until old tables are let go; one decision does that.
-        let mut adopted = self.producers[index].adopted == self.published;
-        for _ in 0..2 {
-            adopted = adopted || self.adopt(index);
-            self.decide(index)?;
+        if self.producers[index].adopted != self.published {
+            self.adopt(index);
         }
-        if !adopted {
-            return Err(Fault::NotAdopted(number));
+        // A size of the flow tables may have had to wait; one decision each lets old ones go.
+        for _ in 0..2 {
+            self.decide(index)?;
         }
         let mut view = View { world: &mut self.world, producer: number };
         if self.producers[index].steering.is_settled(&mut view) {
@@ -376,26 +371,27 @@ impl Run {
         }
     }
 
-    fn check_place(&mut self, index: usize, flow: u32, fresh: &mut Steering) -> Result<(), Fault> {
+    /// The first packets may follow other flows of their slot; after that nothing keeps the flow.
+    fn check_place(&mut self, index: usize, flow: u32, fresh: &Steering) -> Result<(), Fault> {
         let state = self.world.flows.get(flow);
         let (name, arrival) = (state.name(), state.arrival(self.now_ns));
-        let mut verdicts = [Verdict::default(); 2];
-        for (steering, verdict) in
-            [&mut self.producers[index].steering, fresh].into_iter().zip(&mut verdicts)
-        {
+        let mut verdict = [Verdict::default()];
+        let mut wanted = CpuId::NONE;
+        for _ in 0..=PATIENCE {
             let mut view = View { world: &mut self.world, producer: index as u16 };
-            steering.decide(&[arrival], &mut view, std::slice::from_mut(verdict));
-            let lane = self.world.lane(index as u16, verdict.cpu());
-            let lane = lane.ok_or(Fault::NotPossible(verdict.cpu()))?;
-            let packet = self.world.flows.accept(flow, verdict.cpu());
+            wanted = fresh.explain(&arrival, &mut view).want;
+            self.producers[index].steering.decide(&[arrival], &mut view, &mut verdict);
+            let cpu = verdict[0].cpu();
+            let lane = self.world.lane(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
+            let packet = self.world.flows.accept(flow, cpu);
             self.world.lanes[lane].publish(packet);
             self.world.drain();
             self.world.found()?;
         }
-        if verdicts[0] == verdicts[1] {
+        if verdict[0] == Verdict::deliver(wanted) {
             return Ok(());
         }
-        Err(Fault::Misplaced { flow: name, cpu: verdicts[0].cpu(), wanted: verdicts[1].cpu() })
+        Err(Fault::Misplaced { flow: name, cpu: verdict[0].cpu(), wanted })
     }
 
     fn summary(&self) -> Summary {

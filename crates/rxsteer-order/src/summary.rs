@@ -33,8 +33,6 @@ pub struct Summary {
     pub changes: u64,
     /// Plans adopted, by each producer; some are followed by another before they are.
     pub adopted: u64,
-    /// Adoptions that had to be put off.
-    pub postponed: u64,
     /// Transitions that lasted.
     pub transitions: u64,
     /// Of these, those that ended while packets were received.
@@ -60,7 +58,7 @@ impl Summary {
 
     /// Every count but the drops, with its name.
     #[must_use]
-    pub fn counts(&self) -> [(&'static str, u64); 20] {
+    pub fn counts(&self) -> [(&'static str, u64); 19] {
         [
             ("runs", self.runs),
             ("received", self.received),
@@ -75,7 +73,6 @@ impl Summary {
             ("records", self.records),
             ("changes", self.changes),
             ("adopted", self.adopted),
-            ("postponed", self.postponed),
             ("transitions", self.transitions),
             ("ended", self.ended),
             ("cpu_losses", self.cpu_losses),
@@ -85,7 +82,7 @@ impl Summary {
         ]
     }
 
-    fn counts_mut(&mut self) -> [&mut u64; 20] {
+    fn counts_mut(&mut self) -> [&mut u64; 19] {
         [
             &mut self.runs,
             &mut self.received,
@@ -100,7 +97,6 @@ impl Summary {
             &mut self.records,
             &mut self.changes,
             &mut self.adopted,
-            &mut self.postponed,
             &mut self.transitions,
             &mut self.ended,
             &mut self.cpu_losses,

@@ -70,9 +70,6 @@ pub enum Fault {
     /// Nothing is under way, and a transition goes on.
     #[error("producer {0} is not settled though nothing is under way")]
     Unsettled(u16),
-    /// Nothing is under way, and a change of plan is put off.
-    #[error("producer {0} does not adopt a plan though nothing is under way")]
-    NotAdopted(u16),
     /// Nothing is under way, and a flow does not go where the plan wants it.
     #[error("nothing of the flow ({flow}) is under way, and it goes to CPU {cpu}, not {wanted}")]
     Misplaced {

@@ -350,10 +350,8 @@ impl Receiver {
     fn change(&mut self) {
         let settings = self.switch.see();
         self.lanes.set_limit(settings.value().max_backlog);
-        // Where the policy can't follow yet, the next batch tries again.
-        if self.steering.change(&settings.value().plan, &mut self.lanes) {
-            self.settings = settings;
-        }
+        self.steering.change(&settings.value().plan, &mut self.lanes);
+        self.settings = settings;
     }
 
     #[inline]

@@ -116,10 +116,19 @@ fn moves(explained: &Explained) -> Vec<String> {
     let decision = &explained.decision;
     let mut moves = Vec::new();
     if decision.cpu != decision.want {
-        moves.push(format!(
-            "to CPU {} as soon as its packets on CPU {} are processed",
-            decision.want, decision.cpu
-        ));
+        let follows = decision.flow.is_some_and(|flow| flow.completed);
+        moves.push(if follows {
+            format!(
+                "to CPU {} with its second packet in a row; this one follows the flow that used its \
+                 slot last",
+                decision.want
+            )
+        } else {
+            format!(
+                "to CPU {} as soon as its packets on CPU {} are processed",
+                decision.want, decision.cpu
+            )
+        });
     }
     if decision.wish.is_some() {
         let other = match decision.reason {

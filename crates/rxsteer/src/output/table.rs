@@ -115,7 +115,7 @@ fn mechanisms<H>(report: &Report<H>) -> String {
     for (count, what) in [
         (counts.wished, "to where their application runs"),
         (counts.in_slots, "by sparse slot"),
-        (counts.held, "held where their flow was under way"),
+        (counts.held, "held where their flow table slot was in use"),
     ] {
         if count > 0 {
             parts.push(format!("{} {what}", grouped(count)));
