@@ -24,6 +24,10 @@
 //! through chains by hash, so a lookup costs the same whatever their number; only giving a slot away
 //! walks, and where all are taken that happens once a second.
 //!
+//! The times are the packets' own, and must be as those of one clock for all producers: the document
+//! reads jiffies. Packets of several queues that come in lists are not in the order of their times;
+//! it is for the caller to see that none seems to lie ahead of another (the receive path does).
+//!
 //! Several threads may look and give away at a time. Giving away is one thread's at a time; another
 //! waits for it a moment, and then goes by hash. A lookup beside it may miss, or meet a slot just
 //! given to another flow; either is a want like any other to the order guard.
@@ -200,10 +204,10 @@ impl SparseTable {
     #[cold]
     #[inline(never)]
     fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
-        if !self.is_hash_active(asking) {
-            if let Some(slot) = self.alone(|| self.find_free(asking, walk, loops)).flatten() {
-                return Some(cpu_of(slot));
-            }
+        if !self.is_hash_active(asking)
+            && let Some(slot) = self.alone(|| self.find_free(asking, walk, loops)).flatten()
+        {
+            return Some(cpu_of(slot));
         }
         self.own_row(asking.producer).touch(asking.now_ns);
         None

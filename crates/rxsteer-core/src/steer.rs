@@ -367,6 +367,13 @@ impl Steering {
         &self.plan
     }
 
+    /// Whether the packets' times matter ([`crate::sparse`]).
+    #[inline(always)]
+    #[must_use]
+    pub fn goes_by_time(&self) -> bool {
+        matches!(self.plan.rules.rule, Rule::Sparse(..))
+    }
+
     /// How often each mechanism decided so far.
     #[must_use]
     pub fn counts(&self) -> SteerCounts {

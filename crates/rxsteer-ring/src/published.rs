@@ -6,7 +6,7 @@
 //!   reader ──► version ────┴─ changed? ─► [lock] clone the Arc
 //! ```
 //!
-//! The last reader to let go of an old value frees it.
+//! The last reader to let go of an old value frees it: a reader that doesn't look keeps it.
 
 use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
 
@@ -15,6 +15,8 @@ use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
 pub struct Published<T> {
     version: AtomicU32,
     value: Mutex<Arc<T>>,
+    /// Held while a new value is made, so that making it keeps no reader waiting.
+    making: Mutex<()>,
 }
 
 /// What a reader last saw.
@@ -28,7 +30,8 @@ impl<T> Published<T> {
     /// Publishes `value`.
     #[must_use]
     pub fn new(value: T) -> Published<T> {
-        Published { version: AtomicU32::new(0), value: Mutex::new(Arc::new(value)) }
+        let (version, value) = (AtomicU32::new(0), Mutex::new(Arc::new(value)));
+        Published { version, value, making: Mutex::new(()) }
     }
 
     /// Replaces the value by what `next` makes of it; if that fails, nothing changes.
@@ -36,12 +39,19 @@ impl<T> Published<T> {
     /// # Errors
     /// What `next` failed with.
     pub fn replace<E>(&self, next: impl FnOnce(&T) -> Result<T, E>) -> Result<(), E> {
+        let making = lock(&self.making);
+        let now = lock(&self.value).clone();
+        let made = Arc::new(next(&now)?);
         let mut value = lock(&self.value);
-        *value = Arc::new(next(&value)?);
+        let old = std::mem::replace(&mut *value, made);
         // ORDER: Release; pairs with the Acquire in `has_changed`. Under the lock, so that versions
         // and values come in one order. Readers take the value under the lock.
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
+        drop(value);
+        drop(making);
+        // Where these are the last, freeing it keeps nobody waiting either.
+        drop((now, old));
         Ok(())
     }
 
@@ -84,7 +94,7 @@ impl<T> Seen<T> {
     }
 }
 
-fn lock<T>(value: &Mutex<Arc<T>>) -> MutexGuard<'_, Arc<T>> {
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that runs under the lock leaves the value half written.
     value.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -135,14 +135,19 @@ pub(crate) struct Schedule {
     changes: Vec<(When, SteerChange)>,
     /// Index of the next one.
     next: AtomicUsize,
+    made: AtomicUsize,
     /// The receive time of the first packet.
     begin_ns: OnceLock<u64>,
 }
 
 impl Schedule {
     pub(crate) fn new(changes: &[(When, SteerChange)]) -> Schedule {
-        let (changes, next) = (changes.to_vec(), AtomicUsize::new(0));
-        Schedule { changes, next, begin_ns: OnceLock::new() }
+        Schedule {
+            changes: changes.to_vec(),
+            next: AtomicUsize::new(0),
+            made: AtomicUsize::new(0),
+            begin_ns: OnceLock::new(),
+        }
     }
 
     /// An RX thread that has received `packets` comes to a batch whose first packet was received at
@@ -163,9 +168,9 @@ impl Schedule {
             }
             let mine =
                 self.next.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed);
-            if mine.is_ok() {
-                let made = switch.change(change);
-                debug_assert!(made.is_ok(), "tried before the start");
+            // Tried before the start, it can only be impossible beside changes that were not planned.
+            if mine.is_ok() && switch.change(change).is_ok() {
+                self.made.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -173,7 +178,7 @@ impl Schedule {
     /// How many changes were made.
     pub(crate) fn made(&self) -> usize {
         // ORDER: Relaxed; a figure to look at.
-        self.next.load(Ordering::Relaxed)
+        self.made.load(Ordering::Relaxed)
     }
 }
 
@@ -184,7 +189,11 @@ fn replace<T: Clone>(setting: &mut T, by: Option<&T>) {
 }
 
 /// Tells `rfs` where applications run: one call where a flow's data is consumed, as the kernel's
-/// `recvmsg` and `sendmsg` do it.
+/// `recvmsg` and `sendmsg` do it. A CPU without a worker, and any call under a policy without `rfs`,
+/// changes no decision.
+///
+/// It holds the table it last used, so after a change of size one that is never used again should be
+/// dropped.
 #[derive(Debug)]
 pub struct FlowRecorder {
     switch: Arc<Switch>,
@@ -213,6 +222,11 @@ impl FlowRecorder {
     /// The flow has ended.
     pub fn forget(&mut self, hash: FlowHash) {
         self.table().forget(hash);
+    }
+
+    /// Whether the table was replaced and this holds the old one still.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.switch.has_changed(&self.seen)
     }
 
     #[inline(always)]

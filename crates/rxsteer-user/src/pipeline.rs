@@ -47,7 +47,7 @@ pub struct PipelineConfig {
     /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU a packet can go
     /// to.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for the policy `rps`.
+    /// CPU maps of single RX queues, for policies that go by maps.
     pub rps_maps: Vec<(u16, CpuSet)>,
     /// How many RX queues there are.
     pub rx_queues: u16,
@@ -266,7 +266,10 @@ impl Control {
     /// # Errors
     /// [`ChangeError`], when the result would be impossible. Nothing has changed then.
     pub fn change(&self, change: &SteerChange) -> Result<(), ChangeError> {
-        self.switch.change(change)
+        self.switch.change(change)?;
+        // Those that sleep let go of tables that were replaced.
+        self.team.wake_all();
+        Ok(())
     }
 
     /// Tells `rfs` where applications run, from any thread.
@@ -276,8 +279,8 @@ impl Control {
     }
 
     /// Stops the worker of `cpu`, as a CPU that goes offline: another processes what waits there, in
-    /// order, and as flows have nothing under way there any more they are steered to others. Says
-    /// whether there was one.
+    /// order, and as flows have nothing under way there any more they are steered to others. It does
+    /// not come back. Says whether there was one.
     pub fn stop_worker(&self, cpu: CpuId) -> bool {
         let Some(seat) = self.team.seats.iter().find(|seat| seat.cpu == cpu) else { return false };
         // ORDER: Relaxed; a request without data. The wake-up below makes it noticed.
@@ -319,13 +322,15 @@ impl<H: Handler> Pipeline<H> {
             switch: switch.clone(),
             workers: Vec::new(),
         };
-        for (seat, lanes) in team.seats.iter().zip(lanes_by_cpu) {
+        // All of them before the first thread: should one panic, nobody waits for the others.
+        let handlers: Vec<H> = team.seats.iter().map(|seat| handler(seat.cpu)).collect();
+        for ((seat, lanes), handler) in team.seats.iter().zip(lanes_by_cpu).zip(handlers) {
             let worker = Worker {
                 idle_looks: idle_looks(config, seat.cpu, pin),
                 seat: seat.clone(),
                 team: team.clone(),
                 lanes,
-                handler: handler(seat.cpu),
+                handler,
                 clock,
                 check: books.clone().map(OrderCheck::new),
                 pin,
@@ -454,6 +459,7 @@ fn receivers(
             scratch: Batch::new(),
             open: None,
             blocks_sealed: 0,
+            last_time_ns: 0,
             report: RxReport::default(),
             progress: Arc::default(),
         }

@@ -31,7 +31,8 @@ pub const MAX_BATCH: usize = 256;
 /// What happens to a packet whose backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFull {
-    /// The RX thread waits for a place: nothing is lost, and a slow CPU slows the source.
+    /// The RX thread waits for a place: nothing is lost, and a slow CPU slows the source. (A flow
+    /// limit still drops the packets that are over it.)
     Wait,
     /// The packet is dropped and counted, as a live system does.
     Drop,
@@ -115,6 +116,8 @@ pub struct Receiver {
     pub(crate) refused: Block,
     /// Blocks sealed so far; each has its number, from 1.
     pub(crate) blocks_sealed: u64,
+    /// The receive time of the last packet.
+    pub(crate) last_time_ns: u64,
     pub(crate) report: RxReport,
     pub(crate) progress: Arc<RxProgress>,
 }
@@ -364,6 +367,9 @@ impl Receiver {
             self.change();
         }
         self.hash(block, frames);
+        if self.steering.goes_by_time() {
+            self.tell_time(count);
+        }
         let now = self.clock.now();
         let mut done = 0;
         while done < count {
@@ -380,6 +386,30 @@ impl Receiver {
             if done < count {
                 self.lanes.wait_for_room();
             }
+        }
+    }
+
+    /// Gives the packets of a batch the times of one clock, that of all RX threads, which does not run
+    /// back because lists of several queues come one after the other. A thread whose own packets
+    /// go back by more than a second is a clock that was set.
+    fn tell_time(&mut self, count: usize) {
+        const SET_BACK_NS: u64 = 1_000_000_000;
+        let shared = &self.lanes.team.time_ns;
+        // ORDER: Relaxed, here and below; the time is the whole message.
+        let mut now = shared.load(Ordering::Relaxed);
+        let mut was_set = false;
+        for arrival in &mut self.scratch.arrivals[..count] {
+            if arrival.time_ns.saturating_add(SET_BACK_NS) < self.last_time_ns {
+                (now, was_set) = (0, true);
+            }
+            self.last_time_ns = arrival.time_ns;
+            now = now.max(arrival.time_ns);
+            arrival.time_ns = now;
+        }
+        if was_set {
+            shared.store(now, Ordering::Relaxed);
+        } else {
+            shared.fetch_max(now, Ordering::Relaxed);
         }
     }
 

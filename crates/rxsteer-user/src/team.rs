@@ -7,7 +7,7 @@
 use crate::lane::LaneReceiver;
 use rxsteer_core::{CpuId, CpuSet};
 use rxsteer_ring::Sleeper;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One CPU's place in the team.
@@ -46,6 +46,8 @@ pub(crate) struct Team {
     alive: AtomicUsize,
     /// Lanes that may still bring packets.
     open_lanes: AtomicUsize,
+    /// The latest receive time of any RX thread.
+    pub(crate) time_ns: AtomicU64,
     /// Whether any RX queue was removed.
     any_removed: AtomicBool,
     /// RX queues whose interface was removed, by number.
@@ -69,6 +71,7 @@ impl Team {
             has_orphans: AtomicBool::new(false),
             alive: AtomicUsize::new(cpus.len()),
             open_lanes: AtomicUsize::new(lanes),
+            time_ns: AtomicU64::new(0),
             any_removed: AtomicBool::new(false),
             removed: (0..rx_queues).map(|_| AtomicBool::new(false)).collect(),
         }

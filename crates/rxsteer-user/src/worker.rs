@@ -162,12 +162,15 @@ impl<H: Handler> Worker<H> {
                 continue;
             }
             looks = 0;
+            // A table that was replaced is not kept for a worker that sleeps.
+            self.recorder.table();
             Sleeper::sleep(seats.iter().map(|seat| &seat.sleeper), || {
                 // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
                 self.seat.stop.load(Ordering::Relaxed)
                     || self.lanes.iter().any(|lane| !lane.is_empty() || lane.is_finished())
                     || self.team.has_orphans()
                     || self.team.is_done()
+                    || self.recorder.is_stale()
             });
         }
     }

@@ -714,3 +714,44 @@ fn the_flow_limit_drops_the_elephant() {
     assert!(limited > 100, "{limited} of 400 were over the limit");
     assert_eq!(report.drops.total(), limited, "so the backlog never filled, and no mouse was lost");
 }
+
+/// Two devices with one flow each, their packets in lists that take turns: each list goes back a
+/// little in time, and yet each flow keeps its own CPU.
+#[test]
+fn sparse_flows_of_two_devices_keep_their_cpus() {
+    let mut config = config("sparse", "0-3");
+    config.rx_queues = 2;
+    config.rx_devices = vec![0, 1];
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let mut receiver = receivers.remove(0);
+    for poll in 0..200u64 {
+        for queue in [0, 1] {
+            let frame = udp(1);
+            let list = (0..64).map(|packet| {
+                let timestamp_ns = poll * 64_000 + packet * 1000 + u64::from(queue) * 500;
+                (&frame[..], FrameInfo { timestamp_ns, rx_queue: queue, ..info(0) })
+            });
+            receiver.netif_receive(list);
+        }
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!((report.moves, report.reordered), (0, 0));
+    let packets: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
+    assert_eq!(packets, [0, 0, 12_800, 12_800], "one flow each, from the last CPU on");
+    assert_eq!(report.steering.in_slots, 25_600);
+}
+
+/// A clock that is set back is another matter: slots from the future are free.
+#[test]
+fn a_clock_that_is_set_back_frees_slots() {
+    let config = config("sparse:loops=1", "0");
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let mut receiver = receivers.remove(0);
+    for (port, seconds) in [(1, 10), (2, 3), (2, 4)] {
+        receiver
+            .netif_rx(&udp(port), FrameInfo { timestamp_ns: seconds * 1_000_000_000, ..info(0) });
+        receiver.flush();
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!(report.steering.in_slots, 3, "the second flow got the slot of the first");
+}
