@@ -47,6 +47,18 @@ pub enum When {
     Packets(u64),
 }
 
+impl When {
+    /// Whether it comes after `other` for certain. A time and a number of packets don't compare.
+    pub(crate) fn is_after(self, other: When) -> bool {
+        match (self, other) {
+            (When::Time(this), When::Time(other)) | (When::Packets(this), When::Packets(other)) => {
+                this > other
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Why a change is refused. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {

@@ -208,8 +208,13 @@ impl PipelineConfig {
         self.steer_config().check()?;
         if !self.changes.is_empty() {
             let trial = self.switch()?;
-            for (_, change) in &self.changes {
-                trial.change(change)?;
+            for (number, (when, change)) in (1..).zip(&self.changes) {
+                let is_late =
+                    self.changes[..number - 1].iter().any(|(other, _)| other.is_after(*when));
+                if is_late {
+                    return Err(PipelineError::ChangeOrder(number));
+                }
+                trial.change(change).map_err(|why| PipelineError::Change(number, why))?;
             }
         }
         Ok(())
@@ -222,9 +227,14 @@ pub enum PipelineError {
     /// The policy contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A planned change is impossible.
-    #[error("a planned change is impossible: {0}")]
-    Change(#[from] ChangeError),
+    /// A planned change is impossible; holds which, from 1.
+    #[error("planned change {0} is impossible")]
+    Change(usize, #[source] ChangeError),
+    /// A planned change is due before the one ahead of it; holds which, from 1.
+    #[error(
+        "planned change {0} is due before the one ahead of it; put them in the order of their times"
+    )]
+    ChangeOrder(usize),
     /// No RX thread, or too many.
     #[error("{0} RX threads are configured; there can be 1 to {MAX_RX_QUEUES}")]
     RxThreads(usize),

@@ -36,6 +36,14 @@ pub struct CpuReport {
     pub failure: Option<String>,
 }
 
+impl CpuReport {
+    /// Packets meant for this CPU, processed or dropped.
+    #[must_use]
+    pub fn meant(&self) -> u64 {
+        self.packets + self.drops.total()
+    }
+}
+
 /// A whole run.
 #[derive(Debug)]
 pub struct Report<H> {
@@ -164,19 +172,20 @@ impl<H> Report<H> {
         }
     }
 
-    /// Busiest CPU over the average: 1.0 is perfectly even; `None` without a packet. CPUs that
-    /// nothing is steered to count only if they processed something.
+    /// Busiest CPU over the average: 1.0 is perfectly even; `None` without a packet. A packet that was
+    /// dropped counts for the CPU that it was meant for: what a CPU has no time for is load as well.
+    /// CPUs that nothing is steered to count only if something was meant for them.
     #[must_use]
     pub fn imbalance(&self) -> Option<f64> {
-        let most = self.per_cpu.iter().map(|cpu| cpu.packets).max()?;
-        (self.delivered > 0)
-            .then(|| most as f64 * self.cpus_in_use() as f64 / self.delivered as f64)
+        let meant = self.per_cpu.iter().map(CpuReport::meant);
+        let (most, all) = (meant.clone().max()?, meant.sum::<u64>());
+        (all > 0).then(|| most as f64 * self.cpus_in_use() as f64 / all as f64)
     }
 
-    /// CPUs that packets are steered to, or that processed any.
+    /// CPUs that packets are steered to, or that any were meant for.
     #[must_use]
     pub fn cpus_in_use(&self) -> usize {
-        self.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.packets > 0).count()
+        self.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.meant() > 0).count()
     }
 
     /// Queueing delays of all CPUs together, in nanoseconds.

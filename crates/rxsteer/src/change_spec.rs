@@ -23,11 +23,36 @@ impl FromStr for PlannedChange {
             format!("'{text}' is not T:SPEC; write e.g. 2s:policy=rps or 5000p:cpus=0-1")
         })?;
         let mut change = SteerChange::default();
-        for setting in spec.split(';') {
+        let mut seen: Vec<&str> = Vec::new();
+        for setting in settings(spec) {
+            let key = setting.split('=').next().unwrap_or_default().trim();
+            if key != "rps-map" && seen.contains(&key) {
+                return Err(format!("{key} is set twice"));
+            }
+            seen.push(key);
             set(&mut change, setting.trim())?;
         }
         Ok(PlannedChange(parse_when(when.trim())?, change))
     }
+}
+
+/// The settings of a specification. They are separated by commas or semicolons; a comma belongs to a
+/// value like 0-3,8 where no setting's name follows it.
+fn settings(spec: &str) -> Vec<&str> {
+    let mut settings = Vec::new();
+    let mut start = 0;
+    for (at, separator) in spec.match_indices([',', ';']) {
+        let rest = spec[at + 1..].trim_start();
+        let word = rest.split('=').next().unwrap_or_default().trim();
+        // A misspelt name is no part of a list of CPUs either.
+        let is_name = rest.contains('=') && word.starts_with(|c: char| c.is_ascii_alphabetic());
+        if separator == ";" || is_name {
+            settings.push(&spec[start..at]);
+            start = at + 1;
+        }
+    }
+    settings.push(&spec[start..]);
+    settings
 }
 
 /// A duration of capture time like 150ms, or a number of packets like 5000p.
@@ -73,10 +98,7 @@ fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
         }
         _ => {
             let hint = suggestion(key, &KEYS);
-            return Err(format!(
-                "there is no setting '{key}' to change{hint}; there are {}",
-                KEYS.join(", ")
-            ));
+            return Err(format!("there is no setting '{key}' to change{hint}"));
         }
     }
     Ok(())
@@ -99,7 +121,8 @@ mod tests {
             ..SteerChange::default()
         };
         let expected = PlannedChange(When::Time(1_500_000_000), change);
-        assert_eq!(parse("1500ms:policy=bound:0=1;cpus=0-2"), Ok(expected));
+        assert_eq!(parse("1500ms:policy=bound:0=1;cpus=0-2"), Ok(expected.clone()));
+        assert_eq!(parse("1500ms:policy=bound:0=1,cpus=0,1-2"), Ok(expected));
         let change = SteerChange {
             rps_maps: Some(vec![(0, "1".parse().unwrap()), (1, "2-3".parse().unwrap())]),
             flow_limit: Some(None),
@@ -125,6 +148,8 @@ mod tests {
             ("2s:policy=rsp", "did you mean 'rps'"),
             ("2s:flow-cnt=many", "whole number"),
             ("2s:flow-limit=yes", "on, off"),
+            ("2s:cpus=2,polcy=rps", "did you mean 'policy'"),
+            ("2s:cpus=2,policy=sparse,cpus=4", "cpus is set twice"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -3,7 +3,7 @@
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::explain::flow::FlowArg;
 use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
-use crate::words::suggestion;
+use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
 use rxsteer_user::source::capture::RxQueues;
@@ -71,7 +71,7 @@ pub(crate) struct DemoArgs {
     rxsteer replay --synthetic flood=spoofed:0.9 --hash toeplitz --cpus 8\n  \
     rxsteer replay capture.pcap --speed recorded --on-full drop --work-ns 2000\n  \
     rxsteer replay capture.pcap --policy rfs+sparse --app-cpus 0-3 --app-migrate 100ms\n  \
-    rxsteer replay capture.pcap --change-at '2s:policy=sparse;cpus=0-1' --change-at 5s:cpus=0-3\n\n\
+    rxsteer replay capture.pcap --change-at 2s:policy=sparse,cpus=0-1 --change-at 5s:cpus=0-3\n\n\
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
     same-hash:SHARE), rate (frames per second of capture time, 1e6), seed (1).\n\n\
@@ -123,8 +123,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BATCH as u16, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>, help_heading = "Processing")]
     pub(crate) batch: u16,
 
-    /// Applications on these CPUs consume the flows' data, each flow's on one of them, and rfs learns
-    /// it; a list like 0-3,8 or a count like 4
+    /// Applications on these CPUs consume the flows' data, each flow's on one of them, by its hash; rfs
+    /// learns it, and the report says how much is processed where its application runs. A list like
+    /// 0-3,8 or a count like 4
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, help_heading = "Applications")]
     pub(crate) app_cpus: Option<CpuChoice>,
 
@@ -134,7 +135,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) app_migrate: Option<Duration>,
 
     /// Change settings on the way: T is capture time since the first packet (2s, 150ms) or packets
-    /// received (5000p), SPEC settings separated by semicolons; can be given several times, in order
+    /// received (5000p), SPEC settings separated by commas: policy=, cpus=, rps-map=, flow-cnt=,
+    /// sock-flow-entries=, flow-limit= (on, off, buckets), max-backlog=; can be given several times, in
+    /// order
     #[arg(long, value_name = "T:SPEC", value_parser = |text: &str| text.parse::<PlannedChange>(), help_heading = "Steering")]
     pub(crate) change_at: Vec<PlannedChange>,
 
@@ -160,8 +163,8 @@ pub(crate) struct ReplayArgs {
     slots and flow tables are as they would be.\n\n\
     Exit status: 0 explained; 2 could not.")]
 pub(crate) struct ExplainArgs {
-    /// A flow: SOURCE:PORT-DESTINATION:PORT/PROTOCOL (tcp, udp, sctp, dccp; for another protocol its
-    /// number and no ports); or, with --frame, the capture
+    /// A flow: SOURCE:PORT-DESTINATION:PORT/PROTOCOL (tcp, udp, sctp, dccp), or without ports for other
+    /// protocols (icmp, icmpv6, esp, gre or a number); with --frame the capture
     #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
     pub(crate) what: String,
 
@@ -213,15 +216,6 @@ pub(crate) enum OnFullChoice {
     Wait,
     /// Drop and count, as a live system does
     Drop,
-}
-
-/// A whole number from `MIN` to `MAX`.
-fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(text: &str) -> Result<T, String> {
-    text.parse::<u64>()
-        .ok()
-        .filter(|number| (MIN..=MAX).contains(number))
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| format!("it takes a whole number from {MIN} to {MAX}"))
 }
 
 fn parse_synthetic(text: &str) -> Result<SyntheticSpec, String> {

@@ -3,6 +3,7 @@
 //! Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod change_spec;
 mod cli;
 mod demo;

@@ -1,6 +1,7 @@
 //! `rxsteer replay`: captures or synthetic frames through the receive path.
 
 use crate::Outcome;
+use crate::advice;
 use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
 use crate::hash_key::{HashChoice, HashSeed};
@@ -30,6 +31,10 @@ pub(crate) struct Run {
     pub(crate) cpus: CpuSet,
     pub(crate) hash: &'static str,
     pub(crate) hash_seed: Option<HashSeed>,
+    /// Whether the spread depends on the hash alone, not on how fast the workers are.
+    pub(crate) repeatable: bool,
+    /// What else it was run with.
+    pub(crate) settings: serde_json::Value,
     pub(crate) skipped: u64,
     pub(crate) max_backlog: u32,
     /// Changes that were planned.
@@ -39,6 +44,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Of the packets with data for an application, how many were processed on its CPU; `None` where
+    /// no applications were played.
+    pub(crate) fn at_home(&self) -> Option<(u64, u64)> {
+        let apps = self.report.handlers.iter().filter_map(|(_, work)| work.apps.as_ref());
+        let sums = |(home, data): (u64, u64), apps: &Apps| (home + apps.at_home, data + apps.data);
+        apps.fold(None, |all, apps| Some(sums(all.unwrap_or((0, 0)), apps)))
+    }
+
     fn outcome(&self) -> Outcome {
         let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
         if self.interrupted {
@@ -58,6 +71,9 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     config.check()?;
     let mut sources = sources(args)?;
     tell_beforehand(args, &config);
+    for note in advice::before(&steer, &config, args.app_cpus.is_some()) {
+        output::note(&format!("rxsteer: {note}"));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let waits = sources.iter().filter_map(|source| source.stop_waiting());
     stop_on_interrupt(waits.chain([stop.clone()]).collect())?;
@@ -67,6 +83,8 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         cpus: cpus.cpus(sys::allowed_cpus()).iter().collect(),
         migrate: args.app_migrate,
         options: config.dissect,
+        data: 0,
+        at_home: 0,
     });
     let work = Work { per_packet, stop: stop.clone(), apps };
     let mut watch = None;
@@ -97,6 +115,8 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         cpus: config.workers(),
         hash: steer.hash().name(),
         hash_seed,
+        repeatable: !config.policy.remembers_flows() && config.changes.is_empty(),
+        settings: settings(args, &config),
         // Every RX thread reads all of the input and counts the same.
         skipped: sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0),
         max_backlog: config.max_backlog,
@@ -110,6 +130,9 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         output::print(&table::run(&run))?;
     }
     tell_afterwards(&run);
+    for note in advice::after(&run, &config, args.speed) {
+        output::note(&format!("rxsteer: {note}"));
+    }
     Ok(run.outcome())
 }
 
@@ -195,6 +218,30 @@ fn sources(args: &ReplayArgs) -> anyhow::Result<Vec<Box<dyn Source>>> {
     (0..threads).map(source).collect()
 }
 
+/// What a run would have to be given to be repeated, beside what the report says elsewhere.
+fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
+    let list = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>();
+    serde_json::json!({
+        "steered_to": config.cpus.to_string(),
+        "rx_queues": config.rx_queues,
+        "rx_cpus": list(&config.rx_cpus),
+        "rx_devices": config.rx_devices.iter().max().map_or(1, |last| last + 1),
+        "sock_flow_entries": config.sock_flow_entries.next_power_of_two(),
+        "flow_cnt": config.flow_cnt.map(u32::next_power_of_two),
+        "flow_limit": config.flow_limit,
+        "max_backlog": config.max_backlog,
+        "on_full": match config.on_full { OnFull::Wait => "wait", OnFull::Drop => "drop" },
+        "batch": config.batch,
+        "speed": match args.speed { Speed::Max => None, Speed::Times(times) => Some(times) },
+        "inner": config.dissect.inner,
+        "app_cpus": config.standby.as_ref().map(ToString::to_string),
+        "app_migrate_ns": args.app_migrate.map(|interval| interval.as_nanos() as u64),
+        "work_ns": args.work_ns,
+        "repeat": args.repeat,
+        "changes_planned": config.changes.len(),
+    })
+}
+
 /// Each issue once, though every RX thread met it.
 fn issues(sources: &mut [Box<dyn Source>]) -> Vec<SourceIssue> {
     let mut all: Vec<SourceIssue> = Vec::new();
@@ -222,7 +269,7 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
         let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
         output::note(&format!(
             "rxsteer: not all of CPUs {} are here (this process may use {host}): threads are not \
-             pinned. The spread is as it would be; speed and delays are not.",
+             pinned. Speed and delays are not as they would be there.",
             config.workers()
         ));
     }

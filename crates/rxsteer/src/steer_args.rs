@@ -3,10 +3,14 @@
 
 use crate::hash_key::{HashChoice, HashSeed};
 use crate::words::suggestion;
+use crate::words::whole;
 use anyhow::Context;
 use clap::{Args, ValueHint};
-use rxsteer_user::core::config::{DEFAULT_FLOW_LIMIT_BUCKETS, parse_queue_setting};
-use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, Policy, PolicyError};
+use rxsteer_user::core::config::{
+    DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES,
+    parse_queue_setting,
+};
+use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, MAX_RX_QUEUES, Policy, PolicyError};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -16,7 +20,8 @@ use std::path::PathBuf;
 pub(crate) struct SteerArgs {
     /// Which rule picks the CPU: none (the receiving one), rps (flow hash to CPU map; the default),
     /// bound:QUEUE=CPU,… (RX queue to CPU), sparse[:loops=N] (the first flows one by one round the
-    /// map, others by hash), rfs (where the flow's application runs), rfs+sparse[:loops=N]
+    /// map, N slots per CPU, 1 to 5, 4 by default; others by hash), rfs (where the flow's application
+    /// runs, else by hash), rfs+sparse[:loops=N]
     #[arg(long, value_parser = parse_policy)]
     pub(crate) policy: Option<Policy>,
 
@@ -29,25 +34,26 @@ pub(crate) struct SteerArgs {
     #[arg(long, value_name = "QUEUE=CPUS", value_parser = parse_rps_map)]
     pub(crate) rps_map: Vec<(u16, CpuSet)>,
 
-    /// Devices that the RX queues belong to, each with as many; a sparse flow has a slot per device
-    /// (1 by default)
-    #[arg(long, value_name = "COUNT")]
+    /// Devices that the RX queues are shared out to, the first ones to the first device; a sparse flow
+    /// has a slot per device (1 by default)
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
     pub(crate) rx_devices: Option<u16>,
 
     /// Entries of the table of applications' CPUs, for rfs (32768 by default); rounded up to a power
     /// of two
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_SOCK_FLOW_ENTRIES as u64 }>)]
     pub(crate) sock_flow_entries: Option<u32>,
 
     /// Slots of each RX queue's flow table, for sparse and rfs (32768 by default, divided by the
     /// queues, but at least 1024); rounded up to a power of two
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_FLOW_CNT as u64 }>)]
     pub(crate) flow_cnt: Option<u32>,
 
     /// When a backlog is half full, drop the flow that has most of the last packets first; with a
-    /// number of buckets to count flows in (4096)
+    /// number of buckets to count flows in, written --flow-limit=N (4096)
     #[arg(long, value_name = "BUCKETS", num_args = 0..=1, require_equals = true,
-          default_missing_value = "4096")]
+          default_missing_value = "4096",
+          value_parser = whole::<u32, 1, { MAX_FLOW_LIMIT_BUCKETS as u64 }>)]
     pub(crate) flow_limit: Option<u32>,
 
     /// The flow hash: symmetric (the default), toeplitz, or toeplitz:HEXKEY (40 bytes or more)
@@ -62,39 +68,33 @@ pub(crate) struct SteerArgs {
     #[arg(long)]
     pub(crate) inner: bool,
 
-    /// Take the settings above from a TOML file, where they are not given here
+    /// Take the settings above from a TOML file, where they are not given here; its keys are their
+    /// names: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true, rps-map = { 1 =
+    /// "4-7" }
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 }
 
 /// The file.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct SteerFile {
     policy: Option<String>,
-    cpus: Option<NumberOrText>,
+    cpus: Option<toml::Value>,
+    #[serde(alias = "rps_map")]
     rps_map: Option<std::collections::BTreeMap<String, String>>,
+    #[serde(alias = "rx_devices")]
     rx_devices: Option<u16>,
+    #[serde(alias = "sock_flow_entries")]
     sock_flow_entries: Option<u32>,
+    #[serde(alias = "flow_cnt")]
     flow_cnt: Option<u32>,
-    flow_limit: Option<NumberOrSwitch>,
+    #[serde(alias = "flow_limit")]
+    flow_limit: Option<toml::Value>,
     hash: Option<String>,
+    #[serde(alias = "hash_seed")]
     hash_seed: Option<String>,
     inner: Option<bool>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum NumberOrText {
-    Number(u64),
-    Text(String),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum NumberOrSwitch {
-    Number(u32),
-    Switch(bool),
 }
 
 impl SteerArgs {
@@ -130,8 +130,7 @@ impl SteerArgs {
         let Some(devices) = self.rx_devices else { return Ok(Vec::new()) };
         anyhow::ensure!(
             (1..=queues).contains(&devices),
-            "--rx-devices {devices}: there are {queues} RX queues, so there can be 1 to {queues} \
-             devices"
+            "{devices} devices are asked for, but there are RX queues for {queues} at most"
         );
         let device = |queue| u32::from(queue) * u32::from(devices) / u32::from(queues);
         Ok((0..queues).map(|queue| device(queue) as u16).collect())
@@ -143,30 +142,58 @@ impl SteerFile {
     fn under(&self, args: &SteerArgs) -> Result<SteerArgs, (&'static str, String)> {
         let mut args = args.clone();
         fill(&mut args.policy, "policy", self.policy.as_deref(), parse_policy)?;
-        let cpus = self.cpus.as_ref().map(|cpus| match cpus {
-            NumberOrText::Number(count) => count.to_string(),
-            NumberOrText::Text(list) => list.clone(),
-        });
+        let cpus = match &self.cpus {
+            None => None,
+            Some(toml::Value::String(list)) => Some(list.clone()),
+            Some(toml::Value::Integer(count)) => Some(count.to_string()),
+            Some(other) => {
+                return Err((
+                    "cpus",
+                    format!("it takes a list like \"0-3,8\" or a count, not {}", article(other)),
+                ));
+            }
+        };
         fill(&mut args.cpus, "cpus", cpus.as_deref(), parse_cpus)?;
-        if let (true, Some(maps)) = (args.rps_map.is_empty(), &self.rps_map) {
+        // Maps that the policy of the command line has no use for are left where they are.
+        if let Some(maps) = &self.rps_map
+            && args.rps_map.is_empty()
+            && args.policy().has_maps()
+        {
             for (queue, cpus) in maps {
                 let map = parse_rps_map(&format!("{queue}={cpus}"));
-                args.rps_map.push(map.map_err(|why| ("rps_map", why))?);
+                args.rps_map.push(map.map_err(|why| ("rps-map", why))?);
             }
         }
         args.rx_devices = args.rx_devices.or(self.rx_devices);
         args.sock_flow_entries = args.sock_flow_entries.or(self.sock_flow_entries);
         args.flow_cnt = args.flow_cnt.or(self.flow_cnt);
-        args.flow_limit = args.flow_limit.or(match self.flow_limit {
-            None | Some(NumberOrSwitch::Switch(false)) => None,
-            Some(NumberOrSwitch::Switch(true)) => Some(DEFAULT_FLOW_LIMIT_BUCKETS),
-            Some(NumberOrSwitch::Number(buckets)) => Some(buckets),
-        });
+        let limit = match &self.flow_limit {
+            None | Some(toml::Value::Boolean(false)) => None,
+            Some(toml::Value::Boolean(true)) => Some(DEFAULT_FLOW_LIMIT_BUCKETS),
+            Some(toml::Value::Integer(buckets)) if u32::try_from(*buckets).is_ok() => {
+                Some(*buckets as u32)
+            }
+            Some(other) => {
+                let why =
+                    format!("it takes true, false or a number of buckets, not {}", article(other));
+                return Err(("flow-limit", why));
+            }
+        };
+        args.flow_limit = args.flow_limit.or(limit);
         fill(&mut args.hash, "hash", self.hash.as_deref(), str::parse)?;
-        fill(&mut args.hash_seed, "hash_seed", self.hash_seed.as_deref(), str::parse)?;
+        // So is a secret that the hash of the command line has no use for.
+        if args.hash() == HashChoice::Symmetric {
+            fill(&mut args.hash_seed, "hash-seed", self.hash_seed.as_deref(), str::parse)?;
+        }
         args.inner |= self.inner.unwrap_or(false);
         Ok(args)
     }
+}
+
+/// What a value is: "an array".
+fn article(value: &toml::Value) -> String {
+    let kind = value.type_str();
+    format!("{} {kind}", if kind.starts_with(['a', 'i']) { "an" } else { "a" })
 }
 
 fn fill<T>(
@@ -271,8 +298,8 @@ mod tests {
     #[test]
     fn a_file_says_what_options_can() {
         let args = from_toml(
-            "policy = 'rfs+sparse:loops=3'\ncpus = 4\nrx_devices = 2\nsock_flow_entries = 1024\n\
-             flow_cnt = 256\nflow_limit = true\nhash = 'symmetric'\nhash_seed = '2a'\ninner = true\n\
+            "policy = 'rfs+sparse:loops=3'\ncpus = 4\nrx-devices = 2\nsock_flow_entries = 1024\n\
+             flow-cnt = 256\nflow-limit = true\nhash = 'symmetric'\nhash_seed = '2a'\ninner = true\n\
              [rps_map]\n1 = '4-7'\n",
         )
         .unwrap();
@@ -293,6 +320,11 @@ mod tests {
         assert!(from_toml("polciy = 'rfs'").unwrap_err().contains("unknown field `polciy`"));
         assert!(from_toml("policy = 'rsp'").unwrap_err().contains("did you mean 'rps'"));
         assert!(from_toml("cpus = '3-1'").unwrap_err().starts_with("cpus: "));
+        assert!(from_toml("cpus = [0, 1]").unwrap_err().contains("not an array"));
+        assert!(from_toml("flow-limit = 'on'").unwrap_err().contains("not a string"));
+        let given = SteerArgs { policy: Some(Policy::None), ..SteerArgs::default() };
+        let file: SteerFile = toml::from_str("rps-map = { 1 = '4-7' }").unwrap();
+        assert!(file.under(&given).unwrap().rps_map.is_empty(), "of no use under none");
     }
 
     #[test]

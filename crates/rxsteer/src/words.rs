@@ -15,6 +15,17 @@ pub(crate) fn suggestion(word: &str, valid: &[&str]) -> String {
     }
 }
 
+/// A whole number from `MIN` to `MAX`.
+pub(crate) fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(
+    text: &str,
+) -> Result<T, String> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|number| (MIN..=MAX).contains(number))
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| format!("it takes a whole number from {MIN} to {MAX}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ pub(crate) struct Work {
 
 impl Handler for Work {
     fn handle(&mut self, list: &PacketList<'_>) {
-        if let Some(apps) = &self.apps {
+        if let Some(apps) = &mut self.apps {
             for packet in list.iter() {
                 apps.consume(&packet, list);
             }
@@ -41,6 +41,9 @@ pub(crate) struct Apps {
     pub(crate) cpus: Arc<[CpuId]>,
     pub(crate) migrate: Option<Duration>,
     pub(crate) options: DissectOptions,
+    /// Packets with data for an application, and how many of them were processed on its CPU.
+    pub(crate) data: u64,
+    pub(crate) at_home: u64,
 }
 
 /// What a packet means to the application behind its flow.
@@ -57,14 +60,19 @@ enum Meaning {
 impl Apps {
     /// As a socket: data is consumed and says where the application is, the end of the connection
     /// makes that forgotten, a packet without data does neither.
-    fn consume(&self, packet: &Packet<'_>, list: &PacketList<'_>) {
+    fn consume(&mut self, packet: &Packet<'_>, list: &PacketList<'_>) {
         if packet.hash().is_none() {
             return;
         }
         let meta = packet.meta();
         let dissection = dissect(meta.link, packet.bytes(), self.options);
         match meaning(&dissection, packet.bytes()) {
-            Meaning::Data => list.record(packet.hash(), self.cpu(packet)),
+            Meaning::Data => {
+                let cpu = self.cpu(packet);
+                self.data += 1;
+                self.at_home += u64::from(cpu == list.cpu());
+                list.record(packet.hash(), cpu);
+            }
             Meaning::End => list.forget(packet.hash()),
             Meaning::Nothing => {}
         }

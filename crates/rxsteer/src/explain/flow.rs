@@ -5,8 +5,27 @@ use rxsteer_user::core::FlowKey;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Protocols that have names here, all with ports.
+/// Protocols with ports.
 const WITH_PORTS: [(&str, u8); 4] = [("tcp", 6), ("udp", 17), ("sctp", 132), ("dccp", 33)];
+
+/// Protocols without, as far as they have names here.
+const WITHOUT_PORTS: [(&str, u8); 6] =
+    [("icmp", 1), ("igmp", 2), ("gre", 47), ("esp", 50), ("ah", 51), ("icmpv6", 58)];
+
+/// A flow as it is written here.
+pub(crate) fn shown(key: &FlowKey) -> String {
+    let (Some(src), Some(dst)) = (key.src_addr(), key.dst_addr()) else {
+        return "none".to_owned();
+    };
+    let names = WITH_PORTS.iter().chain(&WITHOUT_PORTS);
+    let name = names.into_iter().find(|(_, number)| *number == key.protocol);
+    let protocol = name.map_or_else(|| key.protocol.to_string(), |(name, _)| (*name).to_owned());
+    if key.src_port == 0 && key.dst_port == 0 {
+        return format!("{src} -> {dst}, {protocol}, no ports");
+    }
+    let (src, dst) = (SocketAddr::new(src, key.src_port), SocketAddr::new(dst, key.dst_port));
+    format!("{src} -> {dst}, {protocol}")
+}
 
 /// A 5-tuple given on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +43,14 @@ impl FromStr for FlowArg {
         };
         let (ends, protocol) = text.rsplit_once('/').ok_or_else(form)?;
         let (src, dst) = ends.split_once('-').ok_or_else(form)?;
-        let named = WITH_PORTS.iter().find(|(name, _)| *name == protocol);
+        let protocol = protocol.to_lowercase();
+        let named = WITH_PORTS.iter().chain(&WITHOUT_PORTS).find(|(name, _)| *name == protocol);
         let protocol = match named {
             Some((_, number)) => *number,
             None => protocol.parse().map_err(|_| {
-                let hint = suggestion(protocol, &WITH_PORTS.map(|(name, _)| name));
-                format!("there is no protocol '{protocol}'{hint}; others go by their number")
+                let names = WITH_PORTS.iter().chain(&WITHOUT_PORTS).map(|(name, _)| *name);
+                let hint = suggestion(&protocol, &names.collect::<Vec<_>>());
+                format!("there is no protocol '{protocol}'{hint} (others go by their number)")
             })?,
         };
         let has_ports = WITH_PORTS.iter().any(|(_, number)| *number == protocol);
@@ -53,9 +74,12 @@ fn padded(address: [u8; 4]) -> [u8; 16] {
 
 fn end(text: &str, has_ports: bool) -> Result<(IpAddr, u16), String> {
     if has_ports {
-        let end: SocketAddr = text
-            .parse()
-            .map_err(|_| format!("'{text}' is no ADDRESS:PORT; write e.g. 10.0.0.1:443"))?;
+        let end: SocketAddr = text.parse().map_err(|_| {
+            format!(
+                "'{text}' is no ADDRESS:PORT with a port up to 65535; write e.g. 10.0.0.1:443 or \
+                     [2001:db8::1]:443 (names are not looked up)"
+            )
+        })?;
         return Ok((end.ip(), end.port()));
     }
     text.trim_matches(['[', ']'])
@@ -71,12 +95,13 @@ mod tests {
     #[test]
     fn flows_are_read_as_they_are_shown() {
         for (text, shown) in [
-            ("10.0.0.1:1-10.0.0.2:65535/tcp", "10.0.0.1:1 -> 10.0.0.2:65535 (protocol 6)"),
-            ("[2001:db8::1]:5-[::2]:53/17", "[2001:db8::1]:5 -> [::2]:53 (protocol 17)"),
-            ("10.0.0.1-10.0.0.2/1", "10.0.0.1:0 -> 10.0.0.2:0 (protocol 1)"),
-            ("[fe80::1]-fe80::2/58", "[fe80::1]:0 -> [fe80::2]:0 (protocol 58)"),
+            ("10.0.0.1:1-10.0.0.2:65535/tcp", "10.0.0.1:1 -> 10.0.0.2:65535, tcp"),
+            ("[2001:db8::1]:5-[::2]:53/17", "[2001:db8::1]:5 -> [::2]:53, udp"),
+            ("10.0.0.1-10.0.0.2/ICMP", "10.0.0.1 -> 10.0.0.2, icmp, no ports"),
+            ("[fe80::1]-fe80::2/58", "fe80::1 -> fe80::2, icmpv6, no ports"),
+            ("10.0.0.1-10.0.0.2/200", "10.0.0.1 -> 10.0.0.2, 200, no ports"),
         ] {
-            assert_eq!(text.parse::<FlowArg>().unwrap().0.to_string(), shown);
+            assert_eq!(super::shown(&text.parse::<FlowArg>().unwrap().0), shown);
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod flow;
 mod show;
 
 use crate::Outcome;
+use crate::advice;
 use crate::cli::ExplainArgs;
 use crate::output;
 use crate::steer_args::SteerArgs;
@@ -29,6 +30,8 @@ pub(crate) struct Explained {
     pub(crate) key: FlowKey,
     pub(crate) hash_name: &'static str,
     pub(crate) hash_seed: Option<u128>,
+    /// Whether the secret was given, not made up.
+    pub(crate) seed_is_given: bool,
     pub(crate) policy: String,
     pub(crate) cpus: CpuSet,
     pub(crate) receiving_cpu: CpuId,
@@ -40,6 +43,16 @@ pub(crate) struct Explained {
 /// The command.
 pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.with_file()?;
+    for note in advice::without_effect(&steer, &[&steer.policy()]) {
+        output::note(&format!("rxsteer: {note}"));
+    }
+    if args.app_cpu.is_some() && !steer.policy().is_rfs() {
+        output::note(&format!(
+            "rxsteer: --app-cpu changes nothing here: {} does not look where applications run; \
+             rfs does",
+            steer.policy()
+        ));
+    }
     let explained = match args.frame {
         None => {
             let flow = args.flow().map_err(|why| {
@@ -67,11 +80,15 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
 fn explain_flow(args: &ExplainArgs, steer: &SteerArgs, key: FlowKey) -> anyhow::Result<Explained> {
     let queues = match args.rx_queues {
         RxQueues::Hashed(queues) => queues,
-        _ => args.rx_queue.saturating_add(1),
+        RxQueues::Single => 1,
+        RxQueues::PerFile | RxQueues::PerInterface => anyhow::bail!(
+            "a flow that is typed in comes from no file and no interface; give --rx-queues a count"
+        ),
     };
     anyhow::ensure!(
         args.rx_queue < queues,
-        "--rx-queue {}: there are {queues} RX queues, numbered from 0",
+        "--rx-queue {}: RX queues are numbered from 0, and there are {queues}; \
+         --rx-queues makes more",
         args.rx_queue
     );
     let setup = Setup::new(args, steer, queues)?;
@@ -82,6 +99,12 @@ fn explain_flow(args: &ExplainArgs, steer: &SteerArgs, key: FlowKey) -> anyhow::
 
 fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::Result<Explained> {
     let path = PathBuf::from(&args.what);
+    if !path.exists() && args.flow().is_ok() {
+        anyhow::bail!(
+            "--frame asks for a frame of a capture, but '{}' is a flow; leave one of them out",
+            args.what
+        );
+    }
     let options = CaptureOptions { rx_queues: args.rx_queues, ..CaptureOptions::default() };
     let mut source = CaptureSource::open(std::slice::from_ref(&path), options)
         .map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -135,6 +158,8 @@ struct Setup {
     hasher: Hasher,
     hash_name: &'static str,
     hash_seed: Option<u128>,
+    seed_is_given: bool,
+    backlogs: Idle,
     policy: String,
     cpus: CpuSet,
     app_cpu: Option<CpuId>,
@@ -163,6 +188,8 @@ impl Setup {
             hasher,
             hash_name: steer.hash().name(),
             hash_seed: hash_seed.map(|seed| seed.0),
+            seed_is_given: steer.hash_seed.is_some(),
+            backlogs: Idle::default(),
             policy: steer.policy().to_string(),
             cpus,
             app_cpu,
@@ -177,11 +204,11 @@ impl Setup {
     }
 
     fn decide(&mut self, packet: &Arrival) {
-        self.steering.decide(&[*packet], &mut Idle::default(), &mut [Verdict::default()]);
+        self.steering.decide(&[*packet], &mut self.backlogs, &mut [Verdict::default()]);
     }
 
     fn explain(
-        self,
+        mut self,
         packet: &Arrival,
         key: FlowKey,
         of: Option<(String, u64)>,
@@ -197,10 +224,11 @@ impl Setup {
             key,
             hash_name: self.hash_name,
             hash_seed: self.hash_seed,
+            seed_is_given: self.seed_is_given,
             policy: self.policy,
             cpus: self.cpus,
             receiving_cpu: self.steering.default_cpu(packet.rx_queue),
-            decision: self.steering.explain(packet, &mut Idle::default()),
+            decision: self.steering.explain(packet, &mut self.backlogs),
             before,
         }
     }

@@ -1,6 +1,7 @@
 //! An explanation as text and as JSON.
 
 use super::Explained;
+use super::flow::shown;
 use rxsteer_user::core::explain::{NoSlot, Reason, WishState};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -13,11 +14,14 @@ pub(crate) fn text(explained: &Explained) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name:<13}{value}");
     };
-    if let Some((capture, frame)) = &explained.of {
-        line("frame", format!("{frame} of {capture}, after {} others", explained.before));
+    match &explained.of {
+        Some((capture, frame)) => {
+            line("frame", format!("{frame} of {capture}, after {} others", explained.before));
+        }
+        None => line("frame", "the first of all: every table and slot is empty".to_owned()),
     }
     match &explained.no_flow {
-        None => line("flow", explained.key.to_string()),
+        None => line("flow", shown(&explained.key)),
         Some(why) => line("flow", format!("none: {why}")),
     }
     line("hash", hash(explained));
@@ -46,14 +50,14 @@ pub(crate) fn text(explained: &Explained) -> String {
     if let Some(flow) = decision.flow {
         let state = match flow.last {
             None => "unset".to_owned(),
-            Some((cpu, _, number)) if flow.completed => {
-                format!("last went to CPU {cpu} as number {number}, which is processed")
+            Some((cpu, ..)) if flow.completed => {
+                format!("its last packet went to CPU {cpu} and is processed")
             }
-            Some((cpu, _, number)) => {
-                format!("last went to CPU {cpu} as number {number}, still under way")
-            }
+            Some((cpu, ..)) => format!("its last packet went to CPU {cpu} and is under way"),
         };
-        line("flow table", format!("slot {} ({} a queue): {state}", flow.index, flow.entries));
+        // Each queue's table has one slot more, for packets without a flow.
+        let index = flow.index % (flow.entries + 1);
+        line("flow table", format!("slot {index} of {}: {state}", flow.entries));
     }
     line("goes to", format!("CPU {}", decision.cpu));
     text.push_str("\nIt would move\n");
@@ -69,9 +73,14 @@ fn hash(explained: &Explained) -> String {
         return "none".to_owned();
     }
     match explained.hash_seed {
-        Some(seed) => {
+        Some(seed) if explained.seed_is_given => {
             format!("{:#010x}, {} under --hash-seed {seed:x}", hash.get(), explained.hash_name)
         }
+        Some(seed) => format!(
+            "{:#010x}, {} under a random secret; the same again: --hash-seed {seed:x}",
+            hash.get(),
+            explained.hash_name
+        ),
         None => format!("{:#010x}, {}", hash.get(), explained.hash_name),
     }
 }
@@ -118,9 +127,10 @@ fn moves(explained: &Explained) -> Vec<String> {
     if decision.cpu != decision.want {
         let follows = decision.flow.is_some_and(|flow| flow.completed);
         moves.push(if follows {
+            let patience = decision.flow.map_or(0, |flow| flow.patience);
             format!(
-                "to CPU {} with its second packet in a row; this one follows the flow that used its \
-                 slot last",
+                "to CPU {}, though not at once: it goes by its hash alone, so up to {patience} packets \
+                 follow the flows that use its slot",
                 decision.want
             )
         } else {
@@ -205,11 +215,11 @@ pub(crate) fn json(explained: &Explained) -> Value {
         "reason": reason_json(&decision.reason),
         "flow_table": decision.flow.map(|flow| {
             json!({
-                "slot": flow.index,
-                "slots_per_queue": flow.entries,
+                "slot": flow.index % (flow.entries + 1),
+                "slots": flow.entries,
                 "cpu": flow.last.map(|(cpu, _, _)| cpu.get()),
-                "last_seq": flow.last.map(|(_, _, number)| number),
                 "completed": flow.completed,
+                "patience": flow.patience,
             })
         }),
         "cpu": decision.cpu.get(),

@@ -33,6 +33,9 @@ pub(crate) fn run(run: &Run) -> Value {
     for counter in SteerCounter::ALL {
         put(counter.name(), json!(report.steering.get(*counter)));
     }
+    let at_home = run.at_home();
+    put("app_packets", json!(at_home.map(|(_, data)| data)));
+    put("app_packets_at_home", json!(at_home.map(|(home, _)| home)));
     put("changes_made", json!(report.changes_made));
     put("dropped", drops(&report.drops));
     put("delivered", json!(report.delivered));
@@ -54,6 +57,7 @@ pub(crate) fn run(run: &Run) -> Value {
             })
             .collect(),
     );
+    put("settings", run.settings.clone());
     put("interrupted", json!(run.interrupted));
     put("elapsed_ns", json!(run.elapsed.as_nanos() as u64));
     Value::Object(object)

@@ -67,7 +67,7 @@ fn totals(text: &mut String, run: &Run) {
     let report = &run.report;
     let mut line = |name: &str, value: String| {
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<13}{value}");
+        let _ = writeln!(text, "{name:<12} {value}");
     };
     line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
     line("hash", hash(run));
@@ -99,6 +99,12 @@ fn totals(text: &mut String, run: &Run) {
     if !mechanisms.is_empty() {
         line("steered by", mechanisms);
     }
+    if let Some((home, data)) = run.at_home() {
+        line(
+            "applications",
+            format!("{} of their packets processed where they run", percent(home, data)),
+        );
+    }
     line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
     if run.changes > 0 {
         line("changes", format!("{} of {} made", report.changes_made, run.changes));
@@ -127,13 +133,24 @@ fn mechanisms<H>(report: &Report<H>) -> String {
 /// Which hash, and how to get the same spread again.
 fn hash(run: &Run) -> String {
     match run.hash_seed {
-        Some(seed) => format!("{}; the same spread again: --hash-seed {:x}", run.hash, seed.0),
+        Some(seed) if run.repeatable => {
+            format!("{}; the same spread again: --hash-seed {:x}", run.hash, seed.0)
+        }
+        Some(seed) => format!("{}; the same hashes again: --hash-seed {:x}", run.hash, seed.0),
         None => run.hash.to_owned(),
     }
 }
 
 fn imbalance<H>(report: &Report<H>) -> String {
     let Some(imbalance) = report.imbalance() else { return "-".to_owned() };
+    let dropped = report.drops.total();
+    if dropped > 0 {
+        return format!(
+            "{imbalance:.2} (busiest CPU over the average, by what was meant for it); {} of the \
+             packets are lost as it is",
+            percent(dropped, report.packets)
+        );
+    }
     format!(
         "{imbalance:.2} (busiest CPU over the average); {:.1} x this traffic fits before it is full",
         report.cpus_in_use() as f64 / imbalance
