@@ -149,10 +149,8 @@ pub(crate) fn allowed<B: Backlogs>(
 ) -> CpuId {
     let current = flow.cpu();
     if current != want.cpu && current != CpuId::NONE {
-        let completed = backlogs.has_completed(flow.producer(), current, flow.last_seq);
-        let follows =
-            || want.by == Chosen::Hash && flow.patience() != 0 && rules.is_usable(current);
-        if !completed || follows() {
+        let follows = want.by == Chosen::Hash && flow.patience() != 0 && rules.is_usable(current);
+        if follows || !backlogs.has_completed(flow.producer(), current, flow.last_seq) {
             return current;
         }
     }

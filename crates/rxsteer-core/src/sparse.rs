@@ -73,6 +73,18 @@ impl LastSeen {
         }
     }
 
+    /// Whether it was seen within the last second; then it is seen now.
+    #[inline(always)]
+    fn touch_if_active(&self, now_ns: u64) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        let now = now_ns.saturating_add(1);
+        let is_active = seen != 0 && seen <= now && now - seen <= INACTIVE_AFTER_NS;
+        if is_active && seen != now {
+            self.0.store(now, Ordering::Relaxed);
+        }
+        is_active
+    }
+
     #[inline(always)]
     fn touch(&self, now_ns: u64) {
         let now = now_ns.saturating_add(1);
@@ -187,14 +199,12 @@ impl SparseTable {
     /// `None`, and hashing is active.
     #[inline(always)]
     pub(crate) fn find(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
-        if let Some((_, slot)) = self.held(asking, walk, loops) {
+        if let Some(slot) = self.held(asking, walk, loops) {
             self.slots[slot].last_seen.touch(asking.now_ns);
             return Some(cpu_of(slot));
         }
         // Under load this producer hashed something just now, and that settles it.
-        let own = self.own_row(asking.producer);
-        if own.is_active(asking.now_ns) {
-            own.touch(asking.now_ns);
+        if self.own_row(asking.producer).touch_if_active(asking.now_ns) {
             return None;
         }
         self.place(asking, walk, loops)
@@ -233,7 +243,7 @@ impl SparseTable {
 
     /// Gives the flow a free slot, if it did not get one a moment ago through another thread.
     fn find_free(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
-        if let Some((_, slot)) = self.held(asking, walk, loops) {
+        if let Some(slot) = self.held(asking, walk, loops) {
             return Some(slot);
         }
         let slot = self.free(asking.now_ns, walk, loops)?;
@@ -244,7 +254,7 @@ impl SparseTable {
     /// The slot that `find` would use, without touching anything.
     pub(crate) fn look(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<(SlotId, bool)> {
         let id = |slot: usize| SlotId { cpu: cpu_of(slot), loop_: (slot % ROW) as u8 };
-        if let Some((_, slot)) = self.held(asking, walk, loops) {
+        if let Some(slot) = self.held(asking, walk, loops) {
             return Some((id(slot), true));
         }
         if self.is_hash_active(asking) {
@@ -263,31 +273,66 @@ impl SparseTable {
         &self.hash_active.get(usize::from(producer)).unwrap_or(&self.hash_active[0]).0
     }
 
-    /// The first active slot in walk order that the flow holds, with its rank.
+    /// The first active slot in walk order that the flow holds.
     #[inline(always)]
-    fn held(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<(usize, usize)> {
+    fn held(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
         let flow = flow_of(asking);
+        // ORDER: Acquire; pairs with the Release in `give`: a slot that is reached was filled.
+        let head = self.chains[self.chain(flow)].load(Ordering::Acquire);
+        if head == 0 {
+            return None;
+        }
+        let index = head as usize - 1;
+        // Nearly always a chain holds one slot.
+        if self.slots[index].next.load(Ordering::Acquire) == 0 {
+            return self.rank(index, flow, asking, walk, loops).map(|_| index);
+        }
+        self.first_held(head, flow, asking, walk, loops)
+    }
+
+    /// The same where the chain of slots that begins with `head` is longer.
+    #[cold]
+    fn first_held(
+        &self,
+        head: u32,
+        flow: u64,
+        asking: &Asking,
+        walk: &Walk,
+        loops: u8,
+    ) -> Option<usize> {
         let mut first: Option<(usize, usize)> = None;
-        // ORDER: Acquire; pairs with the Release in `give`: a slot that is reached was filled. A
-        // chain that changes meanwhile may lead into another; each slot is asked whose it is, and
-        // the count ends a walk that a change has led in a circle.
-        let mut next = self.chains[self.chain(flow)].load(Ordering::Acquire);
+        // ORDER: Acquire, as above. A chain that changes meanwhile may lead into another; each slot
+        // is asked whose it is, and the count ends a walk that a change has led in a circle.
+        let mut next = head;
         let mut steps = self.slots.len();
         while next != 0 && steps != 0 {
             let index = next as usize - 1;
-            let slot = &self.slots[index];
-            if slot.flow.load(Ordering::Relaxed) == flow
-                && index % ROW < usize::from(loops)
-                && slot.last_seen.is_active(asking.now_ns)
-                && let Some(rank) = walk.rank(index / ROW, index % ROW)
+            if let Some(rank) = self.rank(index, flow, asking, walk, loops)
                 && first.is_none_or(|(best, _)| rank < best)
             {
                 first = Some((rank, index));
             }
-            next = slot.next.load(Ordering::Acquire);
+            next = self.slots[index].next.load(Ordering::Acquire);
             steps -= 1;
         }
-        first
+        first.map(|(_, index)| index)
+    }
+
+    /// When the walk comes to a slot, if the flow holds it and it is active.
+    #[inline(always)]
+    fn rank(
+        &self,
+        index: usize,
+        flow: u64,
+        asking: &Asking,
+        walk: &Walk,
+        loops: u8,
+    ) -> Option<usize> {
+        let slot = &self.slots[index];
+        let holds = slot.flow.load(Ordering::Relaxed) == flow
+            && index % ROW < usize::from(loops)
+            && slot.last_seen.is_active(asking.now_ns);
+        if holds { walk.rank(index / ROW, index % ROW) } else { None }
     }
 
     /// The first slot in walk order that nobody holds.

@@ -20,8 +20,9 @@ use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::flow_limit::FlowLimiter;
 use crate::order::{DevFlow, FlowTables, UNSTEERED, allowed};
-use crate::plan::{Chosen, Plan, Rule, Rules, Want, by_hash};
+use crate::plan::{Chosen, Map, Maps, Plan, Rule, Rules, Want, by_hash};
 use crate::rfs::SockFlowTable;
+use crate::sparse::SparseTable;
 use crate::transition::Transition;
 use crate::verdict::{DropReason, Verdict};
 use alloc::boxed::Box;
@@ -119,8 +120,8 @@ pub struct Steering {
 #[derive(Debug)]
 struct Scratch {
     slots: Box<[u32; LIST]>,
-    /// The CPU plus one where the application of each packet's flow runs; 0 where nobody said.
-    wishes: Box<[u16; LIST]>,
+    /// Their sock flow entries.
+    wishes: Box<[u32; LIST]>,
     /// Where what was loaded ahead ends, so that it is loaded.
     loaded: u32,
 }
@@ -258,52 +259,9 @@ impl Steering {
         admission: &mut A,
         verdicts: &mut [Verdict],
     ) -> usize {
-        let plan = &*self.plan;
-        let rules = &plan.rules;
-        let producer = admission.backlogs().producer();
+        let rules = &self.plan.rules;
         if rules.remember_flows() {
-            let mut guarded = Guarded {
-                flows: &mut self.flows,
-                counts: &mut self.counts,
-                scratch: &mut self.scratch,
-            };
-            let sparse = &*plan.sparse;
-            let socks = &*plan.socks;
-            return match (&rules.rule, rules.rfs) {
-                (Rule::Sparse(maps, loops), true) => guarded.place::<_, true>(
-                    arrivals,
-                    admission,
-                    verdicts,
-                    rules,
-                    socks,
-                    |packet| rules.in_slot(packet, maps.of(packet), *loops, sparse, producer),
-                ),
-                (Rule::Sparse(maps, loops), false) => guarded.place::<_, false>(
-                    arrivals,
-                    admission,
-                    verdicts,
-                    rules,
-                    socks,
-                    |packet| rules.in_slot(packet, maps.of(packet), *loops, sparse, producer),
-                ),
-                (Rule::Rps(maps), _) => guarded.place::<_, true>(
-                    arrivals,
-                    admission,
-                    verdicts,
-                    rules,
-                    socks,
-                    |packet| by_hash(packet)(maps.of(packet)),
-                ),
-                // These have no wishes.
-                (Rule::None | Rule::Bound(_), _) => guarded.place::<_, true>(
-                    arrivals,
-                    admission,
-                    verdicts,
-                    rules,
-                    socks,
-                    |packet| rules.place(packet, sparse, producer),
-                ),
-            };
+            return self.decide_remembering(arrivals, admission, verdicts);
         }
         match &rules.rule {
             Rule::Rps(maps) => match maps.single() {
@@ -326,6 +284,45 @@ impl Steering {
                 place(arrivals, admission, verdicts, |packet| rules.bound(bindings, packet))
             }
             _ => place(arrivals, admission, verdicts, |packet| rules.local(packet)),
+        }
+    }
+
+    /// The same under rules that remember flows.
+    #[inline(always)]
+    fn decide_remembering<A: Admission>(
+        &mut self,
+        arrivals: &[Arrival],
+        admission: &mut A,
+        verdicts: &mut [Verdict],
+    ) -> usize {
+        let Plan { rules, socks, sparse, .. } = &*self.plan;
+        let producer = admission.backlogs().producer();
+        let mut guarded = Guarded {
+            flows: &mut self.flows,
+            counts: &mut self.counts,
+            scratch: &mut self.scratch,
+            rules,
+            socks,
+        };
+        match &rules.rule {
+            Rule::Sparse(maps, loops) => {
+                let place =
+                    InSlots { rules, maps, single: maps.single(), loops: *loops, sparse, producer };
+                if rules.rfs {
+                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                } else {
+                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                }
+            }
+            Rule::Rps(maps) => {
+                let place = ByHash { maps, single: maps.single() };
+                guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+            }
+            // No policy has wishes above these.
+            Rule::None | Rule::Bound(_) => {
+                let place = Unsteered { rules };
+                guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+            }
         }
     }
 
@@ -356,7 +353,7 @@ impl Steering {
             };
             let mut tally = Tally::default();
             tally.add(want, placed.cpu);
-            self.counts.add(tally);
+            self.counts.add(&tally);
         }
         arrivals.len()
     }
@@ -421,30 +418,26 @@ impl SteerCounts {
         self.held += other.held;
     }
 
-    fn add(&mut self, tally: Tally) {
-        self.wished += tally.by & 0xffff_ffff;
-        self.in_slots += tally.by >> 32;
-        self.held += tally.held;
+    fn add(&mut self, tally: &Tally) {
+        self.wished += u64::from(tally.by[Chosen::Wish as usize]);
+        self.in_slots += u64::from(tally.by[Chosen::Slot as usize]);
+        self.held += u64::from(tally.held);
     }
 }
 
-/// The counts of one call, in few registers.
+/// The counts of one list.
 #[derive(Default)]
 struct Tally {
-    /// Wished in the lower half, in slots in the upper.
-    by: u64,
-    held: u64,
+    /// By the number of a [`Chosen`]; longer than there are, so that no index needs a check.
+    by: [u32; 8],
+    held: u32,
 }
 
 impl Tally {
     #[inline(always)]
     fn add(&mut self, want: Want, cpu: CpuId) {
-        self.by += match want.by {
-            Chosen::Wish => 1,
-            Chosen::Slot => 1 << 32,
-            _ => 0,
-        };
-        self.held += u64::from(want.cpu != cpu);
+        self.by[want.by as usize % 8] += 1;
+        self.held += u32::from(want.cpu != cpu);
     }
 }
 
@@ -520,30 +513,80 @@ fn place<A: Admission>(
     arrivals.len()
 }
 
+/// Where a steered flow is placed that nobody wishes anywhere. A trait rather than closures, so that
+/// each is surely part of its loop.
+trait Placing {
+    fn place(&self, packet: &Arrival) -> Want;
+}
+
+/// In its sparse slot, else by hash.
+struct InSlots<'a> {
+    rules: &'a Rules,
+    maps: &'a Maps,
+    single: Option<&'a Map>,
+    loops: u8,
+    sparse: &'a SparseTable,
+    producer: u16,
+}
+
+impl Placing for InSlots<'_> {
+    #[inline(always)]
+    fn place(&self, packet: &Arrival) -> Want {
+        let map = self.single.unwrap_or_else(|| self.maps.of(packet));
+        self.rules.in_slot(packet, map, self.loops, self.sparse, self.producer)
+    }
+}
+
+/// By hash.
+struct ByHash<'a> {
+    maps: &'a Maps,
+    single: Option<&'a Map>,
+}
+
+impl Placing for ByHash<'_> {
+    #[inline(always)]
+    fn place(&self, packet: &Arrival) -> Want {
+        by_hash(packet)(self.single.unwrap_or_else(|| self.maps.of(packet)))
+    }
+}
+
+/// Where it was received.
+struct Unsteered<'a> {
+    rules: &'a Rules,
+}
+
+impl Placing for Unsteered<'_> {
+    #[inline(always)]
+    fn place(&self, packet: &Arrival) -> Want {
+        self.rules.local(packet)
+    }
+}
+
 /// What rules that remember flows work with.
 struct Guarded<'a> {
     flows: &'a mut FlowTables,
     counts: &'a mut SteerCounts,
     scratch: &'a mut Scratch,
+    rules: &'a Rules,
+    socks: &'a SockFlowTable,
 }
 
 impl Guarded<'_> {
     /// Chooses, asks the order guard, and reserves, packet by packet. Table entries are loaded for a
     /// list of packets before the first is decided on, so that the loads wait for memory together.
     #[inline(always)]
-    fn place<A: Admission, const RFS: bool>(
+    fn place<A: Admission, P: Placing, const RFS: bool>(
         &mut self,
         arrivals: &[Arrival],
         admission: &mut A,
         verdicts: &mut [Verdict],
-        rules: &Rules,
-        socks: &SockFlowTable,
-        place: impl Fn(&Arrival) -> Want,
+        placing: &P,
     ) -> usize {
+        let (rules, socks) = (self.rules, self.socks);
         let producer = admission.backlogs().producer();
-        let mut tally = Tally::default();
         let mut done = 0;
         'lists: while done < arrivals.len() {
+            let mut tally = Tally::default();
             let count = LIST.min(arrivals.len() - done);
             let packets = &arrivals[done..][..count];
             let verdicts = &mut verdicts[done..][..count];
@@ -557,8 +600,7 @@ impl Guarded<'_> {
             for index in 0..count {
                 loaded |= self.flows.get(slots[index] & !UNSTEERED).loaded();
                 if RFS {
-                    let hash = packets[index].hash;
-                    wishes[index] = rules.usable_wish(socks, socks.raw(hash), hash);
+                    wishes[index] = socks.raw(packets[index].hash);
                 }
             }
             self.scratch.loaded = loaded;
@@ -567,10 +609,13 @@ impl Guarded<'_> {
                 let slot = slots[index] & !UNSTEERED;
                 let want = if slots[index] & UNSTEERED != 0 {
                     rules.local(packet)
-                } else if RFS && let Some(wished) = Want::wished(wishes[index]) {
+                } else if RFS
+                    && let wish = rules.usable_wish(socks, wishes[index], packet.hash)
+                    && let Some(wished) = Want::wished(wish)
+                {
                     wished
                 } else {
-                    place(packet)
+                    placing.place(packet)
                 };
                 let flow = self.flows.get(slot);
                 let cpu = allowed(flow, want, rules, admission.backlogs());
@@ -581,15 +626,16 @@ impl Guarded<'_> {
                     }
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
                     Err(Refusal::Wait) => {
+                        self.counts.add(&tally);
                         done += index;
                         break 'lists;
                     }
                 };
                 tally.add(want, cpu);
             }
+            self.counts.add(&tally);
             done += count;
         }
-        self.counts.add(tally);
         done
     }
 }
