@@ -25,6 +25,9 @@ use rxsteer_packet::{DissectOptions, FrameClass, Hasher, Malformed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// A thread's own packets that go back in time by more than this come after a clock was set.
+const SET_BACK_NS: u64 = 1_000_000_000;
+
 /// Longest batch that is decided on at once, in packets.
 pub const MAX_BATCH: usize = 256;
 
@@ -367,9 +370,6 @@ impl Receiver {
             self.change();
         }
         self.hash(block, frames);
-        if self.steering.goes_by_time() {
-            self.tell_time(count);
-        }
         let now = self.clock.now();
         let mut done = 0;
         while done < count {
@@ -392,17 +392,23 @@ impl Receiver {
     /// Gives the packets of a batch the times of one clock, that of all RX threads, which does not run
     /// back because lists of several queues come one after the other. A thread whose own packets
     /// go back by more than a second is a clock that was set.
-    fn tell_time(&mut self, count: usize) {
-        const SET_BACK_NS: u64 = 1_000_000_000;
+    fn tell_time(&mut self, count: usize, in_order: bool) {
         let shared = &self.lanes.team.time_ns;
+        let arrivals = &mut self.scratch.arrivals[..count];
+        let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
         // ORDER: Relaxed, here and below; the time is the whole message.
         let mut now = shared.load(Ordering::Relaxed);
-        let mut was_set = false;
-        for arrival in &mut self.scratch.arrivals[..count] {
-            if arrival.time_ns.saturating_add(SET_BACK_NS) < self.last_time_ns {
+        if in_order && first.time_ns >= now {
+            // Nobody is ahead of the first, so each has the time it has.
+            shared.fetch_max(last.time_ns, Ordering::Relaxed);
+            return;
+        }
+        let (mut before, mut was_set) = (self.last_time_ns, false);
+        for arrival in arrivals {
+            if arrival.time_ns.saturating_add(SET_BACK_NS) < before {
                 (now, was_set) = (0, true);
             }
-            self.last_time_ns = arrival.time_ns;
+            before = arrival.time_ns;
             now = now.max(arrival.time_ns);
             arrival.time_ns = now;
         }
@@ -417,6 +423,7 @@ impl Receiver {
     #[inline(never)]
     fn hash(&mut self, block: &Block, frames: &[FrameMeta]) {
         let (mut bytes, mut odd) = (0, false);
+        let (mut last_time_ns, mut in_order) = (self.last_time_ns, true);
         // By index, over slices known to be equally long: zipped iterators compile to far more
         // instructions here.
         let arrivals = &mut self.scratch.arrivals[..frames.len()];
@@ -432,8 +439,14 @@ impl Receiver {
                 hashed.hash
             };
             let (time_ns, rx_queue) = (frame.timestamp_ns, frame.rx_queue);
+            in_order &= time_ns >= last_time_ns;
+            last_time_ns = time_ns;
             arrivals[index] = Arrival { time_ns, hash, rx_queue, reserved: 0 };
         }
+        if self.steering.goes_by_time() {
+            self.tell_time(frames.len(), in_order);
+        }
+        self.last_time_ns = last_time_ns;
         self.report.packets += frames.len() as u64;
         self.report.bytes += bytes;
         if odd {
