@@ -1,11 +1,12 @@
-//! The ring under loom: every interleaving of its atomics, up to a number of preemptions.
+//! The ring and the shared tables of the policy under loom: every interleaving of their atomics, up to
+//! a number of preemptions.
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Tries every interleaving of the ring's atomics (loom).
+/// Tries every interleaving of the atomics of ring and policy (loom).
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask loom --preemptions 3")]
 pub(crate) struct Options {
@@ -22,7 +23,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let mut test = shell::cargo();
     // Loom is slow in a debug build, and its flag is for all crates of the build: a folder of its
     // own.
-    test.args(["test", "--package", "rxsteer-ring", "--release", "--test", "loom"])
+    test.args(["test", "--package", "rxsteer-ring", "--package", "rxsteer-core"])
+        .args(["--release", "--test", "loom"])
         .arg("--target-dir")
         .arg(shell::target_dir("loom"))
         .args(&options.filter)

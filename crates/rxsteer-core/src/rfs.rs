@@ -18,7 +18,7 @@
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use alloc::boxed::Box;
 
 /// Most entries a [`SockFlowTable`] can have: 256 MiB of them.
@@ -36,6 +36,8 @@ pub struct SockFlowTable {
     /// The bits of an entry that hold the CPU plus one; the others hold the hash's.
     cpu_mask: u32,
     highest: CpuId,
+    /// Whether anybody ever had a wish.
+    has_wishes: AtomicBool,
 }
 
 impl SockFlowTable {
@@ -52,6 +54,7 @@ impl SockFlowTable {
             // Room for the highest id plus one, and for 0, which is "nobody has a wish".
             cpu_mask: (u32::from(highest.get()) + 2).next_power_of_two() - 1,
             highest,
+            has_wishes: AtomicBool::new(false),
         }
     }
 
@@ -81,7 +84,17 @@ impl SockFlowTable {
         // ORDER: Relaxed, here and below; the word is the whole message.
         if entry.load(Ordering::Relaxed) != wish {
             entry.store(wish, Ordering::Relaxed);
+            if !self.has_wishes() {
+                self.has_wishes.store(true, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Whether anybody ever had a wish: without one there is nothing to look up.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_wishes(&self) -> bool {
+        self.has_wishes.load(Ordering::Relaxed)
     }
 
     /// The flow has ended: its wish, if the entry still holds it, is forgotten, so that a later

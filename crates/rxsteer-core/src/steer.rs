@@ -304,11 +304,13 @@ impl Steering {
             rules,
             socks,
         };
+        // A table without a wish need not be looked into.
+        let rfs = rules.rfs && socks.has_wishes();
         match &rules.rule {
             Rule::Sparse(maps, loops) => {
                 let place =
                     InSlots { rules, maps, single: maps.single(), loops: *loops, sparse, producer };
-                if rules.rfs {
+                if rfs {
                     guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
                 } else {
                     guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
@@ -316,12 +318,16 @@ impl Steering {
             }
             Rule::Rps(maps) => {
                 let place = ByHash { maps, single: maps.single() };
-                guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                if rfs {
+                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                } else {
+                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                }
             }
             // No policy has wishes above these.
             Rule::None | Rule::Bound(_) => {
                 let place = Unsteered { rules };
-                guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
             }
         }
     }

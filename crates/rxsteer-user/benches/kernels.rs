@@ -18,6 +18,9 @@ const PACKETS: u64 = 2_048_000;
 /// 64-byte frames one behind the other, each time the same 20 480 of 10 000 flows.
 const FRAMES: &str = "packets=20480,flows=10000,size=64,seed=1";
 const ROUNDS: u64 = PACKETS / 20_480;
+const FLOOD: &str = "whole path under a flood, rfs+sparse";
+const ALONE: &str = "packets=20480,flows=100,size=64,seed=1";
+const FLOODED: &str = "packets=20480,flows=100,size=64,seed=1,flood=spoofed:0.99";
 const GROUP: &str = "whole path, 10 000 flows, empty handler";
 
 /// Every case of this crate.
@@ -27,8 +30,26 @@ pub fn all() -> Vec<Case> {
         case("one crossbeam-channel send per packet", true, Box::new(with_channel())),
         case("rxsteer", false, Box::new(with_lists(true))),
         case("rxsteer, each frame copied in", false, Box::new(with_lists(false))),
-        case("rxsteer, rfs+sparse", false, Box::new(with_everything(false))),
-        case("rxsteer, rfs+sparse, flow limit, recording", false, Box::new(with_everything(true))),
+        case("rxsteer, rfs+sparse", false, Box::new(with_everything(false, FRAMES))),
+        case(
+            "rxsteer, rfs+sparse, flow limit, recording",
+            false,
+            Box::new(with_everything(true, FRAMES)),
+        ),
+        Case {
+            group: FLOOD,
+            name: "100 flows alone",
+            baseline: true,
+            per_iter: PACKETS,
+            run: Box::new(with_everything(false, ALONE)),
+        },
+        Case {
+            group: FLOOD,
+            name: "99 spoofed packets to each of theirs",
+            baseline: false,
+            per_iter: PACKETS,
+            run: Box::new(with_everything(false, FLOODED)),
+        },
     ]
 }
 
@@ -44,8 +65,8 @@ fn hasher() -> Hasher {
     Hasher::Symmetric(SymmetricHash::new([7; 16]))
 }
 
-fn frames(rounds: u64) -> MemorySource {
-    let spec = FRAMES.parse().expect("the specification is right");
+fn frames(spec: &str, rounds: u64) -> MemorySource {
+    let spec = spec.parse().expect("the specification is right");
     MemorySource::load(&mut SyntheticSource::new(spec, 1, (0, 1)), 1000, rounds)
 }
 
@@ -64,7 +85,7 @@ fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
     config.rx_cpus = vec![rx_cpu];
     config.hasher = hasher();
     config.on_full = OnFull::Wait;
-    let frames = frames(ROUNDS);
+    let frames = frames(FRAMES, ROUNDS);
     move || {
         let source: Box<dyn Source> =
             if in_place { Box::new(frames.clone()) } else { Box::new(Copied(frames.clone())) };
@@ -79,14 +100,14 @@ fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
 
 /// The policy that decides by all mechanisms; with `all` the flow limit too, and a handler that
 /// records where its application runs for each packet.
-fn with_everything(all: bool) -> impl FnMut() -> u64 {
+fn with_everything(all: bool, spec: &'static str) -> impl FnMut() -> u64 {
     let (rx_cpu, cpu) = cpus();
     let mut config = PipelineConfig::new(Policy::RfsSparse(4), CpuSetOf(cpu).set());
     config.rx_cpus = vec![rx_cpu];
     config.hasher = hasher();
     config.on_full = OnFull::Wait;
     config.flow_limit = all.then_some(4096);
-    let frames = frames(ROUNDS);
+    let frames = frames(spec, ROUNDS);
     move || {
         let source: Box<dyn Source> = Box::new(frames.clone());
         let handler = |cpu| {
@@ -132,7 +153,7 @@ fn with_channel() -> impl FnMut() -> u64 {
         }
     }
     let (rx_cpu, cpu) = cpus();
-    let mut source = frames(1);
+    let mut source = frames(FRAMES, 1);
     let mut blocks = Vec::new();
     while let Some((block, fill)) = source.shared_block() {
         blocks.push(block);

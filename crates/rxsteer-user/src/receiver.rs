@@ -403,6 +403,14 @@ impl Receiver {
             shared.fetch_max(last.time_ns, Ordering::Relaxed);
             return;
         }
+        let is_behind = in_order && last.time_ns <= now;
+        if is_behind {
+            // A thread ahead of this one, or an input that is gone through again.
+            for arrival in arrivals {
+                arrival.time_ns = now;
+            }
+            return;
+        }
         let (mut before, mut was_set) = (self.last_time_ns, false);
         for arrival in arrivals {
             if arrival.time_ns.saturating_add(SET_BACK_NS) < before {

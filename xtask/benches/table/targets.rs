@@ -82,6 +82,11 @@ pub(crate) const TARGETS: &[Target] = &[
     target(RING_32, RXSTEER, Ratio { baseline: RTRB, at_most: 0.8 }),
     target(RING_256, RXSTEER, Ratio { baseline: RTRB, at_most: 1.1 }),
     target(PATH, RXSTEER, Ratio { baseline: CHANNEL, at_most: 1.0 / 5.0 }),
+    target(
+        "whole path under a flood, rfs+sparse",
+        "99 spoofed packets to each of theirs",
+        Ratio { baseline: "100 flows alone", at_most: 2.0 },
+    ),
     target(PATH, RXSTEER, Ns { at_most: 18.0 }),
     target(PATH, "rxsteer, rfs+sparse", Ns { at_most: 22.0 }),
     target(PATH, "rxsteer, rfs+sparse, flow limit, recording", Ns { at_most: 22.0 }),
