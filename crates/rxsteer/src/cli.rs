@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send the frames of captures (or synthetic ones) through the receive path
     Replay(Box<ReplayArgs>),
-    /// Show what steering does, on built-in traffic: two queues, four CPUs, three policies
+    /// Show what steering does, on built-in traffic: two queues, four CPUs, five policies
     Demo(DemoArgs),
     /// Explain one decision: which CPU, by which rule, and what would move the flow
     Explain(Box<ExplainArgs>),

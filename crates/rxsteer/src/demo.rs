@@ -1,111 +1,166 @@
-//! `rxsteer demo`: what steering does, on built-in traffic, in one table.
+//! `rxsteer demo`: what steering does, on built-in traffic, in three small tables.
 
 use crate::Outcome;
 use crate::cli::DemoArgs;
 use crate::output::{self, json, table};
-use crate::work::Work;
+use crate::work::{Apps, Work};
 use rxsteer_user::core::{CpuSet, Policy};
-use rxsteer_user::packet::{Hasher, SymmetricHash};
+use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
 use rxsteer_user::{OnFull, PipelineConfig, Report, Speed};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The traffic: few elephants, many mice, as on a router's uplink.
-const TRAFFIC: &str = "packets=200000,flows=2000,share=zipf:1.05,size=imix,ip=mixed,\
-                       protocol=mixed,seed=1";
 /// RX queues of the pretended NIC: fewer than CPUs, the case steering is for.
 const RX_QUEUES: u16 = 2;
 const CPUS: u16 = 4;
 
-/// The policies and what each of them stands for.
-const RUNS: [(&str, &str); 3] = [
-    ("none", "every packet on the CPU that received it"),
-    ("bound:0=1,1=2", "each of the 2 RX queues on a CPU of its own"),
-    ("rps", "by flow hash over all 4 CPUs"),
-];
-
-/// The command.
-pub(crate) fn command(args: &DemoArgs) -> anyhow::Result<Outcome> {
-    let mut runs = Vec::new();
-    for (policy, meaning) in RUNS {
-        runs.push((policy, meaning, run(policy)?));
-    }
-    let fine = runs.iter().all(|(_, _, report)| {
-        report.reordered == 0 && report.packets == report.delivered + report.drops.total()
-    });
-    output::print(&if args.json { as_json(&runs) } else { as_text(&runs) })?;
-    Ok(if fine { Outcome::Fine } else { Outcome::FoundWrong })
+/// Traffic, and policies to compare on it.
+struct Scene {
+    name: &'static str,
+    title: &'static str,
+    traffic: &'static str,
+    /// Applications on all CPUs consume it.
+    apps: bool,
+    /// Policies, and what each of them stands for.
+    runs: &'static [(&'static str, &'static str)],
 }
+
+const SCENES: [Scene; 3] = [
+    Scene {
+        name: "many flows",
+        title: "200 000 packets of 2 000 flows, few of them large.",
+        traffic: "packets=200000,flows=2000,share=zipf:1.05,size=imix,ip=mixed,protocol=mixed,seed=1",
+        apps: false,
+        runs: &[
+            ("none", "every packet on the CPU that received it"),
+            ("bound:0=1,1=2", "each of the 2 RX queues on a CPU of its own"),
+            ("rps", "by flow hash over all 4 CPUs"),
+        ],
+    },
+    Scene {
+        name: "few large flows",
+        title: "The same NIC with 4 large flows, as through a VPN gateway.",
+        traffic: "packets=200000,flows=4,protocol=udp,seed=1",
+        apps: false,
+        runs: &[
+            ("rps", "by flow hash: flows may share a CPU while another idles"),
+            ("sparse", "the first flows one by one round the CPUs"),
+        ],
+    },
+    Scene {
+        name: "applications",
+        title: "500 flows whose data is consumed by applications on all 4 CPUs.",
+        traffic: "packets=200000,flows=500,seed=1",
+        apps: true,
+        runs: &[
+            ("rps", "by flow hash, wherever the application runs"),
+            ("rfs", "where the application runs, so the data is warm there"),
+        ],
+    },
+];
 
 type DemoRun = (&'static str, &'static str, Report<Work>);
 
-fn run(policy: &str) -> anyhow::Result<Report<Work>> {
+/// The command.
+pub(crate) fn command(args: &DemoArgs) -> anyhow::Result<Outcome> {
+    let mut scenes = Vec::new();
+    for scene in &SCENES {
+        let mut runs = Vec::new();
+        for (policy, meaning) in scene.runs {
+            runs.push((*policy, *meaning, run(scene, policy)?));
+        }
+        scenes.push((scene, runs));
+    }
+    let fine = scenes.iter().flat_map(|(_, runs)| runs).all(|(_, _, report)| {
+        report.reordered == 0 && report.packets == report.delivered + report.drops.total()
+    });
+    output::print(&if args.json { as_json(&scenes) } else { as_text(&scenes) })?;
+    Ok(if fine { Outcome::Fine } else { Outcome::FoundWrong })
+}
+
+fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     let policy: Policy = policy.parse()?;
     let cpus = CpuSet::first(CPUS).ok_or_else(|| anyhow::anyhow!("no CPUs"))?;
+    let apps = scene.apps.then(|| Apps {
+        cpus: cpus.iter().collect(),
+        migrate: None,
+        options: DissectOptions::default(),
+        data: 0,
+        at_home: 0,
+    });
     let mut config = PipelineConfig::new(policy, cpus);
     config.rx_queues = RX_QUEUES;
     config.hasher = Hasher::Symmetric(SymmetricHash::new([1; 16]));
     config.on_full = OnFull::Wait;
     config.check_order = true;
-    // The table shows the spread, which is the same on any host, not the speed of this one.
+    // The tables show the spread, which is the same on any host, not the speed of this one.
     config.pin = false;
-    let spec: SyntheticSpec = TRAFFIC.parse()?;
+    let spec: SyntheticSpec = scene.traffic.parse()?;
     let mut sources: Vec<Box<dyn Source>> =
         vec![Box::new(SyntheticSource::new(spec, RX_QUEUES, (0, 1)))];
     let stop = Arc::new(AtomicBool::new(false));
-    let work = Work { per_packet: Duration::ZERO, stop: stop.clone(), apps: None };
+    let work = Work { per_packet: Duration::ZERO, stop: stop.clone(), apps };
     Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, |_| work.clone(), |_, _| {})?)
 }
 
-fn as_text(runs: &[DemoRun]) -> String {
-    let mut table = table::new(
-        &[
-            "policy",
-            "CPU 0",
-            "CPU 1",
-            "CPU 2",
-            "CPU 3",
-            "busiest",
-            "room to grow",
-            "reordered",
-            "lost",
-        ],
-        &[0],
-    );
-    for (policy, _, report) in runs {
-        let busiest = report.per_cpu.iter().map(|cpu| cpu.packets).max().unwrap_or(0);
-        let mut row = vec![(*policy).to_owned()];
-        row.extend(report.per_cpu.iter().map(|cpu| table::percent(cpu.packets, report.delivered)));
-        row.push(table::percent(busiest, report.delivered));
-        row.push(format!("{:.1} x", report.delivered as f64 / busiest.max(1) as f64));
-        row.push(report.reordered.to_string());
-        row.push(report.drops.total().to_string());
-        table.add_row(row);
-    }
+/// Of the packets with data for an application, the share processed on its CPU.
+fn at_home(report: &Report<Work>) -> String {
+    let apps = report.handlers.iter().filter_map(|(_, work)| work.apps.as_ref());
+    let (home, data) =
+        apps.fold((0, 0), |(home, data), apps| (home + apps.at_home, data + apps.data));
+    table::percent(home, data)
+}
+
+fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
     let mut text = format!(
-        "A NIC with {RX_QUEUES} RX queues, both received on CPU 0 of {CPUS}; 200 000 packets of \
-         2 000 flows, few of them large.\nWhich CPU processes how much of it:\n\n{table}\n\n"
+        "A NIC with {RX_QUEUES} RX queues, both received on CPU 0 of {CPUS}. Which CPU processes how \
+         much of it:\n\n"
     );
-    for (policy, meaning, _) in runs {
-        text += &format!("  {policy:<15}{meaning}\n");
+    for (scene, runs) in scenes {
+        let mut header = vec!["policy", "CPU 0", "CPU 1", "CPU 2", "CPU 3", "room to grow"];
+        header.extend(["reordered", "lost"]);
+        if scene.apps {
+            header.push("where the application runs");
+        }
+        let mut table = table::new(&header, &[0]);
+        for (policy, _, report) in runs {
+            let busiest = report.per_cpu.iter().map(|cpu| cpu.packets).max().unwrap_or(0);
+            let mut row = vec![(*policy).to_owned()];
+            let share = |packets| table::percent(packets, report.delivered);
+            row.extend(report.per_cpu.iter().map(|cpu| share(cpu.packets)));
+            row.push(format!("{:.1} x", report.delivered as f64 / busiest.max(1) as f64));
+            row.push(report.reordered.to_string());
+            row.push(report.drops.total().to_string());
+            if scene.apps {
+                row.push(at_home(report));
+            }
+            table.add_row(row);
+        }
+        text += &format!("{}\n\n{table}\n", scene.title);
+        for (policy, meaning, _) in runs {
+            text += &format!("   {policy:<15}{meaning}\n");
+        }
+        text.push('\n');
     }
-    text += "\nRoom to grow: how much more traffic fits before the busiest CPU is full, if \
-             processing is what costs.\nreordered: packets processed before or beside an earlier \
-             one of their flow; it must be 0.\n\nNow with your own traffic:  rxsteer replay \
-             CAPTURE --cpus 4\n";
+    text += "Room to grow: how much more traffic fits before the busiest CPU is full, if processing is \
+             what costs.\nreordered: packets processed before or beside an earlier one of their flow; \
+             it must be 0.\n\nNow with your own traffic:  rxsteer replay CAPTURE --cpus 4\n";
     text
 }
 
-fn as_json(runs: &[DemoRun]) -> String {
-    let runs: Vec<_> = runs
+fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
+    let runs: Vec<Value> = scenes
         .iter()
-        .map(|(policy, meaning, report)| {
+        .flat_map(|(scene, runs)| runs.iter().map(move |run| (scene, run)))
+        .map(|(scene, (policy, meaning, report))| {
             let packets: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
             json!({
+                "scene": scene.name,
+                "traffic": scene.traffic,
                 "policy": policy,
                 "meaning": meaning,
                 "packets": report.packets,
@@ -117,5 +172,5 @@ fn as_json(runs: &[DemoRun]) -> String {
             })
         })
         .collect();
-    format!("{:#}\n", json!({ "traffic": TRAFFIC, "rx_queues": RX_QUEUES, "runs": runs }))
+    format!("{:#}\n", json!({ "rx_queues": RX_QUEUES, "runs": runs }))
 }

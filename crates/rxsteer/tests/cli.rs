@@ -112,7 +112,7 @@ fn the_demo_runs() {
     assert_eq!(status(&output), 0, "{}", errors(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("rps"));
     let demo = json(&["demo"]);
-    assert_eq!(demo["runs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(demo["runs"].as_array().map(Vec::len), Some(7));
 }
 
 #[test]
