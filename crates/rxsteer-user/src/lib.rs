@@ -52,6 +52,36 @@
 //! println!("{} packets, {} reordered", report.packets, report.reordered);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Under `rfs` a flow is processed where its application consumes the data: a handler says so by
+//! [`PacketList::record`], any other thread by a [`FlowRecorder`]. And a running receive path can be
+//! changed, in order and as a whole or not at all.
+//!
+//! ```
+//! use rxsteer_user::core::{CpuId, Policy};
+//! use rxsteer_user::{PacketList, Pipeline, PipelineConfig, SteerChange};
+//!
+//! let mut config = PipelineConfig::new(Policy::Rfs, "0-1".parse()?);
+//! config.standby = Some("2-3".parse()?);       // has workers, though nothing goes there yet
+//! let (pipeline, mut receivers) = Pipeline::start(&config, |cpu: CpuId| {
+//!     move |list: &PacketList<'_>| {
+//!         for packet in list.iter() {
+//!             list.record(packet.hash(), cpu);  // consumed here: its flow may stay
+//!         }
+//!     }
+//! })?;
+//! let control = pipeline.control();             // to be used from any thread
+//! control.change(&SteerChange {
+//!     policy: Some("rfs+sparse:loops=2".parse()?),
+//!     cpus: Some("0-3".parse()?),
+//!     ..SteerChange::default()
+//! })?;
+//! let impossible = SteerChange { cpus: Some("9".parse()?), ..SteerChange::default() };
+//! assert!(control.change(&impossible).is_err(), "CPU 9 has no worker; nothing has changed");
+//! let report = pipeline.finish(&[receivers.remove(0).finish()]);
+//! assert_eq!(report.reordered, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod block;
