@@ -4,22 +4,13 @@
 //! arguments. [`Steering::decide`] is the one entry.
 //!
 //! ```
-//! use rxsteer_core::{Arrival, Backlogs, CpuId, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict};
-//!
-//! /// Backlogs that always have room.
-//! struct Endless;
-//! impl Backlogs for Endless {
-//!     fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> { Ok(0) }
-//!     fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool { true }
-//!     fn tail(&self, _cpu: CpuId) -> u32 { 0 }
-//!     fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) { (0, u32::MAX) }
-//! }
+//! use rxsteer_core::{Arrival, CpuId, FlowHash, Idle, Policy, SteerConfig, Steering, Verdict};
 //!
 //! let receiving = vec![CpuId::new(0).unwrap()];
 //! let mut steering = Steering::new(&SteerConfig::new(Policy::Rps, "0-3".parse()?, receiving))?;
 //! let packet = Arrival { hash: FlowHash::from_raw(0xc000_0000), ..Arrival::default() };
 //! let mut verdict = [Verdict::default()];
-//! steering.decide(&[packet], &mut Endless, &mut verdict);
+//! steering.decide(&[packet], &mut Idle::default(), &mut verdict);
 //! assert_eq!(verdict[0], Verdict::deliver(CpuId::new(3).unwrap()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -51,5 +42,5 @@ pub use flow::{FlowHash, FlowKey};
 pub use order::DevFlow;
 pub use plan::Plan;
 pub use rfs::SockFlowTable;
-pub use steer::{Arrival, Backlogs, Refusal, SteerCounts, Steering};
+pub use steer::{Arrival, Backlogs, Idle, Refusal, SteerCounts, Steering};
 pub use verdict::{DropReason, Drops, Verdict};

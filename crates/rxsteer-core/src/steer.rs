@@ -81,6 +81,34 @@ pub trait Backlogs {
     }
 }
 
+/// Backlogs that always have room and whose packets are completed as soon as they are queued: for
+/// asking a policy what it wants, which is then where the packet goes.
+#[derive(Clone, Debug, Default)]
+pub struct Idle {
+    queued: u32,
+}
+
+impl Backlogs for Idle {
+    #[inline(always)]
+    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+        let position = self.queued;
+        self.queued = position.wrapping_add(1);
+        Ok(position)
+    }
+
+    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+        true
+    }
+
+    fn tail(&self, _cpu: CpuId) -> u32 {
+        self.queued
+    }
+
+    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+        (0, u32::MAX)
+    }
+}
+
 /// Why a backlog takes no packet now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -12,31 +12,9 @@ mod reference;
 use proptest::prelude::*;
 use reference::{SECOND, Sparse, by_hash};
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, CpuSet, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
-    Verdict,
+    Arrival, CpuId, CpuSet, FlowHash, Idle, Plan, Policy, SteerConfig, Steering, Verdict,
 };
 use std::sync::Arc;
-
-/// Everything queued is completed at once.
-struct Done;
-
-impl Backlogs for Done {
-    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
-        Ok(0)
-    }
-
-    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
-        true
-    }
-
-    fn tail(&self, _cpu: CpuId) -> u32 {
-        0
-    }
-
-    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
-        (0, u32::MAX)
-    }
-}
 
 /// The queues' devices, and the CPUs that receive them. Both are fixed.
 const DEVICES: [u16; 4] = [0, 1, 1, 2];
@@ -136,17 +114,17 @@ fn compare(
             Step::Change(next) => {
                 rules = next;
                 plan = Arc::new(plan.next(&rules.config(cpus)).unwrap());
-                steering.change(&plan, &mut Done);
+                steering.change(&plan, &mut Idle::default());
             }
             Step::Packet { queue, hash, later } => {
                 now = now.saturating_add_signed(later);
                 let flow_hash = FlowHash::from_raw(hash);
                 let arrival =
                     Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
-                let told = steering.explain(&arrival, &mut Done).want;
+                let told = steering.explain(&arrival, &mut Idle::default()).want;
                 let mut verdict = [Verdict::default()];
                 let held = steering.counts().held;
-                steering.decide(&[arrival], &mut Done, &mut verdict);
+                steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
                 let want = wanted(&mut sparse, &rules, cpus, (queue, hash), now);
                 // With everything completed a packet goes where it is wanted, but where it is left to its
                 // hash and its slot of the flow table has patience.
@@ -305,7 +283,7 @@ fn under_a_flood_established_flows_keep_their_slots() {
         let arrival = Arrival { time_ns, hash: FlowHash::from_raw(hash), ..Arrival::default() };
         let mut verdict = [Verdict::default()];
         let before = steering.counts().in_slots;
-        steering.decide(&[arrival], &mut Done, &mut verdict);
+        steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
         (verdict[0].cpu(), steering.counts().in_slots > before)
     };
     let established: Vec<(u32, CpuId)> = (1..=16)

@@ -3,9 +3,7 @@
 //! send per packet.
 
 use rxsteer_bench::Case;
-use rxsteer_user::core::{
-    Arrival, Backlogs, CpuId, Policy, Refusal, SteerConfig, Steering, Verdict,
-};
+use rxsteer_user::core::{Arrival, CpuId, Idle, Policy, SteerConfig, Steering, Verdict};
 use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
@@ -137,21 +135,6 @@ impl CpuSetOf {
 
 /// The same parse, hash and decision; then the descriptor goes by channel.
 fn with_channel() -> impl FnMut() -> u64 {
-    struct Endless;
-    impl Backlogs for Endless {
-        fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
-            Ok(0)
-        }
-        fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
-            true
-        }
-        fn tail(&self, _cpu: CpuId) -> u32 {
-            0
-        }
-        fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
-            (0, u32::MAX)
-        }
-    }
     let (rx_cpu, cpu) = cpus();
     let mut source = frames(FRAMES, 1);
     let mut blocks = Vec::new();
@@ -180,7 +163,7 @@ fn with_channel() -> impl FnMut() -> u64 {
             let (blocks, hasher) = (&blocks, &hasher);
             threads.spawn(move || {
                 sys::pin_to(rx_cpu);
-                let mut verdict = [Verdict::default()];
+                let (mut idle, mut verdict) = (Idle::default(), [Verdict::default()]);
                 for _ in 0..ROUNDS {
                     for block in blocks {
                         for (index, frame) in (0..).zip(block.frames()) {
@@ -188,7 +171,7 @@ fn with_channel() -> impl FnMut() -> u64 {
                             let options = DissectOptions::default();
                             let hash = hasher.flow_hash(LinkType::Ethernet, bytes, options).hash;
                             let arrival = Arrival { hash, ..Arrival::default() };
-                            steering.decide(&[arrival], &mut Endless, &mut verdict);
+                            steering.decide(&[arrival], &mut idle, &mut verdict);
                             if verdict[0].drop_reason().is_none() {
                                 let packet = (index, hash.get(), frame.wire_len, 0);
                                 sender.send(packet).expect("the worker runs");

@@ -11,8 +11,7 @@ use crate::steer_args::SteerArgs;
 use anyhow::Context;
 use rxsteer_user::core::explain::Explanation;
 use rxsteer_user::core::{
-    Arrival, Backlogs, CpuId, CpuSet, FlowHash, FlowKey, Plan, Refusal, SteerConfig, Steering,
-    Verdict,
+    Arrival, CpuId, CpuSet, FlowHash, FlowKey, Idle, Plan, SteerConfig, Steering, Verdict,
 };
 use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect};
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
@@ -231,28 +230,5 @@ impl Setup {
             decision: self.steering.explain(packet, &mut self.backlogs),
             before,
         }
-    }
-}
-
-/// Backlogs whose packets are processed at once.
-#[derive(Default)]
-struct Idle(u32);
-
-impl Backlogs for Idle {
-    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
-        self.0 = self.0.wrapping_add(1);
-        Ok(self.0)
-    }
-
-    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
-        true
-    }
-
-    fn tail(&self, _cpu: CpuId) -> u32 {
-        self.0.wrapping_add(1)
-    }
-
-    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
-        (0, u32::MAX)
     }
 }
