@@ -29,7 +29,7 @@
 //! it is for the caller to see that none seems to lie ahead of another (the receive path does).
 //!
 //! Several threads may look and give away at a time. Giving away is one thread's at a time; another
-//! waits for it a moment, and then goes by hash. A lookup beside it may miss, or meet a slot just
+//! waits for it a moment, and then goes by hash, which is not counted as hashing. A lookup beside it may miss, or meet a slot just
 //! given to another flow; either is a want like any other to the order guard.
 
 use crate::cpu::CpuId;
@@ -214,10 +214,12 @@ impl SparseTable {
     #[cold]
     #[inline(never)]
     fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
-        if !self.is_hash_active(asking)
-            && let Some(slot) = self.alone(|| self.find_free(asking, walk, loops)).flatten()
-        {
-            return Some(cpu_of(slot));
+        if !self.is_hash_active(asking) {
+            // While another thread is at it the hash decides, this once, and hashing is not called
+            // active for it: that would keep slots from everybody as long as this flow sends.
+            if let Some(slot) = self.alone(|| self.find_free(asking, walk, loops))? {
+                return Some(cpu_of(slot));
+            }
         }
         self.own_row(asking.producer).touch(asking.now_ns);
         None

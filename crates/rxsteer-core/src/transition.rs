@@ -31,7 +31,7 @@
 //! queue; it is over when all of these tails are completed. So whatever was queued in period `p` or
 //! before is completed in period `p + 2` and after.
 
-use crate::cpu::CpuId;
+use crate::cpu::{CpuId, CpuSet};
 use crate::order::{DevFlow, FlowTables, hash_32, row, unset};
 use crate::plan::Plan;
 use crate::steer::{Arrival, Backlogs};
@@ -53,10 +53,10 @@ const LEAST_LOG: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct Transition {
     period: u64,
-    /// The position before each queue's tail when the period began.
-    tails: Box<[(CpuId, u32)]>,
-    /// Those of `tails` before this one are completed.
-    completed: usize,
+    /// The position before each queue's tail when the period began, of queues that have not completed
+    /// it yet. Once they have they are not asked again, for the same reason as slots.
+    tails: Vec<(CpuId, u32)>,
+    cpus: CpuSet,
     /// Rules without a table that held before.
     old: Option<OldRules>,
     /// Tables of other sizes, oldest first.
@@ -114,8 +114,8 @@ impl Transition {
     ) -> Transition {
         let mut transition = Transition {
             period: FIRST,
-            tails: plan.possible.iter().map(|cpu| (cpu, 0)).collect(),
-            completed: 0,
+            tails: Vec::new(),
+            cpus: plan.possible.clone(),
             old: old.map(|plan| OldRules::new(plan, backlogs)),
             tables: Vec::new(),
             detour: FIRST,
@@ -167,20 +167,21 @@ impl Transition {
 
     fn is_period_over<B: Backlogs>(&mut self, backlogs: &mut B) -> bool {
         let producer = backlogs.producer();
-        while let Some(&(cpu, last)) = self.tails.get(self.completed) {
-            if !backlogs.has_completed(producer, cpu, last) {
-                return false;
+        self.tails.retain(|(cpu, last)| !backlogs.has_completed(producer, *cpu, *last));
+        if let Some(old) = &mut self.old {
+            for (cpu, tail) in self.cpus.iter().zip(&mut old.tails) {
+                if tail.is_some_and(|last| backlogs.has_completed(producer, cpu, last)) {
+                    *tail = None;
+                }
             }
-            self.completed += 1;
         }
-        true
+        self.tails.is_empty()
     }
 
     fn note_tails<B: Backlogs>(&mut self, backlogs: &mut B) {
-        for (cpu, last) in &mut self.tails {
-            *last = backlogs.tail(*cpu).wrapping_sub(1);
-        }
-        self.completed = 0;
+        let tail = |cpu| (cpu, backlogs.tail(cpu).wrapping_sub(1));
+        self.tails.clear();
+        self.tails.extend(self.cpus.iter().map(tail));
     }
 
     /// Where a packet goes that the rules want on `want`.

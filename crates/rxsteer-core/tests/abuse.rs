@@ -219,7 +219,7 @@ fn check(policy: Policy, cpus: u16, kind: Flood) {
     assert_eq!(outcome.allocations, 0, "deciding asks for no memory");
     assert_eq!(outcome.dropped, 0, "the CPUs keep up");
     assert!(outcome.established >= FLOOD / 99);
-    assert!(share >= 0.99, "{policy}: only {:.2} % stayed on their CPU", share * 100.0);
+    assert!(share >= 0.999, "{policy}: only {:.2} % stayed on their CPU", share * 100.0);
 }
 
 #[test]

@@ -194,3 +194,22 @@ fn a_published_value_is_replaced_under_its_reader() {
         assert_eq!(Arc::strong_count(seen.value()), 2, "this reader's and the publisher's");
     });
 }
+
+/// Two that replace at once: neither change is lost.
+#[test]
+fn no_replacement_is_lost() {
+    use loom::sync::Arc;
+    use rxsteer_ring::Published;
+    loom::model(|| {
+        let published = Arc::new(Published::new(0u32));
+        let other = {
+            let published = published.clone();
+            thread::spawn(move || published.replace(|old| Ok::<_, ()>(old + 1)).unwrap())
+        };
+        let mut seen = published.see();
+        published.replace(|old| Ok::<_, ()>(old + 1)).unwrap();
+        assert!(**seen.refresh(&published) >= 1);
+        other.join().unwrap();
+        assert_eq!(**seen.refresh(&published), 2);
+    });
+}

@@ -8,7 +8,7 @@ use crate::sys;
 use rxsteer_core::{ConfigError, CpuId, CpuSet, FlowHash, Plan, Policy, SockFlowTable};
 use rxsteer_ring::{Published, Seen};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What is to be different from now on; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,8 +145,9 @@ impl Switch {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     changes: Vec<(When, SteerChange)>,
-    /// Index of the next one.
+    /// Index of the next one. Written under `making`, so that they are made in their order.
     next: AtomicUsize,
+    making: Mutex<()>,
     made: AtomicUsize,
     /// The receive time of the first packet.
     begin_ns: OnceLock<u64>,
@@ -157,6 +158,7 @@ impl Schedule {
         Schedule {
             changes: changes.to_vec(),
             next: AtomicUsize::new(0),
+            making: Mutex::new(()),
             made: AtomicUsize::new(0),
             begin_ns: OnceLock::new(),
         }
@@ -167,21 +169,20 @@ impl Schedule {
     #[cold]
     pub(crate) fn come_to(&self, time_ns: u64, packets: u64, switch: &Switch) {
         let elapsed = time_ns.saturating_sub(*self.begin_ns.get_or_init(|| time_ns));
-        loop {
-            // ORDER: Relaxed; the index is all that threads agree on, and the switch has a lock.
-            let next = self.next.load(Ordering::Relaxed);
-            let Some((when, change)) = self.changes.get(next) else { return };
-            let is_due = match *when {
-                When::Time(after) => elapsed >= after,
-                When::Packets(after) => packets >= after,
-            };
-            if !is_due {
-                return;
-            }
-            let mine =
-                self.next.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed);
+        // ORDER: Relaxed, here and below; a thread that is late finds out under the lock.
+        let is_due = || match self.changes.get(self.next.load(Ordering::Relaxed)) {
+            None => false,
+            Some((When::Time(after), _)) => elapsed >= *after,
+            Some((When::Packets(after), _)) => packets >= *after,
+        };
+        if !is_due() {
+            return;
+        }
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        while is_due() {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
             // Tried before the start, it can only be impossible beside changes that were not planned.
-            if mine.is_ok() && switch.change(change).is_ok() {
+            if switch.change(&self.changes[next].1).is_ok() {
                 self.made.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -92,6 +92,7 @@ mod lane;
 mod lanes;
 mod ledger;
 mod pace;
+mod packet_clock;
 mod pipeline;
 mod receiver;
 mod report;
@@ -105,6 +106,7 @@ pub use change::{ChangeError, FlowRecorder, SteerChange, When};
 pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};
+pub use packet_clock::PacketClock;
 pub use pipeline::{
     Control, DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, Pipeline, PipelineConfig, PipelineError,
     run,

@@ -14,6 +14,7 @@ use crate::lane::{LaneReceiver, lane};
 use crate::lanes::Lanes;
 use crate::ledger::{Ledger, OrderCheck, books};
 use crate::pace::{Pace, Speed};
+use crate::packet_clock::PacketClock;
 use crate::receiver::{Batch, MAX_BATCH, OnFull, Receiver, RxReport};
 use crate::report::Report;
 use crate::source::Source;
@@ -469,7 +470,7 @@ fn receivers(
             scratch: Batch::new(),
             open: None,
             blocks_sealed: 0,
-            last_time_ns: 0,
+            packet_clock: PacketClock::default(),
             report: RxReport::default(),
             progress: Arc::default(),
         }

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::lanes::{Lanes, Place};
 use crate::ledger::{Ledger, LedgerReport};
 use crate::pace::Pace;
+use crate::packet_clock::PacketClock;
 use crate::source::{Fill, Source};
 use crate::sys;
 use rxsteer_core::{
@@ -24,9 +25,6 @@ use rxsteer_core::{
 use rxsteer_packet::{DissectOptions, FrameClass, Hasher, Malformed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// A thread's own packets that go back in time by more than this come after a clock was set.
-const SET_BACK_NS: u64 = 1_000_000_000;
 
 /// Longest batch that is decided on at once, in packets.
 pub const MAX_BATCH: usize = 256;
@@ -119,8 +117,8 @@ pub struct Receiver {
     pub(crate) refused: Block,
     /// Blocks sealed so far; each has its number, from 1.
     pub(crate) blocks_sealed: u64,
-    /// The receive time of the last packet.
-    pub(crate) last_time_ns: u64,
+    /// The time of its packets, for policies that go by it.
+    pub(crate) packet_clock: PacketClock,
     pub(crate) report: RxReport,
     pub(crate) progress: Arc<RxProgress>,
 }
@@ -389,41 +387,26 @@ impl Receiver {
         }
     }
 
-    /// Gives the packets of a batch the times of one clock, that of all RX threads, which does not run
-    /// back because lists of several queues come one after the other. A thread whose own packets
-    /// go back by more than a second is a clock that was set.
+    /// Gives the packets of a batch the times of one clock, that of all RX threads.
     fn tell_time(&mut self, count: usize, in_order: bool) {
         let shared = &self.lanes.team.time_ns;
         let arrivals = &mut self.scratch.arrivals[..count];
         let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
         // ORDER: Relaxed, here and below; the time is the whole message.
-        let mut now = shared.load(Ordering::Relaxed);
-        if in_order && first.time_ns >= now {
+        let seen = shared.load(Ordering::Relaxed);
+        if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
             // Nobody is ahead of the first, so each has the time it has.
-            shared.fetch_max(last.time_ns, Ordering::Relaxed);
-            return;
-        }
-        let is_behind = in_order && last.time_ns <= now;
-        if is_behind {
-            // A thread ahead of this one, or an input that is gone through again.
-            for arrival in arrivals {
-                arrival.time_ns = now;
-            }
-            return;
-        }
-        let (mut before, mut was_set) = (self.last_time_ns, false);
-        for arrival in arrivals {
-            if arrival.time_ns.saturating_add(SET_BACK_NS) < before {
-                (now, was_set) = (0, true);
-            }
-            before = arrival.time_ns;
-            now = now.max(arrival.time_ns);
-            arrival.time_ns = now;
-        }
-        if was_set {
-            shared.store(now, Ordering::Relaxed);
+            self.packet_clock.tell(last.time_ns, 0);
         } else {
-            shared.fetch_max(now, Ordering::Relaxed);
+            for arrival in arrivals {
+                arrival.time_ns = self.packet_clock.tell(arrival.time_ns, seen);
+            }
+        }
+        let after = self.packet_clock.shared_after(seen);
+        if after > seen {
+            shared.fetch_max(after, Ordering::Relaxed);
+        } else if after < seen {
+            shared.store(after, Ordering::Relaxed);
         }
     }
 
@@ -431,7 +414,7 @@ impl Receiver {
     #[inline(never)]
     fn hash(&mut self, block: &Block, frames: &[FrameMeta]) {
         let (mut bytes, mut odd) = (0, false);
-        let (mut last_time_ns, mut in_order) = (self.last_time_ns, true);
+        let (mut last_time_ns, mut in_order) = (0, true);
         // By index, over slices known to be equally long: zipped iterators compile to far more
         // instructions here.
         let arrivals = &mut self.scratch.arrivals[..frames.len()];
@@ -454,7 +437,6 @@ impl Receiver {
         if self.steering.goes_by_time() {
             self.tell_time(frames.len(), in_order);
         }
-        self.last_time_ns = last_time_ns;
         self.report.packets += frames.len() as u64;
         self.report.bytes += bytes;
         if odd {

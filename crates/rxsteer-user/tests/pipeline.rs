@@ -7,7 +7,7 @@ use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::{
     ChangeError, Control, FrameInfo, Handler, OnFull, PacketList, Pipeline, PipelineConfig,
-    Receiver, Report, RxProgress, Speed, SteerChange, run,
+    Receiver, Report, RxProgress, Speed, SteerChange, When, run,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -754,4 +754,54 @@ fn a_clock_that_is_set_back_frees_slots() {
     }
     let report = pipeline.finish(&[receiver.finish()]);
     assert_eq!(report.steering.in_slots, 3, "the second flow got the slot of the first");
+}
+
+/// A clock that is set back while nobody goes by it is noticed when somebody does.
+#[test]
+fn a_clock_set_back_under_rps_does_not_stop_time_under_sparse() {
+    let config = config("sparse:loops=1", "0");
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let control = pipeline.control();
+    let mut receiver = receivers.remove(0);
+    let policy =
+        |text: &str| SteerChange { policy: Some(text.parse().unwrap()), ..Default::default() };
+    let mut send = |port, seconds: u64| {
+        let timestamp_ns = seconds * 1_000_000_000;
+        receiver.netif_rx(&udp(port), FrameInfo { timestamp_ns, ..info(0) });
+        receiver.flush();
+    };
+    send(1, 100);
+    control.change(&policy("rps")).unwrap();
+    send(1, 10);
+    control.change(&policy("sparse:loops=1")).unwrap();
+    // Each after the slot of the one before has expired: time goes on.
+    for (port, seconds) in [(2, 12), (3, 14), (4, 16)] {
+        send(port, seconds);
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!(report.steering.in_slots, 4);
+}
+
+/// Planned changes are made in their order, whatever thread comes to them.
+#[test]
+fn planned_changes_are_made_in_their_order_by_several_threads() {
+    for _ in 0..30 {
+        let mut config = config("none", "0-1");
+        config.rx_queues = 4;
+        config.rx_cpus = config.cpus.iter().cycle().take(4).collect();
+        let policy = |text: &str| Some(text.parse().unwrap());
+        let change = |policy, rps_maps| SteerChange { policy, rps_maps, ..SteerChange::default() };
+        let maps = |cpus: &str| Some(vec![(0, cpus.parse().unwrap())]);
+        config.changes = [
+            change(policy("rps"), None),
+            change(None, maps("0")),
+            change(policy("none"), Some(vec![])),
+            change(policy("rps"), None),
+            change(None, maps("1")),
+        ]
+        .map(|change| (When::Packets(1), change))
+        .to_vec();
+        let report = run_with(&config, "packets=4000,flows=10", |_| nothing);
+        assert_eq!((report.changes_made, report.reordered), (5, 0));
+    }
 }

@@ -3,8 +3,10 @@
 
 use crate::replay::Run;
 use crate::steer_args::SteerArgs;
+use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::{Policy, SteerConfig};
 use rxsteer_user::{PipelineConfig, Speed};
+use std::fmt::Write;
 
 /// Every policy that holds in a run, by itself or after a change.
 fn policies<'a>(policy: &'a Policy, config: &'a PipelineConfig) -> Vec<&'a Policy> {
@@ -13,7 +15,11 @@ fn policies<'a>(policy: &'a Policy, config: &'a PipelineConfig) -> Vec<&'a Polic
 }
 
 /// Settings that change nothing, each with the reason.
-pub(crate) fn without_effect(steer: &SteerArgs, policies: &[&Policy]) -> Vec<String> {
+pub(crate) fn without_effect(
+    steer: &SteerArgs,
+    policies: &[&Policy],
+    changes: bool,
+) -> Vec<String> {
     let any = |used: fn(&Policy) -> bool| policies.iter().any(|policy| used(policy));
     let mut notes = Vec::new();
     let mut note = |given: bool, used: bool, option: &str, why: &str| {
@@ -29,7 +35,7 @@ pub(crate) fn without_effect(steer: &SteerArgs, policies: &[&Policy]) -> Vec<Str
     );
     note(
         steer.flow_cnt.is_some(),
-        any(Policy::remembers_flows) || policies.len() > 1,
+        any(Policy::remembers_flows) || changes,
         "--flow-cnt",
         "only sparse and rfs remember flows",
     );
@@ -39,19 +45,13 @@ pub(crate) fn without_effect(steer: &SteerArgs, policies: &[&Policy]) -> Vec<Str
         "--rx-devices",
         "only sparse tells devices apart",
     );
-    note(
-        steer.hash.is_some() || steer.hash_seed.is_some(),
-        any(Policy::has_maps),
-        "the hash",
-        "this policy goes by RX queue alone",
-    );
     notes
 }
 
 /// What to say before a replay.
 pub(crate) fn before(steer: &SteerArgs, config: &PipelineConfig, has_apps: bool) -> Vec<String> {
     let policies = policies(&config.policy, config);
-    let mut notes = without_effect(steer, &policies);
+    let mut notes = without_effect(steer, &policies, !config.changes.is_empty());
     if !has_apps && let Some(policy) = policies.iter().find(|policy| policy.is_rfs()) {
         let below = if policy.loops().is_some() { "sparse" } else { "rps" };
         notes.push(format!(
@@ -70,33 +70,44 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
     if !policies.iter().any(|policy| policy.remembers_flows()) {
         return notes;
     }
-    let many = counts.held * 20 > run.report.packets;
-    let slots = flow_slots(config);
-    if many && run.report.steered_flows > slots / 4 {
-        notes.push(format!(
-            "{} flows share {slots} slots of the flow tables, and flows of one slot move together; \
-             raise --flow-cnt above {}",
-            run.report.steered_flows,
-            run.report.steered_flows * 4
-        ));
-    } else if many && speed == Speed::Max {
-        notes.push(format!(
-            "{} packets went where earlier ones of their flow were still under way. At --speed max \
-             the packets of seconds are received within milliseconds, so more are under way than \
-             live; --speed recorded (or 100x) shows what a live system would do",
+    let flows = run.report.steered_flows;
+    if counts.held * 20 > run.report.packets {
+        let slots = flow_slots(config);
+        let mut note = format!(
+            "{} packets went where their flow table slot says, though wanted elsewhere.",
             counts.held
-        ));
+        );
+        if flows > slots / 8 {
+            let _ = write!(
+                note,
+                " {flows} flows share {slots} slots, and flows of one slot move together; \
+                 --flow-cnt {} makes that rarer.",
+                ample_flow_cnt(flows, config.rx_queues)
+            );
+        }
+        if speed == Speed::Max {
+            note += " At --speed max the packets of seconds are under way within milliseconds, so more \
+                     are held than live; --speed recorded (or 100x) shows what a live system would do.";
+        }
+        notes.push(note);
     }
-    if counts.wished > 0 && run.report.steered_flows > u64::from(config.sock_flow_entries) / 2 {
+    let entries = u64::from(config.sock_flow_entries.next_power_of_two());
+    if counts.wished > 0 && flows > entries / 2 {
         notes.push(format!(
-            "{} flows share {} entries for the CPUs of their applications, and overwrite one \
-             another's; raise --sock-flow-entries above {}",
-            run.report.steered_flows,
-            config.sock_flow_entries,
-            run.report.steered_flows * 2
+            "{flows} flows share {entries} entries for the CPUs of their applications, and overwrite \
+             one another's; --sock-flow-entries {} makes that rarer",
+            (flows * 4).next_power_of_two().min(u64::from(MAX_SOCK_FLOW_ENTRIES))
         ));
     }
     notes
+}
+
+/// Slots per RX queue that few of so many flows share, within what there can be.
+fn ample_flow_cnt(flows: u64, rx_queues: u16) -> u64 {
+    let queues = u64::from(rx_queues.max(1));
+    let most =
+        u64::from(MAX_FLOW_CNT).min((MAX_FLOW_CNT_OF_ALL / queues + 1).next_power_of_two() / 2);
+    (flows * 16 / queues).max(1).next_power_of_two().min(most)
 }
 
 /// Slots of all RX queues' flow tables.
@@ -105,4 +116,20 @@ fn flow_slots(config: &PipelineConfig) -> u64 {
     let mut steer = SteerConfig::new(Policy::Rps, config.cpus.clone(), receiving);
     steer.flow_cnt = config.flow_cnt;
     u64::from(steer.flow_cnt().next_power_of_two()) * u64::from(config.rx_queues)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advised_size_can_be_had() {
+        for queues in [1, 3, 64, 1000, 1024] {
+            for flows in [1, 1000, 300_000, 4_000_000] {
+                let size = ample_flow_cnt(flows, queues);
+                assert!(size <= u64::from(MAX_FLOW_CNT));
+                assert!(size * u64::from(queues) <= MAX_FLOW_CNT_OF_ALL, "{flows} on {queues}");
+            }
+        }
+    }
 }

@@ -77,11 +77,15 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
 fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
     let (key, value) = setting
         .split_once('=')
+        .map(|(key, value)| (key.trim(), value.trim()))
         .ok_or_else(|| format!("'{setting}' is not SETTING=VALUE; write e.g. policy=rps"))?;
     let size = || value.parse().map_err(|_| format!("{key} takes a whole number, not '{value}'"));
     match key {
         "policy" => change.policy = Some(parse_policy(value)?),
         "cpus" => change.cpus = Some(parse_cpus(value)?.cpus(sys::allowed_cpus())),
+        "rps-map" if value == "none" && change.rps_maps.is_some() => {
+            return Err("rps-map=none takes away maps that are set beside it".to_owned());
+        }
         "rps-map" if value == "none" => change.rps_maps = Some(Vec::new()),
         "rps-map" => change.rps_maps.get_or_insert_default().push(parse_rps_map(value)?),
         "sock-flow-entries" => change.sock_flow_entries = Some(size()?),
@@ -122,7 +126,7 @@ mod tests {
         };
         let expected = PlannedChange(When::Time(1_500_000_000), change);
         assert_eq!(parse("1500ms:policy=bound:0=1;cpus=0-2"), Ok(expected.clone()));
-        assert_eq!(parse("1500ms:policy=bound:0=1,cpus=0,1-2"), Ok(expected));
+        assert_eq!(parse("1500ms:policy=bound:0=1, cpus = 0,1-2"), Ok(expected));
         let change = SteerChange {
             rps_maps: Some(vec![(0, "1".parse().unwrap()), (1, "2-3".parse().unwrap())]),
             flow_limit: Some(None),
@@ -147,6 +151,7 @@ mod tests {
             ("2s:polcy=rps", "did you mean 'policy'"),
             ("2s:policy=rsp", "did you mean 'rps'"),
             ("2s:flow-cnt=many", "whole number"),
+            ("2s:rps-map=0=1-1;rps-map=none", "takes away maps"),
             ("2s:flow-limit=yes", "on, off"),
             ("2s:cpus=2,polcy=rps", "did you mean 'policy'"),
             ("2s:cpus=2,policy=sparse,cpus=4", "cpus is set twice"),

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::advice;
 use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
-use crate::hash_key::{HashChoice, HashSeed};
+use crate::hash_key::HashSeed;
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerArgs;
@@ -67,6 +67,7 @@ impl Run {
 /// The command.
 pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.with_file()?;
+    steer.check()?;
     let (config, hash_seed) = pipeline_config(args, &steer)?;
     config.check()?;
     let mut sources = sources(args)?;
@@ -145,11 +146,6 @@ fn pipeline_config(
         args.synthetic.is_none()
             || matches!(args.rx_queues, RxQueues::Single | RxQueues::Hashed(_)),
         "synthetic frames come from no file and no interface; give --rx-queues a count"
-    );
-    anyhow::ensure!(
-        steer.hash_seed.is_none() || steer.hash() == HashChoice::Symmetric,
-        "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
-         --hash toeplitz:HEXKEY"
     );
     let cpus = steer.cpus(sys::allowed_cpus())?;
     let mut config = PipelineConfig::new(steer.policy(), cpus.clone());
@@ -285,7 +281,7 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
 fn tell_afterwards(run: &Run) {
     if run.report.changes_made < run.changes {
         output::note(&format!(
-            "rxsteer: {} of {} changes were made; the input ended before the time of the others",
+            "rxsteer: {} of {} changes were made; the input ended before the others were due",
             run.report.changes_made, run.changes
         ));
     }

@@ -108,6 +108,16 @@ impl SteerArgs {
         file.under(self).map_err(|(key, why)| anyhow::anyhow!("{}: {key}: {why}", path.display()))
     }
 
+    /// Whether the settings fit together, as far as the policy does not say.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.hash_seed.is_none() || self.hash() == HashChoice::Symmetric,
+            "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
+             --hash toeplitz:HEXKEY"
+        );
+        Ok(())
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         self.policy.clone().unwrap_or(Policy::Rps)
     }
@@ -181,9 +191,11 @@ impl SteerFile {
         };
         args.flow_limit = args.flow_limit.or(limit);
         fill(&mut args.hash, "hash", self.hash.as_deref(), str::parse)?;
+        let given = args.hash_seed;
+        fill(&mut args.hash_seed, "hash-seed", self.hash_seed.as_deref(), str::parse)?;
         // So is a secret that the hash of the command line has no use for.
-        if args.hash() == HashChoice::Symmetric {
-            fill(&mut args.hash_seed, "hash-seed", self.hash_seed.as_deref(), str::parse)?;
+        if args.hash() != HashChoice::Symmetric && self.hash.is_none() {
+            args.hash_seed = given;
         }
         args.inner |= self.inner.unwrap_or(false);
         Ok(args)

@@ -16,7 +16,7 @@ use rxsteer_user::core::{
 use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect};
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::{Fill, Source};
-use rxsteer_user::{Block, FrameMeta, sys};
+use rxsteer_user::{Block, FrameMeta, PacketClock, sys};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,7 +42,8 @@ pub(crate) struct Explained {
 /// The command.
 pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.with_file()?;
-    for note in advice::without_effect(&steer, &[&steer.policy()]) {
+    steer.check()?;
+    for note in advice::without_effect(&steer, &[&steer.policy()], false) {
         output::note(&format!("rxsteer: {note}"));
     }
     if args.app_cpu.is_some() && !steer.policy().is_rfs() {
@@ -115,6 +116,7 @@ fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::
     let mut setup = Setup::new(args, steer, queues)?;
     let options = DissectOptions { inner: steer.inner };
     let mut block = Block::new();
+    let mut clock = PacketClock::default();
     let mut seen = 0;
     loop {
         block.clear();
@@ -123,7 +125,7 @@ fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::
             seen += 1;
             let hash = setup.hash_of(frame, block.bytes_of(frame), options);
             let packet = Arrival {
-                time_ns: frame.timestamp_ns,
+                time_ns: clock.tell(frame.timestamp_ns, 0),
                 hash,
                 rx_queue: frame.rx_queue,
                 ..Arrival::default()

@@ -1,0 +1,79 @@
+//! Packets' times as those of one clock.
+//!
+//! Policies that go by time need one clock for all packets, as the kernel's jiffies are. A packet
+//! brings the time it was received, and lists of several queues come one after the other, so that
+//! these times step back a little again and again; RX threads are not at the same point either.
+//!
+//! ```text
+//!   packets' times   10 11 12 │ 10 11 12 │ 13 …       told   10 11 12 │ 12 12 12 │ 13 …
+//! ```
+
+/// Packets that go back in time by more than this come after a clock was set; times that are further
+/// ahead are another clock's.
+const SET_BACK_NS: u64 = 1_000_000_000;
+
+/// The clock of one RX thread. It does not run back, unless its packets go back by more than a
+/// second; and it keeps up with those of other threads that are less than a second ahead.
+#[derive(Clone, Debug, Default)]
+pub struct PacketClock {
+    now_ns: u64,
+}
+
+impl PacketClock {
+    /// The time of a packet that was received at `time_ns`, where the clock of all threads is at
+    /// `shared_ns`; all in nanoseconds.
+    #[inline]
+    pub fn tell(&mut self, time_ns: u64, shared_ns: u64) -> u64 {
+        let was_set = time_ns.saturating_add(SET_BACK_NS) < self.now_ns;
+        self.now_ns = if was_set { time_ns } else { self.now_ns.max(time_ns) };
+        if is_near(self.now_ns, shared_ns) { self.now_ns.max(shared_ns) } else { self.now_ns }
+    }
+
+    /// This thread's time.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Where the clock of all threads is to be, after this thread saw it at `shared_ns`.
+    #[must_use]
+    pub fn shared_after(&self, shared_ns: u64) -> u64 {
+        if is_near(self.now_ns, shared_ns) { self.now_ns.max(shared_ns) } else { self.now_ns }
+    }
+}
+
+fn is_near(this: u64, other: u64) -> bool {
+    this.abs_diff(other) <= SET_BACK_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn lists_that_step_back_a_little_do_not() {
+        let mut clock = PacketClock::default();
+        let told: Vec<u64> =
+            [10, 11, 12, 10, 11, 13].iter().map(|time| clock.tell(*time, 0)).collect();
+        assert_eq!(told, [10, 11, 12, 12, 12, 13]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_believed() {
+        let mut clock = PacketClock::default();
+        clock.tell(5 * SECOND, 0);
+        assert_eq!(clock.tell(3 * SECOND, 5 * SECOND), 3 * SECOND);
+        assert_eq!(clock.shared_after(5 * SECOND), 3 * SECOND, "and others are told");
+    }
+
+    #[test]
+    fn other_threads_are_followed_only_while_they_are_near() {
+        let mut clock = PacketClock::default();
+        assert_eq!(clock.tell(5 * SECOND, 5 * SECOND + 7), 5 * SECOND + 7);
+        assert_eq!(clock.shared_after(5 * SECOND + 7), 5 * SECOND + 7);
+        assert_eq!(clock.tell(5 * SECOND + 1, 90 * SECOND), 5 * SECOND + 1, "another day");
+        assert_eq!(clock.tell(5 * SECOND + 2, SECOND), 5 * SECOND + 2);
+    }
+}
