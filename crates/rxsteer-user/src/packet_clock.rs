@@ -29,6 +29,13 @@ impl PacketClock {
         if is_near(self.now_ns, shared_ns) { self.now_ns.max(shared_ns) } else { self.now_ns }
     }
 
+    /// Whether packets from `first_ns` to `last_ns`, in order, all come before this thread's time and
+    /// leave it as it is.
+    #[inline]
+    pub(crate) fn stands_still(&self, first_ns: u64, last_ns: u64) -> bool {
+        last_ns <= self.now_ns && first_ns.saturating_add(SET_BACK_NS) >= self.now_ns
+    }
+
     /// This thread's time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
@@ -58,6 +65,18 @@ mod tests {
         let told: Vec<u64> =
             [10, 11, 12, 10, 11, 13].iter().map(|time| clock.tell(*time, 0)).collect();
         assert_eq!(told, [10, 11, 12, 12, 12, 13]);
+    }
+
+    #[test]
+    fn it_stands_still_exactly_where_no_packet_moves_it() {
+        let mut clock = PacketClock::default();
+        clock.tell(5 * SECOND, 0);
+        for (first, last) in [(4, 5), (5, 5), (3, 5), (5, 6), (3, 4)] {
+            let mut asked = clock.clone();
+            let told = [first, last].map(|time| asked.tell(time * SECOND, 0));
+            let still = clock.stands_still(first * SECOND, last * SECOND);
+            assert_eq!(still, told == [5 * SECOND; 2], "{first} to {last}");
+        }
     }
 
     #[test]

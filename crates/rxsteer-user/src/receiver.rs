@@ -397,6 +397,12 @@ impl Receiver {
         if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
             // Nobody is ahead of the first, so each has the time it has.
             self.packet_clock.tell(last.time_ns, 0);
+        } else if in_order && self.packet_clock.stands_still(first.time_ns, last.time_ns) {
+            // An input that is gone through again, or a list received after a later one.
+            let told = self.packet_clock.tell(last.time_ns, seen);
+            for arrival in arrivals {
+                arrival.time_ns = told;
+            }
         } else {
             for arrival in arrivals {
                 arrival.time_ns = self.packet_clock.tell(arrival.time_ns, seen);
