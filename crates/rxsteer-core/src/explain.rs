@@ -1,12 +1,13 @@
 //! Why a packet would go where it would go, and what would have to happen for its flow to move. Asks
 //! the same tables and rules as `decide`, and changes nothing.
 
+use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::order::allowed;
 use crate::plan::{Map, Maps, Rule, Want};
 use crate::sparse::SlotId;
-use crate::steer::{Arrival, Backlogs, Steering};
+use crate::steer::Steering;
 
 /// One decision, with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,8 +213,9 @@ impl Steering {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::config::{Policy, SteerConfig};
-    use crate::steer::Refusal;
+    use crate::backlogs::Refusal;
+    use crate::config::SteerConfig;
+    use crate::policy::Policy;
     use crate::verdict::Verdict;
     use alloc::vec;
 

@@ -19,6 +19,7 @@
 
 extern crate alloc;
 
+pub mod backlogs;
 pub mod bound;
 pub mod config;
 pub mod counters;
@@ -26,8 +27,10 @@ pub mod cpu;
 pub mod explain;
 pub mod flow;
 pub mod flow_limit;
+mod loops;
 pub mod order;
 pub mod plan;
+pub mod policy;
 pub mod rfs;
 pub mod rps;
 pub mod sparse;
@@ -36,11 +39,13 @@ mod sync;
 pub mod transition;
 pub mod verdict;
 
-pub use config::{ConfigError, MAX_RX_QUEUES, Policy, PolicyError, SteerConfig};
+pub use backlogs::{Arrival, Backlogs, Idle, Refusal};
+pub use config::{ConfigError, MAX_RX_QUEUES, SteerConfig};
 pub use cpu::{CpuId, CpuSet, CpuSetError};
 pub use flow::{FlowHash, FlowKey};
 pub use order::DevFlow;
 pub use plan::Plan;
+pub use policy::{Policy, PolicyError};
 pub use rfs::SockFlowTable;
-pub use steer::{Arrival, Backlogs, Idle, Refusal, SteerCounts, Steering};
+pub use steer::{SteerCounts, Steering};
 pub use verdict::{DropReason, Drops, Verdict};

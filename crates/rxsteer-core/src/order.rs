@@ -19,10 +19,10 @@
 //!   old that its number seems to lie ahead holds its flow where it was, until the next packet
 //!   renews it: it can only hold, never permit.
 
+use crate::backlogs::{Arrival, Backlogs};
 use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES};
 use crate::cpu::CpuId;
 use crate::plan::{Chosen, Rules, Want};
-use crate::steer::{Arrival, Backlogs};
 use alloc::boxed::Box;
 use alloc::vec;
 

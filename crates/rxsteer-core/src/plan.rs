@@ -2,14 +2,15 @@
 //! share. A change at run time is a new [`Plan`] made from the last one ([`Plan::next`]): it keeps
 //! the tables whose sizes stay, and whoever still decides by the old plan keeps that alive.
 
+use crate::backlogs::Arrival;
 use crate::bound::Bindings;
-use crate::config::{ConfigError, Policy, SteerConfig};
+use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowHash;
+use crate::policy::Policy;
 use crate::rfs::SockFlowTable;
 use crate::rps::RpsMap;
 use crate::sparse::{Asking, SparseTable, Walk};
-use crate::steer::Arrival;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;

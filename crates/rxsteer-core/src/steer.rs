@@ -14,109 +14,21 @@
 //!   while a change is under way, the [transition](crate::transition). Rules under which a flow's
 //!   CPU can't change keep no flow table and pay nothing.
 
+use crate::backlogs::{Arrival, Backlogs, Refusal};
 use crate::config::{ConfigError, SteerConfig};
 use crate::counters::SteerCounter;
 use crate::cpu::CpuId;
-use crate::flow::FlowHash;
 use crate::flow_limit::FlowLimiter;
-use crate::order::{DevFlow, FlowTables, UNSTEERED, allowed};
-use crate::plan::{Chosen, Map, Maps, Plan, Rule, Rules, Want, by_hash};
-use crate::rfs::SockFlowTable;
-use crate::sparse::SparseTable;
+use crate::loops::{
+    Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Tally, Unsteered, place,
+};
+use crate::order::{DevFlow, FlowTables};
+use crate::plan::{Chosen, Plan, Rule, by_hash};
 use crate::transition::Transition;
-use crate::verdict::{DropReason, Verdict};
+use crate::verdict::Verdict;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
-
-/// Packets whose slots are loaded before the first of them is decided on.
-const LIST: usize = 64;
-
-/// What the policy needs to know of one packet.
-///
-/// The time is the packet's own rather than one for the batch: in a replay at full speed a batch
-/// can span seconds of capture time.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
-    /// When the packet was received, in nanoseconds of a clock of the caller's choice.
-    pub time_ns: u64,
-    /// Its flow hash.
-    pub hash: FlowHash,
-    /// The RX queue it arrived on.
-    pub rx_queue: u16,
-    /// Always 0.
-    pub reserved: u16,
-}
-
-const _: () = assert!(size_of::<Arrival>() == 16);
-
-/// The backlogs as one producer sees them.
-///
-/// Each producer numbers what it queues to each CPU: free-running `u32` that wrap. A CPU that goes
-/// away keeps its numbers: whoever takes its queue over completes them.
-pub trait Backlogs {
-    /// Reserves a place for one packet in `cpu`'s backlog and says its position in this producer's
-    /// queue to that CPU.
-    ///
-    /// # Errors
-    /// [`Refusal`], when there is no place.
-    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal>;
-
-    /// Whether the processing of what `producer` queued to `cpu` is *complete* up to and with
-    /// `position`: `(i32)(completed − (position + 1)) ≥ 0`. Taken off the queue is not enough.
-    fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool;
-
-    /// The position this producer's next packet to `cpu` would get.
-    fn tail(&self, cpu: CpuId) -> u32;
-
-    /// How many packets of this producer wait for `cpu` (those completed a moment ago may still
-    /// count), and how many may. Asked only where there is a flow limit.
-    fn waiting(&mut self, cpu: CpuId) -> (u32, u32);
-
-    /// The number of this producer. With several, a packet may follow its flow's earlier ones to the
-    /// same CPU from another producer only if each CPU has *one* queue for all of them.
-    fn producer(&self) -> u16 {
-        0
-    }
-}
-
-/// Backlogs that always have room and whose packets are completed as soon as they are queued: for
-/// asking a policy what it wants, which is then where the packet goes.
-#[derive(Clone, Debug, Default)]
-pub struct Idle {
-    queued: u32,
-}
-
-impl Backlogs for Idle {
-    #[inline(always)]
-    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
-        let position = self.queued;
-        self.queued = position.wrapping_add(1);
-        Ok(position)
-    }
-
-    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
-        true
-    }
-
-    fn tail(&self, _cpu: CpuId) -> u32 {
-        self.queued
-    }
-
-    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
-        (0, u32::MAX)
-    }
-}
-
-/// Why a backlog takes no packet now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The packet is to be dropped.
-    Drop(DropReason),
-    /// The packet must wait: the decision for it and all behind it comes later.
-    Wait,
-}
 
 /// Which mechanisms decided, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,16 +54,6 @@ pub struct Steering {
     limiter: Option<FlowLimiter>,
     counts: SteerCounts,
     scratch: Scratch,
-}
-
-/// What was looked up for the packets in work.
-#[derive(Debug)]
-struct Scratch {
-    slots: Box<[u32; LIST]>,
-    /// Their sock flow entries.
-    wishes: Box<[u32; LIST]>,
-    /// Where what was loaded ahead ends, so that it is loaded.
-    loaded: u32,
 }
 
 impl Steering {
@@ -452,232 +354,19 @@ impl SteerCounts {
         self.held += other.held;
     }
 
-    fn add(&mut self, tally: &Tally) {
+    pub(crate) fn add(&mut self, tally: &Tally) {
         self.wished += u64::from(tally.by[Chosen::Wish as usize]);
         self.in_slots += u64::from(tally.by[Chosen::Slot as usize]);
         self.held += u64::from(tally.held);
     }
 }
 
-/// The counts of one list.
-#[derive(Default)]
-struct Tally {
-    /// By the number of a [`Chosen`]; longer than there are, so that no index needs a check.
-    by: [u32; 8],
-    held: u32,
-}
-
-impl Tally {
-    #[inline(always)]
-    fn add(&mut self, want: Want, cpu: CpuId) {
-        self.by[want.by as usize % 8] += 1;
-        self.held += u32::from(want.cpu != cpu);
-    }
-}
-
-/// Who gets a place.
-trait Admission {
-    type Backlogs: Backlogs;
-
-    fn backlogs(&mut self) -> &mut Self::Backlogs;
-
-    fn admit(&mut self, cpu: CpuId, packet: &Arrival) -> Result<u32, Refusal>;
-}
-
-/// Everybody, while there is room.
-struct Anyone<'a, B>(&'a mut B);
-
-impl<B: Backlogs> Admission for Anyone<'_, B> {
-    type Backlogs = B;
-
-    #[inline(always)]
-    fn backlogs(&mut self) -> &mut B {
-        self.0
-    }
-
-    #[inline(always)]
-    fn admit(&mut self, cpu: CpuId, _packet: &Arrival) -> Result<u32, Refusal> {
-        self.0.reserve(cpu)
-    }
-}
-
-/// In a backlog that is half full, not those who fill it.
-struct Limited<'a, B> {
-    backlogs: &'a mut B,
-    limiter: &'a mut FlowLimiter,
-}
-
-impl<B: Backlogs> Admission for Limited<'_, B> {
-    type Backlogs = B;
-
-    #[inline(always)]
-    fn backlogs(&mut self) -> &mut B {
-        self.backlogs
-    }
-
-    #[inline(always)]
-    fn admit(&mut self, cpu: CpuId, packet: &Arrival) -> Result<u32, Refusal> {
-        let (waiting, limit) = self.backlogs.waiting(cpu);
-        // A full backlog refuses, and is no part of the history: so a packet that must wait is
-        // counted once.
-        if waiting < limit && self.limiter.exceeds(packet.hash, waiting, limit) {
-            return Err(Refusal::Drop(DropReason::FlowLimit));
-        }
-        self.backlogs.reserve(cpu)
-    }
-}
-
-/// Chooses and reserves, packet by packet, under rules whose decisions for a flow never change.
-#[inline(always)]
-fn place<A: Admission>(
-    arrivals: &[Arrival],
-    admission: &mut A,
-    verdicts: &mut [Verdict],
-    choose: impl Fn(&Arrival) -> Want,
-) -> usize {
-    let verdicts = &mut verdicts[..arrivals.len()];
-    for index in 0..arrivals.len() {
-        let cpu = choose(&arrivals[index]).cpu;
-        verdicts[index] = match admission.admit(cpu, &arrivals[index]) {
-            Ok(_) => Verdict::deliver(cpu),
-            Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
-            Err(Refusal::Wait) => return index,
-        };
-    }
-    arrivals.len()
-}
-
-/// Where a steered flow is placed that nobody wishes anywhere. A trait rather than closures, so that
-/// each is surely part of its loop.
-trait Placing {
-    fn place(&self, packet: &Arrival) -> Want;
-}
-
-/// In its sparse slot, else by hash.
-struct InSlots<'a> {
-    rules: &'a Rules,
-    maps: &'a Maps,
-    single: Option<&'a Map>,
-    loops: u8,
-    sparse: &'a SparseTable,
-    producer: u16,
-}
-
-impl Placing for InSlots<'_> {
-    #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
-        let map = self.single.unwrap_or_else(|| self.maps.of(packet));
-        self.rules.in_slot(packet, map, self.loops, self.sparse, self.producer)
-    }
-}
-
-/// By hash.
-struct ByHash<'a> {
-    maps: &'a Maps,
-    single: Option<&'a Map>,
-}
-
-impl Placing for ByHash<'_> {
-    #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
-        by_hash(packet)(self.single.unwrap_or_else(|| self.maps.of(packet)))
-    }
-}
-
-/// Where it was received.
-struct Unsteered<'a> {
-    rules: &'a Rules,
-}
-
-impl Placing for Unsteered<'_> {
-    #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
-        self.rules.local(packet)
-    }
-}
-
-/// What rules that remember flows work with.
-struct Guarded<'a> {
-    flows: &'a mut FlowTables,
-    counts: &'a mut SteerCounts,
-    scratch: &'a mut Scratch,
-    rules: &'a Rules,
-    socks: &'a SockFlowTable,
-}
-
-impl Guarded<'_> {
-    /// Chooses, asks the order guard, and reserves, packet by packet. Table entries are loaded for a
-    /// list of packets before the first is decided on, so that the loads wait for memory together.
-    #[inline(always)]
-    fn place<A: Admission, P: Placing, const RFS: bool>(
-        &mut self,
-        arrivals: &[Arrival],
-        admission: &mut A,
-        verdicts: &mut [Verdict],
-        placing: &P,
-    ) -> usize {
-        let (rules, socks) = (self.rules, self.socks);
-        let producer = admission.backlogs().producer();
-        let mut done = 0;
-        'lists: while done < arrivals.len() {
-            let mut tally = Tally::default();
-            let count = LIST.min(arrivals.len() - done);
-            let packets = &arrivals[done..][..count];
-            let verdicts = &mut verdicts[done..][..count];
-            let slots = &mut self.scratch.slots[..count];
-            let wishes = &mut self.scratch.wishes[..count];
-            for index in 0..count {
-                slots[index] = self.flows.find(&packets[index]);
-            }
-            // A loop of few instructions, so that as many loads as the CPU can take are under way.
-            let mut loaded = 0;
-            for index in 0..count {
-                loaded |= self.flows.get(slots[index] & !UNSTEERED).loaded();
-                if RFS {
-                    wishes[index] = socks.raw(packets[index].hash);
-                }
-            }
-            self.scratch.loaded = loaded;
-            for index in 0..count {
-                let packet = &packets[index];
-                let slot = slots[index] & !UNSTEERED;
-                let want = if slots[index] & UNSTEERED != 0 {
-                    rules.local(packet)
-                } else if RFS
-                    && let wish = rules.usable_wish(socks, wishes[index], packet.hash)
-                    && let Some(wished) = Want::wished(wish)
-                {
-                    wished
-                } else {
-                    placing.place(packet)
-                };
-                let flow = self.flows.get(slot);
-                let cpu = allowed(flow, want, rules, admission.backlogs());
-                verdicts[index] = match admission.admit(cpu, packet) {
-                    Ok(position) => {
-                        self.flows.set(slot, flow.queued(cpu, want.cpu, producer, position));
-                        Verdict::deliver(cpu)
-                    }
-                    Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
-                    Err(Refusal::Wait) => {
-                        self.counts.add(&tally);
-                        done += index;
-                        break 'lists;
-                    }
-                };
-                tally.add(want, cpu);
-            }
-            self.counts.add(&tally);
-            done += count;
-        }
-        done
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::config::Policy;
+    use crate::flow::FlowHash;
+    use crate::policy::Policy;
+    use crate::verdict::DropReason;
     use alloc::vec;
     use alloc::vec::Vec;
 

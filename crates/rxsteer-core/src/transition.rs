@@ -31,10 +31,10 @@
 //! queue; it is over when all of these tails are completed. So whatever was queued in period `p` or
 //! before is completed in period `p + 2` and after.
 
+use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::{CpuId, CpuSet};
 use crate::order::{DevFlow, FlowTables, hash_32, row, unset};
 use crate::plan::Plan;
-use crate::steer::{Arrival, Backlogs};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;

@@ -8,8 +8,8 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_user::core::config::{
     DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES,
-    parse_queue_setting,
 };
+use rxsteer_user::core::policy::parse_queue_setting;
 use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, MAX_RX_QUEUES, Policy, PolicyError};
 use serde::Deserialize;
 use std::path::PathBuf;

@@ -1,0 +1,237 @@
+//! The policies, and how they are written.
+
+use crate::config::MAX_RX_QUEUES;
+use crate::cpu::CpuId;
+use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+/// Which rule picks the CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Every packet stays on the CPU that received it.
+    None,
+    /// Receive packet steering: the flow hash picks from the RX queue's CPU map.
+    Rps,
+    /// Each RX queue's packets go to the CPU it is bound to.
+    Bound(Vec<(u16, CpuId)>),
+    /// The first flows are laid round the CPU map, this many loops deep; the hash picks for others.
+    Sparse(u8),
+    /// Receive flow steering: each flow goes where its application runs; the hash picks for flows
+    /// nobody said that of.
+    Rfs,
+    /// Receive flow steering, with sparse placement of the flows nobody spoke for.
+    RfsSparse(u8),
+}
+
+impl Policy {
+    /// The words a policy can begin with.
+    pub const NAMES: [&'static str; 6] = ["none", "rps", "bound", "sparse", "rfs", "rfs+sparse"];
+
+    /// Every CPU the policy names itself.
+    pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        let bindings: &[(u16, CpuId)] = match self {
+            Policy::Bound(bindings) => bindings,
+            _ => &[],
+        };
+        bindings.iter().map(|(_, cpu)| *cpu)
+    }
+
+    /// Whether it follows the wishes of applications.
+    #[must_use]
+    pub fn is_rfs(&self) -> bool {
+        matches!(self, Policy::Rfs | Policy::RfsSparse(_))
+    }
+
+    /// Slots per CPU for sparse flows, where it lays them out.
+    #[must_use]
+    pub fn loops(&self) -> Option<u8> {
+        match self {
+            Policy::Sparse(loops) | Policy::RfsSparse(loops) => Some(*loops),
+            _ => None,
+        }
+    }
+
+    /// Whether its decisions for a flow can change, so that each flow's CPU has to be remembered.
+    #[must_use]
+    pub fn remembers_flows(&self) -> bool {
+        self.is_rfs() || self.loops().is_some()
+    }
+
+    /// Whether it goes by the CPU maps of RX queues.
+    #[must_use]
+    pub fn has_maps(&self) -> bool {
+        *self == Policy::Rps || self.remembers_flows()
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Policy::None => "none",
+            Policy::Rps => "rps",
+            Policy::Bound(_) => "bound",
+            Policy::Sparse(_) => "sparse",
+            Policy::Rfs => "rfs",
+            Policy::RfsSparse(_) => "rfs+sparse",
+        })?;
+        if let Policy::Bound(bindings) = self {
+            for (index, (queue, cpu)) in bindings.iter().enumerate() {
+                write!(f, "{}{queue}={cpu}", if index == 0 { ":" } else { "," })?;
+            }
+        }
+        match self.loops() {
+            Some(loops) if loops != DEFAULT_LOOPS => write!(f, ":loops={loops}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyError {
+    /// The first word is no policy's name.
+    UnknownName(String),
+    /// The policy takes no settings; holds its name and what was given.
+    TakesNothing(&'static str, String),
+    /// `bound` without any binding.
+    NothingBound,
+    /// A part of `bound:` is not `QUEUE=CPU`.
+    BadBinding(String),
+    /// One queue is bound twice.
+    BoundTwice(u16),
+    /// What follows `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the
+    /// policy and the text.
+    BadLoops(&'static str, String),
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownName(name) => write!(f, "there is no policy '{name}'"),
+            Self::TakesNothing(name, rest) => {
+                write!(f, "the policy '{name}' takes no settings, but ':{rest}' follows it")
+            }
+            Self::NothingBound => {
+                f.write_str("'bound' needs at least one binding, e.g. bound:0=1,1=2 (queue=CPU)")
+            }
+            Self::BadBinding(text) => write!(
+                f,
+                "'{text}' is no binding; write QUEUE=CPU with a queue below {MAX_RX_QUEUES} and a \
+                 CPU up to {}, e.g. 0=1",
+                CpuId::MAX
+            ),
+            Self::BoundTwice(queue) => write!(f, "RX queue {queue} is bound twice"),
+            Self::BadLoops(name, text) => write!(
+                f,
+                "the policy '{name}' has one setting, loops=1 to loops={MAX_LOOPS}, not '{text}'"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PolicyError {}
+
+/// Reads `QUEUE=…` and returns the queue and what follows the sign.
+///
+/// # Errors
+/// The text, when it has no such form or the queue is not below [`MAX_RX_QUEUES`].
+pub fn parse_queue_setting(text: &str) -> Result<(u16, &str), String> {
+    text.split_once('=')
+        .and_then(|(queue, value)| Some((queue.trim().parse::<u16>().ok()?, value.trim())))
+        .filter(|(queue, _)| *queue < MAX_RX_QUEUES)
+        .ok_or_else(|| text.to_string())
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, rest) = match text.split_once(':') {
+            Some((name, rest)) => (name.trim(), Some(rest)),
+            None => (text.trim(), None),
+        };
+        let plain = |name, policy| match rest {
+            None => Ok(policy),
+            Some(rest) => Err(PolicyError::TakesNothing(name, rest.to_string())),
+        };
+        match (name, rest) {
+            ("none", _) => plain("none", Policy::None),
+            ("rps", _) => plain("rps", Policy::Rps),
+            ("rfs", _) => plain("rfs", Policy::Rfs),
+            ("sparse", rest) => parse_loops("sparse", rest).map(Policy::Sparse),
+            ("rfs+sparse", rest) => parse_loops("rfs+sparse", rest).map(Policy::RfsSparse),
+            ("bound", None) => Err(PolicyError::NothingBound),
+            ("bound", Some(rest)) if rest.trim().is_empty() => Err(PolicyError::NothingBound),
+            ("bound", Some(rest)) => parse_bindings(rest).map(Policy::Bound),
+            _ => Err(PolicyError::UnknownName(name.to_string())),
+        }
+    }
+}
+
+fn parse_loops(name: &'static str, rest: Option<&str>) -> Result<u8, PolicyError> {
+    let Some(rest) = rest else { return Ok(DEFAULT_LOOPS) };
+    let loops = rest.trim().strip_prefix("loops=").and_then(|loops| loops.trim().parse().ok());
+    loops
+        .filter(|loops| (1..=MAX_LOOPS).contains(loops))
+        .ok_or_else(|| PolicyError::BadLoops(name, rest.to_string()))
+}
+
+fn parse_bindings(text: &str) -> Result<Vec<(u16, CpuId)>, PolicyError> {
+    let mut bindings: Vec<(u16, CpuId)> = Vec::new();
+    for item in text.split(',') {
+        let (queue, cpu) = parse_queue_setting(item).map_err(PolicyError::BadBinding)?;
+        let cpu = cpu
+            .parse()
+            .ok()
+            .and_then(CpuId::new)
+            .ok_or_else(|| PolicyError::BadBinding(item.to_string()))?;
+        if bindings.iter().any(|(bound, _)| *bound == queue) {
+            return Err(PolicyError::BoundTwice(queue));
+        }
+        bindings.push((queue, cpu));
+    }
+    Ok(bindings)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_round_trip() {
+        for text in [
+            "none",
+            "rps",
+            "bound:0=1,1=1,5=0",
+            "sparse",
+            "sparse:loops=1",
+            "rfs",
+            "rfs+sparse",
+            "rfs+sparse:loops=5",
+        ] {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bad_policies_say_why() {
+        let error = |text: &str| text.parse::<Policy>().unwrap_err();
+        assert_eq!(error("rsp"), PolicyError::UnknownName("rsp".into()));
+        assert_eq!(error("rps:4"), PolicyError::TakesNothing("rps", "4".into()));
+        assert_eq!(error("rfs:x"), PolicyError::TakesNothing("rfs", "x".into()));
+        for bad in ["loops=0", "loops=6", "loops", "loop=1", ""] {
+            let refused = |name| PolicyError::BadLoops(name, bad.into());
+            assert_eq!(error(&alloc::format!("sparse:{bad}")), refused("sparse"));
+            assert_eq!(error(&alloc::format!("rfs+sparse:{bad}")), refused("rfs+sparse"));
+        }
+        assert_eq!(error("bound"), PolicyError::NothingBound);
+        assert_eq!(error("bound:"), PolicyError::NothingBound);
+        for bad in ["bound:0", "bound:0=", "bound:0=1,", "bound:1024=0", "bound:0=9000"] {
+            assert!(matches!(error(bad), PolicyError::BadBinding(_)), "{bad}");
+        }
+        assert_eq!(error("bound:0=1,0=2"), PolicyError::BoundTwice(0));
+    }
+}

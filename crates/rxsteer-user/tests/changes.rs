@@ -1,0 +1,306 @@
+//! Policies that move flows, and changes while packets flow: nothing lost, nothing reordered.
+
+mod common;
+
+use common::*;
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, Policy};
+use rxsteer_user::{
+    ChangeError, Control, FrameInfo, OnFull, PacketList, Pipeline, Receiver, RxProgress, Speed,
+    SteerChange, When, run,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+
+/// A handler that wishes each flow onto a CPU that changes all the time.
+fn restless(cpus: &CpuSet) -> impl FnMut(CpuId) -> Box<dyn FnMut(&PacketList<'_>) + Send> + use<> {
+    let cpus: Vec<CpuId> = cpus.iter().collect();
+    let lists = Arc::new(AtomicU64::new(0));
+    move |_| {
+        let (cpus, lists) = (cpus.clone(), lists.clone());
+        Box::new(move |list: &PacketList<'_>| {
+            let turn = lists.fetch_add(1, Ordering::Relaxed) / 16;
+            for packet in list.iter() {
+                let at = u64::from(packet.hash().get()).wrapping_add(turn) % cpus.len() as u64;
+                list.record(packet.hash(), cpus[at as usize]);
+            }
+        })
+    }
+}
+
+#[test]
+fn flows_follow_their_applications_and_stay_in_order() {
+    for policy in ["rfs", "rfs+sparse", "sparse:loops=1"] {
+        for (batch, max_backlog, rx_threads) in [(7, 16, 1), (64, 1000, 1), (32, 64, 2)] {
+            let mut config = config(policy, "0-4");
+            config.batch = batch;
+            config.max_backlog = max_backlog;
+            config.rx_queues = 4;
+            config.flow_cnt = Some(64);
+            config.rx_cpus = config.cpus.iter().take(rx_threads).collect();
+            let spec = "packets=40000,flows=300,share=zipf:1.1,rate=100000";
+            let report = run_with(&config, spec, restless(&config.cpus));
+            let case = format!("{policy} {batch} {max_backlog} {rx_threads}");
+            assert_conserved(&report);
+            assert_eq!((report.delivered, report.reordered), (40_000, 0), "{case}");
+            assert_eq!(report.census.bidirectional(), 300, "{case}");
+            let counts = report.steering;
+            if policy.starts_with("rfs") {
+                assert!(report.moves > 100, "{case}: {} moves", report.moves);
+                assert!(counts.wished > 1000 && counts.held > 0, "{case}: {counts:?}");
+            } else {
+                assert!(counts.in_slots > 0 && counts.wished == 0, "{case}: {counts:?}");
+            }
+        }
+    }
+}
+
+/// Every kind of change, one after the other, while packets flow and applications move.
+#[test]
+fn changes_at_run_time_keep_every_flow_in_order() {
+    let changes = || {
+        let change = SteerChange::default;
+        let cpus = |list: &str| Some(list.parse().unwrap());
+        let policy = |text: &str| Some(text.parse().unwrap());
+        vec![
+            SteerChange { policy: policy("rps"), ..change() },
+            SteerChange { cpus: cpus("1-3"), ..change() },
+            SteerChange { policy: policy("rfs+sparse:loops=2"), ..change() },
+            SteerChange { flow_cnt: Some(4096), ..change() },
+            SteerChange { flow_cnt: Some(8), sock_flow_entries: Some(64), ..change() },
+            SteerChange { max_backlog: Some(500), ..change() },
+            SteerChange { policy: policy("bound:0=3,1=2,2=1"), ..change() },
+            SteerChange { policy: policy("rps"), cpus: cpus("0,4"), ..change() },
+            SteerChange { rps_maps: Some(vec![(1, "2-3".parse().unwrap())]), ..change() },
+            SteerChange { policy: policy("none"), max_backlog: Some(20), ..change() },
+            SteerChange { policy: policy("sparse"), flow_limit: Some(Some(256)), ..change() },
+            SteerChange { policy: policy("rfs"), flow_limit: Some(None), ..change() },
+        ]
+    };
+    for rx_threads in [1, 2] {
+        let mut config = config("rps", "0-3");
+        config.standby = Some("4".parse().unwrap());
+        config.rx_queues = 3;
+        config.largest_backlog = 500;
+        config.max_backlog = 100;
+        config.rx_cpus = config.cpus.iter().take(rx_threads).collect();
+        let mut sources =
+            synthetic(&config, "packets=300000,flows=400,share=zipf:1.05,rate=100000");
+        let done = AtomicBool::new(false);
+        let report = std::thread::scope(|threads| {
+            let (send, receive) = mpsc::channel::<(Control, Arc<RxProgress>)>();
+            let done = &done;
+            threads.spawn(move || {
+                let (control, progress) = receive.recv().unwrap();
+                let mut all = changes().into_iter().cycle();
+                let mut last = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let packets = progress.packets.load(Ordering::Relaxed);
+                    if packets >= last + 2000 {
+                        last = packets;
+                        control.change(&all.next().unwrap()).unwrap();
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let started = |receivers: &[Receiver], control: Control| {
+                send.send((control, receivers[0].progress())).unwrap();
+            };
+            let stop = AtomicBool::new(false);
+            let handler = restless(&"0-4".parse().unwrap());
+            let report = run(&config, &mut sources, Speed::Max, &stop, handler, started).unwrap();
+            done.store(true, Ordering::Relaxed);
+            report
+        });
+        assert_conserved(&report);
+        assert_eq!(report.packets, 300_000);
+        assert_eq!(report.drops.total(), report.drops.get(DropReason::FlowLimit));
+        assert_eq!(report.reordered, 0);
+        assert!(report.moves > 100, "{} moves", report.moves);
+        let used = report.per_cpu.iter().filter(|cpu| cpu.packets > 0).count();
+        assert_eq!(used, 5, "every CPU had its part, the one on standby too");
+    }
+}
+
+#[test]
+fn an_impossible_change_is_refused_and_changes_nothing() {
+    let config = config("rps", "0-1");
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let control = pipeline.control();
+    let change = SteerChange {
+        policy: Some(Policy::None),
+        cpus: Some("0-2".parse().unwrap()),
+        ..SteerChange::default()
+    };
+    let error = control.change(&change).unwrap_err();
+    assert!(error.to_string().contains("CPU 2"), "{error}");
+    let change = SteerChange { max_backlog: Some(1001), ..SteerChange::default() };
+    assert_eq!(control.change(&change), Err(ChangeError::Backlog(1001, 1000)));
+    let change = SteerChange { flow_cnt: Some(0), policy: Some(Policy::None), ..change };
+    assert!(control.change(&change).is_err());
+    // Under `rps` frames with other ports spread; under `none` they would all be on CPU 0.
+    let mut receiver = receivers.remove(0);
+    for port in 0..64u8 {
+        receiver.netif_rx(&udp(port), info(0));
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert!(report.per_cpu.iter().all(|cpu| cpu.packets > 0), "still rps");
+}
+
+/// A CPU whose worker is stopped gets nothing new once its flows have nothing under way there.
+#[test]
+fn a_stopped_cpu_is_steered_around() {
+    for policy in ["rps", "rfs+sparse", "bound:0=1"] {
+        let config = config(policy, "0-3");
+        let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+        let control = pipeline.control();
+        let mut receiver = receivers.remove(0);
+        let mut queued_to_1 = |rounds: u32| {
+            for _ in 0..rounds {
+                for port in 0..64 {
+                    receiver.netif_rx(&udp(port), info(0));
+                }
+                receiver.flush();
+                std::thread::yield_now();
+            }
+            receiver.lane_reports().iter().find(|lane| lane.cpu == cpu(1)).unwrap().queued
+        };
+        assert!(queued_to_1(10) > 0);
+        assert!(control.stop_worker(cpu(1)));
+        // Until its worker has left and all is settled; a bounded number of looks.
+        let mut last = 0;
+        let settled = (0..100_000).any(|_| {
+            let now = queued_to_1(1);
+            std::mem::replace(&mut last, now) == now
+        });
+        assert!(settled, "{policy}: packets still go to a CPU that is gone");
+        assert_eq!(queued_to_1(100), last, "{policy}: and later none");
+        let report = pipeline.finish(&[receiver.finish()]);
+        assert_conserved(&report);
+        assert_eq!((report.reordered, report.drops.total()), (0, 0), "{policy}");
+    }
+}
+
+/// A flow that fills a backlog is dropped first; others get their places.
+#[test]
+fn the_flow_limit_drops_the_elephant() {
+    let mut config = config("rps", "0");
+    config.on_full = OnFull::Drop;
+    config.flow_limit = Some(4096);
+    config.max_backlog = 400;
+    let gate = Arc::new(AtomicBool::new(false));
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| {
+        let gate = gate.clone();
+        move |_: &PacketList<'_>| {
+            while !gate.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        }
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    for round in 0..400u32 {
+        receiver.netif_rx(&udp(0), info(0));
+        if round % 8 == 0 {
+            receiver.netif_rx(&udp((1 + round / 8) as u8), info(0));
+        }
+    }
+    receiver.flush();
+    gate.store(true, Ordering::Relaxed);
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_conserved(&report);
+    let limited = report.drops.get(DropReason::FlowLimit);
+    assert!(limited > 100, "{limited} of 400 were over the limit");
+    assert_eq!(report.drops.total(), limited, "so the backlog never filled, and no mouse was lost");
+}
+
+/// Two devices with one flow each, their packets in lists that take turns: each list goes back a
+/// little in time, and yet each flow keeps its own CPU.
+#[test]
+fn sparse_flows_of_two_devices_keep_their_cpus() {
+    let mut config = config("sparse", "0-3");
+    config.rx_queues = 2;
+    config.rx_devices = vec![0, 1];
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let mut receiver = receivers.remove(0);
+    for poll in 0..200u64 {
+        for queue in [0, 1] {
+            let frame = udp(1);
+            let list = (0..64).map(|packet| {
+                let timestamp_ns = poll * 64_000 + packet * 1000 + u64::from(queue) * 500;
+                (&frame[..], FrameInfo { timestamp_ns, rx_queue: queue, ..info(0) })
+            });
+            receiver.netif_receive(list);
+        }
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!((report.moves, report.reordered), (0, 0));
+    let packets: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
+    assert_eq!(packets, [0, 0, 12_800, 12_800], "one flow each, from the last CPU on");
+    assert_eq!(report.steering.in_slots, 25_600);
+}
+
+/// A clock that is set back is another matter: slots from the future are free.
+#[test]
+fn a_clock_that_is_set_back_frees_slots() {
+    let config = config("sparse:loops=1", "0");
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let mut receiver = receivers.remove(0);
+    for (port, seconds) in [(1, 10), (2, 3), (2, 4)] {
+        receiver
+            .netif_rx(&udp(port), FrameInfo { timestamp_ns: seconds * 1_000_000_000, ..info(0) });
+        receiver.flush();
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!(report.steering.in_slots, 3, "the second flow got the slot of the first");
+}
+
+/// A clock that is set back while nobody goes by it is noticed when somebody does.
+#[test]
+fn a_clock_set_back_under_rps_does_not_stop_time_under_sparse() {
+    let config = config("sparse:loops=1", "0");
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
+    let control = pipeline.control();
+    let mut receiver = receivers.remove(0);
+    let policy =
+        |text: &str| SteerChange { policy: Some(text.parse().unwrap()), ..Default::default() };
+    let mut send = |port, seconds: u64| {
+        let timestamp_ns = seconds * 1_000_000_000;
+        receiver.netif_rx(&udp(port), FrameInfo { timestamp_ns, ..info(0) });
+        receiver.flush();
+    };
+    send(1, 100);
+    control.change(&policy("rps")).unwrap();
+    send(1, 10);
+    control.change(&policy("sparse:loops=1")).unwrap();
+    // Each after the slot of the one before has expired: time goes on.
+    for (port, seconds) in [(2, 12), (3, 14), (4, 16)] {
+        send(port, seconds);
+    }
+    let report = pipeline.finish(&[receiver.finish()]);
+    assert_eq!(report.steering.in_slots, 4);
+}
+
+/// Planned changes are made in their order, whatever thread comes to them.
+#[test]
+fn planned_changes_are_made_in_their_order_by_several_threads() {
+    for _ in 0..30 {
+        let mut config = config("none", "0-1");
+        config.rx_queues = 4;
+        config.rx_cpus = config.cpus.iter().cycle().take(4).collect();
+        let policy = |text: &str| Some(text.parse().unwrap());
+        let change = |policy, rps_maps| SteerChange { policy, rps_maps, ..SteerChange::default() };
+        let maps = |cpus: &str| Some(vec![(0, cpus.parse().unwrap())]);
+        config.changes = [
+            change(policy("rps"), None),
+            change(None, maps("0")),
+            change(policy("none"), Some(vec![])),
+            change(policy("rps"), None),
+            change(None, maps("1")),
+        ]
+        .map(|change| (When::Packets(1), change))
+        .to_vec();
+        let report = run_with(&config, "packets=4000,flows=10", |_| nothing);
+        assert_eq!((report.changes_made, report.reordered), (5, 0));
+    }
+}
