@@ -306,6 +306,25 @@ fn there_and_back() {
     assert!(world.is_settled());
 }
 
+/// After 2³¹ packets a number seems to lie ahead: a slot of an old table that was found completed must
+/// not come alive again by that.
+#[test]
+fn an_old_slot_that_was_left_does_not_come_back() {
+    let mut world = World::new(Policy::Rfs, "1", 4);
+    world.record(LOW, 1);
+    world.record(HIGH, 2);
+    assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2));
+    assert!(world.resize(64));
+    world.record(LOW, 3);
+    world.complete(1, 1);
+    assert_eq!(world.send(LOW), 3, "done with the old table");
+    assert_eq!(world.send(HIGH), 2, "under way, and keeps the old table");
+    world.lanes.pass(1, 1 << 31);
+    assert_eq!(world.send(LOW), 3, "where its packet is under way");
+    world.complete_all();
+    assert!(world.is_settled());
+}
+
 #[test]
 fn a_fifth_resize_waits_for_the_tables_before_it() {
     let mut world = World::new(Policy::Rfs, "1", 4);
