@@ -24,8 +24,10 @@ pub mod case;
 pub mod gate;
 pub mod interleave;
 pub mod stats;
+mod under_criterion;
 
 pub use case::Case;
 pub use gate::{Gate, NoGate};
 pub use interleave::{Against, Measured, Plan, Report, Slices, measure};
 pub use stats::Quartiles;
+pub use under_criterion::under_criterion;

@@ -151,18 +151,6 @@ impl Placing for ByHash<'_> {
     }
 }
 
-/// Where it was received.
-pub(crate) struct Unsteered<'a> {
-    pub(crate) rules: &'a Rules,
-}
-
-impl Placing for Unsteered<'_> {
-    #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
-        self.rules.local(packet)
-    }
-}
-
 /// What rules that remember flows work with.
 pub(crate) struct Guarded<'a> {
     pub(crate) flows: &'a mut FlowTables,

@@ -20,7 +20,7 @@ use crate::counters::SteerCounter;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::loops::{
-    Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Tally, Unsteered, place,
+    Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Tally, place,
 };
 use crate::order::{DevFlow, FlowTables};
 use crate::plan::{Chosen, Plan, Rule, by_hash};
@@ -189,11 +189,34 @@ impl Steering {
         admission: &mut A,
         verdicts: &mut [Verdict],
     ) -> usize {
-        let rules = &self.plan.rules;
-        if rules.remember_flows() {
-            return self.decide_remembering(arrivals, admission, verdicts);
-        }
+        let Plan { rules, socks, sparse, .. } = &*self.plan;
+        let mut guarded = Guarded {
+            flows: &mut self.flows,
+            counts: &mut self.counts,
+            scratch: &mut self.scratch,
+            rules,
+            socks,
+        };
+        // A table without a wish need not be looked into.
+        let has_wishes = rules.rfs && socks.has_wishes();
         match &rules.rule {
+            Rule::Sparse(maps, loops) => {
+                let (single, producer) = (maps.single(), admission.backlogs().producer());
+                let place = InSlots { rules, maps, single, loops: *loops, sparse, producer };
+                if has_wishes {
+                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                } else {
+                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                }
+            }
+            Rule::Rps(maps) if rules.rfs => {
+                let place = ByHash { maps, single: maps.single() };
+                if has_wishes {
+                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                } else {
+                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                }
+            }
             Rule::Rps(maps) => match maps.single() {
                 // All queues with one map: it need not be looked up.
                 Some(map) => {
@@ -213,52 +236,7 @@ impl Steering {
             Rule::Bound(bindings) => {
                 place(arrivals, admission, verdicts, |packet| rules.bound(bindings, packet))
             }
-            _ => place(arrivals, admission, verdicts, |packet| rules.local(packet)),
-        }
-    }
-
-    /// The same under rules that remember flows.
-    #[inline(always)]
-    fn decide_remembering<A: Admission>(
-        &mut self,
-        arrivals: &[Arrival],
-        admission: &mut A,
-        verdicts: &mut [Verdict],
-    ) -> usize {
-        let Plan { rules, socks, sparse, .. } = &*self.plan;
-        let producer = admission.backlogs().producer();
-        let mut guarded = Guarded {
-            flows: &mut self.flows,
-            counts: &mut self.counts,
-            scratch: &mut self.scratch,
-            rules,
-            socks,
-        };
-        // A table without a wish need not be looked into.
-        let rfs = rules.rfs && socks.has_wishes();
-        match &rules.rule {
-            Rule::Sparse(maps, loops) => {
-                let place =
-                    InSlots { rules, maps, single: maps.single(), loops: *loops, sparse, producer };
-                if rfs {
-                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
-                } else {
-                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
-                }
-            }
-            Rule::Rps(maps) => {
-                let place = ByHash { maps, single: maps.single() };
-                if rfs {
-                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
-                } else {
-                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
-                }
-            }
-            // No policy has wishes above these.
-            Rule::None | Rule::Bound(_) => {
-                let place = Unsteered { rules };
-                guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
-            }
+            Rule::None => place(arrivals, admission, verdicts, |packet| rules.local(packet)),
         }
     }
 

@@ -1,20 +1,9 @@
-//! Criterion over the kernels of `kernels.rs`, one group per comparison.
+//! The dissector and the hashes under criterion: `cargo bench -p rxsteer-packet`. For ratios that hold on a noisy machine use
+//! `cargo xtask bench --filter hash`.
+#![allow(missing_docs, unreachable_pub, reason = "a benchmark has no readers of its interface")]
 
-#[allow(unreachable_pub)]
 mod kernels;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-
-fn packet(criterion: &mut Criterion) {
-    for mut case in kernels::all() {
-        let mut group = criterion.benchmark_group(case.group);
-        group.throughput(Throughput::Elements(case.per_iter));
-        let name =
-            if case.baseline { format!("{} (baseline)", case.name) } else { case.name.into() };
-        group.bench_function(name, |bencher| bencher.iter(&mut case.run));
-        group.finish();
-    }
+fn main() {
+    rxsteer_bench::under_criterion(kernels::all());
 }
-
-criterion_group!(benches, packet);
-criterion_main!(benches);

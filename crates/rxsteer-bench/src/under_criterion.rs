@@ -1,0 +1,18 @@
+//! The cases of one crate under criterion, one after the other.
+
+use crate::Case;
+use criterion::{Criterion, Throughput};
+
+/// Runs `cases` as `cargo bench` of their crate asks for by its arguments: the `main` of a criterion
+/// benchmark. For ratios that hold on a noisy machine there is [`measure`](crate::measure).
+pub fn under_criterion(cases: Vec<Case>) {
+    let mut criterion = Criterion::default().configure_from_args();
+    for mut case in cases {
+        let mut group = criterion.benchmark_group(case.group);
+        group.throughput(Throughput::Elements(case.per_iter));
+        let role = if case.baseline { " (baseline)" } else { "" };
+        group.bench_function(format!("{}{role}", case.name), |bencher| bencher.iter(&mut case.run));
+        group.finish();
+    }
+    criterion.final_summary();
+}
