@@ -1,6 +1,69 @@
 //! Per-CPU flow statistics with a used-CPU mask.
+//!
+//! Each CPU counts a flow's packets in a block of its own, so no line of memory goes back and forth
+//! between CPUs; which CPUs used a flow is remembered with it, so reading, clearing and freeing visit
+//! those and not every CPU there could be. The mechanism is that of Open vSwitch's datapath
+//! (`ovs-flow-stats`: `flow->stats[cpu]` and `cpu_used_mask`), in memory that does not grow with the
+//! number of possible CPUs.
+//!
+//! ```text
+//!  writers, one per CPU        index (hash table)      slots: head, block, list of (CPU, block)
+//!  FlowWriter::update ───────► key ─► slot ──────────► this CPU's block: packets, bytes, flags, times
+//!        │ new flow                                         ▲
+//!        ▼                                                  │ sums over the CPUs used
+//!  keeper: limit, aging, ended ──► FlowTable::collect    FlowTable::{get, for_each}
+//! ```
+//!
+//! ```
+//! use rxsteer_core::{CpuId, FlowKey};
+//! use rxsteer_flows::{FlowPacket, FlowTable, FlowTableConfig};
+//!
+//! let table = FlowTable::new(&FlowTableConfig::new(10_000))?;
+//! let mut writer = table.writer(CpuId::new(3).unwrap())?;      // on the thread of CPU 3
+//! let key = FlowKey { ip_version: 4, protocol: 17, dst_port: 53, ..FlowKey::default() };
+//! let packet = FlowPacket { key, time_ns: 1_000, bytes: 80, tcp_flags: 0 };
+//! assert_eq!(writer.update(&[packet; 2]), 2);
+//!
+//! let flow = table.get(&key).unwrap();                        // from any thread, at any time
+//! assert_eq!((flow.totals.packets, flow.totals.bytes), (2, 160));
+//! assert_eq!(flow.per_cpu[0].cpu, writer.cpu());
+//!
+//! table.finish();                                             // or flows expire, or are evicted
+//! let mut records = Vec::new();
+//! assert_eq!(table.collect(|record| records.push(record.clone())), 0);
+//! assert_eq!(records.len(), 1);
+//! # Ok::<(), rxsteer_flows::FlowTableError>(())
+//! ```
+//!
+//! What holds:
+//!
+//! - Every packet that [`FlowWriter::update`] took is in exactly one final record.
+//! - Totals of a flow never go back between two reads (but by a clear), and packets, bytes, flags and
+//!   times of a CPU are as of one moment.
+//! - Counting takes no lock, no system call and no memory; a list of packets that brings new flows
+//!   takes one lock for the list and one per flow.
+//! - Memory is bounded by [`FlowTableConfig`]. Under a flood of new flows those of few packets go
+//!   first.
 #![forbid(unsafe_code)]
 
+mod aging;
+mod block;
+mod collect;
+mod grace;
+mod index;
+mod keeper;
+mod lines;
+mod mask;
+mod pool;
 mod record;
+mod slots;
+mod sync;
+mod table;
+mod writer;
 
+pub use keeper::FlowCounts;
+pub use mask::{FlowMask, FlowMaskError};
 pub use record::{CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTotals, SharedTotals};
+pub use slots::{FlowSlots, SlotWriter};
+pub use table::{FlowTable, FlowTableConfig, FlowTableError, MAX_BLOCKS, MAX_FLOWS};
+pub use writer::FlowWriter;

@@ -78,7 +78,6 @@ impl FlowEnd {
 }
 
 impl FlowTotals {
-    #[allow(dead_code, reason = "the table comes next")]
     /// Adds what another block counted: sums, flags together, the earliest and the latest time.
     pub(crate) fn merge(&mut self, other: &FlowTotals) {
         if other.packets == 0 {

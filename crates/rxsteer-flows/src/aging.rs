@@ -1,0 +1,250 @@
+//! Which flow makes room for a new one.
+//!
+//! ```text
+//!  created ─► young: oldest first ──4 packets?──► established: by turns
+//!                │ no: it goes                       │ nothing since its last turn: it goes
+//! ```
+//!
+//! A flood makes flows of few packets, each new. So new flows queue apart from those that have shown
+//! themselves to be more ([`ESTABLISHED`]), and the oldest of the young goes first; established
+//! flows are asked only when there is next to nobody young, and then one that had packets since it was
+//! last asked stays (a second chance, as in CLOCK). The idea is that of S3-FIFO (Yang, Zhang, Qiu,
+//! Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP '23, section 4): two
+//! queues, and packets move nothing in them, so the counts of a flow are looked at only when its
+//! turn comes.
+//!
+//! Both queues are linked lists through one array, so a flow that ends in any other way leaves its
+//! queue at once. The array is made of zeroes and used as flows are.
+
+use std::collections::TryReserveError;
+
+/// Packets that make a flow an established one: more than the handshake of a connection that never
+/// was.
+pub(crate) const ESTABLISHED: u64 = 4;
+
+/// Of so many flows one is left to the young, whoever is established.
+const YOUNG_SHARE: u32 = 64;
+
+/// Established flows that get a second chance for one new flow.
+const CHANCES: u32 = 32;
+
+/// A flow's place: its neighbours, plus 1, where 0 is none; and which queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    before: u32,
+    after: u32,
+    queue: u32,
+}
+
+const NOWHERE: u32 = 0;
+const YOUNG: u32 = 1;
+const OLD: u32 = 2;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    /// First and last slot, plus 1.
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+/// The order in which flows go.
+#[derive(Debug)]
+pub(crate) struct Aging {
+    /// For each slot `before, after, queue` as words, since an array of numbers is had zeroed.
+    places: Vec<[u32; 3]>,
+    /// Packets that an established flow had at its last turn.
+    seen: Vec<u64>,
+    queues: [Queue; 2],
+    max_flows: u32,
+}
+
+impl Aging {
+    /// For `slots` slots that hold up to `max_flows` flows.
+    pub(crate) fn new(slots: u32, max_flows: u32) -> Result<Aging, TryReserveError> {
+        let slots = slots as usize;
+        Vec::<[u32; 3]>::new().try_reserve_exact(slots)?;
+        Vec::<u64>::new().try_reserve_exact(slots)?;
+        Ok(Aging {
+            places: vec![[0; 3]; slots],
+            seen: vec![0; slots],
+            queues: [Queue::default(); 2],
+            max_flows,
+        })
+    }
+
+    fn place(&self, slot: u32) -> Place {
+        let [before, after, queue] = self.places[slot as usize];
+        Place { before, after, queue }
+    }
+
+    fn set(&mut self, slot: u32, place: Place) {
+        self.places[slot as usize] = [place.before, place.after, place.queue];
+    }
+
+    /// A new flow.
+    pub(crate) fn add(&mut self, slot: u32) {
+        self.append(slot, YOUNG);
+    }
+
+    fn append(&mut self, slot: u32, queue: u32) {
+        let line = &mut self.queues[queue as usize - 1];
+        let before = line.last;
+        line.last = slot + 1;
+        line.len += 1;
+        if before == 0 {
+            line.first = slot + 1;
+        } else {
+            self.places[before as usize - 1][1] = slot + 1;
+        }
+        self.set(slot, Place { before, after: 0, queue });
+    }
+
+    /// A flow that ended; it may be in no queue.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let Place { before, after, queue } = self.place(slot);
+        if queue == NOWHERE {
+            return;
+        }
+        let line = &mut self.queues[queue as usize - 1];
+        line.len -= 1;
+        match before {
+            0 => line.first = after,
+            _ => self.places[before as usize - 1][1] = after,
+        }
+        match after {
+            0 => line.last = before,
+            _ => self.places[after as usize - 1][0] = before,
+        }
+        self.set(slot, Place::default());
+    }
+
+    fn first(&self, queue: u32) -> Option<u32> {
+        self.queues[queue as usize - 1].first.checked_sub(1)
+    }
+
+    fn move_to_end(&mut self, slot: u32, queue: u32) {
+        self.remove(slot);
+        self.append(slot, queue);
+    }
+
+    /// The flow that goes. `packets` says how many a flow has had; each call of it costs one of
+    /// `budget`, and when that is used up nobody goes.
+    ///
+    /// It is not removed yet: it may be that it ended already, and somebody is about to say so.
+    pub(crate) fn next_to_go(
+        &mut self,
+        mut packets: impl FnMut(u32) -> u64,
+        budget: &mut u32,
+    ) -> Option<u32> {
+        let mut chances = CHANCES;
+        let mut look = |slot| {
+            *budget = budget.checked_sub(1)?;
+            Some(packets(slot))
+        };
+        loop {
+            let young = self.queues[YOUNG as usize - 1].len;
+            let few = young <= self.max_flows / YOUNG_SHARE;
+            if let Some(slot) = self.first(OLD).filter(|_| young == 0 || few && chances > 0) {
+                let packets = look(slot)?;
+                if packets == self.seen[slot as usize] || chances == 0 {
+                    return Some(slot);
+                }
+                chances -= 1;
+                self.seen[slot as usize] = packets;
+                self.move_to_end(slot, OLD);
+                continue;
+            }
+            let slot = self.first(YOUNG)?;
+            let packets = look(slot)?;
+            if packets < ESTABLISHED {
+                return Some(slot);
+            }
+            self.seen[slot as usize] = packets;
+            self.move_to_end(slot, OLD);
+        }
+    }
+
+    /// Puts a flow off that was to go and had ended already.
+    pub(crate) fn put_off(&mut self, slot: u32) {
+        let queue = self.place(slot).queue;
+        if queue != NOWHERE {
+            self.move_to_end(slot, queue);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn aging(max_flows: u32) -> Aging {
+        Aging::new(max_flows * 2, max_flows).unwrap()
+    }
+
+    /// Who goes, one after the other, when flow `slot` had `packets[slot]`.
+    fn order(aging: &mut Aging, packets: &[u64], count: usize) -> Vec<u32> {
+        let mut gone = Vec::new();
+        for _ in 0..count {
+            let mut budget = 100;
+            let next = aging.next_to_go(|slot| packets[slot as usize], &mut budget);
+            gone.extend(next);
+            next.into_iter().for_each(|slot| aging.remove(slot));
+        }
+        gone
+    }
+
+    #[test]
+    fn the_young_go_first_and_the_oldest_of_them() {
+        let mut aging = aging(6);
+        (0..6).for_each(|slot| aging.add(slot));
+        assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 3), [1, 3, 4]);
+        // Nobody young is left: the established go by turns. They had nothing since.
+        assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 9), [0, 2, 5]);
+    }
+
+    #[test]
+    fn an_established_flow_with_new_packets_stays_longer() {
+        let mut aging = aging(3);
+        (0..3).for_each(|slot| aging.add(slot));
+        let mut budget = 100;
+        // All are established by now; the first goes round once and is asked first.
+        let mut counts = vec![[5, 5, 5].to_vec(), [6, 5, 6].to_vec()];
+        let first = aging.next_to_go(|slot| counts[0][slot as usize], &mut budget);
+        assert_eq!(first, Some(0), "nothing since it became one");
+        let now = counts.remove(1);
+        assert_eq!(order(&mut aging, &now, 1), [1], "0 and 2 had packets since");
+    }
+
+    #[test]
+    fn a_flow_that_ended_otherwise_is_in_no_queue() {
+        let mut aging = aging(4);
+        (0..4).for_each(|slot| aging.add(slot));
+        for slot in [0, 3, 1] {
+            aging.remove(slot);
+            aging.remove(slot);
+        }
+        aging.add(0);
+        assert_eq!(order(&mut aging, &[0; 4], 4), [2, 0]);
+    }
+
+    #[test]
+    fn looking_has_an_end() {
+        let mut aging = aging(100);
+        (0..100).for_each(|slot| aging.add(slot));
+        let mut budget = 10;
+        assert_eq!(aging.next_to_go(|_| 9, &mut budget), None);
+        assert_eq!(budget, 0);
+        let mut turns = 0;
+        // Active, all of them: after some second chances one goes all the same.
+        let mut budget = 1000;
+        let gone = aging.next_to_go(
+            |_| {
+                turns += 1;
+                9 + turns
+            },
+            &mut budget,
+        );
+        assert!(gone.is_some() && turns <= 100 + u64::from(CHANCES));
+    }
+}

@@ -1,0 +1,101 @@
+//! How flows go: ended, waited for, read for the last time, freed.
+
+use crate::grace::Grace;
+use crate::record::{FlowEnd, FlowRecord};
+use crate::slots::LIVE;
+use crate::sync::lock;
+use crate::table::FlowTable;
+
+/// Flows that are ended between two looks at the lock.
+const AT_ONCE: u32 = 256;
+
+/// The flows that ended and are being waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    grace: Grace,
+    waiting: Vec<u32>,
+    record: FlowRecord,
+    lines: Vec<u32>,
+}
+
+impl FlowTable {
+    /// Hands out the final records of flows that ended and that no writer can be counting in any
+    /// more, and frees their slots. Returns how many ended flows still wait for that: writers leave
+    /// a flow with the list of packets they have in hand.
+    ///
+    /// Somebody has to call it now and then, since a table whose ended flows are not collected has no
+    /// room for new ones at last. One call at a time; a second one waits.
+    pub fn collect(&self, mut f: impl FnMut(&FlowRecord)) -> usize {
+        let collector = &mut *lock(&self.collector);
+        loop {
+            if collector.waiting.is_empty() {
+                // Under its lock is known who ended these flows, and that they are out of the index.
+                std::mem::swap(&mut collector.waiting, &mut lock(&self.keeper).ended);
+                if collector.waiting.is_empty() {
+                    return 0;
+                }
+                let participants: Vec<_> =
+                    lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
+                collector.grace.begin(&participants);
+            }
+            if !collector.grace.is_over() {
+                return collector.waiting.len() + lock(&self.keeper).ended.len();
+            }
+            for slot in &collector.waiting {
+                self.record(*slot, &mut collector.record);
+                f(&collector.record);
+                self.slots.free_with(*slot, |line| collector.lines.push(line));
+            }
+            self.slots.give_back(&mut collector.lines);
+            lock(&self.keeper).collected(collector.waiting.drain(..));
+        }
+    }
+
+    /// Takes all flows out that had no packet for longer than the idle timeout before `now_ns`, a
+    /// time of the packets' clock; [`FlowTable::collect`] hands out their records. For live
+    /// traffic, where flows end that never have another packet. One that has is found to have
+    /// been idle in any case.
+    pub fn expire(&self, now_ns: u64) {
+        if self.idle_timeout_ns == u64::MAX {
+            return;
+        }
+        self.end_where(FlowEnd::Idle, |slot| {
+            now_ns.saturating_sub(self.slots.last_ns(slot)) > self.idle_timeout_ns
+        });
+    }
+
+    /// Takes all flows out, as at the end of a run; [`FlowTable::collect`] hands out their records.
+    pub fn finish(&self) {
+        self.end_where(FlowEnd::Finished, |_| true);
+    }
+
+    fn end_where(&self, why: FlowEnd, is_over: impl Fn(u32) -> bool) {
+        let slots = lock(&self.keeper).free_slots.fresh();
+        let mut ended = Vec::with_capacity(AT_ONCE as usize);
+        for first in (0..slots).step_by(AT_ONCE as usize) {
+            self.reading(|| {
+                for slot in first..slots.min(first + AT_ONCE) {
+                    if self.slots.state(slot).1 == LIVE && is_over(slot) && self.end(slot, why) {
+                        ended.push(slot);
+                    }
+                }
+                // Before leaving: until then no other flow can be in these slots.
+                self.tell_ended(&mut ended, why);
+            });
+        }
+    }
+
+    /// Tells the keeper of flows that ended.
+    pub(crate) fn tell_ended(&self, ended: &mut Vec<u32>, why: FlowEnd) {
+        if ended.is_empty() {
+            return;
+        }
+        let keeper = &mut *lock(&self.keeper);
+        if why == FlowEnd::Idle {
+            keeper.counts.expired += ended.len() as u64;
+        }
+        for slot in ended.drain(..) {
+            keeper.ended(slot);
+        }
+    }
+}

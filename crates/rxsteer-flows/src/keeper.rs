@@ -1,0 +1,110 @@
+//! What is kept of all flows together, under one lock that is taken once for a list of packets, and
+//! only if it brings new flows: free slots, the order in which flows go, and those that ended.
+
+use crate::aging::Aging;
+use crate::pool::FreeNumbers;
+use crate::record::FlowEnd;
+use crate::table::FlowTable;
+use std::collections::TryReserveError;
+
+/// How many flows were created and how they ended, and packets that were refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCounts {
+    /// Flows in the table now.
+    pub live: u64,
+    /// Flows that were put into the table.
+    pub created: u64,
+    /// Flows taken out because nothing came for longer than the idle timeout.
+    pub expired: u64,
+    /// Flows taken out to make room for new ones.
+    pub evicted: u64,
+    /// Packets in no record: their flow was new and there was no room for it.
+    pub refused: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) free_slots: FreeNumbers,
+    pub(crate) aging: Aging,
+    /// Flows in the table and places promised to writers.
+    pub(crate) places: u32,
+    max_flows: u32,
+    /// Flows that ended and are to be collected.
+    pub(crate) ended: Vec<u32>,
+    pub(crate) counts: FlowCounts,
+    gone: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(slots: u32, max_flows: u32) -> Result<Keeper, TryReserveError> {
+        Ok(Keeper {
+            free_slots: FreeNumbers::below(slots),
+            aging: Aging::new(slots, max_flows)?,
+            places: 0,
+            max_flows,
+            ended: Vec::new(),
+            counts: FlowCounts::default(),
+            gone: 0,
+        })
+    }
+
+    /// A slot for a new flow, if there are fewer than may be; `None` when one has to go first, or
+    /// too many that went are not collected yet.
+    pub(crate) fn slot_if_below_limit(&mut self) -> Option<u32> {
+        if self.places == self.max_flows {
+            return None;
+        }
+        let slot = self.free_slots.take()?;
+        self.places += 1;
+        Some(slot)
+    }
+
+    /// A flow is in the table now, unless it ended already.
+    pub(crate) fn created(&mut self, slot: u32, is_live: bool) {
+        self.counts.created += 1;
+        if is_live {
+            self.aging.add(slot);
+        }
+    }
+
+    /// A flow is out of the table.
+    pub(crate) fn ended(&mut self, slot: u32) {
+        self.aging.remove(slot);
+        self.ended.push(slot);
+        self.places -= 1;
+        self.gone += 1;
+    }
+
+    /// Takes a flow out of the table for a new one; `false` when `budget` is used up first, in looks
+    /// at flows.
+    pub(crate) fn evict_one(&mut self, table: &FlowTable, budget: &mut u32) -> bool {
+        let packets = |slot| table.slots.read(slot).packets;
+        while let Some(slot) = self.aging.next_to_go(packets, budget) {
+            if table.end(slot, FlowEnd::Evicted) {
+                self.counts.evicted += 1;
+                self.ended(slot);
+                return true;
+            }
+            // It has ended, and whoever did it is about to say so.
+            self.aging.put_off(slot);
+        }
+        false
+    }
+
+    /// How many flows there are, were, and went.
+    pub(crate) fn counts(&self) -> FlowCounts {
+        // One can be gone before its creation was told.
+        FlowCounts { live: self.counts.created.saturating_sub(self.gone), ..self.counts }
+    }
+
+    /// Slots that were promised and not used.
+    pub(crate) fn unused(&mut self, slots: impl ExactSizeIterator<Item = u32>) {
+        self.places -= slots.len() as u32;
+        self.free_slots.give_back(slots);
+    }
+
+    /// Slots of flows that were collected.
+    pub(crate) fn collected(&mut self, slots: impl IntoIterator<Item = u32>) {
+        self.free_slots.give_back(slots);
+    }
+}

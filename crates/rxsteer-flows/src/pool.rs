@@ -1,0 +1,82 @@
+//! Numbers that are taken and given back: slots of flows, and lines for blocks.
+
+use crate::sync::{Mutex, lock};
+
+/// The numbers below a limit that nobody has. The last one given back goes out first: its memory is
+/// warm, and memory never used stays untouched as long as it can.
+#[derive(Debug)]
+pub(crate) struct FreeNumbers {
+    returned: Vec<u32>,
+    /// Numbers from here up to `limit` were never out.
+    fresh: u32,
+    limit: u32,
+}
+
+impl FreeNumbers {
+    pub(crate) fn below(limit: u32) -> FreeNumbers {
+        FreeNumbers { returned: Vec::new(), fresh: 0, limit }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        if let Some(number) = self.returned.pop() {
+            return Some(number);
+        }
+        let number = self.fresh;
+        (number < self.limit).then(|| {
+            self.fresh += 1;
+            number
+        })
+    }
+
+    pub(crate) fn give_back(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        self.returned.extend(numbers);
+    }
+
+    /// How many there are to take.
+    pub(crate) fn len(&self) -> usize {
+        self.returned.len() + (self.limit - self.fresh) as usize
+    }
+
+    /// All numbers that were ever out are below this.
+    pub(crate) fn fresh(&self) -> u32 {
+        self.fresh
+    }
+}
+
+/// Most lines that a CPU takes from the pool at once.
+const REFILL: usize = 16;
+
+/// Lines at one CPU's hand, so that the pool's lock is taken for every sixteenth block only.
+#[derive(Debug, Default)]
+pub(crate) struct Magazine {
+    lines: Vec<u32>,
+}
+
+impl Magazine {
+    pub(crate) fn new() -> Magazine {
+        Magazine { lines: Vec::with_capacity(REFILL * 2) }
+    }
+
+    /// A line nobody else has, or `None` when the pool is empty.
+    pub(crate) fn take(&mut self, pool: &Mutex<FreeNumbers>) -> Option<u32> {
+        if self.lines.is_empty() {
+            let mut pool = lock(pool);
+            // Not all of a small pool: what lies here is out of reach for the others.
+            let count = REFILL.min(pool.len().div_ceil(8));
+            self.lines.extend(std::iter::from_fn(|| pool.take()).take(count));
+        }
+        self.lines.pop()
+    }
+
+    pub(crate) fn give_back(&mut self, line: u32, pool: &Mutex<FreeNumbers>) {
+        if self.lines.len() == REFILL * 2 {
+            lock(pool).give_back(self.lines.drain(REFILL..));
+        }
+        self.lines.push(line);
+    }
+
+    /// Gives everything back.
+    pub(crate) fn empty(&mut self, pool: &Mutex<FreeNumbers>) {
+        lock(pool).give_back(self.lines.drain(..));
+    }
+}

@@ -1,0 +1,504 @@
+//! The flows' statistics: for each flow a head, a block that comes with it, and blocks of further
+//! CPUs, which are found by a short list of (CPU, block).
+//!
+//! ```text
+//!  head line                                               first CPU's block   (next line)
+//!  word 0‥4   5              6                     7
+//!       key   stamp | state  CPU₁ | CPU₂, block₂   list ─► line of 7 × (CPU, block), list ─► …
+//!                                          │                            │
+//!                                          ▼                            ▼
+//!                                   block of CPU₂                block of CPU₃
+//!  shared line: for CPUs that got no block (a bit beside CPU₁ says that there are some)
+//! ```
+//!
+//! The source (`ovs-flow-stats`) keeps an array of pointers by CPU and a mask of the CPUs used,
+//! both as long as there are possible CPUs. Here the list *is* the mask: it holds the CPUs that
+//! touched the flow, whatever their ids, and nothing else. So a flow that ran on one CPU takes two
+//! lines and one visit on any machine.
+//!
+//! The list only grows while the flow lives, and each CPU alone adds its own entry, in one word: no
+//! reader ever sees half of it. It stands in the head, which all CPUs read and nearly nobody
+//! writes, not in the blocks: looking for one's own block must not touch those of others.
+
+use crate::block;
+use crate::lines::{Line, Lines, WORDS};
+use crate::pool::{FreeNumbers, Magazine};
+use crate::record::{CpuTotals, FlowPacket, FlowRecord, FlowTotals, SharedTotals};
+use crate::sync::{Mutex, Ordering, lock};
+use rxsteer_core::CpuId;
+use std::collections::TryReserveError;
+
+/// A flow's key as words; what the table compares.
+pub(crate) type KeyWords = [u64; 5];
+
+const KEY: usize = 5;
+const STATE: usize = 5;
+const CPUS: usize = 6;
+const LIST: usize = 7;
+
+/// Entries of a line of the list; the last word leads to the next one.
+const ENTRIES: usize = WORDS - 1;
+
+/// No flow is in this slot.
+pub(crate) const FREE: u32 = 0;
+/// A flow that is in the table. Higher numbers: it was taken out, and why.
+pub(crate) const LIVE: u32 = 1;
+
+/// Beside the first CPU: the shared block is in use.
+const SHARED: u64 = 1 << 15;
+
+/// A CPU as the list has it, where 0 is none: 14 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuTag(u64);
+
+impl CpuTag {
+    pub(crate) fn of(cpu: CpuId) -> CpuTag {
+        CpuTag(u64::from(cpu.get()) + 1)
+    }
+
+    /// The CPU of the lower or upper half of `word`.
+    fn cpu(word: u64) -> CpuId {
+        // Only tags of CPUs are ever written.
+        CpuId::new((word as u16).wrapping_sub(1)).unwrap_or(CpuId::NONE)
+    }
+}
+
+/// An entry of the list, in 48 bits: CPU and block; 0 is none.
+fn entry(cpu: CpuTag, block: u32) -> u64 {
+    (u64::from(block) + 1) << 16 | cpu.0
+}
+
+fn block_of(entry: u64) -> usize {
+    (entry >> 16) as usize - 1
+}
+
+/// What the source calls `flow->stats` and `cpu_used_mask`, for many flows.
+///
+/// This is the flow table without its keys' hash table: for those who have a table of their own,
+/// and for the benchmarks against the walk over all possible CPUs. Numbers of slots are the
+/// caller's affair: a slot is claimed, used and freed, and not touched in between by anybody who
+/// doesn't know of it.
+#[derive(Debug)]
+pub struct FlowSlots {
+    /// Head and first block of each slot.
+    slots: Lines,
+    shared: Lines,
+    blocks: Lines,
+    free_blocks: Mutex<FreeNumbers>,
+}
+
+/// One CPU's access to [`FlowSlots`]: nobody else may count as that CPU.
+#[derive(Debug)]
+pub struct SlotWriter {
+    cpu: CpuTag,
+    lines: Magazine,
+}
+
+impl SlotWriter {
+    /// For `cpu`.
+    #[must_use]
+    pub fn new(cpu: CpuId) -> SlotWriter {
+        SlotWriter { cpu: CpuTag::of(cpu), lines: Magazine::new() }
+    }
+
+    /// Gives back the blocks that lie ready here.
+    pub fn release(&mut self, slots: &FlowSlots) {
+        self.lines.empty(&slots.free_blocks);
+    }
+}
+
+/// Whether a packet was counted at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// It was.
+    Yes,
+    /// The CPU has no block in this flow, or the flow was cleared since, or it was idle: see
+    /// there.
+    Look,
+}
+
+impl FlowSlots {
+    /// Room for `slots` flows and `blocks` blocks of further CPUs.
+    ///
+    /// # Errors
+    /// When there isn't the memory.
+    pub fn new(slots: u32, blocks: u32) -> Result<FlowSlots, TryReserveError> {
+        Ok(FlowSlots {
+            slots: Lines::new(slots as usize * 2)?,
+            shared: Lines::new(slots as usize)?,
+            blocks: Lines::new(blocks as usize)?,
+            free_blocks: Mutex::new(FreeNumbers::below(blocks)),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn head(&self, slot: u32) -> &Line {
+        self.slots.line(slot as usize * 2)
+    }
+
+    #[inline(always)]
+    fn first_block(&self, slot: u32) -> &Line {
+        self.slots.line(slot as usize * 2 + 1)
+    }
+
+    /// The flow's stamp and state.
+    #[inline(always)]
+    pub(crate) fn state(&self, slot: u32) -> (u32, u32) {
+        // ORDER: Acquire; pairs with the Release in `claim`: of a live flow the key and the first
+        // block are there.
+        let state = self.head(slot)[STATE].load(Ordering::Acquire);
+        ((state >> 32) as u32, state as u32)
+    }
+
+    /// Whether the flow in the slot has this key.
+    #[inline(always)]
+    pub(crate) fn has_key(&self, slot: u32, key: &KeyWords) -> bool {
+        let head = self.head(slot);
+        // ORDER: Relaxed; the slot was found by an entry of the hash table or under its lock, which
+        // was written after the key.
+        let mut differ = 0;
+        for word in 0..KEY {
+            differ |= head[word].load(Ordering::Relaxed) ^ key[word];
+        }
+        differ == 0
+    }
+
+    pub(crate) fn key(&self, slot: u32) -> KeyWords {
+        let head = self.head(slot);
+        // ORDER: Relaxed, as above.
+        std::array::from_fn(|word| head[word].load(Ordering::Relaxed))
+    }
+
+    /// Makes a free slot that of a new flow, whose first packet this CPU saw: its block is the one
+    /// that comes with the flow.
+    pub(crate) fn claim_with_key(
+        &self,
+        slot: u32,
+        key: &KeyWords,
+        writer: &SlotWriter,
+        packet: &FlowPacket,
+    ) {
+        let head = self.head(slot);
+        // ORDER: Relaxed; nobody else knows of the slot before the Release below.
+        let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
+        for word in 0..KEY {
+            head[word].store(key[word], Ordering::Relaxed);
+        }
+        block::start(self.first_block(slot), stamp, packet);
+        head[CPUS].store(writer.cpu.0, Ordering::Relaxed);
+        head[LIST].store(0, Ordering::Relaxed);
+        // ORDER: Release; pairs with the Acquire in `state`.
+        head[STATE].store(u64::from(stamp) << 32 | u64::from(LIVE), Ordering::Release);
+    }
+
+    /// As [`FlowSlots::claim_with_key`], for those who keep keys elsewhere.
+    pub fn claim(&self, slot: u32, writer: &SlotWriter, packet: &FlowPacket) {
+        self.claim_with_key(slot, &[0; 5], writer, packet);
+    }
+
+    /// Counts a packet where nothing has to be looked for.
+    #[inline(always)]
+    pub(crate) fn count_at_once(
+        &self,
+        slot: u32,
+        writer: &SlotWriter,
+        packet: &FlowPacket,
+        idle_timeout_ns: u64,
+    ) -> Counted {
+        let head = self.head(slot);
+        // ORDER: Relaxed; this CPU wrote the entry itself. The stamp is one number, and a clear at
+        // this very moment may come before or after this packet.
+        let cpus = head[CPUS].load(Ordering::Relaxed);
+        let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
+        let block = if cpus & (SHARED - 1) == writer.cpu.0 {
+            self.first_block(slot)
+        } else if (cpus >> 16) as u16 == writer.cpu.0 as u16 {
+            self.blocks.line(block_of(cpus >> 16))
+        } else {
+            return Counted::Look;
+        };
+        if !block::is_of(block, stamp)
+            || packet.time_ns.saturating_sub(block::last_ns(block)) > idle_timeout_ns
+        {
+            return Counted::Look;
+        }
+        block::add(block, packet);
+        Counted::Yes
+    }
+
+    /// Counts a packet of a flow: in this CPU's block, or a new one, or the shared one.
+    #[cold]
+    pub(crate) fn count(&self, slot: u32, writer: &mut SlotWriter, packet: &FlowPacket) {
+        let (stamp, _) = self.state(slot);
+        match self.own_block(slot, writer.cpu) {
+            Some(block) if block::is_of(block, stamp) => block::add(block, packet),
+            Some(block) => block::start(block, stamp, packet),
+            None => {
+                if !self.begin_block(slot, stamp, writer, packet) {
+                    // ORDER: Relaxed; a reader that misses the bit reads as of before this packet.
+                    // Once it has seen the bit it sees it for ever.
+                    self.head(slot)[CPUS].fetch_or(SHARED, Ordering::Relaxed);
+                    block::add_shared(self.shared.line(slot as usize), stamp, packet);
+                }
+            }
+        }
+    }
+
+    /// Counts a packet of a flow.
+    #[inline]
+    pub fn update(&self, slot: u32, writer: &mut SlotWriter, packet: &FlowPacket) {
+        if self.count_at_once(slot, writer, packet, u64::MAX) == Counted::Look {
+            self.count(slot, writer, packet);
+        }
+    }
+
+    /// The block of a CPU, if it has one.
+    fn own_block(&self, slot: u32, cpu: CpuTag) -> Option<&Line> {
+        self.blocks_of(slot).find(|(of, _)| *of == cpu.0 as u16).map(|(_, block)| block)
+    }
+
+    /// Every CPU with a block in this flow (tagged), and the block.
+    #[inline]
+    fn blocks_of(&self, slot: u32) -> impl Iterator<Item = (u16, &Line)> {
+        let head = self.head(slot);
+        // ORDER: Acquire, here and in `Entries`; pairs with the Release of `publish`: a block that
+        // is listed was started before.
+        let cpus = head[CPUS].load(Ordering::Acquire);
+        let first = cpus & (SHARED - 1);
+        let first = (first != 0).then(|| (first as u16, self.first_block(slot)));
+        let second = cpus >> 16;
+        let rest = if second == 0 { 0 } else { head[LIST].load(Ordering::Acquire) };
+        let second = (second != 0).then(|| (second as u16, self.blocks.line(block_of(second))));
+        first.into_iter().chain(second).chain(Entries { slots: self, list: rest, next: 0 })
+    }
+
+    /// Takes a block from the pool, starts it with this packet and lists it; `false` when there is
+    /// none left.
+    fn begin_block(
+        &self,
+        slot: u32,
+        stamp: u32,
+        writer: &mut SlotWriter,
+        packet: &FlowPacket,
+    ) -> bool {
+        let pool = &self.free_blocks;
+        let Some(block) = writer.lines.take(pool) else { return false };
+        block::start(self.blocks.line(block as usize), stamp, packet);
+        let listed = self.publish(slot, entry(writer.cpu, block), writer);
+        if !listed {
+            writer.lines.give_back(block, pool);
+        }
+        listed
+    }
+
+    /// Adds an entry to the flow's list, at its end; `false` when that takes a line and there is
+    /// none left.
+    fn publish(&self, slot: u32, entry: u64, writer: &mut SlotWriter) -> bool {
+        let head = self.head(slot);
+        // ORDER: Acquire of what others wrote, whose lines are followed; Release, which pairs with
+        // the Acquire in `blocks_of`: the block was started.
+        let mut cpus = head[CPUS].load(Ordering::Acquire);
+        while cpus >> 16 == 0 {
+            let both = cpus | entry << 16;
+            match head[CPUS].compare_exchange(cpus, both, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(other) => cpus = other,
+            }
+        }
+        let mut link = &head[LIST];
+        loop {
+            let mut list = link.load(Ordering::Acquire);
+            if list == 0 {
+                let Some(line) = writer.lines.take(&self.free_blocks) else { return false };
+                let words = self.blocks.line(line as usize);
+                for word in words {
+                    word.store(0, Ordering::Relaxed);
+                }
+                words[0].store(entry, Ordering::Relaxed);
+                let new = u64::from(line) + 1;
+                match link.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return true,
+                    Err(theirs) => {
+                        writer.lines.give_back(line, &self.free_blocks);
+                        list = theirs;
+                    }
+                }
+            }
+            let words = self.blocks.line(list as usize - 1);
+            for word in &words[..ENTRIES] {
+                if word.load(Ordering::Relaxed) == 0
+                    && word.compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                {
+                    return true;
+                }
+            }
+            link = &words[ENTRIES];
+        }
+    }
+
+    /// The flow's totals over all CPUs that used it.
+    #[inline]
+    pub fn read(&self, slot: u32) -> FlowTotals {
+        let (stamp, _) = self.state(slot);
+        let mut totals = FlowTotals::default();
+        for (_, block) in self.blocks_of(slot) {
+            totals.merge(&block::read(block, stamp));
+        }
+        totals.merge(&self.read_shared(slot, stamp));
+        totals
+    }
+
+    /// What was counted by CPUs without a block.
+    #[inline(always)]
+    fn read_shared(&self, slot: u32, stamp: u32) -> FlowTotals {
+        // ORDER: Relaxed; as told where the bit is set.
+        match self.head(slot)[CPUS].load(Ordering::Relaxed) & SHARED {
+            0 => FlowTotals::default(),
+            _ => block::read(self.shared.line(slot as usize), stamp),
+        }
+    }
+
+    /// All there is to say of the flow but its key. `record` is used again, so nothing is
+    /// allocated for most flows.
+    pub(crate) fn read_into(&self, slot: u32, record: &mut FlowRecord) {
+        let (stamp, _) = self.state(slot);
+        record.totals = FlowTotals::default();
+        record.per_cpu.clear();
+        for (cpu, block) in self.blocks_of(slot) {
+            let part = block::read(block, stamp);
+            record.totals.merge(&part);
+            if part.packets != 0 {
+                let (packets, bytes) = (part.packets, part.bytes);
+                record.per_cpu.push(CpuTotals { cpu: CpuTag::cpu(cpu.into()), packets, bytes });
+            }
+        }
+        let shared = self.read_shared(slot, stamp);
+        record.totals.merge(&shared);
+        record.shared = SharedTotals { packets: shared.packets, bytes: shared.bytes };
+    }
+
+    /// Time of the flow's latest packet, also if it was cleared since.
+    pub(crate) fn last_ns(&self, slot: u32) -> u64 {
+        let (stamp, _) = self.state(slot);
+        let own = self.blocks_of(slot).map(|(_, block)| block::last_ns(block)).max().unwrap_or(0);
+        own.max(self.read_shared(slot, stamp).last_ns)
+    }
+
+    /// Sets the flow's counts to 0, on every CPU: a packet that is counted meanwhile comes before
+    /// or after. Says whether there was a flow in the slot.
+    pub fn clear(&self, slot: u32) -> bool {
+        let state = &self.head(slot)[STATE];
+        let mut now = state.load(Ordering::Relaxed);
+        while now as u32 == LIVE {
+            let cleared = now.wrapping_add(1 << 32);
+            // ORDER: Relaxed; the stamp carries no data, and each CPU starts its own block over.
+            match state.compare_exchange_weak(now, cleared, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Takes a live flow out for this reason; `false` if somebody else did.
+    pub(crate) fn end(&self, slot: u32, why: u32) -> bool {
+        let state = &self.head(slot)[STATE];
+        let mut now = state.load(Ordering::Relaxed);
+        while now as u32 == LIVE {
+            let ended = now & !u64::from(u32::MAX) | u64::from(why);
+            // ORDER: Relaxed; who reads the flow for the last time has waited for its writers.
+            match state.compare_exchange_weak(now, ended, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Frees the slot: visits the blocks of the CPUs that used it, hands their lines to `line`, and
+    /// nothing else. Nobody may be using the flow any more.
+    #[inline]
+    pub(crate) fn free_with(&self, slot: u32, mut line: impl FnMut(u32)) {
+        let head = self.head(slot);
+        // ORDER: Relaxed, here and below; nobody else uses the flow.
+        let second = head[CPUS].load(Ordering::Relaxed) >> 16;
+        if second != 0 {
+            line(block_of(second) as u32);
+            let rest = head[LIST].load(Ordering::Relaxed);
+            for (_, block) in (Entries { slots: self, list: rest, next: 0 }).numbers() {
+                line(block);
+            }
+            let mut list = rest;
+            while list != 0 {
+                let number = list as u32 - 1;
+                list = self.blocks.line(number as usize)[ENTRIES].load(Ordering::Relaxed);
+                line(number);
+            }
+        }
+        // Another stamp, so that what the shared block holds is no count of the next flow here.
+        let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
+        let state = u64::from(stamp.wrapping_add(1)) << 32 | u64::from(FREE);
+        head[STATE].store(state, Ordering::Relaxed);
+    }
+
+    /// Frees a slot. Nobody may be using the flow any more.
+    #[inline]
+    pub fn free(&self, slot: u32, writer: &mut SlotWriter) {
+        self.free_with(slot, |line| writer.lines.give_back(line, &self.free_blocks));
+    }
+
+    /// Gives back lines of freed flows.
+    pub(crate) fn give_back(&self, lines: &mut Vec<u32>) {
+        if !lines.is_empty() {
+            lock(&self.free_blocks).give_back(lines.drain(..));
+        }
+    }
+
+    /// Blocks that are with neither a flow nor a writer.
+    pub(crate) fn free_blocks(&self) -> usize {
+        lock(&self.free_blocks).len()
+    }
+}
+
+/// The entries of a list from its first line on.
+struct Entries<'a> {
+    slots: &'a FlowSlots,
+    /// The line's number plus 1; 0 at the end.
+    list: u64,
+    next: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// CPUs (tagged) with the numbers of their blocks.
+    fn numbers(mut self) -> impl Iterator<Item = (u16, u32)> + use<'a> {
+        std::iter::from_fn(move || self.next_entry().map(|e| (e as u16, block_of(e) as u32)))
+    }
+
+    fn next_entry(&mut self) -> Option<u64> {
+        if self.list == 0 {
+            return None;
+        }
+        if self.next == ENTRIES {
+            let line = self.slots.blocks.line(self.list as usize - 1);
+            // ORDER: Acquire, as in `blocks_of`.
+            self.list = line[ENTRIES].load(Ordering::Acquire);
+            self.next = 0;
+            return self.next_entry();
+        }
+        let line = self.slots.blocks.line(self.list as usize - 1);
+        let entry = line[self.next].load(Ordering::Acquire);
+        self.next += 1;
+        // Entries are filled in from the first one on.
+        (entry != 0).then_some(entry)
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (u16, &'a Line);
+
+    #[inline]
+    fn next(&mut self) -> Option<(u16, &'a Line)> {
+        let slots = self.slots;
+        self.next_entry().map(|entry| (entry as u16, slots.blocks.line(block_of(entry))))
+    }
+}

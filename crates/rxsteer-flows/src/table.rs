@@ -1,0 +1,250 @@
+//! The flow table: which flows there are, within limits, and their statistics.
+
+use crate::collect::Collector;
+use crate::grace::Participant;
+use crate::index::Index;
+use crate::keeper::{FlowCounts, Keeper};
+use crate::mask::{FlowMask, from_words};
+use crate::record::{FlowEnd, FlowRecord};
+use crate::slots::{FREE, FlowSlots, LIVE};
+use crate::sync::{Mutex, lock};
+use crate::writer::{FlowWriter, Seat};
+use rxsteer_core::{CpuId, FlowKey};
+use std::collections::TryReserveError;
+use std::sync::Arc;
+
+/// Most flows that a table can be made for.
+pub const MAX_FLOWS: u32 = 1 << 24;
+
+/// Most blocks of further CPUs that a table can be made for.
+pub const MAX_BLOCKS: u32 = 1 << 26;
+
+/// Flows that may have ended and not be collected yet, at least; or an eighth of the limit of flows.
+const LEAST_SPARE: u32 = 1024;
+
+/// How large a table is, and what a flow is.
+#[derive(Clone, Debug)]
+pub struct FlowTableConfig {
+    /// Most flows in the table, 1 to [`MAX_FLOWS`]. A new flow beyond makes an old one go.
+    pub max_flows: u32,
+    /// A flow without a packet for longer than this is over: a later packet begins another record.
+    /// In nanoseconds of the packets' clock; `None` for never.
+    pub idle_timeout_ns: Option<u64>,
+    /// Blocks for the second and further CPUs of flows, up to [`MAX_BLOCKS`]. When they are used up,
+    /// further CPUs count in the flow's shared block: nothing is lost but which CPU it was.
+    pub max_blocks: u32,
+    /// Which fields make a flow.
+    pub mask: FlowMask,
+}
+
+impl FlowTableConfig {
+    /// No idle timeout, as many blocks as flows, and the whole 5-tuple.
+    #[must_use]
+    pub fn new(max_flows: u32) -> FlowTableConfig {
+        FlowTableConfig {
+            max_flows,
+            idle_timeout_ns: None,
+            max_blocks: max_flows.min(MAX_BLOCKS),
+            mask: FlowMask::ALL,
+        }
+    }
+
+    /// Flows that fit beside the limit, so that those that ended need not be collected at once.
+    fn spare(&self) -> u32 {
+        (self.max_flows / 8).max(LEAST_SPARE)
+    }
+
+    /// Memory the table can come to take, in bytes. Most of it is taken only as flows come.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let slots = u64::from(self.max_flows) + u64::from(self.spare());
+        let buckets = (u64::from(self.max_flows) / 2).next_power_of_two().max(16);
+        slots * (3 * 64 + 20) + u64::from(self.max_blocks) * 64 + buckets * 64
+    }
+}
+
+/// Why there is no table, or no writer.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowTableError {
+    /// The limit of flows is 0 or too high.
+    #[error("a flow table holds 1 to {MAX_FLOWS} flows, not {0}")]
+    MaxFlows(u32),
+    /// Too many blocks.
+    #[error("a flow table has at most {MAX_BLOCKS} blocks for further CPUs, not {0}")]
+    MaxBlocks(u32),
+    /// There isn't so much memory.
+    #[error(
+        "a flow table of this size can take {0} bytes, which are not to be had; allow fewer flows"
+    )]
+    Memory(u64, #[source] TryReserveError),
+    /// Each CPU's blocks have one writer.
+    #[error("CPU {0} has a writer already; each CPU's counts are written by one thread alone")]
+    HasWriter(CpuId),
+}
+
+/// Per-CPU statistics of flows.
+///
+/// One [`FlowWriter`] per CPU counts packets; any thread reads meanwhile, and one now and then
+/// collects the final records of flows that ended.
+#[derive(Debug)]
+pub struct FlowTable {
+    pub(crate) slots: FlowSlots,
+    pub(crate) index: Index,
+    pub(crate) mask: FlowMask,
+    pub(crate) idle_timeout_ns: u64,
+    pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) seats: Mutex<Vec<Seat>>,
+    pub(crate) collector: Mutex<Collector>,
+    /// Readers, one at a time.
+    reader: Mutex<Arc<Participant>>,
+}
+
+/// The state of a flow that ended, and back.
+impl FlowEnd {
+    const ALL: [FlowEnd; 3] = [FlowEnd::Idle, FlowEnd::Evicted, FlowEnd::Finished];
+
+    pub(crate) fn state(self) -> u32 {
+        LIVE + 1 + self as u32
+    }
+
+    pub(crate) fn of_state(state: u32) -> Option<FlowEnd> {
+        FlowEnd::ALL.into_iter().find(|end| end.state() == state)
+    }
+}
+
+impl FlowTable {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// [`FlowTableError`], when the configuration is out of range or there isn't the memory.
+    pub fn new(config: &FlowTableConfig) -> Result<Arc<FlowTable>, FlowTableError> {
+        if config.max_flows == 0 || config.max_flows > MAX_FLOWS {
+            return Err(FlowTableError::MaxFlows(config.max_flows));
+        }
+        if config.max_blocks > MAX_BLOCKS {
+            return Err(FlowTableError::MaxBlocks(config.max_blocks));
+        }
+        FlowTable::with_memory(config)
+            .map(Arc::new)
+            .map_err(|why| FlowTableError::Memory(config.memory(), why))
+    }
+
+    fn with_memory(config: &FlowTableConfig) -> Result<FlowTable, TryReserveError> {
+        let slots = config.max_flows + config.spare();
+        let reader = Arc::new(Participant::new());
+        let readers = Seat { cpu: CpuId::NONE, participant: reader.clone() };
+        Ok(FlowTable {
+            slots: FlowSlots::new(slots, config.max_blocks)?,
+            index: Index::new(config.max_flows)?,
+            mask: config.mask,
+            idle_timeout_ns: config.idle_timeout_ns.unwrap_or(u64::MAX),
+            keeper: Mutex::new(Keeper::new(slots, config.max_flows)?),
+            seats: Mutex::new(vec![readers]),
+            collector: Mutex::new(Collector::default()),
+            reader: Mutex::new(reader),
+        })
+    }
+
+    /// The writer of `cpu`; there is one at a time, for one thread.
+    ///
+    /// # Errors
+    /// [`FlowTableError::HasWriter`].
+    pub fn writer(self: &Arc<Self>, cpu: CpuId) -> Result<FlowWriter, FlowTableError> {
+        let mut seats = lock(&self.seats);
+        if seats.iter().any(|seat| seat.cpu == cpu) {
+            return Err(FlowTableError::HasWriter(cpu));
+        }
+        let participant = Arc::new(Participant::new());
+        seats.push(Seat { cpu, participant: participant.clone() });
+        drop(seats);
+        Ok(FlowWriter::new(self.clone(), cpu, participant))
+    }
+
+    /// How many flows there are, were, and went.
+    #[must_use]
+    pub fn counts(&self) -> FlowCounts {
+        lock(&self.keeper).counts()
+    }
+
+    /// Blocks of further CPUs that no flow uses.
+    #[must_use]
+    pub fn free_blocks(&self) -> usize {
+        self.slots.free_blocks()
+    }
+
+    /// What is counted of a flow now, if it is in the table.
+    #[must_use]
+    pub fn get(&self, key: &FlowKey) -> Option<FlowRecord> {
+        self.with_flow(key, |slot| {
+            let mut record = FlowRecord::default();
+            self.record(slot, &mut record);
+            record
+        })
+    }
+
+    /// Sets the counts of a flow to 0, on every CPU; says whether it is in the table.
+    pub fn clear(&self, key: &FlowKey) -> bool {
+        self.with_flow(key, |slot| self.slots.clear(slot)).unwrap_or(false)
+    }
+
+    fn with_flow<T>(&self, key: &FlowKey, then: impl FnOnce(u32) -> T) -> Option<T> {
+        let words = self.mask.words(key);
+        self.reading(|| self.index.find(self.index.hash(&words), &words, &self.slots).map(then))
+    }
+
+    /// Sets the counts of all flows to 0.
+    pub fn clear_all(&self) {
+        for slot in 0..lock(&self.keeper).free_slots.fresh() {
+            self.slots.clear(slot);
+        }
+    }
+
+    /// Calls `f` with what is counted of each flow in the table now. Flows that come or go meanwhile
+    /// may be left out.
+    pub fn for_each(&self, mut f: impl FnMut(&FlowRecord)) {
+        let mut record = FlowRecord::default();
+        let slots = lock(&self.keeper).free_slots.fresh();
+        for slot in 0..slots {
+            // `f` may take its time, and flows that went wait for readers.
+            let is_live = self.reading(|| {
+                let is_live = self.slots.state(slot).1 == LIVE;
+                if is_live {
+                    self.record(slot, &mut record);
+                }
+                is_live
+            });
+            if is_live {
+                f(&record);
+            }
+        }
+    }
+
+    /// Reads flows that can't be freed meanwhile.
+    pub(crate) fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
+        let participant = lock(&self.reader);
+        participant.enter();
+        let value = read();
+        participant.leave();
+        value
+    }
+
+    /// What is counted of the flow in a slot that stays.
+    pub(crate) fn record(&self, slot: u32, record: &mut FlowRecord) {
+        let (_, state) = self.slots.state(slot);
+        debug_assert_ne!(state, FREE);
+        self.slots.read_into(slot, record);
+        record.key = from_words(&self.slots.key(slot));
+        record.end = FlowEnd::of_state(state);
+    }
+
+    /// Takes a flow out of the table; `false` if somebody else did. It is for the caller to tell the
+    /// keeper.
+    pub(crate) fn end(&self, slot: u32, why: FlowEnd) -> bool {
+        if !self.slots.end(slot, why.state()) {
+            return false;
+        }
+        let hash = self.index.hash(&self.slots.key(slot));
+        self.index.lock(hash).remove(slot);
+        true
+    }
+}
