@@ -10,6 +10,8 @@ pub enum Unit {
     Bytes,
     /// Events, such as wake-ups.
     Events,
+    /// Flows.
+    Flows,
 }
 
 macro_rules! counters {
@@ -72,5 +74,16 @@ counters! {
         Wished, "wished", Packets, "Packets wanted on the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets wanted on the CPU of their sparse slot.";
         Held, "held", Packets, "Packets sent where their flow table slot says, though wanted elsewhere: earlier ones were still under way there, or it had patience yet.";
+    }
+}
+
+counters! {
+    /// Counted once per flow table.
+    FlowCounter {
+        Live, "flows_live", Flows, "Flows in the table now.";
+        Created, "flows_created", Flows, "Flows put into the table.";
+        Expired, "flows_expired", Flows, "Flows taken out because nothing came for longer than the idle timeout.";
+        Evicted, "flows_evicted", Flows, "Flows taken out to make room for new ones.";
+        Refused, "flow_packets_refused", Packets, "Packets in no record: their flow was new and there was no room for it.";
     }
 }

@@ -5,6 +5,7 @@ use crate::aging::Aging;
 use crate::pool::FreeNumbers;
 use crate::record::FlowEnd;
 use crate::table::FlowTable;
+use rxsteer_core::counters::FlowCounter;
 use std::collections::TryReserveError;
 
 /// How many flows were created and how they ended, and packets that were refused.
@@ -20,6 +21,20 @@ pub struct FlowCounts {
     pub evicted: u64,
     /// Packets in no record: their flow was new and there was no room for it.
     pub refused: u64,
+}
+
+impl FlowCounts {
+    /// The count of a counter.
+    #[must_use]
+    pub fn get(&self, counter: FlowCounter) -> u64 {
+        match counter {
+            FlowCounter::Live => self.live,
+            FlowCounter::Created => self.created,
+            FlowCounter::Expired => self.expired,
+            FlowCounter::Evicted => self.evicted,
+            FlowCounter::Refused => self.refused,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -113,6 +113,8 @@ pub struct Dissection {
     pub l4_offset: u32,
     /// The outermost addresses, transport protocol and ports.
     outer: FlowKey,
+    /// Whether the packet that `key` was read from has the whole fixed header of its transport.
+    inner_transport: bool,
 }
 
 impl Dissection {
@@ -121,6 +123,29 @@ impl Dissection {
     #[must_use]
     pub fn outer_flow(&self) -> Option<FlowKey> {
         self.transport.then_some(self.outer)
+    }
+
+    /// The directed flow whose statistics count the packet: `key`, with the ports that a first
+    /// fragment carries. Later fragments and protocols without ports have port 0. `None` unless
+    /// `class` is `Ip`.
+    #[inline]
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowKey> {
+        match self.class {
+            FrameClass::Ip if self.tunnels == 0 => Some(self.outer),
+            // Fragments inside a tunnel are not entered.
+            FrameClass::Ip => Some(self.key),
+            _ => None,
+        }
+    }
+
+    /// The flags of the TCP header that `l4_offset` leads to, as they stand in its byte 13; `None`
+    /// without a whole one. `frame` is the frame that was dissected.
+    #[inline]
+    #[must_use]
+    pub fn tcp_flags(&self, frame: &[u8]) -> Option<u8> {
+        let is_tcp = self.flow()?.protocol == ip::TCP && self.inner_transport;
+        if is_tcp { frame.get(self.l4_offset as usize + 13).copied() } else { None }
     }
 
     fn without_key(class: FrameClass) -> Dissection {
@@ -141,6 +166,7 @@ impl Dissection {
             l3_offset: plain::ETHERNET,
             l4_offset,
             outer: key,
+            inner_transport: true,
         }
     }
 
@@ -162,6 +188,7 @@ impl Dissection {
     #[allow(clippy::cast_possible_truncation)]
     fn take_key(&mut self, packet: &IpPacket<'_>, l3_offset: usize) {
         self.key = packet.key();
+        self.inner_transport = packet.transport;
         self.l3_offset = l3_offset as u32;
         self.l4_offset = packet
             .upper

@@ -3,6 +3,7 @@
 use crate::block::{Block, FlowNumber, FrameMeta};
 use crate::lane::Descriptor;
 use rxsteer_core::{CpuId, FlowHash, SockFlowTable};
+use rxsteer_packet::{DissectOptions, Dissection, dissect};
 
 /// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
 pub trait Handler: Send + 'static {
@@ -92,6 +93,13 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub fn meta(&self) -> &'a FrameMeta {
         &self.block.frames[self.index]
+    }
+
+    /// What its headers say. They are read anew, since the RX thread kept no more than the hash.
+    #[inline]
+    #[must_use]
+    pub fn dissect(&self, options: DissectOptions) -> Dissection {
+        dissect(self.meta().link, self.bytes(), options)
     }
 
     /// The hash it was steered by.

@@ -87,6 +87,7 @@
 pub mod block;
 mod change;
 mod clock;
+mod flow_stats;
 mod handler;
 mod lane;
 mod lanes;
@@ -103,6 +104,7 @@ mod worker;
 
 pub use block::{Block, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};
+pub use flow_stats::{FlowStats, WhenFull};
 pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};
@@ -116,4 +118,5 @@ pub use report::{CpuReport, Report};
 pub use worker::WorkerReport;
 
 pub use rxsteer_core as core;
+pub use rxsteer_flows as flows;
 pub use rxsteer_packet as packet;
