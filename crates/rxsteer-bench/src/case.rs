@@ -15,7 +15,8 @@ pub struct Case {
     pub per_iter: u64,
     /// Does the work on `per_iter` items and returns something that depends on all of them, so
     /// that the compiler can leave none out. A case with threads of its own keeps them, and
-    /// returns when all items have arrived.
+    /// returns when all items have arrived. What it does within
+    /// [`unmeasured`](crate::unmeasured) takes no time.
     pub run: Box<dyn FnMut() -> u64>,
 }
 

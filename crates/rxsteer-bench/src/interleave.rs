@@ -8,6 +8,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use crate::left_out::measured;
 use crate::{Case, Gate, NoGate, Quartiles};
 
 /// Calls between two looks at the clock take at least this long, so that the look costs nothing.
@@ -140,18 +141,20 @@ fn calls_per_stretch(case: &mut Case) -> u64 {
 
 /// Runs a case for a slice and returns the time of one item.
 fn timed(case: &mut Case, calls: u64, slice: Duration) -> f64 {
-    let mut stretches = 0_u64;
+    let (mut stretches, mut counts) = (0_u64, Duration::ZERO);
     let start = Instant::now();
     loop {
-        for _ in 0..calls {
-            black_box((case.run)());
-        }
+        counts += measured(|| {
+            for _ in 0..calls {
+                black_box((case.run)());
+            }
+        });
         stretches += 1;
-        let took = start.elapsed();
-        if took >= slice {
-            return took.as_nanos() as f64 / (stretches * calls * case.per_iter) as f64;
+        if start.elapsed() >= slice {
+            break;
         }
     }
+    counts.as_nanos() as f64 / (stretches * calls * case.per_iter) as f64
 }
 
 fn summed_up(at: usize, cases: &[Case], figures: &[Vec<Option<f64>>]) -> Measured {

@@ -23,11 +23,13 @@
 pub mod case;
 pub mod gate;
 pub mod interleave;
+mod left_out;
 pub mod stats;
 mod under_criterion;
 
 pub use case::Case;
 pub use gate::{Gate, NoGate};
 pub use interleave::{Against, Measured, Plan, Report, Slices, measure};
+pub use left_out::{leave_out, unmeasured};
 pub use stats::Quartiles;
 pub use under_criterion::under_criterion;

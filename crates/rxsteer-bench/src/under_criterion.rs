@@ -1,7 +1,9 @@
 //! The cases of one crate under criterion, one after the other.
 
 use crate::Case;
+use crate::left_out::measured;
 use criterion::{Criterion, Throughput};
+use std::hint::black_box;
 
 /// Runs `cases` as `cargo bench` of their crate asks for by its arguments: the `main` of a criterion
 /// benchmark. For ratios that hold on a noisy machine there is [`measure`](crate::measure).
@@ -11,7 +13,15 @@ pub fn under_criterion(cases: Vec<Case>) {
         let mut group = criterion.benchmark_group(case.group);
         group.throughput(Throughput::Elements(case.per_iter));
         let role = if case.baseline { " (baseline)" } else { "" };
-        group.bench_function(format!("{}{role}", case.name), |bencher| bencher.iter(&mut case.run));
+        group.bench_function(format!("{}{role}", case.name), |bencher| {
+            bencher.iter_custom(|calls| {
+                measured(|| {
+                    for _ in 0..calls {
+                        black_box((case.run)());
+                    }
+                })
+            });
+        });
         group.finish();
     }
     criterion.final_summary();

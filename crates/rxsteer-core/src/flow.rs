@@ -83,6 +83,68 @@ impl fmt::Display for FlowKey {
     }
 }
 
+/// A [`FlowKey`] as five words: what flow tables mask, hash and compare.
+///
+/// Made from the fields in registers, since a key that was written field by field and is read word by
+/// word makes the processor wait for the writes.
+///
+/// The addresses as little-endian numbers of their bytes, the lower half first; then the source port
+/// in the lowest 16 bits, the destination port, the protocol and the IP version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowWords(pub [u64; 5]);
+
+impl FlowWords {
+    /// Of the fields of a key, the addresses as [`u128::from_le_bytes`] reads them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(
+        (src, src_port): (u128, u16),
+        (dst, dst_port): (u128, u16),
+        protocol: u8,
+        ip_version: u8,
+    ) -> FlowWords {
+        let rest = src_port as u64
+            | (dst_port as u64) << 16
+            | (protocol as u64) << 32
+            | (ip_version as u64) << 40;
+        FlowWords([src as u64, (src >> 64) as u64, dst as u64, (dst >> 64) as u64, rest])
+    }
+
+    /// 4 or 6; 0 for the default key.
+    #[inline(always)]
+    #[must_use]
+    pub const fn ip_version(&self) -> u8 {
+        (self.0[4] >> 40) as u8
+    }
+
+    /// The key.
+    #[must_use]
+    pub const fn key(&self) -> FlowKey {
+        let [a, b, c, d, rest] = self.0;
+        FlowKey {
+            src: (a as u128 | (b as u128) << 64).to_le_bytes(),
+            dst: (c as u128 | (d as u128) << 64).to_le_bytes(),
+            src_port: rest as u16,
+            dst_port: (rest >> 16) as u16,
+            protocol: (rest >> 32) as u8,
+            ip_version: (rest >> 40) as u8,
+            reserved: [0; 2],
+        }
+    }
+}
+
+impl From<FlowKey> for FlowWords {
+    #[inline]
+    fn from(key: FlowKey) -> FlowWords {
+        FlowWords::new(
+            (u128::from_le_bytes(key.src), key.src_port),
+            (u128::from_le_bytes(key.dst), key.dst_port),
+            key.protocol,
+            key.ip_version,
+        )
+    }
+}
+
 /// The 32-bit hash steering goes by; 0 means "no hash".
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -134,6 +196,22 @@ mod tests {
         };
         assert_eq!(key(1, 2).canonical(), key(1, 2).reversed().canonical());
         assert_ne!(key(1, 2).canonical(), key(2, 1).canonical());
+    }
+
+    #[test]
+    fn words_hold_the_whole_key() {
+        let key = FlowKey {
+            src: core::array::from_fn(|byte| byte as u8 + 1),
+            dst: core::array::from_fn(|byte| byte as u8 + 100),
+            src_port: 0x1234,
+            dst_port: 0xfedc,
+            protocol: 132,
+            ip_version: 6,
+            reserved: [0; 2],
+        };
+        let words = FlowWords::from(key);
+        assert_eq!((words.key(), words.ip_version()), (key, 6));
+        assert_eq!(FlowWords::from(FlowKey::default()), FlowWords::default());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub mod verdict;
 pub use backlogs::{Arrival, Backlogs, Idle, Refusal};
 pub use config::{ConfigError, MAX_RX_QUEUES, SteerConfig};
 pub use cpu::{CpuId, CpuSet, CpuSetError};
-pub use flow::{FlowHash, FlowKey};
+pub use flow::{FlowHash, FlowKey, FlowWords};
 pub use order::DevFlow;
 pub use plan::Plan;
 pub use policy::{Policy, PolicyError};

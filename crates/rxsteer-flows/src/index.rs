@@ -1,28 +1,44 @@
-//! From key to slot: a hash table of buckets, each a cache line of eight entries.
+//! From key to slot: a hash table of buckets, each a cache line of twelve entries.
 //!
 //! ```text
-//!  hash ─► bucket ─► eight of (tag, slot) ─► head of the slot: compare the key
+//!  hash ─► bucket   word 0     1     2 ‥ 7
+//!      │            twelve tags      twelve slots ─► head of the slot: compare the key
 //!      └─► other bucket, if that one was nearly full
 //! ```
 //!
 //! Lookups take no lock and find an entry or don't; entries never move. Whoever puts one in or takes
-//! one out holds the lock of both its buckets, so no key is in twice. There are at least four times as
+//! one out holds the lock of both its buckets, so no key is in twice. There are at least three times as
 //! many entries as flows may be, so nearly all flows are in their first bucket, and both are full
 //! next to never; then the oldest flow in them has to go.
+//!
+//! A tag is one byte, and 0 is no entry. The tags are compared all at once in two words, without
+//! branches: those would be guessed wrong as often as not, and each only once the bucket has come
+//! from memory, so that the loads of a list would wait for one another. What comes out is a
+//! candidate; it may be another flow, or none at all, and its key tells.
 
-use crate::lines::{Line, Lines, WORDS};
-use crate::slots::{FlowSlots, KeyWords, LIVE};
+use crate::lines::{Line, Lines};
+use crate::slots::FlowSlots;
 use crate::sync::{Mutex, MutexGuard, Ordering, lock};
 use foldhash::quality::RandomState;
+use rxsteer_core::FlowWords;
 use std::collections::TryReserveError;
 use std::hash::{BuildHasher, Hasher};
 
+/// Entries of a bucket: the first eight have their tags in word 0, the others in the lower half of
+/// word 1.
+const ENTRIES: usize = 12;
+/// Where the slots begin, two in a word.
+const SLOTS: usize = 2;
 /// Buckets that share a lock: a flow's second bucket is another of them.
 const GROUP: u64 = 16;
 /// Entries in the first bucket from which on the second one is used.
-const NEARLY_FULL: usize = 6;
+const NEARLY_FULL: usize = 10;
 /// Locks, at most.
 const LOCKS: usize = 1024;
+
+/// A byte of each value in every byte of a word.
+const EACH: u64 = 0x0101_0101_0101_0101;
+const TOP: u64 = 0x8080_8080_8080_8080;
 
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -37,10 +53,10 @@ pub(crate) struct Index {
 pub(crate) struct Hash(u64);
 
 impl Hash {
-    /// The upper half of an entry; never 0.
+    /// 1 to 255, from bits that pick no bucket.
     #[inline(always)]
     fn tag(self) -> u64 {
-        self.0 >> 32 | 1
+        (self.0 >> 57) * 2 + 1
     }
 }
 
@@ -53,7 +69,7 @@ pub(crate) struct Locked<'a> {
 
 impl Index {
     pub(crate) fn new(max_flows: u32) -> Result<Index, TryReserveError> {
-        let buckets = (u64::from(max_flows) * 4 / WORDS as u64).next_power_of_two().max(GROUP);
+        let buckets = (u64::from(max_flows) * 3 / ENTRIES as u64).next_power_of_two().max(GROUP);
         let locks = ((buckets / GROUP) as usize).min(LOCKS);
         Ok(Index {
             buckets: Lines::new(buckets as usize)?,
@@ -64,10 +80,10 @@ impl Index {
     }
 
     #[inline(always)]
-    pub(crate) fn hash(&self, key: &KeyWords) -> Hash {
+    pub(crate) fn hash(&self, key: &FlowWords) -> Hash {
         let mut hasher = self.hasher.build_hasher();
-        for word in key {
-            hasher.write_u64(*word);
+        for word in key.0 {
+            hasher.write_u64(word);
         }
         Hash(hasher.finish())
     }
@@ -78,6 +94,13 @@ impl Index {
         self.buckets.line((hash.0 & self.mask) as usize)
     }
 
+    /// Has the bucket loaded that is looked in first.
+    #[inline(always)]
+    pub(crate) fn load_first(&self, hash: Hash) -> u64 {
+        // ORDER: Relaxed; it is loaded for its line to come, and looked at later.
+        self.first(hash)[0].load(Ordering::Relaxed)
+    }
+
     #[inline(always)]
     fn second(&self, hash: Hash) -> &Line {
         // Another bucket of the group: the difference is 1 to 15.
@@ -85,28 +108,29 @@ impl Index {
         self.buckets.line(((hash.0 & self.mask) ^ difference) as usize)
     }
 
-    /// The slot in a bucket that has this hash's tag; that its key is the same is likely.
+    /// The slot that is likely the one with this hash, or any other.
     #[inline(always)]
-    pub(crate) fn candidate(bucket: &Line, hash: Hash) -> Option<u32> {
-        for word in bucket {
-            // ORDER: Acquire; pairs with the Release in `Locked::insert`: the slot is filled in.
-            let entry = word.load(Ordering::Acquire);
-            if entry >> 32 == hash.tag() {
-                return Some(entry as u32);
-            }
-        }
-        None
+    pub(crate) fn candidate(&self, hash: Hash) -> u32 {
+        let bucket = self.first(hash);
+        // ORDER: Acquire; pairs with the Release in `Locked::insert`: the slot is filled in.
+        let first = matches(bucket[0].load(Ordering::Acquire), hash);
+        let rest = matches(bucket[1].load(Ordering::Acquire), hash);
+        let entry =
+            if first == 0 { 8 + (rest.trailing_zeros() >> 3) } else { first.trailing_zeros() >> 3 };
+        // Without a match, entry 16: any slot will do, and this is one.
+        let word = SLOTS + (entry as usize >> 1) % (ENTRIES / 2);
+        (bucket[word].load(Ordering::Relaxed) >> (32 * (entry & 1))) as u32
     }
 
     /// The slot of a key, by all entries that can be its.
-    pub(crate) fn find(&self, hash: Hash, key: &KeyWords, slots: &FlowSlots) -> Option<u32> {
-        let entries = self.first(hash).iter().chain(self.second(hash));
-        entries
-            // ORDER: Acquire, as above.
-            .map(|word| word.load(Ordering::Acquire))
-            .filter(|entry| entry >> 32 == hash.tag())
-            .map(|entry| entry as u32)
-            .find(|slot| slots.has_key(*slot, key) && slots.state(*slot).1 == LIVE)
+    #[inline(never)]
+    pub(crate) fn find(&self, hash: Hash, key: &FlowWords, slots: &FlowSlots) -> Option<u32> {
+        let buckets = [self.first(hash), self.second(hash)];
+        let candidates = buckets.into_iter().flat_map(|bucket| {
+            let tags = tags(bucket);
+            (0..ENTRIES).filter(move |at| tags[*at] == hash.tag() as u8).map(|at| slot(bucket, at))
+        });
+        candidates.into_iter().find(|slot| slots.is_live_with_key(*slot, key))
     }
 
     pub(crate) fn lock(&self, hash: Hash) -> Locked<'_> {
@@ -116,36 +140,75 @@ impl Index {
     }
 }
 
+/// The top bits of the bytes of `tags` that are this hash's, of the lowest one at least: bits above it
+/// may be there without a match.
+#[inline(always)]
+fn matches(tags: u64, hash: Hash) -> u64 {
+    let differ = tags ^ (hash.tag() * EACH);
+    differ.wrapping_sub(EACH) & !differ & TOP
+}
+
+fn tags(bucket: &Line) -> [u8; 16] {
+    // ORDER: Acquire; pairs with the Release in `Locked::insert`.
+    let [first, rest] = [0, 1].map(|word: usize| bucket[word].load(Ordering::Acquire));
+    (u128::from(first) | u128::from(rest) << 64).to_le_bytes()
+}
+
+fn slot(bucket: &Line, at: usize) -> u32 {
+    // ORDER: Relaxed; read after the tag, or under the lock.
+    (bucket[SLOTS + at / 2].load(Ordering::Relaxed) >> (32 * (at & 1))) as u32
+}
+
+/// The slots in a bucket with their entries.
+fn in_use(bucket: &Line) -> impl Iterator<Item = (usize, u32)> + use<'_> {
+    let tags = tags(bucket);
+    (0..ENTRIES).filter(move |at| tags[*at] != 0).map(|at| (at, slot(bucket, at)))
+}
+
+/// Puts `tag` into an entry: 0 takes it out. Under the lock.
+fn set_tag(bucket: &Line, at: usize, tag: u64) {
+    let (word, shift) = (&bucket[at / 8], 8 * (at % 8));
+    let others = word.load(Ordering::Relaxed) & !(0xff << shift);
+    // ORDER: Release; pairs with the Acquire of the lookups.
+    word.store(others | tag << shift, Ordering::Release);
+}
+
 impl Locked<'_> {
+    fn buckets(&self) -> [&Line; 2] {
+        [self.index.first(self.hash), self.index.second(self.hash)]
+    }
+
     /// Puts a slot in; `false` when there is no place in either bucket.
     #[must_use]
     pub(crate) fn insert(&self, slot: u32) -> bool {
-        let (first, second) = (self.index.first(self.hash), self.index.second(self.hash));
-        let in_use = first.iter().filter(|word| word.load(Ordering::Relaxed) != 0).count();
-        let order = if in_use < NEARLY_FULL { [first, second] } else { [second, first] };
-        // ORDER: Relaxed; under the lock.
-        let free = order.into_iter().flatten().find(|word| word.load(Ordering::Relaxed) == 0);
-        let Some(free) = free else { return false };
-        // ORDER: Release; pairs with the Acquire of the lookups.
-        free.store(self.hash.tag() << 32 | u64::from(slot), Ordering::Release);
-        true
+        let [first, second] = self.buckets();
+        let order =
+            if in_use(first).count() < NEARLY_FULL { [first, second] } else { [second, first] };
+        for bucket in order {
+            let tags = tags(bucket);
+            let Some(at) = (0..ENTRIES).find(|at| tags[*at] == 0) else { continue };
+            let (word, shift) = (&bucket[SLOTS + at / 2], 32 * (at & 1));
+            // ORDER: Relaxed; under the lock. Lookups read it after the tag.
+            let other = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+            word.store(other | u64::from(slot) << shift, Ordering::Relaxed);
+            set_tag(bucket, at, self.hash.tag());
+            return true;
+        }
+        false
     }
 
-    /// Takes a slot out; it may not be in.
+    /// Takes a slot out; it may not be in. Lookups that find it still are waited for.
     pub(crate) fn remove(&self, slot: u32) {
-        let entry = self.hash.tag() << 32 | u64::from(slot);
-        let (first, second) = (self.index.first(self.hash), self.index.second(self.hash));
-        // ORDER: Relaxed; under the lock. Lookups that find the slot still are waited for.
-        let found = first.iter().chain(second).find(|word| word.load(Ordering::Relaxed) == entry);
-        if let Some(word) = found {
-            word.store(0, Ordering::Relaxed);
+        for bucket in self.buckets() {
+            let found = in_use(bucket).find(|(_, of)| *of == slot);
+            if let Some((at, _)) = found {
+                set_tag(bucket, at, 0);
+            }
         }
     }
 
     /// The slots in both buckets.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
-        let (first, second) = (self.index.first(self.hash), self.index.second(self.hash));
-        let entries = first.iter().chain(second).map(|word| word.load(Ordering::Relaxed));
-        entries.filter(|entry| *entry != 0).map(|entry| entry as u32)
+        self.buckets().into_iter().flat_map(in_use).map(|(_, slot)| slot)
     }
 }

@@ -21,7 +21,7 @@
 //! let table = FlowTable::new(&FlowTableConfig::new(10_000))?;
 //! let mut writer = table.writer(CpuId::new(3).unwrap())?;      // on the thread of CPU 3
 //! let key = FlowKey { ip_version: 4, protocol: 17, dst_port: 53, ..FlowKey::default() };
-//! let packet = FlowPacket { key, time_ns: 1_000, bytes: 80, tcp_flags: 0 };
+//! let packet = FlowPacket { flow: key.into(), time_ns: 1_000, bytes: 80, tcp_flags: 0 };
 //! assert_eq!(writer.update(&[packet; 2]), 2);
 //!
 //! let flow = table.get(&key).unwrap();                        // from any thread, at any time

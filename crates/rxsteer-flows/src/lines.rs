@@ -40,11 +40,19 @@ impl Lines {
     /// A line.
     #[inline(always)]
     pub(crate) fn line(&self, index: usize) -> &Line {
-        let start = self.skip + index * WORDS;
-        match self.words[start..].first_chunk() {
-            Some(line) => line,
-            None => panic!("line {index} is not there"),
-        }
+        self.words_from(index * WORDS)
+    }
+
+    /// Two lines one after the other, the first of an even number.
+    #[inline(always)]
+    pub(crate) fn pair(&self, index: usize) -> &[AtomicU64; 2 * WORDS] {
+        self.words_from(index * 2 * WORDS)
+    }
+
+    #[inline(always)]
+    fn words_from<const N: usize>(&self, word: usize) -> &[AtomicU64; N] {
+        let (lines, _) = self.words[self.skip..].as_chunks::<N>();
+        &lines[word / N]
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which fields of a packet's key make a flow.
 
-use crate::slots::KeyWords;
-use rxsteer_core::FlowKey;
+use rxsteer_core::{FlowKey, FlowWords};
 use std::fmt;
 use std::str::FromStr;
 
@@ -52,50 +51,35 @@ impl FlowMask {
     /// The key without the other fields.
     #[must_use]
     pub fn apply(&self, key: &FlowKey) -> FlowKey {
-        from_words(&self.words(key))
+        WordMask::from(*self).apply(&(*key).into()).key()
     }
+}
 
-    /// The same as words, which is what flows are compared by.
+/// A mask as it is applied to packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WordMask {
+    /// Of IPv4 and of all else.
+    by_version: [FlowWords; 2],
+}
+
+impl From<FlowMask> for WordMask {
+    fn from(mask: FlowMask) -> WordMask {
+        WordMask { by_version: [mask.ipv4.into(), mask.ipv6.into()] }
+    }
+}
+
+impl WordMask {
+    /// The fields of a key that make a flow.
     #[inline(always)]
-    pub(crate) fn words(&self, key: &FlowKey) -> KeyWords {
-        let mask = if key.ip_version == 4 { &self.ipv4 } else { &self.ipv6 };
-        let (key, mask) = (to_words(key), to_words(mask));
-        std::array::from_fn(|word| key[word] & mask[word])
+    pub(crate) fn apply(&self, key: &FlowWords) -> FlowWords {
+        let mask = &self.by_version[usize::from(key.ip_version() != 4)];
+        FlowWords(std::array::from_fn(|word| key.0[word] & mask.0[word]))
     }
 }
 
 impl Default for FlowMask {
     fn default() -> FlowMask {
         FlowMask::ALL
-    }
-}
-
-#[inline(always)]
-fn to_words(key: &FlowKey) -> KeyWords {
-    let half = |bytes: &[u8; 16]| -> [u64; 2] {
-        let all = u128::from_le_bytes(*bytes);
-        [all as u64, (all >> 64) as u64]
-    };
-    let ([a, b], [c, d]) = (half(&key.src), half(&key.dst));
-    let rest = u64::from(key.src_port)
-        | u64::from(key.dst_port) << 16
-        | u64::from(key.protocol) << 32
-        | u64::from(key.ip_version) << 40;
-    [a, b, c, d, rest]
-}
-
-/// The key of these words.
-pub(crate) fn from_words(words: &KeyWords) -> FlowKey {
-    let address = |low: u64, high: u64| (u128::from(low) | u128::from(high) << 64).to_le_bytes();
-    let rest = words[4];
-    FlowKey {
-        src: address(words[0], words[1]),
-        dst: address(words[2], words[3]),
-        src_port: rest as u16,
-        dst_port: (rest >> 16) as u16,
-        protocol: (rest >> 32) as u8,
-        ip_version: (rest >> 40) as u8,
-        reserved: [0; 2],
     }
 }
 

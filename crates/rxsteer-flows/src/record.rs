@@ -1,6 +1,6 @@
 //! What is told of one flow.
 
-use rxsteer_core::{CpuId, FlowKey};
+use rxsteer_core::{CpuId, FlowKey, FlowWords};
 
 /// The statistics of one flow, direction by direction: the reply is a flow of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,8 +95,8 @@ impl FlowTotals {
 /// One packet, as the statistics see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowPacket {
-    /// Its flow; the default key is one too.
-    pub key: FlowKey,
+    /// Its flow, by all fields; that of the default key is one too.
+    pub flow: FlowWords,
     /// Its time in nanoseconds of the source's clock.
     pub time_ns: u64,
     /// Its original length in bytes.

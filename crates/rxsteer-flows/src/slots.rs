@@ -25,13 +25,9 @@ use crate::lines::{Line, Lines, WORDS};
 use crate::pool::{FreeNumbers, Magazine};
 use crate::record::{CpuTotals, FlowPacket, FlowRecord, FlowTotals, SharedTotals};
 use crate::sync::{Mutex, Ordering, lock};
-use rxsteer_core::CpuId;
+use rxsteer_core::{CpuId, FlowWords};
 use std::collections::TryReserveError;
 
-/// A flow's key as words; what the table compares.
-pub(crate) type KeyWords = [u64; 5];
-
-const KEY: usize = 5;
 const STATE: usize = 5;
 const CPUS: usize = 6;
 const LIST: usize = 7;
@@ -150,23 +146,30 @@ impl FlowSlots {
         ((state >> 32) as u32, state as u32)
     }
 
-    /// Whether the flow in the slot has this key.
+    /// Has the slot's head and first block loaded.
     #[inline(always)]
-    pub(crate) fn has_key(&self, slot: u32, key: &KeyWords) -> bool {
+    pub(crate) fn load(&self, slot: u32) -> u64 {
+        let flow = self.slots.pair(slot as usize);
+        // ORDER: Relaxed; they are loaded for their lines to come, and looked at later.
+        flow[STATE].load(Ordering::Relaxed) ^ flow[WORDS].load(Ordering::Relaxed)
+    }
+
+    /// Whether the slot holds the flow of this key, and it is in the table.
+    #[inline(always)]
+    pub(crate) fn is_live_with_key(&self, slot: u32, key: &FlowWords) -> bool {
         let head = self.head(slot);
-        // ORDER: Relaxed; the slot was found by an entry of the hash table or under its lock, which
-        // was written after the key.
-        let mut differ = 0;
-        for word in 0..KEY {
-            differ |= head[word].load(Ordering::Relaxed) ^ key[word];
+        // ORDER: Acquire; pairs with the Release in `claim`: of a live flow the key is there.
+        let mut differ = u64::from(head[STATE].load(Ordering::Acquire) as u32 ^ LIVE);
+        for (word, key) in head.iter().zip(key.0) {
+            differ |= word.load(Ordering::Relaxed) ^ key;
         }
         differ == 0
     }
 
-    pub(crate) fn key(&self, slot: u32) -> KeyWords {
+    pub(crate) fn key(&self, slot: u32) -> FlowWords {
         let head = self.head(slot);
         // ORDER: Relaxed, as above.
-        std::array::from_fn(|word| head[word].load(Ordering::Relaxed))
+        FlowWords(std::array::from_fn(|word| head[word].load(Ordering::Relaxed)))
     }
 
     /// Makes a free slot that of a new flow, whose first packet this CPU saw: its block is the one
@@ -174,15 +177,15 @@ impl FlowSlots {
     pub(crate) fn claim_with_key(
         &self,
         slot: u32,
-        key: &KeyWords,
+        key: &FlowWords,
         writer: &SlotWriter,
         packet: &FlowPacket,
     ) {
         let head = self.head(slot);
         // ORDER: Relaxed; nobody else knows of the slot before the Release below.
         let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
-        for word in 0..KEY {
-            head[word].store(key[word], Ordering::Relaxed);
+        for (word, key) in head.iter().zip(key.0) {
+            word.store(key, Ordering::Relaxed);
         }
         block::start(self.first_block(slot), stamp, packet);
         head[CPUS].store(writer.cpu.0, Ordering::Relaxed);
@@ -193,7 +196,7 @@ impl FlowSlots {
 
     /// As [`FlowSlots::claim_with_key`], for those who keep keys elsewhere.
     pub fn claim(&self, slot: u32, writer: &SlotWriter, packet: &FlowPacket) {
-        self.claim_with_key(slot, &[0; 5], writer, packet);
+        self.claim_with_key(slot, &FlowWords::default(), writer, packet);
     }
 
     /// Counts a packet where nothing has to be looked for.
@@ -205,13 +208,15 @@ impl FlowSlots {
         packet: &FlowPacket,
         idle_timeout_ns: u64,
     ) -> Counted {
-        let head = self.head(slot);
+        let flow = self.slots.pair(slot as usize);
+        let (head, first) = flow.split_at(WORDS);
         // ORDER: Relaxed; this CPU wrote the entry itself. The stamp is one number, and a clear at
         // this very moment may come before or after this packet.
         let cpus = head[CPUS].load(Ordering::Relaxed);
         let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
         let block = if cpus & (SHARED - 1) == writer.cpu.0 {
-            self.first_block(slot)
+            let Some(first) = first.first_chunk() else { return Counted::Look };
+            first
         } else if (cpus >> 16) as u16 == writer.cpu.0 as u16 {
             self.blocks.line(block_of(cpus >> 16))
         } else {

@@ -4,7 +4,7 @@ use crate::collect::Collector;
 use crate::grace::Participant;
 use crate::index::Index;
 use crate::keeper::{FlowCounts, Keeper};
-use crate::mask::{FlowMask, from_words};
+use crate::mask::{FlowMask, WordMask};
 use crate::record::{FlowEnd, FlowRecord};
 use crate::slots::{FREE, FlowSlots, LIVE};
 use crate::sync::{Mutex, lock};
@@ -90,7 +90,7 @@ pub enum FlowTableError {
 pub struct FlowTable {
     pub(crate) slots: FlowSlots,
     pub(crate) index: Index,
-    pub(crate) mask: FlowMask,
+    pub(crate) mask: WordMask,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) seats: Mutex<Vec<Seat>>,
@@ -136,7 +136,7 @@ impl FlowTable {
         Ok(FlowTable {
             slots: FlowSlots::new(slots, config.max_blocks)?,
             index: Index::new(config.max_flows)?,
-            mask: config.mask,
+            mask: config.mask.into(),
             idle_timeout_ns: config.idle_timeout_ns.unwrap_or(u64::MAX),
             keeper: Mutex::new(Keeper::new(slots, config.max_flows)?),
             seats: Mutex::new(vec![readers]),
@@ -188,7 +188,7 @@ impl FlowTable {
     }
 
     fn with_flow<T>(&self, key: &FlowKey, then: impl FnOnce(u32) -> T) -> Option<T> {
-        let words = self.mask.words(key);
+        let words = self.mask.apply(&(*key).into());
         self.reading(|| self.index.find(self.index.hash(&words), &words, &self.slots).map(then))
     }
 
@@ -233,7 +233,7 @@ impl FlowTable {
         let (_, state) = self.slots.state(slot);
         debug_assert_ne!(state, FREE);
         self.slots.read_into(slot, record);
-        record.key = from_words(&self.slots.key(slot));
+        record.key = self.slots.key(slot).key();
         record.end = FlowEnd::of_state(state);
     }
 

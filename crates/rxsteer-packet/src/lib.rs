@@ -33,6 +33,7 @@
 mod bytes;
 pub mod dissect;
 pub mod flow_hash;
+mod flow_of;
 pub mod hasher;
 mod ip;
 pub mod link;
@@ -44,6 +45,7 @@ mod tunnel;
 pub use dissect::dissect_by_walk;
 pub use dissect::{DissectOptions, Dissection, FrameClass, Malformed, dissect};
 pub use flow_hash::{HashWords, SymmetricHash};
+pub use flow_of::{FlowOfFrame, flow_of};
 pub use hasher::{HashedFrame, Hasher};
 pub use link::LinkType;
 pub use toeplitz::{Toeplitz, ToeplitzError};

@@ -7,7 +7,7 @@
 
 use crate::dissect::DissectOptions;
 use crate::ip::{TCP, UDP};
-use rxsteer_core::FlowKey;
+use rxsteer_core::{FlowKey, FlowWords};
 
 /// Bytes of an Ethernet header: where the IP header of a plain frame begins.
 pub(crate) const ETHERNET: u32 = 14;
@@ -38,6 +38,13 @@ pub(crate) struct PlainIpv6<'a> {
 }
 
 impl PlainIpv4 {
+    #[inline(always)]
+    pub(crate) fn words(self) -> FlowWords {
+        let address = |address: u32| u128::from(address.to_be());
+        let (src, dst) = ((address(self.src.0), self.src.1), (address(self.dst.0), self.dst.1));
+        FlowWords::new(src, dst, self.protocol, 4)
+    }
+
     #[inline]
     pub(crate) fn key(self) -> FlowKey {
         // Four bytes and twelve zeros, made in one register: written piece by piece, the copies
@@ -56,6 +63,13 @@ impl PlainIpv4 {
 }
 
 impl PlainIpv6<'_> {
+    #[inline(always)]
+    pub(crate) fn words(self) -> FlowWords {
+        let address = |address: &[u8; 16]| u128::from_le_bytes(*address);
+        let (src, dst) = ((address(self.src.0), self.src.1), (address(self.dst.0), self.dst.1));
+        FlowWords::new(src, dst, self.protocol, 6)
+    }
+
     #[inline]
     pub(crate) fn key(self) -> FlowKey {
         FlowKey {

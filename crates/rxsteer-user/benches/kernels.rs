@@ -2,14 +2,18 @@
 //! to one worker whose handler does nothing; beside it the same work with one `crossbeam-channel`
 //! send per packet.
 
-use rxsteer_bench::Case;
+use rxsteer_bench::{Case, leave_out};
 use rxsteer_user::core::{Arrival, CpuId, Idle, Policy, SteerConfig, Steering, Verdict};
+use rxsteer_user::flows::{FlowTable, FlowTableConfig};
 use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
-use rxsteer_user::{OnFull, PacketList, PipelineConfig, Speed, run, sys};
+use rxsteer_user::{
+    FlowStats, Handler, OnFull, PacketList, PipelineConfig, Speed, WhenFull, run, sys,
+};
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// Packets a call receives: tens of milliseconds, beside which starting threads is little.
 const PACKETS: u64 = 2_048_000;
@@ -19,6 +23,11 @@ const ROUNDS: u64 = PACKETS / 20_480;
 const FLOOD: &str = "whole path under a flood, rfs+sparse";
 const ALONE: &str = "packets=20480,flows=100,size=64,seed=1";
 const FLOODED: &str = "packets=20480,flows=100,size=64,seed=1,flood=spoofed:0.99";
+const STATS_10_000: &str = "time in the handler, 10 000 flows";
+const STATS_100_000: &str = "time in the handler, 100 000 flows";
+const EMPTY: &str = "nothing but two looks at the clock per list";
+const MANY_FRAMES: &str = "packets=204800,flows=100000,size=64,seed=1";
+const MANY_ROUNDS: u64 = PACKETS / 204_800;
 const GROUP: &str = "whole path, 10 000 flows, empty handler";
 
 /// Every case of this crate.
@@ -48,6 +57,12 @@ pub fn all() -> Vec<Case> {
             per_iter: PACKETS,
             run: Box::new(with_everything(false, FLOODED)),
         },
+        on_the_worker(STATS_10_000, EMPTY, FRAMES, None),
+        on_the_worker(STATS_10_000, "flow statistics", FRAMES, Some(16_384)),
+        on_the_worker(STATS_10_000, "… in a table for a million", FRAMES, Some(1 << 20)),
+        on_the_worker(STATS_100_000, EMPTY, MANY_FRAMES, None),
+        on_the_worker(STATS_100_000, "flow statistics", MANY_FRAMES, Some(131_072)),
+        on_the_worker(STATS_100_000, "… in a table for a million", MANY_FRAMES, Some(1 << 20)),
     ]
 }
 
@@ -123,6 +138,61 @@ fn with_everything(all: bool, spec: &'static str) -> impl FnMut() -> u64 {
         assert_eq!(report.delivered, PACKETS, "nothing is lost");
         report.bytes
     }
+}
+
+/// A handler that knows how long it took.
+struct Clocked {
+    stats: Option<FlowStats>,
+    took: Duration,
+}
+
+impl Handler for Clocked {
+    fn handle(&mut self, list: &PacketList<'_>) {
+        let start = Instant::now();
+        if let Some(stats) = &mut self.stats {
+            stats.record(list);
+        }
+        self.took += start.elapsed();
+    }
+}
+
+/// The time that a worker spends in its handler, on packets that another CPU received: with flow
+/// statistics in a table for so many flows, or for nothing.
+fn on_the_worker(
+    group: &'static str,
+    name: &'static str,
+    spec: &'static str,
+    max_flows: Option<u32>,
+) -> Case {
+    let (rx_cpu, cpu) = cpus();
+    let mut config = PipelineConfig::new(Policy::Rps, CpuSetOf(cpu).set());
+    config.rx_cpus = vec![rx_cpu];
+    config.hasher = hasher();
+    config.on_full = OnFull::Wait;
+    let rounds = if spec == FRAMES { ROUNDS } else { MANY_ROUNDS };
+    let source = frames(spec, rounds);
+    let table = max_flows.map(|flows| FlowTable::new(&FlowTableConfig::new(flows)));
+    let table = table.transpose().expect("there is the memory");
+    let run = move || {
+        let all = Instant::now();
+        let handler = |cpu| {
+            let writer = table.as_ref().map(|table| table.writer(cpu).expect("the only one"));
+            let options = DissectOptions::default();
+            let stats = writer.map(|writer| FlowStats::new(writer, options, WhenFull::Refuse));
+            Clocked { stats, took: Duration::ZERO }
+        };
+        let stop = AtomicBool::new(false);
+        let mut source: [Box<dyn Source>; 1] = [Box::new(source.clone())];
+        let report = run(&config, &mut source, Speed::Max, &stop, handler, |_, _| {})
+            .expect("the configuration is right");
+        assert_eq!(report.delivered, PACKETS, "nothing is lost");
+        let took: Duration = report.handlers.iter().map(|(_, handler)| handler.took).sum();
+        let counts = table.as_ref().map(|table| table.counts()).unwrap_or_default();
+        assert_eq!(counts.refused, 0);
+        leave_out(all.elapsed().saturating_sub(took));
+        report.bytes
+    };
+    Case { group, name, baseline: name == EMPTY, per_iter: PACKETS, run: Box::new(run) }
 }
 
 struct CpuSetOf(CpuId);

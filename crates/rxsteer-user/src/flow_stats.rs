@@ -2,7 +2,7 @@
 
 use crate::handler::PacketList;
 use rxsteer_flows::{FlowPacket, FlowWriter};
-use rxsteer_packet::DissectOptions;
+use rxsteer_packet::{DissectOptions, flow_of};
 
 /// What happens to packets of new flows while the flow table has no room, because flows that ended
 /// are not collected yet.
@@ -37,17 +37,16 @@ impl FlowStats {
     pub fn record(&mut self, list: &PacketList<'_>) {
         self.list.clear();
         for packet in list.iter() {
-            let (frame, meta) = (packet.bytes(), packet.meta());
-            let dissection = packet.dissect(self.options);
-            let Some(key) = dissection.flow() else {
+            let meta = packet.meta();
+            let Some(of) = flow_of(meta.link, packet.bytes(), self.options) else {
                 self.without_flow += 1;
                 continue;
             };
             self.list.push(FlowPacket {
-                key,
+                flow: of.flow,
                 time_ns: meta.timestamp_ns,
                 bytes: meta.wire_len,
-                tcp_flags: dissection.tcp_flags(frame).unwrap_or(0),
+                tcp_flags: of.tcp_flags,
             });
         }
         match self.when_full {

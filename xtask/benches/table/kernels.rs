@@ -10,6 +10,8 @@ use rxsteer_bench::Case;
 
 #[path = "../../../crates/rxsteer-core/benches/kernels.rs"]
 mod core;
+#[path = "../../../crates/rxsteer-flows/benches/kernels.rs"]
+mod flows;
 #[path = "../../../crates/rxsteer-packet/benches/kernels.rs"]
 mod packet;
 #[path = "../../../crates/rxsteer-ring/benches/kernels.rs"]
@@ -19,5 +21,8 @@ mod user;
 
 /// All of them, crate by crate.
 pub(crate) fn all() -> Vec<Case> {
-    core::all().into_iter().chain(packet::all()).chain(ring::all()).chain(user::all()).collect()
+    [core::all(), packet::all(), ring::all(), flows::all(), user::all()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

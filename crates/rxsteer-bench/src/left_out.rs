@@ -1,0 +1,45 @@
+//! Time that belongs to no item: preparing what is measured, or another thread's turn.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    static LEFT_OUT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Does something within a case's `run` that is not measured. Looking at the clock takes some 50 ns,
+/// so what is measured between two of these should take some microseconds at least.
+pub fn unmeasured<T>(prepare: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let value = prepare();
+    leave_out(start.elapsed());
+    value
+}
+
+/// Takes so much from the time of the running case: for one that knows itself which part of it
+/// counts.
+pub fn leave_out(time: Duration) {
+    LEFT_OUT.set(LEFT_OUT.get() + time);
+}
+
+/// Runs something and returns its time but for what was left out.
+pub(crate) fn measured(run: impl FnOnce()) -> Duration {
+    LEFT_OUT.set(Duration::ZERO);
+    let start = Instant::now();
+    run();
+    start.elapsed().saturating_sub(LEFT_OUT.take())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_does_not_count() {
+        let all = Instant::now();
+        let measured = measured(|| {
+            unmeasured(|| std::thread::sleep(Duration::from_millis(20)));
+        });
+        assert!(measured + Duration::from_millis(20) <= all.elapsed());
+    }
+}

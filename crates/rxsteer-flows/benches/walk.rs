@@ -1,0 +1,119 @@
+//! What the source replaced: a flow has an array of blocks by CPU, and reading, clearing and freeing
+//! it go from possible CPU to possible CPU.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The counts of one flow on one CPU.
+#[repr(align(64))]
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) packets: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) tcp_flags: AtomicU64,
+    pub(crate) last_ns: AtomicU64,
+}
+
+/// Flows as `struct sw_flow` was before the patch.
+#[derive(Debug)]
+pub(crate) struct WalkFlows {
+    /// `cpu_possible_mask`.
+    possible: Vec<u64>,
+    /// `flow->stats[]` of each flow: the number of a block plus 1, where 0 is a null pointer.
+    stats: Vec<Box<[u64]>>,
+    blocks: Vec<Block>,
+    free: Vec<u32>,
+}
+
+impl WalkFlows {
+    pub(crate) fn new(flows: usize, cpus: usize) -> WalkFlows {
+        let mut possible = vec![0_u64; cpus.div_ceil(64)];
+        for cpu in 0..cpus {
+            possible[cpu / 64] |= 1 << (cpu % 64);
+        }
+        WalkFlows {
+            possible,
+            stats: (0..flows).map(|_| vec![0; cpus].into_boxed_slice()).collect(),
+            blocks: (0..flows * 2).map(|_| Block::default()).collect(),
+            free: (0..flows as u32 * 2).collect(),
+        }
+    }
+
+    /// `ovs_flow_alloc`: the flow zeroed, with the block of CPU 0.
+    pub(crate) fn claim(&mut self, flow: usize) {
+        self.stats[flow].fill(0);
+        self.add(flow, 0);
+    }
+
+    /// The block of another CPU.
+    pub(crate) fn add(&mut self, flow: usize, cpu: usize) {
+        let block = self.free.pop().expect("two for each flow");
+        let of = &self.blocks[block as usize];
+        of.packets.store(1, Ordering::Relaxed);
+        of.bytes.store(64, Ordering::Relaxed);
+        self.stats[flow][cpu] = u64::from(block) + 1;
+    }
+
+    /// `cpumask_next(cpu, cpu_possible_mask)`: the next bit, or one past the last CPU.
+    #[inline]
+    fn next_cpu(&self, cpu: usize) -> usize {
+        let next = cpu + 1;
+        let mut word = next / 64;
+        let Some(mut bits) = self.possible.get(word).map(|bits| bits & (u64::MAX << (next % 64)))
+        else {
+            return usize::MAX;
+        };
+        while bits == 0 {
+            word += 1;
+            match self.possible.get(word) {
+                Some(more) => bits = *more,
+                None => return usize::MAX,
+            }
+        }
+        word * 64 + bits.trailing_zeros() as usize
+    }
+
+    /// `ovs_flow_stats_get`.
+    pub(crate) fn read(&self, flow: usize) -> (u64, u64, u64, u64) {
+        let stats = &self.stats[flow];
+        let mut sum = (0, 0, 0, 0);
+        let mut cpu = 0;
+        while cpu < stats.len() {
+            if stats[cpu] != 0 {
+                let block = &self.blocks[stats[cpu] as usize - 1];
+                sum.0 += block.packets.load(Ordering::Relaxed);
+                sum.1 += block.bytes.load(Ordering::Relaxed);
+                sum.2 |= block.tcp_flags.load(Ordering::Relaxed);
+                sum.3 = sum.3.max(block.last_ns.load(Ordering::Relaxed));
+            }
+            cpu = self.next_cpu(cpu);
+        }
+        sum
+    }
+
+    /// `ovs_flow_stats_clear`.
+    pub(crate) fn clear(&self, flow: usize) {
+        let stats = &self.stats[flow];
+        let mut cpu = 0;
+        while cpu < stats.len() {
+            if stats[cpu] != 0 {
+                let block = &self.blocks[stats[cpu] as usize - 1];
+                for word in [&block.packets, &block.bytes, &block.tcp_flags, &block.last_ns] {
+                    word.store(0, Ordering::Relaxed);
+                }
+            }
+            cpu = self.next_cpu(cpu);
+        }
+    }
+
+    /// `flow_free`.
+    pub(crate) fn free(&mut self, flow: usize) {
+        let mut cpu = 0;
+        while cpu < self.stats[flow].len() {
+            let block = self.stats[flow][cpu];
+            if block != 0 {
+                self.free.push(block as u32 - 1);
+            }
+            cpu = self.next_cpu(cpu);
+        }
+    }
+}
