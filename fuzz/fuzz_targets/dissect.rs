@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rxsteer_packet::{
-    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect, dissect_by_walk,
+    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect, dissect_by_walk, flow_of,
 };
 use std::sync::LazyLock;
 
@@ -30,6 +30,12 @@ fuzz_target!(|input: &[u8]| {
     if options.inner && found.tunnels == 0 {
         assert_eq!(found, dissect_by_walk(link, frame, DissectOptions { inner: false }));
     }
+
+    let of = flow_of(link, frame, options);
+    assert_eq!(of.map(|of| of.flow.key()), found.flow());
+    let flags = found.tcp_flags(frame);
+    assert_eq!(of.map_or(0, |of| of.tcp_flags), flags.unwrap_or(0));
+    assert!(flags.is_none() || found.flow().is_some_and(|flow| flow.protocol == 6));
 
     for hasher in &*HASHERS {
         let fast = hasher.flow_hash(link, frame, options);

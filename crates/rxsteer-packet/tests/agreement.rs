@@ -6,7 +6,8 @@ mod frames;
 use frames::samples;
 use proptest::prelude::*;
 use rxsteer_packet::{
-    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect, dissect_by_walk,
+    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect,
+    dissect_by_walk, flow_of,
 };
 
 fn check(link: LinkType, frame: &[u8]) {
@@ -18,6 +19,12 @@ fn check(link: LinkType, frame: &[u8]) {
         let options = DissectOptions { inner };
         let slow = dissect_by_walk(link, frame, options);
         assert_eq!(dissect(link, frame, options), slow);
+        let fast = flow_of(link, frame, options);
+        assert_eq!(fast.map(|of| of.flow.key()), slow.flow());
+        let flags = fast.map(|of| of.tcp_flags);
+        assert_eq!(flags.unwrap_or(0), slow.tcp_flags(frame).unwrap_or(0));
+        assert_eq!(slow.flow().is_some(), slow.class == FrameClass::Ip);
+        assert!(slow.outer_flow().is_none() || inner || slow.flow() == slow.outer_flow());
         for hasher in &hashers {
             let fast = hasher.flow_hash(link, frame, options);
             assert_eq!(fast.hash, hasher.hash(&slow.key), "{link:?} {inner} {frame:02x?}");

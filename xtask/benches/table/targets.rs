@@ -52,7 +52,44 @@ const RPS: &str = "rps";
 const FLOOD: &str = "decide under a flood, rfs+sparse";
 const ALONE: &str = "100 established flows alone";
 
+const COUNT_1: &str = "count, 2 threads on one flow";
+const COUNT_10_000: &str = "count, 2 threads on 10 000 flows";
+const ATOMICS: &str = "one shared atomic block";
+const MUTEX: &str = "one block behind a mutex";
+const MASK_2: &str = "mask, 2 possible CPUs";
+const MASK_128: &str = "mask, 128 possible CPUs";
+const MASK_8192: &str = "mask, 8192 possible CPUs";
+const WALK_128: &str = "walk, 128 possible CPUs";
+const NO_STATISTICS: &str = "nothing but two looks at the clock per list";
+
+/// What a visit of a flow's blocks may take: no more for thousands of possible CPUs than for two.
+const fn visit(group: &'static str) -> Target {
+    target(group, MASK_8192, Ratio { baseline: MASK_2, at_most: 1.5 })
+}
+
 pub(crate) const TARGETS: &[Target] = &[
+    target(COUNT_1, RXSTEER, Ratio { baseline: ATOMICS, at_most: 1.0 }),
+    target(COUNT_1, RXSTEER, Ratio { baseline: MUTEX, at_most: 1.0 }),
+    target(COUNT_10_000, RXSTEER, Ratio { baseline: ATOMICS, at_most: 1.0 }),
+    target(COUNT_10_000, RXSTEER, Ratio { baseline: MUTEX, at_most: 1.0 }),
+    visit("read a flow, 1 CPU used"),
+    visit("read a flow, 2 CPUs used"),
+    visit("clear a flow, 1 CPU used"),
+    visit("clear a flow, 2 CPUs used"),
+    visit("free a flow, 1 CPU used"),
+    visit("free a flow, 2 CPUs used"),
+    target("free a flow, 1 CPU used", MASK_128, Ratio { baseline: WALK_128, at_most: 1.0 / 10.0 }),
+    target("free a flow, 2 CPUs used", MASK_128, Ratio { baseline: WALK_128, at_most: 1.0 / 10.0 }),
+    target(
+        "time in the handler, 10 000 flows",
+        "flow statistics",
+        MoreNs { baseline: NO_STATISTICS, at_most: 15.0 },
+    ),
+    target(
+        "time in the handler, 100 000 flows",
+        "flow statistics",
+        MoreNs { baseline: NO_STATISTICS, at_most: 35.0 },
+    ),
     target(DECIDE, "sparse", MoreNs { baseline: RPS, at_most: 12.0 }),
     target(DECIDE, "rfs", MoreNs { baseline: RPS, at_most: 12.0 }),
     target(DECIDE, "rfs+sparse", MoreNs { baseline: RPS, at_most: 12.0 }),
