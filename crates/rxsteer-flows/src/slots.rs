@@ -68,6 +68,11 @@ fn block_of(entry: u64) -> usize {
     (entry >> 16) as usize - 1
 }
 
+/// The stamp after that of this state. It is never 0, which is that of a block nobody counted in.
+fn next_stamp(state: u64) -> u32 {
+    ((state >> 32) as u32).wrapping_add(1).max(1)
+}
+
 /// What the source calls `flow->stats` and `cpu_used_mask`, for many flows.
 ///
 /// This is the flow table without its keys' hash table: for those who have a table of their own,
@@ -183,7 +188,8 @@ impl FlowSlots {
     ) {
         let head = self.head(slot);
         // ORDER: Relaxed; nobody else knows of the slot before the Release below.
-        let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
+        // Another stamp, so that what the shared block holds is no count of this flow.
+        let stamp = next_stamp(head[STATE].load(Ordering::Relaxed));
         for (word, key) in head.iter().zip(key.0) {
             word.store(key, Ordering::Relaxed);
         }
@@ -395,7 +401,7 @@ impl FlowSlots {
         let state = &self.head(slot)[STATE];
         let mut now = state.load(Ordering::Relaxed);
         while now as u32 == LIVE {
-            let cleared = now.wrapping_add(1 << 32);
+            let cleared = u64::from(next_stamp(now)) << 32 | u64::from(LIVE);
             // ORDER: Relaxed; the stamp carries no data, and each CPU starts its own block over.
             match state.compare_exchange_weak(now, cleared, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -440,10 +446,8 @@ impl FlowSlots {
                 line(number);
             }
         }
-        // Another stamp, so that what the shared block holds is no count of the next flow here.
-        let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
-        let state = u64::from(stamp.wrapping_add(1)) << 32 | u64::from(FREE);
-        head[STATE].store(state, Ordering::Relaxed);
+        let stamp = head[STATE].load(Ordering::Relaxed) & !u64::from(u32::MAX);
+        head[STATE].store(stamp | u64::from(FREE), Ordering::Relaxed);
     }
 
     /// Frees a slot. Nobody may be using the flow any more.

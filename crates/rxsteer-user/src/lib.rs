@@ -82,6 +82,28 @@
 //! assert_eq!(report.reordered, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! Statistics of each flow, kept apart for each CPU: a table for all, and a writer for each handler.
+//!
+//! ```
+//! use rxsteer_user::core::{CpuId, Policy};
+//! use rxsteer_user::flows::{FlowTable, FlowTableConfig};
+//! use rxsteer_user::packet::DissectOptions;
+//! use rxsteer_user::{FlowStats, PacketList, Pipeline, PipelineConfig, WhenFull};
+//!
+//! let config = PipelineConfig::new(Policy::Rps, "0-1".parse()?);
+//! let table = FlowTable::new(&FlowTableConfig::new(10_000))?;
+//! let (pipeline, mut receivers) = Pipeline::start(&config, |cpu: CpuId| {
+//!     let writer = table.writer(cpu).expect("one worker for each CPU");
+//!     let mut stats = FlowStats::new(writer, DissectOptions::default(), WhenFull::Refuse);
+//!     move |list: &PacketList<'_>| stats.record(list)
+//! })?;
+//! table.for_each(|flow| println!("{}: {} packets", flow.key, flow.totals.packets));
+//! table.collect(|flow| println!("over: {}", flow.key)); // to be called now and then
+//! let report = pipeline.finish(&[receivers.remove(0).finish()]);
+//! # drop(report);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod block;
