@@ -56,7 +56,7 @@ impl Hash {
     /// 1 to 255, from bits that pick no bucket.
     #[inline(always)]
     fn tag(self) -> u64 {
-        (self.0 >> 57) * 2 + 1
+        (self.0 >> 56).max(1)
     }
 }
 

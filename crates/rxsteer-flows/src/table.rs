@@ -58,7 +58,7 @@ impl FlowTableConfig {
     #[must_use]
     pub fn memory(&self) -> u64 {
         let slots = u64::from(self.max_flows) + u64::from(self.spare());
-        let buckets = (u64::from(self.max_flows) / 2).next_power_of_two().max(16);
+        let buckets = (u64::from(self.max_flows) / 4).next_power_of_two().max(16);
         slots * (3 * 64 + 20) + u64::from(self.max_blocks) * 64 + buckets * 64
     }
 }
