@@ -2,6 +2,7 @@
 
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::explain::flow::FlowArg;
+use crate::record_args::RecordArgs;
 use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -71,7 +72,9 @@ pub(crate) struct DemoArgs {
     rxsteer replay --synthetic flood=spoofed:0.9 --hash toeplitz --cpus 8\n  \
     rxsteer replay capture.pcap --speed recorded --on-full drop --work-ns 2000\n  \
     rxsteer replay capture.pcap --policy rfs+sparse --app-cpus 0-3 --app-migrate 100ms\n  \
-    rxsteer replay capture.pcap --change-at 2s:policy=sparse,cpus=0-1 --change-at 5s:cpus=0-3\n\n\
+    rxsteer replay capture.pcap --change-at 2s:policy=sparse,cpus=0-1 --change-at 5s:cpus=0-3\n  \
+    rxsteer replay capture.pcap --flows flows.csv --anonymize\n  \
+    rxsteer replay capture.pcap --flows all-flows --partition-by hash-prefix\n\n\
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
     same-hash:SHARE), rate (frames per second of capture time, 1e6), seed (1).\n\n\
@@ -148,6 +151,9 @@ pub(crate) struct ReplayArgs {
     /// Leave it to the scheduler where threads run
     #[arg(long, help_heading = "Processing")]
     pub(crate) no_pin: bool,
+
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
 
     /// Print one JSON object instead of tables
     #[arg(long, help_heading = "Output")]

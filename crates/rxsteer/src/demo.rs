@@ -103,8 +103,13 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     let mut sources: Vec<Box<dyn Source>> =
         vec![Box::new(SyntheticSource::new(spec, RX_QUEUES, (0, 1)))];
     let stop = Arc::new(AtomicBool::new(false));
-    let work = Work { per_packet: Duration::ZERO, stop: stop.clone(), apps };
-    Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, |_| work.clone(), |_, _| {})?)
+    let work = |_| Work {
+        per_packet: Duration::ZERO,
+        stop: stop.clone(),
+        apps: apps.clone(),
+        flows: None,
+    };
+    Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |_, _| {})?)
 }
 
 /// Of the packets with data for an application, the share processed on its CPU.

@@ -6,11 +6,15 @@
 mod advice;
 mod change_spec;
 mod cli;
+mod collecting;
 mod demo;
 mod explain;
 mod hash_key;
+mod input;
 mod output;
 mod progress;
+mod record_args;
+mod records;
 mod replay;
 mod steer_args;
 mod words;

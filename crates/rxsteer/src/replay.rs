@@ -5,19 +5,18 @@ use crate::advice;
 use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
 use crate::hash_key::HashSeed;
+use crate::input::{Input, issues, stop_on_interrupt};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
+use crate::records::recording::{Recorded, Recording};
 use crate::steer_args::SteerArgs;
 use crate::work::{Apps, Work};
 use anyhow::Context;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
-use rxsteer_user::packet::DissectOptions;
-use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
-use rxsteer_user::source::synthetic::SyntheticSource;
-use rxsteer_user::source::{Source, SourceIssue};
+use rxsteer_user::source::SourceIssue;
+use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::{OnFull, PipelineConfig, Report, Speed, sys};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Above this much memory for waiting packets the user is told, in bytes.
@@ -39,6 +38,8 @@ pub(crate) struct Run {
     pub(crate) max_backlog: u32,
     /// Changes that were planned.
     pub(crate) changes: usize,
+    /// What became of the flow records, where they were asked for.
+    pub(crate) recorded: Option<Recorded>,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
 }
@@ -70,14 +71,25 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     steer.check()?;
     let (config, hash_seed) = pipeline_config(args, &steer)?;
     config.check()?;
-    let mut sources = sources(args)?;
+    let input = input(args);
+    let target = args.records.target(input.name())?;
+    let anonymize = args.records.table.anonymize()?;
+    let mut sources = input.open()?;
     tell_beforehand(args, &config);
     for note in advice::before(&steer, &config, args.app_cpus.is_some()) {
         output::note(&format!("rxsteer: {note}"));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let waits = sources.iter().filter_map(|source| source.stop_waiting());
-    stop_on_interrupt(waits.chain([stop.clone()]).collect())?;
+    let stop = stop_on_interrupt(&sources)?;
+    let mut recording = match &target {
+        Some(target) => {
+            if let Some(note) = target.note() {
+                output::note(&format!("rxsteer: {note}"));
+            }
+            let table = args.records.table.table(args.records.flow_idle_timeout);
+            Some(Recording::start(target, &table, anonymize, &config, stop.clone())?)
+        }
+        None => None,
+    };
     let begun = Instant::now();
     let per_packet = Duration::from_nanos(u64::from(args.work_ns));
     let apps = args.app_cpus.as_ref().map(|cpus| Apps {
@@ -87,28 +99,25 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         data: 0,
         at_home: 0,
     });
-    let work = Work { per_packet, stop: stop.clone(), apps };
+    let work = |cpu| Work {
+        per_packet,
+        stop: stop.clone(),
+        apps: apps.clone(),
+        flows: recording.as_mut().and_then(|recording| recording.stats(cpu)),
+    };
     let mut watch = None;
-    let report = rxsteer_user::run(
-        &config,
-        &mut sources,
-        args.speed,
-        &stop,
-        |_| work.clone(),
-        |receivers, _| {
+    let mut report =
+        rxsteer_user::run(&config, &mut sources, args.speed, &stop, work, |receivers, _| {
             let progress = receivers.iter().map(rxsteer_user::Receiver::progress).collect();
             watch = Some(Watch::start(progress, args.json));
-        },
-    )?;
+        })?;
     let elapsed = begun.elapsed();
     drop(watch);
     // ORDER: Relaxed; all threads have ended.
     let interrupted = stop.load(Ordering::Relaxed);
-    let mut issues = issues(&mut sources);
-    if interrupted {
-        // A pipe that was cut off by the interrupt is not damaged.
-        issues.retain(|issue| issue.file.is_file() || !issue.message.contains("cut short"));
-    }
+    let issues = issues(&mut sources, interrupted);
+    let used = report.handlers.iter_mut().filter_map(|(_, work)| work.flows.take()).collect();
+    let recorded = recording.map(|recording| recording.finish(used)).transpose()?;
     let run = Run {
         report,
         issues,
@@ -122,6 +131,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         skipped: sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0),
         max_backlog: config.max_backlog,
         changes: config.changes.len(),
+        recorded,
         elapsed,
         interrupted,
     };
@@ -158,17 +168,10 @@ fn pipeline_config(
         RxQueues::PerFile => queues_of_files(args.captures.len())?,
         RxQueues::Hashed(queues) => queues,
     };
-    let (hasher, hash_seed) = steer.hash().hasher(steer.hash_seed);
-    config.hasher = hasher;
-    config.rps_maps.clone_from(&steer.rps_map);
-    config.rx_devices = steer.devices(config.rx_queues)?;
-    config.sock_flow_entries = steer.sock_flow_entries.unwrap_or(config.sock_flow_entries);
-    config.flow_cnt = steer.flow_cnt;
-    config.flow_limit = steer.flow_limit;
+    let hash_seed = steer.apply(&mut config)?;
     config.standby = args.app_cpus.as_ref().map(|cpus| cpus.cpus(sys::allowed_cpus()));
     config.changes =
         args.change_at.iter().map(|PlannedChange(when, c)| (*when, c.clone())).collect();
-    config.dissect = DissectOptions { inner: steer.inner };
     config.max_backlog = args.max_backlog;
     config.batch = usize::from(args.batch);
     config.on_full = match (args.on_full, args.speed) {
@@ -189,29 +192,14 @@ fn queues_of_files(files: usize) -> anyhow::Result<u16> {
     })
 }
 
-/// One source per RX thread; each reads all input and keeps what its queues receive.
-fn sources(args: &ReplayArgs) -> anyhow::Result<Vec<Box<dyn Source>>> {
-    let threads = args.rx_threads;
-    let source = |thread| -> anyhow::Result<Box<dyn Source>> {
-        if let Some(spec) = &args.synthetic {
-            let queues = match args.rx_queues {
-                RxQueues::Hashed(queues) => queues,
-                _ => 1,
-            };
-            let mut spec = spec.clone();
-            spec.packets = spec.packets.saturating_mul(u64::from(args.repeat));
-            return Ok(Box::new(SyntheticSource::new(spec, queues, (thread, threads))));
-        }
-        let options = CaptureOptions {
-            repeat: args.repeat,
-            rx_queues: args.rx_queues,
-            share: (thread, threads),
-        };
-        // Only its own words: they name the cause already.
-        let source = CaptureSource::open(&args.captures, options);
-        Ok(Box::new(source.map_err(|error| anyhow::anyhow!("{error}"))?))
-    };
-    (0..threads).map(source).collect()
+fn input(args: &ReplayArgs) -> Input<'_> {
+    Input {
+        captures: &args.captures,
+        synthetic: args.synthetic.as_ref(),
+        rx_queues: args.rx_queues,
+        threads: args.rx_threads,
+        repeat: args.repeat,
+    }
 }
 
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.
@@ -236,19 +224,6 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "repeat": args.repeat,
         "changes_planned": config.changes.len(),
     })
-}
-
-/// Each issue once, though every RX thread met it.
-fn issues(sources: &mut [Box<dyn Source>]) -> Vec<SourceIssue> {
-    let mut all: Vec<SourceIssue> = Vec::new();
-    for source in sources {
-        for issue in source.take_issues() {
-            if !all.contains(&issue) {
-                all.push(issue);
-            }
-        }
-    }
-    all
 }
 
 fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
@@ -324,21 +299,4 @@ fn tell_afterwards(run: &Run) {
             run.report.reordered
         ));
     }
-}
-
-/// The first interrupt ends receiving and shows what was done; another one ends everything, unless
-/// it comes at once (some senders signal the process and then its group).
-fn stop_on_interrupt(flags: Vec<Arc<AtomicBool>>) -> anyhow::Result<()> {
-    let mut first: Option<Instant> = None;
-    ctrlc::set_handler(move || {
-        // ORDER: Relaxed; a request without data.
-        for flag in &flags {
-            flag.store(true, Ordering::Relaxed);
-        }
-        let first = *first.get_or_insert_with(Instant::now);
-        if first.elapsed() > Duration::from_millis(500) {
-            std::process::exit(130);
-        }
-    })
-    .context("can't catch interrupts")
 }

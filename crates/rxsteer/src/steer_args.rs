@@ -6,11 +6,13 @@ use crate::words::suggestion;
 use crate::words::whole;
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use rxsteer_user::PipelineConfig;
 use rxsteer_user::core::config::{
     DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES,
 };
 use rxsteer_user::core::policy::parse_queue_setting;
 use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, MAX_RX_QUEUES, Policy, PolicyError};
+use rxsteer_user::packet::DissectOptions;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -133,6 +135,20 @@ impl SteerArgs {
             None => allowed
                 .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3"),
         }
+    }
+
+    /// Puts all settings but policy and CPUs into a configuration that says how many RX queues there
+    /// are; returns the hash's secret, where it has one.
+    pub(crate) fn apply(&self, config: &mut PipelineConfig) -> anyhow::Result<Option<HashSeed>> {
+        let (hasher, hash_seed) = self.hash().hasher(self.hash_seed);
+        config.hasher = hasher;
+        config.rps_maps.clone_from(&self.rps_map);
+        config.rx_devices = self.devices(config.rx_queues)?;
+        config.sock_flow_entries = self.sock_flow_entries.unwrap_or(config.sock_flow_entries);
+        config.flow_cnt = self.flow_cnt;
+        config.flow_limit = self.flow_limit;
+        config.dissect = DissectOptions { inner: self.inner };
+        Ok(hash_seed)
     }
 
     /// For each of `queues` RX queues its device.

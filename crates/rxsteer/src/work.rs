@@ -2,22 +2,27 @@
 
 use rxsteer_user::core::CpuId;
 use rxsteer_user::packet::{DissectOptions, Dissection, dissect};
-use rxsteer_user::{Handler, Packet, PacketList};
+use rxsteer_user::{FlowStats, Handler, Packet, PacketList};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Spends a fixed time per packet, until somebody interrupts the run: what waits then is processed
 /// at no cost.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) per_packet: Duration,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) apps: Option<Apps>,
+    /// Counts each flow's packets, where records are asked for.
+    pub(crate) flows: Option<FlowStats>,
 }
 
 impl Handler for Work {
     fn handle(&mut self, list: &PacketList<'_>) {
+        if let Some(flows) = &mut self.flows {
+            flows.record(list);
+        }
         if let Some(apps) = &mut self.apps {
             for packet in list.iter() {
                 apps.consume(&packet, list);

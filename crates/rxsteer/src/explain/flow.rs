@@ -17,14 +17,19 @@ pub(crate) fn shown(key: &FlowKey) -> String {
     let (Some(src), Some(dst)) = (key.src_addr(), key.dst_addr()) else {
         return "none".to_owned();
     };
-    let names = WITH_PORTS.iter().chain(&WITHOUT_PORTS);
-    let name = names.into_iter().find(|(_, number)| *number == key.protocol);
-    let protocol = name.map_or_else(|| key.protocol.to_string(), |(name, _)| (*name).to_owned());
+    let protocol = protocol_name(key.protocol);
     if key.src_port == 0 && key.dst_port == 0 {
         return format!("{src} -> {dst}, {protocol}, no ports");
     }
     let (src, dst) = (SocketAddr::new(src, key.src_port), SocketAddr::new(dst, key.dst_port));
     format!("{src} -> {dst}, {protocol}")
+}
+
+/// The name of a protocol; its number where it has none here.
+pub(crate) fn protocol_name(protocol: u8) -> String {
+    let names = WITH_PORTS.iter().chain(&WITHOUT_PORTS);
+    let name = names.into_iter().find(|(_, number)| *number == protocol);
+    name.map_or_else(|| protocol.to_string(), |(name, _)| (*name).to_owned())
 }
 
 /// A 5-tuple given on the command line.

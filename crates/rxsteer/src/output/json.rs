@@ -1,10 +1,13 @@
 //! The machine-readable report.
 
+use crate::records::recording::Recorded;
 use crate::replay::Run;
 use hdrhistogram::Histogram;
 use rxsteer_user::core::Drops;
-use rxsteer_user::core::counters::{CpuCounter, RxCounter, SteerCounter};
+use rxsteer_user::core::counters::{CpuCounter, FlowCounter, RxCounter, SteerCounter};
+use rxsteer_user::flows::FlowCounts;
 use rxsteer_user::packet::Malformed;
+use rxsteer_user::source::SourceIssue;
 use rxsteer_user::{CpuReport, Report};
 use serde_json::{Map, Value, json};
 
@@ -44,19 +47,8 @@ pub(crate) fn run(run: &Run) -> Value {
     put("delay_p50_ns", quantile(&delay, 0.5));
     put("delay_p99_ns", quantile(&delay, 0.99));
     put("per_cpu", report.per_cpu.iter().map(per_cpu).collect());
-    put(
-        "errors",
-        run.issues
-            .iter()
-            .map(|issue| {
-                json!({
-                    "file": issue.file.to_string_lossy(),
-                    "offset": issue.offset,
-                    "message": issue.message,
-                })
-            })
-            .collect(),
-    );
+    put("errors", issues(&run.issues));
+    put("flow_statistics", run.recorded.as_ref().map_or(Value::Null, recorded));
     put("settings", run.settings.clone());
     put("interrupted", json!(run.interrupted));
     put("elapsed_ns", json!(run.elapsed.as_nanos() as u64));
@@ -85,6 +77,37 @@ fn malformed<H>(report: &Report<H>) -> Value {
 
 pub(crate) fn drops(drops: &Drops) -> Value {
     drops.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
+}
+
+/// What became of flow records.
+fn recorded(recorded: &Recorded) -> Value {
+    let mut object = Map::new();
+    object.insert("file".to_owned(), json!(recorded.file));
+    object.insert("records".to_owned(), json!(recorded.records));
+    object.insert("packets_without_flow".to_owned(), json!(recorded.without_flow));
+    flow_counts(&mut object, &recorded.counts);
+    Value::Object(object)
+}
+
+/// The counts of a flow table at the end of a run, when no flow is left in it.
+pub(crate) fn flow_counts(object: &mut Map<String, Value>, counts: &FlowCounts) {
+    for counter in FlowCounter::ALL {
+        if *counter != FlowCounter::Live {
+            object.insert(counter.name().to_owned(), json!(counts.get(*counter)));
+        }
+    }
+}
+
+/// What was wrong with the input.
+pub(crate) fn issues(issues: &[SourceIssue]) -> Value {
+    let issue = |issue: &SourceIssue| {
+        json!({
+            "file": issue.file.to_string_lossy(),
+            "offset": issue.offset,
+            "message": issue.message,
+        })
+    };
+    issues.iter().map(issue).collect()
 }
 
 fn per_cpu(cpu: &CpuReport) -> Value {

@@ -1,5 +1,6 @@
 //! The report a person reads.
 
+use crate::records::recording::Recorded;
 use crate::replay::Run;
 use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_user::packet::Malformed;
@@ -106,12 +107,30 @@ fn totals(text: &mut String, run: &Run) {
         );
     }
     line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
+    if let Some(recorded) = &run.recorded {
+        line("flow records", flow_records(recorded));
+    }
     if run.changes > 0 {
         line("changes", format!("{} of {} made", report.changes_made, run.changes));
     }
     if run.interrupted {
         line("interrupted", "this is what was received until then".to_owned());
     }
+}
+
+fn flow_records(recorded: &Recorded) -> String {
+    let counts = &recorded.counts;
+    let mut text = format!("{} in {}", grouped(recorded.records), recorded.file);
+    for (count, what) in [
+        (counts.expired, "ended idle"),
+        (counts.evicted, "made room for new flows (--max-flows)"),
+        (counts.refused, "packets are in none"),
+    ] {
+        if count > 0 {
+            let _ = write!(text, "; {} {what}", grouped(count));
+        }
+    }
+    text
 }
 
 /// How many packets went by which mechanism; nothing under policies that have but one.

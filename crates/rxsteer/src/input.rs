@@ -1,0 +1,90 @@
+//! Where the frames of a run come from, for all commands that run one.
+
+use anyhow::Context;
+use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
+use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
+use rxsteer_user::source::{Source, SourceIssue};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Captures, or what to make frames by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input<'a> {
+    pub(crate) captures: &'a [PathBuf],
+    pub(crate) synthetic: Option<&'a SyntheticSpec>,
+    pub(crate) rx_queues: RxQueues,
+    /// Receiving threads.
+    pub(crate) threads: u16,
+    /// How often to go through it.
+    pub(crate) repeat: u32,
+}
+
+impl Input<'_> {
+    /// One source per RX thread; each reads all input and keeps what its queues receive.
+    pub(crate) fn open(&self) -> anyhow::Result<Vec<Box<dyn Source>>> {
+        (0..self.threads).map(|thread| self.source(thread)).collect()
+    }
+
+    fn source(&self, thread: u16) -> anyhow::Result<Box<dyn Source>> {
+        let share = (thread, self.threads);
+        if let Some(spec) = self.synthetic {
+            let queues = match self.rx_queues {
+                RxQueues::Hashed(queues) => queues,
+                _ => 1,
+            };
+            let mut spec = spec.clone();
+            spec.packets = spec.packets.saturating_mul(u64::from(self.repeat));
+            return Ok(Box::new(SyntheticSource::new(spec, queues, share)));
+        }
+        let options = CaptureOptions { repeat: self.repeat, rx_queues: self.rx_queues, share };
+        // Only its own words: they name the cause already.
+        let source = CaptureSource::open(self.captures, options);
+        Ok(Box::new(source.map_err(|error| anyhow::anyhow!("{error}"))?))
+    }
+
+    /// What to name files after that are made of it.
+    pub(crate) fn name(&self) -> &Path {
+        self.captures.first().map_or(Path::new("synthetic"), PathBuf::as_path)
+    }
+}
+
+/// Each issue once, though every RX thread met it.
+pub(crate) fn issues(sources: &mut [Box<dyn Source>], interrupted: bool) -> Vec<SourceIssue> {
+    let mut all: Vec<SourceIssue> = Vec::new();
+    for source in sources {
+        for issue in source.take_issues() {
+            if !all.contains(&issue) {
+                all.push(issue);
+            }
+        }
+    }
+    if interrupted {
+        // A pipe that was cut off by the interrupt is not damaged.
+        all.retain(|issue| issue.file.is_file() || !issue.message.contains("cut short"));
+    }
+    all
+}
+
+/// A flag that an interrupt sets, as does whoever else wants the run to end. The first interrupt
+/// ends receiving, and what was done is shown; another one ends everything, unless it comes at once
+/// (some senders signal the process and then its group).
+pub(crate) fn stop_on_interrupt(sources: &[Box<dyn Source>]) -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let waits = sources.iter().filter_map(|source| source.stop_waiting());
+    let flags: Vec<Arc<AtomicBool>> = waits.chain([stop.clone()]).collect();
+    let mut first: Option<Instant> = None;
+    ctrlc::set_handler(move || {
+        // ORDER: Relaxed; a request without data.
+        for flag in &flags {
+            flag.store(true, Ordering::Relaxed);
+        }
+        let first = *first.get_or_insert_with(Instant::now);
+        if first.elapsed() > Duration::from_millis(500) {
+            std::process::exit(130);
+        }
+    })
+    .context("can't catch interrupts")?;
+    Ok(stop)
+}

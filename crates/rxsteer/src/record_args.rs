@@ -1,0 +1,96 @@
+//! Options about flow records: where they go, how many flows are told apart, and what of their
+//! addresses is shown.
+
+use crate::change_spec::parse_interval;
+use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
+use crate::records::{PartitionBy, Target};
+use crate::words::whole;
+use anyhow::ensure;
+use clap::{Args, ValueHint};
+use rxsteer_user::flows::{FlowTableConfig, MAX_FLOWS};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Flows told apart at a time, unless the user says how many.
+const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
+
+/// Blocks for further CPUs there are at least: few flows may yet run on many CPUs.
+const LEAST_BLOCKS: u32 = 1 << 16;
+
+/// Options of every command that keeps flow records.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Flow records")]
+pub(crate) struct FlowTableArgs {
+    /// Flows told apart at a time (1048576 by default); a new flow beyond ends an old one, which goes
+    /// on as another record if it has more packets
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
+    pub(crate) max_flows: Option<u32>,
+
+    /// Mask addresses: BITS/BITS keeps so many bits of IPv4 and of IPv6 addresses (24/48 by default),
+    /// pseudonym exchanges them for others that share prefixes as they did
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "24/48", value_parser = |text: &str| text.parse::<Mode>())]
+    pub(crate) anonymize: Option<Mode>,
+
+    /// The key of pseudonyms, 64 hex digits: the same key, the same pseudonyms; random by default, and
+    /// then told to nobody
+    #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
+    pub(crate) anonymize_key: Option<PseudonymKey>,
+}
+
+impl FlowTableArgs {
+    pub(crate) fn anonymize(&self) -> anyhow::Result<Anonymize> {
+        Anonymize::new(self.anonymize, self.anonymize_key)
+    }
+
+    pub(crate) fn table(&self, idle_timeout: Option<Duration>) -> FlowTableConfig {
+        let max_flows = self.max_flows.unwrap_or(DEFAULT_MAX_FLOWS);
+        FlowTableConfig {
+            // Checked where it was read: a longer one does not fit.
+            idle_timeout_ns: idle_timeout.map(|timeout| timeout.as_nanos() as u64),
+            max_blocks: max_flows.max(LEAST_BLOCKS),
+            ..FlowTableConfig::new(max_flows)
+        }
+    }
+}
+
+/// Options of `replay` about the records it writes.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Flow records")]
+pub(crate) struct RecordArgs {
+    /// Write a record per flow and direction: packets, bytes, TCP flags, times, and what of it ran on
+    /// which CPU. The ending is the format: .csv, .jsonl (or .ndjson), .parquet
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub(crate) flows: Option<PathBuf>,
+
+    /// Make FILE a folder that many runs write Parquet files into, to be queried as one:
+    /// hash-prefix is 256 partitions by the record's hash, hash-prefix:1 is 16
+    #[arg(long, value_name = "RULE", requires = "flows", value_parser = |text: &str| text.parse::<PartitionBy>())]
+    pub(crate) partition_by: Option<PartitionBy>,
+
+    /// End a flow's record when no packet came for longer than this, e.g. 30s, by the packets' own
+    /// times; by default a record is the whole flow
+    #[arg(long, value_name = "DURATION", requires = "flows", value_parser = parse_interval)]
+    pub(crate) flow_idle_timeout: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) table: FlowTableArgs,
+}
+
+impl RecordArgs {
+    /// Where the records of `input` go, if they are asked for.
+    pub(crate) fn target(&self, input: &Path) -> anyhow::Result<Option<Target>> {
+        let Some(path) = &self.flows else {
+            let FlowTableArgs { max_flows, anonymize, anonymize_key } = &self.table;
+            for (given, option) in [
+                (max_flows.is_some(), "--max-flows"),
+                (anonymize.is_some(), "--anonymize"),
+                (anonymize_key.is_some(), "--anonymize-key"),
+            ] {
+                ensure!(!given, "{option} is about flow records; name their file by --flows FILE");
+            }
+            return Ok(None);
+        };
+        Target::new(path, self.partition_by, input).map(Some)
+    }
+}

@@ -1,0 +1,70 @@
+//! Records as CSV (RFC 4180 but for its line ends): a header, then a line for each.
+
+use super::temporary::Temporary;
+use super::{COLUMNS, Row, Sink};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::BufWriter;
+
+pub(crate) struct Csv {
+    writer: csv::Writer<BufWriter<File>>,
+    file: Temporary,
+}
+
+impl Csv {
+    pub(crate) fn begin(file: Temporary) -> anyhow::Result<Csv> {
+        let mut writer = csv::Writer::from_writer(BufWriter::new(file.writer()?));
+        writer.write_record(COLUMNS).map_err(|error| file.failed(error))?;
+        Ok(Csv { writer, file })
+    }
+}
+
+impl Sink for Csv {
+    fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
+        let (key, totals) = (&row.key, &row.record.totals);
+        let [src, dst] = row.addresses();
+        let fields: [&str; COLUMNS.len()] = [
+            &src,
+            &dst,
+            &key.protocol.to_string(),
+            &key.src_port.to_string(),
+            &key.dst_port.to_string(),
+            &totals.packets.to_string(),
+            &totals.bytes.to_string(),
+            &totals.tcp_flags.to_string(),
+            &totals.first_ns.to_string(),
+            &totals.last_ns.to_string(),
+            &cpus(row),
+            &per_cpu(row),
+            &row.record.shared.packets.to_string(),
+            &row.record.shared.bytes.to_string(),
+            row.end().unwrap_or_default(),
+            &row.hash(),
+        ];
+        self.writer.write_record(fields).map_err(|error| self.file.failed(error))
+    }
+
+    fn close(self: Box<Self>) -> anyhow::Result<()> {
+        let Csv { mut writer, file } = *self;
+        writer.flush().map_err(|error| file.failed(error))?;
+        drop(writer);
+        file.complete()
+    }
+}
+
+/// `0;3`: a CSV field has no lists.
+fn cpus(row: &Row<'_>) -> String {
+    let cpus: Vec<String> = row.per_cpu().iter().map(|cpu| cpu.cpu.to_string()).collect();
+    cpus.join(";")
+}
+
+/// `0:12:3400;3:1:60`, each as CPU:packets:bytes.
+fn per_cpu(row: &Row<'_>) -> String {
+    let mut text = String::new();
+    for cpu in row.per_cpu() {
+        let between = if text.is_empty() { "" } else { ";" };
+        // Writing to a String does not fail.
+        let _ = write!(text, "{between}{}:{}:{}", cpu.cpu, cpu.packets, cpu.bytes);
+    }
+    text
+}

@@ -1,0 +1,53 @@
+//! Flow records on their way out: one line or row per flow and direction, in the format that the
+//! file's ending names, or as a data set of many files.
+//!
+//! ```text
+//!  FlowRecord ─► Row: addresses masked, hash ─► CSV | JSON lines | Parquet ─► temporary file ─► FILE
+//! ```
+//!
+//! Records are written as they come; none is kept. The file gets its name when it is complete, so
+//! whatever stands under that name is whole.
+
+pub(crate) mod anonymize;
+mod csv;
+mod json_lines;
+#[cfg(feature = "parquet")]
+mod parquet;
+#[cfg(feature = "parquet")]
+mod partition;
+pub(crate) mod recording;
+mod row;
+mod target;
+mod temporary;
+
+pub(crate) use row::Row;
+pub(crate) use target::{PartitionBy, Target};
+
+/// The columns, in this order, of every format.
+pub(crate) const COLUMNS: [&str; 16] = [
+    "src",
+    "dst",
+    "protocol",
+    "src_port",
+    "dst_port",
+    "packets",
+    "bytes",
+    "tcp_flags",
+    "first_ns",
+    "last_ns",
+    "cpus",
+    "per_cpu",
+    "shared_packets",
+    "shared_bytes",
+    "end",
+    "hash",
+];
+
+/// Takes records, and is complete only when it is closed: dropped before, it leaves nothing behind.
+pub(crate) trait Sink: Send {
+    /// Writes one record.
+    fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()>;
+
+    /// Writes what is buffered, and gives the file its name.
+    fn close(self: Box<Self>) -> anyhow::Result<()>;
+}

@@ -1,0 +1,217 @@
+//! Records as Parquet, in types that DuckDB, DataFusion, Spark and Arrow all read as they are meant:
+//! whole numbers are signed, since Spark makes decimals of unsigned 64-bit ones and differences of
+//! unsigned ones overflow; times are whole nanoseconds, since Spark refuses nanosecond timestamps.
+
+use super::temporary::Temporary;
+use super::{COLUMNS, Row, Sink};
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use std::fs::File;
+use std::sync::Arc;
+
+/// Records of one row group: what a reader reads at once, and about what is held here.
+const ROW_GROUP: usize = 1 << 16;
+
+pub(crate) struct Parquet {
+    writer: ArrowWriter<File>,
+    /// Records that wait to be encoded together, up to `at_once`.
+    rows: Rows,
+    at_once: usize,
+    file: Temporary,
+}
+
+impl Parquet {
+    /// A file whose records are encoded `at_once` by `at_once`.
+    pub(super) fn begin(file: Temporary, at_once: usize) -> anyhow::Result<Parquet> {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_max_row_group_row_count(Some(ROW_GROUP))
+            .set_created_by(concat!("rxsteer ", env!("CARGO_PKG_VERSION")).to_owned())
+            .build();
+        let writer = ArrowWriter::try_new(file.writer()?, schema(), Some(properties))
+            .map_err(|error| file.failed(error))?;
+        Ok(Parquet { writer, rows: Rows::default(), at_once, file })
+    }
+
+    /// Takes a record, and says whether it encoded those that waited.
+    pub(super) fn push(&mut self, row: &Row<'_>) -> anyhow::Result<bool> {
+        self.rows.push(row);
+        let full = self.rows.len() >= self.at_once;
+        if full {
+            self.encode().map_err(|error| self.file.failed(error))?;
+        }
+        Ok(full)
+    }
+
+    /// Memory of what is encoded and not yet written, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.writer.memory_size()
+    }
+
+    /// Writes what is encoded, as a row group.
+    pub(super) fn flush(&mut self) -> anyhow::Result<()> {
+        self.writer.flush().map_err(|error| self.file.failed(error))
+    }
+
+    fn encode(&mut self) -> Result<(), ParquetError> {
+        let batch = std::mem::take(&mut self.rows).into_batch()?;
+        self.writer.write(&batch)
+    }
+
+    /// Writes all that is left, and gives the file its name.
+    pub(super) fn complete(mut self) -> anyhow::Result<()> {
+        self.encode().map_err(|error| self.file.failed(error))?;
+        let Parquet { writer, file, .. } = self;
+        writer.close().map_err(|error| file.failed(error))?;
+        file.complete()
+    }
+}
+
+impl Sink for Parquet {
+    fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
+        self.push(row).map(|_| ())
+    }
+
+    fn close(self: Box<Self>) -> anyhow::Result<()> {
+        self.complete()
+    }
+}
+
+/// Records, column by column.
+#[derive(Default)]
+struct Rows {
+    src: Vec<String>,
+    dst: Vec<String>,
+    protocol: Vec<i32>,
+    src_port: Vec<i32>,
+    dst_port: Vec<i32>,
+    packets: Vec<i64>,
+    bytes: Vec<i64>,
+    tcp_flags: Vec<i32>,
+    first_ns: Vec<i64>,
+    last_ns: Vec<i64>,
+    /// How many CPUs each record has; what they counted stands one record after the other.
+    cpus: Vec<usize>,
+    cpu: Vec<i32>,
+    cpu_packets: Vec<i64>,
+    cpu_bytes: Vec<i64>,
+    shared_packets: Vec<i64>,
+    shared_bytes: Vec<i64>,
+    end: Vec<Option<&'static str>>,
+    hash: Vec<String>,
+}
+
+impl Rows {
+    fn len(&self) -> usize {
+        self.hash.len()
+    }
+
+    fn push(&mut self, row: &Row<'_>) {
+        let (key, record) = (&row.key, row.record);
+        let [src, dst] = row.addresses();
+        self.src.push(src);
+        self.dst.push(dst);
+        self.protocol.push(key.protocol.into());
+        self.src_port.push(key.src_port.into());
+        self.dst_port.push(key.dst_port.into());
+        self.packets.push(signed(record.totals.packets));
+        self.bytes.push(signed(record.totals.bytes));
+        self.tcp_flags.push(record.totals.tcp_flags.into());
+        self.first_ns.push(signed(record.totals.first_ns));
+        self.last_ns.push(signed(record.totals.last_ns));
+        let per_cpu = row.per_cpu();
+        self.cpus.push(per_cpu.len());
+        for cpu in per_cpu {
+            self.cpu.push(cpu.cpu.get().into());
+            self.cpu_packets.push(signed(cpu.packets));
+            self.cpu_bytes.push(signed(cpu.bytes));
+        }
+        self.shared_packets.push(signed(record.shared.packets));
+        self.shared_bytes.push(signed(record.shared.bytes));
+        self.end.push(row.end());
+        self.hash.push(row.hash());
+    }
+
+    fn into_batch(self) -> Result<RecordBatch, ArrowError> {
+        let i32s = |values: Vec<i32>| -> ArrayRef { Arc::new(Int32Array::from(values)) };
+        let i64s = |values: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(values)) };
+        let texts = |values: Vec<String>| -> ArrayRef { Arc::new(StringArray::from(values)) };
+        let offsets = OffsetBuffer::from_lengths(self.cpus);
+        let list = |element: FieldRef, values: ArrayRef| -> Result<ArrayRef, ArrowError> {
+            Ok(Arc::new(ListArray::try_new(element, offsets.clone(), values, None)?))
+        };
+        let cpu = i32s(self.cpu);
+        let counted = vec![cpu.clone(), i64s(self.cpu_packets), i64s(self.cpu_bytes)];
+        let counted = Arc::new(StructArray::try_new(counted_fields(), counted, None)?);
+        let columns: [ArrayRef; COLUMNS.len()] = [
+            texts(self.src),
+            texts(self.dst),
+            i32s(self.protocol),
+            i32s(self.src_port),
+            i32s(self.dst_port),
+            i64s(self.packets),
+            i64s(self.bytes),
+            i32s(self.tcp_flags),
+            i64s(self.first_ns),
+            i64s(self.last_ns),
+            list(element(DataType::Int32), cpu)?,
+            list(element(DataType::Struct(counted_fields())), counted)?,
+            i64s(self.shared_packets),
+            i64s(self.shared_bytes),
+            Arc::new(StringArray::from(self.end)),
+            texts(self.hash),
+        ];
+        RecordBatch::try_new(schema(), columns.to_vec())
+    }
+}
+
+/// Counts and times are far below 2⁶³; one that is not is shown as the largest there is.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// An element of a list; the name is the one that Parquet prescribes.
+fn element(of: DataType) -> FieldRef {
+    Arc::new(Field::new("element", of, false))
+}
+
+/// What one CPU counted.
+fn counted_fields() -> Fields {
+    let field = |name, of| Field::new(name, of, false);
+    let fields =
+        [("cpu", DataType::Int32), ("packets", DataType::Int64), ("bytes", DataType::Int64)];
+    fields.map(|(name, of)| field(name, of)).to_vec().into()
+}
+
+fn schema() -> Arc<Schema> {
+    use DataType::{Int32, Int64, List, Struct, Utf8};
+    let types: [DataType; COLUMNS.len()] = [
+        Utf8,
+        Utf8,
+        Int32,
+        Int32,
+        Int32,
+        Int64,
+        Int64,
+        Int32,
+        Int64,
+        Int64,
+        List(element(Int32)),
+        List(element(Struct(counted_fields()))),
+        Int64,
+        Int64,
+        Utf8,
+        Utf8,
+    ];
+    let fields = COLUMNS.into_iter().zip(types);
+    // A flow that has not ended has no reason.
+    let fields = fields.map(|(name, of)| Field::new(name, of, name == "end"));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}

@@ -1,0 +1,274 @@
+//! `--flows FILE`: where records go, and in which format. All that can be known to be wrong is said
+//! before the run.
+
+use super::Sink;
+use super::csv::Csv;
+use super::json_lines::JsonLines;
+use super::temporary::{Temporary, folder_of};
+use anyhow::{bail, ensure};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::SystemTime;
+
+/// Records that are encoded together in a file of its own.
+#[cfg(feature = "parquet")]
+const AT_ONCE: usize = 4096;
+
+/// `--partition-by`: into how many files of a data set records go, and which goes where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartitionBy {
+    /// By so many hex digits of the hash.
+    digits: u8,
+}
+
+impl FromStr for PartitionBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "hash-prefix" | "hash-prefix:2" => Ok(PartitionBy { digits: 2 }),
+            "hash-prefix:1" => Ok(PartitionBy { digits: 1 }),
+            _ => Err(format!(
+                "there is no partitioning '{text}'; write hash-prefix (256 partitions) or \
+                 hash-prefix:1 (16)"
+            )),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Csv,
+    JsonLines,
+    Parquet,
+}
+
+/// Where records go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Into one file.
+    File(File),
+    /// Into a folder of a data set, as files of this run.
+    DataSet(DataSet),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    path: PathBuf,
+    format: Format,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DataSet {
+    folder: PathBuf,
+    by: PartitionBy,
+    /// The name of what was replayed; files of a data set begin with it.
+    input: String,
+    /// What tells this run from all others, of this box and of others.
+    run: String,
+}
+
+impl Target {
+    /// What `--flows` and `--partition-by` say, for the records of `input`.
+    pub(crate) fn new(
+        path: &Path,
+        partition_by: Option<PartitionBy>,
+        input: &Path,
+    ) -> anyhow::Result<Target> {
+        let shown = path.display();
+        ensure!(
+            path != Path::new("-"),
+            "flow records can't go to standard output, where the report goes; name a file that ends \
+             in .csv, .jsonl or .parquet"
+        );
+        if let Some(by) = partition_by {
+            ensure!(parquet(), WITHOUT_PARQUET);
+            ensure!(
+                !path.exists() || path.is_dir(),
+                "{shown} is a file; with --partition-by --flows names the folder of a data set"
+            );
+            let data_set = DataSet { folder: path.to_owned(), by, input: stem(input), run: run() };
+            return Ok(Target::DataSet(data_set));
+        }
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        let format = match ending.as_str() {
+            "csv" => Format::Csv,
+            "jsonl" | "ndjson" => Format::JsonLines,
+            "parquet" if parquet() => Format::Parquet,
+            "parquet" => bail!(WITHOUT_PARQUET),
+            _ if path.is_dir() => bail!(
+                "{shown} is a folder; name a file in it, or add --partition-by hash-prefix to make it \
+                 a data set of Parquet files"
+            ),
+            _ => bail!(
+                "can't tell the format of flow records from the name {shown}; let it end in .csv, \
+                 .jsonl (or .ndjson) or .parquet"
+            ),
+        };
+        let folder = folder_of(path);
+        ensure!(
+            folder.is_dir(),
+            "there is no folder {} for {shown}; make it first",
+            folder.display()
+        );
+        // What stands under a name is replaced: that must not be a device or a link to elsewhere.
+        let path = if path.exists() { path.canonicalize()? } else { path.to_owned() };
+        ensure!(
+            !path.exists() || path.is_file(),
+            "{shown} is no ordinary file, and would be replaced; name another"
+        );
+        Ok(Target::File(File { path, format }))
+    }
+
+    /// Begins to write. Nothing has the name it is to have before it is complete.
+    pub(crate) fn open(&self) -> anyhow::Result<Box<dyn Sink>> {
+        match self {
+            Target::File(File { path, format }) => {
+                let file = Temporary::beside(path)?;
+                Ok(match format {
+                    Format::Csv => Box::new(Csv::begin(file)?),
+                    Format::JsonLines => Box::new(JsonLines::begin(file)?),
+                    Format::Parquet => parquet_file(file)?,
+                })
+            }
+            Target::DataSet(data_set) => data_set.open(),
+        }
+    }
+
+    /// What to call it in a report.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Target::File(file) => file.path.display().to_string(),
+            Target::DataSet(data_set) => {
+                format!("{}/*/{}", data_set.folder.display(), data_set.file_name())
+            }
+        }
+    }
+
+    /// What is worth knowing before the run.
+    pub(crate) fn note(&self) -> Option<String> {
+        let Target::DataSet(data_set) = self else { return None };
+        let earlier = data_set.earlier_run()?;
+        Some(format!(
+            "{} holds records of an earlier run of '{}', and these are added; where both are of the \
+             same packets, remove the earlier ones: rm {0}/*/{earlier}",
+            data_set.folder.display(),
+            data_set.input,
+        ))
+    }
+}
+
+impl DataSet {
+    fn file_name(&self) -> String {
+        format!("{}-{}.parquet", self.input, self.run)
+    }
+
+    /// A file of a run before this one with an input of the same name, if there is one.
+    fn earlier_run(&self) -> Option<String> {
+        let begin = format!("{}-", self.input);
+        let names = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        let files = names(&self.folder).into_iter().flat_map(|partition| names(&partition));
+        let files = files.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        files
+            .filter(|name| {
+                let run = name.strip_prefix(&begin).and_then(|run| run.strip_suffix(".parquet"));
+                run.is_some_and(|run| run.len() == self.run.len())
+            })
+            .max()
+    }
+
+    #[cfg(feature = "parquet")]
+    fn open(&self) -> anyhow::Result<Box<dyn Sink>> {
+        let digits = self.by.digits;
+        let files = super::partition::Partitions::begin(&self.folder, self.file_name(), digits)?;
+        Ok(Box::new(files))
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn open(&self) -> anyhow::Result<Box<dyn Sink>> {
+        bail!(WITHOUT_PARQUET)
+    }
+}
+
+const WITHOUT_PARQUET: &str = "this rxsteer was built without Parquet; build it with the feature \
+    'parquet', which is on by default, or write .csv or .jsonl";
+
+const fn parquet() -> bool {
+    cfg!(feature = "parquet")
+}
+
+#[cfg(feature = "parquet")]
+fn parquet_file(file: Temporary) -> anyhow::Result<Box<dyn Sink>> {
+    Ok(Box::new(super::parquet::Parquet::begin(file, AT_ONCE)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet_file(_: Temporary) -> anyhow::Result<Box<dyn Sink>> {
+    bail!(WITHOUT_PARQUET)
+}
+
+/// The name of an input without folder and endings, fit to be part of a file name.
+fn stem(input: &Path) -> String {
+    if input == Path::new("-") {
+        return "stdin".to_owned();
+    }
+    let mut name = &*input.file_name().unwrap_or_default().to_string_lossy();
+    for ending in [".gz", ".zst", ".pcap", ".pcapng", ".cap"] {
+        name = name.strip_suffix(ending).unwrap_or(name);
+    }
+    let fit = |c: char| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' };
+    // A name that begins with a point or underline is passed over by engines.
+    let name: String = name.trim_start_matches(['.', '_']).chars().map(fit).take(100).collect();
+    if name.is_empty() { "flows".to_owned() } else { name }
+}
+
+/// A name for a run: when it began, for people, and 32 random bits.
+fn run() -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    format!("{}-{:08x}", now.replace(['-', ':'], ""), rand::random::<u32>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(path: &str) -> String {
+        Target::new(Path::new(path), None, Path::new("a.pcap")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_ending_is_the_format() {
+        let format = |path: &str| match Target::new(Path::new(path), None, Path::new("-")) {
+            Ok(Target::File(file)) => Some(file.format),
+            _ => None,
+        };
+        assert_eq!(format("a.csv"), Some(Format::Csv));
+        assert_eq!(format("a.b.CSV"), Some(Format::Csv));
+        assert_eq!(format("a.jsonl"), Some(Format::JsonLines));
+        assert_eq!(format("a.ndjson"), Some(Format::JsonLines));
+        assert_eq!(format("a.parquet").is_some(), cfg!(feature = "parquet"));
+        for path in ["a", "a.json", ".csv", "a.csv.gz", "/dev/null", ""] {
+            assert!(refused(path).contains(".csv, .jsonl (or .ndjson) or .parquet"), "{path}");
+        }
+        assert!(refused("-").contains("standard output"));
+        assert!(refused("/").contains("--partition-by"));
+        assert!(refused("/no/such/folder/a.csv").contains("make it first"));
+    }
+
+    #[test]
+    fn files_of_a_data_set_are_named_after_their_input() {
+        for (input, name) in [
+            ("-", "stdin"),
+            ("/tmp/eth0.pcap.gz", "eth0"),
+            ("a b=c.pcapng", "a-b-c"),
+            ("_x.cap", "x"),
+            ("..", "flows"),
+        ] {
+            assert_eq!(stem(Path::new(input)), name, "{input}");
+        }
+        assert_ne!(run(), run());
+    }
+}

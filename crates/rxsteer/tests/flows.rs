@@ -1,0 +1,49 @@
+//! Flow records as users get them, in the files that `rxsteer replay --flows` writes, against sums made here by a parser that shares nothing with rxsteer.
+
+#[path = "flows/captures.rs"]
+mod captures;
+#[path = "flows/files.rs"]
+mod files;
+#[path = "flows/reading.rs"]
+mod reading;
+#[path = "flows/sums.rs"]
+mod sums;
+#[path = "flows/traffic.rs"]
+mod traffic;
+#[path = "flows/walk.rs"]
+mod walk;
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn rxsteer(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(arguments)
+        .output()
+        .expect("rxsteer can be started")
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("it exits by itself")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+/// The report of a replay that writes its records to `file`.
+fn replay(file: &Path, arguments: &[&str]) -> Value {
+    let to = ["replay", "--json", "--no-pin", "--flows", text(file)];
+    let output = rxsteer(&[&to[..], arguments].concat());
+    assert!(status(&output) < 2, "{arguments:?}: {}", errors(&output));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+}

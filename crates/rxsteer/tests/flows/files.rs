@@ -1,0 +1,246 @@
+//! The files: formats, data sets, masks, and what is refused.
+
+use crate::reading::{self, Record};
+use crate::traffic::Traffic;
+use crate::{errors, number, replay, rxsteer, status, text};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const FIXED: [&str; 2] = ["--cpus", "0-1"];
+
+fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort();
+    records
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = entries.map(|entry| name(entry.expect("an entry"))).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn all_formats_tell_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::mixed(5000, 200).write(dir.path(), "mixed.pcap");
+    let written = |name: &str| {
+        let file = dir.path().join(name);
+        // Bound to a CPU, so that it is the same CPU in each run.
+        let bound = ["--policy", "bound:0=1", text(&capture)];
+        replay(&file, &[&FIXED[..], &bound].concat());
+        file
+    };
+    let csv = sorted(reading::csv(&written("a.csv")));
+    assert!(csv.len() > 200);
+    assert_eq!(sorted(reading::json_lines(&written("a.jsonl"))), csv);
+    assert_eq!(sorted(reading::json_lines(&written("a.NDJSON"))), csv);
+    #[cfg(feature = "parquet")]
+    assert_eq!(sorted(reading::parquet(&written("a.parquet"))), csv);
+    assert!(names(dir.path()).iter().all(|name| !name.contains(".part")), "nothing is left over");
+}
+
+#[test]
+fn a_file_replaces_the_one_before() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("flows.csv");
+    std::fs::write(&file, "old").expect("a file can be written");
+    let report = replay(&file, &["--synthetic", "packets=1000,flows=20"]);
+    assert_eq!(number(&report["flow_statistics"]["records"]), 20);
+    assert_eq!(reading::csv(&file).len(), 20);
+    assert_eq!(report["flow_statistics"]["file"], text(&file));
+}
+
+#[test]
+fn a_capture_without_flows_gives_an_empty_table() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::new().write(dir.path(), "empty.pcap");
+    let file = dir.path().join("flows.csv");
+    replay(&file, &[text(&capture)]);
+    assert!(reading::csv(&file).is_empty());
+    #[cfg(feature = "parquet")]
+    {
+        let file = dir.path().join("flows.parquet");
+        replay(&file, &[text(&capture)]);
+        assert!(reading::parquet(&file).is_empty());
+    }
+}
+
+#[test]
+fn addresses_are_masked_and_the_hash_with_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::mixed(3000, 100).write(dir.path(), "mixed.pcap");
+    let records = |name: &str, arguments: &[&str]| {
+        let file = dir.path().join(name);
+        replay(&file, &[&FIXED[..], arguments, &[text(&capture)]].concat());
+        reading::csv(&file)
+    };
+    let plain = records("plain.csv", &[]);
+    let masked = records("masked.csv", &["--anonymize"]);
+    assert_eq!(plain.len(), masked.len(), "masked records are not put together");
+    for record in &masked {
+        for address in [record.key.0.to_string(), record.key.1.to_string()] {
+            let kept = ["10.0.0.0", "192.0.2.0", "2001:db8::"].contains(&address.as_str());
+            assert!(kept, "{address}");
+        }
+    }
+    assert!(masked.iter().all(|m| plain.iter().all(|p| p.hash != m.hash)), "hashes give it away");
+
+    let wide = records("wide.csv", &["--anonymize=0/128"]);
+    assert!(wide.iter().any(|record| record.key.0.to_string() == "0.0.0.0"));
+    assert!(wide.iter().any(|record| record.key.0.to_string().starts_with("2001:db8::a00:")));
+
+    let secret = "0f".repeat(16) + &"f0".repeat(16);
+    let key = ["--anonymize=pseudonym", "--anonymize-key", &secret];
+    let (one, two) = (records("one.csv", &key), records("two.csv", &key));
+    let keys = |of: &[Record]| {
+        let mut keys: Vec<_> = of.iter().map(|record| (record.key, record.hash.clone())).collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(keys(&one), keys(&two), "the same key, the same pseudonyms");
+    let random = records("random.csv", &["--anonymize=pseudonym"]);
+    assert_ne!(keys(&random), keys(&one));
+    let distinct = |of: &[Record]| {
+        let mut keys: Vec<_> = of.iter().map(|record| record.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.len()
+    };
+    assert_eq!(distinct(&random), distinct(&plain), "pseudonyms tell flows apart");
+    assert!(plain.iter().all(|p| one.iter().all(|o| o.key.0 != p.key.0)));
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn runs_share_a_data_set() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = dir.path().join("made/for/it");
+    let capture = Traffic::mixed(5000, 200).write(dir.path(), "eth 0.pcap");
+    let csv = dir.path().join("flows.csv");
+    replay(&csv, &["--cpus", "2", text(&capture)]);
+    let one_run = reading::csv(&csv).len();
+    let partitioned = ["--partition-by", "hash-prefix", "--cpus", "2", text(&capture)];
+    let report = replay(&set, &partitioned);
+    let pattern = report["flow_statistics"]["file"].as_str().expect("text").to_owned();
+    assert!(pattern.contains("/made/for/it/*/eth-0-20"), "{pattern}");
+    let all = || {
+        let mut records = Vec::new();
+        for partition in names(&set) {
+            let prefix = partition.strip_prefix("hash_prefix=").expect("as Hive names it");
+            assert_eq!(prefix.len(), 2);
+            for file in names(&set.join(&partition)) {
+                assert!(file.starts_with("eth-0-") && file.ends_with(".parquet"), "{file}");
+                let part = reading::parquet(&set.join(&partition).join(file));
+                assert!(part.iter().all(|record| record.hash.starts_with(prefix)));
+                records.extend(part);
+            }
+        }
+        records.len()
+    };
+    assert_eq!(all(), one_run);
+    // Another run adds its records, and says that there are some already.
+    let to = ["replay", "--flows", text(&set)];
+    let again = rxsteer(&[&to[..], &partitioned].concat());
+    assert_eq!(status(&again), 0);
+    assert!(errors(&again).contains("earlier run of 'eth-0'"), "{}", errors(&again));
+    assert_eq!(all(), 2 * one_run);
+
+    let few = dir.path().join("few");
+    replay(&few, &["--partition-by", "hash-prefix:1", text(&capture)]);
+    assert_eq!(names(&few).len(), 16);
+    assert_eq!(names(&few)[10], "hash_prefix=a");
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn without_parquet_it_says_how_to_get_it() {
+    for arguments in [&["a.parquet"][..], &["set", "--partition-by", "hash-prefix"]] {
+        let output = rxsteer(&[&["replay", "--synthetic", "", "--flows"], arguments].concat());
+        assert_eq!(status(&output), 2);
+        assert!(errors(&output).contains("feature 'parquet'"), "{}", errors(&output));
+    }
+}
+
+#[test]
+fn mistakes_are_refused_before_the_run() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let there = dir.path().join("there.csv");
+    std::fs::write(&there, "old").expect("a file can be written");
+    let folder = text(dir.path());
+    for (arguments, part) in [
+        (&["--flows", "flows.txt"][..], ".csv, .jsonl (or .ndjson) or .parquet"),
+        (&["--flows", "/dev/null"], ".csv, .jsonl (or .ndjson) or .parquet"),
+        (&["--flows", "-"], "standard output"),
+        (&["--flows", folder], "--partition-by"),
+        (&["--flows", "/no/such/folder/a.csv"], "there is no folder /no/such/folder"),
+        (&["--flows", "a.csv", "--anonymize=24"], "24/48"),
+        (&["--flows", "a.csv", "--anonymize-key", "00"], "64 hex digits"),
+        (&["--flows", "a.csv", "--max-flows", "0"], "whole number from 1"),
+        (&["--flows", "a.csv", "--flow-idle-timeout", "10"], "is no duration"),
+        (&["--partition-by", "hash-prefix"], "--flows"),
+        (&["--flows", "a", "--partition-by", "hash"], "hash-prefix:1"),
+        (&["--anonymize"], "--flows FILE"),
+        (&["--max-flows", "10"], "--flows FILE"),
+        #[cfg(feature = "parquet")]
+        (&["--flows", text(&there), "--partition-by", "hash-prefix"], "is a file"),
+    ] {
+        // It would run for hours.
+        let long = ["replay", "--synthetic", "packets=1000000000000"];
+        let output = rxsteer(&[&long[..], arguments].concat());
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(errors(&output).contains(part), "{arguments:?}: {}", errors(&output));
+    }
+    assert_eq!(names(dir.path()), ["there.csv"]);
+}
+
+/// A limit on the size of files stands in for a full disk.
+#[test]
+fn a_failed_write_ends_the_run_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("flows.csv");
+    let limited = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", limited, "sh", env!("CARGO_BIN_EXE_rxsteer"), "replay", "--no-pin"])
+        .args(["--synthetic", "packets=300000,flows=100000", "--max-flows", "1000", "--flows"])
+        .arg(&file)
+        .output()
+        .expect("a shell");
+    assert_eq!(status(&output), 2);
+    let said = errors(&output);
+    assert!(said.contains("can't write flow records to") && said.contains("flows.csv"), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    assert!(names(dir.path()).is_empty());
+}
+
+/// An interrupt completes the file with what was received: the first packet of two that lie an hour
+/// apart.
+#[test]
+fn an_interrupted_run_leaves_a_complete_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut traffic = Traffic::new();
+    traffic.udp(1, 0);
+    traffic.udp(2, 3_600_000_000);
+    let capture = traffic.write(dir.path(), "slow.pcap");
+    let file = dir.path().join("flows.jsonl");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(["replay", "--speed", "recorded", "--cpus", "1", "--no-pin", "--flows"])
+        .args([&file, &capture])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("rxsteer can be started");
+    // What is written has no name yet; that it is there says that interrupts are caught.
+    while !names(dir.path()).iter().any(|name| name.ends_with(".part")) {
+        assert!(child.try_wait().expect("it can be waited for").is_none(), "it runs an hour");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!file.exists());
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(names(dir.path()), ["flows.jsonl", "slow.pcap"]);
+    let records = reading::json_lines(&file);
+    assert!(records.iter().all(|record| record.key.3 == 1), "{records:?}");
+    assert!(records.len() <= 1);
+}
