@@ -2,7 +2,8 @@
 
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::explain::flow::FlowArg;
-use crate::record_args::RecordArgs;
+use crate::flows::top::Measure;
+use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -22,6 +23,7 @@ use std::time::Duration;
     after_help = "Examples:\n  \
         rxsteer replay capture.pcap --cpus 4          how would this spread over 4 CPUs?\n  \
         rxsteer demo                                  the same on built-in traffic\n  \
+        rxsteer flows capture.pcap                    who sends most, and where does it run?\n  \
         rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   why does a flow go where?\n  \
         rxsteer replay --help                         everything that can be set\n\n\
         Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted."
@@ -35,6 +37,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send the frames of captures (or synthetic ones) through the receive path
     Replay(Box<ReplayArgs>),
+    /// Show the largest flows, direction by direction, and the CPUs they ran on
+    Flows(Box<FlowsArgs>),
     /// Show what steering does, on built-in traffic: two queues, four CPUs, five policies
     Demo(DemoArgs),
     /// Explain one decision: which CPU, by which rule, and what would move the flow
@@ -156,6 +160,43 @@ pub(crate) struct ReplayArgs {
     pub(crate) records: RecordArgs,
 
     /// Print one JSON object instead of tables
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer flows capture.pcap\n  \
+    rxsteer flows a.pcap b.pcap.gz --top 20 --by packets --anonymize\n  \
+    rxsteer flows capture.pcap --inner --policy sparse --cpus 4 --json | jq '.top[].cpus'\n  \
+    tcpdump -i eth0 -c 100000 -w - | rxsteer flows -\n\n\
+    All flows as a file: rxsteer replay CAPTURE --flows FILE.\n\n\
+    Exit status: 0 fine; 1 a capture is damaged or a worker died; 2 could not run; 130 \
+    interrupted, with the flows until then.")]
+pub(crate) struct FlowsArgs {
+    /// Captures: pcap or pcapng, also in gzip or zstd, one after the other; - is standard input
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
+    pub(crate) captures: Vec<PathBuf>,
+
+    /// Make the frames instead, as `rxsteer replay` does
+    #[arg(long, value_name = "SPEC", value_parser = parse_synthetic, conflicts_with = "captures")]
+    pub(crate) synthetic: Option<SyntheticSpec>,
+
+    /// How many flows to show
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u32, 1, 100_000>, help_heading = "Output")]
+    pub(crate) top: u32,
+
+    /// What makes a flow large
+    #[arg(long, value_enum, default_value_t = Measure::Bytes, help_heading = "Output")]
+    pub(crate) by: Measure,
+
+    #[command(flatten)]
+    pub(crate) table: FlowTableArgs,
+
+    #[command(flatten)]
+    pub(crate) steer: SteerArgs,
+
+    /// Print one JSON object instead of a table
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }

@@ -9,6 +9,7 @@ mod cli;
 mod collecting;
 mod demo;
 mod explain;
+mod flows;
 mod hash_key;
 mod input;
 mod output;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
+        Command::Flows(args) => flows::command(&args),
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
         Command::Man { dir } => write_man_pages(&dir),

@@ -1,4 +1,5 @@
-//! Flow records as users get them, in the files that `rxsteer replay --flows` writes, against sums made here by a parser that shares nothing with rxsteer.
+//! Flow records as users get them: the files that `rxsteer replay --flows` writes and the table of
+//! `rxsteer flows`, against sums made here by a parser that shares nothing with rxsteer.
 
 #[path = "flows/captures.rs"]
 mod captures;
@@ -8,6 +9,8 @@ mod files;
 mod reading;
 #[path = "flows/sums.rs"]
 mod sums;
+#[path = "flows/talkers.rs"]
+mod talkers;
 #[path = "flows/traffic.rs"]
 mod traffic;
 #[path = "flows/walk.rs"]

@@ -20,6 +20,7 @@ mod row;
 mod target;
 mod temporary;
 
+pub(crate) use json_lines::Line;
 pub(crate) use row::Row;
 pub(crate) use target::{PartitionBy, Target};
 

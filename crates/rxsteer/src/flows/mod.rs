@@ -1,0 +1,106 @@
+//! `rxsteer flows`: the largest flows of captures, and the CPUs they ran on.
+
+mod show;
+pub(crate) mod top;
+
+use crate::Outcome;
+use crate::cli::FlowsArgs;
+use crate::collecting::Collecting;
+use crate::input::{Input, issues, stop_on_interrupt};
+use crate::output;
+use crate::records::anonymize::Anonymize;
+use crate::records::recording::{stats, take};
+use rxsteer_user::core::CpuId;
+use rxsteer_user::flows::FlowCounts;
+use rxsteer_user::source::SourceIssue;
+use rxsteer_user::source::capture::RxQueues;
+use rxsteer_user::{FlowStats, Handler, OnFull, PacketList, PipelineConfig, Report, Speed, sys};
+use std::sync::atomic::Ordering;
+use top::Top;
+
+/// All that there is to show.
+struct Found {
+    top: Top,
+    counts: FlowCounts,
+    anonymize: Anonymize,
+    report: Report<Counting>,
+    issues: Vec<SourceIssue>,
+    interrupted: bool,
+}
+
+/// A handler that does nothing but count.
+struct Counting {
+    flows: Option<FlowStats>,
+}
+
+impl Handler for Counting {
+    fn handle(&mut self, list: &PacketList<'_>) {
+        if let Some(flows) = &mut self.flows {
+            flows.record(list);
+        }
+    }
+}
+
+impl Found {
+    fn malformed(&self) -> u64 {
+        self.report.malformed.iter().sum()
+    }
+
+    fn outcome(&self) -> Outcome {
+        let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
+        if self.interrupted {
+            Outcome::Interrupted
+        } else if !self.issues.is_empty() || worker_died {
+            Outcome::FoundWrong
+        } else {
+            Outcome::Fine
+        }
+    }
+}
+
+/// The command.
+pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
+    let config = pipeline_config(args)?;
+    let anonymize = args.table.anonymize()?;
+    let input = Input {
+        captures: &args.captures,
+        synthetic: args.synthetic.as_ref(),
+        rx_queues: RxQueues::Single,
+        threads: 1,
+        repeat: 1,
+    };
+    let mut sources = input.open()?;
+    let stop = stop_on_interrupt(&sources)?;
+    let top = Top::new(args.top as usize, args.by);
+    let collecting = Collecting::start(&args.table.table(None), top, stop.clone())?;
+    let mut stats = stats(&collecting, &config)?;
+    let counting = |cpu: CpuId| Counting { flows: take(&mut stats, cpu) };
+    let mut report =
+        rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, counting, |_, _| {})?;
+    for (_, counting) in &mut report.handlers {
+        counting.flows = None;
+    }
+    let (top, counts) = collecting.finish()?;
+    // ORDER: Relaxed; all threads have ended.
+    let interrupted = stop.load(Ordering::Relaxed);
+    let issues = issues(&mut sources, interrupted);
+    let found = Found { top, counts, anonymize, report, issues, interrupted };
+    output::print(&if args.json { show::json(&found) } else { show::table(&found) })?;
+    for note in show::notes(&found) {
+        output::note(&format!("rxsteer: {note}"));
+    }
+    Ok(found.outcome())
+}
+
+/// The receive path that the frames go through: one RX queue, and nothing is lost to full backlogs.
+fn pipeline_config(args: &FlowsArgs) -> anyhow::Result<PipelineConfig> {
+    let steer = args.steer.with_file()?;
+    steer.check()?;
+    let mut config = PipelineConfig::new(steer.policy(), steer.cpus(sys::allowed_cpus())?);
+    steer.apply(&mut config)?;
+    config.on_full = OnFull::Wait;
+    // How fast it is does not matter, and a machine that does something else is not to wait for it.
+    config.pin = false;
+    config.check()?;
+    Ok(config)
+}

@@ -1,0 +1,101 @@
+//! `rxsteer flows`.
+
+use crate::reading::{self, per_flow};
+use crate::traffic::Traffic;
+use crate::{errors, number, rxsteer, status, text};
+use serde_json::Value;
+
+fn json(arguments: &[&str]) -> Value {
+    let output = rxsteer(&[&["flows", "--json"], arguments].concat());
+    assert_eq!(status(&output), 0, "{}", errors(&output));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn the_largest_flows_are_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let traffic = Traffic::mixed(10_000, 300);
+    let capture = traffic.write(dir.path(), "mixed.pcap");
+    for by in ["packets", "bytes"] {
+        let shown = json(&["--top", "25", "--by", by, "--cpus", "3", text(&capture)]);
+        let mut expected: Vec<_> = traffic.flows.iter().collect();
+        // The other measure comes second, then the key.
+        expected.sort_by_key(|(key, of)| {
+            let sizes =
+                if by == "packets" { (of.packets, of.bytes) } else { (of.bytes, of.packets) };
+            (std::cmp::Reverse(sizes), key.0.is_ipv6(), key.0, key.1, key.3, key.4, key.2)
+        });
+        let top: Vec<_> =
+            shown["top"].as_array().expect("a list").iter().map(reading::json).collect();
+        assert_eq!(top.len(), 25);
+        for (record, (key, counted)) in top.iter().zip(&expected) {
+            let of = |counted: &reading::Counted| (counted.packets, counted.bytes);
+            assert_eq!(of(&record.counted), of(counted), "{by}");
+            assert_eq!(traffic.flows[&record.key], record.counted, "{by} {key:?}");
+        }
+        let packets: u64 = top.iter().map(|record| record.counted.packets).sum();
+        assert_eq!(number(&shown["packets_shown"]), packets);
+        assert_eq!(number(&shown["records"]), traffic.flows.len() as u64);
+        let not_ip = number(&shown["frames_not_ip"]);
+        assert_eq!((number(&shown["packets"]) + not_ip, not_ip), (traffic.packets, traffic.not_ip));
+        assert_eq!(shown["top"][0]["rank"], 1);
+        let again = json(&["--top", "25", "--by", by, "--cpus", "1", text(&capture)]);
+        let keys = |of: &Value| {
+            let list = of["top"].as_array().expect("a list").clone();
+            list.iter().map(|record| reading::json(record).key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&again), keys(&shown), "ties go one way");
+    }
+}
+
+#[test]
+fn few_places_are_told_of() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let traffic = Traffic::mixed(10_000, 300);
+    let capture = traffic.write(dir.path(), "mixed.pcap");
+    let arguments = ["--max-flows", "10", "--top", "100000", "--json", text(&capture)];
+    let output = rxsteer(&[&["flows"][..], &arguments].concat());
+    assert_eq!(status(&output), 0);
+    assert!(errors(&output).contains("raise --max-flows"), "{}", errors(&output));
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let records: Vec<_> =
+        shown["top"].as_array().expect("a list").iter().map(reading::json).collect();
+    assert_eq!(per_flow(&records), traffic.flows, "in parts, and whole together");
+}
+
+#[test]
+fn a_table_is_printed_for_people() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut traffic = Traffic::new();
+    traffic.udp(7, 0);
+    traffic.udp(7, 1500);
+    let capture = traffic.write(dir.path(), "two.pcap");
+    let output = rxsteer(&["flows", "--anonymize", "--cpus", "1", text(&capture)]);
+    assert_eq!(status(&output), 0, "{}", errors(&output));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let row = table.lines().nth(1).expect("a row").split_whitespace().collect::<Vec<_>>();
+    assert_eq!(
+        row[..9],
+        ["1", "10.1.2.0:7", "192.0.2.0:9", "udp", "2", "144", "100.0", "%", "1.5"],
+        "{table}"
+    );
+    assert!(table.contains("0 not IP, 0 malformed"), "{table}");
+}
+
+#[test]
+fn standard_input_is_read() {
+    use std::io::Write;
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::mixed(1000, 10).write(dir.path(), "mixed.pcap");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(["flows", "-", "--top", "3"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("rxsteer can be started");
+    let bytes = std::fs::read(capture).expect("a file");
+    child.stdin.take().expect("a pipe").write_all(&bytes).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(status(&output), 0);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1 + 3 + 1 + 2);
+}
