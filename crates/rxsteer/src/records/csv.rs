@@ -48,7 +48,8 @@ impl Sink for Csv {
         let Csv { mut writer, file } = *self;
         writer.flush().map_err(|error| file.failed(error))?;
         drop(writer);
-        file.complete()
+        file.sync()?;
+        file.name()
     }
 }
 

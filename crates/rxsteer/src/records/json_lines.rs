@@ -92,6 +92,7 @@ impl Sink for JsonLines {
         let JsonLines { mut writer, file } = *self;
         writer.flush().map_err(|error| file.failed(error))?;
         drop(writer);
-        file.complete()
+        file.sync()?;
+        file.name()
     }
 }

@@ -11,7 +11,6 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use std::fs::File;
 use std::sync::Arc;
@@ -19,17 +18,18 @@ use std::sync::Arc;
 /// Records of one row group: what a reader reads at once, and about what is held here.
 const ROW_GROUP: usize = 1 << 16;
 
+/// Records of a file of its own that are encoded together.
+const AT_ONCE: usize = 4096;
+
 pub(crate) struct Parquet {
     writer: ArrowWriter<File>,
-    /// Records that wait to be encoded together, up to `at_once`.
+    /// Records that wait to be encoded.
     rows: Rows,
-    at_once: usize,
     file: Temporary,
 }
 
 impl Parquet {
-    /// A file whose records are encoded `at_once` by `at_once`.
-    pub(super) fn begin(file: Temporary, at_once: usize) -> anyhow::Result<Parquet> {
+    pub(super) fn begin(file: Temporary) -> anyhow::Result<Parquet> {
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP))
@@ -37,50 +37,49 @@ impl Parquet {
             .build();
         let writer = ArrowWriter::try_new(file.writer()?, schema(), Some(properties))
             .map_err(|error| file.failed(error))?;
-        Ok(Parquet { writer, rows: Rows::default(), at_once, file })
+        Ok(Parquet { writer, rows: Rows::default(), file })
     }
 
-    /// Takes a record, and says whether it encoded those that waited.
-    pub(super) fn push(&mut self, row: &Row<'_>) -> anyhow::Result<bool> {
+    /// Takes a record, to be encoded later.
+    pub(super) fn push(&mut self, row: &Row<'_>) {
         self.rows.push(row);
-        let full = self.rows.len() >= self.at_once;
-        if full {
-            self.encode().map_err(|error| self.file.failed(error))?;
-        }
-        Ok(full)
     }
 
-    /// Memory of what is encoded and not yet written, in bytes.
-    pub(super) fn memory(&self) -> usize {
-        self.writer.memory_size()
+    /// Records that wait to be encoded.
+    pub(super) fn waiting(&self) -> usize {
+        self.rows.len()
     }
 
-    /// Writes what is encoded, as a row group.
-    pub(super) fn flush(&mut self) -> anyhow::Result<()> {
+    /// Writes the records that wait as a row group of their own, after which they take no memory.
+    pub(super) fn write_out(&mut self) -> anyhow::Result<()> {
+        self.encode()?;
         self.writer.flush().map_err(|error| self.file.failed(error))
     }
 
-    fn encode(&mut self) -> Result<(), ParquetError> {
-        let batch = std::mem::take(&mut self.rows).into_batch()?;
-        self.writer.write(&batch)
+    fn encode(&mut self) -> anyhow::Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        let batch = rows.into_batch().map_err(|error| self.file.failed(error))?;
+        self.writer.write(&batch).map_err(|error| self.file.failed(error))
     }
 
-    /// Writes all that is left, and gives the file its name.
-    pub(super) fn complete(mut self) -> anyhow::Result<()> {
-        self.encode().map_err(|error| self.file.failed(error))?;
+    /// Writes all that is left; the file is to get its name yet.
+    pub(super) fn written(mut self) -> anyhow::Result<Temporary> {
+        self.encode()?;
         let Parquet { writer, file, .. } = self;
         writer.close().map_err(|error| file.failed(error))?;
-        file.complete()
+        file.sync()?;
+        Ok(file)
     }
 }
 
 impl Sink for Parquet {
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
-        self.push(row).map(|_| ())
+        self.push(row);
+        if self.waiting() < AT_ONCE { Ok(()) } else { self.encode() }
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
-        self.complete()
+        self.written()?.name()
     }
 }
 

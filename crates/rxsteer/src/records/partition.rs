@@ -15,12 +15,9 @@ use super::{Row, Sink};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
-/// Records of one partition that are encoded together. There are many partitions, so few.
-const AT_ONCE: usize = 256;
-
-/// Most memory of what is encoded and not yet written, over all partitions, in bytes. Above it the
-/// largest is written.
-const MEMORY: usize = 64 << 20;
+/// Most records that wait to be encoded, over all partitions: some 64 MiB. When there are so many, the
+/// partition with most of them is written. A row group should be large, and there are many partitions.
+const WAITING: usize = 1 << 18;
 
 /// Writes each record to the file of its partition.
 pub(crate) struct Partitions {
@@ -29,9 +26,8 @@ pub(crate) struct Partitions {
     digits: u8,
     /// By hash prefix; `None` until its first record.
     files: Vec<Option<Parquet>>,
-    /// Memory of each, as of its last encoding, and of all.
-    memory: Vec<usize>,
-    memory_of_all: usize,
+    /// Records that wait to be encoded, over all of them.
+    waiting: usize,
 }
 
 impl Partitions {
@@ -51,8 +47,7 @@ impl Partitions {
             file_name,
             digits,
             files: std::iter::repeat_with(|| None).take(count).collect(),
-            memory: vec![0; count],
-            memory_of_all: 0,
+            waiting: 0,
         })
     }
 
@@ -61,25 +56,15 @@ impl Partitions {
         let folder = self.folder.join(format!("hash_prefix={prefix:0digits$x}"));
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("can't make the folder {}", folder.display()))?;
-        Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?, AT_ONCE)
+        Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?)
     }
 
-    /// Notes how much memory a partition takes now, and writes the largest if all take too much.
-    fn weigh(&mut self, prefix: usize) -> anyhow::Result<()> {
-        let now = self.files[prefix].as_ref().map_or(0, Parquet::memory);
-        self.memory_of_all = self.memory_of_all + now - self.memory[prefix];
-        self.memory[prefix] = now;
-        if self.memory_of_all <= MEMORY {
-            return Ok(());
-        }
-        let largest = (0..self.memory.len()).max_by_key(|prefix| self.memory[*prefix]);
-        let Some(largest) = largest else { return Ok(()) };
-        if let Some(file) = &mut self.files[largest] {
-            file.flush()?;
-        }
-        self.memory_of_all -= self.memory[largest];
-        self.memory[largest] = 0;
-        Ok(())
+    /// Writes the partition with most records that wait.
+    fn write_largest(&mut self) -> anyhow::Result<()> {
+        let largest = self.files.iter_mut().flatten().max_by_key(|file| file.waiting());
+        let Some(file) = largest else { return Ok(()) };
+        self.waiting -= file.waiting();
+        file.write_out()
     }
 }
 
@@ -90,12 +75,16 @@ impl Sink for Partitions {
             Some(file) => file,
             None => self.new_file(prefix)?,
         };
-        let encoded = file.push(row)?;
+        file.push(row);
         self.files[prefix] = Some(file);
-        if encoded { self.weigh(prefix) } else { Ok(()) }
+        self.waiting += 1;
+        if self.waiting < WAITING { Ok(()) } else { self.write_largest() }
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
-        self.files.into_iter().flatten().try_for_each(Parquet::complete)
+        let files = self.files.into_iter().flatten();
+        // Whatever can fail comes first, so that the files of a run have names all or none.
+        let written: Vec<Temporary> = files.map(Parquet::written).collect::<Result<_, _>>()?;
+        written.into_iter().try_for_each(Temporary::name)
     }
 }

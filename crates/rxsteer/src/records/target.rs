@@ -10,10 +10,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::SystemTime;
 
-/// Records that are encoded together in a file of its own.
-#[cfg(feature = "parquet")]
-const AT_ONCE: usize = 4096;
-
 /// `--partition-by`: into how many files of a data set records go, and which goes where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartitionBy {
@@ -202,7 +198,7 @@ const fn parquet() -> bool {
 
 #[cfg(feature = "parquet")]
 fn parquet_file(file: Temporary) -> anyhow::Result<Box<dyn Sink>> {
-    Ok(Box::new(super::parquet::Parquet::begin(file, AT_ONCE)?))
+    Ok(Box::new(super::parquet::Parquet::begin(file)?))
 }
 
 #[cfg(not(feature = "parquet"))]

@@ -41,10 +41,14 @@ impl Temporary {
         error.into().context(format!("can't write flow records to {path}; nothing is left there"))
     }
 
-    /// Gives it its name, in place of what had that name. Some file systems report only now that
-    /// there was no room, so it is asked for.
-    pub(crate) fn complete(self) -> anyhow::Result<()> {
-        self.file.as_file().sync_all().map_err(|error| self.failed(error))?;
+    /// Sees to it that what was written is on the disk: some file systems report only then that there
+    /// was no room.
+    pub(crate) fn sync(&self) -> anyhow::Result<()> {
+        self.file.as_file().sync_all().map_err(|error| self.failed(error))
+    }
+
+    /// Gives it its name, in place of what had that name.
+    pub(crate) fn name(self) -> anyhow::Result<()> {
         let Temporary { file, path } = self;
         let named = file.persist(&path).map_err(|error| error.error);
         named.with_context(|| {
