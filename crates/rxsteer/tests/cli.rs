@@ -297,8 +297,13 @@ fn an_interrupt_ends_the_wait_for_a_quiet_pipe() {
 
 #[test]
 fn every_command_has_an_example_in_its_help() {
-    for command in [&["--help"][..], &["replay", "--help"], &["demo", "--help"], &["man", "--help"]]
-    {
+    for command in [
+        &["--help"][..],
+        &["replay", "--help"],
+        &["flows", "--help"],
+        &["demo", "--help"],
+        &["man", "--help"],
+    ] {
         let output = rxsteer(command);
         let help = String::from_utf8_lossy(&output.stdout);
         assert_eq!(status(&output), 0);
@@ -311,7 +316,7 @@ fn man_pages_are_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let target = dir.path().join("man");
     assert_eq!(status(&rxsteer(&["man", target.to_str().expect("UTF-8")])), 0);
-    for page in ["rxsteer.1", "rxsteer-replay.1"] {
+    for page in ["rxsteer.1", "rxsteer-replay.1", "rxsteer-flows.1"] {
         assert!(fs::read_to_string(target.join(page)).expect("a page").contains(".TH"), "{page}");
     }
 }

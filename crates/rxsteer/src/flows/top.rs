@@ -10,9 +10,9 @@ use std::collections::BinaryHeap;
 /// What makes a flow large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Measure {
-    /// Their number
+    /// How many packets
     Packets,
-    /// Their lengths on the wire
+    /// How many bytes on the wire
     Bytes,
 }
 

@@ -18,7 +18,7 @@ fn records_of_captures_add_up() {
         let name = row["file"].as_str();
         let capture = folder.join(name);
         let file = dir.path().join("flows.csv");
-        let report = replay(&file, &["--cpus", "3", text(&capture)]);
+        let report = replay(&file, &["--cpus", "3", "--max-flows", "100000", text(&capture)]);
         if report["packets"].is_null() {
             continue;
         }
