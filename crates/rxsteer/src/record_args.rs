@@ -2,13 +2,18 @@
 //! addresses is shown.
 
 use crate::change_spec::parse_interval;
+use crate::output;
 use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
+use crate::records::recording::Recording;
 use crate::records::{PartitionBy, Target};
 use crate::words::whole;
 use anyhow::ensure;
 use clap::{Args, ValueHint};
+use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowTableConfig, MAX_FLOWS};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Flows told apart at a time, unless the user says how many.
@@ -78,19 +83,36 @@ pub(crate) struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// Where the records of `input` go, if they are asked for.
-    pub(crate) fn target(&self, input: &Path) -> anyhow::Result<Option<Target>> {
+    /// Begins to write records of what the workers of `config` will count, if they are asked for; or
+    /// says what is wrong, before anything runs. A failed write sets `stop`.
+    pub(crate) fn start(
+        &self,
+        input: &Path,
+        config: &PipelineConfig,
+        stop: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Option<Recording>> {
         let Some(path) = &self.flows else {
-            let FlowTableArgs { max_flows, anonymize, anonymize_key } = &self.table;
-            for (given, option) in [
-                (max_flows.is_some(), "--max-flows"),
-                (anonymize.is_some(), "--anonymize"),
-                (anonymize_key.is_some(), "--anonymize-key"),
-            ] {
-                ensure!(!given, "{option} is about flow records; name their file by --flows FILE");
-            }
+            self.check_unused()?;
             return Ok(None);
         };
-        Target::new(path, self.partition_by, input).map(Some)
+        let target = Target::new(path, self.partition_by, input)?;
+        let anonymize = self.table.anonymize()?;
+        if let Some(note) = target.note() {
+            output::note(&format!("rxsteer: {note}"));
+        }
+        let table = self.table.table(self.flow_idle_timeout);
+        Recording::start(&target, &table, anonymize, config, stop.clone()).map(Some)
+    }
+
+    fn check_unused(&self) -> anyhow::Result<()> {
+        let FlowTableArgs { max_flows, anonymize, anonymize_key } = &self.table;
+        for (given, option) in [
+            (max_flows.is_some(), "--max-flows"),
+            (anonymize.is_some(), "--anonymize"),
+            (anonymize_key.is_some(), "--anonymize-key"),
+        ] {
+            ensure!(!given, "{option} is about flow records; name their file by --flows FILE");
+        }
+        Ok(())
     }
 }

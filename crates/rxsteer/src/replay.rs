@@ -8,7 +8,7 @@ use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, stop_on_interrupt};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
-use crate::records::recording::{Recorded, Recording};
+use crate::records::recording::Recorded;
 use crate::steer_args::SteerArgs;
 use crate::work::{Apps, Work};
 use anyhow::Context;
@@ -72,24 +72,13 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let (config, hash_seed) = pipeline_config(args, &steer)?;
     config.check()?;
     let input = input(args);
-    let target = args.records.target(input.name())?;
-    let anonymize = args.records.table.anonymize()?;
     let mut sources = input.open()?;
     tell_beforehand(args, &config);
     for note in advice::before(&steer, &config, args.app_cpus.is_some()) {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
-    let mut recording = match &target {
-        Some(target) => {
-            if let Some(note) = target.note() {
-                output::note(&format!("rxsteer: {note}"));
-            }
-            let table = args.records.table.table(args.records.flow_idle_timeout);
-            Some(Recording::start(target, &table, anonymize, &config, stop.clone())?)
-        }
-        None => None,
-    };
+    let mut recording = args.records.start(input.name(), &config, &stop)?;
     let begun = Instant::now();
     let per_packet = Duration::from_nanos(u64::from(args.work_ns));
     let apps = args.app_cpus.as_ref().map(|cpus| Apps {
