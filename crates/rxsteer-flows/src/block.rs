@@ -60,8 +60,9 @@ pub(crate) fn start(block: &Line, stamp: u32, packet: &FlowPacket) {
 
 /// Counts a packet in the flow's shared block, which several CPUs write. The odd number is their
 /// lock; it is held for a dozen instructions, and only by CPUs that got no block of their own.
+/// `stamp` tells the flow's stamp.
 #[cold]
-pub(crate) fn add_shared(block: &Line, stamp: u32, packet: &FlowPacket) {
+pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &FlowPacket) {
     let mut waited = 0;
     let seq = loop {
         let seq = block[SEQ].load(Ordering::Relaxed);
@@ -78,6 +79,9 @@ pub(crate) fn add_shared(block: &Line, stamp: u32, packet: &FlowPacket) {
     };
     // ORDER: as in `begin`.
     fence(Ordering::Release);
+    // The stamp as of now: with one from before a clear, the packets that others counted here since
+    // would be thrown away.
+    let stamp = stamp();
     if is_of(block, stamp) {
         count(block, packet);
     } else {

@@ -188,7 +188,8 @@ impl FlowSlots {
     ) {
         let head = self.head(slot);
         // ORDER: Relaxed; nobody else knows of the slot before the Release below.
-        // Another stamp, so that what the shared block holds is no count of this flow.
+        // Another stamp, so that what the shared block holds is no count of this flow, be it of
+        // the last flow here or the zeroes it was made of.
         let stamp = next_stamp(head[STATE].load(Ordering::Relaxed));
         for (word, key) in head.iter().zip(key.0) {
             word.store(key, Ordering::Relaxed);
@@ -249,6 +250,7 @@ impl FlowSlots {
                     // ORDER: Relaxed; a reader that misses the bit reads as of before this packet.
                     // Once it has seen the bit it sees it for ever.
                     self.head(slot)[CPUS].fetch_or(SHARED, Ordering::Relaxed);
+                    let stamp = || self.state(slot).0;
                     block::add_shared(self.shared.line(slot as usize), stamp, packet);
                 }
             }
@@ -350,49 +352,70 @@ impl FlowSlots {
     /// The flow's totals over all CPUs that used it.
     #[inline]
     pub fn read(&self, slot: u32) -> FlowTotals {
-        let (stamp, _) = self.state(slot);
-        let mut totals = FlowTotals::default();
-        for (_, block) in self.blocks_of(slot) {
-            totals.merge(&block::read(block, stamp));
+        self.between_clears(slot, |stamp| {
+            let mut totals = FlowTotals::default();
+            for (_, block) in self.blocks_of(slot) {
+                totals.merge(&block::read(block, stamp));
+            }
+            totals.merge(&self.read_shared(slot, stamp));
+            totals
+        })
+    }
+
+    /// Reads over when the flow was cleared meanwhile: some of its CPUs might have started over by
+    /// then, and the counts of the others alone are what never was.
+    #[inline(always)]
+    fn between_clears<T>(&self, slot: u32, mut read: impl FnMut(u32) -> T) -> T {
+        loop {
+            let (stamp, _) = self.state(slot);
+            let value = read(stamp);
+            // ORDER: a CPU that started over saw the new stamp first, and `block::read` acquired
+            // from it; so it is seen here.
+            if self.state(slot).0 == stamp {
+                return value;
+            }
         }
-        totals.merge(&self.read_shared(slot, stamp));
-        totals
+    }
+
+    /// The block of CPUs without one of their own, if it is in use.
+    #[inline(always)]
+    fn shared_block(&self, slot: u32) -> Option<&Line> {
+        // ORDER: Relaxed; as told where the bit is set.
+        let in_use = self.head(slot)[CPUS].load(Ordering::Relaxed) & SHARED != 0;
+        in_use.then(|| self.shared.line(slot as usize))
     }
 
     /// What was counted by CPUs without a block.
     #[inline(always)]
     fn read_shared(&self, slot: u32, stamp: u32) -> FlowTotals {
-        // ORDER: Relaxed; as told where the bit is set.
-        match self.head(slot)[CPUS].load(Ordering::Relaxed) & SHARED {
-            0 => FlowTotals::default(),
-            _ => block::read(self.shared.line(slot as usize), stamp),
-        }
+        self.shared_block(slot).map_or(FlowTotals::default(), |block| block::read(block, stamp))
     }
 
     /// All there is to say of the flow but its key. `record` is used again, so nothing is
     /// allocated for most flows.
     pub(crate) fn read_into(&self, slot: u32, record: &mut FlowRecord) {
-        let (stamp, _) = self.state(slot);
-        record.totals = FlowTotals::default();
-        record.per_cpu.clear();
-        for (cpu, block) in self.blocks_of(slot) {
-            let part = block::read(block, stamp);
-            record.totals.merge(&part);
-            if part.packets != 0 {
-                let (packets, bytes) = (part.packets, part.bytes);
-                record.per_cpu.push(CpuTotals { cpu: CpuTag::cpu(cpu.into()), packets, bytes });
+        self.between_clears(slot, |stamp| {
+            record.totals = FlowTotals::default();
+            record.per_cpu.clear();
+            for (cpu, block) in self.blocks_of(slot) {
+                let part = block::read(block, stamp);
+                record.totals.merge(&part);
+                if part.packets != 0 {
+                    let (packets, bytes) = (part.packets, part.bytes);
+                    record.per_cpu.push(CpuTotals { cpu: CpuTag::cpu(cpu.into()), packets, bytes });
+                }
             }
-        }
-        let shared = self.read_shared(slot, stamp);
-        record.totals.merge(&shared);
-        record.shared = SharedTotals { packets: shared.packets, bytes: shared.bytes };
+            let shared = self.read_shared(slot, stamp);
+            record.totals.merge(&shared);
+            record.shared = SharedTotals { packets: shared.packets, bytes: shared.bytes };
+        });
     }
 
     /// Time of the flow's latest packet, also if it was cleared since.
     pub(crate) fn last_ns(&self, slot: u32) -> u64 {
-        let (stamp, _) = self.state(slot);
-        let own = self.blocks_of(slot).map(|(_, block)| block::last_ns(block)).max().unwrap_or(0);
-        own.max(self.read_shared(slot, stamp).last_ns)
+        let shared = self.shared_block(slot).into_iter();
+        let all = self.blocks_of(slot).map(|(_, block)| block).chain(shared);
+        all.map(block::last_ns).max().unwrap_or(0)
     }
 
     /// Sets the flow's counts to 0, on every CPU: a packet that is counted meanwhile comes before
@@ -446,8 +469,9 @@ impl FlowSlots {
                 line(number);
             }
         }
-        let stamp = head[STATE].load(Ordering::Relaxed) & !u64::from(u32::MAX);
-        head[STATE].store(stamp | u64::from(FREE), Ordering::Relaxed);
+        // The stamp stays; the next flow here takes another one.
+        let state = head[STATE].load(Ordering::Relaxed) & !u64::from(u32::MAX) | u64::from(FREE);
+        head[STATE].store(state, Ordering::Relaxed);
     }
 
     /// Frees a slot. Nobody may be using the flow any more.
@@ -511,3 +535,6 @@ impl<'a> Iterator for Entries<'a> {
         self.next_entry().map(|entry| (entry as u16, slots.blocks.line(block_of(entry))))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
