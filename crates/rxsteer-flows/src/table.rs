@@ -194,7 +194,9 @@ impl FlowTable {
 
     /// Sets the counts of all flows to 0.
     pub fn clear_all(&self) {
-        for slot in 0..lock(&self.keeper).free_slots.fresh() {
+        // Not in the head of the loop, where the lock would be held to its end.
+        let slots = lock(&self.keeper).free_slots.fresh();
+        for slot in 0..slots {
             self.slots.clear(slot);
         }
     }
