@@ -49,7 +49,7 @@ pub(crate) struct Index {
 }
 
 /// Where a key's entry is or would be.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hash(u64);
 
 impl Hash {
@@ -112,7 +112,7 @@ impl Index {
     #[inline(always)]
     pub(crate) fn candidate(&self, hash: Hash) -> u32 {
         let bucket = self.first(hash);
-        // ORDER: Acquire; pairs with the Release in `Locked::insert`: the slot is filled in.
+        // ORDER: Acquire; pairs with the Release in `Locked::fill`: the slot is filled in.
         let first = matches(bucket[0].load(Ordering::Acquire), hash);
         let rest = matches(bucket[1].load(Ordering::Acquire), hash);
         let entry =
@@ -149,7 +149,7 @@ fn matches(tags: u64, hash: Hash) -> u64 {
 }
 
 fn tags(bucket: &Line) -> [u8; 16] {
-    // ORDER: Acquire; pairs with the Release in `Locked::insert`.
+    // ORDER: Acquire; pairs with the Release in `Locked::fill`.
     let [first, rest] = [0, 1].map(|word: usize| bucket[word].load(Ordering::Acquire));
     (u128::from(first) | u128::from(rest) << 64).to_le_bytes()
 }
@@ -173,28 +173,36 @@ fn set_tag(bucket: &Line, at: usize, tag: u64) {
     word.store(others | tag << shift, Ordering::Release);
 }
 
+/// An entry that is free, as long as its bucket is locked.
+pub(crate) struct Place<'a> {
+    bucket: &'a Line,
+    at: usize,
+}
+
 impl Locked<'_> {
     fn buckets(&self) -> [&Line; 2] {
         [self.index.first(self.hash), self.index.second(self.hash)]
     }
 
-    /// Puts a slot in; `false` when there is no place in either bucket.
-    #[must_use]
-    pub(crate) fn insert(&self, slot: u32) -> bool {
+    /// A place for an entry; `None` when both buckets are full.
+    pub(crate) fn place(&self) -> Option<Place<'_>> {
         let [first, second] = self.buckets();
         let order =
             if in_use(first).count() < NEARLY_FULL { [first, second] } else { [second, first] };
-        for bucket in order {
+        order.into_iter().find_map(|bucket| {
             let tags = tags(bucket);
-            let Some(at) = (0..ENTRIES).find(|at| tags[*at] == 0) else { continue };
-            let (word, shift) = (&bucket[SLOTS + at / 2], 32 * (at & 1));
-            // ORDER: Relaxed; under the lock. Lookups read it after the tag.
-            let other = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
-            word.store(other | u64::from(slot) << shift, Ordering::Relaxed);
-            set_tag(bucket, at, self.hash.tag());
-            return true;
-        }
-        false
+            let at = (0..ENTRIES).find(|at| tags[*at] == 0)?;
+            Some(Place { bucket, at })
+        })
+    }
+
+    /// Puts a slot in a place.
+    pub(crate) fn fill(&self, Place { bucket, at }: Place<'_>, slot: u32) {
+        let (word, shift) = (&bucket[SLOTS + at / 2], 32 * (at & 1));
+        // ORDER: Relaxed; under the lock. Lookups read it after the tag.
+        let other = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(other | u64::from(slot) << shift, Ordering::Relaxed);
+        set_tag(bucket, at, self.hash.tag());
     }
 
     /// Takes a slot out; it may not be in. Lookups that find it still are waited for.
@@ -210,5 +218,97 @@ impl Locked<'_> {
     /// The slots in both buckets.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
         self.buckets().into_iter().flat_map(in_use).map(|(_, slot)| slot)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{FlowEnd, FlowPacket, FlowTable, FlowTableConfig};
+    use rxsteer_core::{CpuId, FlowKey};
+    use std::sync::Arc;
+
+    /// Packets of so many flows that are all to be in the same two buckets.
+    fn crowd(table: &FlowTable, flows: usize) -> Vec<FlowPacket> {
+        let packet = |number: u32| {
+            let mut key = FlowKey { ip_version: 4, ..FlowKey::default() };
+            key.src[..4].copy_from_slice(&number.to_be_bytes());
+            FlowPacket { flow: key.into(), time_ns: number.into(), bytes: 60, tcp_flags: 0 }
+        };
+        let buckets = |packet: &FlowPacket| {
+            let hash = table.index.hash(&table.mask.apply(&packet.flow));
+            let mut two = [table.index.first(hash), table.index.second(hash)].map(|b| b.as_ptr());
+            two.sort();
+            two
+        };
+        let first = buckets(&packet(0));
+        (0..).map(packet).filter(|packet| buckets(packet) == first).take(flows).collect()
+    }
+
+    fn table() -> Arc<FlowTable> {
+        FlowTable::new(&FlowTableConfig::new(100)).unwrap()
+    }
+
+    /// The flow whose last packet is the oldest goes, however many places the table has.
+    #[test]
+    fn two_full_buckets_make_place() {
+        let table = table();
+        let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
+        let mut packets = crowd(&table, 2 * ENTRIES + 3);
+        let more = packets.split_off(2 * ENTRIES);
+        assert_eq!(writer.update(&packets), packets.len());
+        assert_eq!(table.counts().evicted, 0, "all are in");
+        // The first flow is not the oldest any more.
+        assert_eq!(writer.update(&[FlowPacket { time_ns: u64::MAX, ..packets[0] }]), 1);
+        assert_eq!(writer.update(&more), more.len());
+        let mut gone = Vec::new();
+        table.collect(|record| gone.push((record.key, record.end)));
+        let oldest = packets[1..4].iter().map(|packet| (packet.flow.key(), Some(FlowEnd::Evicted)));
+        assert!(gone.into_iter().eq(oldest));
+        let counts = table.counts();
+        assert_eq!((counts.live, counts.evicted, counts.refused), (24, 3, 0));
+        assert!(more.iter().all(|packet| table.get(&packet.flow.key()).is_some()));
+    }
+
+    /// Whoever goes through all slots while a flow looks for a place in vain must not find it: it would
+    /// be ended and yet not be there.
+    #[test]
+    fn a_flow_without_a_place_is_not_there() {
+        let table = table();
+        let packets = crowd(&table, 400);
+        let mut records = 0;
+        std::thread::scope(|scope| {
+            let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
+            let writing = scope.spawn(move || {
+                for packet in packets.iter().cycle().take(40_000) {
+                    while writer.update(std::slice::from_ref(packet)) == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            while !writing.is_finished() {
+                table.for_each(|record| assert_ne!(record.totals.packets, 0));
+                table.finish();
+                table.collect(|record| records += record.totals.packets);
+            }
+            writing.join().unwrap();
+        });
+        table.finish();
+        table.collect(|record| records += record.totals.packets);
+        assert_eq!(records, 40_000);
+        assert_eq!(table.counts().live, 0);
+    }
+
+    #[test]
+    fn the_second_bucket_is_another_of_the_group() {
+        let index = Index::new(1 << 12).unwrap();
+        for number in 0..1000 {
+            let hash = index.hash(&FlowWords([number; 5]));
+            let at = |bucket: &Line| bucket.as_ptr() as usize / size_of::<Line>();
+            let base = at(index.buckets.line(0));
+            let (first, second) = (at(index.first(hash)) - base, at(index.second(hash)) - base);
+            assert_ne!(first, second);
+            assert_eq!(first / GROUP as usize, second / GROUP as usize);
+        }
     }
 }

@@ -80,3 +80,41 @@ impl Magazine {
         lock(pool).give_back(self.lines.drain(..));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_number_is_out_once_and_the_warm_ones_go_first() {
+        let mut numbers = FreeNumbers::below(3);
+        let out: Vec<_> = std::iter::from_fn(|| numbers.take()).collect();
+        assert_eq!((out, numbers.len()), (vec![0, 1, 2], 0));
+        numbers.give_back([2, 0]);
+        assert_eq!((numbers.take(), numbers.len(), numbers.fresh()), (Some(0), 1, 3));
+    }
+
+    /// Two CPUs at one pool: no line is with both, and in the end all are back.
+    #[test]
+    fn a_line_is_in_one_hand() {
+        for limit in [0, 1, 7, 100, 1000] {
+            let pool = Mutex::new(FreeNumbers::below(limit));
+            let mut hands = [Magazine::new(), Magazine::new()];
+            let mut out = BTreeSet::new();
+            let mut at = 0;
+            // Both in turn, until neither gets one.
+            while let Some(line) = hands[at].take(&pool).or_else(|| hands[1 - at].take(&pool)) {
+                assert!(out.insert(line), "line {line} was taken twice");
+                at = 1 - at;
+            }
+            assert!(out.iter().copied().eq(0..limit), "all of a small pool can be had");
+            for line in out {
+                hands[0].give_back(line, &pool);
+                assert!(hands[0].lines.len() <= 2 * REFILL, "the rest is for the others");
+            }
+            hands.iter_mut().for_each(|hand| hand.empty(&pool));
+            assert_eq!(lock(&pool).len(), limit as usize);
+        }
+    }
+}

@@ -126,7 +126,7 @@ impl FlowWriter {
         self.participant.enter();
         let missing = self.find(packets);
         if missing > 0 {
-            self.promise(missing);
+            self.promise(self.new_flows(packets.len()));
         }
         let mut done = packets.len();
         for (at, packet) in packets.iter().enumerate() {
@@ -142,7 +142,9 @@ impl FlowWriter {
                 break;
             }
         }
-        if missing > 0 || !self.created.is_empty() || !self.idle.is_empty() {
+        // A place left over is told of too: another writer may wait for it.
+        let to_tell = [&self.promised, &self.created, &self.idle];
+        if to_tell.iter().any(|slots| !slots.is_empty()) {
             self.tell();
         }
         self.participant.leave();
@@ -182,6 +184,21 @@ impl FlowWriter {
         missing
     }
 
+    /// How many flows the packets without a slot are of: each place too many would cost an old flow
+    /// its own.
+    #[cold]
+    fn new_flows(&self, count: usize) -> u32 {
+        let Scratch { hashes, slots, .. } = &*self.scratch;
+        let mut new = [Hash::default(); LIST];
+        let mut len = 0;
+        for at in (0..count.min(LIST)).filter(|at| slots[*at] == NO_SLOT) {
+            new[len] = hashes[at];
+            len += 1;
+        }
+        new[..len].sort_unstable();
+        new[..len].chunk_by(|one, next| one == next).count() as u32
+    }
+
     /// Counts a packet that could not be counted at once; `false` when it is of a new flow and there
     /// is no room.
     #[cold]
@@ -198,6 +215,9 @@ impl FlowWriter {
                 }
                 if table.end(slot, FlowEnd::Idle) {
                     self.idle.push(slot);
+                    // Packets further on in the list are of the next record, whatever their times.
+                    let later = self.scratch.slots[at..].iter_mut();
+                    later.filter(|later| **later == slot).for_each(|later| *later = NO_SLOT);
                 }
             }
             if self.promised.is_empty() {
@@ -226,13 +246,11 @@ impl FlowWriter {
         if table.index.find(hash, key, &table.slots).is_some() {
             return Created::IsThere;
         }
+        // The place first: from the claim on, whoever goes through all slots can end the flow.
+        let Some(place) = locked.place() else { return Created::NoPlace };
         table.slots.claim_with_key(slot, key, &self.slots, packet);
-        if locked.insert(slot) {
-            return Created::Yes;
-        }
-        // Nobody has seen it.
-        table.slots.free_with(slot, |_| {});
-        Created::NoPlace
+        locked.fill(place, slot);
+        Created::Yes
     }
 
     /// Takes the flow out of two full buckets whose last packet is the oldest.
@@ -292,11 +310,11 @@ enum Created {
 
 impl Drop for FlowWriter {
     fn drop(&mut self) {
+        self.tell();
         // Amid a list only if something of ours panicked.
         if self.participant.is_in() {
             self.participant.leave();
         }
-        self.tell();
         self.slots.release(&self.table.slots);
         lock(&self.table.seats).retain(|seat| seat.cpu != self.cpu);
     }

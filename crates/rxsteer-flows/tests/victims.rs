@@ -1,0 +1,97 @@
+//! Which flow makes room for a new one: the doc's words, on lists of one packet.
+#![cfg(not(loom))]
+
+use proptest::prelude::*;
+use rxsteer_core::{CpuId, FlowKey};
+use rxsteer_flows::{FlowEnd, FlowPacket, FlowTable, FlowTableConfig};
+use std::collections::VecDeque;
+
+/// Packets that make a flow an established one.
+const ESTABLISHED: u64 = 4;
+/// Established flows that may stay for one new flow, because they had packets since their last turn.
+const CHANCES: u32 = 32;
+
+fn key(flow: u8) -> FlowKey {
+    FlowKey { ip_version: 4, src_port: flow.into(), ..FlowKey::default() }
+}
+
+/// Flows with the packets they had; an established one with those it had at its last turn, too.
+#[derive(Default)]
+struct Model {
+    young: VecDeque<(u8, u64)>,
+    old: VecDeque<(u8, u64, u64)>,
+}
+
+impl Model {
+    /// Counts a packet; the flow that goes for it.
+    fn packet(&mut self, flow: u8, max_flows: usize) -> Option<(u8, u64)> {
+        let young = self.young.iter_mut().find(|young| young.0 == flow).map(|young| &mut young.1);
+        let old = self.old.iter_mut().find(|old| old.0 == flow).map(|old| &mut old.1);
+        if let Some(packets) = young.or(old) {
+            *packets += 1;
+            return None;
+        }
+        let full = self.young.len() + self.old.len() == max_flows;
+        let gone = full.then(|| self.victim());
+        self.young.push_back((flow, 1));
+        gone
+    }
+
+    fn victim(&mut self) -> (u8, u64) {
+        while let Some((flow, packets)) = self.young.pop_front() {
+            if packets < ESTABLISHED {
+                return (flow, packets);
+            }
+            self.old.push_back((flow, packets, packets));
+        }
+        for chances in (0..=CHANCES).rev() {
+            let (flow, packets, seen) = self.old.pop_front().expect("the table is full");
+            if packets == seen || chances == 0 {
+                return (flow, packets);
+            }
+            self.old.push_back((flow, packets, packets));
+        }
+        unreachable!("without a chance left one goes");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn the_flow_that_goes_is_the_models(
+        // Fewer than 64: of those, no share is the young ones' own.
+        max_flows in 1..50usize,
+        flows in prop::collection::vec((0..80u8, 1..6usize), 1..400),
+    ) {
+        let table = FlowTable::new(&FlowTableConfig::new(max_flows as u32)).unwrap();
+        let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
+        let mut model = Model::default();
+        for (flow, packets) in flows {
+            for _ in 0..packets {
+                let packet = FlowPacket { key: key(flow), ..FlowPacket::default() };
+                prop_assert_eq!(writer.update(&[packet]), 1);
+                let mut gone = Vec::new();
+                table.collect(|record| {
+                    assert_eq!(record.end, Some(FlowEnd::Evicted));
+                    gone.push((record.key.src_port as u8, record.totals.packets));
+                });
+                let expected: Vec<_> = model.packet(flow, max_flows).into_iter().collect();
+                prop_assert_eq!(gone, expected);
+            }
+        }
+    }
+}
+
+/// However many packets of it a list brings, a new flow takes the place of one.
+#[test]
+fn a_new_flow_takes_one_place() {
+    let table = FlowTable::new(&FlowTableConfig::new(10)).unwrap();
+    let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
+    let packet = |flow| FlowPacket { key: key(flow), ..FlowPacket::default() };
+    (0..10).for_each(|flow| assert_eq!(writer.update(&[packet(flow)]), 1));
+    assert_eq!(writer.update(&[packet(20); 64]), 64);
+    let alternating: Vec<_> = (0..64).map(|at| packet(30 + at % 2)).collect();
+    assert_eq!(writer.update(&alternating), 64);
+    assert_eq!((table.counts().live, table.counts().evicted), (10, 3));
+}
