@@ -1,4 +1,4 @@
-//! The ring and the shared tables of the policy under loom: every interleaving of their atomics, up to
+//! The ring, the shared tables of the policy and the flow table under loom: every interleaving of their atomics, up to
 //! a number of preemptions.
 
 use anyhow::Result;
@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Tries every interleaving of the atomics of ring and policy (loom).
+/// Tries every interleaving of the atomics of ring, policy and flow table (loom).
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask loom --preemptions 3")]
 pub(crate) struct Options {
@@ -24,6 +24,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     // Loom is slow in a debug build, and its flag is for all crates of the build: a folder of its
     // own.
     test.args(["test", "--package", "rxsteer-ring", "--package", "rxsteer-core"])
+        .args(["--package", "rxsteer-flows"])
         .args(["--release", "--test", "loom"])
         .arg("--target-dir")
         .arg(shell::target_dir("loom"))

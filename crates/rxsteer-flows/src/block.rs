@@ -16,7 +16,7 @@
 
 use crate::lines::Line;
 use crate::record::{FlowPacket, FlowTotals};
-use crate::sync::{Ordering, fence, wait_a_little};
+use crate::sync::{Ordering, fence, load_own, wait_a_little};
 
 const SEQ: usize = 0;
 const TAG: usize = 1;
@@ -96,7 +96,7 @@ fn begin(block: &Line) -> u64 {
     // ORDER: Relaxed; nobody else writes it. The fence keeps the stores that follow behind the odd
     // number: it pairs with the fence in `read`. A block that comes from the pool may hold any
     // number.
-    let odd = block[SEQ].load(Ordering::Relaxed) | 1;
+    let odd = load_own(&block[SEQ]) | 1;
     block[SEQ].store(odd, Ordering::Relaxed);
     fence(Ordering::Release);
     odd
@@ -112,7 +112,7 @@ fn end(block: &Line, odd: u64) {
 #[inline(always)]
 fn count(block: &Line, packet: &FlowPacket) {
     // ORDER: Relaxed; between `begin` and `end`.
-    let load = |word: usize| block[word].load(Ordering::Relaxed);
+    let load = |word: usize| load_own(&block[word]);
     let store = |word: usize, value| block[word].store(value, Ordering::Relaxed);
     store(TAG, load(TAG) | u64::from(packet.tcp_flags));
     store(PACKETS, load(PACKETS) + 1);

@@ -11,7 +11,7 @@
 //! of those flows has left (RCU's grace period, with lists of packets for read-side critical
 //! sections). Nobody ever waits in a datapath: the flows wait.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, load_own};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ impl Participant {
     /// From now on, flows that are found stay.
     #[inline(always)]
     pub(crate) fn enter(&self) {
-        // ORDER: Relaxed; this thread alone writes it.
-        let turns = self.turns.load(Ordering::Relaxed);
+        // ORDER: Relaxed; the fence does it.
+        let turns = load_own(&self.turns);
         self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
         // ORDER: SeqCst; pairs with the fence in `Grace::begin`. Either that one comes first, and
         // flows taken out before it are not found any more; or this one does, and the odd number
@@ -42,7 +42,7 @@ impl Participant {
     /// What was found may go.
     #[inline(always)]
     pub(crate) fn leave(&self) {
-        let turns = self.turns.load(Ordering::Relaxed);
+        let turns = load_own(&self.turns);
         // ORDER: Release; pairs with the Acquire in `Grace::is_over`: all that was counted is seen
         // by whoever reads the flow for the last time.
         self.turns.store(turns.wrapping_add(1), Ordering::Release);
