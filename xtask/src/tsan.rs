@@ -14,7 +14,7 @@ use crate::{Outcome, rustup, shell};
 #[command(after_help = "Example:\n  cargo xtask tsan --package rxsteer-ring --filter model")]
 pub(crate) struct Options {
     /// The crates to test.
-    #[arg(long, short, value_name = "NAME", default_values = ["rxsteer-ring", "rxsteer-user"])]
+    #[arg(long, short, value_name = "NAME", default_values = ["rxsteer-ring", "rxsteer-flows", "rxsteer-user"])]
     package: Vec<String>,
     /// Only the tests whose name contains this.
     #[arg(long, value_name = "TEXT")]
@@ -37,6 +37,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         .args(options.package.iter().flat_map(|name| ["--package", name]))
         .args(&options.filter)
         .env("RUSTC_BOOTSTRAP", "1")
+        // A test asks for more memory than there is, to be refused it.
+        .env("TSAN_OPTIONS", "allocator_may_return_null=1")
         .env("RUSTFLAGS", shell::rustflags("-Zsanitizer=thread"));
     shell::outcome(&mut test)
 }

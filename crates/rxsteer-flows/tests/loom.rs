@@ -38,7 +38,7 @@ fn cpu(id: u16) -> CpuId {
 fn packet(number: u32) -> FlowPacket {
     let key = FlowKey { ip_version: 4, ..FlowKey::default() };
     FlowPacket {
-        key,
+        flow: key.into(),
         time_ns: 100 + u64::from(number),
         bytes: 1 << (4 * number),
         tcp_flags: 1 << number,
@@ -301,7 +301,7 @@ fn a_new_flow_is_made_once() {
         assert_eq!(one.update(&[packet(0)]), 1);
         thread.join().unwrap();
         assert_eq!(table.counts().created, 1);
-        let record = table.get(&packet(0).key).unwrap();
+        let record = table.get(&packet(0).flow.key()).unwrap();
         assert_eq!(record.totals, totals(&[0, 1]));
         assert_eq!(record.per_cpu.len(), 2);
     });
@@ -342,8 +342,8 @@ fn a_flow_waits_for_those_who_read_it() {
         assert_eq!(one.update(&[packet(0)]), 1);
         let reading = table.clone();
         let reader = thread::spawn(move || {
-            let Some(record) = reading.get(&packet(0).key) else { return };
-            assert_eq!(record.key, packet(0).key);
+            let Some(record) = reading.get(&packet(0).flow.key()) else { return };
+            assert_eq!(record.key, packet(0).flow.key());
             assert!([1, 16].contains(&record.totals.bytes), "{record:?}");
         });
         let late = FlowPacket { time_ns: 1000, ..packet(1) };
@@ -352,7 +352,7 @@ fn a_flow_waits_for_those_who_read_it() {
         collect(&table, &mut records);
         assert!(records.iter().all(|record| record.totals == totals(&[0])));
         let key = FlowKey { ip_version: 4, protocol: 6, ..FlowKey::default() };
-        assert_eq!(one.update(&[FlowPacket { key, time_ns: 1000, ..packet(2) }]), 1);
+        assert_eq!(one.update(&[FlowPacket { flow: key.into(), time_ns: 1000, ..packet(2) }]), 1);
         reader.join().unwrap();
         assert_eq!(table.counts().expired, 1);
     });

@@ -69,7 +69,7 @@ proptest! {
         let mut model = Model::default();
         for (flow, packets) in flows {
             for _ in 0..packets {
-                let packet = FlowPacket { key: key(flow), ..FlowPacket::default() };
+                let packet = FlowPacket { flow: key(flow).into(), ..FlowPacket::default() };
                 prop_assert_eq!(writer.update(&[packet]), 1);
                 let mut gone = Vec::new();
                 table.collect(|record| {
@@ -88,10 +88,36 @@ proptest! {
 fn a_new_flow_takes_one_place() {
     let table = FlowTable::new(&FlowTableConfig::new(10)).unwrap();
     let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
-    let packet = |flow| FlowPacket { key: key(flow), ..FlowPacket::default() };
+    let packet = |flow| FlowPacket { flow: key(flow).into(), ..FlowPacket::default() };
     (0..10).for_each(|flow| assert_eq!(writer.update(&[packet(flow)]), 1));
     assert_eq!(writer.update(&[packet(20); 64]), 64);
     let alternating: Vec<_> = (0..64).map(|at| packet(30 + at % 2)).collect();
     assert_eq!(writer.update(&alternating), 64);
     assert_eq!((table.counts().live, table.counts().evicted), (10, 3));
+}
+
+/// Flows that ended take memory until they are collected, and that has an end: then packets of new flows
+/// are refused, and counted as such, while those of flows that are there go on.
+#[test]
+fn without_a_collector_new_flows_are_refused_at_last() {
+    let table = FlowTable::new(&FlowTableConfig::new(10)).unwrap();
+    let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
+    let packet = |flow: u16| FlowPacket {
+        flow: FlowKey { src_port: flow, ..key(0) }.into(),
+        ..FlowPacket::default()
+    };
+    let mut flow = 0;
+    while writer.update(&[packet(flow)]) == 1 {
+        flow += 1;
+    }
+    let list = [packet(flow - 1), packet(flow), packet(flow - 1), packet(flow + 1)];
+    assert_eq!(writer.update(&list), 1, "up to the new flow");
+    assert_eq!(writer.update_or_refuse(&list), 2);
+    assert_eq!(table.get(&list[0].flow.key()).unwrap().totals.packets, 4);
+    let counts = table.counts();
+    assert_eq!((counts.live, counts.refused, counts.created), (10, 2, flow.into()));
+    let mut records = 0;
+    table.collect(|_| records += 1);
+    assert_eq!(records, counts.evicted);
+    assert_eq!(writer.update_or_refuse(&list), 0, "there is room again");
 }

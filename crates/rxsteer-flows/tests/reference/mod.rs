@@ -1,0 +1,142 @@
+//! What a flow table is to hold, as plain maps of plain sums.
+#![allow(dead_code, reason = "each test takes its part")]
+
+use rxsteer_core::{CpuId, FlowKey};
+use rxsteer_flows::{CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTotals};
+use std::collections::BTreeMap;
+
+/// The lowest ids and the highest one there can be, and nothing in between.
+pub(crate) const CPUS: [u16; 4] = [0, 3, 4095, 8191];
+
+pub(crate) fn key(flow: u8) -> FlowKey {
+    FlowKey { ip_version: 4, protocol: 17, src_port: flow.into(), ..FlowKey::default() }
+}
+
+pub(crate) fn packet(flow: u8, time_ns: u64, bytes: u32, tcp_flags: u8) -> FlowPacket {
+    FlowPacket { flow: key(flow).into(), time_ns, bytes, tcp_flags }
+}
+
+/// Sums, flags together, the earliest and the latest.
+pub(crate) fn add(totals: &mut FlowTotals, other: &FlowTotals) {
+    if other.packets == 0 {
+        return;
+    }
+    let first = if totals.packets == 0 { u64::MAX } else { totals.first_ns };
+    totals.first_ns = other.first_ns.min(first);
+    totals.last_ns = totals.last_ns.max(other.last_ns);
+    totals.packets += other.packets;
+    totals.bytes += other.bytes;
+    totals.tcp_flags |= other.tcp_flags;
+}
+
+/// One flow, by the CPUs in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flow {
+    cpus: Vec<(u16, FlowTotals)>,
+    /// When each CPU was there last; that a flow was cleared does not make it idle.
+    latest: BTreeMap<u16, u64>,
+}
+
+impl Flow {
+    fn update(&mut self, cpu: u16, packet: &FlowPacket) {
+        let totals = FlowTotals {
+            packets: 1,
+            bytes: packet.bytes.into(),
+            tcp_flags: packet.tcp_flags,
+            first_ns: packet.time_ns,
+            last_ns: packet.time_ns,
+        };
+        self.add(cpu, &totals);
+        let of_cpu = self.cpus.iter().find(|of| of.0 == cpu).expect("just added").1;
+        self.latest.insert(cpu, of_cpu.last_ns);
+    }
+
+    fn add(&mut self, cpu: u16, totals: &FlowTotals) {
+        if !self.cpus.iter().any(|of| of.0 == cpu) {
+            self.cpus.push((cpu, FlowTotals::default()));
+        }
+        let of_cpu = self.cpus.iter_mut().find(|of| of.0 == cpu).expect("it is there now");
+        add(&mut of_cpu.1, totals);
+    }
+
+    pub(crate) fn totals(&self) -> FlowTotals {
+        let mut totals = FlowTotals::default();
+        self.cpus.iter().for_each(|(_, of)| add(&mut totals, of));
+        totals
+    }
+
+    pub(crate) fn per_cpu(&self) -> Vec<CpuTotals> {
+        let counted = self.cpus.iter().filter(|(_, of)| of.packets != 0);
+        let cpu = |id| CpuId::new(id).unwrap_or(CpuId::NONE);
+        counted
+            .map(|(id, of)| CpuTotals { cpu: cpu(*id), packets: of.packets, bytes: of.bytes })
+            .collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.cpus.iter_mut().for_each(|(_, of)| *of = FlowTotals::default());
+    }
+
+    pub(crate) fn is_idle(&self, now: u64, timeout: Option<u64>) -> bool {
+        let latest = self.latest.values().max().copied().unwrap_or(0);
+        timeout.is_some_and(|timeout| now.saturating_sub(latest) > timeout)
+    }
+}
+
+/// All flows by number.
+#[derive(Debug)]
+pub(crate) struct Flows {
+    pub(crate) live: BTreeMap<u8, Flow>,
+    /// And not collected, in the order in which they ended.
+    pub(crate) ended: Vec<(u8, Flow, FlowEnd)>,
+    pub(crate) created: u64,
+    idle_timeout_ns: Option<u64>,
+}
+
+impl Flows {
+    pub(crate) fn new(idle_timeout_ns: Option<u64>) -> Flows {
+        Flows { live: BTreeMap::new(), ended: Vec::new(), created: 0, idle_timeout_ns }
+    }
+
+    pub(crate) fn update(&mut self, cpu: u16, packet: &FlowPacket) {
+        let number = packet.flow.key().src_port as u8;
+        let timeout = self.idle_timeout_ns;
+        if self.live.get(&number).is_some_and(|flow| flow.is_idle(packet.time_ns, timeout)) {
+            self.end(number, FlowEnd::Idle);
+        }
+        let created = &mut self.created;
+        let new = || {
+            *created += 1;
+            Flow::default()
+        };
+        self.live.entry(number).or_insert_with(new).update(cpu, packet);
+    }
+
+    /// Adds a record of a flow that may have had others.
+    pub(crate) fn add(&mut self, record: &FlowRecord) {
+        let flow = self.live.entry(record.key.src_port as u8).or_default();
+        // Flags and times are of no CPU in a record.
+        for of in &record.per_cpu {
+            let part = FlowTotals { packets: of.packets, bytes: of.bytes, ..record.totals };
+            flow.add(of.cpu.get(), &part);
+        }
+        let shared = record.shared;
+        let part = FlowTotals { packets: shared.packets, bytes: shared.bytes, ..record.totals };
+        flow.add(CpuId::NONE.get(), &part);
+    }
+
+    pub(crate) fn clear(&mut self, number: u8) -> bool {
+        self.live.get_mut(&number).map(Flow::clear).is_some()
+    }
+
+    pub(crate) fn end(&mut self, number: u8, why: FlowEnd) {
+        let flow = self.live.remove(&number).expect("a flow that is there");
+        self.ended.push((number, flow, why));
+    }
+
+    pub(crate) fn end_where(&mut self, why: FlowEnd, is_over: impl Fn(&Flow) -> bool) {
+        let over: Vec<u8> =
+            self.live.iter().filter(|(_, flow)| is_over(flow)).map(|(number, _)| *number).collect();
+        over.into_iter().for_each(|number| self.end(number, why));
+    }
+}
