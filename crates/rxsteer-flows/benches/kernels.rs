@@ -8,7 +8,7 @@ mod walk;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rxsteer_bench::{Case, unmeasured};
 use rxsteer_core::{CpuId, FlowWords};
-use rxsteer_flows::{FlowPacket, FlowSlots, FlowTable, FlowTableConfig, SlotWriter};
+use rxsteer_flows::{FlowPacket, FlowSlots, FlowTable, FlowTableConfig, SlotWriter, WhenFull};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -296,7 +296,7 @@ fn in_a_full_table() -> Box<dyn FnMut() -> u64> {
                 flow += 1;
                 packet.flow.0[0] = flow;
             }
-            records += writer.update_or_refuse(&packets);
+            records += writer.update_all(packets, WhenFull::Refuse);
             let left = table.collect(|record| records += record.totals.packets);
             assert_eq!(left, 0, "the one writer is not amid a list");
         }

@@ -15,7 +15,7 @@
 //! visits none.
 
 use crate::lines::Line;
-use crate::record::{FlowPacket, FlowTotals};
+use crate::record::{FlowTotals, Sample};
 use crate::sync::{Ordering, fence, load_own, wait_a_little};
 
 const SEQ: usize = 0;
@@ -45,14 +45,14 @@ pub(crate) fn last_ns(block: &Line) -> u64 {
 
 /// Counts a packet in a block that is of the flow's stamp. To be called by the one who writes it.
 #[inline(always)]
-pub(crate) fn add(block: &Line, packet: &FlowPacket) {
+pub(crate) fn add(block: &Line, packet: &Sample) {
     let seq = begin(block);
     count(block, packet);
     end(block, seq);
 }
 
 /// Starts a block over with its first packet. To be called by the one who writes it.
-pub(crate) fn start(block: &Line, stamp: u32, packet: &FlowPacket) {
+pub(crate) fn start(block: &Line, stamp: u32, packet: &Sample) {
     let seq = begin(block);
     count_first(block, stamp, packet);
     end(block, seq);
@@ -62,7 +62,7 @@ pub(crate) fn start(block: &Line, stamp: u32, packet: &FlowPacket) {
 /// lock; it is held for a dozen instructions, and only by CPUs that got no block of their own.
 /// `stamp` tells the flow's stamp.
 #[cold]
-pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &FlowPacket) {
+pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sample) {
     let mut waited = 0;
     let seq = loop {
         let seq = block[SEQ].load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ fn end(block: &Line, odd: u64) {
 }
 
 #[inline(always)]
-fn count(block: &Line, packet: &FlowPacket) {
+fn count(block: &Line, packet: &Sample) {
     // ORDER: Relaxed; between `begin` and `end`.
     let load = |word: usize| load_own(&block[word]);
     let store = |word: usize, value| block[word].store(value, Ordering::Relaxed);
@@ -124,7 +124,7 @@ fn count(block: &Line, packet: &FlowPacket) {
     }
 }
 
-fn count_first(block: &Line, stamp: u32, packet: &FlowPacket) {
+fn count_first(block: &Line, stamp: u32, packet: &Sample) {
     // ORDER: Relaxed; between `begin` and `end`.
     let store = |word: usize, value| block[word].store(value, Ordering::Relaxed);
     store(TAG, tag(stamp, packet.tcp_flags));

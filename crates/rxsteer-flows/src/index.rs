@@ -20,9 +20,9 @@ use crate::lines::{Line, Lines};
 use crate::slots::FlowSlots;
 use crate::sync::{Mutex, MutexGuard, Ordering, lock};
 #[cfg(loom)]
-use foldhash::quality::FixedState as RandomState; // Each run has to be like the last.
+use foldhash::fast::FixedState as RandomState; // Each run has to be like the last.
 #[cfg(not(loom))]
-use foldhash::quality::RandomState;
+use foldhash::fast::RandomState;
 use rxsteer_core::FlowWords;
 use std::collections::TryReserveError;
 use std::hash::{BuildHasher, Hasher};
@@ -97,13 +97,6 @@ impl Index {
         self.buckets.line((hash.0 & self.mask) as usize)
     }
 
-    /// Has the bucket loaded that is looked in first.
-    #[inline(always)]
-    pub(crate) fn load_first(&self, hash: Hash) -> u64 {
-        // ORDER: Relaxed; it is loaded for its line to come, and looked at later.
-        self.first(hash)[0].load(Ordering::Relaxed)
-    }
-
     #[inline(always)]
     fn second(&self, hash: Hash) -> &Line {
         // Another bucket of the group: the difference is 1 to 15.
@@ -111,18 +104,20 @@ impl Index {
         self.buckets.line(((hash.0 & self.mask) ^ difference) as usize)
     }
 
-    /// The slot that is likely the one with this hash, or any other.
+    /// For each hash the slot that is likely the flow's, or any other.
     #[inline(always)]
-    pub(crate) fn candidate(&self, hash: Hash) -> u32 {
-        let bucket = self.first(hash);
-        // ORDER: Acquire; pairs with the Release in `Locked::fill`: the slot is filled in.
-        let first = matches(bucket[0].load(Ordering::Acquire), hash);
-        let rest = matches(bucket[1].load(Ordering::Acquire), hash);
-        let entry =
-            if first == 0 { 8 + (rest.trailing_zeros() >> 3) } else { first.trailing_zeros() >> 3 };
-        // Without a match, entry 16: any slot will do, and this is one.
-        let word = SLOTS + (entry as usize >> 1) % (ENTRIES / 2);
-        (bucket[word].load(Ordering::Relaxed) >> (32 * (entry & 1))) as u32
+    pub(crate) fn candidates(&self, hashes: &[Hash], slots: &mut [u32]) {
+        let buckets: &[Line] = self.buckets.in_groups_of();
+        let mask = self.mask;
+        let mut loaded = 0;
+        for hash in hashes {
+            // ORDER: Relaxed; it is loaded for its line to come, and looked at below.
+            loaded ^= buckets[(hash.0 & mask) as usize][0].load(Ordering::Relaxed);
+        }
+        std::hint::black_box(loaded);
+        for (hash, slot) in hashes.iter().zip(slots) {
+            *slot = candidate(&buckets[(hash.0 & mask) as usize], *hash);
+        }
     }
 
     /// The slot of a key, by all entries that can be its.
@@ -141,6 +136,19 @@ impl Index {
         let lock = lock(&self.locks[(group as usize) & (self.locks.len() - 1)]);
         Locked { index: self, hash, _lock: lock }
     }
+}
+
+/// The slot in a bucket that is likely the one with this hash, or any other.
+#[inline(always)]
+fn candidate(bucket: &Line, hash: Hash) -> u32 {
+    // ORDER: Acquire; pairs with the Release in `Locked::fill`: the slot is filled in.
+    let first = matches(bucket[0].load(Ordering::Acquire), hash);
+    let rest = matches(bucket[1].load(Ordering::Acquire), hash);
+    let entry =
+        if first == 0 { 8 + (rest.trailing_zeros() >> 3) } else { first.trailing_zeros() >> 3 };
+    // Without a match, entry 16: any slot will do, and this is one.
+    let word = SLOTS + (entry as usize >> 1) % (ENTRIES / 2);
+    (bucket[word].load(Ordering::Relaxed) >> (32 * (entry & 1))) as u32
 }
 
 /// The top bits of the bytes of `tags` that are this hash's, of the lowest one at least: bits above it

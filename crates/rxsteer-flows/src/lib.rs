@@ -66,4 +66,4 @@ pub use mask::{FlowMask, FlowMaskError};
 pub use record::{CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTotals, SharedTotals};
 pub use slots::{FlowSlots, SlotWriter};
 pub use table::{FlowTable, FlowTableConfig, FlowTableError, MAX_BLOCKS, MAX_FLOWS};
-pub use writer::FlowWriter;
+pub use writer::{FlowWriter, WhenFull};

@@ -40,19 +40,13 @@ impl Lines {
     /// A line.
     #[inline(always)]
     pub(crate) fn line(&self, index: usize) -> &Line {
-        self.words_from(index * WORDS)
+        &self.in_groups_of()[index]
     }
 
-    /// Two lines one after the other, the first of an even number.
+    /// All lines, or pairs of lines, or more: `N` words each.
     #[inline(always)]
-    pub(crate) fn pair(&self, index: usize) -> &[AtomicU64; 2 * WORDS] {
-        self.words_from(index * 2 * WORDS)
-    }
-
-    #[inline(always)]
-    fn words_from<const N: usize>(&self, word: usize) -> &[AtomicU64; N] {
-        let (lines, _) = self.words[self.skip..].as_chunks::<N>();
-        &lines[word / N]
+    pub(crate) fn in_groups_of<const N: usize>(&self) -> &[[AtomicU64; N]] {
+        self.words[self.skip..].as_chunks().0
     }
 }
 

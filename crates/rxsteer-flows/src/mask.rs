@@ -60,11 +60,14 @@ impl FlowMask {
 pub(crate) struct WordMask {
     /// Of IPv4 and of all else.
     by_version: [FlowWords; 2],
+    /// Whether it leaves nothing out, as it mostly does.
+    is_all: bool,
 }
 
 impl From<FlowMask> for WordMask {
     fn from(mask: FlowMask) -> WordMask {
-        WordMask { by_version: [mask.ipv4.into(), mask.ipv6.into()] }
+        let by_version = [mask.ipv4.into(), mask.ipv6.into()];
+        WordMask { by_version, is_all: mask == FlowMask::ALL }
     }
 }
 
@@ -72,6 +75,9 @@ impl WordMask {
     /// The fields of a key that make a flow.
     #[inline(always)]
     pub(crate) fn apply(&self, key: &FlowWords) -> FlowWords {
+        if self.is_all {
+            return *key;
+        }
         let mask = &self.by_version[usize::from(key.ip_version() != 4)];
         FlowWords(std::array::from_fn(|word| key.0[word] & mask.0[word]))
     }

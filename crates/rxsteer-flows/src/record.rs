@@ -104,3 +104,19 @@ pub struct FlowPacket {
     /// Its TCP flags; 0 for other protocols.
     pub tcp_flags: u8,
 }
+
+impl FlowPacket {
+    /// What is counted of it.
+    #[inline(always)]
+    pub(crate) fn sample(&self) -> Sample {
+        Sample { time_ns: self.time_ns, bytes: self.bytes, tcp_flags: self.tcp_flags }
+    }
+}
+
+/// What is counted of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) time_ns: u64,
+    pub(crate) bytes: u32,
+    pub(crate) tcp_flags: u8,
+}

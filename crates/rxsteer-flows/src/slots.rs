@@ -23,8 +23,8 @@
 use crate::block;
 use crate::lines::{Line, Lines, WORDS};
 use crate::pool::{FreeNumbers, Magazine};
-use crate::record::{CpuTotals, FlowPacket, FlowRecord, FlowTotals, SharedTotals};
-use crate::sync::{Mutex, Ordering, lock};
+use crate::record::{CpuTotals, FlowPacket, FlowRecord, FlowTotals, Sample, SharedTotals};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use rxsteer_core::{CpuId, FlowWords};
 use std::collections::TryReserveError;
 
@@ -108,14 +108,33 @@ impl SlotWriter {
     }
 }
 
-/// Whether a packet was counted at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
-    /// It was.
-    Yes,
-    /// The CPU has no block in this flow, or the flow was cleared since, or it was idle: see
-    /// there.
-    Look,
+/// The two lines of a slot: the flow's head, and the block that comes with it.
+pub(crate) type FlowLines = [AtomicU64; 2 * WORDS];
+
+/// Whether the slot with this head holds the flow of this key, and it is in the table.
+#[inline(always)]
+pub(crate) fn is_live_with_key(head: &[AtomicU64], key: &FlowWords) -> bool {
+    // ORDER: Acquire; pairs with the Release in `claim`: of a live flow the key is there.
+    let mut differ = u64::from(head[STATE].load(Ordering::Acquire) as u32 ^ LIVE);
+    for (word, key) in head.iter().zip(key.0) {
+        differ |= word.load(Ordering::Relaxed) ^ key;
+    }
+    differ == 0
+}
+
+#[inline(always)]
+fn first_block(flow: &FlowLines) -> &Line {
+    match flow.last_chunk() {
+        Some(block) => block,
+        None => unreachable!("two lines have a last one"),
+    }
+}
+
+/// Has both lines of a slot loaded.
+#[inline(always)]
+pub(crate) fn load(flow: &FlowLines) -> u64 {
+    // ORDER: Relaxed; they are loaded for their lines to come, and looked at later.
+    flow[STATE].load(Ordering::Relaxed) ^ flow[WORDS].load(Ordering::Relaxed)
 }
 
 impl FlowSlots {
@@ -137,9 +156,8 @@ impl FlowSlots {
         self.slots.line(slot as usize * 2)
     }
 
-    #[inline(always)]
     fn first_block(&self, slot: u32) -> &Line {
-        self.slots.line(slot as usize * 2 + 1)
+        first_block(&self.flows()[slot as usize])
     }
 
     /// The flow's stamp and state.
@@ -151,24 +169,16 @@ impl FlowSlots {
         ((state >> 32) as u32, state as u32)
     }
 
-    /// Has the slot's head and first block loaded.
+    /// Head and first block of each slot.
     #[inline(always)]
-    pub(crate) fn load(&self, slot: u32) -> u64 {
-        let flow = self.slots.pair(slot as usize);
-        // ORDER: Relaxed; they are loaded for their lines to come, and looked at later.
-        flow[STATE].load(Ordering::Relaxed) ^ flow[WORDS].load(Ordering::Relaxed)
+    pub(crate) fn flows(&self) -> &[FlowLines] {
+        self.slots.in_groups_of()
     }
 
     /// Whether the slot holds the flow of this key, and it is in the table.
     #[inline(always)]
     pub(crate) fn is_live_with_key(&self, slot: u32, key: &FlowWords) -> bool {
-        let head = self.head(slot);
-        // ORDER: Acquire; pairs with the Release in `claim`: of a live flow the key is there.
-        let mut differ = u64::from(head[STATE].load(Ordering::Acquire) as u32 ^ LIVE);
-        for (word, key) in head.iter().zip(key.0) {
-            differ |= word.load(Ordering::Relaxed) ^ key;
-        }
-        differ == 0
+        is_live_with_key(self.head(slot), key)
     }
 
     pub(crate) fn key(&self, slot: u32) -> FlowWords {
@@ -184,7 +194,7 @@ impl FlowSlots {
         slot: u32,
         key: &FlowWords,
         writer: &SlotWriter,
-        packet: &FlowPacket,
+        packet: &Sample,
     ) {
         let head = self.head(slot);
         // ORDER: Relaxed; nobody else knows of the slot before the Release below.
@@ -203,44 +213,55 @@ impl FlowSlots {
 
     /// As [`FlowSlots::claim_with_key`], for those who keep keys elsewhere.
     pub fn claim(&self, slot: u32, writer: &SlotWriter, packet: &FlowPacket) {
-        self.claim_with_key(slot, &FlowWords::default(), writer, packet);
+        self.claim_with_key(slot, &FlowWords::default(), writer, &packet.sample());
     }
 
-    /// Counts a packet where nothing has to be looked for.
+    /// Counts a packet where nothing has to be made or begun; `false` if it isn't counted: the CPU
+    /// has no block in this flow, or the flow was cleared since or idle before.
     #[inline(always)]
     pub(crate) fn count_at_once(
         &self,
-        slot: u32,
+        flow: &FlowLines,
         writer: &SlotWriter,
-        packet: &FlowPacket,
+        packet: &Sample,
         idle_timeout_ns: u64,
-    ) -> Counted {
-        let flow = self.slots.pair(slot as usize);
-        let (head, first) = flow.split_at(WORDS);
+    ) -> bool {
         // ORDER: Relaxed; this CPU wrote the entry itself. The stamp is one number, and a clear at
         // this very moment may come before or after this packet.
-        let cpus = head[CPUS].load(Ordering::Relaxed);
-        let stamp = (head[STATE].load(Ordering::Relaxed) >> 32) as u32;
+        let cpus = flow[CPUS].load(Ordering::Relaxed);
+        let stamp = (flow[STATE].load(Ordering::Relaxed) >> 32) as u32;
         let block = if cpus & (SHARED - 1) == writer.cpu.0 {
-            let Some(first) = first.first_chunk() else { return Counted::Look };
-            first
-        } else if (cpus >> 16) as u16 == writer.cpu.0 as u16 {
-            self.blocks.line(block_of(cpus >> 16))
+            first_block(flow)
         } else {
-            return Counted::Look;
+            match self.further_block(flow, cpus, writer.cpu) {
+                Some(block) => block,
+                None => return false,
+            }
         };
         if !block::is_of(block, stamp)
             || packet.time_ns.saturating_sub(block::last_ns(block)) > idle_timeout_ns
         {
-            return Counted::Look;
+            return false;
         }
         block::add(block, packet);
-        Counted::Yes
+        true
+    }
+
+    /// The block of a CPU that is not the flow's first one, if it has one.
+    #[inline]
+    fn further_block(&self, flow: &FlowLines, cpus: u64, cpu: CpuTag) -> Option<&Line> {
+        if (cpus >> 16) as u16 == cpu.0 as u16 {
+            return Some(self.blocks.line(block_of(cpus >> 16)));
+        }
+        // ORDER: Acquire, as in `blocks_of`: lines that others listed are gone through.
+        let list = flow[LIST].load(Ordering::Acquire);
+        let mut further = Entries { slots: self, list, next: 0 };
+        further.find(|(of, _)| *of == cpu.0 as u16).map(|(_, block)| block)
     }
 
     /// Counts a packet of a flow: in this CPU's block, or a new one, or the shared one.
     #[cold]
-    pub(crate) fn count(&self, slot: u32, writer: &mut SlotWriter, packet: &FlowPacket) {
+    pub(crate) fn count(&self, slot: u32, writer: &mut SlotWriter, packet: &Sample) {
         let (stamp, _) = self.state(slot);
         match self.own_block(slot, writer.cpu) {
             Some(block) if block::is_of(block, stamp) => block::add(block, packet),
@@ -260,8 +281,9 @@ impl FlowSlots {
     /// Counts a packet of a flow.
     #[inline]
     pub fn update(&self, slot: u32, writer: &mut SlotWriter, packet: &FlowPacket) {
-        if self.count_at_once(slot, writer, packet, u64::MAX) == Counted::Look {
-            self.count(slot, writer, packet);
+        let (flow, packet) = (&self.flows()[slot as usize], packet.sample());
+        if !self.count_at_once(flow, writer, &packet, u64::MAX) {
+            self.count(slot, writer, &packet);
         }
     }
 
@@ -287,13 +309,7 @@ impl FlowSlots {
 
     /// Takes a block from the pool, starts it with this packet and lists it; `false` when there is
     /// none left.
-    fn begin_block(
-        &self,
-        slot: u32,
-        stamp: u32,
-        writer: &mut SlotWriter,
-        packet: &FlowPacket,
-    ) -> bool {
+    fn begin_block(&self, slot: u32, stamp: u32, writer: &mut SlotWriter, packet: &Sample) -> bool {
         let pool = &self.free_blocks;
         let Some(block) = writer.lines.take(pool) else { return false };
         block::start(self.blocks.line(block as usize), stamp, packet);

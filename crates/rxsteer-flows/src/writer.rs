@@ -1,9 +1,9 @@
 //! How one CPU counts packets: list by list.
 //!
 //! ```text
-//!  list of up to 64:  hash all ─► slots of all ─► count each ──► new flows: told to the keeper
-//!                     (several loads under way     │
-//!                      at a time)                  └─ not found, other CPU's, idle: look closer
+//!  list of up to 64:  hash all ─► guess slots ─► count each ──► new flows: told to the keeper
+//!                     (many loads under way       │
+//!                      at a time)                 └─ another key, no block yet, idle: look closer
 //! ```
 //!
 //! The loads of a list are made in loops of their own that do nothing else: a processor looks only so
@@ -12,9 +12,9 @@
 
 use crate::grace::Participant;
 use crate::index::Hash;
-use crate::record::{FlowEnd, FlowPacket};
-use crate::slots::{Counted, LIVE, SlotWriter};
-use crate::sync::lock;
+use crate::record::{FlowEnd, FlowPacket, Sample};
+use crate::slots::{self, LIVE, SlotWriter};
+use crate::sync::{lock, yield_now};
 use crate::table::FlowTable;
 use rxsteer_core::{CpuId, FlowWords};
 use std::sync::Arc;
@@ -50,14 +50,29 @@ pub struct FlowWriter {
     /// New flows and flows found idle, since the keeper was last told.
     created: Vec<u32>,
     idle: Vec<u32>,
-    scratch: Box<Scratch>,
+    list: Box<List>,
 }
 
+/// The packets that are being counted.
 #[derive(Debug)]
-struct Scratch {
+struct List {
+    len: usize,
     keys: [FlowWords; LIST],
+    samples: [Sample; LIST],
     hashes: [Hash; LIST],
     slots: [u32; LIST],
+    /// Whether `slots` are those of the keys, or `NO_SLOT`, rather than good guesses.
+    is_looked_up: bool,
+}
+
+/// What happens to packets of new flows while the table has no room, because flows that ended are not
+/// collected yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The writer waits for the thread that collects, and nothing is refused. There has to be one.
+    Wait,
+    /// They are counted as refused, and are in no record.
+    Refuse,
 }
 
 impl FlowWriter {
@@ -70,10 +85,13 @@ impl FlowWriter {
             promised: Vec::with_capacity(LIST),
             created: Vec::with_capacity(LIST),
             idle: Vec::with_capacity(LIST),
-            scratch: Box::new(Scratch {
+            list: Box::new(List {
+                len: 0,
                 keys: [FlowWords::default(); LIST],
+                samples: [Sample::default(); LIST],
                 hashes: [Hash::default(); LIST],
                 slots: [NO_SLOT; LIST],
+                is_looked_up: false,
             }),
         }
     }
@@ -86,13 +104,14 @@ impl FlowWriter {
 
     /// Counts packets in this order, and returns how many: it stops at the first one that is of a
     /// new flow for which there is no room. That is so while too many flows that ended are not
-    /// collected ([`FlowTable::collect`]): the caller lets some time pass and comes with the rest,
-    /// or gives the packet up by [`FlowWriter::refuse`].
+    /// collected ([`FlowTable::collect`]), and for a moment while more than a few hundred flows have
+    /// just become established ones: the caller lets some time pass and comes with the rest.
     #[must_use = "the packets from there on are not counted"]
     pub fn update(&mut self, packets: &[FlowPacket]) -> usize {
         let mut done = 0;
         for list in packets.chunks(LIST) {
-            let counted = self.update_list(list);
+            self.fill(&mut list.iter().copied());
+            let counted = self.count_from(0);
             done += counted;
             if counted < list.len() {
                 break;
@@ -101,46 +120,73 @@ impl FlowWriter {
         done
     }
 
-    /// Counts packets; those of new flows for which there is no room are counted as refused.
-    /// Returns how many were.
-    pub fn update_or_refuse(&mut self, mut packets: &[FlowPacket]) -> u64 {
-        let mut refused = 0;
+    /// Counts packets in this order. `when_full` says what happens to those of new flows for which
+    /// there is no room, as told at [`FlowWriter::update`]; returns how many were refused.
+    #[inline(always)]
+    pub fn update_all(
+        &mut self,
+        packets: impl IntoIterator<Item = FlowPacket>,
+        when_full: WhenFull,
+    ) -> u64 {
+        let (mut packets, mut refused) = (packets.into_iter(), 0);
         loop {
-            let done = self.update(packets);
-            let Some(rest) = packets.get(done + 1..) else { break };
-            refused += 1;
-            packets = rest;
+            self.fill(&mut packets);
+            if self.list.len == 0 {
+                return refused;
+            }
+            let done = self.count_from(0);
+            if done < self.list.len {
+                refused += self.count_rest(done, when_full);
+            }
+        }
+    }
+
+    /// Counts the rest of a list, the first packet of which there was no room for.
+    #[cold]
+    fn count_rest(&mut self, mut done: usize, when_full: WhenFull) -> u64 {
+        let mut refused = 0;
+        while done < self.list.len {
+            match when_full {
+                WhenFull::Wait => yield_now(),
+                WhenFull::Refuse => (done, refused) = (done + 1, refused + 1),
+            }
+            done += self.count_from(done);
         }
         self.refuse(refused);
         refused
     }
 
-    /// Counts packets as refused.
+    /// Takes packets to be counted, as many as a list has at most.
+    #[inline(always)]
+    fn fill(&mut self, packets: &mut impl Iterator<Item = FlowPacket>) {
+        let (table, list) = (&*self.table, &mut *self.list);
+        let mut len = 0;
+        while len < LIST
+            && let Some(packet) = packets.next()
+        {
+            let key = table.mask.apply(&packet.flow);
+            list.hashes[len] = table.index.hash(&key);
+            list.keys[len] = key;
+            list.samples[len] = packet.sample();
+            len += 1;
+        }
+        list.len = len;
+    }
+
+    /// Counts packets as refused: those that the caller of [`FlowWriter::update`] gives up.
     pub fn refuse(&mut self, packets: u64) {
         if packets > 0 {
             lock(&self.table.keeper).counts.refused += packets;
         }
     }
 
-    fn update_list(&mut self, packets: &[FlowPacket]) -> usize {
+    /// Counts the packets of the list from one on, and returns how many.
+    fn count_from(&mut self, from: usize) -> usize {
         self.participant.enter();
-        let missing = self.find(packets);
-        if missing > 0 {
-            self.promise(self.new_flows(packets.len()));
-        }
-        let mut done = packets.len();
-        for (at, packet) in packets.iter().enumerate() {
-            let (slot, timeout) = (self.scratch.slots[at], self.table.idle_timeout_ns);
-            if slot != NO_SLOT
-                && self.table.slots.count_at_once(slot, &self.slots, packet, timeout)
-                    == Counted::Yes
-            {
-                continue;
-            }
-            if !self.look_closer(at, packet) {
-                done = at;
-                break;
-            }
+        self.guess(from);
+        let mut at = self.count_known(from);
+        while at < self.list.len && self.look_closer(at) {
+            at = self.count_known(at + 1);
         }
         // A place left over is told of too: another writer may wait for it.
         let to_tell = [&self.promised, &self.created, &self.idle];
@@ -148,76 +194,86 @@ impl FlowWriter {
             self.tell();
         }
         self.participant.leave();
-        done
+        at - from
     }
 
-    /// Finds the slots of a list's flows; returns how many packets have none at first sight.
+    /// Guesses the slots of the packets from one on, and has their lines loaded.
     #[inline(always)]
-    fn find(&mut self, packets: &[FlowPacket]) -> u32 {
-        let table = &*self.table;
-        let Scratch { keys, hashes, slots } = &mut *self.scratch;
-        let count = packets.len().min(LIST);
-        let (keys, hashes, slots) = (&mut keys[..count], &mut hashes[..count], &mut slots[..count]);
-        let mut loaded = 0;
-        for at in 0..count {
-            keys[at] = table.mask.apply(&packets[at].flow);
-            hashes[at] = table.index.hash(&keys[at]);
-        }
-        for hash in hashes.iter() {
-            loaded ^= table.index.load_first(*hash);
-        }
-        for at in 0..count {
-            slots[at] = table.index.candidate(hashes[at]);
-        }
-        for slot in slots.iter() {
-            loaded ^= table.slots.load(*slot);
+    fn guess(&mut self, from: usize) {
+        let (table, list) = (&*self.table, &mut *self.list);
+        let packets = from..list.len.min(LIST);
+        list.is_looked_up = false;
+        table.index.candidates(&list.hashes[packets.clone()], &mut list.slots[packets.clone()]);
+        let (flows, mut loaded) = (table.slots.flows(), 0);
+        for slot in &list.slots[packets] {
+            loaded ^= slots::load(&flows[*slot as usize]);
         }
         std::hint::black_box(loaded);
-        let mut missing = 0;
-        for at in 0..count {
-            if !table.slots.is_live_with_key(slots[at], &keys[at]) {
-                let found = table.index.find(hashes[at], &keys[at], &table.slots);
-                slots[at] = found.unwrap_or(NO_SLOT);
-                missing += u32::from(found.is_none());
-            }
-        }
-        missing
     }
 
-    /// How many flows the packets without a slot are of: each place too many would cost an old flow
-    /// its own.
+    /// Counts packets from one on as long as their flows are where they were guessed to be, and
+    /// nothing has to be made or begun; returns the first that isn't counted.
+    #[inline(always)]
+    fn count_known(&mut self, from: usize) -> usize {
+        let (table, list) = (&*self.table, &*self.list);
+        let (flows, timeout) = (table.slots.flows(), table.idle_timeout_ns);
+        for at in from..list.len.min(LIST) {
+            // There is no flow at NO_SLOT.
+            let Some(flow) = flows.get(list.slots[at] as usize) else { return at };
+            if !slots::is_live_with_key(flow, &list.keys[at])
+                || !table.slots.count_at_once(flow, &self.slots, &list.samples[at], timeout)
+            {
+                return at;
+            }
+        }
+        list.len
+    }
+
+    /// Looks up the slots of all packets from one on whose guess was wrong, and gets places for those
+    /// that are of new flows: one for each flow, since each too many would cost an old flow its own.
     #[cold]
-    fn new_flows(&self, count: usize) -> u32 {
-        let Scratch { hashes, slots, .. } = &*self.scratch;
+    fn look_up(&mut self, from: usize) {
+        let (table, list) = (&*self.table, &mut *self.list);
         let mut new = [Hash::default(); LIST];
         let mut len = 0;
-        for at in (0..count.min(LIST)).filter(|at| slots[*at] == NO_SLOT) {
-            new[len] = hashes[at];
-            len += 1;
+        for at in from..list.len.min(LIST) {
+            if table.slots.is_live_with_key(list.slots[at], &list.keys[at]) {
+                continue;
+            }
+            let found = table.index.find(list.hashes[at], &list.keys[at], &table.slots);
+            list.slots[at] = found.unwrap_or(NO_SLOT);
+            if found.is_none() {
+                new[len] = list.hashes[at];
+                len += 1;
+            }
         }
-        new[..len].sort_unstable();
-        new[..len].chunk_by(|one, next| one == next).count() as u32
+        list.is_looked_up = true;
+        if len > 0 {
+            new[..len].sort_unstable();
+            self.promise(new[..len].chunk_by(|one, next| one == next).count() as u32);
+        }
     }
 
     /// Counts a packet that could not be counted at once; `false` when it is of a new flow and there
     /// is no room.
     #[cold]
-    fn look_closer(&mut self, at: usize, packet: &FlowPacket) -> bool {
-        let (hash, key) = (self.scratch.hashes[at], self.scratch.keys[at]);
+    fn look_closer(&mut self, at: usize) -> bool {
+        if !self.list.is_looked_up {
+            self.look_up(at);
+        }
+        let List { keys, hashes, samples, .. } = &*self.list;
+        let (hash, key, packet) = (hashes[at], keys[at], samples[at]);
         loop {
             let table = &*self.table;
             // Again: an earlier packet of this list may have brought the flow.
             if let Some(slot) = table.index.find(hash, &key, &table.slots) {
                 let idle = packet.time_ns.saturating_sub(table.slots.last_ns(slot));
                 if idle <= table.idle_timeout_ns {
-                    table.slots.count(slot, &mut self.slots, packet);
+                    table.slots.count(slot, &mut self.slots, &packet);
                     return true;
                 }
                 if table.end(slot, FlowEnd::Idle) {
                     self.idle.push(slot);
-                    // Packets further on in the list are of the next record, whatever their times.
-                    let later = self.scratch.slots[at..].iter_mut();
-                    later.filter(|later| **later == slot).for_each(|later| *later = NO_SLOT);
                 }
             }
             if self.promised.is_empty() {
@@ -226,7 +282,7 @@ impl FlowWriter {
                 self.promise(1);
             }
             let Some(slot) = self.promised.pop() else { return false };
-            match self.create(slot, hash, &key, packet) {
+            match self.create(slot, hash, &key, &packet) {
                 Created::Yes => {
                     self.created.push(slot);
                     return true;
@@ -240,7 +296,7 @@ impl FlowWriter {
         }
     }
 
-    fn create(&self, slot: u32, hash: Hash, key: &FlowWords, packet: &FlowPacket) -> Created {
+    fn create(&self, slot: u32, hash: Hash, key: &FlowWords, packet: &Sample) -> Created {
         let table = &*self.table;
         let locked = table.index.lock(hash);
         if table.index.find(hash, key, &table.slots).is_some() {

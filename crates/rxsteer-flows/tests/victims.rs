@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use rxsteer_core::{CpuId, FlowKey};
-use rxsteer_flows::{FlowEnd, FlowPacket, FlowTable, FlowTableConfig};
+use rxsteer_flows::{FlowEnd, FlowPacket, FlowTable, FlowTableConfig, WhenFull};
 use std::collections::VecDeque;
 
 /// Packets that make a flow an established one.
@@ -112,12 +112,12 @@ fn without_a_collector_new_flows_are_refused_at_last() {
     }
     let list = [packet(flow - 1), packet(flow), packet(flow - 1), packet(flow + 1)];
     assert_eq!(writer.update(&list), 1, "up to the new flow");
-    assert_eq!(writer.update_or_refuse(&list), 2);
+    assert_eq!(writer.update_all(list.iter().copied(), WhenFull::Refuse), 2);
     assert_eq!(table.get(&list[0].flow.key()).unwrap().totals.packets, 4);
     let counts = table.counts();
     assert_eq!((counts.live, counts.refused, counts.created), (10, 2, flow.into()));
     let mut records = 0;
     table.collect(|_| records += 1);
     assert_eq!(records, counts.evicted);
-    assert_eq!(writer.update_or_refuse(&list), 0, "there is room again");
+    assert_eq!(writer.update_all(list.iter().copied(), WhenFull::Refuse), 0, "there is room again");
 }

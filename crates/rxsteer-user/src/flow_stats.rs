@@ -1,18 +1,8 @@
 //! Flow statistics on the workers: what a handler calls to have its packets counted.
 
 use crate::handler::PacketList;
-use rxsteer_flows::{FlowPacket, FlowWriter};
+use rxsteer_flows::{FlowPacket, FlowWriter, WhenFull};
 use rxsteer_packet::{DissectOptions, flow_of};
-
-/// What happens to packets of new flows while the flow table has no room, because flows that ended
-/// are not collected yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The worker waits for the thread that collects, and nothing is refused. There has to be one.
-    Wait,
-    /// They are counted as refused, and are in no record.
-    Refuse,
-}
 
 /// Counts the packets of one worker's lists in a flow table, each in the flow that
 /// [`Dissection::flow`](rxsteer_packet::Dissection::flow) names.
@@ -21,7 +11,6 @@ pub struct FlowStats {
     writer: FlowWriter,
     options: DissectOptions,
     when_full: WhenFull,
-    list: Vec<FlowPacket>,
     without_flow: u64,
 }
 
@@ -29,38 +18,28 @@ impl FlowStats {
     /// Counts by `writer`, which is that of the worker's CPU.
     #[must_use]
     pub fn new(writer: FlowWriter, options: DissectOptions, when_full: WhenFull) -> FlowStats {
-        FlowStats { writer, options, when_full, list: Vec::with_capacity(64), without_flow: 0 }
+        FlowStats { writer, options, when_full, without_flow: 0 }
     }
 
     /// Counts the packets of a list: their original lengths, at their receive times.
     #[inline]
     pub fn record(&mut self, list: &PacketList<'_>) {
-        self.list.clear();
-        for packet in list.iter() {
+        let (options, mut without_flow) = (self.options, 0);
+        let packets = list.iter().filter_map(|packet| {
             let meta = packet.meta();
-            let Some(of) = flow_of(meta.link, packet.bytes(), self.options) else {
-                self.without_flow += 1;
-                continue;
+            let Some(of) = flow_of(meta.link, packet.bytes(), options) else {
+                without_flow += 1;
+                return None;
             };
-            self.list.push(FlowPacket {
+            Some(FlowPacket {
                 flow: of.flow,
                 time_ns: meta.timestamp_ns,
                 bytes: meta.wire_len,
                 tcp_flags: of.tcp_flags,
-            });
-        }
-        match self.when_full {
-            WhenFull::Refuse => {
-                self.writer.update_or_refuse(&self.list);
-            }
-            WhenFull::Wait => {
-                let mut done = self.writer.update(&self.list);
-                while done < self.list.len() {
-                    std::thread::yield_now();
-                    done += self.writer.update(&self.list[done..]);
-                }
-            }
-        }
+            })
+        });
+        self.writer.update_all(packets, self.when_full);
+        self.without_flow += without_flow;
     }
 
     /// Packets in no flow: frames that carry no IP packet, or whose IP header can't be read.

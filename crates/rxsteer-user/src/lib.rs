@@ -126,7 +126,7 @@ mod worker;
 
 pub use block::{Block, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};
-pub use flow_stats::{FlowStats, WhenFull};
+pub use flow_stats::FlowStats;
 pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};
@@ -141,4 +141,5 @@ pub use worker::WorkerReport;
 
 pub use rxsteer_core as core;
 pub use rxsteer_flows as flows;
+pub use rxsteer_flows::WhenFull;
 pub use rxsteer_packet as packet;
