@@ -48,12 +48,29 @@ struct Queue {
     len: u32,
 }
 
+/// What a flow has done so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Activity {
+    /// Packets since its last clear.
+    pub(crate) packets: u64,
+    /// Time of its latest packet.
+    pub(crate) last_ns: u64,
+}
+
+impl Activity {
+    /// A number that is another one after the next packet: a clear alone can't bring back what was
+    /// seen before, nor can a packet of the same time.
+    fn token(self) -> u64 {
+        self.packets ^ self.last_ns.rotate_left(32)
+    }
+}
+
 /// The order in which flows go.
 #[derive(Debug)]
 pub(crate) struct Aging {
     /// For each slot `before, after, queue` as words, since an array of numbers is had zeroed.
     places: Vec<[u32; 3]>,
-    /// Packets that an established flow had at its last turn.
+    /// How active an established flow had been at its last turn.
     seen: Vec<u64>,
     queues: [Queue; 2],
     max_flows: u32,
@@ -128,39 +145,39 @@ impl Aging {
         self.append(slot, queue);
     }
 
-    /// The flow that goes. `packets` says how many a flow has had; each call of it costs one of
+    /// The flow that goes. `activity` says what a flow has done; each call of it costs one of
     /// `budget`, and when that is used up nobody goes.
     ///
     /// It is not removed yet: it may be that it ended already, and somebody is about to say so.
     pub(crate) fn next_to_go(
         &mut self,
-        mut packets: impl FnMut(u32) -> u64,
+        mut activity: impl FnMut(u32) -> Activity,
         budget: &mut u32,
     ) -> Option<u32> {
         let mut chances = CHANCES;
         let mut look = |slot| {
             *budget = budget.checked_sub(1)?;
-            Some(packets(slot))
+            Some(activity(slot))
         };
         loop {
             let young = self.queues[YOUNG as usize - 1].len;
             let few = young <= self.max_flows / YOUNG_SHARE;
             if let Some(slot) = self.first(OLD).filter(|_| young == 0 || few && chances > 0) {
-                let packets = look(slot)?;
-                if packets == self.seen[slot as usize] || chances == 0 {
+                let token = look(slot)?.token();
+                if token == self.seen[slot as usize] || chances == 0 {
                     return Some(slot);
                 }
                 chances -= 1;
-                self.seen[slot as usize] = packets;
+                self.seen[slot as usize] = token;
                 self.move_to_end(slot, OLD);
                 continue;
             }
             let slot = self.first(YOUNG)?;
-            let packets = look(slot)?;
-            if packets < ESTABLISHED {
+            let activity = look(slot)?;
+            if activity.packets < ESTABLISHED {
                 return Some(slot);
             }
-            self.seen[slot as usize] = packets;
+            self.seen[slot as usize] = activity.token();
             self.move_to_end(slot, OLD);
         }
     }
@@ -182,12 +199,16 @@ mod tests {
         Aging::new(max_flows * 2, max_flows).unwrap()
     }
 
-    /// Who goes, one after the other, when flow `slot` had `packets[slot]`.
-    fn order(aging: &mut Aging, packets: &[u64], count: usize) -> Vec<u32> {
+    fn packets(packets: u64) -> Activity {
+        Activity { packets, last_ns: 0 }
+    }
+
+    /// Who goes, one after the other, when flow `slot` had `counts[slot]` packets.
+    fn order(aging: &mut Aging, counts: &[u64], count: usize) -> Vec<u32> {
         let mut gone = Vec::new();
         for _ in 0..count {
             let mut budget = 100;
-            let next = aging.next_to_go(|slot| packets[slot as usize], &mut budget);
+            let next = aging.next_to_go(|slot| packets(counts[slot as usize]), &mut budget);
             gone.extend(next);
             next.into_iter().for_each(|slot| aging.remove(slot));
         }
@@ -210,7 +231,7 @@ mod tests {
         let mut budget = 100;
         // All are established by now; the first goes round once and is asked first.
         let mut counts = vec![[5, 5, 5].to_vec(), [6, 5, 6].to_vec()];
-        let first = aging.next_to_go(|slot| counts[0][slot as usize], &mut budget);
+        let first = aging.next_to_go(|slot| packets(counts[0][slot as usize]), &mut budget);
         assert_eq!(first, Some(0), "nothing since it became one");
         let now = counts.remove(1);
         assert_eq!(order(&mut aging, &now, 1), [1], "0 and 2 had packets since");
@@ -228,12 +249,26 @@ mod tests {
         assert_eq!(order(&mut aging, &[0; 4], 4), [2, 0]);
     }
 
+    /// Cleared each time before its next packets, a flow has as many as it had: it is active all the
+    /// same.
+    #[test]
+    fn a_clear_makes_no_active_flow_look_idle() {
+        let mut aging = aging(2);
+        (0..2).for_each(|slot| aging.add(slot));
+        let mut look = |last_ns: [u64; 2]| {
+            let activity = |slot| Activity { packets: 5, last_ns: last_ns[slot as usize] };
+            aging.next_to_go(activity, &mut 100)
+        };
+        assert_eq!(look([1, 1]), Some(0), "nothing since it became established");
+        assert_eq!(look([2, 1]), Some(1), "0 had its second chance");
+    }
+
     #[test]
     fn looking_has_an_end() {
         let mut aging = aging(100);
         (0..100).for_each(|slot| aging.add(slot));
         let mut budget = 10;
-        assert_eq!(aging.next_to_go(|_| 9, &mut budget), None);
+        assert_eq!(aging.next_to_go(|_| packets(9), &mut budget), None);
         assert_eq!(budget, 0);
         let mut turns = 0;
         // Active, all of them: after some second chances one goes all the same.
@@ -241,7 +276,7 @@ mod tests {
         let gone = aging.next_to_go(
             |_| {
                 turns += 1;
-                9 + turns
+                packets(9 + turns)
             },
             &mut budget,
         );

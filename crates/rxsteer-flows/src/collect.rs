@@ -14,6 +14,8 @@ const AT_ONCE: u32 = 256;
 pub(crate) struct Collector {
     grace: Grace,
     waiting: Vec<u32>,
+    /// Slots that the keeper is to be told of.
+    freed: Vec<u32>,
     record: FlowRecord,
     lines: Vec<u32>,
 }
@@ -34,6 +36,8 @@ impl FlowTable {
                 if collector.waiting.is_empty() {
                     return 0;
                 }
+                // They are taken from the end, in the order in which they ended.
+                collector.waiting.reverse();
                 let participants: Vec<_> =
                     lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
                 collector.grace.begin(&participants);
@@ -41,13 +45,15 @@ impl FlowTable {
             if !collector.grace.is_over() {
                 return collector.waiting.len() + lock(&self.keeper).ended.len();
             }
-            for slot in &collector.waiting {
-                self.record(*slot, &mut collector.record);
+            // Freed first, so that a flow is not freed again should `f` panic.
+            while let Some(slot) = collector.waiting.pop() {
+                self.record(slot, &mut collector.record);
+                self.slots.free_with(slot, |line| collector.lines.push(line));
+                collector.freed.push(slot);
                 f(&collector.record);
-                self.slots.free_with(*slot, |line| collector.lines.push(line));
             }
             self.slots.give_back(&mut collector.lines);
-            lock(&self.keeper).collected(collector.waiting.drain(..));
+            lock(&self.keeper).collected(collector.freed.drain(..));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is kept of all flows together, under one lock that is taken once for a list of packets, and
 //! only if it brings new flows: free slots, the order in which flows go, and those that ended.
 
-use crate::aging::Aging;
+use crate::aging::{Activity, Aging};
 use crate::pool::FreeNumbers;
 use crate::record::FlowEnd;
 use crate::table::FlowTable;
@@ -93,8 +93,11 @@ impl Keeper {
     /// Takes a flow out of the table for a new one; `false` when `budget` is used up first, in looks
     /// at flows.
     pub(crate) fn evict_one(&mut self, table: &FlowTable, budget: &mut u32) -> bool {
-        let packets = |slot| table.slots.read(slot).packets;
-        while let Some(slot) = self.aging.next_to_go(packets, budget) {
+        let activity = |slot| Activity {
+            packets: table.slots.read(slot).packets,
+            last_ns: table.slots.last_ns(slot),
+        };
+        while let Some(slot) = self.aging.next_to_go(activity, budget) {
             if table.end(slot, FlowEnd::Evicted) {
                 self.counts.evicted += 1;
                 self.ended(slot);

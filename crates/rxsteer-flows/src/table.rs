@@ -32,7 +32,9 @@ pub struct FlowTableConfig {
     /// In nanoseconds of the packets' clock; `None` for never.
     pub idle_timeout_ns: Option<u64>,
     /// Blocks for the second and further CPUs of flows, up to [`MAX_BLOCKS`]. When they are used up,
-    /// further CPUs count in the flow's shared block: nothing is lost but which CPU it was.
+    /// further CPUs count in the flow's shared block: nothing is lost but which CPU it was. A writer
+    /// keeps up to 15 of them at hand, and a flow on more than two CPUs takes one more for each
+    /// seven.
     pub max_blocks: u32,
     /// Which fields make a flow.
     pub mask: FlowMask,

@@ -1,3 +1,4 @@
+use super::used::ENTRIES;
 use super::*;
 
 fn writer(id: u16) -> SlotWriter {
