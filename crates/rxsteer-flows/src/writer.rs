@@ -263,10 +263,14 @@ impl FlowWriter {
         }
         let List { keys, hashes, samples, .. } = &*self.list;
         let (hash, key, packet) = (hashes[at], keys[at], samples[at]);
+        // A flow that was not there a moment ago is most likely new: as long as there is a place for it,
+        // it is looked for where it would be put in.
+        let mut may_be_there = self.list.slots[at] != NO_SLOT;
         loop {
             let table = &*self.table;
-            // Again: an earlier packet of this list may have brought the flow.
-            if let Some(slot) = table.index.find(hash, &key, &table.slots) {
+            if (may_be_there || self.promised.is_empty())
+                && let Some(slot) = table.index.find(hash, &key, &table.slots)
+            {
                 let idle = packet.time_ns.saturating_sub(table.slots.last_ns(slot));
                 if idle <= table.idle_timeout_ns {
                     table.slots.count(slot, &mut self.slots, &packet);
@@ -287,7 +291,10 @@ impl FlowWriter {
                     self.created.push(slot);
                     return true;
                 }
-                Created::IsThere => self.promised.push(slot),
+                Created::IsThere => {
+                    self.promised.push(slot);
+                    may_be_there = true;
+                }
                 Created::NoPlace => {
                     self.promised.push(slot);
                     self.make_place(hash);
@@ -358,7 +365,7 @@ impl FlowWriter {
 /// What became of a new flow.
 enum Created {
     Yes,
-    /// Another CPU was faster.
+    /// Another CPU was faster, or an earlier packet of the list.
     IsThere,
     /// Both its buckets are full.
     NoPlace,

@@ -322,7 +322,11 @@ fn setup(max_flows: impl Strategy<Value = u32>) -> impl Strategy<Value = Setup> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// As many flows as may be, and no more.
     #[test]

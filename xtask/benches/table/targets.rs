@@ -52,10 +52,6 @@ const RPS: &str = "rps";
 const FLOOD: &str = "decide under a flood, rfs+sparse";
 const ALONE: &str = "100 established flows alone";
 
-const COUNT_1: &str = "count, 2 threads on one flow";
-const COUNT_10_000: &str = "count, 2 threads on 10 000 flows";
-const ATOMICS: &str = "one shared atomic block";
-const MUTEX: &str = "one block behind a mutex";
 const MASK_2: &str = "mask, 2 possible CPUs";
 const MASK_128: &str = "mask, 128 possible CPUs";
 const MASK_8192: &str = "mask, 8192 possible CPUs";
@@ -68,10 +64,6 @@ const fn visit(group: &'static str) -> Target {
 }
 
 pub(crate) const TARGETS: &[Target] = &[
-    target(COUNT_1, RXSTEER, Ratio { baseline: ATOMICS, at_most: 1.0 }),
-    target(COUNT_1, RXSTEER, Ratio { baseline: MUTEX, at_most: 1.0 }),
-    target(COUNT_10_000, RXSTEER, Ratio { baseline: ATOMICS, at_most: 1.0 }),
-    target(COUNT_10_000, RXSTEER, Ratio { baseline: MUTEX, at_most: 1.0 }),
     visit("read a flow, 1 CPU used"),
     visit("read a flow, 2 CPUs used"),
     visit("clear a flow, 1 CPU used"),
