@@ -28,6 +28,9 @@ const YOUNG_SHARE: u32 = 64;
 /// Established flows that get a second chance for one new flow.
 const CHANCES: u32 = 32;
 
+/// Flows that are looked at for one that goes.
+const LOOKS: u32 = 256;
+
 /// A flow's place: its neighbours, plus 1, where 0 is none; and which queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -51,15 +54,14 @@ struct Queue {
 /// What a flow has done so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
-    /// Packets since its last clear.
+    /// Packets, clears or not.
     pub(crate) packets: u64,
     /// Time of its latest packet.
     pub(crate) last_ns: u64,
 }
 
 impl Activity {
-    /// A number that is another one after the next packet: a clear alone can't bring back what was
-    /// seen before, nor can a packet of the same time.
+    /// A number that is another one after the next packet, be it of the same time.
     fn token(self) -> u64 {
         self.packets ^ self.last_ns.rotate_left(32)
     }
@@ -145,25 +147,19 @@ impl Aging {
         self.append(slot, queue);
     }
 
-    /// The flow that goes. `activity` says what a flow has done; each call of it costs one of
-    /// `budget`, and when that is used up nobody goes.
+    /// The flow that goes, if there is any; `activity` says what a flow has done. It looks at
+    /// [`LOOKS`] flows at most: if all of those have just become established, the one whose last
+    /// packet is the oldest goes.
     ///
     /// It is not removed yet: it may be that it ended already, and somebody is about to say so.
-    pub(crate) fn next_to_go(
-        &mut self,
-        mut activity: impl FnMut(u32) -> Activity,
-        budget: &mut u32,
-    ) -> Option<u32> {
+    pub(crate) fn next_to_go(&mut self, activity: impl Fn(u32) -> Activity) -> Option<u32> {
         let mut chances = CHANCES;
-        let mut look = |slot| {
-            *budget = budget.checked_sub(1)?;
-            Some(activity(slot))
-        };
-        loop {
+        let mut idlest: Option<(u64, u32)> = None;
+        for _ in 0..LOOKS {
             let young = self.queues[YOUNG as usize - 1].len;
             let few = young <= self.max_flows / YOUNG_SHARE;
             if let Some(slot) = self.first(OLD).filter(|_| young == 0 || few && chances > 0) {
-                let token = look(slot)?.token();
+                let token = activity(slot).token();
                 if token == self.seen[slot as usize] || chances == 0 {
                     return Some(slot);
                 }
@@ -173,13 +169,16 @@ impl Aging {
                 continue;
             }
             let slot = self.first(YOUNG)?;
-            let activity = look(slot)?;
-            if activity.packets < ESTABLISHED {
+            let done = activity(slot);
+            if done.packets < ESTABLISHED {
                 return Some(slot);
             }
-            self.seen[slot as usize] = activity.token();
+            self.seen[slot as usize] = done.token();
             self.move_to_end(slot, OLD);
+            idlest =
+                Some(idlest.map_or((done.last_ns, slot), |other| other.min((done.last_ns, slot))));
         }
+        idlest.map(|(_, slot)| slot)
     }
 
     /// Puts a flow off that was to go and had ended already.
@@ -207,8 +206,7 @@ mod tests {
     fn order(aging: &mut Aging, counts: &[u64], count: usize) -> Vec<u32> {
         let mut gone = Vec::new();
         for _ in 0..count {
-            let mut budget = 100;
-            let next = aging.next_to_go(|slot| packets(counts[slot as usize]), &mut budget);
+            let next = aging.next_to_go(|slot| packets(counts[slot as usize]));
             gone.extend(next);
             next.into_iter().for_each(|slot| aging.remove(slot));
         }
@@ -228,10 +226,9 @@ mod tests {
     fn an_established_flow_with_new_packets_stays_longer() {
         let mut aging = aging(3);
         (0..3).for_each(|slot| aging.add(slot));
-        let mut budget = 100;
         // All are established by now; the first goes round once and is asked first.
         let mut counts = vec![[5, 5, 5].to_vec(), [6, 5, 6].to_vec()];
-        let first = aging.next_to_go(|slot| packets(counts[0][slot as usize]), &mut budget);
+        let first = aging.next_to_go(|slot| packets(counts[0][slot as usize]));
         assert_eq!(first, Some(0), "nothing since it became one");
         let now = counts.remove(1);
         assert_eq!(order(&mut aging, &now, 1), [1], "0 and 2 had packets since");
@@ -249,37 +246,33 @@ mod tests {
         assert_eq!(order(&mut aging, &[0; 4], 4), [2, 0]);
     }
 
-    /// Cleared each time before its next packets, a flow has as many as it had: it is active all the
-    /// same.
+    /// Packets of the same time are activity, too.
     #[test]
-    fn a_clear_makes_no_active_flow_look_idle() {
+    fn one_more_packet_is_activity_whatever_its_time() {
         let mut aging = aging(2);
         (0..2).for_each(|slot| aging.add(slot));
-        let mut look = |last_ns: [u64; 2]| {
-            let activity = |slot| Activity { packets: 5, last_ns: last_ns[slot as usize] };
-            aging.next_to_go(activity, &mut 100)
-        };
-        assert_eq!(look([1, 1]), Some(0), "nothing since it became established");
-        assert_eq!(look([2, 1]), Some(1), "0 had its second chance");
+        let mut look = |counts: [u64; 2]| aging.next_to_go(|slot| packets(counts[slot as usize]));
+        assert_eq!(look([5, 5]), Some(0), "nothing since it became established");
+        assert_eq!(look([6, 5]), Some(1), "0 had its second chance");
     }
 
     #[test]
     fn looking_has_an_end() {
-        let mut aging = aging(100);
-        (0..100).for_each(|slot| aging.add(slot));
-        let mut budget = 10;
-        assert_eq!(aging.next_to_go(|_| packets(9), &mut budget), None);
-        assert_eq!(budget, 0);
-        let mut turns = 0;
+        let count = 2 * LOOKS;
+        let mut aging = aging(count);
+        (0..count).for_each(|slot| aging.add(slot));
+        // All have just become established: of those looked at, the one idle for longest goes.
+        let looks = std::cell::Cell::new(0);
+        let gone = aging.next_to_go(|slot| {
+            looks.set(looks.get() + 1);
+            Activity { packets: 9, last_ns: u64::from((slot + 100) % 200) }
+        });
+        assert_eq!((gone, looks.get()), (Some(100), LOOKS));
         // Active, all of them: after some second chances one goes all the same.
-        let mut budget = 1000;
-        let gone = aging.next_to_go(
-            |_| {
-                turns += 1;
-                packets(9 + turns)
-            },
-            &mut budget,
-        );
-        assert!(gone.is_some() && turns <= 100 + u64::from(CHANCES));
+        let gone = aging.next_to_go(|_| {
+            looks.set(looks.get() + 1);
+            packets(u64::from(9 + looks.get()))
+        });
+        assert!(gone.is_some() && looks.get() <= 2 * LOOKS);
     }
 }

@@ -1,8 +1,8 @@
 //! The counts of one flow on one CPU: one cache line, written by that CPU alone.
 //!
 //! ```text
-//!  word 0     1                  2        3      4      5     6  7
-//!       seq   stamp | flags      packets  bytes  first  last  -  -
+//!  word 0     1                  2        3      4      5     6              7
+//!       seq   stamp | flags      packets  bytes  first  last  packets before  last before
 //! ```
 //!
 //! A reader takes all words of a block as of one moment, though its CPU goes on writing: `seq` is
@@ -12,8 +12,10 @@
 //!
 //! `stamp` is the flow's: clearing a flow changes the stamp in its head, and a block that has
 //! another one counts nothing until its CPU starts it over. So a clear leaves no CPU out, and
-//! visits none.
+//! visits none. What was before is kept in the last two words: how old and how busy a flow is, is no
+//! matter of counts.
 
+use crate::aging::Activity;
 use crate::lines::Line;
 use crate::record::{FlowTotals, Sample};
 use crate::sync::{Ordering, fence, load_own, wait_a_little};
@@ -24,6 +26,8 @@ const PACKETS: usize = 2;
 const BYTES: usize = 3;
 const FIRST: usize = 4;
 const LAST: usize = 5;
+const PACKETS_BEFORE: usize = 6;
+const LAST_BEFORE: usize = 7;
 
 fn tag(stamp: u32, tcp_flags: u8) -> u64 {
     u64::from(stamp) << 32 | u64::from(tcp_flags)
@@ -36,11 +40,22 @@ pub(crate) fn is_of(block: &Line, stamp: u32) -> bool {
     (block[TAG].load(Ordering::Relaxed) >> 32) as u32 == stamp
 }
 
-/// The latest time, also of what was cleared: whether a flow is idle is no matter of counts.
+/// The latest time since the last clear, or before it if nothing came since.
 #[inline(always)]
 pub(crate) fn last_ns(block: &Line) -> u64 {
     // ORDER: Relaxed; one number, and an old one will do.
     block[LAST].load(Ordering::Relaxed)
+}
+
+/// Packets and the latest time, also of what was cleared, of a block that is of this flow. Not as of
+/// one moment.
+pub(crate) fn ever(block: &Line) -> Activity {
+    // ORDER: Relaxed, as above.
+    let load = |word: usize| block[word].load(Ordering::Relaxed);
+    Activity {
+        packets: load(PACKETS).wrapping_add(load(PACKETS_BEFORE)),
+        last_ns: load(LAST).max(load(LAST_BEFORE)),
+    }
 }
 
 /// Counts a packet in a block that is of the flow's stamp. To be called by the one who writes it.
@@ -51,9 +66,24 @@ pub(crate) fn add(block: &Line, packet: &Sample) {
     end(block, seq);
 }
 
-/// Starts a block over with its first packet. To be called by the one who writes it.
+/// Starts a block with its first packet of a flow. To be called by the one who writes it.
 pub(crate) fn start(block: &Line, stamp: u32, packet: &Sample) {
     let seq = begin(block);
+    for word in [PACKETS_BEFORE, LAST_BEFORE] {
+        // ORDER: Relaxed; between `begin` and `end`.
+        block[word].store(0, Ordering::Relaxed);
+    }
+    count_first(block, stamp, packet);
+    end(block, seq);
+}
+
+/// Starts a block over after a clear. To be called by the one who writes it.
+pub(crate) fn start_over(block: &Line, stamp: u32, packet: &Sample) {
+    let before = ever(block);
+    let seq = begin(block);
+    // ORDER: Relaxed; between `begin` and `end`.
+    block[PACKETS_BEFORE].store(before.packets, Ordering::Relaxed);
+    block[LAST_BEFORE].store(before.last_ns, Ordering::Relaxed);
     count_first(block, stamp, packet);
     end(block, seq);
 }

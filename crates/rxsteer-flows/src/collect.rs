@@ -22,29 +22,29 @@ pub(crate) struct Collector {
 
 impl FlowTable {
     /// Hands out the final records of flows that ended and that no writer can be counting in any
-    /// more, and frees their slots. Returns how many ended flows still wait for that: writers leave
-    /// a flow with the list of packets they have in hand.
+    /// more, and frees their slots. Returns how many ended flows are left: those that ended
+    /// meanwhile, or all, because writers leave a flow only with the list of packets they have in
+    /// hand.
     ///
     /// Somebody has to call it now and then, since a table whose ended flows are not collected has no
     /// room for new ones at last. One call at a time; a second one waits.
     pub fn collect(&self, mut f: impl FnMut(&FlowRecord)) -> usize {
         let collector = &mut *lock(&self.collector);
-        loop {
+        // What is left of the last call, should `f` have panicked.
+        self.hand_back(collector);
+        if collector.waiting.is_empty() {
+            // Under its lock is known who ended these flows, and that they are out of the index.
+            std::mem::swap(&mut collector.waiting, &mut lock(&self.keeper).ended);
             if collector.waiting.is_empty() {
-                // Under its lock is known who ended these flows, and that they are out of the index.
-                std::mem::swap(&mut collector.waiting, &mut lock(&self.keeper).ended);
-                if collector.waiting.is_empty() {
-                    return 0;
-                }
-                // They are taken from the end, in the order in which they ended.
-                collector.waiting.reverse();
-                let participants: Vec<_> =
-                    lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
-                collector.grace.begin(&participants);
+                return 0;
             }
-            if !collector.grace.is_over() {
-                return collector.waiting.len() + lock(&self.keeper).ended.len();
-            }
+            // They are taken from the end, in the order in which they ended.
+            collector.waiting.reverse();
+            let participants: Vec<_> =
+                lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
+            collector.grace.begin(&participants);
+        }
+        if collector.grace.is_over() {
             // Freed first, so that a flow is not freed again should `f` panic.
             while let Some(slot) = collector.waiting.pop() {
                 self.record(slot, &mut collector.record);
@@ -52,7 +52,15 @@ impl FlowTable {
                 collector.freed.push(slot);
                 f(&collector.record);
             }
-            self.slots.give_back(&mut collector.lines);
+            self.hand_back(collector);
+        }
+        collector.waiting.len() + lock(&self.keeper).ended.len()
+    }
+
+    /// Gives back the lines and slots of flows that were freed.
+    fn hand_back(&self, collector: &mut Collector) {
+        self.slots.give_back(&mut collector.lines);
+        if !collector.freed.is_empty() {
             lock(&self.keeper).collected(collector.freed.drain(..));
         }
     }
@@ -71,12 +79,29 @@ impl FlowTable {
     }
 
     /// Takes all flows out, as at the end of a run; [`FlowTable::collect`] hands out their records.
+    /// Flows that were idle for longer than the timeout when the latest packet came end for that.
     pub fn finish(&self) {
+        let mut latest_ns = 0;
+        if self.idle_timeout_ns != u64::MAX {
+            for slot in 0..self.slots_used() {
+                let last_ns = self.reading(|| {
+                    let is_live = self.slots.state(slot).1 == LIVE;
+                    if is_live { self.slots.last_ns(slot) } else { 0 }
+                });
+                latest_ns = latest_ns.max(last_ns);
+            }
+        }
+        self.expire(latest_ns);
         self.end_where(FlowEnd::Finished, |_| true);
     }
 
+    /// Slots that were ever used are below this.
+    pub(crate) fn slots_used(&self) -> u32 {
+        lock(&self.keeper).free_slots.fresh()
+    }
+
     fn end_where(&self, why: FlowEnd, is_over: impl Fn(u32) -> bool) {
-        let slots = lock(&self.keeper).free_slots.fresh();
+        let slots = self.slots_used();
         let mut ended = Vec::with_capacity(AT_ONCE as usize);
         for first in (0..slots).step_by(AT_ONCE as usize) {
             self.reading(|| {

@@ -48,9 +48,24 @@ impl Participant {
         self.turns.store(turns.wrapping_add(1), Ordering::Release);
     }
 
+    /// Stays until the result is dropped.
+    pub(crate) fn stay(&self) -> Stay<'_> {
+        self.enter();
+        Stay(self)
+    }
+
     /// Whether it is between the two.
     pub(crate) fn is_in(&self) -> bool {
         self.turns.load(Ordering::Relaxed) & 1 == 1
+    }
+}
+
+/// A participant that leaves when this is dropped, whatever happens.
+pub(crate) struct Stay<'a>(&'a Participant);
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 

@@ -1,12 +1,15 @@
 //! What is kept of all flows together, under one lock that is taken once for a list of packets, and
 //! only if it brings new flows: free slots, the order in which flows go, and those that ended.
 
-use crate::aging::{Activity, Aging};
+use crate::aging::Aging;
 use crate::pool::FreeNumbers;
 use crate::record::FlowEnd;
 use crate::table::FlowTable;
 use rxsteer_core::counters::FlowCounter;
 use std::collections::TryReserveError;
+
+/// Flows in a row that may turn out to have ended already, when one is to go.
+const PUT_OFF: u32 = 64;
 
 /// How many flows were created and how they ended, and packets that were refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,16 +93,19 @@ impl Keeper {
         self.gone += 1;
     }
 
-    /// Takes a flow out of the table for a new one; `false` when `budget` is used up first, in looks
-    /// at flows.
-    pub(crate) fn evict_one(&mut self, table: &FlowTable, budget: &mut u32) -> bool {
-        let activity = |slot| Activity {
-            packets: table.slots.read(slot).packets,
-            last_ns: table.slots.last_ns(slot),
-        };
-        while let Some(slot) = self.aging.next_to_go(activity, budget) {
-            if table.end(slot, FlowEnd::Evicted) {
-                self.counts.evicted += 1;
+    /// Takes a flow out of the table for one that is new at `now_ns`; `false` when there is none that
+    /// can be taken.
+    pub(crate) fn evict_one(&mut self, table: &FlowTable, now_ns: u64) -> bool {
+        let activity = |slot| table.slots.activity(slot);
+        for _ in 0..PUT_OFF {
+            let Some(slot) = self.aging.next_to_go(activity) else { break };
+            let idle = now_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns;
+            let why = if idle { FlowEnd::Idle } else { FlowEnd::Evicted };
+            if table.end(slot, why) {
+                match why {
+                    FlowEnd::Idle => self.counts.expired += 1,
+                    _ => self.counts.evicted += 1,
+                }
                 self.ended(slot);
                 return true;
             }

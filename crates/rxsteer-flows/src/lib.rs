@@ -37,11 +37,12 @@
 //!
 //! What holds:
 //!
-//! - Every packet that [`FlowWriter::update`] took is in exactly one final record.
-//! - Totals of a flow never go back between two reads (but by a clear), and packets, bytes, flags and
+//! - Every packet that [`FlowWriter::update`] took is in exactly one final record, unless it was cleared.
+//! - Totals of a flow never go back between two reads while it is in the table (but by a clear), and packets, bytes, flags and
 //!   times of a CPU are as of one moment.
 //! - Counting takes no lock, no system call and no memory; a list of packets that brings new flows
-//!   takes one lock for the list and one per flow.
+//!   takes one lock for the list and one per flow. Where [`FlowTableConfig::max_blocks`] are used up,
+//!   CPUs without a block share one for each flow, and its lock.
 //! - Memory is bounded by [`FlowTableConfig`]. Under a flood of new flows those of few packets go
 //!   first.
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! Numbers that are taken and given back: slots of flows, and lines for blocks.
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// The numbers below a limit that nobody has. The last one given back goes out first: its memory is
 /// warm, and memory never used stays untouched as long as it can.
@@ -43,6 +43,35 @@ impl FreeNumbers {
     }
 }
 
+/// A pool that several threads take from.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    numbers: Mutex<FreeNumbers>,
+    /// Whether there are none, so that nobody takes the lock to find that out. Looked at in passing:
+    /// it may be a moment behind.
+    is_empty: AtomicBool,
+}
+
+impl Pool {
+    pub(crate) fn below(limit: u32) -> Pool {
+        let numbers = FreeNumbers::below(limit);
+        Pool { is_empty: AtomicBool::new(numbers.len() == 0), numbers: Mutex::new(numbers) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // ORDER: Relaxed, here and below; a hint.
+        self.is_empty.load(Ordering::Relaxed)
+    }
+
+    /// Does something with the numbers.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut FreeNumbers) -> T) -> T {
+        let numbers = &mut *lock(&self.numbers);
+        let value = f(numbers);
+        self.is_empty.store(numbers.len() == 0, Ordering::Relaxed);
+        value
+    }
+}
+
 /// Most lines that a CPU takes from the pool at once.
 const REFILL: usize = 16;
 
@@ -58,26 +87,27 @@ impl Magazine {
     }
 
     /// A line nobody else has, or `None` when the pool is empty.
-    pub(crate) fn take(&mut self, pool: &Mutex<FreeNumbers>) -> Option<u32> {
-        if self.lines.is_empty() {
-            let mut pool = lock(pool);
-            // Not all of a small pool: what lies here is out of reach for the others.
-            let count = REFILL.min(pool.len().div_ceil(8));
-            self.lines.extend(std::iter::from_fn(|| pool.take()).take(count));
+    pub(crate) fn take(&mut self, pool: &Pool) -> Option<u32> {
+        if self.lines.is_empty() && !pool.is_empty() {
+            pool.with(|numbers| {
+                // Not all of a small pool: what lies here is out of reach for the others.
+                let count = REFILL.min(numbers.len().div_ceil(8));
+                self.lines.extend(std::iter::from_fn(|| numbers.take()).take(count));
+            });
         }
         self.lines.pop()
     }
 
-    pub(crate) fn give_back(&mut self, line: u32, pool: &Mutex<FreeNumbers>) {
+    pub(crate) fn give_back(&mut self, line: u32, pool: &Pool) {
         if self.lines.len() == REFILL * 2 {
-            lock(pool).give_back(self.lines.drain(REFILL..));
+            pool.with(|numbers| numbers.give_back(self.lines.drain(REFILL..)));
         }
         self.lines.push(line);
     }
 
     /// Gives everything back.
-    pub(crate) fn empty(&mut self, pool: &Mutex<FreeNumbers>) {
-        lock(pool).give_back(self.lines.drain(..));
+    pub(crate) fn empty(&mut self, pool: &Pool) {
+        pool.with(|numbers| numbers.give_back(self.lines.drain(..)));
     }
 }
 
@@ -99,7 +129,7 @@ mod tests {
     #[test]
     fn a_line_is_in_one_hand() {
         for limit in [0, 1, 7, 100, 1000] {
-            let pool = Mutex::new(FreeNumbers::below(limit));
+            let pool = Pool::below(limit);
             let mut hands = [Magazine::new(), Magazine::new()];
             let mut out = BTreeSet::new();
             let mut at = 0;
@@ -114,7 +144,8 @@ mod tests {
                 assert!(hands[0].lines.len() <= 2 * REFILL, "the rest is for the others");
             }
             hands.iter_mut().for_each(|hand| hand.empty(&pool));
-            assert_eq!(lock(&pool).len(), limit as usize);
+            assert_eq!(pool.with(|numbers| numbers.len()), limit as usize);
+            assert_eq!(pool.is_empty(), limit == 0);
         }
     }
 }

@@ -22,11 +22,12 @@
 
 mod used;
 
+use crate::aging::Activity;
 use crate::block;
 use crate::lines::{Line, Lines, WORDS};
-use crate::pool::{FreeNumbers, Magazine};
+use crate::pool::{Magazine, Pool};
 use crate::record::{CpuTotals, FlowPacket, FlowRecord, FlowTotals, Sample, SharedTotals};
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Ordering};
 use rxsteer_core::{CpuId, FlowWords};
 use std::collections::TryReserveError;
 
@@ -75,7 +76,7 @@ pub struct FlowSlots {
     slots: Lines,
     shared: Lines,
     blocks: Lines,
-    free_blocks: Mutex<FreeNumbers>,
+    free_blocks: Pool,
 }
 
 /// One CPU's access to [`FlowSlots`]: nobody else may count as that CPU.
@@ -137,7 +138,7 @@ impl FlowSlots {
             slots: Lines::new(slots as usize * 2)?,
             shared: Lines::new(slots as usize)?,
             blocks: Lines::new(blocks as usize)?,
-            free_blocks: Mutex::new(FreeNumbers::below(blocks)),
+            free_blocks: Pool::below(blocks),
         })
     }
 
@@ -243,7 +244,7 @@ impl FlowSlots {
         let (stamp, _) = self.state(slot);
         match self.own_block(slot, writer.cpu) {
             Some(block) if block::is_of(block, stamp) => block::add(block, packet),
-            Some(block) => block::start(block, stamp, packet),
+            Some(block) => block::start_over(block, stamp, packet),
             None => {
                 if !self.begin_block(slot, stamp, writer, packet) {
                     // ORDER: Relaxed; a reader that misses the bit reads as of before this packet.
@@ -327,11 +328,24 @@ impl FlowSlots {
         });
     }
 
+    /// What the flow has done, clears or not. Of the shared block only what was not cleared: what it
+    /// holds from before may be another flow's.
+    pub(crate) fn activity(&self, slot: u32) -> Activity {
+        let (stamp, _) = self.state(slot);
+        let mut all = Activity { packets: self.read_shared(slot, stamp).packets, last_ns: 0 };
+        // But its time is this flow's once the bit is set and somebody counted; until then it is earlier.
+        all.last_ns = self.shared_block(slot).map_or(0, block::last_ns);
+        for (_, block) in self.blocks_of(slot) {
+            let of_cpu = block::ever(block);
+            all.packets = all.packets.wrapping_add(of_cpu.packets);
+            all.last_ns = all.last_ns.max(of_cpu.last_ns);
+        }
+        all
+    }
+
     /// Time of the flow's latest packet, also if it was cleared since.
     pub(crate) fn last_ns(&self, slot: u32) -> u64 {
-        let shared = self.shared_block(slot).into_iter();
-        let all = self.blocks_of(slot).map(|(_, block)| block).chain(shared);
-        all.map(block::last_ns).max().unwrap_or(0)
+        self.activity(slot).last_ns
     }
 
     /// Sets the flow's counts to 0, on every CPU: a packet that is counted meanwhile comes before
@@ -386,13 +400,13 @@ impl FlowSlots {
     /// Gives back lines of freed flows.
     pub(crate) fn give_back(&self, lines: &mut Vec<u32>) {
         if !lines.is_empty() {
-            lock(&self.free_blocks).give_back(lines.drain(..));
+            self.free_blocks.with(|numbers| numbers.give_back(lines.drain(..)));
         }
     }
 
     /// Blocks that are with neither a flow nor a writer.
     pub(crate) fn free_blocks(&self) -> usize {
-        lock(&self.free_blocks).len()
+        self.free_blocks.with(|numbers| numbers.len())
     }
 }
 

@@ -62,7 +62,8 @@ impl FlowTableConfig {
     pub fn memory(&self) -> u64 {
         let slots = u64::from(self.max_flows) + u64::from(self.spare());
         let buckets = (u64::from(self.max_flows) / 4).next_power_of_two().max(16);
-        slots * (3 * 64 + 20) + u64::from(self.max_blocks) * 64 + buckets * 64
+        // Lines and places of each slot; numbers of slots and blocks on their way back.
+        slots * (3 * 64 + 20 + 16) + u64::from(self.max_blocks) * (64 + 8) + buckets * 64
     }
 }
 
@@ -197,9 +198,7 @@ impl FlowTable {
 
     /// Sets the counts of all flows to 0.
     pub fn clear_all(&self) {
-        // Not in the head of the loop, where the lock would be held to its end.
-        let slots = lock(&self.keeper).free_slots.fresh();
-        for slot in 0..slots {
+        for slot in 0..self.slots_used() {
             self.slots.clear(slot);
         }
     }
@@ -208,8 +207,7 @@ impl FlowTable {
     /// may be left out.
     pub fn for_each(&self, mut f: impl FnMut(&FlowRecord)) {
         let mut record = FlowRecord::default();
-        let slots = lock(&self.keeper).free_slots.fresh();
-        for slot in 0..slots {
+        for slot in 0..self.slots_used() {
             // `f` may take its time, and flows that went wait for readers.
             let is_live = self.reading(|| {
                 let is_live = self.slots.state(slot).1 == LIVE;
@@ -227,10 +225,8 @@ impl FlowTable {
     /// Reads flows that can't be freed meanwhile.
     pub(crate) fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
         let participant = lock(&self.reader);
-        participant.enter();
-        let value = read();
-        participant.leave();
-        value
+        let _stay = participant.stay();
+        read()
     }
 
     /// What is counted of the flow in a slot that stays.

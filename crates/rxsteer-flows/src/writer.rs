@@ -18,12 +18,13 @@ use crate::sync::{lock, yield_now};
 use crate::table::FlowTable;
 use rxsteer_core::{CpuId, FlowWords};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Packets that are counted together.
 const LIST: usize = 64;
 
-/// Flows whose counts are looked at, at most, to find ones that can go for the new flows of a list.
-const LOOKS: u32 = 256;
+/// How long a writer that waits for room sleeps between two looks.
+const WAIT: Duration = Duration::from_micros(50);
 
 const NO_SLOT: u32 = u32::MAX;
 
@@ -38,7 +39,8 @@ pub(crate) struct Seat {
 ///
 /// The counting itself takes no lock and writes to no memory that other CPUs write: one cache line
 /// per flow and CPU. A list that brings new flows takes a lock for the list, and one for each of
-/// them.
+/// them; every sixteenth block of a further CPU takes one. CPUs that find no block any more share
+/// one for each flow, and its lock.
 #[derive(Debug)]
 pub struct FlowWriter {
     table: Arc<FlowTable>,
@@ -104,8 +106,8 @@ impl FlowWriter {
 
     /// Counts packets in this order, and returns how many: it stops at the first one that is of a
     /// new flow for which there is no room. That is so while too many flows that ended are not
-    /// collected ([`FlowTable::collect`]), and for a moment while more than a few hundred flows have
-    /// just become established ones: the caller lets some time pass and comes with the rest.
+    /// collected ([`FlowTable::collect`]), or other writers have all places at hand: the caller lets
+    /// some time pass and comes with the rest.
     #[must_use = "the packets from there on are not counted"]
     pub fn update(&mut self, packets: &[FlowPacket]) -> usize {
         let mut done = 0;
@@ -141,19 +143,48 @@ impl FlowWriter {
         }
     }
 
-    /// Counts the rest of a list, the first packet of which there was no room for.
+    /// Counts the rest of a list, the first packet of which there was no room for; returns how many
+    /// were refused.
     #[cold]
     fn count_rest(&mut self, mut done: usize, when_full: WhenFull) -> u64 {
-        let mut refused = 0;
-        while done < self.list.len {
-            match when_full {
-                WhenFull::Wait => yield_now(),
-                WhenFull::Refuse => (done, refused) = (done + 1, refused + 1),
-            }
-            done += self.count_from(done);
+        if when_full == WhenFull::Refuse {
+            return self.count_those_there(done);
         }
+        while done < self.list.len {
+            while lock(&self.table.keeper).free_slots.len() == 0 {
+                std::thread::sleep(WAIT);
+            }
+            let counted = self.count_from(done);
+            if counted == 0 {
+                yield_now();
+            }
+            done += counted;
+        }
+        0
+    }
+
+    /// Counts the packets from one on whose flows are in the table, and refuses the others: nobody
+    /// asks for room again and again while there is none.
+    fn count_those_there(&mut self, from: usize) -> u64 {
+        self.participant.enter();
+        let mut refused = 0;
+        for at in from..self.list.len {
+            let List { keys, hashes, samples, .. } = &*self.list;
+            let found = self.table.index.find(hashes[at], &keys[at], &self.table.slots);
+            match found.filter(|slot| !self.is_idle(*slot, &samples[at])) {
+                Some(slot) => self.table.slots.count(slot, &mut self.slots, &samples[at]),
+                None => refused += 1,
+            }
+        }
+        self.participant.leave();
         self.refuse(refused);
         refused
+    }
+
+    /// Whether the flow in a slot was idle for too long when this packet came.
+    fn is_idle(&self, slot: u32, packet: &Sample) -> bool {
+        let table = &*self.table;
+        packet.time_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns
     }
 
     /// Takes packets to be counted, as many as a list has at most.
@@ -250,7 +281,9 @@ impl FlowWriter {
         list.is_looked_up = true;
         if len > 0 {
             new[..len].sort_unstable();
-            self.promise(new[..len].chunk_by(|one, next| one == next).count() as u32);
+            let flows = new[..len].chunk_by(|one, next| one == next).count() as u32;
+            let now_ns = self.list.samples[from].time_ns;
+            self.promise(flows, now_ns);
         }
     }
 
@@ -258,32 +291,34 @@ impl FlowWriter {
     /// is no room.
     #[cold]
     fn look_closer(&mut self, at: usize) -> bool {
+        let List { keys, hashes, samples, slots, .. } = &*self.list;
+        let (hash, key, packet, guess) = (hashes[at], keys[at], samples[at], slots[at]);
+        // Nearly always the flow is there, and only this CPU's block in it is not.
+        let is_there = guess != NO_SLOT && self.table.slots.is_live_with_key(guess, &key);
+        if is_there {
+            if self.count_unless_idle(guess, &packet) {
+                return true;
+            }
+            // Its place is that of the flow that begins now, and no other one has to go for it.
+            self.tell();
+        }
         if !self.list.is_looked_up {
             self.look_up(at);
         }
-        let List { keys, hashes, samples, .. } = &*self.list;
-        let (hash, key, packet) = (hashes[at], keys[at], samples[at]);
         // A flow that was not there a moment ago is most likely new: as long as there is a place for it,
         // it is looked for where it would be put in.
         let mut may_be_there = self.list.slots[at] != NO_SLOT;
         loop {
-            let table = &*self.table;
             if (may_be_there || self.promised.is_empty())
-                && let Some(slot) = table.index.find(hash, &key, &table.slots)
+                && let Some(slot) = self.table.index.find(hash, &key, &self.table.slots)
+                && self.count_unless_idle(slot, &packet)
             {
-                let idle = packet.time_ns.saturating_sub(table.slots.last_ns(slot));
-                if idle <= table.idle_timeout_ns {
-                    table.slots.count(slot, &mut self.slots, &packet);
-                    return true;
-                }
-                if table.end(slot, FlowEnd::Idle) {
-                    self.idle.push(slot);
-                }
+                return true;
             }
             if self.promised.is_empty() {
                 // The place of a flow that was idle is one of these.
                 self.tell();
-                self.promise(1);
+                self.promise(1, packet.time_ns);
             }
             let Some(slot) = self.promised.pop() else { return false };
             match self.create(slot, hash, &key, &packet) {
@@ -301,6 +336,18 @@ impl FlowWriter {
                 }
             }
         }
+    }
+
+    /// Counts a packet of a flow; `false` if the flow was idle for too long, and so is over.
+    fn count_unless_idle(&mut self, slot: u32, packet: &Sample) -> bool {
+        if !self.is_idle(slot, packet) {
+            self.table.slots.count(slot, &mut self.slots, packet);
+            return true;
+        }
+        if self.table.end(slot, FlowEnd::Idle) {
+            self.idle.push(slot);
+        }
+        false
     }
 
     fn create(&self, slot: u32, hash: Hash, key: &FlowWords, packet: &Sample) -> Created {
@@ -328,19 +375,21 @@ impl FlowWriter {
             let keeper = &mut *lock(&table.keeper);
             keeper.counts.evicted += 1;
             keeper.ended(slot);
+        } else {
+            // It ended already, and whoever ended it is about to take it out.
+            yield_now();
         }
     }
 
-    /// Gets slots for so many new flows, as far as there is room; older flows go for them.
+    /// Gets slots for so many flows that are new at `now_ns`, as far as there is room; older flows go
+    /// for them.
     #[cold]
-    fn promise(&mut self, count: u32) {
+    fn promise(&mut self, count: u32, now_ns: u64) {
         let table = &*self.table;
         let keeper = &mut *lock(&table.keeper);
-        let mut budget = LOOKS;
         for _ in 0..count {
             let mut slot = keeper.slot_if_below_limit();
-            if slot.is_none() && keeper.free_slots.len() > 0 && keeper.evict_one(table, &mut budget)
-            {
+            if slot.is_none() && keeper.free_slots.len() > 0 && keeper.evict_one(table, now_ns) {
                 slot = keeper.slot_if_below_limit();
             }
             let Some(slot) = slot else { break };

@@ -221,6 +221,9 @@ fn run_exact(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
             }
             Op::Finish => {
                 pair.table.finish();
+                let latest = pair.flows.live.values().map(Flow::latest).max().unwrap_or(0);
+                let timeout = setup.idle_timeout_ns;
+                pair.flows.end_where(FlowEnd::Idle, |flow| flow.is_idle(latest, timeout));
                 pair.flows.end_where(FlowEnd::Finished, |_| true);
             }
             Op::Later(time) => pair.now += time,
@@ -268,9 +271,11 @@ fn run_evicting(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
             }
             Op::Expire(from_now) => pair.table.expire(pair.now.saturating_add_signed(from_now)),
             Op::Finish => {
-                finished += pair.table.counts().live;
+                let before = pair.table.counts();
                 pair.table.finish();
-                prop_assert_eq!(pair.table.counts().live, 0);
+                let after = pair.table.counts();
+                prop_assert_eq!(after.live, 0);
+                finished += before.live - (after.expired - before.expired);
             }
             Op::Later(time) => pair.now += time,
             Op::Remake(at) => pair.remake(at),

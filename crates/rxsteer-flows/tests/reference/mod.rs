@@ -33,7 +33,7 @@ pub(crate) fn add(totals: &mut FlowTotals, other: &FlowTotals) {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow {
     cpus: Vec<(u16, FlowTotals)>,
-    /// When each CPU was there last; that a flow was cleared does not make it idle.
+    /// The latest time on each CPU; that a flow was cleared does not make it idle.
     latest: BTreeMap<u16, u64>,
 }
 
@@ -47,8 +47,8 @@ impl Flow {
             last_ns: packet.time_ns,
         };
         self.add(cpu, &totals);
-        let of_cpu = self.cpus.iter().find(|of| of.0 == cpu).expect("just added").1;
-        self.latest.insert(cpu, of_cpu.last_ns);
+        let latest = self.latest.entry(cpu).or_default();
+        *latest = packet.time_ns.max(*latest);
     }
 
     fn add(&mut self, cpu: u16, totals: &FlowTotals) {
@@ -78,8 +78,12 @@ impl Flow {
     }
 
     pub(crate) fn is_idle(&self, now: u64, timeout: Option<u64>) -> bool {
-        let latest = self.latest.values().max().copied().unwrap_or(0);
-        timeout.is_some_and(|timeout| now.saturating_sub(latest) > timeout)
+        timeout.is_some_and(|timeout| now.saturating_sub(self.latest()) > timeout)
+    }
+
+    /// Time of the latest packet, clears or not.
+    pub(crate) fn latest(&self) -> u64 {
+        self.latest.values().max().copied().unwrap_or(0)
     }
 }
 
