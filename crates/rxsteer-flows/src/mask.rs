@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 /// The fields that flows are told apart by: all five, or a chosen subset, as an OVS megaflow's mask.
 /// Packets that differ in other fields only are one flow, in whose record those fields are 0. The IP
-/// version always counts.
+/// version counts where an address does: port 443 is one flow in IPv4 and IPv6, in whose record the
+/// version is 0.
 ///
 /// It is written as its fields, separated by commas: `src,dst,protocol,src-port,dst-port`.
 /// Addresses can be networks: `src/24` is the first 24 bits of IPv4 addresses, and those of IPv6
@@ -39,7 +40,7 @@ impl FlowMask {
             src_port: 0,
             dst_port: 0,
             protocol: 0,
-            ip_version: 0xff,
+            ip_version: 0,
             reserved: [0; 2],
         };
         FlowMask { ipv4: none, ipv6: none }
@@ -53,6 +54,46 @@ impl FlowMask {
     pub fn apply(&self, key: &FlowKey) -> FlowKey {
         WordMask::from(*self).apply(&(*key).into()).key()
     }
+
+    /// How many bits of the source address count in packets of this IP version; 0 where it does not.
+    #[must_use]
+    pub fn src_prefix(&self, ip_version: u8) -> u32 {
+        prefix(self.of(ip_version).src, ip_version)
+    }
+
+    /// How many bits of the destination address count, likewise.
+    #[must_use]
+    pub fn dst_prefix(&self, ip_version: u8) -> u32 {
+        prefix(self.of(ip_version).dst, ip_version)
+    }
+
+    /// Whether the protocol counts.
+    #[must_use]
+    pub fn has_protocol(&self) -> bool {
+        self.ipv4.protocol != 0
+    }
+
+    /// Whether the source port counts.
+    #[must_use]
+    pub fn has_src_port(&self) -> bool {
+        self.ipv4.src_port != 0
+    }
+
+    /// Whether the destination port counts.
+    #[must_use]
+    pub fn has_dst_port(&self) -> bool {
+        self.ipv4.dst_port != 0
+    }
+
+    fn of(&self, ip_version: u8) -> &FlowKey {
+        if ip_version == 4 { &self.ipv4 } else { &self.ipv6 }
+    }
+}
+
+/// The one bits of an address's mask, as many as an address has at most.
+fn prefix(address: [u8; 16], ip_version: u8) -> u32 {
+    let most = if ip_version == 4 { 32 } else { 128 };
+    u128::from_be_bytes(address).leading_ones().min(most)
 }
 
 /// A mask as it is applied to packets.
@@ -93,8 +134,11 @@ impl Default for FlowMask {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowMaskError {
     /// It names a field that there isn't.
-    #[error("there is no field '{0}'; the fields are src, dst, protocol, src-port and dst-port")]
+    #[error("there is no field '{0}'")]
     Field(String),
+    /// It names a field twice.
+    #[error("the field '{0}' is named twice")]
+    Twice(String),
     /// A prefix length is no number, too long, or not one of an address.
     #[error(
         "'{0}' is no network: addresses alone have prefix lengths, up to 32 for IPv4 and then up to \
@@ -108,6 +152,7 @@ impl FromStr for FlowMask {
 
     fn from_str(text: &str) -> Result<FlowMask, FlowMaskError> {
         let mut mask = FlowMask::NONE;
+        let mut seen = Vec::new();
         for field in text.split(',').map(str::trim) {
             let mut parts = field.split('/');
             let name = parts.next().unwrap_or_default();
@@ -128,6 +173,14 @@ impl FromStr for FlowMask {
             if parts.next().is_some() {
                 return Err(wrong());
             }
+            if seen.contains(&name) {
+                return Err(FlowMaskError::Twice(name.to_owned()));
+            }
+            seen.push(name);
+        }
+        for of_version in [&mut mask.ipv4, &mut mask.ipv6] {
+            let is_address = of_version.src != [0; 16] || of_version.dst != [0; 16];
+            of_version.ip_version = if is_address { 0xff } else { 0 };
         }
         Ok(mask)
     }
@@ -147,12 +200,11 @@ impl fmt::Debug for FlowMask {
 /// Writes what [`FlowMask::from_str`] reads.
 impl fmt::Display for FlowMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let length = |address: &[u8; 16]| u128::from_be_bytes(*address).leading_ones();
         let mut separator = "";
-        for (name, of) in
-            [("src", [self.ipv4.src, self.ipv6.src]), ("dst", [self.ipv4.dst, self.ipv6.dst])]
-        {
-            let prefixes = (length(&of[0]).min(32), length(&of[1]));
+        for (name, prefixes) in [
+            ("src", (self.src_prefix(4), self.src_prefix(6))),
+            ("dst", (self.dst_prefix(4), self.dst_prefix(6))),
+        ] {
             match prefixes {
                 (0, 0) => continue,
                 (32, 128) => write!(f, "{separator}{name}")?,
@@ -162,9 +214,9 @@ impl fmt::Display for FlowMask {
             separator = ",";
         }
         for (name, there) in [
-            ("protocol", self.ipv4.protocol != 0),
-            ("src-port", self.ipv4.src_port != 0),
-            ("dst-port", self.ipv4.dst_port != 0),
+            ("protocol", self.has_protocol()),
+            ("src-port", self.has_src_port()),
+            ("dst-port", self.has_dst_port()),
         ] {
             if there {
                 write!(f, "{separator}{name}")?;
@@ -214,6 +266,32 @@ mod tests {
         assert_ne!(v4.ip_version, v6.ip_version);
     }
 
+    /// Else there were two records that nobody could tell apart.
+    #[test]
+    fn the_ip_version_counts_where_an_address_does() {
+        let mask: FlowMask = "dst-port,protocol".parse().unwrap();
+        assert_eq!(mask.apply(&key(4)), mask.apply(&key(6)));
+        let one: FlowMask = "src/0/48,dst-port".parse().unwrap();
+        assert_eq!([4, 6].map(|version| one.apply(&key(version)).ip_version), [0, 6]);
+        for mask in [mask, one] {
+            for masked in [mask.apply(&key(4)), mask.apply(&key(6))] {
+                assert_eq!(mask.apply(&masked), masked, "{mask} of what is masked");
+            }
+        }
+    }
+
+    #[test]
+    fn a_mask_tells_what_counts() {
+        let mask: FlowMask = "src/24,dst/0/56,dst-port".parse().unwrap();
+        assert_eq!([4, 6].map(|version| mask.src_prefix(version)), [24, 128]);
+        assert_eq!([4, 6].map(|version| mask.dst_prefix(version)), [0, 56]);
+        assert_eq!([mask.has_protocol(), mask.has_src_port()], [false; 2]);
+        assert!(mask.has_dst_port());
+        let all = FlowMask::ALL;
+        assert_eq!((all.src_prefix(4), all.dst_prefix(6)), (32, 128));
+        assert_eq!([all.has_protocol(), all.has_src_port(), all.has_dst_port()], [true; 3]);
+    }
+
     #[test]
     fn masks_are_shown_as_they_are_written() {
         for text in
@@ -222,7 +300,16 @@ mod tests {
             assert_eq!(text.parse::<FlowMask>().unwrap().to_string(), text);
         }
         assert_eq!(FlowMask::ALL.to_string(), FlowMask::FIELDS.join(","));
-        for bad in ["", "source", "src/33", "src/24/129", "src/24/56/1", "protocol/8", "src,,dst"] {
+        for bad in [
+            "",
+            "source",
+            "src/33",
+            "src/24/129",
+            "src/24/56/1",
+            "protocol/8",
+            "src,,dst",
+            "src,src/8",
+        ] {
             assert!(bad.parse::<FlowMask>().is_err(), "{bad}");
         }
     }
