@@ -78,6 +78,7 @@ pub(crate) struct DemoArgs {
     rxsteer replay capture.pcap --policy rfs+sparse --app-cpus 0-3 --app-migrate 100ms\n  \
     rxsteer replay capture.pcap --change-at 2s:policy=sparse,cpus=0-1 --change-at 5s:cpus=0-3\n  \
     rxsteer replay capture.pcap --flows flows.csv --anonymize\n  \
+    rxsteer replay capture.pcap --flows networks.csv --key src/24,dst/24\n  \
     rxsteer replay capture.pcap --flows all-flows --partition-by hash-prefix\n\n\
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
@@ -168,6 +169,9 @@ pub(crate) struct ReplayArgs {
 #[command(after_help = "Examples:\n  \
     rxsteer flows capture.pcap\n  \
     rxsteer flows a.pcap b.pcap.gz --top 20 --by packets --anonymize\n  \
+    rxsteer flows capture.pcap --key src                       the top sources\n  \
+    rxsteer flows capture.pcap --key dst-port,protocol         the top services\n  \
+    rxsteer flows capture.pcap --key src/24/56,dst-port        by network and service\n  \
     rxsteer flows capture.pcap --inner --policy sparse --cpus 4 --json | jq '.top[].cpus'\n  \
     tcpdump -i eth0 -c 100000 -w - | rxsteer flows -\n\n\
     All flows as a file: rxsteer replay CAPTURE --flows FILE.\n\n\

@@ -5,12 +5,12 @@ use crate::change_spec::parse_interval;
 use crate::output;
 use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
 use crate::records::recording::Recording;
-use crate::records::{PartitionBy, Target};
-use crate::words::whole;
+use crate::records::{PartitionBy, Target, View};
+use crate::words::{suggestion, whole};
 use anyhow::ensure;
 use clap::{Args, ValueHint};
 use rxsteer_user::PipelineConfig;
-use rxsteer_user::flows::{FlowTableConfig, MAX_FLOWS};
+use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +26,11 @@ const LEAST_BLOCKS: u32 = 1 << 16;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct FlowTableArgs {
+    /// Tell flows apart by these alone of src, dst, protocol, src-port and dst-port, separated by
+    /// commas; src/24/56 is the network, so many bits in IPv4 and in IPv6. All five by default
+    #[arg(long, value_name = "FIELDS", value_parser = parse_key)]
+    pub(crate) key: Option<FlowMask>,
+
     /// Flows told apart at a time (1048576 by default); a new flow beyond ends an old one, which goes
     /// on as another record if it has more packets
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
@@ -44,8 +49,13 @@ pub(crate) struct FlowTableArgs {
 }
 
 impl FlowTableArgs {
-    pub(crate) fn anonymize(&self) -> anyhow::Result<Anonymize> {
-        Anonymize::new(self.anonymize, self.anonymize_key)
+    pub(crate) fn view(&self) -> anyhow::Result<View> {
+        let anonymize = Anonymize::new(self.anonymize, self.anonymize_key)?;
+        Ok(View { mask: self.mask(), anonymize })
+    }
+
+    fn mask(&self) -> FlowMask {
+        self.key.unwrap_or_default()
     }
 
     pub(crate) fn table(&self, idle_timeout: Option<Duration>) -> FlowTableConfig {
@@ -54,9 +64,17 @@ impl FlowTableArgs {
             // Checked where it was read: a longer one does not fit.
             idle_timeout_ns: idle_timeout.map(|timeout| timeout.as_nanos() as u64),
             max_blocks: max_flows.max(LEAST_BLOCKS),
+            mask: self.mask(),
             ..FlowTableConfig::new(max_flows)
         }
     }
+}
+
+fn parse_key(text: &str) -> Result<FlowMask, String> {
+    text.parse().map_err(|error: FlowMaskError| match &error {
+        FlowMaskError::Field(name) => format!("{error}{}", suggestion(name, &FlowMask::FIELDS)),
+        _ => error.to_string(),
+    })
 }
 
 /// Options of `replay` about the records it writes.
@@ -96,17 +114,18 @@ impl RecordArgs {
             return Ok(None);
         };
         let target = Target::new(path, self.partition_by, input)?;
-        let anonymize = self.table.anonymize()?;
+        let view = self.table.view()?;
         if let Some(note) = target.note() {
             output::note(&format!("rxsteer: {note}"));
         }
         let table = self.table.table(self.flow_idle_timeout);
-        Recording::start(&target, &table, anonymize, config, stop.clone()).map(Some)
+        Recording::start(&target, &table, view, config, stop.clone()).map(Some)
     }
 
     fn check_unused(&self) -> anyhow::Result<()> {
-        let FlowTableArgs { max_flows, anonymize, anonymize_key } = &self.table;
+        let FlowTableArgs { key, max_flows, anonymize, anonymize_key } = &self.table;
         for (given, option) in [
+            (key.is_some(), "--key"),
             (max_flows.is_some(), "--max-flows"),
             (anonymize.is_some(), "--anonymize"),
             (anonymize_key.is_some(), "--anonymize-key"),

@@ -5,6 +5,8 @@
 mod captures;
 #[path = "flows/files.rs"]
 mod files;
+#[path = "flows/keys.rs"]
+mod keys;
 #[path = "flows/reading.rs"]
 mod reading;
 #[path = "flows/sums.rs"]

@@ -8,7 +8,7 @@ use crate::cli::FlowsArgs;
 use crate::collecting::Collecting;
 use crate::input::{Input, issues, stop_on_interrupt};
 use crate::output;
-use crate::records::anonymize::Anonymize;
+use crate::records::View;
 use crate::records::recording::{stats, take};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::flows::FlowCounts;
@@ -22,7 +22,7 @@ use top::Top;
 struct Found {
     top: Top,
     counts: FlowCounts,
-    anonymize: Anonymize,
+    view: View,
     report: Report<Counting>,
     issues: Vec<SourceIssue>,
     interrupted: bool,
@@ -61,7 +61,7 @@ impl Found {
 /// The command.
 pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     let config = pipeline_config(args)?;
-    let anonymize = args.table.anonymize()?;
+    let view = args.table.view()?;
     let input = Input {
         captures: &args.captures,
         synthetic: args.synthetic.as_ref(),
@@ -84,7 +84,7 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     // ORDER: Relaxed; all threads have ended.
     let interrupted = stop.load(Ordering::Relaxed);
     let issues = issues(&mut sources, interrupted);
-    let found = Found { top, counts, anonymize, report, issues, interrupted };
+    let found = Found { top, counts, view, report, issues, interrupted };
     output::print(&if args.json { show::json(&found) } else { show::table(&found) })?;
     for note in show::notes(&found) {
         output::note(&format!("rxsteer: {note}"));

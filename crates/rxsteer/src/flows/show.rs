@@ -4,45 +4,34 @@ use super::Found;
 use crate::explain::flow::protocol_name;
 use crate::output::json::{flow_counts, issues};
 use crate::output::table::{duration, grouped, new, percent};
-use crate::records::{Line, Row};
-use rxsteer_user::core::{CpuSet, FlowKey};
-use rxsteer_user::flows::FlowRecord;
+use crate::records::{End, Line, Row};
+use rxsteer_user::core::CpuSet;
+use rxsteer_user::flows::{FlowMask, FlowRecord};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// TCP flags from the header's highest bit to its lowest.
 const FLAGS: [char; 8] = ['C', 'E', 'U', 'A', 'P', 'R', 'S', 'F'];
 
 pub(super) fn table(found: &Found) -> String {
-    let header = [
-        "rank",
-        "source",
-        "destination",
-        "protocol",
-        "packets",
-        "bytes",
-        "share",
-        "duration",
-        "flags",
-        "CPUs",
-    ];
-    let mut table = new(&header, &[1, 2, 3, 8, 9]);
+    let of_key = key_columns(&found.view.mask);
+    let names = of_key.iter().map(|(name, _)| *name);
+    let counted = ["packets", "bytes", "share", "duration", "flags", "CPUs"];
+    let header: Vec<&str> = ["rank"].into_iter().chain(names).chain(counted).collect();
+    let texts = (1..=of_key.len()).chain([header.len() - 2, header.len() - 1]);
+    let mut table = new(&header, &texts.collect::<Vec<_>>());
     let top = &found.top;
     let all = match top.by {
         super::top::Measure::Packets => top.packets,
         super::top::Measure::Bytes => top.bytes,
     };
     for (index, record) in top.records().into_iter().enumerate() {
-        let key = found.anonymize.key(record.key);
+        let row = found.view.row(record);
         let totals = &record.totals;
-        let [source, destination] = ends(&key);
-        table.add_row(vec![
-            (index + 1).to_string(),
-            source,
-            destination,
-            protocol_name(key.protocol),
+        let mut cells = vec![(index + 1).to_string()];
+        cells.extend(of_key.iter().map(|(_, cell)| cell(&row)));
+        cells.extend([
             grouped(totals.packets),
             grouped(totals.bytes),
             percent(top.by.of(totals), all),
@@ -50,6 +39,7 @@ pub(super) fn table(found: &Found) -> String {
             flags(totals.tcp_flags),
             cpus(record),
         ]);
+        table.add_row(cells);
     }
     let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     text.push('\n');
@@ -64,8 +54,10 @@ fn totals(text: &mut String, found: &Found) {
         let _ = writeln!(text, "{name:<12} {value}");
     };
     let (packets, bytes) = covered(found);
+    // By some of the fields alone a row is no flow, and may be a source, a network or a service.
+    let rows = if found.view.mask == FlowMask::ALL { "flows" } else { "keys" };
     line(
-        "flows",
+        rows,
         format!(
             "{} with {} packets, {} bytes; shown: {} of the packets, {} of the bytes",
             grouped(top.records),
@@ -100,7 +92,7 @@ pub(super) fn json(found: &Found) -> String {
     let top = &found.top;
     let records = top.records();
     let shown = records.iter().enumerate().map(|(index, record)| {
-        let row = Row::new(record, &found.anonymize);
+        let row = found.view.row(record);
         let mut object = Map::new();
         object.insert("rank".to_owned(), json!(index + 1));
         // A record is plain data, which JSON has a form for.
@@ -147,15 +139,47 @@ pub(super) fn notes(found: &Found) -> Vec<String> {
     notes
 }
 
+/// What stands in a column.
+type Cell = fn(&Row<'_>) -> String;
+
+/// The columns of what flows are told apart by.
+fn key_columns(mask: &FlowMask) -> Vec<(&'static str, Cell)> {
+    let has_src = mask.src_prefix(4) > 0 || mask.src_prefix(6) > 0 || mask.has_src_port();
+    let has_dst = mask.dst_prefix(4) > 0 || mask.dst_prefix(6) > 0 || mask.has_dst_port();
+    let columns: [(bool, &'static str, Cell); 3] = [
+        (has_src, "source", |row| source_and_destination(row).0),
+        (has_dst, "destination", |row| source_and_destination(row).1),
+        (mask.has_protocol(), "protocol", |row| {
+            row.protocol().map_or_else(String::new, protocol_name)
+        }),
+    ];
+    let shown = columns.into_iter().filter(|(is_shown, ..)| *is_shown);
+    shown.map(|(_, name, cell)| (name, cell)).collect()
+}
+
 /// Both ends of a flow; without ports where it has none.
-fn ends(key: &FlowKey) -> [String; 2] {
-    let no_ports = key.src_port == 0 && key.dst_port == 0;
-    let end = |address: Option<IpAddr>, port| match address {
-        None => "-".to_owned(),
-        Some(address) if no_ports => address.to_string(),
-        Some(address) => SocketAddr::new(address, port).to_string(),
+fn source_and_destination(row: &Row<'_>) -> (String, String) {
+    let [src, dst] = row.ends();
+    let has_ports = [src, dst].iter().any(|end| end.port.is_some_and(|port| port != 0));
+    let text = |end: End| end_text(End { port: end.port.filter(|_| has_ports), ..end });
+    (text(src), text(dst))
+}
+
+/// `10.0.0.1:80`, `10.0.0.0/24`, `[2001:db8::1]:80`; `*:80` is port 80 of any address.
+fn end_text(End { address, prefix, port }: End) -> String {
+    let host = match address {
+        None => "*".to_owned(),
+        Some(address) => {
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            let network = if prefix < whole { format!("/{prefix}") } else { String::new() };
+            format!("{address}{network}")
+        }
     };
-    [end(key.src_addr(), key.src_port), end(key.dst_addr(), key.dst_port)]
+    match port {
+        None => host,
+        Some(port) if host.contains(':') => format!("[{host}]:{port}"),
+        Some(port) => format!("{host}:{port}"),
+    }
 }
 
 /// `APSF`; `-` for none.
@@ -181,5 +205,21 @@ mod tests {
         assert_eq!(flags(0x1b), "APSF");
         assert_eq!(flags(0xff), "CEUAPRSF");
         assert_eq!(flags(0), "-");
+    }
+
+    #[test]
+    fn ends_are_hosts_networks_or_ports() {
+        let text = |address: Option<&str>, prefix, port| {
+            let address = address.map(|address| address.parse().unwrap());
+            end_text(End { address, prefix, port })
+        };
+        assert_eq!(text(Some("10.0.0.1"), 32, Some(80)), "10.0.0.1:80");
+        assert_eq!(text(Some("10.0.0.0"), 24, None), "10.0.0.0/24");
+        assert_eq!(text(Some("10.0.0.0"), 24, Some(80)), "10.0.0.0/24:80");
+        assert_eq!(text(Some("2001:db8::1"), 128, Some(80)), "[2001:db8::1]:80");
+        assert_eq!(text(Some("2001:db8::"), 56, Some(80)), "[2001:db8::/56]:80");
+        assert_eq!(text(Some("2001:db8::"), 56, None), "2001:db8::/56");
+        assert_eq!(text(None, 0, Some(80)), "*:80");
+        assert_eq!(text(None, 0, None), "*");
     }
 }

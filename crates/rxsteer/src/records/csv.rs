@@ -21,14 +21,14 @@ impl Csv {
 
 impl Sink for Csv {
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
-        let (key, totals) = (&row.key, &row.record.totals);
-        let [src, dst] = row.addresses();
+        let totals = &row.record.totals;
+        let [src, dst] = row.ends();
         let fields: [&str; COLUMNS.len()] = [
-            &src,
-            &dst,
-            &key.protocol.to_string(),
-            &key.src_port.to_string(),
-            &key.dst_port.to_string(),
+            &or_empty(src.address),
+            &or_empty(dst.address),
+            &or_empty(row.protocol()),
+            &or_empty(src.port),
+            &or_empty(dst.port),
             &totals.packets.to_string(),
             &totals.bytes.to_string(),
             &totals.tcp_flags.to_string(),
@@ -51,6 +51,10 @@ impl Sink for Csv {
         file.sync()?;
         file.name()
     }
+}
+
+fn or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
 }
 
 /// `0;3`: a CSV field has no lists.

@@ -15,11 +15,11 @@ pub(crate) struct JsonLines {
 /// One line; its fields are the columns.
 #[derive(Serialize)]
 pub(crate) struct Line {
-    src: String,
-    dst: String,
-    protocol: u8,
-    src_port: u16,
-    dst_port: u16,
+    src: Option<String>,
+    dst: Option<String>,
+    protocol: Option<u8>,
+    src_port: Option<u16>,
+    dst_port: Option<u16>,
     packets: u64,
     bytes: u64,
     tcp_flags: u8,
@@ -43,15 +43,15 @@ struct OnCpu {
 
 impl From<&Row<'_>> for Line {
     fn from(row: &Row<'_>) -> Line {
-        let (key, record) = (&row.key, row.record);
-        let [src, dst] = row.addresses();
+        let record = row.record;
+        let [src, dst] = row.ends();
         let per_cpu: Vec<OnCpu> = row.per_cpu().iter().map(OnCpu::from).collect();
         Line {
-            src,
-            dst,
-            protocol: key.protocol,
-            src_port: key.src_port,
-            dst_port: key.dst_port,
+            src: src.address.map(|address| address.to_string()),
+            dst: dst.address.map(|address| address.to_string()),
+            protocol: row.protocol(),
+            src_port: src.port,
+            dst_port: dst.port,
             packets: record.totals.packets,
             bytes: record.totals.bytes,
             tcp_flags: record.totals.tcp_flags,

@@ -21,7 +21,7 @@ mod target;
 mod temporary;
 
 pub(crate) use json_lines::Line;
-pub(crate) use row::Row;
+pub(crate) use row::{End, Row, View};
 pub(crate) use target::{PartitionBy, Target};
 
 /// The columns, in this order, of every format.

@@ -1,6 +1,9 @@
 //! Records as Parquet, in types that DuckDB, DataFusion, Spark and Arrow all read as they are meant:
 //! whole numbers are signed, since Spark makes decimals of unsigned 64-bit ones and differences of
 //! unsigned ones overflow; times are whole nanoseconds, since Spark refuses nanosecond timestamps.
+//!
+//! All files have one schema, whatever flows were told apart by: fields left out are null. What was
+//! not left out stands in the file's metadata.
 
 use super::temporary::Temporary;
 use super::{COLUMNS, Row, Sink};
@@ -11,12 +14,17 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use rxsteer_user::flows::FlowMask;
 use std::fs::File;
 use std::sync::Arc;
 
 /// Records of one row group: what a reader reads at once, and about what is held here.
 const ROW_GROUP: usize = 1 << 16;
+
+/// The name under which a file's metadata say what flows were told apart by.
+const KEY: &str = "rxsteer.key";
 
 /// Records of a file of its own that are encoded together.
 const AT_ONCE: usize = 4096;
@@ -29,11 +37,13 @@ pub(crate) struct Parquet {
 }
 
 impl Parquet {
-    pub(super) fn begin(file: Temporary) -> anyhow::Result<Parquet> {
+    pub(super) fn begin(file: Temporary, mask: FlowMask) -> anyhow::Result<Parquet> {
+        let key = KeyValue::new(KEY.to_owned(), mask.to_string());
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP))
             .set_created_by(concat!("rxsteer ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(vec![key]))
             .build();
         let writer = ArrowWriter::try_new(file.writer()?, schema(), Some(properties))
             .map_err(|error| file.failed(error))?;
@@ -86,11 +96,11 @@ impl Sink for Parquet {
 /// Records, column by column.
 #[derive(Default)]
 struct Rows {
-    src: Vec<String>,
-    dst: Vec<String>,
-    protocol: Vec<i32>,
-    src_port: Vec<i32>,
-    dst_port: Vec<i32>,
+    src: Vec<Option<String>>,
+    dst: Vec<Option<String>>,
+    protocol: Vec<Option<i32>>,
+    src_port: Vec<Option<i32>>,
+    dst_port: Vec<Option<i32>>,
     packets: Vec<i64>,
     bytes: Vec<i64>,
     tcp_flags: Vec<i32>,
@@ -113,13 +123,13 @@ impl Rows {
     }
 
     fn push(&mut self, row: &Row<'_>) {
-        let (key, record) = (&row.key, row.record);
-        let [src, dst] = row.addresses();
-        self.src.push(src);
-        self.dst.push(dst);
-        self.protocol.push(key.protocol.into());
-        self.src_port.push(key.src_port.into());
-        self.dst_port.push(key.dst_port.into());
+        let record = row.record;
+        let [src, dst] = row.ends();
+        self.src.push(src.address.map(|address| address.to_string()));
+        self.dst.push(dst.address.map(|address| address.to_string()));
+        self.protocol.push(row.protocol().map(i32::from));
+        self.src_port.push(src.port.map(i32::from));
+        self.dst_port.push(dst.port.map(i32::from));
         self.packets.push(signed(record.totals.packets));
         self.bytes.push(signed(record.totals.bytes));
         self.tcp_flags.push(record.totals.tcp_flags.into());
@@ -141,7 +151,7 @@ impl Rows {
     fn into_batch(self) -> Result<RecordBatch, ArrowError> {
         let i32s = |values: Vec<i32>| -> ArrayRef { Arc::new(Int32Array::from(values)) };
         let i64s = |values: Vec<i64>| -> ArrayRef { Arc::new(Int64Array::from(values)) };
-        let texts = |values: Vec<String>| -> ArrayRef { Arc::new(StringArray::from(values)) };
+        let fields = |values: Vec<Option<i32>>| -> ArrayRef { Arc::new(Int32Array::from(values)) };
         let offsets = OffsetBuffer::from_lengths(self.cpus);
         let list = |element: FieldRef, values: ArrayRef| -> Result<ArrayRef, ArrowError> {
             Ok(Arc::new(ListArray::try_new(element, offsets.clone(), values, None)?))
@@ -150,11 +160,11 @@ impl Rows {
         let counted = vec![cpu.clone(), i64s(self.cpu_packets), i64s(self.cpu_bytes)];
         let counted = Arc::new(StructArray::try_new(counted_fields(), counted, None)?);
         let columns: [ArrayRef; COLUMNS.len()] = [
-            texts(self.src),
-            texts(self.dst),
-            i32s(self.protocol),
-            i32s(self.src_port),
-            i32s(self.dst_port),
+            Arc::new(StringArray::from(self.src)),
+            Arc::new(StringArray::from(self.dst)),
+            fields(self.protocol),
+            fields(self.src_port),
+            fields(self.dst_port),
             i64s(self.packets),
             i64s(self.bytes),
             i32s(self.tcp_flags),
@@ -165,7 +175,7 @@ impl Rows {
             i64s(self.shared_packets),
             i64s(self.shared_bytes),
             Arc::new(StringArray::from(self.end)),
-            texts(self.hash),
+            Arc::new(StringArray::from(self.hash)),
         ];
         RecordBatch::try_new(schema(), columns.to_vec())
     }
@@ -209,8 +219,9 @@ fn schema() -> Arc<Schema> {
         Utf8,
         Utf8,
     ];
+    // What flows are not told apart by is not there, and a flow that has not ended has no reason.
+    let nullable = ["src", "dst", "protocol", "src_port", "dst_port", "end"];
     let fields = COLUMNS.into_iter().zip(types);
-    // A flow that has not ended has no reason.
-    let fields = fields.map(|(name, of)| Field::new(name, of, name == "end"));
+    let fields = fields.map(|(name, of)| Field::new(name, of, nullable.contains(&name)));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }

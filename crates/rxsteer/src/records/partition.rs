@@ -13,6 +13,7 @@ use super::row::hash;
 use super::temporary::Temporary;
 use super::{Row, Sink};
 use anyhow::Context;
+use rxsteer_user::flows::FlowMask;
 use std::path::{Path, PathBuf};
 
 /// Most records that wait to be encoded, over all partitions: some 64 MiB. When there are so many, the
@@ -23,6 +24,7 @@ const WAITING: usize = 1 << 18;
 pub(crate) struct Partitions {
     folder: PathBuf,
     file_name: String,
+    mask: FlowMask,
     digits: u8,
     /// By hash prefix; `None` until its first record.
     files: Vec<Option<Parquet>>,
@@ -35,6 +37,7 @@ impl Partitions {
     pub(super) fn begin(
         folder: &Path,
         file_name: String,
+        mask: FlowMask,
         digits: u8,
     ) -> anyhow::Result<Partitions> {
         std::fs::create_dir_all(folder)
@@ -45,6 +48,7 @@ impl Partitions {
         Ok(Partitions {
             folder: folder.to_owned(),
             file_name,
+            mask,
             digits,
             files: std::iter::repeat_with(|| None).take(count).collect(),
             waiting: 0,
@@ -56,7 +60,7 @@ impl Partitions {
         let folder = self.folder.join(format!("hash_prefix={prefix:0digits$x}"));
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("can't make the folder {}", folder.display()))?;
-        Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?)
+        Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?, self.mask)
     }
 
     /// Writes the partition with most records that wait.

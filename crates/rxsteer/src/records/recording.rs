@@ -1,7 +1,6 @@
 //! The records of one replay, from its workers to their file.
 
-use super::anonymize::Anonymize;
-use super::{Row, Sink, Target};
+use super::{Sink, Target, View};
 use crate::collecting::{Collecting, Consumer};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::flows::{FlowCounts, FlowRecord, FlowTableConfig};
@@ -30,14 +29,14 @@ pub(crate) struct Recorded {
 
 struct Writing {
     sink: Box<dyn Sink>,
-    anonymize: Anonymize,
+    view: View,
     records: u64,
 }
 
 impl Consumer for Writing {
     fn take(&mut self, record: &FlowRecord) -> anyhow::Result<()> {
         self.records += 1;
-        self.sink.write(&Row::new(record, &self.anonymize))
+        self.sink.write(&self.view.row(record))
     }
 }
 
@@ -46,11 +45,11 @@ impl Recording {
     pub(crate) fn start(
         target: &Target,
         table: &FlowTableConfig,
-        anonymize: Anonymize,
+        view: View,
         config: &PipelineConfig,
         stop: Arc<AtomicBool>,
     ) -> anyhow::Result<Recording> {
-        let writing = Writing { sink: target.open()?, anonymize, records: 0 };
+        let writing = Writing { sink: target.open(view.mask)?, view, records: 0 };
         let collecting = Collecting::start(table, writing, stop)?;
         let stats = stats(&collecting, config)?;
         Ok(Recording { collecting, stats, file: target.shown() })

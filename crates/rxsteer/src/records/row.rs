@@ -1,29 +1,68 @@
-//! A flow record as it is written: with the addresses that may be shown, and a hash to join by.
+//! A flow record as it is written: with what flows are told apart by, the addresses that may be
+//! shown, and a hash to join by.
 
 use super::anonymize::Anonymize;
 use rxsteer_user::core::FlowKey;
-use rxsteer_user::flows::{CpuTotals, FlowRecord};
+use rxsteer_user::flows::{CpuTotals, FlowMask, FlowRecord};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 use std::net::IpAddr;
+
+/// What of a flow's key is shown.
+pub(crate) struct View {
+    /// The fields that flows are told apart by; the others are not shown, not even as 0.
+    pub(crate) mask: FlowMask,
+    /// What is done to addresses.
+    pub(crate) anonymize: Anonymize,
+}
+
+impl View {
+    /// The record as it may be shown.
+    pub(crate) fn row<'a>(&'a self, record: &'a FlowRecord) -> Row<'a> {
+        // Pseudonyms of networks, and of addresses that were left out, have other bits set.
+        let key = self.mask.apply(&self.anonymize.key(record.key));
+        Row { key, mask: &self.mask, record }
+    }
+}
 
 /// A record with its key as it may be shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     /// The flow; its addresses are masked where that is asked for.
-    pub(crate) key: FlowKey,
+    pub(super) key: FlowKey,
+    mask: &'a FlowMask,
     pub(crate) record: &'a FlowRecord,
 }
 
-impl<'a> Row<'a> {
-    pub(crate) fn new(record: &'a FlowRecord, anonymize: &Anonymize) -> Row<'a> {
-        Row { key: anonymize.key(record.key), record }
+/// One end of a flow, as far as flows are told apart by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) address: Option<IpAddr>,
+    /// How many bits of the address count.
+    pub(crate) prefix: u32,
+    pub(crate) port: Option<u16>,
+}
+
+impl Row<'_> {
+    /// The source and the destination.
+    pub(crate) fn ends(&self) -> [End; 2] {
+        let Row { key, mask, .. } = self;
+        let end = |address: Option<IpAddr>, prefix, port| End {
+            address: address.filter(|_| prefix > 0),
+            prefix,
+            port,
+        };
+        let src_port = mask.has_src_port().then_some(key.src_port);
+        let dst_port = mask.has_dst_port().then_some(key.dst_port);
+        [
+            end(key.src_addr(), mask.src_prefix(key.ip_version), src_port),
+            end(key.dst_addr(), mask.dst_prefix(key.ip_version), dst_port),
+        ]
     }
 
-    /// The two addresses as text; empty for the key that has none.
-    pub(crate) fn addresses(&self) -> [String; 2] {
-        let text = |address: Option<IpAddr>| address.map_or_else(String::new, |a| a.to_string());
-        [text(self.key.src_addr()), text(self.key.dst_addr())]
+    /// The protocol, if flows are told apart by it.
+    pub(crate) fn protocol(&self) -> Option<u8> {
+        self.mask.has_protocol().then_some(self.key.protocol)
     }
 
     /// What each CPU counted of the flow, in ascending order, so that records can be compared.
@@ -71,6 +110,22 @@ mod tests {
         key.src[..4].copy_from_slice(&[10, 0, 0, 1]);
         key.dst[..4].copy_from_slice(&[192, 0, 2, 7]);
         key
+    }
+
+    /// Also under pseudonyms, which set bits that do not count.
+    #[test]
+    fn what_does_not_count_is_not_shown_and_networks_stay_networks() {
+        let record = FlowRecord { key: key(), ..FlowRecord::default() };
+        for mode in [None, Some("pseudonym".parse().unwrap())] {
+            let anonymize = Anonymize::new(mode, None).unwrap();
+            let view = View { mask: "src/24,dst-port".parse().unwrap(), anonymize };
+            let row = view.row(&record);
+            let [src, dst] = row.ends();
+            assert!(src.address.unwrap().to_string().ends_with(".0"), "{src:?}");
+            assert_eq!((src.prefix, src.port), (24, None));
+            assert_eq!((dst.address, dst.port), (None, Some(443)));
+            assert_eq!((row.protocol(), row.key.dst), (None, [0; 16]));
+        }
     }
 
     /// Data sets outlive versions of rxsteer: this number may never change.

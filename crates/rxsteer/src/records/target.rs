@@ -6,6 +6,7 @@ use super::csv::Csv;
 use super::json_lines::JsonLines;
 use super::temporary::{Temporary, folder_of};
 use anyhow::{bail, ensure};
+use rxsteer_user::flows::FlowMask;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -116,18 +117,19 @@ impl Target {
         Ok(Target::File(File { path, format }))
     }
 
-    /// Begins to write. Nothing has the name it is to have before it is complete.
-    pub(crate) fn open(&self) -> anyhow::Result<Box<dyn Sink>> {
+    /// Begins to write records of flows told apart by `mask`. Nothing has the name it is to have
+    /// before it is complete.
+    pub(crate) fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         match self {
             Target::File(File { path, format }) => {
                 let file = Temporary::beside(path)?;
                 Ok(match format {
                     Format::Csv => Box::new(Csv::begin(file)?),
                     Format::JsonLines => Box::new(JsonLines::begin(file)?),
-                    Format::Parquet => parquet_file(file)?,
+                    Format::Parquet => parquet_file(file, mask)?,
                 })
             }
-            Target::DataSet(data_set) => data_set.open(),
+            Target::DataSet(data_set) => data_set.open(mask),
         }
     }
 
@@ -177,14 +179,14 @@ impl DataSet {
     }
 
     #[cfg(feature = "parquet")]
-    fn open(&self) -> anyhow::Result<Box<dyn Sink>> {
-        let digits = self.by.digits;
-        let files = super::partition::Partitions::begin(&self.folder, self.file_name(), digits)?;
+    fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
+        let (name, digits) = (self.file_name(), self.by.digits);
+        let files = super::partition::Partitions::begin(&self.folder, name, mask, digits)?;
         Ok(Box::new(files))
     }
 
     #[cfg(not(feature = "parquet"))]
-    fn open(&self) -> anyhow::Result<Box<dyn Sink>> {
+    fn open(&self, _: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         bail!(WITHOUT_PARQUET)
     }
 }
@@ -197,12 +199,12 @@ const fn parquet() -> bool {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet_file(file: Temporary) -> anyhow::Result<Box<dyn Sink>> {
-    Ok(Box::new(super::parquet::Parquet::begin(file)?))
+fn parquet_file(file: Temporary, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
+    Ok(Box::new(super::parquet::Parquet::begin(file, mask)?))
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet_file(_: Temporary) -> anyhow::Result<Box<dyn Sink>> {
+fn parquet_file(_: Temporary, _: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
     bail!(WITHOUT_PARQUET)
 }
 
