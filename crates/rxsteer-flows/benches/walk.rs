@@ -107,13 +107,15 @@ impl WalkFlows {
 
     /// `flow_free`.
     pub(crate) fn free(&mut self, flow: usize) {
+        let mut free = std::mem::take(&mut self.free);
+        let stats = &self.stats[flow];
         let mut cpu = 0;
-        while cpu < self.stats[flow].len() {
-            let block = self.stats[flow][cpu];
-            if block != 0 {
-                self.free.push(block as u32 - 1);
+        while cpu < stats.len() {
+            if stats[cpu] != 0 {
+                free.push(stats[cpu] as u32 - 1);
             }
             cpu = self.next_cpu(cpu);
         }
+        self.free = free;
     }
 }

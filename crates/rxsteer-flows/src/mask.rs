@@ -145,6 +145,9 @@ pub enum FlowMaskError {
          128 for IPv6, as in src/24 or src/24/56"
     )]
     Prefix(String),
+    /// All its networks are of no bits, so that everything would be one flow.
+    #[error("'{0}' leaves nothing to tell flows apart by; name a field, or a longer prefix")]
+    Nothing(String),
 }
 
 impl FromStr for FlowMask {
@@ -157,10 +160,11 @@ impl FromStr for FlowMask {
             let mut parts = field.split('/');
             let name = parts.next().unwrap_or_default();
             let wrong = || FlowMaskError::Prefix(field.to_owned());
-            let mut prefix = |most: u32| match parts.next().map(str::parse::<u32>) {
+            let mut prefix = |most: u32| match parts.next() {
                 None => Ok(most),
-                Some(Ok(bits)) if bits <= most => Ok(bits),
-                Some(_) => Err(wrong()),
+                // A sign is no digit, though numbers may have one.
+                Some(text) if !text.bytes().all(|byte| byte.is_ascii_digit()) => Err(wrong()),
+                Some(text) => text.parse().ok().filter(|bits| *bits <= most).ok_or_else(wrong),
             };
             match name {
                 "src" => (mask.ipv4.src, mask.ipv6.src) = (bits(prefix(32)?), bits(prefix(128)?)),
@@ -181,6 +185,9 @@ impl FromStr for FlowMask {
         for of_version in [&mut mask.ipv4, &mut mask.ipv6] {
             let is_address = of_version.src != [0; 16] || of_version.dst != [0; 16];
             of_version.ip_version = if is_address { 0xff } else { 0 };
+        }
+        if mask == FlowMask::NONE {
+            return Err(FlowMaskError::Nothing(text.to_owned()));
         }
         Ok(mask)
     }
@@ -309,6 +316,8 @@ mod tests {
             "protocol/8",
             "src,,dst",
             "src,src/8",
+            "src/+8",
+            "src/0/0,dst/0/0",
         ] {
             assert!(bad.parse::<FlowMask>().is_err(), "{bad}");
         }

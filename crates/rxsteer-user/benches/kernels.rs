@@ -6,11 +6,12 @@ use rxsteer_bench::{Case, leave_out};
 use rxsteer_user::core::{Arrival, CpuId, Idle, Policy, SteerConfig, Steering, Verdict};
 use rxsteer_user::flows::{FlowTable, FlowTableConfig};
 use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
-use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
+use rxsteer_user::source::{Fill, Source};
 use rxsteer_user::{
-    FlowStats, Handler, OnFull, PacketList, PipelineConfig, Speed, WhenFull, run, sys,
+    Block, FlowStats, FrameInfo, Handler, OnFull, PacketList, PipelineConfig, Speed, WhenFull, run,
+    sys,
 };
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ fn frames(spec: &str, rounds: u64) -> MemorySource {
 struct Copied(MemorySource);
 
 impl Source for Copied {
-    fn fill(&mut self, block: &mut rxsteer_user::Block) -> rxsteer_user::source::Fill {
+    fn fill(&mut self, block: &mut Block) -> Fill {
         self.0.fill(block)
     }
 }
@@ -140,6 +141,26 @@ fn with_everything(all: bool, spec: &'static str) -> impl FnMut() -> u64 {
     }
 }
 
+/// The frames of another source, each a microsecond after the one before it, whatever round they are
+/// of: time goes on, and a flow's latest packet is one to be noted.
+struct Later {
+    source: MemorySource,
+    now_ns: u64,
+}
+
+impl Source for Later {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        let mut filled = Block::new();
+        let fill = self.source.fill(&mut filled);
+        for frame in filled.frames() {
+            self.now_ns += 1000;
+            let info = FrameInfo { timestamp_ns: self.now_ns, ..frame.info() };
+            block.push(filled.bytes_of(frame), info);
+        }
+        fill
+    }
+}
+
 /// A handler that knows how long it took.
 struct Clocked {
     stats: Option<FlowStats>,
@@ -173,6 +194,7 @@ fn on_the_worker(
     let source = frames(spec, rounds);
     let table = max_flows.map(|flows| FlowTable::new(&FlowTableConfig::new(flows)));
     let table = table.transpose().expect("there is the memory");
+    let mut now_ns = 0;
     let run = move || {
         let all = Instant::now();
         let handler = |cpu| {
@@ -182,7 +204,8 @@ fn on_the_worker(
             Clocked { stats, took: Duration::ZERO }
         };
         let stop = AtomicBool::new(false);
-        let mut source: [Box<dyn Source>; 1] = [Box::new(source.clone())];
+        let mut source: [Box<dyn Source>; 1] = [Box::new(Later { source: source.clone(), now_ns })];
+        now_ns += PACKETS * 1000;
         let report = run(&config, &mut source, Speed::Max, &stop, handler, |_, _| {})
             .expect("the configuration is right");
         assert_eq!(report.delivered, PACKETS, "nothing is lost");
@@ -210,7 +233,7 @@ fn with_channel() -> impl FnMut() -> u64 {
     let mut blocks = Vec::new();
     while let Some((block, fill)) = source.shared_block() {
         blocks.push(block);
-        if fill == rxsteer_user::source::Fill::End {
+        if fill == Fill::End {
             break;
         }
     }
