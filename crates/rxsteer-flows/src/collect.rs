@@ -32,19 +32,23 @@ impl FlowTable {
         let collector = &mut *lock(&self.collector);
         // What is left of the last call, should `f` have panicked.
         self.hand_back(collector);
-        if collector.waiting.is_empty() {
-            // Under its lock is known who ended these flows, and that they are out of the index.
-            std::mem::swap(&mut collector.waiting, &mut lock(&self.keeper).ended);
+        // Those that waited, and those that ended since; not those that end meanwhile, for ever.
+        for _ in 0..2 {
             if collector.waiting.is_empty() {
-                return 0;
+                // Under its lock is known who ended these flows, and that they are out of the index.
+                std::mem::swap(&mut collector.waiting, &mut lock(&self.keeper).ended);
+                if collector.waiting.is_empty() {
+                    break;
+                }
+                // They are taken from the end, in the order in which they ended.
+                collector.waiting.reverse();
+                let participants: Vec<_> =
+                    lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
+                collector.grace.begin(&participants);
             }
-            // They are taken from the end, in the order in which they ended.
-            collector.waiting.reverse();
-            let participants: Vec<_> =
-                lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
-            collector.grace.begin(&participants);
-        }
-        if collector.grace.is_over() {
+            if !collector.grace.is_over() {
+                break;
+            }
             // Freed first, so that a flow is not freed again should `f` panic.
             while let Some(slot) = collector.waiting.pop() {
                 self.record(slot, &mut collector.record);
