@@ -5,7 +5,7 @@
 use rxsteer_bench::{Case, leave_out};
 use rxsteer_user::core::{Arrival, CpuId, Idle, Policy, SteerConfig, Steering, Verdict};
 use rxsteer_user::flows::{FlowTable, FlowTableConfig};
-use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
+use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash, flow_of};
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::source::{Fill, Source};
@@ -27,6 +27,9 @@ const FLOODED: &str = "packets=20480,flows=100,size=64,seed=1,flood=spoofed:0.99
 const STATS_10_000: &str = "time in the handler, 10 000 flows";
 const STATS_100_000: &str = "time in the handler, 100 000 flows";
 const EMPTY: &str = "nothing but two looks at the clock per list";
+const DISSECT: &str = "each packet's flow and flags, read from its headers";
+const STATS: &str = "flow statistics";
+const IN_LARGE: &str = "flow statistics in a table for a million";
 const MANY_FRAMES: &str = "packets=204800,flows=100000,size=64,seed=1";
 const MANY_ROUNDS: u64 = PACKETS / 204_800;
 const GROUP: &str = "whole path, 10 000 flows, empty handler";
@@ -58,12 +61,14 @@ pub fn all() -> Vec<Case> {
             per_iter: PACKETS,
             run: Box::new(with_everything(false, FLOODED)),
         },
-        on_the_worker(STATS_10_000, EMPTY, FRAMES, None),
-        on_the_worker(STATS_10_000, "flow statistics", FRAMES, Some(16_384)),
-        on_the_worker(STATS_10_000, "… in a table for a million", FRAMES, Some(1 << 20)),
-        on_the_worker(STATS_100_000, EMPTY, MANY_FRAMES, None),
-        on_the_worker(STATS_100_000, "flow statistics", MANY_FRAMES, Some(131_072)),
-        on_the_worker(STATS_100_000, "… in a table for a million", MANY_FRAMES, Some(1 << 20)),
+        on_the_worker(STATS_10_000, EMPTY, FRAMES, Handling::Nothing),
+        on_the_worker(STATS_10_000, DISSECT, FRAMES, Handling::Dissect),
+        on_the_worker(STATS_10_000, STATS, FRAMES, Handling::Count(16_384)),
+        on_the_worker(STATS_10_000, IN_LARGE, FRAMES, Handling::Count(1 << 20)),
+        on_the_worker(STATS_100_000, EMPTY, MANY_FRAMES, Handling::Nothing),
+        on_the_worker(STATS_100_000, DISSECT, MANY_FRAMES, Handling::Dissect),
+        on_the_worker(STATS_100_000, STATS, MANY_FRAMES, Handling::Count(131_072)),
+        on_the_worker(STATS_100_000, IN_LARGE, MANY_FRAMES, Handling::Count(1 << 20)),
     ]
 }
 
@@ -163,16 +168,35 @@ impl Source for Later {
 
 /// A handler that knows how long it took.
 struct Clocked {
-    stats: Option<FlowStats>,
+    handle: Box<dyn FnMut(&PacketList<'_>) + Send>,
     took: Duration,
+}
+
+/// What such a handler does.
+#[derive(Clone, Copy)]
+enum Handling {
+    Nothing,
+    /// What statistics need to know of each packet.
+    Dissect,
+    /// Statistics, in a table for so many flows.
+    Count(u32),
+}
+
+/// Adds the flows' ports up, so that they have to be read.
+fn dissect_all(list: &PacketList<'_>) {
+    let mut ports = 0;
+    for packet in list.iter() {
+        let of = flow_of(packet.meta().link, packet.bytes(), DissectOptions::default());
+        ports +=
+            of.map_or(0, |of| of.flow.0[4] ^ of.flow.0[0] ^ of.flow.0[2] ^ u64::from(of.tcp_flags));
+    }
+    std::hint::black_box(ports);
 }
 
 impl Handler for Clocked {
     fn handle(&mut self, list: &PacketList<'_>) {
         let start = Instant::now();
-        if let Some(stats) = &mut self.stats {
-            stats.record(list);
-        }
+        (self.handle)(list);
         self.took += start.elapsed();
     }
 }
@@ -183,7 +207,7 @@ fn on_the_worker(
     group: &'static str,
     name: &'static str,
     spec: &'static str,
-    max_flows: Option<u32>,
+    handling: Handling,
 ) -> Case {
     let (rx_cpu, cpu) = cpus();
     let mut config = PipelineConfig::new(Policy::Rps, CpuSetOf(cpu).set());
@@ -192,16 +216,26 @@ fn on_the_worker(
     config.on_full = OnFull::Wait;
     let rounds = if spec == FRAMES { ROUNDS } else { MANY_ROUNDS };
     let source = frames(spec, rounds);
-    let table = max_flows.map(|flows| FlowTable::new(&FlowTableConfig::new(flows)));
-    let table = table.transpose().expect("there is the memory");
+    let table = match handling {
+        Handling::Count(flows) => FlowTable::new(&FlowTableConfig::new(flows)).map(Some),
+        _ => Ok(None),
+    };
+    let table = table.expect("there is the memory");
     let mut now_ns = 0;
     let run = move || {
         let all = Instant::now();
         let handler = |cpu| {
-            let writer = table.as_ref().map(|table| table.writer(cpu).expect("the only one"));
-            let options = DissectOptions::default();
-            let stats = writer.map(|writer| FlowStats::new(writer, options, WhenFull::Refuse));
-            Clocked { stats, took: Duration::ZERO }
+            let handle: Box<dyn FnMut(&PacketList<'_>) + Send> = match (handling, &table) {
+                (Handling::Dissect, _) => Box::new(dissect_all),
+                (Handling::Count(_), Some(table)) => {
+                    let writer = table.writer(cpu).expect("the only one");
+                    let options = DissectOptions::default();
+                    let mut stats = FlowStats::new(writer, options, WhenFull::Refuse);
+                    Box::new(move |list| stats.record(list))
+                }
+                _ => Box::new(|_| {}),
+            };
+            Clocked { handle, took: Duration::ZERO }
         };
         let stop = AtomicBool::new(false);
         let mut source: [Box<dyn Source>; 1] = [Box::new(Later { source: source.clone(), now_ns })];
