@@ -96,12 +96,17 @@ impl Anonymize {
 
     /// The key with its addresses masked.
     pub(crate) fn key(&self, key: FlowKey) -> FlowKey {
-        let bits = |v4, v6| if key.ip_version == 4 { v4 } else { v6 };
         match self {
             Anonymize::Not => key,
             Anonymize::Prefix(v4, v6) => {
-                let bits = bits(*v4, *v6);
-                FlowKey { src: prefix(key.src, bits), dst: prefix(key.dst, bits), ..key }
+                let masked = |address| {
+                    let bits = match key.ip_version {
+                        4 => *v4,
+                        _ => bits_of_v6(address, *v4, *v6),
+                    };
+                    prefix(address, bits)
+                };
+                FlowKey { src: masked(key.src), dst: masked(key.dst), ..key }
             }
             Anonymize::Pseudonym(cipher) => {
                 let other = |address: Option<IpAddr>| address.map(|a| cipher.encrypt_ipaddr(a));
@@ -109,6 +114,34 @@ impl Anonymize {
                 FlowKey { src: src.map_or([0; 16], bytes), dst: dst.map_or([0; 16], bytes), ..key }
             }
         }
+    }
+}
+
+/// IPv6 addresses that have IPv4 ones in them: what they begin with, and the bit where the IPv4 address
+/// begins. Teredo has two, the second one in disguise, and a NAT64 of one's own can have it at several
+/// places: of these nothing beyond the prefix stays.
+const WITH_IPV4: [(u128, u8, Option<u8>); 6] = [
+    (0x2002 << 112, 16, Some(16)),      // 6to4
+    (0x2001_0000 << 96, 32, None),      // Teredo
+    (0xffff << 32, 96, Some(96)),       // ::ffff:0:0/96, mapped
+    (0, 96, Some(96)),                  // ::/96, compatible
+    (0x0064_ff9b << 96, 96, Some(96)),  // 64:ff9b::/96, NAT64
+    (0x0064_ff9b_0001 << 80, 48, None), // 64:ff9b:1::/48, NAT64 of one's own
+];
+
+/// How many bits of an IPv6 address stay where `v4` of IPv4 and `v6` of IPv6 ones do: of an IPv4
+/// address inside not more than of any other.
+fn bits_of_v6(address: [u8; 16], v4: u8, v6: u8) -> u8 {
+    if v4 == 32 {
+        return v6;
+    }
+    let begins = |&(begin, bits, _): &(u128, u8, _)| {
+        u128::from_be_bytes(address) >> (128 - bits) == begin >> (128 - bits)
+    };
+    match WITH_IPV4.iter().find(|form| begins(form)) {
+        Some((_, _, Some(at))) => v6.min(at + v4),
+        Some((_, bits, None)) => v6.min(*bits),
+        None => v6,
     }
 }
 
@@ -155,6 +188,28 @@ mod tests {
         assert_eq!(shown("0/0", None, v4), ["0.0.0.0", "0.0.0.0"]);
         assert_eq!(shown("0/0", None, v6), ["::", "::"]);
         assert_eq!(shown("32/128", None, v6), ["2001:db8:1:2::3", "fe80::1"]);
+    }
+
+    #[test]
+    fn ipv4_addresses_inside_ipv6_ones_are_masked_too() {
+        let masked = |mode, address| {
+            let [masked, _] = shown(mode, None, key(address, "::"));
+            masked.parse::<std::net::Ipv6Addr>().unwrap()
+        };
+        for (address, by_default, all_of_v6) in [
+            ("2002:c000:204:1::5", "2002:c000:200::", "2002:c000:200::"),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001::", "2001::"),
+            ("::ffff:192.0.2.4", "::", "::ffff:192.0.2.0"),
+            ("::192.0.2.4", "::", "::192.0.2.0"),
+            ("64:ff9b::c000:204", "64:ff9b::", "64:ff9b::c000:200"),
+            ("64:ff9b:1:c000:2:400::", "64:ff9b:1::", "64:ff9b:1::"),
+            ("2001:db8:1:2::5", "2001:db8:1::", "2001:db8:1:2::5"),
+        ] {
+            let address_of = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap();
+            assert_eq!(masked("24/48", address), address_of(by_default), "{address}");
+            assert_eq!(masked("24/128", address), address_of(all_of_v6), "{address}");
+            assert_eq!(masked("32/128", address), address_of(address), "nothing is to be masked");
+        }
     }
 
     #[test]
