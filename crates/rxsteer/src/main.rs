@@ -24,6 +24,7 @@ mod work;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
+use nix::sys::signal::{SigSet, Signal};
 use std::process::ExitCode;
 
 /// How a command ended, when it could run.
@@ -38,6 +39,11 @@ pub(crate) enum Outcome {
 }
 
 fn main() -> ExitCode {
+    let too_large = SigSet::from(Signal::SIGXFSZ);
+    // A file that grows beyond the limit (ulimit -f) is to be a failed write, as on a full disk, not
+    // the end of the process. Threads inherit what is blocked, so this comes before all of them. It
+    // only fails for a signal that there isn't.
+    let _ = too_large.thread_block();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
