@@ -1,8 +1,9 @@
 //! A file that gets its name when it is complete.
 
-use anyhow::Context;
-use std::fs::{File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use anyhow::{Context, anyhow};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -11,23 +12,36 @@ use tempfile::NamedTempFile;
 #[derive(Debug)]
 pub(crate) struct Temporary {
     file: NamedTempFile,
-    /// The name it gets.
+    /// The name it gets, as the user gave it.
     path: PathBuf,
+    /// What that is without links: they stay, and what they lead to is replaced.
+    place: PathBuf,
 }
 
 impl Temporary {
-    /// A file to become `path`, whose folder there is.
+    /// A file to become `path`, whose folder there is. Who may read the one it replaces may read it,
+    /// and nobody else.
     pub(crate) fn beside(path: &Path) -> anyhow::Result<Temporary> {
-        let folder = folder_of(path);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let folder = folder_of(&place);
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        let failed = |error: io::Error| {
+            let shown = folder_of(path).display();
+            anyhow!("can't write flow records into {shown}: {error}{}", advice(&error))
+        };
         let file = tempfile::Builder::new()
             .prefix(&format!(".{name}."))
             .suffix(".part")
             // As any other new file: what the umask leaves of it.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)
-            .with_context(|| format!("can't write flow records into {}", folder.display()))?;
-        Ok(Temporary { file, path: path.to_owned() })
+            .make_in(folder, |path| {
+                OpenOptions::new().write(true).create_new(true).mode(0o666).open(path)
+            })
+            .map_err(failed)?;
+        if let Ok(replaced) = place.metadata() {
+            let mode = replaced.permissions().mode() & 0o777;
+            file.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Ok(Temporary { file, path: path.to_owned(), place })
     }
 
     /// To write to it by.
@@ -37,8 +51,15 @@ impl Temporary {
 
     /// What to say of a failed write.
     pub(crate) fn failed(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
+        let error = error.into();
+        // Formats wrap what the system said in words of their own, which say nothing more.
+        let said = error.chain().find_map(said_by_system);
+        let (why, advice) = match said {
+            Some(said) => (said.to_string(), advice(said)),
+            None => (format!("{error}"), ""),
+        };
         let path = self.path.display();
-        error.into().context(format!("can't write flow records to {path}; nothing is left there"))
+        anyhow!("can't write flow records to {path}: {why}; nothing new is left there{advice}")
     }
 
     /// Sees to it that what was written is on the disk: some file systems report only then that there
@@ -49,12 +70,40 @@ impl Temporary {
 
     /// Gives it its name, in place of what had that name.
     pub(crate) fn name(self) -> anyhow::Result<()> {
-        let Temporary { file, path } = self;
-        let named = file.persist(&path).map_err(|error| error.error);
+        let Temporary { file, path, place } = self;
+        let named = file.persist(&place).map_err(|error| error.error);
         named.with_context(|| {
             format!("can't give the flow records their name {}", path.display())
         })?;
         Ok(())
+    }
+}
+
+/// The system's own error in one that wraps it; csv names none as its source.
+fn said_by_system<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+    let of_csv = || match error.downcast_ref::<csv::Error>()?.kind() {
+        csv::ErrorKind::Io(said) => Some(said),
+        _ => None,
+    };
+    error.downcast_ref::<io::Error>().or_else(of_csv)
+}
+
+/// What can be done about a failed write, to follow what is said of it.
+fn advice(error: &io::Error) -> &'static str {
+    /// As the C library has them; the standard library has no kind for either.
+    const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            ". Make room there, or name a place with more of it by --flows"
+        }
+        ErrorKind::FileTooLarge => {
+            ". Raise the limit of files' sizes (ulimit -f), or make more and smaller files by \
+             --partition-by hash-prefix"
+        }
+        _ if error.raw_os_error().is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code)) => {
+            ". Raise the limit of open files (ulimit -n), or make fewer by --partition-by hash-prefix:1"
+        }
+        _ => "",
     }
 }
 
