@@ -17,8 +17,9 @@ const MANY: usize = 256;
 
 /// Who gets the records, each once.
 pub(crate) trait Consumer: Send + 'static {
-    /// Takes a final record.
-    fn take(&mut self, record: &FlowRecord) -> anyhow::Result<()>;
+    /// Takes a final record. Nothing can fail here: what is wrong with records is no reason to end
+    /// the run that they are of.
+    fn take(&mut self, record: &FlowRecord);
 }
 
 /// A flow table, and the thread that hands its final records to a consumer. Dropped before
@@ -26,39 +27,28 @@ pub(crate) trait Consumer: Send + 'static {
 pub(crate) struct Collecting<C> {
     table: Arc<FlowTable>,
     done: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Taken<C>>>,
-}
-
-/// The consumer, and the first error it had; it gets nothing after that.
-struct Taken<C> {
-    consumer: C,
-    result: anyhow::Result<()>,
+    thread: Option<JoinHandle<C>>,
 }
 
 impl<C: Consumer> Collecting<C> {
-    /// An empty table. `stop` is set when the consumer fails, since the run is then for nothing.
+    /// An empty table.
     pub(crate) fn start(
         config: &FlowTableConfig,
-        consumer: C,
-        stop: Arc<AtomicBool>,
+        mut consumer: C,
     ) -> anyhow::Result<Collecting<C>> {
         let table = FlowTable::new(config).context("can't count flows; lower --max-flows")?;
         let done = Arc::new(AtomicBool::new(false));
-        let mut taken = Taken { consumer, result: Ok(()) };
         let thread = std::thread::Builder::new().name("flow-records".to_owned()).spawn({
             let (table, done) = (table.clone(), done.clone());
             move || {
                 // ORDER: Relaxed; a request without data.
                 while !done.load(Ordering::Relaxed) {
-                    let (_, count) = taken.collect(&table);
-                    if taken.result.is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
+                    let (_, count) = collect(&table, &mut consumer);
                     if count < MANY {
                         std::thread::park_timeout(REST);
                     }
                 }
-                taken
+                consumer
             }
         });
         let thread = Some(thread.context("can't start a thread for flow records")?);
@@ -72,18 +62,17 @@ impl<C: Consumer> Collecting<C> {
 
     /// Hands out what is left, when all writers have gone.
     pub(crate) fn finish(mut self) -> anyhow::Result<(C, FlowCounts)> {
-        let mut taken = self.join().context("the thread for flow records is gone")?;
+        let mut consumer = self.join().context("the thread for flow records is gone")?;
         self.table.finish();
-        while taken.collect(&self.table).0 > 0 {
+        while collect(&self.table, &mut consumer).0 > 0 {
             std::thread::yield_now();
         }
-        taken.result?;
-        Ok((taken.consumer, self.table.counts()))
+        Ok((consumer, self.table.counts()))
     }
 }
 
 impl<C> Collecting<C> {
-    fn join(&mut self) -> Option<Taken<C>> {
+    fn join(&mut self) -> Option<C> {
         // ORDER: Relaxed; a request without data.
         self.done.store(true, Ordering::Relaxed);
         let thread = self.thread.take()?;
@@ -98,17 +87,13 @@ impl<C> Drop for Collecting<C> {
     }
 }
 
-impl<C: Consumer> Taken<C> {
-    /// Takes what there is; returns how many flows that ended can't be taken yet, and how many
-    /// records were taken. Also those that nobody wants are: they would fill the table.
-    fn collect(&mut self, table: &FlowTable) -> (usize, usize) {
-        let mut count = 0;
-        let waiting = table.collect(|record| {
-            count += 1;
-            if self.result.is_ok() {
-                self.result = self.consumer.take(record);
-            }
-        });
-        (waiting, count)
-    }
+/// Takes what there is; returns how many flows that ended can't be taken yet, and how many records
+/// were taken.
+fn collect(table: &FlowTable, consumer: &mut impl Consumer) -> (usize, usize) {
+    let mut count = 0;
+    let waiting = table.collect(|record| {
+        count += 1;
+        consumer.take(record);
+    });
+    (waiting, count)
 }

@@ -12,8 +12,6 @@ use clap::{Args, ValueHint};
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Flows told apart at a time, unless the user says how many.
@@ -102,12 +100,11 @@ pub(crate) struct RecordArgs {
 
 impl RecordArgs {
     /// Begins to write records of what the workers of `config` will count, if they are asked for; or
-    /// says what is wrong, before anything runs. A failed write sets `stop`.
+    /// says what is wrong, before anything runs.
     pub(crate) fn start(
         &self,
         input: &Path,
         config: &PipelineConfig,
-        stop: &Arc<AtomicBool>,
     ) -> anyhow::Result<Option<Recording>> {
         let Some(path) = &self.flows else {
             self.check_unused()?;
@@ -119,7 +116,7 @@ impl RecordArgs {
             output::note(&format!("rxsteer: {note}"));
         }
         let table = self.table.table(self.flow_idle_timeout);
-        Recording::start(&target, &table, view, config, stop.clone()).map(Some)
+        Recording::start(target, &table, view, config).map(Some)
     }
 
     fn check_unused(&self) -> anyhow::Result<()> {

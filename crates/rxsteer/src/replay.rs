@@ -57,7 +57,11 @@ impl Run {
         let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
         if self.interrupted {
             Outcome::Interrupted
-        } else if !self.issues.is_empty() || worker_died || self.report.reordered > 0 {
+        } else if !self.issues.is_empty()
+            || worker_died
+            || self.report.reordered > 0
+            || self.recorded.as_ref().is_some_and(|recorded| recorded.failure.is_some())
+        {
             Outcome::FoundWrong
         } else {
             Outcome::Fine
@@ -78,7 +82,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
-    let mut recording = args.records.start(input.name(), &config, &stop)?;
+    let mut recording = args.records.start(input.name(), &config)?;
     let begun = Instant::now();
     let per_packet = Duration::from_nanos(u64::from(args.work_ns));
     let apps = args.app_cpus.as_ref().map(|cpus| Apps {
@@ -251,6 +255,9 @@ fn tell_afterwards(run: &Run) {
     }
     for issue in &run.issues {
         output::note(&format!("rxsteer: {issue}"));
+    }
+    if let Some(failure) = run.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref()) {
+        output::note(&format!("rxsteer: {failure}"));
     }
     let full = run.report.drops.get(DropReason::BacklogFull);
     if full > 0 {

@@ -72,7 +72,7 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     let mut sources = input.open()?;
     let stop = stop_on_interrupt(&sources)?;
     let top = Top::new(args.top as usize, args.by);
-    let collecting = Collecting::start(&args.table.table(None), top, stop.clone())?;
+    let collecting = Collecting::start(&args.table.table(None), top)?;
     let mut stats = stats(&collecting, &config)?;
     let counting = |cpu: CpuId| Counting { flows: take(&mut stats, cpu) };
     let mut report =

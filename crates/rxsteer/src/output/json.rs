@@ -83,6 +83,7 @@ pub(crate) fn drops(drops: &Drops) -> Value {
 fn recorded(recorded: &Recorded) -> Value {
     let mut object = Map::new();
     object.insert("file".to_owned(), json!(recorded.file));
+    object.insert("error".to_owned(), json!(recorded.failure));
     object.insert("records".to_owned(), json!(recorded.records));
     object.insert("packets_without_flow".to_owned(), json!(recorded.without_flow));
     flow_counts(&mut object, &recorded.counts);

@@ -120,7 +120,11 @@ fn totals(text: &mut String, run: &Run) {
 
 fn flow_records(recorded: &Recorded) -> String {
     let counts = &recorded.counts;
-    let mut text = format!("{} in {}", grouped(recorded.records), recorded.file);
+    let mut text = match &recorded.file {
+        Some(file) => format!("{} in {file}", grouped(recorded.records)),
+        None if recorded.failure.is_some() => "none: they could not be written".to_owned(),
+        None => "none, and no file".to_owned(),
+    };
     for (count, what) in [
         (counts.expired, "ended idle"),
         (counts.evicted, "made room for new flows (--max-flows)"),

@@ -30,6 +30,34 @@ pub(crate) struct Partitions {
     files: Vec<Option<Parquet>>,
     /// Records that wait to be encoded, over all of them.
     waiting: usize,
+    /// Goes after the files, when its folders are empty if they are to be.
+    made: Made,
+}
+
+/// Folders that this run made. Those that are empty in the end go with it.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// A folder that was there, or is now.
+    fn folder(&mut self, folder: &Path) -> anyhow::Result<()> {
+        let new = !folder.exists();
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("can't make the folder {}", folder.display()))?;
+        if new {
+            self.0.push(folder.to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for folder in self.0.iter().rev() {
+            // Only an empty folder can be removed so.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
 }
 
 impl Partitions {
@@ -40,8 +68,8 @@ impl Partitions {
         mask: FlowMask,
         digits: u8,
     ) -> anyhow::Result<Partitions> {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("can't make the folder {}", folder.display()))?;
+        let mut made = Made::default();
+        made.folder(folder)?;
         // Whether something can be written there is to be known before the run.
         Temporary::beside(&folder.join(&file_name))?;
         let count = 1 << (4 * digits);
@@ -52,14 +80,14 @@ impl Partitions {
             digits,
             files: std::iter::repeat_with(|| None).take(count).collect(),
             waiting: 0,
+            made,
         })
     }
 
-    fn new_file(&self, prefix: usize) -> anyhow::Result<Parquet> {
+    fn new_file(&mut self, prefix: usize) -> anyhow::Result<Parquet> {
         let digits = usize::from(self.digits);
         let folder = self.folder.join(format!("hash_prefix={prefix:0digits$x}"));
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("can't make the folder {}", folder.display()))?;
+        self.made.folder(&folder)?;
         Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?, self.mask)
     }
 
@@ -86,7 +114,9 @@ impl Sink for Partitions {
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
-        let files = self.files.into_iter().flatten();
+        // Bound to a name, so that it goes last.
+        let Partitions { files, made: _made, .. } = *self;
+        let files = files.into_iter().flatten();
         // Whatever can fail comes first, so that the files of a run have names all or none.
         let written: Vec<Temporary> = files.map(Parquet::written).collect::<Result<_, _>>()?;
         written.into_iter().try_for_each(Temporary::name)

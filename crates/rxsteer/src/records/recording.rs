@@ -5,22 +5,23 @@ use crate::collecting::{Collecting, Consumer};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::flows::{FlowCounts, FlowRecord, FlowTableConfig};
 use rxsteer_user::{FlowStats, OnFull, PipelineConfig, WhenFull};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Records on their way into a file.
 pub(crate) struct Recording {
     collecting: Collecting<Writing>,
     /// For each worker, until it takes it.
     stats: Vec<(CpuId, FlowStats)>,
-    file: String,
+    target: Target,
 }
 
 /// What became of the records of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
-    /// The name of the file, or a pattern that the files have.
-    pub(crate) file: String,
+    /// The name of the file, or a pattern that the files have; `None` where there is none.
+    pub(crate) file: Option<String>,
+    /// Why there is none, where something went wrong.
+    pub(crate) failure: Option<String>,
+    /// Records that are there.
     pub(crate) records: u64,
     pub(crate) counts: FlowCounts,
     /// Packets processed that are in no flow: not IP, or malformed.
@@ -28,31 +29,35 @@ pub(crate) struct Recorded {
 }
 
 struct Writing {
-    sink: Box<dyn Sink>,
+    /// What takes the records; once a write has failed, the error in its place. What was written until
+    /// then has gone by that, and takes no room on a full disk.
+    sink: anyhow::Result<Box<dyn Sink>>,
     view: View,
     records: u64,
 }
 
 impl Consumer for Writing {
-    fn take(&mut self, record: &FlowRecord) -> anyhow::Result<()> {
-        self.records += 1;
-        self.sink.write(&self.view.row(record))
+    fn take(&mut self, record: &FlowRecord) {
+        let Ok(sink) = &mut self.sink else { return };
+        match sink.write(&self.view.row(record)) {
+            Ok(()) => self.records += 1,
+            Err(error) => self.sink = Err(error),
+        }
     }
 }
 
 impl Recording {
     /// Begins to write to `target` what the workers of `config` will count.
     pub(crate) fn start(
-        target: &Target,
+        target: Target,
         table: &FlowTableConfig,
         view: View,
         config: &PipelineConfig,
-        stop: Arc<AtomicBool>,
     ) -> anyhow::Result<Recording> {
-        let writing = Writing { sink: target.open(view.mask)?, view, records: 0 };
-        let collecting = Collecting::start(table, writing, stop)?;
+        let writing = Writing { sink: Ok(target.open(view.mask)?), view, records: 0 };
+        let collecting = Collecting::start(table, writing)?;
         let stats = stats(&collecting, config)?;
-        Ok(Recording { collecting, stats, file: target.shown() })
+        Ok(Recording { collecting, stats, target })
     }
 
     /// What counts for the worker of `cpu`.
@@ -60,13 +65,17 @@ impl Recording {
         take(&mut self.stats, cpu)
     }
 
-    /// Writes what is left, and completes the file; `used` is what the workers counted by.
+    /// Writes what is left, and completes the file; `used` is what the workers counted by. That
+    /// records could not be written is part of what became of them: the run has its report all the
+    /// same.
     pub(crate) fn finish(self, used: Vec<FlowStats>) -> anyhow::Result<Recorded> {
         let without_flow = used.iter().map(FlowStats::without_flow).sum();
         drop((used, self.stats));
         let (writing, counts) = self.collecting.finish()?;
-        writing.sink.close()?;
-        Ok(Recorded { file: self.file, records: writing.records, counts, without_flow })
+        let failure = writing.sink.and_then(Sink::close).err().map(|error| format!("{error:#}"));
+        let records = if failure.is_some() { 0 } else { writing.records };
+        let file = if failure.is_some() { None } else { self.target.written(records) };
+        Ok(Recorded { file, failure, records, counts, without_flow })
     }
 }
 

@@ -87,16 +87,17 @@ impl Target {
             let data_set = DataSet { folder: path.to_owned(), by, input: stem(input), run: run() };
             return Ok(Target::DataSet(data_set));
         }
+        ensure!(
+            !path.is_dir() && !path.as_os_str().as_encoded_bytes().ends_with(b"/"),
+            "{shown} is a folder; name a file in it, or add --partition-by hash-prefix to make it a \
+             data set of Parquet files"
+        );
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let format = match ending.as_str() {
             "csv" => Format::Csv,
             "jsonl" | "ndjson" => Format::JsonLines,
             "parquet" if parquet() => Format::Parquet,
             "parquet" => bail!(WITHOUT_PARQUET),
-            _ if path.is_dir() => bail!(
-                "{shown} is a folder; name a file in it, or add --partition-by hash-prefix to make it \
-                 a data set of Parquet files"
-            ),
             _ => bail!(
                 "can't tell the format of flow records from the name {shown}; let it end in .csv, \
                  .jsonl (or .ndjson) or .parquet"
@@ -108,13 +109,12 @@ impl Target {
             "there is no folder {} for {shown}; make it first",
             folder.display()
         );
-        // What stands under a name is replaced: that must not be a device or a link to elsewhere.
-        let path = if path.exists() { path.canonicalize()? } else { path.to_owned() };
+        // What stands under a name is replaced: that must not be a device.
         ensure!(
             !path.exists() || path.is_file(),
             "{shown} is no ordinary file, and would be replaced; name another"
         );
-        Ok(Target::File(File { path, format }))
+        Ok(Target::File(File { path: path.to_owned(), format }))
     }
 
     /// Begins to write records of flows told apart by `mask`. Nothing has the name it is to have
@@ -133,12 +133,14 @@ impl Target {
         }
     }
 
-    /// What to call it in a report.
-    pub(crate) fn shown(&self) -> String {
+    /// What to call in a report what is there when so many records are written; a data set has no file
+    /// without records.
+    pub(crate) fn written(&self, records: u64) -> Option<String> {
         match self {
-            Target::File(file) => file.path.display().to_string(),
+            Target::File(file) => Some(file.path.display().to_string()),
+            Target::DataSet(_) if records == 0 => None,
             Target::DataSet(data_set) => {
-                format!("{}/*/{}", data_set.folder.display(), data_set.file_name())
+                Some(format!("{}/*/{}", data_set.folder.display(), data_set.file_name()))
             }
         }
     }
@@ -252,7 +254,9 @@ mod tests {
             assert!(refused(path).contains(".csv, .jsonl (or .ndjson) or .parquet"), "{path}");
         }
         assert!(refused("-").contains("standard output"));
-        assert!(refused("/").contains("--partition-by"));
+        for folder in ["/", ".", "man.parquet/", "no/such/a.csv/"] {
+            assert!(refused(folder).contains("is a folder; name a file in it"), "{folder}");
+        }
         assert!(refused("/no/such/folder/a.csv").contains("make it first"));
     }
 

@@ -3,8 +3,9 @@
 use crate::reading::{self, Record};
 use crate::traffic::Traffic;
 use crate::{errors, number, replay, rxsteer, status, text};
+use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 const FIXED: [&str; 2] = ["--cpus", "0-1"];
 
@@ -169,11 +170,15 @@ fn mistakes_are_refused_before_the_run() {
     let there = dir.path().join("there.csv");
     std::fs::write(&there, "old").expect("a file can be written");
     let folder = text(dir.path());
+    let folder_csv = dir.path().join("folder.csv");
+    std::fs::create_dir(&folder_csv).expect("a folder can be made");
     for (arguments, part) in [
         (&["--flows", "flows.txt"][..], ".csv, .jsonl (or .ndjson) or .parquet"),
         (&["--flows", "/dev/null"], ".csv, .jsonl (or .ndjson) or .parquet"),
         (&["--flows", "-"], "standard output"),
         (&["--flows", folder], "--partition-by"),
+        (&["--flows", "flows.csv/"], "flows.csv/ is a folder"),
+        (&["--flows", text(&folder_csv)], "folder.csv is a folder"),
         (&["--flows", "/no/such/folder/a.csv"], "there is no folder /no/such/folder"),
         (&["--flows", "a.csv", "--anonymize=24"], "24/48"),
         (&["--flows", "a.csv", "--anonymize-key", "00"], "64 hex digits"),
@@ -192,26 +197,93 @@ fn mistakes_are_refused_before_the_run() {
         assert_eq!(status(&output), 2, "{arguments:?}");
         assert!(errors(&output).contains(part), "{arguments:?}: {}", errors(&output));
     }
-    assert_eq!(names(dir.path()), ["there.csv"]);
+    assert_eq!(names(dir.path()), ["folder.csv", "there.csv"]);
+}
+
+/// A replay whose records, written by these arguments, meet a limit of the shell's.
+fn limited(limit: &str, arguments: &[&str]) -> Output {
+    let shell = format!("ulimit {limit}; exec \"$@\"");
+    Command::new("sh")
+        .args(["-c", &shell, "sh", env!("CARGO_BIN_EXE_rxsteer"), "replay", "--no-pin", "--json"])
+        .args(["--synthetic", "packets=300000,flows=100000", "--max-flows", "1000"])
+        .args(arguments)
+        .output()
+        .expect("a shell")
+}
+
+/// What a run reports that could not write its records.
+fn check_failed(output: &Output, because: &str) {
+    let said = errors(output);
+    assert_eq!(status(output), 1, "{said}");
+    assert_eq!(said.matches(because).count(), 1, "said once: {said}");
+    assert!(!said.contains("External"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(number(&report["packets"]), 300_000, "the run goes on");
+    let statistics = &report["flow_statistics"];
+    assert_eq!((&statistics["file"], number(&statistics["records"])), (&Value::Null, 0));
+    assert!(statistics["error"].as_str().expect("text").contains(because), "{statistics}");
 }
 
 /// A limit on the size of files stands in for a full disk.
 #[test]
-fn a_failed_write_ends_the_run_and_leaves_nothing() {
+fn a_failed_write_leaves_the_report_and_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("flows.csv");
-    let limited = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
-    let output = Command::new("sh")
-        .args(["-c", limited, "sh", env!("CARGO_BIN_EXE_rxsteer"), "replay", "--no-pin"])
-        .args(["--synthetic", "packets=300000,flows=100000", "--max-flows", "1000", "--flows"])
-        .arg(&file)
-        .output()
-        .expect("a shell");
-    assert_eq!(status(&output), 2);
-    let said = errors(&output);
-    assert!(said.contains("can't write flow records to") && said.contains("flows.csv"), "{said}");
-    assert!(said.contains("File too large"), "{said}");
+    for name in [
+        "flows.csv",
+        "flows.jsonl",
+        #[cfg(feature = "parquet")]
+        "flows.parquet",
+    ] {
+        let output = limited("-f 1", &["--flows", text(&dir.path().join(name))]);
+        check_failed(&output, "File too large");
+        let said = errors(&output);
+        assert!(said.contains("can't write flow records to") && said.contains(name), "{said}");
+        assert!(said.contains("ulimit -f"), "{said}");
+        assert!(names(dir.path()).is_empty());
+    }
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn a_failed_data_set_leaves_no_folders_but_those_that_were_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = dir.path().join("set");
+    let to = ["--flows", text(&set), "--partition-by", "hash-prefix"];
+    let output = limited("-n 60", &to);
+    check_failed(&output, "Too many open files");
+    assert!(errors(&output).contains("ulimit -n"), "{}", errors(&output));
     assert!(names(dir.path()).is_empty());
+    std::fs::create_dir_all(set.join("hash_prefix=00")).expect("a folder");
+    check_failed(&limited("-n 60", &to), "Too many open files");
+    assert_eq!(names(&set), ["hash_prefix=00"]);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn a_data_set_without_records_has_no_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::new().write(dir.path(), "empty.pcap");
+    let to = ["--partition-by", "hash-prefix", text(&capture)];
+    let report = replay(&dir.path().join("set"), &to);
+    assert_eq!(report["flow_statistics"]["file"], Value::Null);
+    assert_eq!(report["flow_statistics"]["error"], Value::Null);
+    assert_eq!(names(dir.path()), ["empty.pcap"]);
+}
+
+#[test]
+fn a_replaced_file_stays_where_and_whose_it_was() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, link) = (dir.path().join("flows.csv"), dir.path().join("link.csv"));
+    std::fs::write(&file, "old").expect("a file can be written");
+    let private = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(&file, private).expect("it is ours");
+    std::os::unix::fs::symlink(&file, &link).expect("a link can be made");
+    let report = replay(&link, &["--synthetic", "packets=1000,flows=20"]);
+    assert_eq!(report["flow_statistics"]["file"], text(&link), "as the user calls it");
+    assert!(link.is_symlink());
+    assert_eq!(reading::csv(&file).len(), 20);
+    assert_eq!(file.metadata().expect("it is there").permissions().mode() & 0o777, 0o640);
 }
 
 /// An interrupt completes the file with what was received: the first packet of two that lie an hour
