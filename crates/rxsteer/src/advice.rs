@@ -52,14 +52,23 @@ pub(crate) fn without_effect(
 pub(crate) fn before(steer: &SteerArgs, config: &PipelineConfig, has_apps: bool) -> Vec<String> {
     let policies = policies(&config.policy, config);
     let mut notes = without_effect(steer, &policies, !config.changes.is_empty());
-    if !has_apps && let Some(policy) = policies.iter().find(|policy| policy.is_rfs()) {
-        let below = if policy.loops().is_some() { "sparse" } else { "rps" };
-        notes.push(format!(
-            "nobody says where applications run, so {policy} decides as {below} does; name their \
-             CPUs with --app-cpus"
-        ));
+    if !has_apps && let Some(decides) = without_apps(&policies) {
+        notes.push(format!("{decides}; name their CPUs with --app-cpus"));
     }
     notes
+}
+
+/// What to say before a run in which no applications can be played.
+pub(crate) fn nobody_learns(config: &PipelineConfig) -> Option<String> {
+    let decides = without_apps(&policies(&config.policy, config))?;
+    Some(format!("{decides}; rxsteer replay plays applications, with --app-cpus"))
+}
+
+/// How a policy that follows applications decides where there are none.
+fn without_apps(policies: &[&Policy]) -> Option<String> {
+    let policy = policies.iter().find(|policy| policy.is_rfs())?;
+    let below = if policy.loops().is_some() { "sparse" } else { "rps" };
+    Some(format!("nobody says where applications run, so {policy} decides as {below} does"))
 }
 
 /// What to say after a replay.

@@ -68,10 +68,16 @@ fn parse_when(text: &str) -> Result<When, String> {
 
 /// A duration with its unit.
 pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .ok()
-        .filter(|duration| u64::try_from(duration.as_nanos()).is_ok())
-        .ok_or_else(|| format!("'{text}' is no duration; write e.g. 2s, 150ms or 50us"))
+    use humantime::DurationError::NumberOverflow;
+    let too_long = || format!("'{text}' is too long; times are counted up to 584 years");
+    match humantime::parse_duration(text) {
+        Ok(duration) if u64::try_from(duration.as_nanos()).is_ok() => Ok(duration),
+        Ok(_) | Err(NumberOverflow) => Err(too_long()),
+        Err(_) => Err(format!(
+            "'{text}' is no duration; write a number and its unit (ns, us, ms, s, m or h), e.g. 2s, \
+             150ms or 50us"
+        )),
+    }
 }
 
 fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
@@ -145,7 +151,9 @@ mod tests {
     fn mistakes_are_named() {
         for (text, part) in [
             ("policy=rps", "T:SPEC"),
-            ("2:policy=rps", "no duration"),
+            ("2:policy=rps", "its unit (ns, us, ms, s, m or h)"),
+            ("1000000h1000000d1000000y:policy=rps", "too long"),
+            ("99999999999999999999s:policy=rps", "too long"),
             ("xp:policy=rps", "no number of packets"),
             ("2s:policy", "SETTING=VALUE"),
             ("2s:polcy=rps", "did you mean 'policy'"),

@@ -187,7 +187,7 @@ pub(crate) struct FlowsArgs {
     pub(crate) synthetic: Option<SyntheticSpec>,
 
     /// How many flows to show
-    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u32, 1, 100_000>, help_heading = "Output")]
+    #[arg(long, value_name = "COUNT", default_value_t = 10, allow_negative_numbers = true, value_parser = whole::<u32, 1, 100_000>, help_heading = "Output")]
     pub(crate) top: u32,
 
     /// What makes a flow large

@@ -1,9 +1,11 @@
 //! Flow records while a run lasts: a thread takes those of flows that ended, so that memory stays
 //! bounded however many flows there are.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rxsteer_user::core::CpuId;
-use rxsteer_user::flows::{FlowCounts, FlowRecord, FlowTable, FlowTableConfig, FlowWriter};
+use rxsteer_user::flows::{
+    FlowCounts, FlowRecord, FlowTable, FlowTableConfig, FlowTableError, FlowWriter,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -36,7 +38,14 @@ impl<C: Consumer> Collecting<C> {
         config: &FlowTableConfig,
         mut consumer: C,
     ) -> anyhow::Result<Collecting<C>> {
-        let table = FlowTable::new(config).context("can't count flows; lower --max-flows")?;
+        let table = FlowTable::new(config).map_err(|error| match error {
+            FlowTableError::Memory(bytes, _) => anyhow!(
+                "{} flows can take {:.1} GiB of memory, which are not to be had; lower --max-flows",
+                config.max_flows,
+                bytes as f64 / f64::from(1 << 30)
+            ),
+            error => error.into(),
+        })?;
         let done = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("flow-records".to_owned()).spawn({
             let (table, done) = (table.clone(), done.clone());

@@ -1,9 +1,11 @@
 //! Where the frames of a run come from, for all commands that run one.
 
+use crate::records::anonymize::Mode;
 use anyhow::Context;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
 use rxsteer_user::source::{Source, SourceIssue};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +26,36 @@ pub(crate) struct Input<'a> {
 impl Input<'_> {
     /// One source per RX thread; each reads all input and keeps what its queues receive.
     pub(crate) fn open(&self) -> anyhow::Result<Vec<Box<dyn Source>>> {
+        let mode = |capture: &&PathBuf| {
+            let text = capture.to_string_lossy();
+            text.parse::<Mode>().is_ok() && !capture.exists()
+        };
+        if let Some(mode) = self.captures.iter().find(mode) {
+            let mode = mode.display();
+            anyhow::bail!(
+                "there is no capture '{mode}'; a way to mask addresses is written --anonymize={mode}, \
+                 without a space"
+            );
+        }
         (0..self.threads).map(|thread| self.source(thread)).collect()
+    }
+
+    /// What is worth knowing before the run.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut times: BTreeMap<PathBuf, (&Path, u32)> = BTreeMap::new();
+        for capture in self.captures {
+            // A file has several names where there are links and points.
+            if let Ok(file) = capture.canonicalize() {
+                times.entry(file).or_insert((capture, 0)).1 += 1;
+            }
+        }
+        let again = times.into_values().filter(|(_, times)| *times > 1);
+        again
+            .map(|(capture, times)| {
+                let capture = capture.display();
+                format!("{capture} is named {times} times, and its packets count each time")
+            })
+            .collect()
     }
 
     fn source(&self, thread: u16) -> anyhow::Result<Box<dyn Source>> {

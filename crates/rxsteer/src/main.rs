@@ -21,7 +21,7 @@ mod steer_args;
 mod words;
 mod work;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use nix::sys::signal::{SigSet, Signal};
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     // the end of the process. Threads inherit what is blocked, so this comes before all of them. It
     // only fails for a signal that there isn't.
     let _ = too_large.thread_block();
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
         Command::Flows(args) => flows::command(&args),
@@ -68,17 +68,45 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends with the command line's error, or its help. A capture in the place of the command is the
-/// commonest mistake.
-fn refuse(error: &clap::Error) -> ! {
+/// Ends with the command line's error, or its help. Where more is known of what is meant than clap
+/// does, that is said.
+fn refuse(mut error: clap::Error) -> ! {
     let word = std::env::args().nth(1).unwrap_or_default();
-    if error.kind() == ErrorKind::InvalidSubcommand && std::path::Path::new(&word).exists() {
-        output::note(&format!(
-            "rxsteer: '{word}' is a file, not a command; did you mean: rxsteer replay {word}"
-        ));
+    let about = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let meant = match error.kind() {
+        // The commonest mistake.
+        ErrorKind::InvalidSubcommand if std::path::Path::new(&word).exists() => {
+            Some(format!("'{word}' is a file, not a command; did you mean: rxsteer replay {word}"))
+        }
+        ErrorKind::UnknownArgument => of_another_command(&about, &word),
+        _ => None,
+    };
+    if let Some(meant) = meant {
+        output::note(&format!("rxsteer: {meant}"));
         std::process::exit(2);
     }
+    if error.kind() == ErrorKind::MissingRequiredArgument && about.contains("<CAPTURE>") {
+        let tip = format!("- is standard input: tcpdump -w - | rxsteer {word} -");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     error.exit()
+}
+
+/// Says which commands have an option that `command` does not have, if there are any.
+fn of_another_command(option: &str, command: &str) -> Option<String> {
+    let name = option.strip_prefix("--")?;
+    let cli = Cli::command();
+    let has = |of: &&clap::Command| of.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let commands = cli.get_subcommands().filter(has);
+    let commands: Vec<String> = commands.map(|of| format!("rxsteer {}", of.get_name())).collect();
+    if commands.is_empty() {
+        return None;
+    }
+    let not = match cli.find_subcommand(command) {
+        Some(_) => format!(", not of rxsteer {command}"),
+        None => String::new(),
+    };
+    Some(format!("{option} is an option of {}{not}", commands.join(" and ")))
 }
 
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {

@@ -4,6 +4,7 @@ mod show;
 pub(crate) mod top;
 
 use crate::Outcome;
+use crate::advice;
 use crate::cli::FlowsArgs;
 use crate::collecting::Collecting;
 use crate::input::{Input, issues, stop_on_interrupt};
@@ -70,6 +71,9 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
         repeat: 1,
     };
     let mut sources = input.open()?;
+    for note in input.notes().into_iter().chain(advice::nobody_learns(&config)) {
+        output::note(&format!("rxsteer: {note}"));
+    }
     let stop = stop_on_interrupt(&sources)?;
     let top = Top::new(args.top as usize, args.by);
     let collecting = Collecting::start(&args.table.table(None), top)?;

@@ -64,6 +64,34 @@ fn few_places_are_told_of() {
 }
 
 #[test]
+fn what_another_command_can_is_named_with_it() {
+    for (arguments, part) in [
+        (&["a.pcap", "--app-cpus", "1"][..], "--app-cpus is an option of rxsteer replay, not of"),
+        (&["a.pcap", "--flows", "a.csv"], "--flows is an option of rxsteer replay, not of"),
+        (&["a.pcap", "--rx-queues=4"], "rxsteer replay and rxsteer explain"),
+        (&["a.pcap", "--top", "-1"], "whole number from 1 to 100000"),
+        (&["a.pcap", "--anonymize", "16/32"], "--anonymize=16/32"),
+        (&[], "- is standard input"),
+    ] {
+        let output = rxsteer(&[&["flows"], arguments].concat());
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(errors(&output).contains(part), "{arguments:?}: {}", errors(&output));
+    }
+}
+
+#[test]
+fn what_counts_twice_or_not_at_all_is_told_of() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::mixed(100, 5).write(dir.path(), "a.pcap");
+    let same = dir.path().join(".").join("a.pcap");
+    let output = rxsteer(&["flows", "--policy", "rfs", text(&capture), text(&same)]);
+    assert_eq!(status(&output), 0);
+    let said = errors(&output);
+    assert!(said.contains("a.pcap is named 2 times"), "{said}");
+    assert!(said.contains("rfs decides as rps does; rxsteer replay"), "{said}");
+}
+
+#[test]
 fn a_table_is_printed_for_people() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut traffic = Traffic::new();
