@@ -7,7 +7,7 @@ use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
 use crate::records::recording::Recording;
 use crate::records::{PartitionBy, Target, View};
 use crate::words::{suggestion, whole};
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use clap::{Args, ValueHint};
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// Flows told apart at a time, unless the user says how many.
 const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
+
+/// Where the key of pseudonyms can be, beside the command line that everybody on the box can read.
+const KEY_VARIABLE: &str = "RXSTEER_ANONYMIZE_KEY";
 
 /// Blocks for further CPUs there are at least: few flows may yet run on many CPUs.
 const LEAST_BLOCKS: u32 = 1 << 16;
@@ -31,7 +34,8 @@ pub(crate) struct FlowTableArgs {
 
     /// Flows told apart at a time (1048576 by default); a new flow beyond ends an old one, which goes
     /// on as another record if it has more packets
-    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
+          value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
     pub(crate) max_flows: Option<u32>,
 
     /// Mask addresses: BITS/BITS keeps so many bits of IPv4 and of IPv6 addresses (24/48 by default),
@@ -41,23 +45,35 @@ pub(crate) struct FlowTableArgs {
     pub(crate) anonymize: Option<Mode>,
 
     /// The key of pseudonyms, 64 hex digits: the same key, the same pseudonyms; random by default, and
-    /// then told to nobody
+    /// then told to nobody. The environment variable RXSTEER_ANONYMIZE_KEY keeps it out of the list
+    /// of processes
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
     pub(crate) anonymize_key: Option<PseudonymKey>,
 }
 
 impl FlowTableArgs {
     pub(crate) fn view(&self) -> anyhow::Result<View> {
-        let anonymize = Anonymize::new(self.anonymize, self.anonymize_key)?;
+        let key = match (self.anonymize, self.anonymize_key) {
+            // Where there are no pseudonyms, the variable is not meant for this run.
+            (Some(Mode::Pseudonym), None) => key_in_environment()?,
+            (_, key) => key,
+        };
+        let anonymize = Anonymize::new(self.anonymize, key)?;
         Ok(View { mask: self.mask(), anonymize })
     }
 
-    fn mask(&self) -> FlowMask {
+    /// What makes a flow.
+    pub(crate) fn mask(&self) -> FlowMask {
         self.key.unwrap_or_default()
     }
 
+    /// Flows told apart at a time.
+    pub(crate) fn max_flows(&self) -> u32 {
+        self.max_flows.unwrap_or(DEFAULT_MAX_FLOWS)
+    }
+
     pub(crate) fn table(&self, idle_timeout: Option<Duration>) -> FlowTableConfig {
-        let max_flows = self.max_flows.unwrap_or(DEFAULT_MAX_FLOWS);
+        let max_flows = self.max_flows();
         FlowTableConfig {
             // Checked where it was read: a longer one does not fit.
             idle_timeout_ns: idle_timeout.map(|timeout| timeout.as_nanos() as u64),
@@ -73,6 +89,21 @@ fn parse_key(text: &str) -> Result<FlowMask, String> {
         FlowMaskError::Field(name) => format!("{error}{}", suggestion(name, &FlowMask::FIELDS)),
         _ => error.to_string(),
     })
+}
+
+fn parse_idle_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_interval(text)?;
+    if timeout.is_zero() {
+        return Err("every flow would end after each packet; write e.g. 30s".to_owned());
+    }
+    Ok(timeout)
+}
+
+/// The key that the environment has, if it has one. One that is wrong is no reason to take another.
+fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
+    let Some(text) = std::env::var_os(KEY_VARIABLE) else { return Ok(None) };
+    let key = text.to_string_lossy().parse();
+    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is not right: {error}"))
 }
 
 /// Options of `replay` about the records it writes.
@@ -91,7 +122,8 @@ pub(crate) struct RecordArgs {
 
     /// End a flow's record when no packet came for longer than this, e.g. 30s, by the packets' own
     /// times; by default a record is the whole flow
-    #[arg(long, value_name = "DURATION", requires = "flows", value_parser = parse_interval)]
+    #[arg(long, value_name = "DURATION", requires = "flows", allow_hyphen_values = true,
+          value_parser = parse_idle_timeout)]
     pub(crate) flow_idle_timeout: Option<Duration>,
 
     #[command(flatten)]
@@ -110,6 +142,8 @@ impl RecordArgs {
             self.check_unused()?;
             return Ok(None);
         };
+        // A capture is often named after whose traffic it has.
+        let input = self.table.anonymize.is_none().then_some(input);
         let target = Target::new(path, self.partition_by, input)?;
         let view = self.table.view()?;
         if let Some(note) = target.note() {

@@ -78,7 +78,9 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let input = input(args);
     let mut sources = input.open()?;
     tell_beforehand(args, &config);
-    for note in advice::before(&steer, &config, args.app_cpus.is_some()) {
+    for note in
+        input.notes().into_iter().chain(advice::before(&steer, &config, args.app_cpus.is_some()))
+    {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
@@ -216,6 +218,10 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "work_ns": args.work_ns,
         "repeat": args.repeat,
         "changes_planned": config.changes.len(),
+        "max_flows": args.records.flows.as_ref().map(|_| args.records.table.max_flows()),
+        "flow_idle_timeout_ns": args.records.flow_idle_timeout.map(|idle| idle.as_nanos() as u64),
+        "anonymize": args.records.table.anonymize.map(|mode| mode.to_string()),
+        "partition_by": args.records.partition_by.map(|rule| rule.to_string()),
     })
 }
 

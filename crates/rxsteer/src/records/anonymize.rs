@@ -34,6 +34,15 @@ impl FromStr for Mode {
     }
 }
 
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Mode::Prefix(v4, v6) => write!(f, "{v4}/{v6}"),
+            Mode::Pseudonym => f.write_str("pseudonym"),
+        }
+    }
+}
+
 /// The key of pseudonyms: 256 bits, as hex digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PseudonymKey([u8; 32]);

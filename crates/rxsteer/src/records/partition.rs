@@ -10,9 +10,9 @@
 
 use super::parquet::Parquet;
 use super::row::hash;
-use super::temporary::Temporary;
+use super::temporary::{Temporary, advice};
 use super::{Row, Sink};
-use anyhow::Context;
+use anyhow::anyhow;
 use rxsteer_user::flows::FlowMask;
 use std::path::{Path, PathBuf};
 
@@ -42,8 +42,9 @@ impl Made {
     /// A folder that was there, or is now.
     fn folder(&mut self, folder: &Path) -> anyhow::Result<()> {
         let new = !folder.exists();
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("can't make the folder {}", folder.display()))?;
+        std::fs::create_dir_all(folder).map_err(|error| {
+            anyhow!("can't make the folder {}: {error}{}", folder.display(), advice(&error))
+        })?;
         if new {
             self.0.push(folder.to_owned());
         }

@@ -7,6 +7,7 @@ use super::json_lines::JsonLines;
 use super::temporary::{Temporary, folder_of};
 use anyhow::{bail, ensure};
 use rxsteer_user::flows::FlowMask;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -30,6 +31,12 @@ impl FromStr for PartitionBy {
                  hash-prefix:1 (16)"
             )),
         }
+    }
+}
+
+impl std::fmt::Display for PartitionBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hash-prefix:{}", self.digits)
     }
 }
 
@@ -59,18 +66,19 @@ pub(crate) struct File {
 pub(crate) struct DataSet {
     folder: PathBuf,
     by: PartitionBy,
-    /// The name of what was replayed; files of a data set begin with it.
-    input: String,
+    /// The name of what was replayed, where it may be known; files of a data set begin with it.
+    input: Option<String>,
     /// What tells this run from all others, of this box and of others.
     run: String,
 }
 
 impl Target {
-    /// What `--flows` and `--partition-by` say, for the records of `input`.
+    /// What `--flows` and `--partition-by` say, for the records of `input`; without one nothing is to
+    /// give away what they are of.
     pub(crate) fn new(
         path: &Path,
         partition_by: Option<PartitionBy>,
-        input: &Path,
+        input: Option<&Path>,
     ) -> anyhow::Result<Target> {
         let shown = path.display();
         ensure!(
@@ -84,8 +92,8 @@ impl Target {
                 !path.exists() || path.is_dir(),
                 "{shown} is a file; with --partition-by --flows names the folder of a data set"
             );
-            let data_set = DataSet { folder: path.to_owned(), by, input: stem(input), run: run() };
-            return Ok(Target::DataSet(data_set));
+            let (folder, input) = (path.to_owned(), input.map(stem));
+            return Ok(Target::DataSet(DataSet { folder, by, input, run: run() }));
         }
         ensure!(
             !path.is_dir() && !path.as_os_str().as_encoded_bytes().ends_with(b"/"),
@@ -148,24 +156,42 @@ impl Target {
     /// What is worth knowing before the run.
     pub(crate) fn note(&self) -> Option<String> {
         let Target::DataSet(data_set) = self else { return None };
-        let earlier = data_set.earlier_run()?;
-        Some(format!(
-            "{} holds records of an earlier run of '{}', and these are added; where both are of the \
-             same packets, remove the earlier ones: rm {0}/*/{earlier}",
-            data_set.folder.display(),
-            data_set.input,
-        ))
+        let earlier = data_set.earlier_runs();
+        let last = earlier.last()?;
+        let runs = match earlier.len() {
+            1 => "an earlier run".to_owned(),
+            count => format!("{count} earlier runs"),
+        };
+        let (shown, folder) = (data_set.folder.display(), quoted(&data_set.folder));
+        Some(match &data_set.input {
+            Some(input) => format!(
+                "{shown} holds records of {runs} of '{input}', and these are added. Where they are of \
+                 the same packets, remove the earlier ones: find {folder} -name \
+                 '{input}-{ANY_RUN}.parquet' ! -name '*-{}.parquet' -delete",
+                data_set.run
+            ),
+            None => format!(
+                "{shown} holds records of {runs} with --anonymize, and these are added. Their names \
+                 don't say of which captures; where a run was of the same packets, remove it: rm \
+                 {folder}/*/{last} (the last one)"
+            ),
+        })
     }
 }
 
 impl DataSet {
     fn file_name(&self) -> String {
-        format!("{}-{}.parquet", self.input, self.run)
+        format!("{}-{}.parquet", self.begin(), self.run)
     }
 
-    /// A file of a run before this one with an input of the same name, if there is one.
-    fn earlier_run(&self) -> Option<String> {
-        let begin = format!("{}-", self.input);
+    fn begin(&self) -> &str {
+        self.input.as_deref().unwrap_or(NEUTRAL)
+    }
+
+    /// What files of runs before this one with an input of the same name are called, each name once,
+    /// the last run last.
+    fn earlier_runs(&self) -> BTreeSet<String> {
+        let begin = format!("{}-", self.begin());
         let names = |folder: &Path| {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).collect::<Vec<_>>()
@@ -177,7 +203,7 @@ impl DataSet {
                 let run = name.strip_prefix(&begin).and_then(|run| run.strip_suffix(".parquet"));
                 run.is_some_and(|run| run.len() == self.run.len())
             })
-            .max()
+            .collect()
     }
 
     #[cfg(feature = "parquet")]
@@ -222,8 +248,25 @@ fn stem(input: &Path) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' };
     // A name that begins with a point or underline is passed over by engines.
     let name: String = name.trim_start_matches(['.', '_']).chars().map(fit).take(100).collect();
-    if name.is_empty() { "flows".to_owned() } else { name }
+    if name.is_empty() { NEUTRAL.to_owned() } else { name }
 }
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/=".contains(c);
+    if path.chars().all(plain) {
+        path.into_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
+}
+
+/// What files begin with where the input's name says nothing, or may not.
+const NEUTRAL: &str = "flows";
+
+/// What a shell takes for the name of any run.
+const ANY_RUN: &str = "????????T??????Z-????????";
 
 /// A name for a run: when it began, for people, and 32 random bits.
 fn run() -> String {
@@ -236,12 +279,12 @@ mod tests {
     use super::*;
 
     fn refused(path: &str) -> String {
-        Target::new(Path::new(path), None, Path::new("a.pcap")).unwrap_err().to_string()
+        Target::new(Path::new(path), None, None).unwrap_err().to_string()
     }
 
     #[test]
     fn the_ending_is_the_format() {
-        let format = |path: &str| match Target::new(Path::new(path), None, Path::new("-")) {
+        let format = |path: &str| match Target::new(Path::new(path), None, None) {
             Ok(Target::File(file)) => Some(file.format),
             _ => None,
         };
@@ -272,5 +315,8 @@ mod tests {
             assert_eq!(stem(Path::new(input)), name, "{input}");
         }
         assert_ne!(run(), run());
+        assert_eq!(run().len(), ANY_RUN.len());
+        assert_eq!(quoted(Path::new("a/box=b")), "a/box=b");
+        assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
     }
 }

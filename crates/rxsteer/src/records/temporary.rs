@@ -89,7 +89,7 @@ fn said_by_system<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'
 }
 
 /// What can be done about a failed write, to follow what is said of it.
-fn advice(error: &io::Error) -> &'static str {
+pub(super) fn advice(error: &io::Error) -> &'static str {
     /// As the C library has them; the standard library has no kind for either.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
     match error.kind() {

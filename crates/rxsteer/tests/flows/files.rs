@@ -101,6 +101,14 @@ fn addresses_are_masked_and_the_hash_with_them() {
         keys
     };
     assert_eq!(keys(&one), keys(&two), "the same key, the same pseudonyms");
+    let of_environment = dir.path().join("environment.csv");
+    let output = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(["replay", "--anonymize=pseudonym", "--flows", text(&of_environment), text(&capture)])
+        .env("RXSTEER_ANONYMIZE_KEY", &secret)
+        .output()
+        .expect("rxsteer can be started");
+    assert_eq!(status(&output), 0, "{}", errors(&output));
+    assert_eq!(keys(&reading::csv(&of_environment)), keys(&one));
     let random = records("random.csv", &["--anonymize=pseudonym"]);
     assert_ne!(keys(&random), keys(&one));
     let distinct = |of: &[Record]| {
@@ -145,8 +153,17 @@ fn runs_share_a_data_set() {
     let to = ["replay", "--flows", text(&set)];
     let again = rxsteer(&[&to[..], &partitioned].concat());
     assert_eq!(status(&again), 0);
-    assert!(errors(&again).contains("earlier run of 'eth-0'"), "{}", errors(&again));
+    assert!(errors(&again).contains("an earlier run of 'eth-0'"), "{}", errors(&again));
     assert_eq!(all(), 2 * one_run);
+    // What the third one advises removes both, and not its own.
+    let third = rxsteer(&[&to[..], &partitioned].concat());
+    let said = errors(&third);
+    assert!(said.contains("2 earlier runs of 'eth-0'"), "{said}");
+    assert_eq!(all(), 3 * one_run);
+    let remove = said.split(": ").find(|part| part.starts_with("find ")).expect("an advice");
+    let remove = remove.lines().next().expect("a line");
+    assert!(Command::new("sh").args(["-c", remove]).status().expect("a shell").success());
+    assert_eq!(all(), one_run);
 
     let few = dir.path().join("few");
     replay(&few, &["--partition-by", "hash-prefix:1", text(&capture)]);
@@ -183,7 +200,10 @@ fn mistakes_are_refused_before_the_run() {
         (&["--flows", "a.csv", "--anonymize=24"], "24/48"),
         (&["--flows", "a.csv", "--anonymize-key", "00"], "64 hex digits"),
         (&["--flows", "a.csv", "--max-flows", "0"], "whole number from 1"),
-        (&["--flows", "a.csv", "--flow-idle-timeout", "10"], "is no duration"),
+        (&["--flows", "a.csv", "--flow-idle-timeout", "10"], "(ns, us, ms, s, m or h)"),
+        (&["--flows", "a.csv", "--flow-idle-timeout", "-5s"], "(ns, us, ms, s, m or h)"),
+        (&["--flows", "a.csv", "--flow-idle-timeout", "0s"], "write e.g. 30s"),
+        (&["--flows", "a.csv", "--flow-idle-timeout", "9999999999h"], "too long"),
         (&["--partition-by", "hash-prefix"], "--flows"),
         (&["--flows", "a", "--partition-by", "hash"], "hash-prefix:1"),
         (&["--anonymize"], "--flows FILE"),
@@ -260,6 +280,24 @@ fn a_failed_data_set_leaves_no_folders_but_those_that_were_there() {
 
 #[cfg(feature = "parquet")]
 #[test]
+fn masked_records_are_in_files_that_name_no_capture() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = Traffic::mixed(500, 20).write(dir.path(), "customer.pcap");
+    let set = dir.path().join("set");
+    let masked = ["--partition-by", "hash-prefix:1", "--anonymize", text(&capture)];
+    replay(&set, &masked);
+    for partition in names(&set) {
+        let files = names(&set.join(partition));
+        assert!(files.iter().all(|file| file.starts_with("flows-20")), "{files:?}");
+    }
+    let again = rxsteer(&[&["replay", "--flows", text(&set)], &masked[..]].concat());
+    let said = errors(&again);
+    assert!(said.contains("an earlier run with --anonymize"), "{said}");
+    assert!(!said.contains("customer"), "{said}");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
 fn a_data_set_without_records_has_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = Traffic::new().write(dir.path(), "empty.pcap");
@@ -268,6 +306,19 @@ fn a_data_set_without_records_has_no_file() {
     assert_eq!(report["flow_statistics"]["file"], Value::Null);
     assert_eq!(report["flow_statistics"]["error"], Value::Null);
     assert_eq!(names(dir.path()), ["empty.pcap"]);
+}
+
+#[test]
+fn the_report_says_how_records_were_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let synthetic = ["--synthetic", "packets=100,flows=5"];
+    let options = ["--flow-idle-timeout", "30s", "--anonymize=pseudonym", "--max-flows", "1000"];
+    let report = replay(&dir.path().join("a.csv"), &[&synthetic[..], &options].concat());
+    let settings = &report["settings"];
+    assert_eq!(number(&settings["max_flows"]), 1000);
+    assert_eq!(number(&settings["flow_idle_timeout_ns"]), 30_000_000_000);
+    assert_eq!(settings["anonymize"], "pseudonym");
+    assert_eq!(settings["partition_by"], Value::Null);
 }
 
 #[test]
