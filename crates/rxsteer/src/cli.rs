@@ -83,8 +83,8 @@ pub(crate) struct DemoArgs {
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
     same-hash:SHARE), rate (frames per second of capture time, 1e6), seed (1).\n\n\
-    Exit status: 0 fine; 1 a capture is damaged, a worker died, or a flow was reordered; 2 could \
-    not run; 130 interrupted, with what was done so far.")]
+    Exit status: 0 fine; 1 a capture is damaged, a worker died, a flow was reordered, or flow records \
+    could not be written; 2 could not run; 130 interrupted, with what was done so far.")]
 pub(crate) struct ReplayArgs {
     /// Captures: pcap or pcapng, also in gzip or zstd, one after the other; - is standard input
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
