@@ -6,6 +6,7 @@ use rxsteer_user::core::CpuId;
 use rxsteer_user::flows::{
     FlowCounts, FlowRecord, FlowTable, FlowTableConfig, FlowTableError, FlowWriter,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -51,11 +52,22 @@ impl<C: Consumer> Collecting<C> {
             let (table, done) = (table.clone(), done.clone());
             move || {
                 // ORDER: Relaxed; a request without data.
-                while !done.load(Ordering::Relaxed) {
-                    let (_, count) = collect(&table, &mut consumer);
-                    if count < MANY {
+                let is_over = || done.load(Ordering::Relaxed);
+                let taking = catch_unwind(AssertUnwindSafe(|| {
+                    while !is_over() {
+                        let (_, count) = collect(&table, &mut consumer);
+                        if count < MANY {
+                            std::thread::park_timeout(REST);
+                        }
+                    }
+                }));
+                if let Err(panic) = taking {
+                    // Workers may wait for room, and the run is to end before this comes out.
+                    while !is_over() {
+                        table.collect(|_| {});
                         std::thread::park_timeout(REST);
                     }
+                    resume_unwind(panic);
                 }
                 consumer
             }
@@ -71,7 +83,8 @@ impl<C: Consumer> Collecting<C> {
 
     /// Hands out what is left, when all writers have gone.
     pub(crate) fn finish(mut self) -> anyhow::Result<(C, FlowCounts)> {
-        let mut consumer = self.join().context("the thread for flow records is gone")?;
+        let thread = self.join().context("the thread for flow records is gone")?;
+        let mut consumer = thread.unwrap_or_else(|panic| resume_unwind(panic));
         self.table.finish();
         while collect(&self.table, &mut consumer).0 > 0 {
             std::thread::yield_now();
@@ -81,18 +94,19 @@ impl<C: Consumer> Collecting<C> {
 }
 
 impl<C> Collecting<C> {
-    fn join(&mut self) -> Option<C> {
+    fn join(&mut self) -> Option<std::thread::Result<C>> {
         // ORDER: Relaxed; a request without data.
         self.done.store(true, Ordering::Relaxed);
         let thread = self.thread.take()?;
         thread.thread().unpark();
-        Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        Some(thread.join())
     }
 }
 
 impl<C> Drop for Collecting<C> {
     fn drop(&mut self) {
-        self.join();
+        // Whatever it had to say, the run has failed for another reason.
+        let _ = self.join();
     }
 }
 

@@ -220,6 +220,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "changes_planned": config.changes.len(),
         "max_flows": args.records.flows.as_ref().map(|_| args.records.table.max_flows()),
         "flow_idle_timeout_ns": args.records.flow_idle_timeout.map(|idle| idle.as_nanos() as u64),
+        "key": args.records.flows.as_ref().map(|_| args.records.table.mask().to_string()),
         "anonymize": args.records.table.anonymize.map(|mode| mode.to_string()),
         "partition_by": args.records.partition_by.map(|rule| rule.to_string()),
     })
@@ -285,6 +286,16 @@ fn tell_afterwards(run: &Run) {
         if let Some(failure) = &cpu.failure {
             output::note(&format!("rxsteer: the worker of CPU {} ended early: {failure}", cpu.cpu));
         }
+    }
+    if let Some(recorded) = &run.recorded
+        && recorded.counts.refused > 0
+    {
+        output::note(&format!(
+            "rxsteer: {} packets of new flows are in no flow record, since records could not be \
+             written as fast as flows came. --on-full wait waits for them; a larger --max-flows has \
+             fewer flows make room.",
+            recorded.counts.refused
+        ));
     }
     if run.report.untracked_packets > 0 {
         output::note(&format!(

@@ -29,7 +29,7 @@ pub(crate) struct Line {
     per_cpu: Vec<OnCpu>,
     shared_packets: u64,
     shared_bytes: u64,
-    end: Option<&'static str>,
+    end_reason: Option<&'static str>,
     hash: String,
 }
 
@@ -61,7 +61,7 @@ impl From<&Row<'_>> for Line {
             per_cpu,
             shared_packets: record.shared.packets,
             shared_bytes: record.shared.bytes,
-            end: row.end(),
+            end_reason: row.end(),
             hash: row.hash(),
         }
     }

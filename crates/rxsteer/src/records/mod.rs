@@ -40,7 +40,7 @@ pub(crate) const COLUMNS: [&str; 16] = [
     "per_cpu",
     "shared_packets",
     "shared_bytes",
-    "end",
+    "end_reason",
     "hash",
 ];
 

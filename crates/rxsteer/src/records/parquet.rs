@@ -220,7 +220,7 @@ fn schema() -> Arc<Schema> {
         Utf8,
     ];
     // What flows are not told apart by is not there, and a flow that has not ended has no reason.
-    let nullable = ["src", "dst", "protocol", "src_port", "dst_port", "end"];
+    let nullable = ["src", "dst", "protocol", "src_port", "dst_port", "end_reason"];
     let fields = COLUMNS.into_iter().zip(types);
     let fields = fields.map(|(name, of)| Field::new(name, of, nullable.contains(&name)));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))

@@ -67,7 +67,7 @@ pub(crate) fn per_flow(records: &[Record]) -> HashMap<Key, Counted> {
 }
 
 pub(crate) const HEADER: &str = "src,dst,protocol,src_port,dst_port,packets,bytes,tcp_flags,first_ns,\
-    last_ns,cpus,per_cpu,shared_packets,shared_bytes,end,hash";
+    last_ns,cpus,per_cpu,shared_packets,shared_bytes,end_reason,hash";
 
 pub(crate) fn csv(path: &Path) -> Vec<Record> {
     let whole = std::fs::read_to_string(path).expect("a file");
@@ -108,7 +108,7 @@ fn csv_line(line: &str) -> Record {
         cpus: list("cpus").map(number).collect(),
         per_cpu: list("per_cpu").map(on_cpu).collect(),
         shared: [number(field("shared_packets")), number(field("shared_bytes"))],
-        end: field("end").to_owned(),
+        end: field("end_reason").to_owned(),
         hash: field("hash").to_owned(),
     }
     .check()
@@ -145,7 +145,7 @@ pub(crate) fn json(object: &serde_json::Value) -> Record {
         cpus: list("cpus").map(crate::number).collect(),
         per_cpu: list("per_cpu").map(on_cpu).collect(),
         shared: [number("shared_packets"), number("shared_bytes")],
-        end: text("end"),
+        end: text("end_reason"),
         hash: text("hash"),
     }
     .check()
@@ -201,7 +201,7 @@ pub(crate) fn parquet(path: &Path) -> Vec<Record> {
                 cpus: cpus.map(|cpu| u64::try_from(*cpu).expect("a CPU")).collect(),
                 per_cpu: (0..arrow_array::Array::len(per_cpu)).map(on_cpu).collect(),
                 shared: [large("shared_packets"), large("shared_bytes")],
-                end: text("end"),
+                end: text("end_reason"),
                 hash: text("hash"),
             };
             records.push(record.check());
