@@ -202,7 +202,8 @@ impl FlowSlots {
         head[STATE].store(u64::from(stamp) << 32 | u64::from(LIVE), Ordering::Release);
     }
 
-    /// As [`FlowSlots::claim_with_key`], for those who keep keys elsewhere.
+    /// Makes a free slot that of a new flow, whose first packet this CPU saw: its block is the one
+    /// that comes with the flow. Keys are kept elsewhere.
     pub fn claim(&self, slot: u32, writer: &SlotWriter, packet: &FlowPacket) {
         self.claim_with_key(slot, &FlowWords::default(), writer, &packet.sample());
     }
