@@ -72,12 +72,11 @@ impl Parquet {
         self.writer.write(&batch).map_err(|error| self.file.failed(error))
     }
 
-    /// Writes all that is left; the file is to get its name yet.
+    /// Writes all that is left; the file is to get its name yet, and may be on its way to the disk.
     pub(super) fn written(mut self) -> anyhow::Result<Temporary> {
         self.encode()?;
         let Parquet { writer, file, .. } = self;
         writer.close().map_err(|error| file.failed(error))?;
-        file.sync()?;
         Ok(file)
     }
 }
@@ -89,7 +88,9 @@ impl Sink for Parquet {
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
-        self.written()?.name()
+        let file = self.written()?;
+        file.sync()?;
+        file.name()
     }
 }
 

@@ -118,6 +118,7 @@ impl Sink for Partitions {
         // Bound to a name, so that it goes last.
         let Partitions { files, made: _made, .. } = *self;
         let files = files.into_iter().flatten();
+        // Nothing waits for the disk: with hundreds of files that would take longer than all else.
         // Whatever can fail comes first, so that the files of a run have names all or none.
         let written: Vec<Temporary> = files.map(Parquet::written).collect::<Result<_, _>>()?;
         written.into_iter().try_for_each(Temporary::name)
