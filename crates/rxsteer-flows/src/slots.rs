@@ -52,10 +52,9 @@ impl CpuTag {
         CpuTag(u64::from(cpu.get()) + 1)
     }
 
-    /// The CPU of the lower or upper half of `word`.
-    fn cpu(word: u64) -> CpuId {
-        // Only tags of CPUs are ever written.
-        CpuId::new((word as u16).wrapping_sub(1)).unwrap_or(CpuId::NONE)
+    /// The CPU of a tag; only those of CPUs are ever written.
+    fn cpu(tag: u16) -> CpuId {
+        CpuId::new(tag.wrapping_sub(1)).unwrap_or(CpuId::NONE)
     }
 }
 
@@ -320,7 +319,7 @@ impl FlowSlots {
                 record.totals.merge(&part);
                 if part.packets != 0 {
                     let (packets, bytes) = (part.packets, part.bytes);
-                    record.per_cpu.push(CpuTotals { cpu: CpuTag::cpu(cpu.into()), packets, bytes });
+                    record.per_cpu.push(CpuTotals { cpu: CpuTag::cpu(cpu), packets, bytes });
                 }
             }
             let shared = self.read_shared(slot, stamp);

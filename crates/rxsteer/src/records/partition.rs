@@ -16,7 +16,7 @@ use anyhow::anyhow;
 use rxsteer_user::flows::FlowMask;
 use std::path::{Path, PathBuf};
 
-/// Most records that wait to be encoded, over all partitions: some 64 MiB. When there are so many, the
+/// Most records that wait to be encoded, over all partitions. When there are so many, the
 /// partition with most of them is written. A row group should be large, and there are many partitions.
 const WAITING: usize = 1 << 18;
 
