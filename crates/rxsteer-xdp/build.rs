@@ -1,0 +1,32 @@
+//! Compiles the BPF programs and makes their skeletons.
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/bpf");
+    #[cfg(feature = "bpf")]
+    skeleton("steer.bpf.c", "steer.skel.rs", &[]);
+}
+
+/// Makes `name` in the build's output folder of one BPF source.
+#[cfg(feature = "bpf")]
+fn skeleton(source: &str, name: &str, arguments: &[&str]) {
+    use std::{env, path::PathBuf};
+    let folder = |variable| PathBuf::from(env::var_os(variable).unwrap_or_default());
+    let source = folder("CARGO_MANIFEST_DIR").join("src/bpf").join(source);
+    // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
+    let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let include = format!("-I/usr/include/{machine}-linux-gnu");
+    let always = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", &include];
+    let arguments = always.iter().chain(arguments);
+    let made = libbpf_cargo::SkeletonBuilder::new()
+        .source(&source)
+        .clang_args(arguments)
+        .build_and_generate(folder("OUT_DIR").join(name));
+    if let Err(error) = made {
+        println!(
+            "cargo::error=The BPF programs could not be compiled: {error:#}. It takes clang 12 or newer and the \
+             kernel's headers (Debian: clang, libelf-dev, zlib1g-dev, pkg-config, linux-libc-dev); without them build \
+             with --no-default-features, which leaves out `rxsteer run`."
+        );
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the BPF programs and user space share: the one header that crosses the line. The build makes Rust
+ * types of it (`steer_shared` in the skeleton), and src/abi.rs asserts what the Rust side relies on.
+ *
+ * Words: src, the CPU that runs the XDP program (a producer); dst, where a frame is sent:
+ * CPU * STEER_BANKS + bank. Each CPU has an entry in up to two CPUMAPs (banks), so that one can drain
+ * while the other is used. Times are jiffies.
+ */
+#ifndef STEER_SHARED_H
+#define STEER_SHARED_H
+
+#include <linux/types.h>
+
+enum steer_limits {
+	STEER_MAX_CPUS = 1024,
+	STEER_BANKS = 2,
+	STEER_MAX_QUEUES = 1024,
+	/* Devices by ifindex modulo this. */
+	STEER_MAX_DEVICES = 1024,
+	STEER_MAX_LOOPS = 5,
+	/* Sparse slots of a CPU in the table; the first `loops` are used. */
+	STEER_SPARSE_ROW = 8,
+	STEER_PATIENCE = 7,
+	STEER_FLOW_LIMIT_HISTORY = 128,
+	/* In tables of CPUs: none. */
+	STEER_NO_CPU = 0xffff,
+	/* Lines of a set of flow statistics: a flow is in one of them. */
+	STEER_WAYS = 4,
+};
+
+enum steer_policy {
+	STEER_NONE = 0,
+	STEER_RPS,
+	STEER_BOUND,
+	STEER_SPARSE,
+	STEER_RFS,
+	STEER_RFS_SPARSE,
+};
+
+/* Which rule chose. */
+enum steer_rule {
+	STEER_BY_LOCAL = 0,
+	STEER_BY_BOUND,
+	STEER_BY_HASH,
+	STEER_BY_SLOT,
+	STEER_BY_WISH,
+	STEER_RULES,
+};
+
+/* The flow a packet belongs to; laid out as rxsteer_core::FlowKey. IPv4 addresses are the first four
+ * bytes, the rest 0. Ports in host byte order. */
+struct steer_flow_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u16 src_port;
+	__u16 dst_port;
+	__u8 protocol;
+	__u8 ip_version;
+	__u8 reserved[2];
+};
+
+/* Key words of the flow hash; laid out as rxsteer_packet::HashWords. */
+struct steer_hash_words {
+	__u32 nh_ipv4[4];
+	__u32 nh_ipv6[10];
+	__u64 finish_ipv4[3];
+	__u64 finish_ipv6[3];
+};
+
+/* What decisions are made by. There are two; `active` says which holds, and the other is rewritten. */
+struct steer_config {
+	__u32 policy;
+	__u32 loops;
+	/* Entries of `map` and of `walk`. */
+	__u32 map_len;
+	__u32 walk_len;
+	/* Packets a ring holds, for the flow limit. */
+	__u32 ring_size;
+	/* Logarithm of the flow limit's buckets, plus one; 0: there is no limit. */
+	__u32 flow_limit;
+	/* Sparse slots and hashing are active for so many jiffies. */
+	__u64 inactive_after;
+	/* Frames of flows that are to stay on their CPU go through its ring as others do, rather than
+	 * straight on. Set for a moment before frames that went straight on are steered. */
+	__u8 local_by_ring;
+	/* Decide and count, but let every frame pass. */
+	__u8 shadow;
+	/* Flows' packets and bytes are counted. */
+	__u8 flow_stats;
+	/* The frame is an skb: metadata does not survive by itself, and several CPUs may receive one queue. */
+	__u8 generic;
+	/* For tests of the guard: without it flows are reordered. */
+	__u8 without_guard;
+	__u8 reserved[3];
+	/* The RPS map; STEER_NO_CPU stands for the receiving CPU, in place of one that is offline. */
+	__u16 map[STEER_MAX_CPUS];
+	/* The map's usable CPUs, for sparse slots, and where each stands in it, else STEER_NO_CPU. */
+	__u16 walk[STEER_MAX_CPUS];
+	__u16 position[STEER_MAX_CPUS];
+	/* By RX queue the CPU it is bound to, else STEER_NO_CPU. */
+	__u16 bound[STEER_MAX_QUEUES];
+	/* By CPU: bit 0, applications' wishes to go there are heard, and flows may be patient there;
+	 * bit 1, the bank in use. */
+	__u8 cpu[STEER_MAX_CPUS];
+};
+
+enum steer_cpu_bits { STEER_CPU_USABLE = 1, STEER_CPU_BANK = 2 };
+
+/* An interface that is steered, in the place its index modulo STEER_MAX_DEVICES says. */
+struct steer_device {
+	/* 0: none. */
+	__u32 ifindex;
+	/* Its number, for counters and sparse slots. */
+	__u16 device;
+	/* RX queues it has flow tables for (receiving CPUs, in generic mode). */
+	__u16 queues;
+	/* The number of its first flow table. */
+	__u32 first_table;
+	__u32 reserved;
+};
+
+/* One slot of a flow table, one cache line: the order guard, and the statistics of one flow. `last_seq`
+ * and `place` are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that
+ * receives the queue. */
+struct steer_slot {
+	__u32 last_seq;
+	__u32 place;
+	/* The flow that is counted here; `rest` 0: none. IPv4: both addresses in `addresses`. IPv6: a
+	 * fold of them, the whole stands in steer_flow. */
+	__u64 addresses;
+	/* Ports, protocol, IP version, as FlowWords[4]. */
+	__u64 rest;
+	__u64 packets;
+	__u64 bytes;
+	/* Jiffies, lower half, of the flow's first and last packet. */
+	__u32 first_seen;
+	__u32 last_seen;
+	/* The CPU that `packets` and `bytes` were sent to; those sent elsewhere before are in `moved`. */
+	__u16 cpu;
+	/* Of TCP, all that were seen. */
+	__u8 tcp_flags;
+	__u8 reserved8;
+	/* How often it went to another CPU. */
+	__u32 moves;
+	__u64 reserved64;
+};
+
+/* What is seldom needed of the flow in the slot of the same number. */
+struct steer_flow {
+	struct steer_flow_key key;
+	/* CPUs it was sent to; not the present one, unless it was there before. */
+	__u64 cpus[STEER_MAX_CPUS / 64];
+};
+
+/* Statistics of a flow on a CPU that is not its present one, or without a slot. */
+struct steer_moved_key {
+	struct steer_flow_key flow;
+	__u32 cpu;
+};
+
+struct steer_moved {
+	__u64 packets;
+	__u64 bytes;
+	__u32 first_seen;
+	__u32 last_seen;
+};
+
+/* Numbers of the frames from one src to one dst, written by the dst. */
+struct steer_pair {
+	/* The last that the CPUMAP program saw. */
+	__u32 dequeued;
+	/* The last that is surely delivered. */
+	__u32 delivered;
+	/* `dequeued` as it was some packets ago; see steer_order.h. */
+	__u32 snapshot;
+	/* Whether src stands in the dst's list. */
+	__u32 listed;
+};
+
+/* A dst, written by its kernel thread alone. */
+struct steer_dst {
+	/* Frames the CPUMAP program saw, and how many it had seen at the last snapshot. */
+	__u32 consumed;
+	__u32 snapshot_at;
+	/* The kernel thread; 0: not known yet. */
+	__u32 pid;
+	/* How many of `sources` are used. */
+	__u32 source_count;
+	__u64 passed;
+	/* Frames passed on for which the kernel had no socket buffer. */
+	__u64 alloc_drops;
+	/* Frames without our metadata; none unless something else redirects into the map. */
+	__u64 unnumbered;
+	__u64 reserved[3];
+	__u16 sources[STEER_MAX_CPUS];
+};
+
+/* What runs on a CPU: by bank, the dst plus one whose thread ran here last and has not slept since. */
+struct steer_running {
+	__u32 dst[STEER_BANKS];
+	/* The number of the interface this CPU received a frame from last. */
+	__u32 device;
+	__u32 reserved[13];
+};
+
+/* Sixteen numbers: arrays of u32 whose elements the kernel would pad. */
+struct steer_line {
+	__u32 word[16];
+};
+
+struct steer_bytes {
+	__u8 byte[64];
+};
+
+/* A slot for a sparse flow; laid out as in rxsteer-core. */
+struct steer_sparse_slot {
+	/* Device plus one above the hash; 0: nobody ever had it. */
+	__u64 flow;
+	/* Plus one; 0: never. */
+	__u64 last_seen;
+	/* Of the same chain, plus one; 0: the end. */
+	__u32 next;
+	__u32 reserved;
+};
+
+/* When a src last let the hash decide, plus one. */
+struct steer_hash_active {
+	__u64 last_seen;
+	__u64 reserved[15];
+};
+
+/* The flow limit's memory of one src; its counts are in `limit_counts`. */
+struct steer_limiter {
+	__u32 head;
+	__u32 reserved;
+	/* Buckets, plus one; 0: no packet yet. */
+	__u32 history[STEER_FLOW_LIMIT_HISTORY];
+};
+
+/* Counted by each CPU for each interface it receives from. */
+struct steer_counters {
+	__u64 received;
+	__u64 bytes;
+	/* By steer_rule: wanted by this rule. */
+	__u64 by_rule[STEER_RULES];
+	__u64 not_ip;
+	__u64 malformed;
+	__u64 passed;
+	/* Frames without room for metadata, passed instead. */
+	__u64 unnumbered;
+	/* Frames for which redirecting failed, dropped. */
+	__u64 redirect_errors;
+	__u64 flow_limit_drops;
+	__u64 redirected;
+	__u64 moves;
+	__u64 held;
+	__u64 batches;
+	/* Flows that got a slot, and flows that lost theirs to another. */
+	__u64 flows;
+	__u64 flows_ended;
+	/* Packets of flows without a slot for which there was no room in `moved` either. */
+	__u64 flow_packets_refused;
+	/* Of the interface's last poll, as its batches were handed over: refused by a full ring. */
+	__u64 ring_full_drops;
+	__u64 reserved[3];
+};
+
+/* In front of a redirected frame. */
+struct steer_meta {
+	__u32 seq;
+	/* src, 13 bits, STEER_META_MARK above. */
+	__u16 src;
+	__u16 dst;
+};
+
+enum steer_meta_bits { STEER_META_MARK = 0xa000, STEER_META_MASK = 0xe000 };
+
+#endif

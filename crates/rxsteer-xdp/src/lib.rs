@@ -1,0 +1,1 @@
+//! Steering in the kernel.
