@@ -1,1 +1,5 @@
 //! Steering in the kernel.
+
+#[cfg(feature = "bpf")]
+#[doc(hidden)]
+pub mod testing;

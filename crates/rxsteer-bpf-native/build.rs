@@ -1,0 +1,19 @@
+//! Compiles the shim, and with it the headers of the BPF programs, for this machine.
+
+use std::path::Path;
+
+fn main() {
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxsteer-xdp/src/bpf");
+    println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed={}", headers.display());
+    cc::Build::new()
+        .file("src/shim.c")
+        .include(headers)
+        .std("gnu11")
+        .opt_level(2)
+        .warnings(true)
+        .extra_warnings(true)
+        .warnings_into_errors(true)
+        .flag_if_supported("-Wno-unused-parameter")
+        .compile("rxsteer_bpf_native");
+}

@@ -1,0 +1,143 @@
+//! The functions of `shim.c`: the one file of this crate that calls C.
+
+use rxsteer_core::{FlowKey, FlowWords};
+use rxsteer_packet::{DissectOptions, HashWords};
+
+/// What the C parser takes a frame for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It has an IP header that can be read.
+    Ip,
+    /// It does not claim to carry IP.
+    NotIp,
+    /// It claims to, but the IP header cannot be read.
+    Malformed,
+}
+
+/// What the C parser reads in a frame: `struct steer_packet`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Of the steering key; 0: no flow.
+    pub hash: u32,
+    class: u8,
+    /// 0 without a whole TCP header.
+    pub tcp_flags: u8,
+    /// Whether `key` is filled.
+    pub has_key: u8,
+    reserved: u8,
+    /// The flow's addresses, or a fold of them.
+    pub addresses: u64,
+    /// The flow's ports, protocol and IP version, as in [`FlowWords`]; 0: no flow.
+    pub rest: u64,
+    key: FlowKey,
+}
+
+const _: () = assert!(size_of::<Packet>() == 64);
+
+#[link(name = "rxsteer_bpf_native")]
+unsafe extern "C" {
+    fn native_parse(
+        bytes: *const u8,
+        length: u32,
+        linear: u32,
+        inner: i32,
+        words: *const HashWords,
+        packet: *mut Packet,
+    );
+    fn native_hash_ipv4(
+        words: *const HashWords,
+        src: u32,
+        sport: u16,
+        dst: u32,
+        dport: u16,
+        protocol: u8,
+    ) -> u32;
+    fn native_hash_ipv6(
+        words: *const HashWords,
+        src: *const [u64; 2],
+        sport: u16,
+        dst: *const [u64; 2],
+        dport: u16,
+        protocol: u8,
+    ) -> u32;
+}
+
+impl Packet {
+    /// From the bytes of a `struct steer_packet` that a BPF program wrote.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 64]) -> Packet {
+        // SAFETY: both are 64 bytes, and every field of a packet may have any value.
+        unsafe { std::mem::transmute(*bytes) }
+    }
+
+    /// What the frame is; `None` if the C code wrote a number that is none.
+    #[must_use]
+    pub fn class(&self) -> Option<Class> {
+        match self.class {
+            0 => Some(Class::Ip),
+            1 => Some(Class::NotIp),
+            2 => Some(Class::Malformed),
+            _ => None,
+        }
+    }
+
+    /// The flow, from the key where there is one, else from `addresses` and `rest`.
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowKey> {
+        if self.has_key == 1 {
+            return Some(self.key);
+        }
+        let (src, dst) = (self.addresses & 0xffff_ffff, self.addresses >> 32);
+        (self.rest != 0).then(|| FlowWords([src, 0, dst, 0, self.rest]).key())
+    }
+}
+
+/// What `steer_parse()` makes of a frame of which the first `linear` bytes can be read in place.
+#[must_use]
+pub fn parse(frame: &[u8], linear: usize, options: DissectOptions, words: &HashWords) -> Packet {
+    let mut packet = Packet::default();
+    let linear = linear.min(frame.len());
+    // SAFETY: the bytes, the words and the packet are borrowed for the time of the call, and the
+    // lengths are those of the bytes. The layouts are asserted in C's and this crate's tests.
+    unsafe {
+        native_parse(
+            frame.as_ptr(),
+            u32::try_from(frame.len()).expect("frames are shorter than 4 GiB"),
+            u32::try_from(linear).expect("it is at most the length"),
+            i32::from(options.inner),
+            words,
+            &raw mut packet,
+        );
+    }
+    packet
+}
+
+/// The hash of a flow as the socket programs compute it; 0 for the default key.
+#[must_use]
+pub fn hash(key: &FlowKey, words: &HashWords) -> u32 {
+    let number = |address: [u8; 16]| {
+        let number = u128::from_be_bytes(address);
+        [(number >> 64) as u64, number as u64]
+    };
+    let (src, dst) = (number(key.src), number(key.dst));
+    let FlowKey { src_port, dst_port, protocol, .. } = *key;
+    // SAFETY: numbers, and pointers to what lives until the call is over.
+    unsafe {
+        match key.ip_version {
+            4 => {
+                let (src, dst) = ((src[0] >> 32) as u32, (dst[0] >> 32) as u32);
+                native_hash_ipv4(words, src, src_port, dst, dst_port, protocol)
+            }
+            6 => native_hash_ipv6(
+                words,
+                &raw const src,
+                src_port,
+                &raw const dst,
+                dst_port,
+                protocol,
+            ),
+            _ => 0,
+        }
+    }
+}

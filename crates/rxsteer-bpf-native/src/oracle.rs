@@ -1,0 +1,67 @@
+//! What the C parser must make of a frame, as `rxsteer-packet` says it.
+
+use crate::{Class, Packet, hash, parse};
+use rxsteer_packet::{
+    DissectOptions, FrameClass, HashWords, LinkType, SymmetricHash, dissect_by_walk,
+};
+
+/// Compares the C parser with `rxsteer-packet`, with the hash of one secret.
+#[derive(Debug)]
+pub struct Oracle {
+    hash: SymmetricHash,
+}
+
+impl Oracle {
+    /// An oracle that hashes with `secret`.
+    #[must_use]
+    pub fn new(secret: [u8; 16]) -> Oracle {
+        Oracle { hash: SymmetricHash::new(secret) }
+    }
+
+    /// The hash's key words, for the C side.
+    #[must_use]
+    pub fn words(&self) -> &HashWords {
+        self.hash.words()
+    }
+
+    /// Asserts that `packet` is what must be read in `frame`.
+    ///
+    /// # Panics
+    ///
+    /// If it is not.
+    pub fn check(&self, frame: &[u8], options: DissectOptions, packet: &Packet) {
+        let right = dissect_by_walk(LinkType::Ethernet, frame, options);
+        let class = match right.class {
+            FrameClass::Ip => Class::Ip,
+            FrameClass::NotIp => Class::NotIp,
+            FrameClass::Malformed(_) => Class::Malformed,
+        };
+        assert_eq!(packet.class(), Some(class), "{options:?} {packet:?} {frame:02x?}");
+        assert_eq!(packet.flow(), right.flow(), "{options:?} {packet:?} {frame:02x?}");
+        let hash = self.hash.hash(&right.key).get();
+        assert_eq!(packet.hash, hash, "{options:?} {packet:?} {frame:02x?}");
+        let flags = right.tcp_flags(frame).unwrap_or(0);
+        assert_eq!(packet.tcp_flags, flags, "{options:?} {packet:?} {frame:02x?}");
+    }
+
+    /// Parses `frame` natively: with tunnels entered and without, read in place and by the walk
+    /// alone, and asserts that all of it is right.
+    ///
+    /// # Panics
+    ///
+    /// If anything is not.
+    pub fn check_native(&self, frame: &[u8]) {
+        for inner in [false, true] {
+            let options = DissectOptions { inner };
+            let packet = parse(frame, frame.len(), options, self.words());
+            self.check(frame, options, &packet);
+            let walked = parse(frame, 0, options, self.words());
+            self.check(frame, options, &walked);
+            // A plain IPv4 frame has no key in the one, and has it in the other.
+            let same = (packet.addresses, packet.rest) == (walked.addresses, walked.rest);
+            assert!(same, "{options:?} {packet:?} {walked:?} {frame:02x?}");
+            let key = dissect_by_walk(LinkType::Ethernet, frame, options).key;
+            assert_eq!(hash(&key, self.words()), packet.hash, "{key}");
+        }
+    }
+}
