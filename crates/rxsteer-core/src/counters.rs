@@ -87,3 +87,40 @@ counters! {
         Refused, "flow_packets_refused", Packets, "Packets in no record: their flow was new and there was no room for it.";
     }
 }
+
+counters! {
+    /// Counted by each receiving CPU for each interface, in the in-kernel path.
+    LiveCounter {
+        Received, "received", Packets, "Frames the interface received on this CPU.";
+        Bytes, "bytes", Bytes, "Their lengths, Ethernet header included.";
+        Local, "local", Packets, "Frames that no rule steers: without a flow, or of a queue that is not steered.";
+        Bound, "bound", Packets, "Frames wanted on the CPU their RX queue is bound to.";
+        Hashed, "hashed", Packets, "Frames wanted where the flow hash says.";
+        InSlots, "in_slots", Packets, "Frames wanted on the CPU of their sparse slot.";
+        Wished, "wished", Packets, "Frames wanted on the CPU where their application runs (rfs).";
+        NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
+        Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
+        Passed, "passed", Packets, "Frames that went straight on to the kernel's stack on this CPU.";
+        Unnumbered, "unnumbered", Packets, "Frames among the passed for which the driver leaves no room for a number in front.";
+        Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
+        RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
+        FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
+        RingFullDrops, "ring_full_drops", Packets, "Frames that a full ring refused.";
+        Moves, "moves", Packets, "Frames whose flow went to another CPU than before.";
+        Held, "held", Packets, "Frames sent where their flow's earlier ones went, though wanted elsewhere: those were still under way, or the slot had patience yet.";
+        Batches, "batches", Events, "Lists handed over to a ring.";
+        Flows, "flows", Flows, "Flows that got a place in the flow statistics.";
+        FlowsEnded, "flows_ended", Flows, "Flows silent for long that lost their place to a new one.";
+        FlowPacketsRefused, "flow_packets_refused", Packets, "Frames in no flow's statistics, for want of room.";
+    }
+}
+
+counters! {
+    /// Counted once per processing CPU, in the in-kernel path.
+    LiveCpuCounter {
+        Delivered, "delivered", Packets, "Frames handed to the kernel's stack on this CPU.";
+        AllocDrops, "alloc_drops", Packets, "Frames dropped because the kernel had no socket buffer for them.";
+        Lost, "lost", Packets, "Frames meant for this CPU that never came into its ring: it was full, or they could not be handed over.";
+        Waiting, "waiting", Packets, "Frames under way to this CPU now.";
+    }
+}

@@ -51,11 +51,17 @@ impl SockFlowTable {
         let entries = entries.next_power_of_two();
         SockFlowTable {
             entries: (0..entries).map(|_| AtomicU32::new(0)).collect(),
-            // Room for the highest id plus one, and for 0, which is "nobody has a wish".
-            cpu_mask: (u32::from(highest.get()) + 2).next_power_of_two() - 1,
+            cpu_mask: SockFlowTable::wish_mask(highest),
             highest,
             has_wishes: AtomicBool::new(false),
         }
+    }
+
+    /// The bits of an entry that hold the CPU plus one, all set, where `highest` is the highest CPU: room
+    /// for it, and for 0, which is "nobody has a wish".
+    #[must_use]
+    pub fn wish_mask(highest: CpuId) -> u32 {
+        (u32::from(highest.get()) + 2).next_power_of_two() - 1
     }
 
     /// How many entries there are.

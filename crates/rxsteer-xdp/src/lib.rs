@@ -1,5 +1,42 @@
-//! Steering in the kernel.
+//! The in-kernel receive path: XDP and CPUMAP programs that steer the frames of live interfaces, loaded,
+//! changed and watched from user space.
+//!
+//! ```text
+//!   NIC ─► XDP program: which CPU? ─► CPUMAP ring ─► that CPU's kernel thread ─► stack, sockets, routing
+//! ```
+//!
+//! The programs are in `src/bpf`; begin with `steer.bpf.c`. Here: [`Path`] is what an owner holds;
+//! `setup.rs` what it is told, `compile.rs` makes of it what the programs decide by, `rings.rs` looks after
+//! the CPUMAP entries, `live.rs` reads what was counted, `abi.rs` is the line between the languages.
+//!
+//! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 
+#[cfg(feature = "bpf")]
+mod abi;
+#[cfg(feature = "bpf")]
+mod compile;
+#[cfg(feature = "bpf")]
+mod live;
+#[cfg(feature = "bpf")]
+mod load;
+#[cfg(feature = "bpf")]
+mod path;
+#[cfg(feature = "bpf")]
+mod rings;
+#[cfg(feature = "bpf")]
+mod setup;
 #[cfg(feature = "bpf")]
 #[doc(hidden)]
 pub mod testing;
+
+#[cfg(feature = "bpf")]
+pub use crate::{
+    abi::{MAX_CPUS, Mode},
+    live::{Counters, CpuCounts, CpuShare, GuardSlot, LiveFlow, RxCounts, Whereabouts},
+    load::LoadError,
+    path::{AttachError, DeviceId, LinkState, Path, Progress},
+    setup::{
+        DEFAULT_QUEUE_SIZE, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS, MIN_QUEUE_SIZE, Settings,
+        SettingsError, Setup,
+    },
+};

@@ -1,7 +1,437 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The in-kernel receive path.
+ *
+ *   NIC ─► steer_entry: parse → want → guard → number ─► CPUMAP ─► steer_cpumap: note the number ─► stack
+ *             ▲  ▲                                                      │
+ *             │  └── delivered ◄── sched_switch, xdp_cpumap_kthread ◄───┘
+ *             └── wishes ◄── sock_recv_length, sock_send_length (applications)
+ *
+ * steer_entry runs on the receiving CPU (src) for each frame, steer_cpumap in the kernel thread of the
+ * CPU it was sent to (dst). Which lines who writes is said in steer_shared.h; no line is written by both.
+ */
 #include "steer_shared.h"
+
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#include "steer_kernel.h"
+#include "steer_maps.h"
+
+#ifdef STEER_TEST
+/* A test run can't set the clock, the CPU or the queue; the test build reads them here, and says here what
+ * was decided. */
+struct steer_test {
+	__u64 now;
+	__u32 src;
+	__u32 queue;
+	__u32 ifindex;
+	/* Decisions. */
+	__u32 cpu;
+	__u32 want;
+	__u32 by;
+	__u32 hash;
+	__u32 seq;
+} steer_test = {};
+#define STEER_NOW() steer_test.now
+#define STEER_SRC() steer_test.src
+#define STEER_QUEUE(ctx) steer_test.queue
+#define STEER_IFINDEX(ctx) steer_test.ifindex
+#else
+#define STEER_NOW() bpf_jiffies64()
+#define STEER_SRC() bpf_get_smp_processor_id()
+#define STEER_QUEUE(ctx) ((ctx)->rx_queue_index)
+#define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
+#endif
+
+#define STEER_FRAME struct xdp_md *
+#define STEER_LOAD(frame, offset, to, length) bpf_xdp_load_bytes(frame, offset, to, length)
+#define STEER_FRAME_LEN(frame) bpf_xdp_get_buff_len(frame)
+#include "steer_parse.h"
+#include "steer_policy.h"
+#include "steer_order.h"
+#include "steer_flows.h"
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-struct steer_config configs[2];
-SEC("xdp.frags") int steer_entry(struct xdp_md *ctx) { return XDP_PASS; }
+
+/* Puts the frame's number in front of it; 0 when there is no room. */
+static __always_inline int steer_number(struct xdp_md *ctx, __u32 src, __u32 dst, __u32 seq)
+{
+	struct steer_meta *meta;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return 0;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return 0;
+	meta->seq = seq;
+	meta->src = src | STEER_META_MARK;
+	meta->dst = dst;
+	return 1;
+}
+
+static __always_inline int steer_pass(struct steer_counters *counters)
+{
+	counters->passed++;
+	return XDP_PASS;
+}
+
+/* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. */
+static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_config *config,
+				      struct steer_slot *slot, const struct steer_place *place,
+				      const struct steer_want *want, __u32 hash, __u32 src,
+				      struct steer_counters *counters)
+{
+	__u32 dst = place->cpu * STEER_BANKS + place->bank;
+	struct steer_line *tails = steer_tail_line(src, dst);
+	__u32 seq;
+	long sent;
+
+	if (!tails)
+		return XDP_ABORTED;
+	if (config->flow_limit && steer_exceeds_limit(config, hash, src, dst)) {
+		counters->flow_limit_drops++;
+		return XDP_DROP;
+	}
+	seq = tails->word[dst & 15] + 1;
+	if (!steer_number(ctx, src, dst, seq)) {
+		counters->unnumbered++;
+		return steer_pass(counters);
+	}
+	sent = place->bank ? bpf_redirect_map(&steer_ring_1, place->cpu, XDP_PASS)
+			   : bpf_redirect_map(&steer_ring_0, place->cpu, XDP_PASS);
+	if (sent != XDP_REDIRECT) {
+		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. */
+		bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
+		return steer_pass(counters);
+	}
+	tails->word[dst & 15] = seq;
+	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
+		counters->moves++;
+	steer_queued(slot, place, want->cpu, src, seq);
+	counters->redirected++;
+#ifdef STEER_TEST
+	steer_test.seq = seq;
+#endif
+	return XDP_REDIRECT;
+}
+
+static __always_inline int steer_frame(struct xdp_md *ctx)
+{
+	__u32 src = STEER_SRC(), ifindex = STEER_IFINDEX(ctx), queue = STEER_QUEUE(ctx);
+	const struct steer_device *device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
+	const struct steer_config *config = &steer_configs[READ_ONCE(steer_active) & 1];
+	struct steer_running *running = steer_running_at(src);
+	struct steer_counters *counters;
+	struct steer_arrival arrival;
+	struct steer_packet packet;
+	struct steer_place place;
+	struct steer_want want;
+	struct steer_slot *slot;
+	__u32 number, index;
+	__u64 bytes;
+	int verdict;
+
+	counters = steer_counters_at(src, device->device);
+	if (device->ifindex != ifindex || !counters || !running)
+		return XDP_PASS;
+	if (READ_ONCE(device->settling))
+		config = &steer_configs[STEER_CONFIG_SETTLING];
+	number = device->device;
+	if (running->device != number)
+		running->device = number;
+	bytes = bpf_xdp_get_buff_len(ctx);
+	counters->received++;
+	counters->bytes += bytes;
+
+	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_inner,
+		    (const struct steer_hash_words *)&steer_words, &packet);
+	if (packet.class == STEER_NOT_IP)
+		counters->not_ip++;
+	else if (packet.class == STEER_MALFORMED)
+		counters->malformed++;
+	/* In generic mode several CPUs may receive one queue at a time, so that tables are by CPU. */
+	if (steer_generic)
+		queue = src;
+	if (!packet.hash || queue >= device->queues) {
+		counters->by_rule[STEER_BY_LOCAL]++;
+		return steer_pass(counters);
+	}
+
+	index = ((device->first_table + queue) << steer_flow_log) + steer_hash_32(packet.hash, steer_flow_log);
+	slot = steer_slot_at(index);
+	if (!slot)
+		return XDP_ABORTED;
+	arrival.hash = packet.hash;
+	arrival.src = src;
+	arrival.queue = STEER_QUEUE(ctx);
+	arrival.device = number;
+	arrival.now = STEER_NOW();
+	want = steer_want(config, &arrival);
+	if (want.by < STEER_RULES)
+		counters->by_rule[want.by]++;
+	place = steer_allowed(config, slot, &want);
+#ifdef STEER_TEST
+	steer_test.cpu = place.cpu;
+	steer_test.want = want.cpu;
+	steer_test.by = want.by;
+	steer_test.hash = packet.hash;
+#endif
+	if (config->shadow) {
+		/* What would be: nothing is under way anywhere, so nothing is held. */
+		if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != want.cpu + 1)
+			counters->moves++;
+		place.cpu = want.cpu;
+		place.bank = 0;
+		steer_queued(slot, &place, want.cpu, src, 0);
+		verdict = steer_pass(counters);
+	} else if (place.straight) {
+		slot->place = 0;
+		verdict = steer_pass(counters);
+	} else {
+		if (place.cpu != want.cpu)
+			counters->held++;
+		verdict = steer_send(ctx, config, slot, &place, &want, packet.hash, src, counters);
+	}
+	if (steer_flow_stats) {
+		struct steer_counted counted = {
+			.packet = &packet,
+			.counters = counters,
+			.cpu = place.cpu,
+			.now = (__u32)arrival.now,
+			.bytes = bytes,
+		};
+
+		if (verdict == XDP_REDIRECT || verdict == XDP_PASS)
+			steer_count_flow(slot, index, &counted);
+	}
+	return verdict;
+}
+
+SEC("xdp.frags")
+int steer_entry(struct xdp_md *ctx)
+{
+	return steer_frame(ctx);
+}
+
+SEC("xdp.frags/cpumap")
+int steer_cpumap(struct xdp_md *ctx)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+	struct steer_meta *meta;
+	struct steer_pair *pair;
+	struct steer_dst *dst;
+	__u32 src, number;
+
+	if (steer_generic && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return steer_cpumap_verdict;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data || (meta->src & STEER_META_MASK) != STEER_META_MARK)
+		return steer_cpumap_verdict;
+	src = meta->src & ~STEER_META_MASK;
+	number = meta->dst;
+	pair = steer_pair_at(src, number);
+	dst = steer_dst_at(number);
+	if (!pair || !dst || !running)
+		return steer_cpumap_verdict;
+	steer_dequeued(dst, pair, src, meta->seq);
+	if (running->dst[number % STEER_BANKS] != number + 1)
+		WRITE_ONCE(running->dst[number % STEER_BANKS], number + 1);
+	if (!dst->pid)
+		dst->pid = (__u32)bpf_get_current_pid_tgid();
+	/* Frames with different metadata are not merged by GRO. */
+	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
+	return steer_cpumap_verdict;
+}
+
+static __always_inline int steer_is_ours(__u32 map_id)
+{
+	return map_id == steer_map_ids[0] || map_id == steer_map_ids[1];
+}
+
+/* The dst plus one whose thread `pid` is and which ran here; 0: none. */
+static __always_inline __u32 steer_thread_of(struct steer_running *running, __u32 pid)
+{
+	__u32 bank;
+
+	for (bank = 0; bank < STEER_BANKS; bank++) {
+		__u32 number = running->dst[bank];
+		struct steer_dst *dst;
+
+		if (!number)
+			continue;
+		dst = steer_dst_at(number - 1);
+		if (dst && dst->pid == pid)
+			return number;
+	}
+	return 0;
+}
+
+/* Rule (b) of steer_order.h, and frames the kernel had no memory for. */
+SEC("tp_btf/xdp_cpumap_kthread")
+int BPF_PROG(steer_kthread, int map_id, unsigned int processed, unsigned int drops, int sched,
+	     struct xdp_cpumap_stats *stats)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+	struct steer_dst *dst;
+	__u32 number;
+
+	if (!processed || !steer_is_ours(map_id) || !running)
+		return 0;
+	number = steer_thread_of(running, (__u32)bpf_get_current_pid_tgid());
+	dst = number ? steer_dst_at(number - 1) : 0;
+	if (!dst)
+		return 0;
+	dst->alloc_drops += drops;
+	if (steer_flushes_fully)
+		steer_dst_goes_on(dst, number - 1, processed);
+	return 0;
+}
+
+/* Rule (a) of steer_order.h. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+	struct steer_dst *dst;
+	__u32 number;
+
+	if (!running || !(running->dst[0] | running->dst[1]))
+		return 0;
+	if (preempt || prev_state != STEER_TASK_INTERRUPTIBLE)
+		return 0;
+	number = steer_thread_of(running, prev->pid);
+	dst = number ? steer_dst_at(number - 1) : 0;
+	if (!dst)
+		return 0;
+	steer_dst_sleeps(dst, number - 1);
+	WRITE_ONCE(running->dst[(number - 1) % STEER_BANKS], 0);
+	return 0;
+}
+
+/* `count` frames of this CPU for `cpu` were lost before they came into the ring of map `map_id`. */
+static __always_inline void steer_lose(__u32 src, __u32 map_id, __u32 cpu, __u32 count)
+{
+	__u32 dst = cpu * STEER_BANKS + (map_id == steer_map_ids[1]);
+	struct steer_line64 *lost = steer_lost_line(src, dst);
+
+	if (lost)
+		lost->word[dst & 7] += count;
+}
+
+/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. */
+SEC("tp_btf/xdp_cpumap_enqueue")
+int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
+{
+	__u32 src = bpf_get_smp_processor_id();
+	struct steer_running *running = steer_running_at(src);
+	struct steer_counters *counters;
+
+	if (!steer_is_ours(map_id) || !running)
+		return 0;
+	/* The poll is over before another interface's begins on this CPU. */
+	counters = steer_counters_at(src, running->device);
+	if (!counters)
+		return 0;
+	counters->batches++;
+	if (drops) {
+		counters->ring_full_drops += drops;
+		steer_lose(src, map_id, to_cpu, drops);
+	}
+	return 0;
+}
+
+/* A frame could not be handed over at all. */
+SEC("tp_btf/xdp_redirect_err")
+int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bpf_prog *xdp, const void *target, int err,
+	     int map_type, __u32 map_id, __u32 index)
+{
+	__u32 src = bpf_get_smp_processor_id();
+	struct steer_running *running = steer_running_at(src);
+	struct steer_counters *counters;
+
+	/* A full ring in generic mode, which steer_enqueue counts. */
+	if (err == -STEER_ENOSPC || !steer_is_ours(map_id) || !running)
+		return 0;
+	counters = steer_counters_at(src, running->device);
+	if (counters) {
+		counters->redirect_errors++;
+		steer_lose(src, map_id, index, 1);
+	}
+	return 0;
+}
+
+/* The hash that packets to this socket have; 0: it is not one that is steered to. The tuple as on the
+ * wire: the remote end is the source. */
+static __always_inline __u32 steer_hash_of(const struct sock *sk)
+{
+	const struct steer_hash_words *words = (const struct steer_hash_words *)&steer_words;
+	__u16 family = sk->__sk_common.skc_family, protocol = sk->sk_protocol;
+	__u16 src_port = bpf_ntohs(sk->__sk_common.skc_dport), dst_port = sk->__sk_common.skc_num;
+	__u32 remote[4], local[4];
+	__u64 src[2], dst[2];
+	int i;
+
+	if (protocol != STEER_TCP && protocol != STEER_UDP)
+		return 0;
+	/* A port the kernel chose is given back before the socket is closed; where it is sent from stays. */
+	if (!dst_port)
+		dst_port = bpf_ntohs(BPF_CORE_READ((const struct inet_sock *)sk, inet_sport));
+	if (family == STEER_AF_INET)
+		return steer_hash_ipv4(words, bpf_ntohl(sk->__sk_common.skc_daddr), src_port,
+				       bpf_ntohl(sk->__sk_common.skc_rcv_saddr), dst_port, protocol);
+	if (family != STEER_AF_INET6 || !bpf_core_field_exists(sk->__sk_common.skc_v6_daddr))
+		return 0;
+	for (i = 0; i < 4; i++) {
+		remote[i] = bpf_ntohl(sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i]);
+		local[i] = bpf_ntohl(sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[i]);
+	}
+	/* An IPv4 connection of an IPv6 socket: ::ffff:a.b.c.d. */
+	if (!remote[0] && !remote[1] && remote[2] == 0xffff)
+		return steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol);
+	src[0] = (__u64)remote[0] << 32 | remote[1];
+	src[1] = (__u64)remote[2] << 32 | remote[3];
+	dst[0] = (__u64)local[0] << 32 | local[1];
+	dst[1] = (__u64)local[2] << 32 | local[3];
+	return steer_hash_ipv6(words, src, src_port, dst, dst_port, protocol);
+}
+
+/* An application receives or sends here. Connected UDP sockets are in this state too. */
+static __always_inline int steer_wished(const struct sock *sk)
+{
+	if (sk->__sk_common.skc_state == STEER_TCP_ESTABLISHED)
+		steer_record_wish(steer_hash_of(sk), bpf_get_smp_processor_id());
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(steer_receives, struct sock *sk, int ret, int flags)
+{
+	return steer_wished(sk);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(steer_sends, struct sock *sk, int ret, int flags)
+{
+	return steer_wished(sk);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(steer_closes, const struct sock *sk, const int oldstate, const int newstate)
+{
+	if (newstate == STEER_TCP_CLOSE)
+		steer_forget_wish(steer_hash_of(sk));
+	return 0;
+}
+
+/* What time it is, by both clocks: two runs tell how many jiffies a second has. */
+SEC("syscall")
+int steer_clock(void *ctx)
+{
+	steer_jiffies_now = bpf_jiffies64();
+	steer_ktime_now = bpf_ktime_get_ns();
+	return 0;
+}

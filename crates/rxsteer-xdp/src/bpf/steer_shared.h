@@ -27,6 +27,10 @@ enum steer_limits {
 	STEER_NO_CPU = 0xffff,
 	/* Lines of a set of flow statistics: a flow is in one of them. */
 	STEER_WAYS = 4,
+	/* Two configurations, of which `steer_active` says which holds, so that the other can be rewritten; and
+	 * the one of interfaces that settle. */
+	STEER_CONFIG_SETTLING = 2,
+	STEER_CONFIGS = 3,
 };
 
 enum steer_policy {
@@ -68,7 +72,7 @@ struct steer_hash_words {
 	__u64 finish_ipv6[3];
 };
 
-/* What decisions are made by. There are two; `active` says which holds, and the other is rewritten. */
+/* What decisions are made by. */
 struct steer_config {
 	__u32 policy;
 	__u32 loops;
@@ -82,17 +86,13 @@ struct steer_config {
 	/* Sparse slots and hashing are active for so many jiffies. */
 	__u64 inactive_after;
 	/* Frames of flows that are to stay on their CPU go through its ring as others do, rather than
-	 * straight on. Set for a moment before frames that went straight on are steered. */
+	 * straight on. */
 	__u8 local_by_ring;
 	/* Decide and count, but let every frame pass. */
 	__u8 shadow;
-	/* Flows' packets and bytes are counted. */
-	__u8 flow_stats;
-	/* The frame is an skb: metadata does not survive by itself, and several CPUs may receive one queue. */
-	__u8 generic;
 	/* For tests of the guard: without it flows are reordered. */
 	__u8 without_guard;
-	__u8 reserved[3];
+	__u8 reserved[5];
 	/* The RPS map; STEER_NO_CPU stands for the receiving CPU, in place of one that is offline. */
 	__u16 map[STEER_MAX_CPUS];
 	/* The map's usable CPUs, for sparse slots, and where each stands in it, else STEER_NO_CPU. */
@@ -117,7 +117,9 @@ struct steer_device {
 	__u16 queues;
 	/* The number of its first flow table. */
 	__u32 first_table;
-	__u32 reserved;
+	/* Frames that went straight on a moment ago may still be held by GRO on this CPU. Until they can't be,
+	 * all frames go through this CPU's ring, whose thread can't run before the poll that holds them ends. */
+	__u32 settling;
 };
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow. `last_seq`
@@ -180,19 +182,17 @@ struct steer_pair {
 
 /* A dst, written by its kernel thread alone. */
 struct steer_dst {
-	/* Frames the CPUMAP program saw, and how many it had seen at the last snapshot. */
-	__u32 consumed;
+	/* Frames the CPUMAP program passed on: all it saw. */
+	__u64 passed;
+	/* Of them, those for which the kernel had no socket buffer. */
+	__u64 alloc_drops;
+	/* The lower half of `passed` at the last snapshot. */
 	__u32 snapshot_at;
 	/* The kernel thread; 0: not known yet. */
 	__u32 pid;
-	/* How many of `sources` are used. */
+	/* How many of `sources` are used: each src that ever sent here. */
 	__u32 source_count;
-	__u64 passed;
-	/* Frames passed on for which the kernel had no socket buffer. */
-	__u64 alloc_drops;
-	/* Frames without our metadata; none unless something else redirects into the map. */
-	__u64 unnumbered;
-	__u64 reserved[3];
+	__u32 reserved[9];
 	__u16 sources[STEER_MAX_CPUS];
 };
 
@@ -207,6 +207,10 @@ struct steer_running {
 /* Sixteen numbers: arrays of u32 whose elements the kernel would pad. */
 struct steer_line {
 	__u32 word[16];
+};
+
+struct steer_line64 {
+	__u64 word[8];
 };
 
 struct steer_bytes {

@@ -1,0 +1,262 @@
+//! The line between Rust and the BPF programs: types made of `bpf/steer_shared.h`, arrays mapped into
+//! memory, and the one system call that libbpf's bindings have no safe form of. All unsafe code of
+//! this crate is here.
+
+#![allow(unsafe_code)]
+
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::MapCore;
+use memmap2::{MmapOptions, MmapRaw};
+use rxsteer_core::{DevFlow, FlowKey};
+use rxsteer_packet::HashWords;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, unused)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/steer.skel.rs"));
+}
+
+/// The programs' variables that both sides use.
+pub(crate) use skeleton::types::bss as Shared;
+pub(crate) use skeleton::types::{
+    steer_config, steer_counters, steer_dst, steer_flow, steer_flow_key, steer_hash_active,
+    steer_line, steer_line64, steer_moved, steer_moved_key, steer_pair, steer_running, steer_slot,
+    steer_sparse_slot,
+};
+pub(crate) use skeleton::{SteerSkel, SteerSkelBuilder};
+
+/// Highest CPU id the programs' tables have room for, plus one: `STEER_MAX_CPUS`.
+pub const MAX_CPUS: u16 = 1024;
+/// RX queues a binding can name: `STEER_MAX_QUEUES`.
+pub(crate) const MAX_QUEUES: usize = 1024;
+/// Interfaces are found by their index modulo this: `STEER_MAX_DEVICES`.
+pub(crate) const MAX_DEVICES: u32 = 1024;
+/// CPUMAP entries a CPU can have, so that one drains while the other is used: `STEER_BANKS`.
+pub(crate) const BANKS: u32 = 2;
+/// In tables of CPUs: none.
+pub(crate) const NO_CPU: u16 = 0xffff;
+/// Lines in one of which a flow is counted: `STEER_WAYS`.
+pub(crate) const WAYS: u32 = 4;
+/// Sparse slots of a CPU in the table: `STEER_SPARSE_ROW`.
+pub(crate) const SPARSE_ROW: u32 = 8;
+
+pub(crate) const CPU_USABLE: u8 = 1;
+pub(crate) const CPU_BANK: u8 = 2;
+
+// What one side writes and the other reads must be laid out alike.
+const _: () = {
+    assert!(size_of::<steer_flow_key>() == size_of::<FlowKey>());
+    assert!(
+        std::mem::offset_of!(steer_flow_key, src_port) == std::mem::offset_of!(FlowKey, src_port)
+    );
+    assert!(
+        std::mem::offset_of!(steer_flow_key, protocol) == std::mem::offset_of!(FlowKey, protocol)
+    );
+    assert!(size_of::<skeleton::types::steer_hash_words>() == size_of::<HashWords>());
+    assert!(
+        size_of::<steer_slot>() == 64
+            && std::mem::offset_of!(steer_slot, addresses) == size_of::<DevFlow>()
+    );
+    assert!(size_of::<steer_line>() == 64 && size_of::<steer_line64>() == 64);
+    assert!(size_of::<steer_running>() == 64 && size_of::<steer_hash_active>() == 128);
+    assert!(size_of::<steer_pair>() == 16 && size_of::<steer_sparse_slot>() == 24);
+};
+
+/// Types of the shared header that are numbers from end to end, so that any bytes are a value.
+pub(crate) trait Plain: Copy {}
+macro_rules! plain {
+    ($($type:ty),*) => { $(impl Plain for $type {})* };
+}
+plain!(
+    steer_counters,
+    steer_dst,
+    steer_flow,
+    steer_flow_key,
+    steer_hash_active,
+    steer_line,
+    steer_line64,
+    steer_moved,
+    steer_moved_key,
+    steer_pair,
+    steer_slot,
+    steer_sparse_slot
+);
+
+/// A BPF array, mapped into memory: what the programs write is read without a system call.
+#[derive(Debug)]
+pub(crate) struct Array<T> {
+    memory: MmapRaw,
+    len: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: Plain> Array<T> {
+    /// Maps `map`, which must be an array made with `BPF_F_MMAPABLE`.
+    pub(crate) fn new(map: &impl MapCore) -> io::Result<Array<T>> {
+        let len = map.max_entries();
+        // The kernel rounds elements up to eight bytes; ours are multiples.
+        let size = len as usize * size_of::<T>();
+        assert!(map.value_size() as usize == size_of::<T>() && size_of::<T>().is_multiple_of(8));
+        let memory = MmapOptions::new().len(size).map_raw(map.as_fd().as_raw_fd())?;
+        Ok(Array { memory, len, of: PhantomData })
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    fn at(&self, index: u32) -> *mut T {
+        assert!(index < self.len, "an element of the array");
+        // SAFETY: the memory has `len` elements, and `index` is below that.
+        unsafe { self.memory.as_mut_ptr().cast::<T>().add(index as usize) }
+    }
+
+    /// The element as it is now. A program may write it meanwhile: each of its words is whole, and
+    /// two may be of different moments.
+    pub(crate) fn get(&self, index: u32) -> T {
+        // SAFETY: `at` is inside the memory, which is aligned to a page; any bytes are a `T`.
+        unsafe { self.at(index).read_volatile() }
+    }
+
+    /// Replaces the number that stands `offset` bytes into the element, and nothing beside it.
+    pub(crate) fn set_number(&self, index: u32, offset: usize, value: u32) {
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= size_of::<T>(),
+            "a number of the element"
+        );
+        // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
+        let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
+        // ORDER: Release, as the programs publish it.
+        number.store(value, Ordering::Release);
+    }
+
+    /// Replaces the element. No program may write it meanwhile.
+    pub(crate) fn set(&mut self, index: u32, value: T) {
+        // SAFETY: as above; the mapping is writable.
+        unsafe { self.at(index).write_volatile(value) }
+    }
+}
+
+/// Bytes of a key or value for the map calls.
+pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: a `Plain` type is made of numbers; the only one with padding (`steer_moved_key` has none
+    // either) would show bytes that are initialized because the value was copied from zeroed memory.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The value that `bytes` are, if there are as many as it has.
+pub(crate) fn of_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: the length is that of `T`, any bytes are a `T`, and the read needs no alignment.
+    (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Lets the programs decide by the configuration that stands in place `index`.
+pub(crate) fn activate(active: &mut u32, index: u32) {
+    // SAFETY: the word is valid and aligned; the programs only load it.
+    let active = unsafe { AtomicU32::from_ptr(active) };
+    // ORDER: Release: what was written into the configuration is there before it is said to hold. The
+    // programs' later loads depend on this one.
+    active.store(index, Ordering::Release);
+}
+
+/// How frames come to the XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// From the driver, before there is a socket buffer.
+    Native,
+    /// From the kernel's generic receive path, with a socket buffer: works everywhere, saves less.
+    Generic,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        })
+    }
+}
+
+/// Attaches an XDP program to an interface by a BPF link: it goes when the descriptor is closed.
+pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
+    let flags = match mode {
+        Mode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+        Mode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
+    };
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open while it is borrowed, and the options live until the call is over.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            ifindex as i32,
+            libbpf_sys::BPF_XDP,
+            &options,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call returned a descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The interface that an XDP link is attached to; 0 when it is no longer.
+pub(crate) fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut length = size_of::<libbpf_sys::bpf_link_info>() as u32;
+    // SAFETY: the descriptor is open, and `info` has the length that is given.
+    let error = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            link.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    // SAFETY: the link is an XDP link, so this is the member that was written; it is a number.
+    Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+}
+
+/// The hash's key words as the programs have them.
+pub(crate) fn hash_words(words: &HashWords) -> skeleton::types::steer_hash_words {
+    skeleton::types::steer_hash_words {
+        nh_ipv4: words.nh_ipv4,
+        nh_ipv6: words.nh_ipv6,
+        finish_ipv4: words.finish_ipv4,
+        finish_ipv6: words.finish_ipv6,
+    }
+}
+
+/// A key as the programs have it, and back.
+pub(crate) fn flow_key(key: &FlowKey) -> steer_flow_key {
+    steer_flow_key {
+        src: key.src,
+        dst: key.dst,
+        src_port: key.src_port,
+        dst_port: key.dst_port,
+        protocol: key.protocol,
+        ip_version: key.ip_version,
+        reserved: [0; 2],
+    }
+}
+
+pub(crate) fn key_of(key: &steer_flow_key) -> FlowKey {
+    FlowKey {
+        src: key.src,
+        dst: key.dst,
+        src_port: key.src_port,
+        dst_port: key.dst_port,
+        protocol: key.protocol,
+        ip_version: key.ip_version,
+        reserved: [0; 2],
+    }
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The few kernel structures the tracepoint programs look into, with the members they read; where these
+ * stand in the running kernel is found when the programs are loaded (CO-RE).
+ */
+#ifndef STEER_KERNEL_H
+#define STEER_KERNEL_H
+
+#include <linux/types.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct task_struct {
+	int pid;
+};
+
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+};
+
+struct inet_sock {
+	__be16 inet_sport;
+};
+
+#pragma clang attribute pop
+
+struct net_device;
+struct bpf_prog;
+struct xdp_cpumap_stats;
+
+enum {
+	STEER_AF_INET = 2,
+	STEER_AF_INET6 = 10,
+	STEER_TCP_ESTABLISHED = 1,
+	STEER_TCP_CLOSE = 7,
+	STEER_TASK_INTERRUPTIBLE = 1,
+	STEER_ENOSPC = 28,
+};
+
+#endif

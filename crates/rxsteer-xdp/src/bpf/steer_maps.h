@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The maps, and the functions by which the policy reaches its state. Arrays of whole cache lines that can
+ * be mapped into memory: lookups are a bounds check and an addition, and user space reads without a
+ * system call. Sizes are set before loading; no map is per CPU, for those allocate, and are read, for every
+ * CPU there could be.
+ */
+#ifndef STEER_MAPS_H
+#define STEER_MAPS_H
+
+#include "steer_shared.h"
+
+/* Fixed at loading: the verifier takes them for constants. */
+
+/* Highest possible CPU id plus one, and how many of them may run the XDP program. */
+const volatile __u32 steer_cpus = 1;
+const volatile __u32 steer_sources = 1;
+/* Logarithm of the slots of an RX queue's flow table, at least 2; and all slots less one. */
+const volatile __u32 steer_flow_log = 2;
+/* Entries of the sock flow table less one, and the bits of an entry that hold the CPU plus one. */
+const volatile __u32 steer_sock_mask = 15;
+const volatile __u32 steer_wish_mask = 3;
+const volatile __u32 steer_chains_log = 4;
+/* Interfaces that counters are kept for. */
+const volatile __u32 steer_devices_max = 1;
+/* Lines of 64 counts of the flow limit for each src. */
+const volatile __u32 steer_limit_lines = 1;
+/* Look into tunnels. */
+const volatile __u8 steer_inner = 0;
+/* Flows' packets and bytes are counted. */
+const volatile __u8 steer_flow_stats = 1;
+/* Frames are socket buffers already: what the XDP program writes in front of one must be uncovered. */
+const volatile __u8 steer_generic = 0;
+/* What the CPUMAP program says: XDP_PASS, but for measurements of the way until there. */
+const volatile __u32 steer_cpumap_verdict = 2;
+const volatile struct steer_hash_words steer_words = {};
+
+/* Written by user space, read by the programs. */
+struct steer_config steer_configs[STEER_CONFIGS] = {};
+__u32 steer_active = 0;
+struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
+/* The ids of the two CPUMAPs: tracepoints tell of others' too. */
+__u32 steer_map_ids[STEER_BANKS] = {};
+
+/* Jiffies after which a silent flow's line may be given to another. */
+__u32 steer_flow_idle_after = 0;
+/* Rule (b) of steer_order.h holds here. */
+__u32 steer_flushes_fully = 0;
+
+/* Written by a CPU that gives a sparse slot away. */
+__u32 steer_giving_lock = 0;
+
+/* What steer_clock reads. */
+__u64 steer_jiffies_now = 0;
+__u64 steer_ktime_now = 0;
+
+#define STEER_LINES(name, value_type)                \
+	struct {                                     \
+		__uint(type, BPF_MAP_TYPE_ARRAY);    \
+		__uint(map_flags, BPF_F_MMAPABLE);   \
+		__uint(max_entries, 1);              \
+		__type(key, __u32);                  \
+		__type(value, value_type);           \
+	} name SEC(".maps")
+
+STEER_LINES(steer_slots, struct steer_slot);
+STEER_LINES(steer_flows, struct steer_flow);
+STEER_LINES(steer_socks, struct steer_line);
+STEER_LINES(steer_sparse, struct steer_sparse_slot);
+STEER_LINES(steer_chains, struct steer_line);
+STEER_LINES(steer_hash_actives, struct steer_hash_active);
+/* By dst and src. */
+STEER_LINES(steer_pairs, struct steer_pair);
+/* By src, each in a row of its own, and dst / 16. */
+STEER_LINES(steer_tails, struct steer_line);
+/* By src and dst / 8: frames that were numbered and never came into the ring. */
+STEER_LINES(steer_lost, struct steer_line64);
+STEER_LINES(steer_dsts, struct steer_dst);
+STEER_LINES(steer_runnings, struct steer_running);
+/* By src and interface. */
+STEER_LINES(steer_counts, struct steer_counters);
+STEER_LINES(steer_limiters, struct steer_limiter);
+STEER_LINES(steer_limit_bytes, struct steer_bytes);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct steer_moved_key);
+	__type(value, struct steer_moved);
+} steer_moved SEC(".maps");
+
+#define STEER_CPUMAP(name)                                  \
+	struct {                                            \
+		__uint(type, BPF_MAP_TYPE_CPUMAP);          \
+		__uint(max_entries, 1);                     \
+		__uint(key_size, sizeof(__u32));            \
+		__uint(value_size, sizeof(struct bpf_cpumap_val)); \
+	} name SEC(".maps")
+
+STEER_CPUMAP(steer_ring_0);
+STEER_CPUMAP(steer_ring_1);
+
+static __always_inline struct steer_slot *steer_slot_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&steer_slots, &index);
+}
+
+static __always_inline struct steer_flow *steer_flow_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&steer_flows, &index);
+}
+
+static __always_inline struct steer_line *steer_sock_line(__u32 index)
+{
+	return bpf_map_lookup_elem(&steer_socks, &index);
+}
+
+static __always_inline struct steer_sparse_slot *steer_sparse_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&steer_sparse, &index);
+}
+
+static __always_inline struct steer_line *steer_chain_line(__u32 index)
+{
+	return bpf_map_lookup_elem(&steer_chains, &index);
+}
+
+static __always_inline struct steer_hash_active *steer_hash_active_at(__u32 src)
+{
+	return bpf_map_lookup_elem(&steer_hash_actives, &src);
+}
+
+static __always_inline struct steer_pair *steer_pair_at(__u32 src, __u32 dst)
+{
+	__u32 index = dst * steer_cpus + src;
+
+	return bpf_map_lookup_elem(&steer_pairs, &index);
+}
+
+static __always_inline struct steer_line *steer_tail_line(__u32 src, __u32 dst)
+{
+	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
+
+	return bpf_map_lookup_elem(&steer_tails, &index);
+}
+
+static __always_inline struct steer_line64 *steer_lost_line(__u32 src, __u32 dst)
+{
+	__u32 index = src * ((steer_cpus * STEER_BANKS + 7) / 8) + dst / 8;
+
+	return bpf_map_lookup_elem(&steer_lost, &index);
+}
+
+static __always_inline struct steer_dst *steer_dst_at(__u32 dst)
+{
+	return bpf_map_lookup_elem(&steer_dsts, &dst);
+}
+
+static __always_inline struct steer_running *steer_running_at(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&steer_runnings, &cpu);
+}
+
+static __always_inline struct steer_counters *steer_counters_at(__u32 src, __u32 device)
+{
+	__u32 index = src * steer_devices_max + device;
+
+	return bpf_map_lookup_elem(&steer_counts, &index);
+}
+
+static __always_inline struct steer_limiter *steer_limiter_at(__u32 src)
+{
+	return bpf_map_lookup_elem(&steer_limiters, &src);
+}
+
+static __always_inline struct steer_bytes *steer_limit_counts(__u32 src, __u32 line)
+{
+	__u32 index = src * steer_limit_lines + line;
+
+	return bpf_map_lookup_elem(&steer_limit_bytes, &index);
+}
+
+static __always_inline __u32 *steer_giving(void)
+{
+	return &steer_giving_lock;
+}
+
+#define STEER_REPEAT(count, function, context) bpf_loop(count, function, context, 0)
+
+#endif

@@ -1,0 +1,449 @@
+//! The in-kernel path as its owner has it: load, attach, change, look, drain, detach.
+//!
+//! A change comes in steps, so that no flow is reordered by it. What they guard against stands beside
+//! each; the order guard in `bpf/steer_policy.h` does the rest.
+
+use crate::abi::{self, MAX_DEVICES, Mode};
+use crate::compile::{Local, compile};
+use crate::load::{LoadError, Loaded, load};
+use crate::rings::Made;
+use crate::setup::{Settings, SettingsError, Setup};
+use libbpf_rs::{Link, ProgramMut};
+use rustix::thread::{MembarrierCommand, membarrier};
+use rxsteer_core::{CpuSet, Policy};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use thiserror::Error;
+
+/// An attached interface: its number in counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u16);
+
+/// Why an interface could not be attached; it is as it was.
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// As many interfaces are attached as there is room for.
+    #[error("{0} interfaces are attached already, which is all there is room for")]
+    TooMany(u32),
+    /// No flow tables are left for its RX queues.
+    #[error(
+        "its {0} RX queues need flow tables, and only {1} are left; start with more interfaces or a smaller --flow-cnt"
+    )]
+    NoTables(u32, u32),
+    /// Its index meets that of another in the table of interfaces.
+    #[error(
+        "its index {0} can't be told from interface index {1} in a table of {MAX_DEVICES}; make it anew to get another"
+    )]
+    Collision(u32, u32),
+    /// Another XDP program is attached.
+    #[error("another XDP program is attached to it, which is left alone")]
+    Busy,
+    /// The driver does not do what is asked.
+    #[error("its driver refuses XDP in {0} mode; try --mode generic")]
+    NotSupported(Mode),
+    /// Something else.
+    #[error("the kernel refused to attach: {0}")]
+    Refused(#[from] io::Error),
+}
+
+/// How an interface's attachment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// Frames pass our program.
+    Attached,
+    /// They do not any more: the interface is gone, or somebody detached the program.
+    Gone,
+}
+
+/// Whether a change is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The settings hold, and nothing is left of what was before.
+    Settled,
+    /// The settings hold, and rings that were used before still drain.
+    Draining,
+    /// The settings don't hold yet: rings must drain first.
+    Waiting,
+}
+
+#[derive(Debug)]
+struct Device {
+    ifindex: u32,
+    first_table: u32,
+    queues: u32,
+    link: OwnedFd,
+}
+
+/// The loaded programs with everything that is attached.
+pub struct Path {
+    pub(crate) loaded: Loaded,
+    mode: Mode,
+    possible: CpuSet,
+    /// By number.
+    devices: Vec<Option<Device>>,
+    /// By flow table.
+    tables: Vec<bool>,
+    settings: Settings,
+    /// A change that has to wait.
+    wanted: Option<Settings>,
+    is_draining: bool,
+    /// Always attached: they count.
+    _counting: [Link; 3],
+    /// The thread of a ring goes to sleep: needed where flows may move.
+    switches: Option<Link>,
+    /// What applications do, for rfs.
+    wishes: Option<[Link; 3]>,
+    /// Rings that were settled in the last tick.
+    settled: Vec<u32>,
+}
+
+impl std::fmt::Debug for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Path").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Path {
+    /// Loads the programs and attaches the tracepoints that `settings` need, but no interface yet.
+    ///
+    /// # Errors
+    /// [`LoadError`]; then everything is as it was.
+    ///
+    /// # Panics
+    /// When `settings` were not checked ([`Settings::check`]).
+    pub fn load(setup: &Setup, settings: &Settings) -> Result<Path, LoadError> {
+        assert_eq!(settings.check(&setup.possible), Ok(()), "checked by the caller");
+        let loaded = load(setup)?;
+        let progs = &loaded.skel.progs;
+        let counting = [
+            attach("xdp_cpumap_enqueue", &progs.steer_enqueue)?,
+            attach("xdp_cpumap_kthread", &progs.steer_kthread)?,
+            attach("xdp_redirect_err", &progs.steer_redirect_error)?,
+        ];
+        let mut path = Path {
+            devices: (0..loaded.sizes.interfaces).map(|_| None).collect(),
+            tables: vec![false; loaded.sizes.tables as usize],
+            loaded,
+            mode: setup.mode,
+            possible: setup.possible.clone(),
+            settings: settings.clone(),
+            wanted: None,
+            is_draining: false,
+            _counting: counting,
+            switches: None,
+            wishes: None,
+            settled: Vec::new(),
+        };
+        path.attach_tracepoints(settings)?;
+        path.make_rings(settings)?;
+        path.decide_by(settings);
+        Ok(path)
+    }
+
+    /// Attaches an interface with so many RX queues. Works without capabilities.
+    ///
+    /// # Errors
+    /// [`AttachError`].
+    pub fn attach(&mut self, ifindex: u32, rx_queues: u16) -> Result<DeviceId, AttachError> {
+        let number = self.devices.iter().position(Option::is_none);
+        let number = number.ok_or(AttachError::TooMany(self.devices.len() as u32))?;
+        let queues = match self.mode {
+            Mode::Native => u32::from(rx_queues.max(1)),
+            // Several CPUs may receive one queue at a time: tables are by CPU.
+            Mode::Generic => self.loaded.sizes.cpus,
+        };
+        let first_table = self.free_tables(queues)?;
+        let place = (ifindex % MAX_DEVICES) as usize;
+        let other = self.bss().steer_devices[place].ifindex;
+        if other != 0 && other != ifindex {
+            return Err(AttachError::Collision(ifindex, other));
+        }
+        self.clear(number as u32, first_table, queues);
+        let device = &mut self.bss().steer_devices[place];
+        device.device = number as u16;
+        device.queues = queues as u16;
+        device.first_table = first_table;
+        // Frames that go on just now without us may be held by GRO: see steer_shared.h.
+        device.settling = 1;
+        device.ifindex = ifindex;
+        let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
+        let link = abi::link_xdp(program.as_fd(), ifindex, mode);
+        if link.is_ok() {
+            grace();
+        }
+        let device = &mut self.bss().steer_devices[place];
+        device.settling = 0;
+        let link = link.map_err(|error| {
+            device.ifindex = 0;
+            match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::BUSY | rustix::io::Errno::EXIST) => AttachError::Busy,
+                Some(rustix::io::Errno::OPNOTSUPP) => AttachError::NotSupported(mode),
+                _ => AttachError::Refused(error),
+            }
+        })?;
+        self.tables[first_table as usize..][..queues as usize].fill(true);
+        self.devices[number] = Some(Device { ifindex, first_table, queues, link });
+        Ok(DeviceId(number as u16))
+    }
+
+    /// Detaches an interface at once. What is under way in rings is still delivered; to keep order,
+    /// drain first ([`Path::begin_drain`]). Its counts are kept until another interface gets its number.
+    pub fn detach(&mut self, id: DeviceId) {
+        let Some(device) = self.devices.get_mut(usize::from(id.0)).and_then(Option::take) else {
+            return;
+        };
+        let place = (device.ifindex % MAX_DEVICES) as usize;
+        self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
+        drop(device.link);
+        grace();
+        self.bss().steer_devices[place].ifindex = 0;
+    }
+
+    /// Whether frames of the interface still pass our program.
+    #[must_use]
+    pub fn link_state(&self, id: DeviceId) -> LinkState {
+        let device = self.devices.get(usize::from(id.0)).and_then(Option::as_ref);
+        match device.map(|device| abi::link_ifindex(device.link.as_fd())) {
+            Some(Ok(ifindex)) if ifindex != 0 => LinkState::Attached,
+            _ => LinkState::Gone,
+        }
+    }
+
+    /// Goes over to `settings`: at once where that can be, else in the ticks to come. Flows move as
+    /// their packets allow; none is reordered.
+    ///
+    /// # Errors
+    /// [`SettingsError`]; then nothing changes.
+    pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
+        settings.check(&self.possible)?;
+        self.wanted = Some(settings.clone());
+        self.is_draining = false;
+        Ok(())
+    }
+
+    /// Goes on with what is under way: a change, rings that drain. To be called every 50 to 250 ms.
+    ///
+    /// # Errors
+    /// When the kernel refuses a ring (memory) or a tracepoint; what held before holds on.
+    pub fn tick(&mut self) -> Result<Progress, LoadError> {
+        self.free_retired_rings()?;
+        if let Some(wanted) = self.wanted.take()
+            && !self.change_to(&wanted)?
+        {
+            self.wanted = Some(wanted);
+            return Ok(Progress::Waiting);
+        }
+        if !self.loaded.rings.retired().is_empty() {
+            return Ok(Progress::Draining);
+        }
+        if !needs_switches(&self.settings) && self.loaded.rings.are_all_drained() {
+            self.switches = None;
+        }
+        Ok(Progress::Settled)
+    }
+
+    /// Lets frames go straight on again, each flow's once its earlier ones are delivered.
+    ///
+    /// # Errors
+    /// As [`Path::tick`].
+    pub fn begin_drain(&mut self) -> Result<(), LoadError> {
+        self.wanted = None;
+        self.is_draining = true;
+        self.attach_switches()?;
+        let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };
+        self.decide_by(&settings);
+        Ok(())
+    }
+
+    /// Whether nothing is under way in any ring.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.is_draining && self.loaded.rings.are_all_drained()
+    }
+
+    /// The settings that hold.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How frames come to the program.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Jiffies a second.
+    #[must_use]
+    pub fn hz(&self) -> u32 {
+        self.loaded.hz
+    }
+
+    /// The kernel's number of our XDP program.
+    #[must_use]
+    pub fn program_id(&self) -> u32 {
+        libbpf_rs::Program::id_from_fd(self.loaded.skel.progs.steer_entry.as_fd()).unwrap_or(0)
+    }
+
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceId, u32, u32)> + '_ {
+        let tables = |device: &Device| (device.first_table, device.queues);
+        let devices = (0..).zip(&self.devices);
+        devices.filter_map(move |(number, device)| {
+            device.as_ref().map(tables).map(|(first, queues)| (DeviceId(number), first, queues))
+        })
+    }
+
+    fn bss(&mut self) -> &mut abi::Shared {
+        match self.loaded.skel.maps.bss_data.as_deref_mut() {
+            Some(bss) => bss,
+            None => unreachable!("the programs have variables"),
+        }
+    }
+
+    fn free_tables(&self, queues: u32) -> Result<u32, AttachError> {
+        let free = self.tables.iter().filter(|taken| !**taken).count() as u32;
+        let mut windows = self.tables.windows(queues as usize);
+        let found = windows.position(|tables| tables.iter().all(|taken| !taken));
+        found.map(|first| first as u32).ok_or(AttachError::NoTables(queues, free))
+    }
+
+    /// Nothing of a former interface is left in the tables and counts of a new one.
+    fn clear(&mut self, number: u32, first_table: u32, queues: u32) {
+        let log = self.loaded.sizes.flow_log;
+        for slot in first_table << log..(first_table + queues) << log {
+            self.loaded.slots.set(slot, Default::default());
+        }
+        for cpu in 0..self.loaded.sizes.cpus {
+            let index = cpu * self.loaded.sizes.interfaces + number;
+            self.loaded.counts.set(index, Default::default());
+        }
+    }
+
+    /// Makes the change, if it can be made now.
+    fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
+        for cpu in self.possible.clone().iter() {
+            // Its thread runs elsewhere now, and stays there: when it is back it gets a new one.
+            if self.settings.is_online(cpu) && !settings.is_online(cpu) {
+                self.loaded.rings.displace(cpu);
+            }
+        }
+        self.attach_tracepoints(settings)?;
+        self.attach_switches()?;
+        if settings.shadow && !self.settings.shadow {
+            // A shadow passes everything, so nothing may be under way.
+            let straight = Settings { policy: Policy::None, ..self.settings.clone() };
+            self.decide_by(&straight);
+            if !self.loaded.rings.are_all_drained() {
+                return Ok(false);
+            }
+        }
+        if self.make_rings(settings)? == Made::Later {
+            return Ok(false);
+        }
+        let settles = self.settings.has_straight_flows();
+        self.set_settling(settles);
+        self.decide_by(settings);
+        self.set_settling(false);
+        if !settings.policy.is_rfs() {
+            self.wishes = None;
+        }
+        self.settings = settings.clone();
+        Ok(true)
+    }
+
+    /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
+    fn set_settling(&mut self, settles: bool) {
+        let places: Vec<usize> = self
+            .devices
+            .iter()
+            .flatten()
+            .map(|device| (device.ifindex % MAX_DEVICES) as usize)
+            .collect();
+        for place in places {
+            self.bss().steer_devices[place].settling = u32::from(settles);
+        }
+        if settles {
+            grace();
+        }
+    }
+
+    /// Writes the configuration that does not hold, and lets it hold.
+    fn decide_by(&mut self, settings: &Settings) {
+        let hz = self.loaded.hz;
+        let rings = &self.loaded.rings;
+        let config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
+        let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
+        let settling = compile(&none, Local::ByRing, hz, |cpu| rings.bank(cpu));
+        let bss = self.bss();
+        let next = 1 - (bss.steer_active & 1);
+        bss.steer_configs[2] = settling;
+        bss.steer_configs[next as usize] = config;
+        abi::activate(&mut bss.steer_active, next);
+        // Nobody reads the other one any more, so that it can be written.
+        grace();
+    }
+
+    /// Every CPU that may receive or be sent to has its ring.
+    fn make_rings(&mut self, settings: &Settings) -> Result<Made, LoadError> {
+        let online = self.possible.iter().filter(|cpu| settings.is_online(*cpu));
+        let Some(online) = CpuSet::new(online) else { return Ok(Made::Done) };
+        let Loaded { rings, skel, .. } = &mut self.loaded;
+        Ok(rings.ensure(&online, settings.queue_size, skel.progs.steer_cpumap.as_fd())?)
+    }
+
+    /// Deletes the rings that were found drained in the last tick and are so still, and looks for others.
+    fn free_retired_rings(&mut self) -> Result<(), LoadError> {
+        let settled = std::mem::take(&mut self.settled);
+        if !settled.is_empty() {
+            // A program that began before they were settled may have sent there.
+            grace();
+        }
+        for dst in settled {
+            self.loaded.rings.delete(dst)?;
+        }
+        let retired = self.loaded.rings.retired();
+        self.settled = retired.into_iter().filter(|dst| self.loaded.rings.settle(*dst)).collect();
+        Ok(())
+    }
+
+    fn attach_tracepoints(&mut self, settings: &Settings) -> Result<(), LoadError> {
+        if needs_switches(settings) {
+            self.attach_switches()?;
+        }
+        if settings.policy.is_rfs() && self.wishes.is_none() {
+            let progs = &self.loaded.skel.progs;
+            self.wishes = Some([
+                attach("sock_recv_length", &progs.steer_receives)?,
+                attach("sock_send_length", &progs.steer_sends)?,
+                attach("inet_sock_set_state", &progs.steer_closes)?,
+            ]);
+        }
+        Ok(())
+    }
+
+    fn attach_switches(&mut self) -> Result<(), LoadError> {
+        if self.switches.is_none() {
+            self.switches = Some(attach("sched_switch", &self.loaded.skel.progs.steer_switch)?);
+        }
+        Ok(())
+    }
+}
+
+/// Whether flows move though the settings stay.
+fn needs_switches(settings: &Settings) -> bool {
+    settings.policy.remembers_flows() && !settings.shadow
+}
+
+fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {
+    program.attach_trace().map_err(|error| LoadError::Tracepoint(name, error))
+}
+
+/// Waits until every poll that was under way is over, on all CPUs, with what GRO held in it.
+fn grace() {
+    // It waits for what the kernel calls an RCU grace period: polls run with bottom halves off, which is
+    // a reader's section. Kernels without this call can't run our programs.
+    if membarrier(MembarrierCommand::Global).is_err() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

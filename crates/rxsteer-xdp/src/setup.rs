@@ -1,0 +1,136 @@
+//! What the in-kernel path is told: once, and while it runs.
+
+use crate::abi::{MAX_CPUS, Mode};
+use rxsteer_core::config::MAX_FLOW_LIMIT_BUCKETS;
+use rxsteer_core::{CpuId, CpuSet, Policy};
+use thiserror::Error;
+
+/// Packets a CPU's ring holds by default: what the kernel's own samples use.
+pub const DEFAULT_QUEUE_SIZE: u32 = 2048;
+/// Most packets a CPUMAP ring can hold.
+pub const MAX_QUEUE_SIZE: u32 = 16384;
+/// Least: the kernel hands frames over eight at a time.
+pub const MIN_QUEUE_SIZE: u32 = 8;
+/// Most interfaces one instance steers.
+pub const MAX_INTERFACES: u32 = 64;
+/// Most slots of all RX queues' flow tables: 832 MiB of them.
+pub const MAX_SLOTS: u64 = 1 << 22;
+
+/// What is fixed when the programs are loaded.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How frames come to the program, the same for all interfaces: a CPUMAP must not mix them.
+    pub mode: Mode,
+    /// Every CPU that may receive or process: those that are possible on this machine.
+    pub possible: CpuSet,
+    /// Slots of each RX queue's flow table, rounded up to a power of two, at least 4.
+    pub flow_cnt: u32,
+    /// Flow tables: RX queues of all interfaces that may ever be attached (in generic mode, possible
+    /// CPUs for each interface).
+    pub tables: u32,
+    /// Interfaces that may ever be attached: 1 to [`MAX_INTERFACES`].
+    pub interfaces: u32,
+    /// Entries of the sock flow table, rounded up to a power of two.
+    pub sock_flow_entries: u32,
+    /// What the flow hash is keyed with.
+    pub secret: [u8; 16],
+    /// Look into tunnels.
+    pub inner: bool,
+    /// Count each flow's packets and bytes.
+    pub flow_stats: bool,
+}
+
+/// What can be changed while frames flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Which rule picks the CPU.
+    pub policy: Policy,
+    /// The CPUs that flows are spread over, and that applications' wishes are heard for.
+    pub cpus: CpuSet,
+    /// Those of all CPUs that can't be used now.
+    pub offline: Option<CpuSet>,
+    /// Packets each CPU's ring holds: [`MIN_QUEUE_SIZE`] to [`MAX_QUEUE_SIZE`].
+    pub queue_size: u32,
+    /// Buckets of the flow limit, where there is one.
+    pub flow_limit: Option<u32>,
+    /// Decide and count, but let every frame pass.
+    pub shadow: bool,
+    /// For tests alone: without the order guard flows are reordered.
+    pub without_guard: bool,
+}
+
+/// Why settings are refused; nothing was changed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SettingsError {
+    /// A CPU that this machine has not.
+    #[error("there is no CPU {0} on this machine; it has {1}")]
+    NoSuchCpu(CpuId, CpuSet),
+    /// A CPU whose id is above what the tables have room for.
+    #[error("CPU {0} can't be steered to: the in-kernel path has room for CPUs 0 to {most}", most = MAX_CPUS - 1)]
+    CpuTooHigh(CpuId),
+    /// None of the CPUs can be used.
+    #[error("none of the CPUs {0} is online; bring one online or name others")]
+    AllOffline(CpuSet),
+    /// A ring's size is out of range.
+    #[error("a queue size is {MIN_QUEUE_SIZE} to {MAX_QUEUE_SIZE} packets, not {0}")]
+    QueueSize(u32),
+    /// The flow limit's buckets are out of range.
+    #[error("a flow limit has 1 to {most} buckets, not {0}", most = MAX_FLOW_LIMIT_BUCKETS)]
+    FlowLimit(u32),
+}
+
+impl Settings {
+    /// The policy `policy` over `cpus`, with all else as it is by default.
+    #[must_use]
+    pub fn new(policy: Policy, cpus: CpuSet) -> Settings {
+        Settings {
+            policy,
+            cpus,
+            offline: None,
+            queue_size: DEFAULT_QUEUE_SIZE,
+            flow_limit: None,
+            shadow: false,
+            without_guard: false,
+        }
+    }
+
+    /// Whether frames can be sent to `cpu` now.
+    #[must_use]
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        !self.offline.as_ref().is_some_and(|offline| offline.contains(cpu))
+    }
+
+    /// Checks the settings against the machine.
+    ///
+    /// # Errors
+    /// [`SettingsError`], the first that is wrong.
+    pub fn check(&self, possible: &CpuSet) -> Result<(), SettingsError> {
+        for cpu in self.cpus.iter().chain(self.policy.named_cpus()) {
+            if cpu.get() >= MAX_CPUS {
+                return Err(SettingsError::CpuTooHigh(cpu));
+            }
+            if !possible.contains(cpu) {
+                return Err(SettingsError::NoSuchCpu(cpu, possible.clone()));
+            }
+        }
+        if !self.cpus.iter().any(|cpu| self.is_online(cpu)) {
+            return Err(SettingsError::AllOffline(self.cpus.clone()));
+        }
+        if !(MIN_QUEUE_SIZE..=MAX_QUEUE_SIZE).contains(&self.queue_size) {
+            return Err(SettingsError::QueueSize(self.queue_size));
+        }
+        match self.flow_limit {
+            Some(buckets)
+                if !(1..=MAX_FLOW_LIMIT_BUCKETS).contains(&buckets) =>
+            {
+                Err(SettingsError::FlowLimit(buckets))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether frames of some flows go straight on, through no ring.
+    pub(crate) fn has_straight_flows(&self) -> bool {
+        matches!(self.policy, Policy::None | Policy::Bound(_)) || self.shadow
+    }
+}
