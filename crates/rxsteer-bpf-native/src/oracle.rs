@@ -44,16 +44,25 @@ impl Oracle {
         assert_eq!(packet.tcp_flags, flags, "{options:?} {packet:?} {frame:02x?}");
     }
 
-    /// Parses `frame` natively: with tunnels entered and without, read in place and by the walk
+    /// Parses `frame` natively, with tunnels entered and without, read in place and by the walk
     /// alone, and asserts that all of it is right.
     ///
     /// # Panics
     ///
     /// If anything is not.
     pub fn check_native(&self, frame: &[u8]) {
+        self.check_native_in_part(frame, frame.len());
+    }
+
+    /// The same where no more than `linear` bytes of the frame can be read in place.
+    ///
+    /// # Panics
+    ///
+    /// If anything is not right.
+    pub fn check_native_in_part(&self, frame: &[u8], linear: usize) {
         for inner in [false, true] {
             let options = DissectOptions { inner };
-            let packet = parse(frame, frame.len(), options, self.words());
+            let packet = parse(frame, linear, options, self.words());
             self.check(frame, options, &packet);
             let walked = parse(frame, 0, options, self.words());
             self.check(frame, options, &walked);
