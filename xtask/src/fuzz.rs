@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Feeds random input to the dissector and the capture reader (cargo-fuzz).
+/// Feeds random input to the dissectors and the capture reader (cargo-fuzz).
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask fuzz all\n  cargo xtask fuzz dissect --seconds 600"

@@ -1,0 +1,15 @@
+//! Any bytes as an Ethernet frame: the C parser of the in-kernel path must read what rxsteer-packet
+//! reads, in place and by its walk. The first byte says how much of the frame is there in place;
+//! something else follows it in memory.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rxsteer_bpf_native::Oracle;
+use std::sync::LazyLock;
+
+static ORACLE: LazyLock<Oracle> = LazyLock::new(|| Oracle::new([0x5a; 16]));
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&linear, frame)) = input.split_first() else { return };
+    ORACLE.check_native_in_part(frame, usize::from(linear));
+});
