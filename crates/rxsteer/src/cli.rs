@@ -25,6 +25,7 @@ use std::time::Duration;
         rxsteer demo                                  the same on built-in traffic\n  \
         rxsteer flows capture.pcap                    who sends most, and where does it run?\n  \
         rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   why does a flow go where?\n  \
+        rxsteer check                                 can this host steer, and does it help?\n  \
         rxsteer replay --help                         everything that can be set\n\n\
         Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted."
 )]
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Explain one decision: which CPU, by which rule, and what would move the flow
     Explain(Box<ExplainArgs>),
+    /// Say what this host and its interfaces can do, and for each "no" why and what to do
+    Check(CheckArgs),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
     Man {
@@ -56,6 +59,24 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer check                 the host, and a line for each NIC\n  \
+    rxsteer check eth0            everything about one interface\n  \
+    rxsteer check 'veth*' --json | jq '.interfaces[] | {name, can_run}'\n\n\
+    Nothing is changed and nothing is loaded; no privilege is needed to look.\n\n\
+    Exit status: 0 rxsteer run would work (without IFACE: on one interface at least); 1 something stops it; 2 could \
+    not look.")]
+pub(crate) struct CheckArgs {
+    /// Interfaces by name or pattern (veth*); without any, the host and a line for each NIC
+    #[arg(value_name = "IFACE")]
+    pub(crate) interfaces: Vec<String>,
+
+    /// Print one JSON object, with all facts, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@
 
 mod advice;
 mod change_spec;
+mod check;
 mod cli;
 mod collecting;
 mod demo;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Command::Flows(args) => flows::command(&args),
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
+        Command::Check(args) => check::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -1,0 +1,125 @@
+//! Which CPUs there are, and which of them steering uses when nobody says.
+
+use crate::error::HostError;
+use crate::files;
+use crate::link::{self, Link};
+use rxsteer_core::{CpuId, CpuSet};
+use serde::Serialize;
+
+/// The highest CPU id the in-kernel path can send to (`STEER_MAX_CPUS` − 1).
+pub const HIGHEST: u16 = 1023;
+
+/// The host's CPUs; `None` where the kernel does not say. A set is never empty, so no isolated CPU is `None`, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cpus {
+    /// Those that run.
+    #[serde(serialize_with = "crate::shown::cpu_set")]
+    pub online: Option<CpuSet>,
+    /// Those that could be made to run.
+    #[serde(serialize_with = "crate::shown::cpu_set")]
+    pub possible: Option<CpuSet>,
+    /// Those kept free of work that is not sent to them (`isolcpus`).
+    #[serde(serialize_with = "crate::shown::cpu_set")]
+    pub isolated: Option<CpuSet>,
+}
+
+impl Cpus {
+    /// Looks at this host.
+    pub fn look() -> Cpus {
+        Cpus { online: online(), possible: possible(), isolated: isolated() }
+    }
+
+    /// Online, not isolated, on one of the `nodes`, of an id that can be sent to. A node that is not known is any. Where
+    /// that leaves nothing, first the nodes and then the isolation are not minded: somebody has to process packets.
+    pub fn usable(&self, nodes: &[Option<CpuSet>]) -> Option<CpuSet> {
+        let online = self.online.as_ref()?;
+        let free = |cpu: &CpuId| !self.isolated.as_ref().is_some_and(|set| set.contains(*cpu));
+        let near = |cpu: &CpuId| {
+            nodes.is_empty()
+                || nodes.iter().any(|node| node.as_ref().is_none_or(|node| node.contains(*cpu)))
+        };
+        let reachable = || online.iter().filter(|cpu| cpu.get() <= HIGHEST);
+        CpuSet::new(reachable().filter(free).filter(near))
+            .or_else(|| CpuSet::new(reachable().filter(free)))
+            .or_else(|| CpuSet::new(reachable()))
+    }
+}
+
+fn list(path: &str) -> Option<CpuSet> {
+    files::text(path)?.parse().ok()
+}
+
+/// The CPUs that run. Without sysfs, those this process may run on.
+pub fn online() -> Option<CpuSet> {
+    list("/sys/devices/system/cpu/online").or_else(|| {
+        let status = files::text("/proc/self/status")?;
+        files::field(&status, "Cpus_allowed_list")?.parse().ok()
+    })
+}
+
+/// The CPUs that could be made to run.
+pub fn possible() -> Option<CpuSet> {
+    list("/sys/devices/system/cpu/possible")
+}
+
+/// The isolated CPUs; `None` when there is none, or nobody says.
+pub fn isolated() -> Option<CpuSet> {
+    list("/sys/devices/system/cpu/isolated")
+}
+
+/// The CPUs of the NUMA node of the interface `name`; `None` where it has none, as virtual interfaces.
+pub fn of_node_of(name: &str) -> Option<CpuSet> {
+    of_node(node_of(&link::find(&link::links().ok()?, name).ok()?.clone())?)
+}
+
+/// The NUMA node of the device behind an interface.
+pub(crate) fn node_of(link: &Link) -> Option<u32> {
+    // The device itself may not say (virtio), but the one it sits on.
+    let device = link.device()?.canonicalize().ok()?;
+    let node: i32 = device.ancestors().find_map(|dir| files::number(dir.join("numa_node")))?;
+    // -1 is "none".
+    u32::try_from(node).ok()
+}
+
+/// The CPUs of a NUMA node.
+pub(crate) fn of_node(node: u32) -> Option<CpuSet> {
+    list(&format!("/sys/devices/system/node/node{node}/cpulist"))
+}
+
+/// The CPUs steering uses when nobody says which: online, not isolated, on the NUMA nodes of these interfaces (all of
+/// them where an interface has none).
+pub fn default_cpus<S: AsRef<str>>(interfaces: &[S]) -> Result<CpuSet, HostError> {
+    let nodes: Vec<_> = interfaces.iter().map(|name| of_node_of(name.as_ref())).collect();
+    Cpus::look().usable(&nodes).ok_or(HostError::NoCpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> Option<CpuSet> {
+        text.parse().ok()
+    }
+
+    fn usable(online: &str, isolated: &str, nodes: &[Option<CpuSet>]) -> Option<String> {
+        let cpus = Cpus { online: set(online), possible: None, isolated: set(isolated) };
+        cpus.usable(nodes).map(|set| set.to_string())
+    }
+
+    #[test]
+    fn usable_is_online_free_and_near() {
+        let shown = |text: &str| Some(text.to_owned());
+        assert_eq!(usable("0-7", "", &[]), shown("0-7"));
+        assert_eq!(usable("0-7", "6-7", &[set("4-7")]), shown("4-5"));
+        assert_eq!(usable("0-7", "", &[set("0-1"), set("4-5")]), shown("0-1,4-5"));
+        assert_eq!(usable("0-7", "", &[set("0-1"), None]), shown("0-7"), "one is anywhere");
+        assert_eq!(usable("0-2000", "", &[]), shown("0-1023"), "higher ids can't be sent to");
+    }
+
+    #[test]
+    fn rather_far_or_isolated_than_nobody() {
+        assert_eq!(usable("0-3", "", &[set("8-9")]).as_deref(), Some("0-3"));
+        assert_eq!(usable("0-3", "0-3", &[]).as_deref(), Some("0-3"));
+        assert_eq!(usable("", "", &[]), None);
+    }
+}

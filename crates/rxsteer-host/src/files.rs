@@ -1,0 +1,41 @@
+//! Small files of sysfs and procfs. Whatever can't be read is not known.
+
+use std::fs;
+use std::path::Path;
+
+/// The file's text without blanks around it.
+pub(crate) fn text(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The file's number.
+pub(crate) fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
+    text(path)?.parse().ok()
+}
+
+/// What stands behind `name:` or `name=` in a file of such lines.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        rest.strip_prefix([':', '=']).map(str::trim)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "CONFIG_HZ_250=y\nCONFIG_HZ=250\nCapEff:\t00ff\n";
+        assert_eq!(field(text, "CONFIG_HZ"), Some("250"));
+        assert_eq!(field(text, "CapEff"), Some("00ff"));
+        assert_eq!(field(text, "Cap"), None);
+    }
+
+    #[test]
+    fn a_missing_file_is_not_known() {
+        assert_eq!(text("/nowhere/at/all"), None);
+        assert_eq!(number::<u32>("/nowhere/at/all"), None);
+    }
+}

@@ -1,0 +1,309 @@
+//! Facts about one interface.
+
+use crate::cpus;
+use crate::error::HostError;
+use crate::files;
+use crate::holder::Holder;
+use crate::link::{self, Link, links};
+use crate::netlink::{ethtool, netdev};
+use rxsteer_core::CpuSet;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is known of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// As the kernel lists it.
+    pub link: Link,
+    /// The XDP program attached to it.
+    pub attached: Option<Attached>,
+    /// What its driver's XDP can do; `None` before Linux 6.3.
+    pub xdp: Option<XdpFeatures>,
+    /// Which offloads are on.
+    pub offloads: Option<Offloads>,
+    /// A veth's other end.
+    pub peer: Option<Peer>,
+    /// RX queues in use.
+    pub rx_queues: Option<u32>,
+    /// RX queues on which the kernel's own RPS or RFS is active.
+    pub steered_queues: Option<Vec<SteeredQueue>>,
+    /// The NUMA node of the device behind it.
+    pub numa_node: Option<u32>,
+    /// That node's CPUs.
+    #[serde(serialize_with = "crate::shown::cpu_set")]
+    pub node_cpus: Option<CpuSet>,
+    /// The interface it stands on, where that is one of this namespace and no peer.
+    pub stands_on: Option<String>,
+    /// The bridge, bond or team it is a port of, as (kind, name).
+    pub port_of: Option<(String, String)>,
+    /// Its ports, if it is one of these.
+    pub ports: Vec<String>,
+    /// Those that stand on it: VLANs, macvlans and their like.
+    pub above: Vec<Link>,
+}
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttachedMode {
+    /// In the driver.
+    Native,
+    /// Behind the driver, once there is a socket buffer.
+    Generic,
+    /// In the NIC.
+    Offloaded,
+    /// More than one, in different modes.
+    Several,
+}
+
+/// An XDP program that is attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attached {
+    /// How.
+    pub mode: AttachedMode,
+    /// The program's id, where there is one program.
+    pub id: Option<u32>,
+    /// Who holds it, where that can be seen.
+    pub holder: Option<Holder>,
+}
+
+/// What a driver's XDP can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct XdpFeatures {
+    /// It runs programs.
+    pub native: bool,
+    /// It can redirect, also into a CPUMAP.
+    pub redirect: bool,
+    /// It takes frames of several buffers.
+    pub frags: bool,
+    /// It tells programs the NIC's hash; not known before Linux 6.8.
+    pub rx_hash: bool,
+}
+
+/// Offloads that matter here, and whether they are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Offloads {
+    /// Merging received segments.
+    pub gro: bool,
+    /// The same in the NIC, in a way that can be undone.
+    pub gro_hw: bool,
+    /// The same in the NIC, in a way that can't.
+    pub lro: bool,
+    /// Taking 802.1Q tags out of received frames.
+    pub rx_vlan: bool,
+    /// The same for 802.1ad tags.
+    pub rx_vlan_stag: bool,
+    /// Leaving checksums to the device when sending.
+    pub tx_checksum: bool,
+    /// Leaving VLAN tags to the device when sending.
+    pub tx_vlan: bool,
+}
+
+impl Offloads {
+    fn look(index: u32) -> Option<Offloads> {
+        ethtool::active_features(index).ok().map(|active| Self::of(&active))
+    }
+
+    /// Of the names of the features that are on.
+    fn of(active: &BTreeSet<String>) -> Offloads {
+        let on = |name: &str| active.contains(name);
+        Offloads {
+            gro: on("rx-gro"),
+            gro_hw: on("rx-gro-hw"),
+            lro: on("rx-lro"),
+            rx_vlan: on("rx-vlan-hw-parse"),
+            rx_vlan_stag: on("rx-vlan-stag-hw-parse"),
+            tx_checksum: ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]
+                .into_iter()
+                .any(on),
+            tx_vlan: on("tx-vlan-hw-insert"),
+        }
+    }
+}
+
+/// The other end of a veth pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Peer {
+    /// In this network namespace.
+    Here {
+        /// Its name.
+        name: String,
+        /// Which of its offloads are on.
+        offloads: Option<Offloads>,
+    },
+    /// In another network namespace, where it can't be looked at.
+    Elsewhere,
+}
+
+/// An RX queue whose packets the kernel steers after us.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SteeredQueue {
+    /// Its number.
+    pub queue: u32,
+    /// `rps_cpus`, without leading zeroes; empty where only RFS is on.
+    pub rps_cpus: String,
+    /// Entries of its flow table (RFS).
+    pub rps_flow_cnt: u64,
+}
+
+impl Interface {
+    /// Looks at the interface `name` of this network namespace.
+    pub fn look(name: &str) -> Result<Interface, HostError> {
+        let links = links()?;
+        let link = link::find(&links, name)?;
+        Ok(Self::look_at(link, &links))
+    }
+
+    /// Looks at `link`, one of [`links`].
+    pub fn look_at(link: &Link, links: &[Link]) -> Interface {
+        let by_index = |index: u32| links.iter().find(|other| other.index == index);
+        let queues = queues_dir(link);
+        let numa_node = cpus::node_of(link);
+        let mut attached = link.attached.clone();
+        if let Some(attached) = &mut attached {
+            attached.holder = attached.id.and_then(Holder::of);
+        }
+        let below = link.lower.filter(|_| !link.lower_is_elsewhere).and_then(by_index);
+        Interface {
+            attached,
+            xdp: xdp(link.index),
+            offloads: Offloads::look(link.index),
+            peer: link.is("veth").then(|| peer(below)),
+            rx_queues: queues.as_deref().map(|dir| rx_queues(dir).len() as u32),
+            steered_queues: queues.as_deref().map(steered),
+            numa_node,
+            node_cpus: numa_node.and_then(cpus::of_node),
+            stands_on: below
+                .filter(|below| !link.is("veth") && below.index != link.index)
+                .map(|below| below.name.clone()),
+            port_of: link
+                .master
+                .and_then(by_index)
+                .map(|master| (master.kind.clone().unwrap_or_default(), master.name.clone())),
+            ports: links
+                .iter()
+                .filter(|port| port.master == Some(link.index))
+                .map(|port| port.name.clone())
+                .collect(),
+            above: links.iter().filter(|above| stands_on(above, link)).cloned().collect(),
+            link: link.clone(),
+        }
+    }
+}
+
+fn stands_on(above: &Link, link: &Link) -> bool {
+    above.lower == Some(link.index)
+        && above.index != link.index
+        && !above.lower_is_elsewhere
+        // A veth names its peer there.
+        && !above.is("veth")
+}
+
+fn xdp(index: u32) -> Option<XdpFeatures> {
+    let (features, metadata) = netdev::xdp_features(index).ok()?;
+    // enum netdev_xdp_act and netdev_xdp_rx_metadata in include/uapi/linux/netdev.h
+    Some(XdpFeatures {
+        native: features & 1 != 0,
+        redirect: features & 2 != 0,
+        frags: features & 32 != 0,
+        rx_hash: metadata & 2 != 0,
+    })
+}
+
+fn peer(below: Option<&Link>) -> Peer {
+    match below {
+        Some(peer) => Peer::Here { name: peer.name.clone(), offloads: Offloads::look(peer.index) },
+        None => Peer::Elsewhere,
+    }
+}
+
+/// The interface's queues in sysfs. A mount of sysfs shows the network namespace it was mounted in, which need not be
+/// ours; there the same name may be something else, or nothing.
+fn queues_dir(link: &Link) -> Option<PathBuf> {
+    let dir = Path::new("/sys/class/net").join(&link.name);
+    let address: Vec<String> = link.address.iter().map(|byte| format!("{byte:02x}")).collect();
+    let same = files::number(dir.join("ifindex")) == Some(link.index)
+        && files::text(dir.join("address")).unwrap_or_default() == address.join(":");
+    let queues = dir.join("queues");
+    (same && queues.is_dir()).then_some(queues)
+}
+
+/// The RX queues in use: their numbers and directories, ascending.
+fn rx_queues(queues: &Path) -> Vec<(u32, PathBuf)> {
+    let entries = fs::read_dir(queues).into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("rx-")?.parse().ok()?;
+            Some((number, entry.path()))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Those the kernel steers: by RPS with a CPU map, by RFS with a flow table once there is a global one.
+fn steered(queues: &Path) -> Vec<SteeredQueue> {
+    let sock_entries: u64 =
+        files::number("/proc/sys/net/core/rps_sock_flow_entries").unwrap_or_default();
+    steered_with(queues, sock_entries)
+}
+
+fn steered_with(queues: &Path, sock_entries: u64) -> Vec<SteeredQueue> {
+    let queue = |(queue, dir): (u32, PathBuf)| {
+        let mask = files::text(dir.join("rps_cpus")).unwrap_or_default();
+        let rps_cpus = mask.trim_start_matches(['0', ',']).to_owned();
+        let rps_flow_cnt: u64 = files::number(dir.join("rps_flow_cnt")).unwrap_or_default();
+        let active = !rps_cpus.is_empty() || (rps_flow_cnt > 0 && sock_entries > 0);
+        active.then_some(SteeredQueue { queue, rps_cpus, rps_flow_cnt })
+    };
+    rx_queues(queues).into_iter().filter_map(queue).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_counted_and_steered_ones_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let queues = [
+            ("rx-0", "00000000,00000000", "0"),
+            ("rx-10", "00000000,00000f00", "0"),
+            ("rx-2", "0", "512"),
+            ("tx-0", "f", "0"),
+        ];
+        for (name, mask, entries) in queues {
+            let queue = dir.path().join(name);
+            fs::create_dir(&queue).unwrap();
+            fs::write(queue.join("rps_cpus"), format!("{mask}\n")).unwrap();
+            fs::write(queue.join("rps_flow_cnt"), format!("{entries}\n")).unwrap();
+        }
+        let numbers: Vec<u32> = rx_queues(dir.path()).iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [0, 2, 10]);
+        let ten = SteeredQueue { queue: 10, rps_cpus: "f00".to_owned(), rps_flow_cnt: 0 };
+        assert_eq!(steered_with(dir.path(), 0), std::slice::from_ref(&ten));
+        let two = SteeredQueue { queue: 2, rps_cpus: String::new(), rps_flow_cnt: 512 };
+        assert_eq!(steered_with(dir.path(), 32768), [two, ten]);
+        assert_eq!(steered_with(&dir.path().join("nothing"), 1), []);
+    }
+
+    #[test]
+    fn features_are_read_by_their_names() {
+        let on = ["rx-gro", "tx-checksum-ipv6", "rx-vlan-stag-hw-parse"].map(str::to_owned);
+        let offloads = Offloads::of(&on.into());
+        let expected =
+            Offloads { gro: true, tx_checksum: true, rx_vlan_stag: true, ..Offloads::default() };
+        assert_eq!(offloads, expected);
+    }
+
+    #[test]
+    fn the_loopback_can_be_looked_at() {
+        let lo = Interface::look("lo").unwrap();
+        assert_eq!(lo.link.name, "lo");
+        assert_eq!(lo.peer, None);
+        assert!(Interface::look("nosuch0").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! What kind of interface it is: whether there is a better one to attach to, whether it is up, what its driver is like.
+
+use super::listed;
+use crate::drivers;
+use crate::finding::Finding;
+use crate::interface::Interface;
+use crate::link::{ETHERNET, LOOPBACK};
+
+pub(super) fn findings(interface: &Interface) -> Vec<Finding> {
+    let mut findings = vec![device(interface)];
+    findings.extend(port(interface));
+    findings.extend(up(interface));
+    findings.extend(driver(interface));
+    findings
+}
+
+/// Kinds of interfaces whose packets came in through another one, where they can be steered earlier and cheaper.
+const UPPER: [&str; 16] = [
+    "bond",
+    "bridge",
+    "erspan",
+    "geneve",
+    "gretap",
+    "hsr",
+    "ip6gretap",
+    "ipvlan",
+    "ipvtap",
+    "macsec",
+    "macvlan",
+    "macvtap",
+    "team",
+    "vlan",
+    "vrf",
+    "vxlan",
+];
+
+/// Those among them whose packets are wrapped on the NIC, so that only --inner finds their flows there.
+const TUNNELS: [&str; 5] = ["erspan", "geneve", "gretap", "ip6gretap", "vxlan"];
+
+fn device(interface: &Interface) -> Finding {
+    let topic = "device";
+    let link = &interface.link;
+    let kind = link.kind.as_deref();
+    if link.hardware_type == LOOPBACK {
+        return Finding::blocker(
+            topic,
+            "it is the loopback",
+            "its packets never came over a wire: they are processed where they were sent, and are no use to steer",
+            "name the interface that packets come in by; rxsteer check without a name lists them",
+        );
+    }
+    if link.hardware_type != ETHERNET {
+        return Finding::blocker(
+            topic,
+            format!("its frames have no Ethernet header ({})", kind.unwrap_or("a layer-3 device")),
+            "the programs read Ethernet frames, and what such a device delivers came in through a NIC before",
+            below(interface, ""),
+        );
+    }
+    match kind.filter(|kind| UPPER.contains(kind)) {
+        Some(kind) => Finding::blocker(
+            topic,
+            format!("it is a {kind} interface, and stands on others"),
+            "its packets came in through the interfaces below: there they are steered before the work, here after most \
+             of it",
+            below(interface, if TUNNELS.contains(&kind) { " with --inner" } else { "" }),
+        ),
+        None => Finding::fine(topic, what_it_is(interface)),
+    }
+}
+
+fn what_it_is(interface: &Interface) -> String {
+    let link = &interface.link;
+    match (&link.driver, &link.kind) {
+        (Some(driver), _) => format!("Ethernet, driver {driver}"),
+        (None, Some(kind)) => format!("Ethernet, virtual ({kind})"),
+        (None, None) => "Ethernet, of a driver that is not known".to_owned(),
+    }
+}
+
+/// "attach to the interface below", by its name where it is known.
+fn below(interface: &Interface, with: &str) -> String {
+    let below = interface.stands_on.iter().chain(&interface.ports);
+    let below: Vec<&str> = below.map(String::as_str).collect();
+    if below.is_empty() {
+        format!(
+            "attach to the NIC its packets come in by{with}; rxsteer check without a name lists NICs"
+        )
+    } else {
+        format!("attach below: rxsteer run {}{with}", below.join(" "))
+    }
+}
+
+/// Bridges and bonds take frames over before the stack, which is fine; what they do behind it is not ours to know.
+fn port(interface: &Interface) -> Option<Finding> {
+    let (kind, name) = interface.port_of.as_ref()?;
+    let hops = |kind: &str| ["macvlan", "ipvlan"].contains(&kind);
+    let above: Vec<&str> = interface
+        .above
+        .iter()
+        .filter(|link| link.kind.as_deref().is_some_and(hops))
+        .map(|link| link.name.as_str())
+        .collect();
+    let mut what = format!("it is a port of {name} ({})", if kind.is_empty() { "?" } else { kind });
+    if !above.is_empty() {
+        what += &format!(", and {} stand on it", listed(&above));
+    }
+    Some(Finding::note(
+        "port",
+        what,
+        format!(
+            "order is kept up to where {name} takes over; if {name} has kernel RPS on (its rps_cpus), flows can be \
+             overtaken behind that"
+        ),
+    ))
+}
+
+fn up(interface: &Interface) -> Option<Finding> {
+    let link = &interface.link;
+    (!link.up).then(|| {
+        Finding::note("up", "it is down", "nothing is received until it is up")
+            .fix(format!("ip link set dev {} up", link.name))
+    })
+}
+
+fn driver(interface: &Interface) -> Option<Finding> {
+    let driver = interface.link.driver.as_deref()?;
+    let known = drivers::known(driver)?;
+    let what = format!("{driver} is known to {}", known.to);
+    let finding =
+        Finding::note("driver", what, "NICs and driver versions differ; rxsteer run tries it");
+    let fix = known.fix.replace("IF", &interface.link.name);
+    Some(if fix.is_empty() { finding } else { finding.fix(fix) })
+}

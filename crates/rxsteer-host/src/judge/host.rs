@@ -1,0 +1,174 @@
+//! The kernel, its type information and tracepoints, what this process may do, and the CPUs.
+
+use super::listed;
+use crate::btf::{Btf, Tracepoint};
+use crate::cpus;
+use crate::finding::Finding;
+use crate::host::{Host, KernelVersion};
+
+/// Multi-buffer frames through a CPUMAP came with it.
+const OLDEST: KernelVersion = KernelVersion::new(5, 18);
+
+const ELSEWHERE: &str = "rxsteer replay and the library work on this host as they do on any";
+
+pub(super) fn findings(host: &Host) -> Vec<Finding> {
+    let mut findings = vec![kernel(host), preemption(host)];
+    findings.extend(type_information(host));
+    findings.extend([capabilities(host), cpus(host)]);
+    findings.extend(timer(host));
+    findings
+}
+
+fn kernel(host: &Host) -> Finding {
+    let topic = "kernel";
+    match host.version {
+        Some(version) if version >= OLDEST => {
+            Finding::fine(topic, format!("Linux {}", host.release))
+        }
+        Some(_) => Finding::blocker(
+            topic,
+            format!("Linux {} is too old", host.release),
+            format!(
+                "programs on CPUMAP entries that take frames of several buffers came with Linux {OLDEST}"
+            ),
+            format!("boot a kernel of {OLDEST} or later; {ELSEWHERE}"),
+        ),
+        None => Finding::note(
+            topic,
+            format!("'{}' names no version", host.release),
+            format!("Linux {OLDEST} or later is needed; whether this is can't be told"),
+        ),
+    }
+}
+
+fn preemption(host: &Host) -> Finding {
+    let topic = "preemption";
+    if host.realtime {
+        return Finding::blocker(
+            topic,
+            "this is a PREEMPT_RT kernel",
+            "there a packet can be taken off its CPU while it is processed, so nothing tells when it is safe to move a \
+             flow, and order can't be promised",
+            format!("boot a kernel without PREEMPT_RT; {ELSEWHERE}"),
+        );
+    }
+    Finding::fine(topic, "not PREEMPT_RT: order can be promised")
+}
+
+fn type_information(host: &Host) -> Vec<Finding> {
+    let why = "the programs are fitted to the running kernel by its type information, /sys/kernel/btf/vmlinux";
+    match &host.btf {
+        Btf::Tracepoints(_) => {
+            vec![Finding::fine("btf", "/sys/kernel/btf/vmlinux is there"), tracepoints(&host.btf)]
+        }
+        Btf::Missing => vec![Finding::blocker(
+            "btf",
+            "the kernel has no type information",
+            why,
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of all larger distributions are; in a container \
+             let /sys be seen",
+        )],
+        Btf::Unreadable(error) => vec![Finding::blocker(
+            "btf",
+            format!("the kernel's type information can't be read: {error}"),
+            why,
+            "let this process read /sys/kernel/btf/vmlinux (a container or security module may forbid it)",
+        )],
+    }
+}
+
+fn tracepoints(btf: &Btf) -> Finding {
+    let topic = "tracepoints";
+    let lacks = btf.lacks();
+    let names = |of: &[Tracepoint]| listed(&of.iter().map(|lack| lack.name).collect::<Vec<_>>());
+    let uses = |of: &[Tracepoint]| listed(&of.iter().map(|lack| lack.used_for).collect::<Vec<_>>());
+    let (needed, other): (Vec<Tracepoint>, Vec<Tracepoint>) =
+        lacks.iter().partition(|lack| lack.needed);
+    if !needed.is_empty() {
+        return Finding::blocker(
+            topic,
+            format!("the kernel has no {}", names(&needed)),
+            format!("needed for {}", uses(&needed)),
+            "boot a kernel built with CONFIG_TRACEPOINTS and CONFIG_BPF_SYSCALL, as those of all larger distributions are",
+        );
+    }
+    if other.iter().any(|lack| lack.used_for.ends_with("(rfs)")) {
+        return Finding::no(
+            topic,
+            format!("the kernel has no {}", names(&other)),
+            format!("used for {}", uses(&other)),
+            "use a policy without rfs, e.g. --policy sparse; rfs needs Linux 6.3 or later",
+        );
+    }
+    if !other.is_empty() {
+        return Finding::note(
+            topic,
+            format!("the kernel has no {}", names(&other)),
+            format!("used for {}; those counters stay 0", uses(&other)),
+        );
+    }
+    Finding::fine(topic, "all that are used are there")
+}
+
+fn capabilities(host: &Host) -> Finding {
+    let topic = "capabilities";
+    let fix = "run it as root, or once: setcap cap_bpf,cap_net_admin,cap_perfmon=ep $(command -v rxsteer); a container \
+               needs the same three (--cap-add)";
+    let Some(capabilities) = host.capabilities else {
+        return Finding::note(
+            topic,
+            "what this process may do can't be told",
+            "/proc/self/status can't be read; CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed",
+        );
+    };
+    let missing = capabilities.missing();
+    if !missing.is_empty() {
+        let names: Vec<&str> = missing.iter().map(|capability| capability.name()).collect();
+        let needed: Vec<&str> = missing.iter().map(|capability| capability.needed_for()).collect();
+        return Finding::blocker(
+            topic,
+            format!("this process has no {}", listed(&names)),
+            format!("needed for {}", listed(&needed)),
+            fix,
+        );
+    }
+    if capabilities.in_user_namespace == Some(true) {
+        return Finding::blocker(
+            topic,
+            "this process has its capabilities only inside a user namespace",
+            "the kernel lets only capabilities of the first user namespace load BPF programs",
+            "run it outside of the user namespace (a rootless container is one)",
+        );
+    }
+    Finding::fine(topic, "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+}
+
+fn cpus(host: &Host) -> Finding {
+    let topic = "cpus";
+    let Some(online) = &host.cpus.online else {
+        return Finding::note(
+            topic,
+            "which CPUs are online can't be told",
+            "neither /sys/devices/system/cpu nor /proc/self/status can be read; --cpus has to name them",
+        );
+    };
+    let isolated = host.cpus.isolated.as_ref();
+    let mut what = format!("{} online ({online})", online.len());
+    if let Some(isolated) = isolated {
+        what += &format!(", of which {isolated} isolated and not used unless named");
+    }
+    if online.highest().get() > cpus::HIGHEST {
+        return Finding::note(
+            topic,
+            what,
+            format!("CPUs above {} can't be sent to and are left out", cpus::HIGHEST),
+        );
+    }
+    Finding::fine(topic, what)
+}
+
+/// Only where the kernel's configuration can be read: the loader measures the timer itself.
+fn timer(host: &Host) -> Option<Finding> {
+    let hz = host.hz?;
+    Some(Finding::fine("timer", format!("{hz} ticks a second")))
+}

@@ -1,0 +1,40 @@
+//! From facts to findings. Nothing here looks at anything but its arguments.
+
+mod attachment;
+mod device;
+mod help;
+mod host;
+mod offloads;
+mod queues;
+#[cfg(test)]
+mod tests;
+
+pub use help::{Help, help};
+
+use crate::finding::Finding;
+use crate::host::Host;
+use crate::interface::Interface;
+
+/// What follows for this host, whatever the interface.
+pub fn host(host: &Host) -> Vec<Finding> {
+    host::findings(host)
+}
+
+/// What follows for one interface of this host.
+pub fn interface(interface: &Interface, host: &Host) -> Vec<Finding> {
+    let mut findings = device::findings(interface);
+    findings.extend(attachment::findings(interface));
+    findings.extend(offloads::findings(interface, host));
+    findings.extend(queues::findings(interface, host));
+    findings
+}
+
+/// "a, b and c".
+fn listed<S: AsRef<str>>(words: &[S]) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,196 @@
+//! Offloads: what a CPUMAP loses, and what must not have happened to a frame before.
+
+use super::listed;
+use crate::finding::Finding;
+use crate::host::{Host, KernelVersion};
+use crate::interface::{Interface, Offloads, Peer};
+use crate::link::Link;
+
+/// A CPUMAP's thread merges segments since then.
+const CPUMAP_GRO: KernelVersion = KernelVersion::new(6, 15);
+/// With more ticks a second what GRO holds is only let go when it is older than one.
+const FAST_TIMER_HZ: u32 = 1000;
+/// 802.1ad.
+const SERVICE_TAG: u16 = 0x88a8;
+
+pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
+    let Some(offloads) = interface.offloads else {
+        let unknown = Finding::note(
+            "offloads",
+            "which offloads are on can't be told",
+            "the kernel does not answer ethtool's question; LRO must be off, and with VLAN interfaces above rxvlan, too",
+        )
+        .fix(format!("look at it: ethtool -k {}", interface.link.name));
+        return [Some(unknown), peer_checksums(interface)].into_iter().flatten().collect();
+    };
+    let mut findings = vec![gro(interface, &offloads, host), lro(interface, &offloads)];
+    findings.push(vlan_tags(interface, &offloads));
+    findings.extend(peer_checksums(interface));
+    findings
+}
+
+fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
+    let topic = "gro";
+    let name = &interface.link.name;
+    let since = host.version.is_none_or(|version| version >= CPUMAP_GRO);
+    if offloads.gro && !since {
+        return Finding::note(
+            topic,
+            "on, but not behind a CPUMAP",
+            format!(
+                "a CPUMAP merges segments since Linux {CPUMAP_GRO}; before that every segment of a TCP stream goes up alone"
+            ),
+        );
+    }
+    if !offloads.gro {
+        let fix = format!("ethtool -K {name} gro on");
+        let finding =
+            Finding::note(topic, "off", "every segment of a TCP stream goes up the stack alone");
+        return if since { finding.fix(fix) } else { finding };
+    }
+    match host.hz {
+        Some(hz) if hz >= FAST_TIMER_HZ => Finding::note(
+            topic,
+            format!("on, at {hz} timer ticks a second"),
+            "there GRO may hold a packet past its batch, so while a CPU is busy nothing tells that its packets are \
+             processed: its flows move only when it has caught up",
+        )
+        .fix(format!("if flows move too late: ethtool -K {name} gro off")),
+        _ => Finding::fine(topic, "on, also behind a CPUMAP"),
+    }
+}
+
+fn lro(interface: &Interface, offloads: &Offloads) -> Finding {
+    let topic = "lro";
+    let name = &interface.link.name;
+    if offloads.lro {
+        return Finding::blocker(
+            topic,
+            "on",
+            "the NIC merges segments into frames that XDP can't take, and most drivers refuse a program then",
+            format!("ethtool -K {name} lro off"),
+        );
+    }
+    if offloads.gro_hw {
+        return Finding::note(
+            topic,
+            "off, but GRO in hardware (rx-gro-hw) is on",
+            "some drivers turn it off when a program is attached, others refuse the program",
+        )
+        .fix(format!("if it refuses: ethtool -K {name} rx-gro-hw off"));
+    }
+    Finding::fine(topic, "off")
+}
+
+/// Tags that are taken out of the frame are told in the descriptor, which a CPUMAP does not pass on.
+fn vlan_tags(interface: &Interface, offloads: &Offloads) -> Finding {
+    let topic = "vlan_tags";
+    let name = &interface.link.name;
+    let vlans: Vec<&Link> = interface.above.iter().filter(|link| link.is("vlan")).collect();
+    if vlans.is_empty() {
+        return Finding::fine(topic, "no VLAN interface stands on it");
+    }
+    let service = |link: &&Link| link.vlan_protocol == Some(SERVICE_TAG);
+    let customer = offloads.rx_vlan && !vlans.iter().all(service);
+    let service = offloads.rx_vlan_stag && vlans.iter().any(service);
+    let mut off = Vec::new();
+    if interface.peer.is_some() {
+        // A veth hands tags over as they are sent, beside the frame, whatever its own settings say.
+        return veth_vlan_tags(interface, offloads, &vlans);
+    }
+    if customer {
+        off.push("rxvlan off");
+    }
+    if service {
+        off.push("rx-vlan-stag-hw-parse off");
+    }
+    if off.is_empty() {
+        return Finding::fine(topic, format!("they stay in the frame ({} above)", named(&vlans)));
+    }
+    Finding::blocker(
+        topic,
+        format!("the NIC takes VLAN tags out of frames, and {} above needs them", named(&vlans)),
+        "a CPUMAP loses a tag that is not in the frame, so those packets would go to the wrong interface",
+        format!("ethtool -K {name} {}", off.join(" ")),
+    )
+}
+
+fn veth_vlan_tags(interface: &Interface, offloads: &Offloads, vlans: &[&Link]) -> Finding {
+    let topic = "vlan_tags";
+    let why = "a veth passes tags on beside the frame when the sending end leaves them to it, and a CPUMAP loses those";
+    let what = format!("tags for {} above come beside the frame", named(vlans));
+    match &interface.peer {
+        Some(Peer::Here { name, offloads: Some(peer) }) if peer.tx_vlan => Finding::blocker(
+            topic,
+            what,
+            why,
+            format!("ethtool -K {name} txvlan off tx-vlan-stag-hw-insert off"),
+        ),
+        Some(Peer::Here { offloads: Some(_), .. }) => {
+            Finding::fine(topic, format!("they stay in the frame ({} above)", named(vlans)))
+        }
+        _ if offloads.rx_vlan => Finding::blocker(
+            topic,
+            format!("{} is above, and the peer can't be looked at", named(vlans)),
+            why,
+            format!(
+                "at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off; then say so here: ethtool -K {} \
+                 rxvlan off",
+                interface.link.name
+            ),
+        ),
+        _ => Finding::note(
+            topic,
+            format!("{} is above, and the peer can't be looked at", named(vlans)),
+            why,
+        )
+        .fix("make sure of it at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off"),
+    }
+}
+
+fn named(links: &[&Link]) -> String {
+    listed(&links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>())
+}
+
+/// Frames from a sender that leaves checksums to the device have none. The stack knows by the socket buffer, which a
+/// redirect takes away.
+fn peer_checksums(interface: &Interface) -> Option<Finding> {
+    let topic = "peer_checksums";
+    let why = "the peer leaves checksums to a device that there is none of; after a redirect nobody knows any more, and \
+               receivers drop every TCP segment";
+    if interface.link.is("tun") {
+        return Some(
+            Finding::note(topic, "a tap: its user may leave checksums out", why)
+                .fix("inside the virtual machine: ethtool -K IF tx off (or without csum in its network options)"),
+        );
+    }
+    if interface.link.is("netkit") {
+        return Some(
+            Finding::note(topic, "a netkit: its peer may leave checksums out", why)
+                .fix("make sure of it at the peer: ethtool -K PEER tx off"),
+        );
+    }
+    Some(match interface.peer.as_ref()? {
+        Peer::Here { name, offloads: Some(offloads) } if offloads.tx_checksum => Finding::blocker(
+            topic,
+            format!("the peer {name} has checksum offload on"),
+            why,
+            format!("ethtool -K {name} tx off"),
+        ),
+        Peer::Here { name, offloads: Some(_) } => {
+            Finding::fine(topic, format!("the peer {name} fills checksums in"))
+        }
+        Peer::Here { name, offloads: None } => Finding::note(
+            topic,
+            format!("whether the peer {name} fills checksums in can't be told"),
+            why,
+        )
+        .fix(format!("make sure: ethtool -K {name} tx off")),
+        Peer::Elsewhere => Finding::note(
+            topic,
+            "the peer is in another network namespace, where it can't be looked at",
+            why,
+        )
+        .fix("make sure of it there: ethtool -K PEER tx off"),
+    })
+}

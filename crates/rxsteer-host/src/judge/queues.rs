@@ -1,0 +1,76 @@
+//! RX queues, the CPUs near them, and the kernel's own steering behind ours.
+
+use super::listed;
+use crate::finding::Finding;
+use crate::host::Host;
+use crate::interface::{Interface, SteeredQueue};
+
+pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
+    vec![rx_queues(interface), near_cpus(interface, host), kernel_rps(interface)]
+}
+
+fn rx_queues(interface: &Interface) -> Finding {
+    let topic = "rx_queues";
+    match interface.rx_queues {
+        Some(1) => Finding::fine(topic, "1"),
+        Some(queues) => Finding::fine(topic, queues.to_string()),
+        None => Finding::note(
+            topic,
+            match interface.link.max_rx_queues {
+                Some(most) => format!("how many are used can't be told; at most {most}"),
+                None => "how many there are can't be told".to_owned(),
+            },
+            "they are counted in /sys/class/net, which shows another network namespace here, or nothing",
+        ),
+    }
+}
+
+fn near_cpus(interface: &Interface, host: &Host) -> Finding {
+    let topic = "near_cpus";
+    let usable = host.cpus.usable(std::slice::from_ref(&interface.node_cpus));
+    let used = usable.map_or_else(|| "those --cpus names".to_owned(), |set| set.to_string());
+    match (interface.numa_node, &interface.node_cpus) {
+        (Some(node), Some(cpus)) => {
+            Finding::fine(topic, format!("NUMA node {node} ({cpus}); used unless named: {used}"))
+        }
+        _ => Finding::fine(topic, format!("no NUMA node of its own; used unless named: {used}")),
+    }
+}
+
+/// What comes out of a CPUMAP goes through the kernel's own steering, too.
+fn kernel_rps(interface: &Interface) -> Finding {
+    let topic = "kernel_rps";
+    let name = &interface.link.name;
+    let why = "the kernel would send packets on to another CPU behind ours, where nothing tells when they are \
+               processed: order can't be promised";
+    let Some(steered) = &interface.steered_queues else {
+        return Finding::note(topic, "whether the kernel's RPS is on can't be told", why).fix(format!(
+            "make sure: cat /sys/class/net/{name}/queues/rx-*/rps_cpus shows zeroes in its network namespace"
+        ));
+    };
+    let with = |of: fn(&SteeredQueue) -> bool| {
+        steered.iter().filter(move |queue| of(queue)).map(|queue| queue.queue)
+    };
+    let rps: Vec<u32> = with(|queue| !queue.rps_cpus.is_empty()).collect();
+    let rfs: Vec<u32> = with(|queue| queue.rps_cpus.is_empty()).collect();
+    let (mut what, mut fix) = (Vec::new(), Vec::new());
+    for (queues, mechanism, file) in [(&rps, "RPS", "rps_cpus"), (&rfs, "RFS", "rps_flow_cnt")] {
+        if !queues.is_empty() {
+            what.push(format!("{mechanism} of the kernel is on for RX queue {}", numbers(queues)));
+            fix.push(format!("echo 0 | tee /sys/class/net/{name}/queues/rx-*/{file}"));
+        }
+    }
+    if what.is_empty() {
+        return Finding::fine(topic, "off");
+    }
+    Finding::blocker(topic, listed(&what), why, fix.join("; "))
+}
+
+/// At most eight of them.
+fn numbers(queues: &[u32]) -> String {
+    let shown: Vec<String> = queues.iter().take(8).map(u32::to_string).collect();
+    match queues.len() - shown.len() {
+        0 => listed(&shown),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

@@ -1,0 +1,37 @@
+//! What this host and its network interfaces can do for the in-kernel path.
+//!
+//! Two halves that do not mix. **Facts** ([`Host`], [`Interface`], [`links`]) are looked up from sysfs, procfs and
+//! netlink, without privileges and without changing anything; what can't be told is `None`, never an error, since a
+//! container may hide any of it. **Findings** ([`judge`]) are what follows from facts, by functions that look at
+//! nothing else, so that hosts nobody here owns can be judged in tests.
+//!
+//! What must hold: looking changes nothing, loads nothing, and does not panic whatever the kernel answers; every
+//! finding that is not fine says why, and every one that stops `rxsteer run` says what to do.
+#![forbid(unsafe_code)]
+
+mod btf;
+mod capabilities;
+pub mod cpus;
+mod drivers;
+mod error;
+mod files;
+mod finding;
+mod holder;
+mod host;
+mod interface;
+pub mod judge;
+mod link;
+mod netlink;
+mod shown;
+
+pub use btf::{Btf, TRACEPOINTS, Tracepoint};
+pub use capabilities::{Capabilities, Capability};
+pub use error::HostError;
+pub use finding::{Finding, State, can_run};
+pub use holder::Holder;
+pub use host::{Host, KernelVersion};
+pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, SteeredQueue, XdpFeatures};
+pub use judge::{Help, help};
+pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
+
+pub use cpus::default_cpus;

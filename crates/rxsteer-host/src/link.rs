@@ -1,0 +1,170 @@
+//! Interfaces as the kernel lists them, and finding them by name or pattern.
+
+use crate::error::HostError;
+use crate::interface::Attached;
+use crate::netlink::route;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// ARPHRD_ETHER: frames begin with an Ethernet header.
+pub const ETHERNET: u16 = 1;
+/// ARPHRD_LOOPBACK.
+pub const LOOPBACK: u16 = 772;
+
+/// One interface of this network namespace, as the kernel lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Other names it goes by.
+    pub alternative_names: Vec<String>,
+    /// What made it (`veth`, `vlan`, `bridge`, `tun`, …); a NIC has none.
+    pub kind: Option<String>,
+    /// The driver of the device behind it; a virtual interface has none.
+    pub driver: Option<String>,
+    /// Whether it is up.
+    pub up: bool,
+    /// ARPHRD_…: what its frames begin with.
+    pub hardware_type: u16,
+    /// Largest packet.
+    pub mtu: Option<u32>,
+    /// Hardware address.
+    #[serde(skip)]
+    pub address: Vec<u8>,
+    /// The interface it stands on, or a veth's peer.
+    pub lower: Option<u32>,
+    /// Whether that is in another network namespace.
+    pub lower_is_elsewhere: bool,
+    /// The bridge, bond or team it is a port of.
+    pub master: Option<u32>,
+    /// For a VLAN interface its EtherType.
+    pub vlan_protocol: Option<u16>,
+    /// RX queues there could be.
+    pub max_rx_queues: Option<u32>,
+    /// TX queues there could be.
+    pub max_tx_queues: Option<u32>,
+    /// Bus and name of the device behind it.
+    #[serde(skip)]
+    pub parent: Option<(String, String)>,
+    /// The XDP program attached to it.
+    #[serde(skip)]
+    pub attached: Option<Attached>,
+}
+
+impl Link {
+    /// The device behind it in sysfs. Buses, unlike `/sys/class/net`, are the same in every network namespace.
+    pub(crate) fn device(&self) -> Option<PathBuf> {
+        let (bus, name) = self.parent.as_ref()?;
+        Some(["/sys/bus", bus, "devices", name].iter().collect())
+    }
+
+    /// Whether there is a device behind it, not only software.
+    pub fn is_physical(&self) -> bool {
+        self.parent.is_some() && self.kind.is_none() && self.hardware_type == ETHERNET
+    }
+
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: &str) -> bool {
+        self.kind.as_deref() == Some(kind)
+    }
+}
+
+/// Every interface of this network namespace.
+pub fn links() -> Result<Vec<Link>, HostError> {
+    let mut links = route::links().map_err(HostError::Links)?;
+    for link in &mut links {
+        link.driver = driver(link);
+    }
+    Ok(links)
+}
+
+fn driver(link: &Link) -> Option<String> {
+    let driver = link.device()?.join("driver").read_link().ok()?;
+    Some(driver.file_name()?.to_string_lossy().into_owned())
+}
+
+/// The interface of that name.
+pub(crate) fn find<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, HostError> {
+    let by_name = links.iter().find(|link| link.name == name);
+    let by_other = || links.iter().find(|link| link.alternative_names.iter().any(|is| is == name));
+    by_name.or_else(by_other).ok_or_else(|| HostError::NoSuchInterface { name: name.to_owned() })
+}
+
+/// A name, or a pattern of names as a shell's: `veth*`, `eth[0-3]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    /// Nothing for a plain name, which may then contain anything.
+    pattern: Option<glob::Pattern>,
+}
+
+impl Pattern {
+    /// Reads a name or pattern.
+    pub fn new(text: &str) -> Result<Pattern, HostError> {
+        let pattern = text.contains(['*', '?', '[']).then(|| glob::Pattern::new(text)).transpose();
+        let pattern = pattern
+            .map_err(|error| HostError::BadPattern { text: text.to_owned(), why: error.msg })?;
+        Ok(Pattern { text: text.to_owned(), pattern })
+    }
+
+    /// Whether it is a pattern, which may match none, several, or interfaces that appear later.
+    pub fn is_open(&self) -> bool {
+        self.pattern.is_some()
+    }
+
+    /// Whether it means this interface.
+    pub fn matches(&self, link: &Link) -> bool {
+        let mut names = std::iter::once(&link.name).chain(&link.alternative_names);
+        match &self.pattern {
+            Some(pattern) => names.any(|name| pattern.matches(name)),
+            None => names.any(|name| *name == self.text),
+        }
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Link {
+        Link { name: name.to_owned(), ..Link::default() }
+    }
+
+    #[test]
+    fn patterns_are_those_of_a_shell() {
+        let matches = |text: &str, name: &str| Pattern::new(text).unwrap().matches(&named(name));
+        assert!(matches("veth*", "veth12"));
+        assert!(matches("eth[0-3]", "eth2"));
+        assert!(matches("eth0", "eth0"));
+        assert!(!matches("eth", "eth0"));
+        assert!(!matches("veth*", "eth0"));
+        assert!(!Pattern::new("eth0").unwrap().is_open());
+        let error = Pattern::new("eth[").unwrap_err().to_string();
+        assert!(error.contains("eth[") && error.contains("veth*"), "{error}");
+    }
+
+    #[test]
+    fn other_names_count_after_the_name() {
+        let mut other = named("a");
+        other.alternative_names = vec!["b".to_owned(), "c".to_owned()];
+        let links = [other, named("b")];
+        assert_eq!(find(&links, "b").unwrap().name, "b");
+        assert_eq!(find(&links, "c").unwrap().name, "a");
+        assert!(matches!(find(&links, "d"), Err(HostError::NoSuchInterface { .. })));
+    }
+
+    #[test]
+    fn the_loopback_is_always_there() {
+        let links = links().unwrap();
+        let lo = links.iter().find(|link| link.hardware_type == LOOPBACK);
+        assert!(lo.is_some_and(|lo| lo.index != 0 && !lo.is_physical()), "{links:?}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Generic netlink: families are numbered when the kernel starts, so their number is asked for by name.
+
+use super::{Ask, Netlink, attribute, emitted};
+use netlink_packet_core::DefaultNla;
+use netlink_sys::protocols::NETLINK_GENERIC;
+use std::io;
+
+// include/uapi/linux/genetlink.h
+const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const HEADER: usize = 4;
+
+/// A family of generic netlink.
+pub(super) struct Family {
+    netlink: Netlink,
+    id: u16,
+}
+
+impl Family {
+    /// The family `name`; an error where this kernel has none.
+    pub(super) fn open(name: &str) -> io::Result<Family> {
+        let mut netlink = Netlink::open(NETLINK_GENERIC)?;
+        let mut value = name.as_bytes().to_vec();
+        value.push(0);
+        let body = question(CTRL_CMD_GETFAMILY, &[DefaultNla::new(CTRL_ATTR_FAMILY_NAME, value)]);
+        let answers = netlink.ask(Ask::One, GENL_ID_CTRL, &body)?;
+        let id = answers.iter().find_map(|answer| {
+            let value = attribute(answer.get(HEADER..)?, CTRL_ATTR_FAMILY_ID)?;
+            Some(u16::from_ne_bytes(value.try_into().ok()?))
+        });
+        let id = id.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(Family { netlink, id })
+    }
+
+    /// Sends `command` with these attributes; returns the attributes of the first answer.
+    pub(super) fn ask(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<u8>> {
+        let mut answers =
+            self.netlink.ask(Ask::One, self.id, &question(command, with))?.into_iter();
+        let answer = answers.next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(answer.get(HEADER..).unwrap_or_default().to_vec())
+    }
+}
+
+fn question(command: u8, with: &[DefaultNla]) -> Vec<u8> {
+    // Command, version of the family's interface, two bytes reserved.
+    let mut body = vec![command, 1, 0, 0];
+    body.extend(emitted(with));
+    body
+}

@@ -1,0 +1,181 @@
+//! Questions to the kernel over netlink: links (route), offloads (ethtool), XDP features (netdev).
+//!
+//! Messages are read attribute by attribute, by number, and what isn't known is passed over: a newer or older kernel
+//! with other attributes must not make the ones we need unreadable. Nothing here sets anything.
+
+pub(crate) mod ethtool;
+mod generic;
+pub(crate) mod netdev;
+pub(crate) mod route;
+
+use netlink_packet_core::{
+    DefaultNla, Emitable, NLA_HEADER_SIZE, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST,
+    NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NlasIterator,
+};
+use netlink_sys::{Socket, SocketAddr};
+use std::convert::Infallible;
+use std::io;
+
+/// How often a listing is asked for again that changed while it was told.
+const ATTEMPTS: usize = 8;
+
+/// The kernel marks a listing that changed meanwhile (include/uapi/linux/netlink.h).
+const NLM_F_DUMP_INTR: u16 = 16;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    One,
+    All,
+}
+
+/// A message whose content is read elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Raw {
+    kind: u16,
+    bytes: Vec<u8>,
+}
+
+impl NetlinkSerializable for Raw {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.bytes);
+    }
+}
+
+impl NetlinkDeserializable for Raw {
+    type Error = Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Raw, Infallible> {
+        Ok(Raw { kind: header.message_type, bytes: payload.to_vec() })
+    }
+}
+
+/// A netlink socket.
+struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Netlink {
+    fn open(protocol: isize) -> io::Result<Netlink> {
+        let mut socket = Socket::new(protocol)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Netlink { socket, sequence: 0 })
+    }
+
+    /// Sends one question and returns the content of all answers.
+    fn ask(&mut self, ask: Ask, kind: u16, bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        for _ in 1..ATTEMPTS {
+            if let (answers, false) = self.ask_once(ask, kind, bytes)? {
+                return Ok(answers);
+            }
+        }
+        // It keeps changing: what is told now is as good as any.
+        self.ask_once(ask, kind, bytes).map(|(answers, _)| answers)
+    }
+
+    /// Also says whether the listing changed while it was told.
+    fn ask_once(&mut self, ask: Ask, kind: u16, bytes: &[u8]) -> io::Result<(Vec<Vec<u8>>, bool)> {
+        self.sequence += 1;
+        let mut message = NetlinkMessage::new(
+            NetlinkHeader::default(),
+            NetlinkPayload::InnerMessage(Raw { kind, bytes: bytes.to_vec() }),
+        );
+        // Either way something ends the answers: the end of the listing, or the acknowledgement.
+        message.header.flags = NLM_F_REQUEST | if ask == Ask::All { NLM_F_DUMP } else { NLM_F_ACK };
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut buffer = vec![0; message.buffer_len()];
+        message.serialize(&mut buffer);
+        self.socket.send(&buffer, 0)?;
+        self.answers()
+    }
+
+    fn answers(&mut self) -> io::Result<(Vec<Vec<u8>>, bool)> {
+        let (mut answers, mut changed) = (Vec::new(), false);
+        loop {
+            let (datagram, _) = self.socket.recv_from_full()?;
+            let mut rest = &datagram[..];
+            while !rest.is_empty() {
+                let message = NetlinkMessage::<Raw>::deserialize(rest).map_err(unreadable)?;
+                let length = (message.header.length as usize).next_multiple_of(4);
+                rest = rest.get(length..).unwrap_or(&[]);
+                if message.header.sequence_number != self.sequence {
+                    continue;
+                }
+                changed |= message.header.flags & NLM_F_DUMP_INTR != 0;
+                match message.payload {
+                    NetlinkPayload::InnerMessage(raw) => answers.push(raw.bytes),
+                    NetlinkPayload::Done(_) => return Ok((answers, changed)),
+                    NetlinkPayload::Error(error) if error.code.is_none() => {
+                        return Ok((answers, changed));
+                    }
+                    NetlinkPayload::Error(error) => return Err(error.to_io()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn unreadable(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+/// The attributes in `bytes` as (number, value), up to the first that can't be read.
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    NlasIterator::new(bytes).map_while(Result::ok).map(|attribute| {
+        let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
+        (kind, attribute.into_inner().get(NLA_HEADER_SIZE..length).unwrap_or_default())
+    })
+}
+
+/// The value of the first attribute of this number.
+fn attribute(bytes: &[u8], number: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(kind, _)| *kind == number).map(|(_, value)| value)
+}
+
+/// Attributes as they are sent.
+fn emitted(attributes: &[DefaultNla]) -> Vec<u8> {
+    let mut bytes = vec![0; attributes.buffer_len()];
+    attributes.emit(&mut bytes);
+    bytes
+}
+
+fn u32_of(value: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(value.try_into().ok()?))
+}
+
+fn text_of(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_round_trip_and_a_cut_off_one_ends_them() {
+        let bytes = emitted(&[
+            DefaultNla::new(1, b"veth0\0".to_vec()),
+            DefaultNla::new(5, 7u32.to_ne_bytes().to_vec()),
+        ]);
+        assert_eq!(attribute(&bytes, 1).map(text_of).as_deref(), Some("veth0"));
+        assert_eq!(attribute(&bytes, 5).and_then(u32_of), Some(7));
+        assert_eq!(attribute(&bytes, 2), None);
+        for length in 0..bytes.len() {
+            assert_eq!(attribute(&bytes[..length], 5), None, "{length} bytes");
+        }
+    }
+}

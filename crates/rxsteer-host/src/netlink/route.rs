@@ -1,0 +1,93 @@
+//! The links of this network namespace.
+
+use super::{Ask, Netlink, attribute, attributes, emitted, text_of, u32_of};
+use crate::interface::{Attached, AttachedMode};
+use crate::link::Link;
+use netlink_packet_core::DefaultNla;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use std::io;
+
+// include/uapi/linux/rtnetlink.h, if.h and if_link.h
+const RTM_GETLINK: u16 = 18;
+const IFINFOMSG: usize = 16;
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+const IFF_UP: u32 = 1;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
+const IFLA_EXT_MASK: u16 = 29;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+
+/// All of them, in the kernel's order.
+pub(crate) fn links() -> io::Result<Vec<Link>> {
+    // Statistics are most of the answer, and nobody reads them here.
+    let mask = DefaultNla::new(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS.to_ne_bytes().to_vec());
+    let mut body = vec![0; IFINFOMSG];
+    body.extend(emitted(&[mask]));
+    let answers = Netlink::open(NETLINK_ROUTE)?.ask(Ask::All, RTM_GETLINK, &body)?;
+    Ok(answers.iter().filter_map(|answer| link(answer)).collect())
+}
+
+fn link(answer: &[u8]) -> Option<Link> {
+    let header = answer.get(..IFINFOMSG)?;
+    let rest = &answer[IFINFOMSG..];
+    let number = |kind| attribute(rest, kind).and_then(u32_of);
+    let text = |kind| attribute(rest, kind).map(text_of);
+    let info = attribute(rest, IFLA_LINKINFO).unwrap_or_default();
+    let kind = attribute(info, IFLA_INFO_KIND).map(text_of);
+    Some(Link {
+        index: u32_of(&header[4..8])?,
+        name: text(IFLA_IFNAME)?,
+        alternative_names: alternative_names(rest),
+        hardware_type: u16::from_ne_bytes(header[2..4].try_into().ok()?),
+        up: u32_of(&header[8..12])? & IFF_UP != 0,
+        mtu: number(IFLA_MTU),
+        address: attribute(rest, IFLA_ADDRESS).unwrap_or_default().to_vec(),
+        lower: number(IFLA_LINK),
+        lower_is_elsewhere: attribute(rest, IFLA_LINK_NETNSID).is_some(),
+        master: number(IFLA_MASTER),
+        vlan_protocol: (kind.as_deref() == Some("vlan")).then(|| vlan_protocol(info)).flatten(),
+        max_rx_queues: number(IFLA_NUM_RX_QUEUES),
+        max_tx_queues: number(IFLA_NUM_TX_QUEUES),
+        parent: text(IFLA_PARENT_DEV_BUS_NAME).zip(text(IFLA_PARENT_DEV_NAME)),
+        attached: attribute(rest, IFLA_XDP).and_then(attached),
+        driver: None,
+        kind,
+    })
+}
+
+fn alternative_names(rest: &[u8]) -> Vec<String> {
+    let properties = attributes(attribute(rest, IFLA_PROP_LIST).unwrap_or_default());
+    properties.filter(|(kind, _)| *kind == IFLA_ALT_IFNAME).map(|(_, name)| text_of(name)).collect()
+}
+
+fn vlan_protocol(info: &[u8]) -> Option<u16> {
+    let value = attribute(attribute(info, IFLA_INFO_DATA)?, IFLA_VLAN_PROTOCOL)?;
+    Some(u16::from_be_bytes(value.try_into().ok()?))
+}
+
+fn attached(xdp: &[u8]) -> Option<Attached> {
+    let mode = match attribute(xdp, IFLA_XDP_ATTACHED)?.first()? {
+        0 => return None,
+        1 => AttachedMode::Native,
+        2 => AttachedMode::Generic,
+        3 => AttachedMode::Offloaded,
+        _ => AttachedMode::Several,
+    };
+    Some(Attached { mode, id: attribute(xdp, IFLA_XDP_PROG_ID).and_then(u32_of), holder: None })
+}

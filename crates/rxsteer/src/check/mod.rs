@@ -1,0 +1,168 @@
+//! `rxsteer check`: what this host and its interfaces can do for the in-kernel path.
+//!
+//! Looking and judging is `rxsteer-host`'s; here it is put together and shown. The verdicts follow from the findings
+//! when they are shown, so that whoever probes further only adds findings before.
+
+mod show;
+
+use crate::Outcome;
+use crate::cli::CheckArgs;
+use crate::output;
+use crate::words::nearest;
+use rxsteer_host::{Finding, Help, Host, Interface, Link, Pattern, can_run, help, judge, links};
+
+/// What was looked at, and what follows from it.
+pub(crate) struct Checked {
+    pub(crate) host: Host,
+    pub(crate) host_findings: Vec<Finding>,
+    pub(crate) interfaces: Vec<CheckedInterface>,
+    /// Whether somebody asked for these interfaces; otherwise one is shown in a line.
+    pub(crate) asked_for: bool,
+}
+
+/// One interface of them.
+pub(crate) struct CheckedInterface {
+    pub(crate) facts: Interface,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) help: Help,
+}
+
+/// The command.
+pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
+    let checked = Checked::look(&args.interfaces)?;
+    if args.json {
+        output::print(&format!("{:#}\n", show::json(&checked)))?;
+    } else {
+        output::print(&show::text(&checked))?;
+    }
+    Ok(if checked.can_run() { Outcome::Fine } else { Outcome::FoundWrong })
+}
+
+impl Checked {
+    /// Looks at the host and at these interfaces; without any at those that look like NICs.
+    pub(crate) fn look(names: &[String]) -> anyhow::Result<Checked> {
+        let links = links()?;
+        let chosen = if names.is_empty() { nics(&links) } else { chosen(names, &links)? };
+        let host = Host::look();
+        let interfaces = chosen.into_iter().map(|link| {
+            let facts = Interface::look_at(link, &links);
+            let findings = judge::interface(&facts, &host);
+            CheckedInterface { findings, help: help(&facts, &host), facts }
+        });
+        Ok(Checked {
+            interfaces: interfaces.collect(),
+            host_findings: judge::host(&host),
+            asked_for: !names.is_empty(),
+            host,
+        })
+    }
+
+    /// Whether nothing stops `rxsteer run`: on all interfaces that were asked for, or on one of those there are.
+    pub(crate) fn can_run(&self) -> bool {
+        let mut each = self.interfaces.iter().map(|interface| can_run(&interface.findings));
+        let interfaces = if self.asked_for {
+            each.all(|can| can)
+        } else {
+            each.len() == 0 || each.any(|can| can)
+        };
+        can_run(&self.host_findings) && interfaces
+    }
+}
+
+/// The interfaces that look like NICs; in a container, where there is none, the veths.
+fn nics(links: &[Link]) -> Vec<&Link> {
+    let physical: Vec<&Link> = links.iter().filter(|link| link.is_physical()).collect();
+    if physical.is_empty() {
+        links.iter().filter(|link| link.is("veth")).collect()
+    } else {
+        physical
+    }
+}
+
+/// The interfaces that `names` mean, each once, in the order of the names.
+fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<Vec<&'a Link>> {
+    let mut chosen: Vec<&Link> = Vec::new();
+    for name in names {
+        let pattern = Pattern::new(name)?;
+        let found: Vec<&Link> = links.iter().filter(|link| pattern.matches(link)).collect();
+        anyhow::ensure!(!found.is_empty(), "{}", not_found(&pattern, links));
+        for link in found {
+            if !chosen.iter().any(|other| other.index == link.index) {
+                chosen.push(link);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// At most as many names are listed.
+const MOST_NAMES: usize = 10;
+
+fn not_found(pattern: &Pattern, links: &[Link]) -> String {
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    let name = pattern.to_string();
+    let mut text = if pattern.is_open() {
+        format!("no interface of this network namespace matches '{name}'")
+    } else {
+        format!("there is no interface '{name}' in this network namespace")
+    };
+    match nearest(&name, &names).filter(|_| !pattern.is_open()) {
+        Some(near) => text += &format!("; did you mean '{near}'?"),
+        None => {
+            text += &format!("; there are {}", names[..names.len().min(MOST_NAMES)].join(", "));
+            if names.len() > MOST_NAMES {
+                text += &format!(" and {} more (ip link)", names.len() - MOST_NAMES);
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links(names: &[&str]) -> Vec<Link> {
+        let link = |(index, name): (u32, &&str)| Link {
+            index,
+            name: (*name).to_owned(),
+            ..Link::default()
+        };
+        (1..).zip(names).map(link).collect()
+    }
+
+    fn names(asked: &[&str], there: &[&str]) -> Result<Vec<String>, String> {
+        let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+        match chosen(&asked, &links(there)) {
+            Ok(chosen) => Ok(chosen.iter().map(|link| link.name.clone()).collect()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn each_interface_is_chosen_once() {
+        let there = ["lo", "eth0", "eth1", "veth0"];
+        assert_eq!(names(&["eth1", "eth*"], &there).unwrap(), ["eth1", "eth0"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_answered_with_what_is() {
+        let there = ["lo", "eth0"];
+        assert!(names(&["ehh0"], &there).unwrap_err().ends_with("; did you mean 'eth0'?"));
+        assert!(names(&["wlan17"], &there).unwrap_err().ends_with("; there are lo, eth0"));
+        assert!(names(&["veth*"], &there).unwrap_err().contains("matches 'veth*'"));
+        let many: Vec<String> = (0..99).map(|number| format!("v{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(names(&["wlan17"], &many).unwrap_err().ends_with("v9 and 89 more (ip link)"));
+    }
+
+    #[test]
+    fn without_a_nic_veths_are_shown() {
+        let mut links = links(&["lo", "eth0"]);
+        links[1].kind = Some("veth".to_owned());
+        assert_eq!(nics(&links).len(), 1);
+        links[0].parent = Some(("pci".to_owned(), "0000:01:00.0".to_owned()));
+        links[0].hardware_type = rxsteer_host::ETHERNET;
+        assert_eq!(nics(&links)[0].name, "lo", "the one with a device");
+    }
+}

@@ -1,0 +1,142 @@
+//! Findings as text and as JSON.
+
+use super::{Checked, CheckedInterface};
+use rxsteer_host::{Finding, State, can_run};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Columns a line has at most.
+const WIDTH: usize = 100;
+/// Where the text of a finding begins.
+const INDENT: usize = 24;
+
+/// Some paragraphs to read: the host, the interfaces, the verdict.
+pub(super) fn text(checked: &Checked) -> String {
+    let mut text = String::new();
+    heading(&mut text, "host");
+    for finding in &checked.host_findings {
+        show(&mut text, finding);
+    }
+    if checked.asked_for {
+        for interface in &checked.interfaces {
+            text.push('\n');
+            heading(&mut text, &interface.facts.link.name);
+            for finding in &interface.findings {
+                show(&mut text, finding);
+            }
+        }
+    }
+    text.push('\n');
+    for interface in &checked.interfaces {
+        let line = verdict(checked, interface);
+        entry(&mut text, &interface.facts.link.name, 0, &line);
+    }
+    if checked.interfaces.is_empty() {
+        text += "There is no NIC here; name an interface to look at it.\n";
+    } else if !checked.asked_for {
+        text += "\nMore about one of them: rxsteer check IFACE\n";
+    }
+    text
+}
+
+/// "can run: yes; does it help: likely: …".
+fn verdict(checked: &Checked, interface: &CheckedInterface) -> String {
+    let mut blocking = checked.host_findings.iter().chain(&interface.findings);
+    let can = match blocking.find(|finding| finding.blocks) {
+        None => "yes".to_owned(),
+        // What stands in its findings needs no second time.
+        Some(finding) if checked.asked_for => format!("no ({})", shown(finding.topic)),
+        Some(finding) => format!("no: {}: {}", shown(finding.topic), finding.what),
+    };
+    format!("can run: {can}; does it help: {}", interface.help)
+}
+
+fn heading(text: &mut String, name: &str) {
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{name}");
+}
+
+fn show(text: &mut String, finding: &Finding) {
+    let state = match (finding.state, finding.blocks) {
+        (State::Fine, _) => "ok",
+        (State::Note, _) => "note",
+        (State::No, false) => "no",
+        (State::No, true) => "NO",
+    };
+    entry(text, &format!("  {state:<5}{}", shown(finding.topic)), INDENT, &finding.what);
+    if finding.state != State::Fine {
+        entry(text, "", INDENT, &finding.why);
+    }
+    if let Some(fix) = &finding.fix {
+        entry(text, "", INDENT, &format!("-> {fix}"));
+    }
+}
+
+/// `kernel_rps` as it is read.
+fn shown(topic: &str) -> String {
+    topic.replace('_', " ")
+}
+
+/// A name and its text, which is continued under itself. An `indent` of 0 is the name's length.
+fn entry(text: &mut String, name: &str, indent: usize, what: &str) {
+    let indent = indent.max(name.chars().count() + 2);
+    let mut line = format!("{name:<indent$}");
+    let mut used = indent;
+    let mut first = true;
+    for word in what.split_whitespace() {
+        let length = word.chars().count();
+        if !first && used + 1 + length > WIDTH {
+            let _ = writeln!(text, "{}", line.trim_end());
+            line = " ".repeat(indent);
+            used = indent;
+            first = true;
+        }
+        if !first {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += length;
+        first = false;
+    }
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+/// The same for programs, and all facts.
+pub(super) fn json(checked: &Checked) -> Value {
+    let host = can_run(&checked.host_findings);
+    let interface = |interface: &CheckedInterface| {
+        json!({
+            "name": interface.facts.link.name,
+            "can_run": host && can_run(&interface.findings),
+            "help": interface.help,
+            "findings": interface.findings,
+            "facts": interface.facts,
+        })
+    };
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "can_run": checked.can_run(),
+        "host": {
+            "can_run": host,
+            "findings": checked.host_findings,
+            "facts": checked.host,
+        },
+        "interfaces": checked.interfaces.iter().map(interface).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_go_on_under_themselves() {
+        let mut text = String::new();
+        entry(&mut text, "name", 8, &"word ".repeat(40));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(lines[0].starts_with("name    word") && lines[1].starts_with("        word"));
+        assert_eq!(text.matches("word").count(), 40);
+    }
+}
