@@ -82,6 +82,13 @@ pub struct XdpFeatures {
     pub rx_hash: bool,
 }
 
+impl XdpFeatures {
+    /// Whether native mode can be used.
+    pub fn redirects(&self) -> bool {
+        self.native && self.redirect
+    }
+}
+
 /// Offloads that matter here, and whether they are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Offloads {

@@ -302,6 +302,7 @@ fn every_command_has_an_example_in_its_help() {
         &["replay", "--help"],
         &["flows", "--help"],
         &["demo", "--help"],
+        &["check", "--help"],
         &["man", "--help"],
     ] {
         let output = rxsteer(command);

@@ -63,7 +63,7 @@ fn mode(interface: &Interface) -> Finding {
     const GENERIC: &str = "generic mode works with every driver, but a socket buffer is made first and GRO is \
                            bypassed, so less is gained";
     match interface.xdp {
-        Some(xdp) if xdp.native && xdp.redirect => Finding::fine(topic, "native"),
+        Some(xdp) if xdp.redirects() => Finding::fine(topic, "native"),
         Some(xdp) if xdp.native => Finding::note(
             topic,
             "generic: the driver runs XDP programs, but can't redirect",
@@ -91,7 +91,7 @@ fn mode(interface: &Interface) -> Finding {
 fn mtu(interface: &Interface) -> Option<Finding> {
     let topic = "mtu";
     let mtu = interface.link.mtu?;
-    let native = interface.xdp.is_none_or(|xdp| xdp.native && xdp.redirect);
+    let native = interface.xdp.is_none_or(|xdp| xdp.redirects());
     let frags = interface.xdp.is_some_and(|xdp| xdp.frags);
     if mtu <= ONE_PAGE_MTU || !native || frags {
         return Some(Finding::fine(topic, mtu.to_string()));

@@ -29,9 +29,9 @@ impl Help {
 impl fmt::Display for Help {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Likely(why) => write!(f, "likely: {why}"),
-            Self::Dont(why) => write!(f, "don't: {why}"),
-            Self::Unknown(why) => write!(f, "can't be told: {why}"),
+            Self::Likely(why) => write!(f, "likely, since {why}"),
+            Self::Dont(why) => write!(f, "don't, because {why}"),
+            Self::Unknown(why) => write!(f, "that can't be told, since {why}"),
         }
     }
 }
@@ -47,21 +47,24 @@ pub fn help(interface: &Interface, host: &Host) -> Help {
             "there is one CPU to process packets, so there is nothing to choose".to_owned(),
         );
     }
+    if super::device::findings(interface).iter().any(|finding| finding.blocks) {
+        return Help::Dont("it is not the interface to attach to".to_owned());
+    }
     // A veth's queues are of software: packets are received on the CPU that sends them.
     if interface.link.is("veth") {
         return Help::Likely(format!(
-            "if what it receives is sent from fewer than the {cpus} CPUs: a veth receives on the CPU that sends \
-             (native XDP copies every frame there)"
+            "a veth receives on the CPU that sends; it gains where that is fewer than the {cpus} CPUs and the work \
+             behind is more than the copy of every frame that native XDP makes there"
         ));
     }
     match interface.rx_queues {
         None => Help::Unknown("how many RX queues are used is not known".to_owned()),
         Some(queues) if queues as usize >= cpus => Help::Dont(format!(
-            "{queues} RX queues for {cpus} CPUs: the NIC spreads flows already (RSS); leave it alone"
+            "with {queues} RX queues for {cpus} CPUs the NIC spreads flows already (RSS): leave it alone"
         )),
-        Some(1) => {
-            Help::Likely(format!("one RX queue, so one of {cpus} CPUs does all the receiving"))
-        }
+        Some(1) => Help::Likely(format!(
+            "there is one RX queue, so one of {cpus} CPUs does all the receiving"
+        )),
         Some(queues) => {
             Help::Likely(format!("{queues} RX queues reach at most {queues} of {cpus} CPUs"))
         }

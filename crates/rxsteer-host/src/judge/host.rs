@@ -87,7 +87,7 @@ fn tracepoints(btf: &Btf) -> Finding {
     if !needed.is_empty() {
         return Finding::blocker(
             topic,
-            format!("the kernel has no {}", names(&needed)),
+            format!("the kernel lacks {}", names(&needed)),
             format!("needed for {}", uses(&needed)),
             "boot a kernel built with CONFIG_TRACEPOINTS and CONFIG_BPF_SYSCALL, as those of all larger distributions are",
         );
@@ -95,7 +95,7 @@ fn tracepoints(btf: &Btf) -> Finding {
     if other.iter().any(|lack| lack.used_for.ends_with("(rfs)")) {
         return Finding::no(
             topic,
-            format!("the kernel has no {}", names(&other)),
+            format!("the kernel lacks {}", names(&other)),
             format!("used for {}", uses(&other)),
             "use a policy without rfs, e.g. --policy sparse; rfs needs Linux 6.3 or later",
         );
@@ -103,7 +103,7 @@ fn tracepoints(btf: &Btf) -> Finding {
     if !other.is_empty() {
         return Finding::note(
             topic,
-            format!("the kernel has no {}", names(&other)),
+            format!("the kernel lacks {}", names(&other)),
             format!("used for {}; those counters stay 0", uses(&other)),
         );
     }
@@ -127,7 +127,7 @@ fn capabilities(host: &Host) -> Finding {
         let needed: Vec<&str> = missing.iter().map(|capability| capability.needed_for()).collect();
         return Finding::blocker(
             topic,
-            format!("this process has no {}", listed(&names)),
+            format!("this process lacks {}", listed(&names)),
             format!("needed for {}", listed(&needed)),
             fix,
         );

@@ -20,9 +20,13 @@ pub fn host(host: &Host) -> Vec<Finding> {
     host::findings(host)
 }
 
-/// What follows for one interface of this host.
+/// What follows for one interface of this host. Of one that is the wrong one to attach to, nothing more is said: the
+/// rest matters where it should be.
 pub fn interface(interface: &Interface, host: &Host) -> Vec<Finding> {
     let mut findings = device::findings(interface);
+    if !crate::can_run(&findings) {
+        return findings;
+    }
     findings.extend(attachment::findings(interface));
     findings.extend(offloads::findings(interface, host));
     findings.extend(queues::findings(interface, host));

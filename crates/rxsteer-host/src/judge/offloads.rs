@@ -48,6 +48,9 @@ fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
             Finding::note(topic, "off", "every segment of a TCP stream goes up the stack alone");
         return if since { finding.fix(fix) } else { finding };
     }
+    if interface.xdp.is_some_and(|xdp| !xdp.redirects()) {
+        return Finding::fine(topic, "on, but bypassed in generic mode");
+    }
     match host.hz {
         Some(hz) if hz >= FAST_TIMER_HZ => Finding::note(
             topic,

@@ -12,7 +12,6 @@ pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
 fn rx_queues(interface: &Interface) -> Finding {
     let topic = "rx_queues";
     match interface.rx_queues {
-        Some(1) => Finding::fine(topic, "1"),
         Some(queues) => Finding::fine(topic, queues.to_string()),
         None => Finding::note(
             topic,
@@ -56,7 +55,11 @@ fn kernel_rps(interface: &Interface) -> Finding {
     let (mut what, mut fix) = (Vec::new(), Vec::new());
     for (queues, mechanism, file) in [(&rps, "RPS", "rps_cpus"), (&rfs, "RFS", "rps_flow_cnt")] {
         if !queues.is_empty() {
-            what.push(format!("{mechanism} of the kernel is on for RX queue {}", numbers(queues)));
+            what.push(format!(
+                "{mechanism} of the kernel is on for RX queue{} {}",
+                if queues.len() == 1 { "" } else { "s" },
+                numbers(queues)
+            ));
             fix.push(format!("echo 0 | tee /sys/class/net/{name}/queues/rx-*/{file}"));
         }
     }

@@ -9,6 +9,8 @@ use std::fmt::Write;
 const WIDTH: usize = 100;
 /// Where the text of a finding begins.
 const INDENT: usize = 24;
+/// Where the verdict on an interface begins.
+const VERDICT: usize = 10;
 
 /// Some paragraphs to read: the host, the interfaces, the verdict.
 pub(super) fn text(checked: &Checked) -> String {
@@ -28,8 +30,9 @@ pub(super) fn text(checked: &Checked) -> String {
     }
     text.push('\n');
     for interface in &checked.interfaces {
-        let line = verdict(checked, interface);
-        entry(&mut text, &interface.facts.link.name, 0, &line);
+        let name = &interface.facts.link.name;
+        entry(&mut text, name, VERDICT, &format!("can run: {}", can(checked, interface)));
+        entry(&mut text, "", VERDICT, &format!("does it help: {}", interface.help));
     }
     if checked.interfaces.is_empty() {
         text += "There is no NIC here; name an interface to look at it.\n";
@@ -39,16 +42,22 @@ pub(super) fn text(checked: &Checked) -> String {
     text
 }
 
-/// "can run: yes; does it help: likely: …".
-fn verdict(checked: &Checked, interface: &CheckedInterface) -> String {
-    let mut blocking = checked.host_findings.iter().chain(&interface.findings);
-    let can = match blocking.find(|finding| finding.blocks) {
-        None => "yes".to_owned(),
-        // What stands in its findings needs no second time.
-        Some(finding) if checked.asked_for => format!("no ({})", shown(finding.topic)),
-        Some(finding) => format!("no: {}: {}", shown(finding.topic), finding.what),
+/// "yes", or what is in the way.
+fn can(checked: &Checked, interface: &CheckedInterface) -> String {
+    let all = checked.host_findings.iter().chain(&interface.findings);
+    let blocking: Vec<&Finding> = all.filter(|finding| finding.blocks).collect();
+    if blocking.is_empty() {
+        return "yes".to_owned();
+    }
+    // What stands above needs no second time.
+    let told = |finding: &&Finding| {
+        if checked.asked_for || checked.host_findings.contains(finding) {
+            shown(finding.topic)
+        } else {
+            format!("{}: {}", shown(finding.topic), finding.what)
+        }
     };
-    format!("can run: {can}; does it help: {}", interface.help)
+    format!("no ({})", blocking.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
 fn heading(text: &mut String, name: &str) {
@@ -77,7 +86,7 @@ fn shown(topic: &str) -> String {
     topic.replace('_', " ")
 }
 
-/// A name and its text, which is continued under itself. An `indent` of 0 is the name's length.
+/// A name and its text, which is continued under itself from column `indent` on, or where the name lets it.
 fn entry(text: &mut String, name: &str, indent: usize, what: &str) {
     let indent = indent.max(name.chars().count() + 2);
     let mut line = format!("{name:<indent$}");
