@@ -145,6 +145,16 @@ pub enum Peer {
     Elsewhere,
 }
 
+impl Peer {
+    /// Its name, or a word for it where that can't be seen.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Here { name, .. } => name,
+            Self::Elsewhere => "PEER",
+        }
+    }
+}
+
 /// An RX queue whose packets the kernel steers after us.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SteeredQueue {

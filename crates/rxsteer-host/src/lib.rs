@@ -21,6 +21,7 @@ mod host;
 mod interface;
 pub mod judge;
 mod link;
+mod load;
 mod netlink;
 mod shown;
 
@@ -33,5 +34,6 @@ pub use host::{Host, KernelVersion};
 pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, SteeredQueue, XdpFeatures};
 pub use judge::{Help, help};
 pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
+pub use load::{CpuLoad, Load};
 
 pub use cpus::default_cpus;

@@ -65,6 +65,7 @@ pub(crate) enum Command {
 #[command(after_help = "Examples:\n  \
     rxsteer check                 the host, and a line for each NIC\n  \
     rxsteer check eth0            everything about one interface\n  \
+    rxsteer check --sample 1s     and whether a CPU drowns in packets\n  \
     rxsteer check 'veth*' --json | jq '.interfaces[] | {name, can_run}'\n\n\
     Nothing is changed and nothing is loaded; no privilege is needed to look.\n\n\
     Exit status: 0 rxsteer run would work (without IFACE: on one interface at least); 1 something stops it; 2 could \
@@ -74,9 +75,24 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<String>,
 
+    /// Also watch for this long how busy the CPUs are with receiving, e.g. 1s
+    #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
+    pub(crate) sample: Option<Duration>,
+
     /// Print one JSON object, with all facts, instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Longer than that nobody waits in front of a command that only looks.
+const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
+
+fn parse_sample(text: &str) -> Result<Duration, String> {
+    let time = parse_interval(text)?;
+    if time.is_zero() || time > LONGEST_SAMPLE {
+        return Err("it takes a duration of more than 0 and at most an hour, e.g. 1s".to_owned());
+    }
+    Ok(time)
 }
 
 #[derive(Args, Debug)]

@@ -129,6 +129,16 @@ fn without_a_name_the_host_is_told() {
 }
 
 #[test]
+fn load_is_told_on_request() {
+    let report = report(&[RXSTEER, "check", "lo", "--sample", "1ms", "--json"]);
+    let findings = report["host"]["findings"].as_array().expect("findings");
+    assert_eq!(findings.iter().filter(|finding| finding["topic"] == "load").count(), 1);
+    for wrong in ["0s", "2h", "soon"] {
+        assert_eq!(status(&run(&[RXSTEER, "check", "--sample", wrong])), 2);
+    }
+}
+
+#[test]
 fn a_veth_pair_is_seen_as_it_is_set() {
     const NAME: &str = "a_veth_pair_is_seen_as_it_is_set";
     let namespace = match Namespace::new() {
@@ -168,6 +178,41 @@ fn a_veth_pair_is_seen_as_it_is_set() {
         assert_eq!(found(&report, "veth1", "kernel_rps")["blocks"], false);
     } else {
         skipped(&format!("{NAME}/rps"), "this kernel or sandbox has no rps_cpus to write to");
+    }
+}
+
+#[test]
+fn a_veth_with_fewer_queues_than_its_peer_has_no_native_mode() {
+    const NAME: &str = "a_veth_with_fewer_queues_than_its_peer_has_no_native_mode";
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(why) => return skipped(NAME, &why),
+    };
+    let two = ["numtxqueues", "2", "numrxqueues", "2"];
+    let pair = [
+        &["ip", "link", "add", "veth0"],
+        &two[..],
+        &["type", "veth", "peer", "name", "veth1"],
+        &two,
+    ];
+    namespace.inside(&pair.concat());
+    let queues = |name, kind, count| {
+        namespace.try_inside(&["ethtool", "-L", name, kind, count]).status.success()
+    };
+    if !queues("veth1", "tx", "2")
+        || namespace.check(&["veth0"])["interfaces"][0]["facts"]["xdp"].is_null()
+    {
+        return skipped(
+            NAME,
+            "no ethtool, or a kernel that does not say what XDP can do (before 6.3)",
+        );
+    }
+    for (count, state) in [("1", "note"), ("2", "fine")] {
+        // It may have that many already, which ethtool calls an error.
+        let _ = queues("veth0", "rx", count);
+        let report = namespace.check(&["veth0"]);
+        assert_eq!(report["interfaces"][0]["facts"]["rx_queues"].to_string(), count);
+        assert_eq!(found(&report, "veth0", "xdp_mode")["state"], state, "{count} queues");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attaching an XDP program: whether there is one already, in which mode, and how long frames may be.
 
 use crate::finding::Finding;
-use crate::interface::{Attached, AttachedMode, Interface};
+use crate::interface::{Attached, AttachedMode, Interface, Peer};
 
 /// Longest packet that fits into a page beside what XDP needs in it (256 bytes in front, `skb_shared_info` behind, an
 /// Ethernet header with two VLAN tags). Drivers differ by some bytes.
@@ -75,8 +75,9 @@ fn mode(interface: &Interface) -> Finding {
             GENERIC,
         )
         .fix(format!(
-            "give it as many: ethtool -L {} rx N (or the peer fewer: ethtool -L PEER tx N)",
-            interface.link.name
+            "give it as many: ethtool -L {} rx N (or the peer fewer: ethtool -L {} tx N)",
+            interface.link.name,
+            interface.peer.as_ref().map_or("PEER", Peer::name)
         )),
         Some(_) => Finding::note(topic, "generic: the driver has no native XDP", GENERIC),
         None => Finding::note(

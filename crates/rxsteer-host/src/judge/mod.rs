@@ -4,12 +4,14 @@ mod attachment;
 mod device;
 mod help;
 mod host;
+mod load;
 mod offloads;
 mod queues;
 #[cfg(test)]
 mod tests;
 
 pub use help::{Help, help};
+pub use load::load;
 
 use crate::finding::Finding;
 use crate::host::Host;

@@ -26,13 +26,20 @@ fn rx_queues(interface: &Interface) -> Finding {
 
 fn near_cpus(interface: &Interface, host: &Host) -> Finding {
     let topic = "near_cpus";
-    let usable = host.cpus.usable(std::slice::from_ref(&interface.node_cpus));
-    let used = usable.map_or_else(|| "those --cpus names".to_owned(), |set| set.to_string());
-    match (interface.numa_node, &interface.node_cpus) {
-        (Some(node), Some(cpus)) => {
-            Finding::fine(topic, format!("NUMA node {node} ({cpus}); used unless named: {used}"))
-        }
-        _ => Finding::fine(topic, format!("no NUMA node of its own; used unless named: {used}")),
+    let node = match (interface.numa_node, &interface.node_cpus) {
+        (Some(node), Some(cpus)) => format!("NUMA node {node} (CPUs {cpus})"),
+        _ => "no NUMA node of its own".to_owned(),
+    };
+    match host.cpus.usable(std::slice::from_ref(&interface.node_cpus)) {
+        Some(used) => Finding::fine(
+            topic,
+            format!("{node}; unless --cpus says otherwise CPUs {used} are used"),
+        ),
+        None => Finding::note(
+            topic,
+            node,
+            "which CPUs are online is not known, so --cpus has to name some",
+        ),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::holder::Holder;
 use crate::host::KernelVersion;
 use crate::interface::{Attached, AttachedMode, Offloads, Peer, SteeredQueue, XdpFeatures};
 use crate::link::{ETHERNET, LOOPBACK, Link};
+use std::time::Duration;
 
 /// One that lacks nothing: 8 CPUs, two of them isolated.
 fn good_host() -> Host {
@@ -252,6 +253,15 @@ fn every_fault_of_an_interface_is_told() {
             NO,
             &["ethtool -K v1 tx off"],
         ),
+        (
+            Interface {
+                xdp: Some(XdpFeatures::default()),
+                ..veth(here(Some(Offloads::default())))
+            },
+            "xdp_mode",
+            NOTE,
+            &["as its peer has TX queues", "ethtool -L eth0 rx N", "ethtool -L v1 tx N"],
+        ),
         (veth(here(None)), "peer_checksums", NOTE, &["ethtool -K v1 tx off"]),
         (
             veth(Peer::Elsewhere),
@@ -391,6 +401,25 @@ fn help_goes_by_queues_and_usable_cpus() {
     one.cpus.online = "0".parse().ok();
     assert!(helps(Some(1), &one).to_string().starts_with("don't, because there is one CPU"));
     one.cpus.online = None;
+    only(&interface(&good_nic(), &one), "near_cpus", State::Note, false, &["--cpus"]);
     assert!(matches!(helps(Some(1), &one), Help::Unknown(_)));
     assert!(matches!(help(&veth(Peer::Elsewhere), &host), Help::Likely(_)));
+}
+
+#[test]
+fn a_cpu_that_does_not_keep_up_is_named() {
+    let cpu =
+        |cpu, processed, dropped, squeezed| crate::CpuLoad { cpu, processed, dropped, squeezed };
+    let judged =
+        |cpus: &[crate::CpuLoad]| load(&crate::Load(cpus.to_vec()), Duration::from_secs(2));
+    let busy = judged(&[cpu(0, 30_000, 0, 0), cpu(4, 10_000, 0, 0)]);
+    assert_eq!(busy.state, State::Fine);
+    assert!(
+        busy.what.contains("20000 frames/s") && busy.what.contains("75 % of them on CPU 0"),
+        "{busy:?}"
+    );
+    assert!(judged(&[cpu(0, 5, 0, 0)]).what.contains("too few"));
+    let late = judged(&[cpu(0, 30_000, 0, 1), cpu(4, 10_000, 7, 3)]);
+    only(&[late], "load", State::Note, false, &["CPU 4 stopped 3 times", "dropped 7 packets"]);
+    only(&[judged(&[])], "load", State::Note, false, &["not known"]);
 }

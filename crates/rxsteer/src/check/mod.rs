@@ -9,7 +9,10 @@ use crate::Outcome;
 use crate::cli::CheckArgs;
 use crate::output;
 use crate::words::nearest;
-use rxsteer_host::{Finding, Help, Host, Interface, Link, Pattern, can_run, help, judge, links};
+use rxsteer_host::{
+    Finding, Help, Host, Interface, Link, Load, Pattern, can_run, help, judge, links,
+};
+use std::time::Duration;
 
 /// What was looked at, and what follows from it.
 pub(crate) struct Checked {
@@ -29,13 +32,24 @@ pub(crate) struct CheckedInterface {
 
 /// The command.
 pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
-    let checked = Checked::look(&args.interfaces)?;
+    let mut checked = Checked::look(&args.interfaces)?;
+    if let Some(time) = args.sample {
+        checked.host_findings.push(judge::load(&sample(time), time));
+    }
     if args.json {
         output::print(&format!("{:#}\n", show::json(&checked)))?;
     } else {
         output::print(&show::text(&checked))?;
     }
     Ok(if checked.can_run() { Outcome::Fine } else { Outcome::FoundWrong })
+}
+
+/// What the CPUs received within this time; nothing where the kernel does not say.
+fn sample(time: Duration) -> Load {
+    let before = Load::look();
+    std::thread::sleep(time);
+    let after = Load::look();
+    after.zip(before).map_or_else(|| Load(Vec::new()), |(after, before)| after.since(&before))
 }
 
 impl Checked {

@@ -1,0 +1,38 @@
+//! Whether receiving is more than the CPUs that do it can take.
+
+use crate::finding::Finding;
+use crate::load::{CpuLoad, Load};
+use std::time::Duration;
+
+/// Below so many frames a second how they are shared says nothing.
+const QUIET: f64 = 1000.0;
+
+/// What follows from the load of some time; nothing is ever in the way.
+pub fn load(load: &Load, time: Duration) -> Finding {
+    let topic = "load";
+    let total: u64 = load.0.iter().map(|cpu| u64::from(cpu.processed)).sum();
+    let per_second = total as f64 / time.as_secs_f64().max(1e-9);
+    let rate = format!("{per_second:.0} frames/s on this host");
+    let Some(busiest) = load.0.iter().max_by_key(|cpu| cpu.processed) else {
+        return Finding::note(topic, "not known", "the kernel does not say what its CPUs received");
+    };
+    let late: Vec<&CpuLoad> =
+        load.0.iter().filter(|cpu| cpu.dropped > 0 || cpu.squeezed > 0).collect();
+    if let Some(worst) = late.iter().max_by_key(|cpu| (cpu.dropped, cpu.squeezed)) {
+        return Finding::note(
+            topic,
+            format!(
+                "{rate}; CPU {} stopped {} times with work left over and dropped {} packets",
+                worst.cpu, worst.squeezed, worst.dropped
+            ),
+            "that CPU does not keep up with what it receives, which is what steering is for",
+        );
+    }
+    let share = 100.0 * f64::from(busiest.processed) / (total as f64).max(1.0);
+    let shared = if per_second < QUIET {
+        "too few to say how CPUs share them".to_owned()
+    } else {
+        format!("{share:.0} % of them on CPU {}", busiest.cpu)
+    };
+    Finding::fine(topic, format!("{rate}, {shared}; none dropped or left over"))
+}
