@@ -14,11 +14,16 @@ use netlink_packet_core::{
     NlasIterator,
 };
 use netlink_sys::{Socket, SocketAddr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
 /// How often a listing is asked for again that changed while it was told.
 const ATTEMPTS: usize = 8;
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The kernel marks a listing that changed meanwhile (include/uapi/linux/netlink.h).
 const NLM_F_DUMP_INTR: u16 = 16;
@@ -70,6 +75,8 @@ impl Netlink {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
+        // The kernel answers at once; what stands in for one may not know the question.
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         Ok(Netlink { socket, sequence: 0 })
     }
 

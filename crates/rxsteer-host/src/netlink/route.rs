@@ -91,3 +91,64 @@ fn attached(xdp: &[u8]) -> Option<Attached> {
     };
     Some(Attached { mode, id: attribute(xdp, IFLA_XDP_PROG_ID).and_then(u32_of), holder: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(number: u16, text: &str) -> DefaultNla {
+        DefaultNla::new(number, [text.as_bytes(), &[0]].concat())
+    }
+
+    fn word(number: u16, value: u32) -> DefaultNla {
+        DefaultNla::new(number, value.to_ne_bytes().to_vec())
+    }
+
+    /// A VLAN interface with a program, as no kernel without the 8021q module can show one.
+    fn answer() -> Vec<u8> {
+        let mut answer = vec![0; IFINFOMSG];
+        answer[2..4].copy_from_slice(&1u16.to_ne_bytes());
+        answer[4..8].copy_from_slice(&7u32.to_ne_bytes());
+        answer[8..12].copy_from_slice(&IFF_UP.to_ne_bytes());
+        let data = emitted(&[DefaultNla::new(IFLA_VLAN_PROTOCOL, vec![0x88, 0xa8])]);
+        let info = [text(IFLA_INFO_KIND, "vlan"), DefaultNla::new(IFLA_INFO_DATA, data)];
+        let xdp = [DefaultNla::new(IFLA_XDP_ATTACHED, vec![2]), word(IFLA_XDP_PROG_ID, 12)];
+        answer.extend(emitted(&[
+            text(IFLA_IFNAME, "eth0.5"),
+            word(IFLA_LINK, 2),
+            // One that nobody knows yet.
+            word(4000, 1),
+            DefaultNla::new(IFLA_LINKINFO, emitted(&info)),
+            DefaultNla::new(IFLA_XDP, emitted(&xdp)),
+            DefaultNla::new(IFLA_PROP_LIST, emitted(&[text(IFLA_ALT_IFNAME, "office")])),
+            text(IFLA_PARENT_DEV_NAME, "0000:01:00.0"),
+            text(IFLA_PARENT_DEV_BUS_NAME, "pci"),
+        ]));
+        answer
+    }
+
+    #[test]
+    fn a_link_is_read() {
+        let link = link(&answer()).unwrap();
+        assert_eq!((link.index, link.name.as_str(), link.up), (7, "eth0.5", true));
+        assert_eq!((link.lower, link.lower_is_elsewhere), (Some(2), false));
+        assert_eq!((link.kind.as_deref(), link.vlan_protocol), (Some("vlan"), Some(0x88a8)));
+        let attached = Attached { mode: AttachedMode::Generic, id: Some(12), holder: None };
+        assert_eq!(link.attached, Some(attached));
+        assert_eq!(link.alternative_names, ["office"]);
+        assert_eq!(link.parent, Some(("pci".to_owned(), "0000:01:00.0".to_owned())));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_read_as_far_as_it_goes() {
+        let answer = answer();
+        for length in 0..answer.len() {
+            // A link without a name is none.
+            assert_eq!(
+                link(&answer[..length]).is_some(),
+                length >= IFINFOMSG + 4 + 7,
+                "{length} bytes"
+            );
+        }
+    }
+}
