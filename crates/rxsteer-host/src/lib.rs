@@ -23,6 +23,7 @@ pub mod judge;
 mod link;
 mod load;
 mod netlink;
+mod queues;
 mod shown;
 
 pub use btf::{Btf, TRACEPOINTS, Tracepoint};
@@ -31,9 +32,10 @@ pub use error::HostError;
 pub use finding::{Finding, State, can_run};
 pub use holder::Holder;
 pub use host::{Host, KernelVersion};
-pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, SteeredQueue, XdpFeatures};
+pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, XdpFeatures};
 pub use judge::{Help, help};
 pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
 pub use load::{CpuLoad, Load};
+pub use queues::SteeredQueue;
 
 pub use cpus::default_cpus;

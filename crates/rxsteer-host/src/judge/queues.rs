@@ -3,7 +3,8 @@
 use super::listed;
 use crate::finding::Finding;
 use crate::host::Host;
-use crate::interface::{Interface, SteeredQueue};
+use crate::interface::Interface;
+use crate::queues::SteeredQueue;
 
 pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
     vec![rx_queues(interface), near_cpus(interface, host), kernel_rps(interface)]

@@ -1,0 +1,178 @@
+//! One fault at a time.
+
+use super::*;
+use crate::holder::Holder;
+use crate::interface::{Attached, AttachedMode};
+use crate::link::LOOPBACK;
+
+/// Facts with one fault, the topic it is told under, how bad that is, and words that must be in it.
+type Fault<Facts> = (Facts, &'static str, (State, bool), &'static [&'static str]);
+
+const NO: (State, bool) = (State::No, true);
+const LESS: (State, bool) = (State::No, false);
+const NOTE: (State, bool) = (State::Note, false);
+
+#[test]
+fn every_fault_of_a_host_is_told() {
+    type Change = fn(&mut Host);
+    let lacking = |lacks: &str| {
+        let names = TRACEPOINTS.map(|tracepoint| tracepoint.name);
+        Btf::Tracepoints(names.into_iter().filter(|name| *name != lacks).collect())
+    };
+    let mut faults: Vec<Fault<Host>> = Vec::new();
+    let mut fault = |change: Change, topic, level, says| {
+        let mut host = good_host();
+        change(&mut host);
+        faults.push((host, topic, level, says));
+    };
+    fault(
+        |host| host.version = Some(KernelVersion::new(5, 17)),
+        "kernel",
+        NO,
+        &["too old", "5.18"],
+    );
+    fault(|host| host.version = None, "kernel", NOTE, &["names no version"]);
+    fault(|host| host.realtime = true, "preemption", NO, &["PREEMPT_RT", "order"]);
+    fault(|host| host.btf = Btf::Missing, "btf", NO, &["CONFIG_DEBUG_INFO_BTF"]);
+    fault(|host| host.btf = Btf::Unreadable("EPERM".to_owned()), "btf", NO, &["EPERM"]);
+    fault(
+        |host| host.capabilities = Some(Capabilities { bpf: true, ..Capabilities::default() }),
+        "capabilities",
+        NO,
+        &["CAP_NET_ADMIN and CAP_PERFMON", "setcap"],
+    );
+    fault(|host| host.capabilities = None, "capabilities", NOTE, &["CAP_BPF"]);
+    fault(
+        |host| host.capabilities.as_mut().unwrap().in_user_namespace = Some(true),
+        "capabilities",
+        NO,
+        &["user namespace"],
+    );
+    fault(|host| host.cpus.online = None, "cpus", NOTE, &["--cpus"]);
+    fault(|host| host.cpus.online = "0-1500".parse().ok(), "cpus", NOTE, &["1023"]);
+    for tracepoint in TRACEPOINTS {
+        let level = match tracepoint.name {
+            name if tracepoint.needed => {
+                assert!(name.starts_with("xdp_cpumap") || name == "sched_switch");
+                NO
+            }
+            "xdp_redirect_err" => NOTE,
+            _ => LESS,
+        };
+        faults.push((
+            Host { btf: lacking(tracepoint.name), ..good_host() },
+            "tracepoints",
+            level,
+            &[],
+        ));
+    }
+    for (host, topic, (state, blocks), says) in faults {
+        only(&super::host(&host), topic, state, blocks, says);
+    }
+}
+
+/// An interface like the good one but for `change`.
+fn nic(change: fn(&mut Interface)) -> Interface {
+    let mut nic = good_nic();
+    change(&mut nic);
+    nic
+}
+
+#[test]
+fn every_fault_of_an_interface_is_told() {
+    let attached = |mode, holder: Option<&str>| {
+        let holder = holder.map(|name| Holder { pid: 99, name: name.to_owned() });
+        Interface { attached: Some(Attached { mode, id: Some(12), holder }), ..good_nic() }
+    };
+    let faults: Vec<Fault<Interface>> = vec![
+        (nic(|nic| nic.link.hardware_type = LOOPBACK), "device", NO, &["loopback"]),
+        (nic(|nic| nic.link.hardware_type = 0xfffe), "device", NO, &["Ethernet header", "NIC"]),
+        (nic(|nic| nic.link.up = false), "up", NOTE, &["ip link set dev eth0 up"]),
+        (
+            nic(|nic| nic.link.driver = Some("mlx5_core".to_owned())),
+            "driver",
+            NOTE,
+            &["known to", "-K eth0 lro off"],
+        ),
+        (
+            attached(AttachedMode::Native, None),
+            "other_program",
+            NO,
+            &["12", "native", "ip link set dev eth0 xdp off"],
+        ),
+        (
+            attached(AttachedMode::Generic, None),
+            "other_program",
+            NO,
+            &["generic", "xdpgeneric off"],
+        ),
+        (
+            attached(AttachedMode::Native, Some("rxsteer")),
+            "other_program",
+            NO,
+            &["rxsteer set", "kill 99"],
+        ),
+        (
+            attached(AttachedMode::Native, Some("cilium")),
+            "other_program",
+            NO,
+            &["end cilium (process 99)"],
+        ),
+        (nic(|nic| nic.xdp = Some(XdpFeatures::default())), "xdp_mode", NOTE, &["no native XDP"]),
+        (
+            nic(|nic| nic.xdp.as_mut().unwrap().redirect = false),
+            "xdp_mode",
+            NOTE,
+            &["can't redirect"],
+        ),
+        (nic(|nic| nic.xdp = None), "xdp_mode", NOTE, &["--mode auto"]),
+        (nic(|nic| nic.offloads = None), "offloads", NOTE, &["ethtool -k eth0"]),
+        (
+            nic(|nic| nic.offloads.as_mut().unwrap().gro = false),
+            "gro",
+            NOTE,
+            &["ethtool -K eth0 gro on"],
+        ),
+        (
+            nic(|nic| nic.offloads.as_mut().unwrap().lro = true),
+            "lro",
+            NO,
+            &["ethtool -K eth0 lro off"],
+        ),
+        (nic(|nic| nic.offloads.as_mut().unwrap().gro_hw = true), "lro", NOTE, &["rx-gro-hw off"]),
+        (nic(|nic| nic.rx_queues = None), "rx_queues", NOTE, &["can't be told"]),
+        (nic(|nic| nic.steered_queues = None), "kernel_rps", NOTE, &["/sys/class/net/eth0/queues"]),
+        (
+            nic(|nic| nic.port_of = Some(("bridge".to_owned(), "br0".to_owned()))),
+            "port",
+            NOTE,
+            &["port of br0 (bridge)", "rps_cpus"],
+        ),
+        (
+            veth(here(Some(Offloads { tx_checksum: true, ..Offloads::default() }))),
+            "peer_checksums",
+            NO,
+            &["ethtool -K v1 tx off"],
+        ),
+        (
+            Interface {
+                xdp: Some(XdpFeatures::default()),
+                ..veth(here(Some(Offloads::default())))
+            },
+            "xdp_mode",
+            NOTE,
+            &["as its peer has TX queues", "ethtool -L eth0 rx N", "ethtool -L v1 tx N"],
+        ),
+        (veth(here(None)), "peer_checksums", NOTE, &["ethtool -K v1 tx off"]),
+        (
+            veth(Peer::Elsewhere),
+            "peer_checksums",
+            NOTE,
+            &["another network namespace", "make sure"],
+        ),
+        (nic(|nic| nic.link.kind = Some("tun".to_owned())), "peer_checksums", NOTE, &["tap"]),
+    ];
+    for (interface, topic, (state, blocks), says) in faults {
+        only(&super::interface(&interface, &good_host()), topic, state, blocks, says);
+    }
+}

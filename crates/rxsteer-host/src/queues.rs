@@ -1,0 +1,89 @@
+//! RX queues in sysfs, and which of them the kernel steers itself.
+
+use crate::files;
+use crate::link::Link;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// An RX queue whose packets the kernel steers after us.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SteeredQueue {
+    /// Its number.
+    pub queue: u32,
+    /// `rps_cpus`, without leading zeroes; empty where only RFS is on.
+    pub rps_cpus: String,
+    /// Entries of its flow table (RFS).
+    pub rps_flow_cnt: u64,
+}
+
+/// The interface's queues in sysfs. A mount of sysfs shows the network namespace it was mounted in, which need not be
+/// ours; there the same name may be something else, or nothing.
+pub(crate) fn dir_of(link: &Link) -> Option<PathBuf> {
+    let dir = Path::new("/sys/class/net").join(&link.name);
+    let address: Vec<String> = link.address.iter().map(|byte| format!("{byte:02x}")).collect();
+    let same = files::number(dir.join("ifindex")) == Some(link.index)
+        && files::text(dir.join("address")).unwrap_or_default() == address.join(":");
+    let queues = dir.join("queues");
+    (same && queues.is_dir()).then_some(queues)
+}
+
+/// The RX queues in use: their numbers and directories, ascending.
+pub(crate) fn received_on(queues: &Path) -> Vec<(u32, PathBuf)> {
+    let entries = fs::read_dir(queues).into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("rx-")?.parse().ok()?;
+            Some((number, entry.path()))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Those the kernel steers: by RPS with a CPU map, by RFS with a flow table once there is a global one.
+pub(crate) fn steered(queues: &Path) -> Vec<SteeredQueue> {
+    let sock_entries: u64 =
+        files::number("/proc/sys/net/core/rps_sock_flow_entries").unwrap_or_default();
+    steered_with(queues, sock_entries)
+}
+
+fn steered_with(queues: &Path, sock_entries: u64) -> Vec<SteeredQueue> {
+    let queue = |(queue, dir): (u32, PathBuf)| {
+        let mask = files::text(dir.join("rps_cpus")).unwrap_or_default();
+        let rps_cpus = mask.trim_start_matches(['0', ',']).to_owned();
+        let rps_flow_cnt: u64 = files::number(dir.join("rps_flow_cnt")).unwrap_or_default();
+        let active = !rps_cpus.is_empty() || (rps_flow_cnt > 0 && sock_entries > 0);
+        active.then_some(SteeredQueue { queue, rps_cpus, rps_flow_cnt })
+    };
+    received_on(queues).into_iter().filter_map(queue).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_counted_and_steered_ones_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let queues = [
+            ("rx-0", "00000000,00000000", "0"),
+            ("rx-10", "00000000,00000f00", "0"),
+            ("rx-2", "0", "512"),
+            ("tx-0", "f", "0"),
+        ];
+        for (name, mask, entries) in queues {
+            let queue = dir.path().join(name);
+            fs::create_dir(&queue).unwrap();
+            fs::write(queue.join("rps_cpus"), format!("{mask}\n")).unwrap();
+            fs::write(queue.join("rps_flow_cnt"), format!("{entries}\n")).unwrap();
+        }
+        let numbers: Vec<u32> = received_on(dir.path()).iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [0, 2, 10]);
+        let ten = SteeredQueue { queue: 10, rps_cpus: "f00".to_owned(), rps_flow_cnt: 0 };
+        assert_eq!(steered_with(dir.path(), 0), std::slice::from_ref(&ten));
+        let two = SteeredQueue { queue: 2, rps_cpus: String::new(), rps_flow_cnt: 512 };
+        assert_eq!(steered_with(dir.path(), 32768), [two, ten]);
+        assert_eq!(steered_with(&dir.path().join("nothing"), 1), []);
+    }
+}
