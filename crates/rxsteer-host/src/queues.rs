@@ -41,19 +41,18 @@ pub(crate) fn received_on(queues: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Those the kernel steers: by RPS with a CPU map, by RFS with a flow table once there is a global one.
+/// Those the kernel steers: by RPS with a CPU map, by RFS with a flow table once there is a global one. The latter's
+/// size can be seen in the first network namespace only; elsewhere it is taken to be there.
 pub(crate) fn steered(queues: &Path) -> Vec<SteeredQueue> {
-    let sock_entries: u64 =
-        files::number("/proc/sys/net/core/rps_sock_flow_entries").unwrap_or_default();
-    steered_with(queues, sock_entries)
+    steered_with(queues, files::number("/proc/sys/net/core/rps_sock_flow_entries"))
 }
 
-fn steered_with(queues: &Path, sock_entries: u64) -> Vec<SteeredQueue> {
+fn steered_with(queues: &Path, sock_entries: Option<u64>) -> Vec<SteeredQueue> {
     let queue = |(queue, dir): (u32, PathBuf)| {
         let mask = files::text(dir.join("rps_cpus")).unwrap_or_default();
         let rps_cpus = mask.trim_start_matches(['0', ',']).to_owned();
         let rps_flow_cnt: u64 = files::number(dir.join("rps_flow_cnt")).unwrap_or_default();
-        let active = !rps_cpus.is_empty() || (rps_flow_cnt > 0 && sock_entries > 0);
+        let active = !rps_cpus.is_empty() || (rps_flow_cnt > 0 && sock_entries != Some(0));
         active.then_some(SteeredQueue { queue, rps_cpus, rps_flow_cnt })
     };
     received_on(queues).into_iter().filter_map(queue).collect()
@@ -81,9 +80,10 @@ mod tests {
         let numbers: Vec<u32> = received_on(dir.path()).iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [0, 2, 10]);
         let ten = SteeredQueue { queue: 10, rps_cpus: "f00".to_owned(), rps_flow_cnt: 0 };
-        assert_eq!(steered_with(dir.path(), 0), std::slice::from_ref(&ten));
+        assert_eq!(steered_with(dir.path(), Some(0)), std::slice::from_ref(&ten));
         let two = SteeredQueue { queue: 2, rps_cpus: String::new(), rps_flow_cnt: 512 };
-        assert_eq!(steered_with(dir.path(), 32768), [two, ten]);
-        assert_eq!(steered_with(&dir.path().join("nothing"), 1), []);
+        assert_eq!(steered_with(dir.path(), Some(32768)), [two.clone(), ten.clone()]);
+        assert_eq!(steered_with(dir.path(), None), [two, ten]);
+        assert_eq!(steered_with(&dir.path().join("nothing"), None), []);
     }
 }
