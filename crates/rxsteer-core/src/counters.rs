@@ -105,7 +105,6 @@ counters! {
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
         RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
         FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
-        RingFullDrops, "ring_full_drops", Packets, "Frames that a full ring refused.";
         Moves, "moves", Packets, "Frames whose flow went to another CPU than before.";
         Held, "held", Packets, "Frames sent where their flow's earlier ones went, though wanted elsewhere: those were still under way, or the slot had patience yet.";
         Batches, "batches", Events, "Lists handed over to a ring.";
@@ -120,7 +119,7 @@ counters! {
     LiveCpuCounter {
         Delivered, "delivered", Packets, "Frames handed to the kernel's stack on this CPU.";
         AllocDrops, "alloc_drops", Packets, "Frames dropped because the kernel had no socket buffer for them.";
-        Lost, "lost", Packets, "Frames meant for this CPU that never came into its ring: it was full, or they could not be handed over.";
+        Lost, "lost", Packets, "Frames sent to this CPU that never came: its ring was full, or (redirect_errors) they could not be handed over.";
         Waiting, "waiting", Packets, "Frames under way to this CPU now.";
     }
 }

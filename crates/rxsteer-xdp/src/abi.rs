@@ -4,8 +4,8 @@
 
 #![allow(unsafe_code)]
 
-use libbpf_rs::libbpf_sys;
 use libbpf_rs::MapCore;
+use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
 use rxsteer_core::{DevFlow, FlowKey};
 use rxsteer_packet::HashWords;
@@ -23,7 +23,7 @@ mod skeleton {
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
     steer_config, steer_counters, steer_dst, steer_flow, steer_flow_key, steer_hash_active,
-    steer_line, steer_line64, steer_moved, steer_moved_key, steer_pair, steer_running, steer_slot,
+    steer_line, steer_moved, steer_moved_key, steer_pair, steer_running, steer_slot,
     steer_sparse_slot,
 };
 pub(crate) use skeleton::{SteerSkel, SteerSkelBuilder};
@@ -60,7 +60,7 @@ const _: () = {
         size_of::<steer_slot>() == 64
             && std::mem::offset_of!(steer_slot, addresses) == size_of::<DevFlow>()
     );
-    assert!(size_of::<steer_line>() == 64 && size_of::<steer_line64>() == 64);
+    assert!(size_of::<steer_line>() == 64);
     assert!(size_of::<steer_running>() == 64 && size_of::<steer_hash_active>() == 128);
     assert!(size_of::<steer_pair>() == 16 && size_of::<steer_sparse_slot>() == 24);
 };
@@ -77,7 +77,6 @@ plain!(
     steer_flow_key,
     steer_hash_active,
     steer_line,
-    steer_line64,
     steer_moved,
     steer_moved_key,
     steer_pair,
@@ -138,13 +137,6 @@ impl<T: Plain> Array<T> {
         // SAFETY: as above; the mapping is writable.
         unsafe { self.at(index).write_volatile(value) }
     }
-}
-
-/// Bytes of a key or value for the map calls.
-pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: a `Plain` type is made of numbers; the only one with padding (`steer_moved_key` has none
-    // either) would show bytes that are initialized because the value was copied from zeroed memory.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
 /// The value that `bytes` are, if there are as many as it has.
@@ -236,19 +228,7 @@ pub(crate) fn hash_words(words: &HashWords) -> skeleton::types::steer_hash_words
     }
 }
 
-/// A key as the programs have it, and back.
-pub(crate) fn flow_key(key: &FlowKey) -> steer_flow_key {
-    steer_flow_key {
-        src: key.src,
-        dst: key.dst,
-        src_port: key.src_port,
-        dst_port: key.dst_port,
-        protocol: key.protocol,
-        ip_version: key.ip_version,
-        reserved: [0; 2],
-    }
-}
-
+/// A key of the programs.
 pub(crate) fn key_of(key: &steer_flow_key) -> FlowKey {
     FlowKey {
         src: key.src,

@@ -33,7 +33,6 @@ impl RxCounts {
             LiveCounter::Redirected => counts.redirected,
             LiveCounter::RedirectErrors => counts.redirect_errors,
             LiveCounter::FlowLimitDrops => counts.flow_limit_drops,
-            LiveCounter::RingFullDrops => counts.ring_full_drops,
             LiveCounter::Moves => counts.moves,
             LiveCounter::Held => counts.held,
             LiveCounter::Batches => counts.batches,
@@ -88,13 +87,19 @@ impl Counters {
         self.processed.iter().map(|(_, counts)| counts.get(counter)).sum()
     }
 
-    /// Frames dropped, whatever the reason.
+    /// Frames that a full ring refused.
+    #[must_use]
+    pub fn ring_full_drops(&self) -> u64 {
+        self.cpu_total(LiveCpuCounter::Lost).saturating_sub(self.total(LiveCounter::RedirectErrors))
+    }
+
+    /// Frames dropped, whatever the reason. When no frame is under way,
+    /// received = passed + delivered + these.
     #[must_use]
     pub fn drops(&self) -> u64 {
-        let received =
-            [LiveCounter::RingFullDrops, LiveCounter::RedirectErrors, LiveCounter::FlowLimitDrops];
-        let received: u64 = received.into_iter().map(|counter| self.total(counter)).sum();
-        received + self.cpu_total(LiveCpuCounter::AllocDrops)
+        let lost = [LiveCpuCounter::Lost, LiveCpuCounter::AllocDrops];
+        let lost: u64 = lost.into_iter().map(|counter| self.cpu_total(counter)).sum();
+        lost + self.total(LiveCounter::FlowLimitDrops)
     }
 }
 
@@ -186,11 +191,12 @@ impl Path {
         let rings = &self.loaded.rings;
         (cpu * BANKS..(cpu + 1) * BANKS).fold(CpuCounts::default(), |sum, dst| {
             let state = rings.dsts.get(dst);
+            let (lost, waiting) = rings.lost_and_waiting(dst);
             CpuCounts {
                 passed: sum.passed + state.passed,
                 alloc_drops: sum.alloc_drops + state.alloc_drops,
-                lost: sum.lost + rings.lost(dst),
-                waiting: sum.waiting + u64::from(rings.waiting(dst)),
+                lost: sum.lost + lost,
+                waiting: sum.waiting + waiting,
             }
         })
     }

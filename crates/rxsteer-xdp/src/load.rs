@@ -5,8 +5,7 @@ use crate::abi::{
     self, Array, BANKS, MAX_CPUS, Mode, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
 };
 use crate::abi::{
-    steer_counters, steer_dst, steer_flow, steer_line, steer_line64, steer_pair, steer_slot,
-    steer_sparse_slot,
+    steer_counters, steer_dst, steer_flow, steer_line, steer_pair, steer_slot, steer_sparse_slot,
 };
 use crate::rings::Rings;
 use crate::setup::{MAX_INTERFACES, MAX_SLOTS, Setup};
@@ -136,7 +135,6 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.cpus * dsts.div_ceil(16))?;
-    size(&mut maps.steer_lost, sizes.cpus * dsts.div_ceil(8))?;
     size(&mut maps.steer_dsts, dsts)?;
     size(&mut maps.steer_runnings, sizes.cpus)?;
     size(&mut maps.steer_counts, sizes.cpus * sizes.interfaces)?;
@@ -160,7 +158,6 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
         Array::<steer_dst>::new(&maps.steer_dsts)?,
         Array::<steer_pair>::new(&maps.steer_pairs)?,
         Array::<steer_line>::new(&maps.steer_tails)?,
-        Array::<steer_line64>::new(&maps.steer_lost)?,
     );
     Ok(Loaded {
         rings,

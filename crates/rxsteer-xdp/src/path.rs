@@ -96,6 +96,9 @@ pub struct Path {
     wishes: Option<[Link; 3]>,
     /// Rings that were settled in the last tick.
     settled: Vec<u32>,
+    /// How many frames had been held at the last tick, and for how many ticks it was none.
+    held_before: u64,
+    quiet_ticks: u32,
 }
 
 impl std::fmt::Debug for Path {
@@ -134,6 +137,8 @@ impl Path {
             switches: None,
             wishes: None,
             settled: Vec::new(),
+            held_before: 0,
+            quiet_ticks: 0,
         };
         path.attach_tracepoints(settings)?;
         path.make_rings(settings)?;
@@ -227,6 +232,7 @@ impl Path {
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; what held before holds on.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
+        self.loaded.rings.note_sent();
         self.free_retired_rings()?;
         if let Some(wanted) = self.wanted.take()
             && !self.change_to(&wanted)?
@@ -237,10 +243,29 @@ impl Path {
         if !self.loaded.rings.retired().is_empty() {
             return Ok(Progress::Draining);
         }
-        if !needs_switches(&self.settings) && self.loaded.rings.are_all_drained() {
-            self.switches = None;
-        }
+        self.look_at_switches()?;
         Ok(Progress::Settled)
+    }
+
+    /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
+    /// go where a change wants them.
+    fn look_at_switches(&mut self) -> Result<(), LoadError> {
+        let held = self.held();
+        let is_quiet = held == self.held_before;
+        self.held_before = held;
+        self.quiet_ticks = if is_quiet { self.quiet_ticks.saturating_add(1) } else { 0 };
+        if needs_switches(&self.settings) || !is_quiet {
+            self.attach_switches()
+        } else {
+            if self.quiet_ticks >= QUIET_TICKS {
+                self.switches = None;
+            }
+            Ok(())
+        }
+    }
+
+    fn held(&self) -> u64 {
+        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).held).sum()
     }
 
     /// Lets frames go straight on again, each flow's once its earlier ones are delivered.
@@ -259,7 +284,8 @@ impl Path {
     /// Whether nothing is under way in any ring.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.is_draining && self.loaded.rings.are_all_drained()
+        let rings = self.loaded.rings.all();
+        self.is_draining && self.loaded.rings.drained(rings.clone(), grace).len() == rings.len()
     }
 
     /// The settings that hold.
@@ -334,7 +360,8 @@ impl Path {
             // A shadow passes everything, so nothing may be under way.
             let straight = Settings { policy: Policy::None, ..self.settings.clone() };
             self.decide_by(&straight);
-            if !self.loaded.rings.are_all_drained() {
+            let rings = self.loaded.rings.all();
+            if self.loaded.rings.drained(rings.clone(), grace).len() != rings.len() {
                 return Ok(false);
             }
         }
@@ -349,6 +376,7 @@ impl Path {
             self.wishes = None;
         }
         self.settings = settings.clone();
+        self.quiet_ticks = 0;
         Ok(true)
     }
 
@@ -392,18 +420,17 @@ impl Path {
         Ok(rings.ensure(&online, settings.queue_size, skel.progs.steer_cpumap.as_fd())?)
     }
 
-    /// Deletes the rings that were found drained in the last tick and are so still, and looks for others.
+    /// Deletes the rings that were settled in the last tick and are drained still, and settles others. A
+    /// program that began before a ring was settled may have sent there once more.
     fn free_retired_rings(&mut self) -> Result<(), LoadError> {
-        let settled = std::mem::take(&mut self.settled);
-        if !settled.is_empty() {
-            // A program that began before they were settled may have sent there.
-            grace();
+        let rings = &mut self.loaded.rings;
+        for dst in rings.drained(std::mem::take(&mut self.settled), grace) {
+            rings.delete(dst)?;
         }
-        for dst in settled {
-            self.loaded.rings.delete(dst)?;
+        self.settled = rings.drained(rings.retired(), grace);
+        for dst in &self.settled {
+            rings.settle(*dst);
         }
-        let retired = self.loaded.rings.retired();
-        self.settled = retired.into_iter().filter(|dst| self.loaded.rings.settle(*dst)).collect();
         Ok(())
     }
 
@@ -429,6 +456,9 @@ impl Path {
         Ok(())
     }
 }
+
+/// Ticks without a held frame after which none is expected.
+const QUIET_TICKS: u32 = 20;
 
 /// Whether flows move though the settings stay.
 fn needs_switches(settings: &Settings) -> bool {

@@ -5,7 +5,7 @@
 //! thread away and leaves it there), is made in the CPU's other bank; flows go over one by one as the
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
-use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_line64, steer_pair};
+use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rxsteer_core::{CpuId, CpuSet};
 use std::io;
@@ -25,7 +25,8 @@ pub(crate) struct Rings {
     pub(crate) dsts: Array<steer_dst>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
-    pub(crate) lost: Array<steer_line64>,
+    /// By dst: what it had been sent when that was last noted.
+    sent_before: Box<[u32]>,
 }
 
 /// Whether what was asked for is so.
@@ -42,7 +43,6 @@ impl Rings {
         dsts: Array<steer_dst>,
         pairs: Array<steer_pair>,
         tails: Array<steer_line>,
-        lost: Array<steer_line64>,
     ) -> Rings {
         let cpus = (dsts.len() / BANKS) as usize;
         Rings {
@@ -50,10 +50,10 @@ impl Rings {
             sizes: vec![[0; BANKS as usize]; cpus].into(),
             banks: vec![0; cpus].into(),
             displaced: vec![false; cpus].into(),
+            sent_before: vec![0; dsts.len() as usize].into(),
             dsts,
             pairs,
             tails,
-            lost,
         }
     }
 
@@ -120,46 +120,64 @@ impl Rings {
         Ok(())
     }
 
-    /// What `dst` was sent by all CPUs, less what never came into its ring, modulo 2³².
+    /// What `dst` was sent by all CPUs, modulo 2³².
     fn sent(&self, dst: u32) -> u32 {
-        let tail_row = (self.cpus() * BANKS).div_ceil(16);
-        let lost_row = (self.cpus() * BANKS).div_ceil(8);
-        (0..self.cpus()).fold(0u32, |sent, src| {
-            let tail = self.tails.get(src * tail_row + dst / 16).word[(dst % 16) as usize];
-            let lost = self.lost.get(src * lost_row + dst / 8).word[(dst % 8) as usize];
-            sent.wrapping_add(tail).wrapping_sub(lost as u32)
-        })
+        (0..self.cpus()).fold(0u32, |sent, src| sent.wrapping_add(self.tail(src, dst)))
     }
 
-    /// Frames numbered for `dst` that never came into its ring.
-    pub(crate) fn lost(&self, dst: u32) -> u64 {
-        let row = (self.cpus() * BANKS).div_ceil(8);
-        (0..self.cpus())
-            .map(|src| self.lost.get(src * row + dst / 8).word[(dst % 8) as usize])
-            .sum()
+    fn tail(&self, src: u32, dst: u32) -> u32 {
+        let row = (self.cpus() * BANKS).div_ceil(16);
+        self.tails.get(src * row + dst / 16).word[(dst % 16) as usize]
     }
 
-    /// Frames that are under way to `dst`; those handed over but not delivered yet not among them.
-    pub(crate) fn waiting(&self, dst: u32) -> u32 {
-        let sent = self.sent(dst);
-        (sent.wrapping_sub(self.dsts.get(dst).passed as u32) as i32).max(0) as u32
-    }
-
-    /// Whether nothing is under way to `dst`, and nothing it handed over is undelivered.
-    fn is_drained(&self, dst: u32) -> bool {
+    /// Frames that never came to `dst` and frames that are under way to it. Whether the last ones were
+    /// lost shows with the next one that comes, or when nothing moves any more.
+    pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
         let sent = self.sent(dst);
         let state = self.dsts.get(dst);
-        let is_delivered = |src: &u16| {
-            let pair = self.pairs.get(dst * self.cpus() + u32::from(*src));
-            pair.delivered.wrapping_sub(pair.dequeued) as i32 >= 0
-        };
-        let sources = state.source_count.min(self.cpus()) as usize;
-        state.passed as u32 == sent && state.sources[..sources].iter().all(is_delivered)
+        let seen = state.passed.wrapping_add(state.lost) as u32;
+        let rest = u64::from((sent.wrapping_sub(seen) as i32).max(0) as u32);
+        let at_rest = self.sent_before[dst as usize] == sent && self.is_asleep(state.pid);
+        if at_rest { (state.lost + rest, 0) } else { (state.lost, rest) }
     }
 
-    /// Whether nothing is under way anywhere.
-    pub(crate) fn are_all_drained(&self) -> bool {
-        self.existing().all(|dst| self.is_drained(dst))
+    /// To be called now and then: whether numbers went on since the last time tells what is at rest.
+    pub(crate) fn note_sent(&mut self) {
+        for dst in 0..self.dsts.len() {
+            self.sent_before[dst as usize] = self.sent(dst);
+        }
+    }
+
+    /// Whether the kernel thread sleeps. It does so only when its ring is empty and all it took from there
+    /// is delivered. One that can't be seen is taken to.
+    fn is_asleep(&self, pid: u32) -> bool {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+        // After the name in brackets, which may itself hold brackets.
+        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        matches!(state, Some('S' | 'I'))
+    }
+
+    /// Whether nothing is under way to `dst`, and nothing it handed over is undelivered: `sent` is what was
+    /// sent to it before the last grace period, in which all bulk queues were emptied.
+    fn is_drained(&self, dst: u32, sent: u32) -> bool {
+        self.sent(dst) == sent && self.is_asleep(self.dsts.get(dst).pid)
+    }
+
+    /// The rings there are that nothing is under way in. `grace` waits until every poll that is under way
+    /// now is over.
+    pub(crate) fn drained(&self, rings: Vec<u32>, grace: impl FnOnce()) -> Vec<u32> {
+        if rings.is_empty() {
+            return rings;
+        }
+        let sent: Vec<u32> = rings.iter().map(|dst| self.sent(*dst)).collect();
+        grace();
+        let rings = rings.into_iter().zip(sent);
+        rings.filter(|(dst, sent)| self.is_drained(*dst, *sent)).map(|(dst, _)| dst).collect()
+    }
+
+    /// Every ring there is.
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.existing().collect()
     }
 
     fn existing(&self) -> impl Iterator<Item = u32> + '_ {
@@ -179,35 +197,23 @@ impl Rings {
     }
 
     /// Declares everything sent to a drained ring delivered or lost, which is so; then flows whose last
-    /// packets a full ring refused don't wait for a next one. Says whether the ring is drained.
-    pub(crate) fn settle(&self, dst: u32) -> bool {
-        let tail_row = (self.cpus() * BANKS).div_ceil(16);
-        let word = (dst % 16) as usize;
-        let tails: Vec<u32> = (0..self.cpus())
-            .map(|src| self.tails.get(src * tail_row + dst / 16).word[word])
-            .collect();
-        if !self.is_drained(dst) {
-            return false;
-        }
-        for (src, tail) in (0..).zip(tails) {
-            let index = dst * self.cpus() + src;
+    /// packets a full ring refused don't wait for a next one.
+    pub(crate) fn settle(&self, dst: u32) {
+        for src in 0..self.cpus() {
+            let (index, tail) = (dst * self.cpus() + src, self.tail(src, dst));
             if self.pairs.get(index).delivered != tail {
                 // Should a frame come meanwhile, its thread may have said more: then this takes some of it
                 // back, which can only hold a flow, until the thread says it again.
                 self.pairs.set_number(index, offset_of!(steer_pair, delivered), tail);
             }
         }
-        true
     }
 
-    /// Deletes a ring that was settled a grace period ago, if it is drained still.
-    pub(crate) fn delete(&mut self, dst: u32) -> io::Result<bool> {
-        if !self.is_drained(dst) {
-            return Ok(false);
-        }
+    /// Deletes a ring that was settled, and drained still a grace period after that.
+    pub(crate) fn delete(&mut self, dst: u32) -> io::Result<()> {
         let (cpu, bank) = (dst / BANKS, (dst % BANKS) as usize);
         self.maps[bank].delete(&cpu.to_ne_bytes()).map_err(io::Error::other)?;
         self.sizes[cpu as usize][bank] = 0;
-        Ok(true)
+        Ok(())
     }
 }

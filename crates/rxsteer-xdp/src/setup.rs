@@ -120,9 +120,7 @@ impl Settings {
             return Err(SettingsError::QueueSize(self.queue_size));
         }
         match self.flow_limit {
-            Some(buckets)
-                if !(1..=MAX_FLOW_LIMIT_BUCKETS).contains(&buckets) =>
-            {
+            Some(buckets) if !(1..=MAX_FLOW_LIMIT_BUCKETS).contains(&buckets) => {
                 Err(SettingsError::FlowLimit(buckets))
             }
             _ => Ok(()),

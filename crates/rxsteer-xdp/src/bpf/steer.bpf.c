@@ -312,17 +312,8 @@ int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
-/* `count` frames of this CPU for `cpu` were lost before they came into the ring of map `map_id`. */
-static __always_inline void steer_lose(__u32 src, __u32 map_id, __u32 cpu, __u32 count)
-{
-	__u32 dst = cpu * STEER_BANKS + (map_id == steer_map_ids[1]);
-	struct steer_line64 *lost = steer_lost_line(src, dst);
-
-	if (lost)
-		lost->word[dst & 7] += count;
-}
-
-/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. */
+/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused
+ * the dst finds out by the numbers: kernels were seen that leave a tracepoint program out now and then. */
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
 {
@@ -334,13 +325,8 @@ int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int dro
 		return 0;
 	/* The poll is over before another interface's begins on this CPU. */
 	counters = steer_counters_at(src, running->device);
-	if (!counters)
-		return 0;
-	counters->batches++;
-	if (drops) {
-		counters->ring_full_drops += drops;
-		steer_lose(src, map_id, to_cpu, drops);
-	}
+	if (counters)
+		counters->batches++;
 	return 0;
 }
 
@@ -353,14 +339,12 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	struct steer_running *running = steer_running_at(src);
 	struct steer_counters *counters;
 
-	/* A full ring in generic mode, which steer_enqueue counts. */
+	/* In generic mode a full ring is an error as well; it counts as a full ring. */
 	if (err == -STEER_ENOSPC || !steer_is_ours(map_id) || !running)
 		return 0;
 	counters = steer_counters_at(src, running->device);
-	if (counters) {
+	if (counters)
 		counters->redirect_errors++;
-		steer_lose(src, map_id, index, 1);
-	}
 	return 0;
 }
 

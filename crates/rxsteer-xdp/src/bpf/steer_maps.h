@@ -73,8 +73,6 @@ STEER_LINES(steer_hash_actives, struct steer_hash_active);
 STEER_LINES(steer_pairs, struct steer_pair);
 /* By src, each in a row of its own, and dst / 16. */
 STEER_LINES(steer_tails, struct steer_line);
-/* By src and dst / 8: frames that were numbered and never came into the ring. */
-STEER_LINES(steer_lost, struct steer_line64);
 STEER_LINES(steer_dsts, struct steer_dst);
 STEER_LINES(steer_runnings, struct steer_running);
 /* By src and interface. */
@@ -142,13 +140,6 @@ static __always_inline struct steer_line *steer_tail_line(__u32 src, __u32 dst)
 	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
 
 	return bpf_map_lookup_elem(&steer_tails, &index);
-}
-
-static __always_inline struct steer_line64 *steer_lost_line(__u32 src, __u32 dst)
-{
-	__u32 index = src * ((steer_cpus * STEER_BANKS + 7) / 8) + dst / 8;
-
-	return bpf_map_lookup_elem(&steer_lost, &index);
 }
 
 static __always_inline struct steer_dst *steer_dst_at(__u32 dst)

@@ -34,6 +34,8 @@ enum steer_order { STEER_FLUSH_AFTER = 64 };
 /* The CPUMAP program saw frame `seq` from `src`. */
 static __always_inline void steer_dequeued(struct steer_dst *dst, struct steer_pair *pair, __u32 src, __u32 seq)
 {
+	/* Frames between were refused by the full ring, or could not be handed over. */
+	dst->lost += (__u32)(seq - pair->dequeued - 1);
 	WRITE_ONCE(pair->dequeued, seq);
 	dst->passed++;
 	if (!pair->listed) {

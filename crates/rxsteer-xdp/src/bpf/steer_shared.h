@@ -186,13 +186,15 @@ struct steer_dst {
 	__u64 passed;
 	/* Of them, those for which the kernel had no socket buffer. */
 	__u64 alloc_drops;
+	/* Frames that were numbered for it and never came: gaps in the numbers. */
+	__u64 lost;
 	/* The lower half of `passed` at the last snapshot. */
 	__u32 snapshot_at;
 	/* The kernel thread; 0: not known yet. */
 	__u32 pid;
 	/* How many of `sources` are used: each src that ever sent here. */
 	__u32 source_count;
-	__u32 reserved[9];
+	__u32 reserved[7];
 	__u16 sources[STEER_MAX_CPUS];
 };
 
@@ -207,10 +209,6 @@ struct steer_running {
 /* Sixteen numbers: arrays of u32 whose elements the kernel would pad. */
 struct steer_line {
 	__u32 word[16];
-};
-
-struct steer_line64 {
-	__u64 word[8];
 };
 
 struct steer_bytes {
@@ -253,7 +251,7 @@ struct steer_counters {
 	__u64 passed;
 	/* Frames without room for metadata, passed instead. */
 	__u64 unnumbered;
-	/* Frames for which redirecting failed, dropped. */
+	/* Frames for which redirecting failed, dropped; the dst sees them as lost too. */
 	__u64 redirect_errors;
 	__u64 flow_limit_drops;
 	__u64 redirected;
@@ -265,9 +263,7 @@ struct steer_counters {
 	__u64 flows_ended;
 	/* Packets of flows without a slot for which there was no room in `moved` either. */
 	__u64 flow_packets_refused;
-	/* Of the interface's last poll, as its batches were handed over: refused by a full ring. */
-	__u64 ring_full_drops;
-	__u64 reserved[3];
+	__u64 reserved[4];
 };
 
 /* In front of a redirected frame. */
