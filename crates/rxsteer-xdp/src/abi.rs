@@ -14,7 +14,14 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, unused)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused,
+    clippy::all,
+    clippy::pedantic,
+    clippy::undocumented_unsafe_blocks
+)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/steer.skel.rs"));
 }

@@ -40,11 +40,16 @@ struct steer_test {
 #define STEER_SRC() steer_test.src
 #define STEER_QUEUE(ctx) steer_test.queue
 #define STEER_IFINDEX(ctx) steer_test.ifindex
+/* Tests decide for CPUs that this machine has not, and so can't have a ring. */
+#define STEER_REDIRECT(place) XDP_REDIRECT
 #else
 #define STEER_NOW() bpf_jiffies64()
 #define STEER_SRC() bpf_get_smp_processor_id()
 #define STEER_QUEUE(ctx) ((ctx)->rx_queue_index)
 #define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
+#define STEER_REDIRECT(place)                                                    \
+	((place)->bank ? bpf_redirect_map(&steer_ring_1, (place)->cpu, XDP_PASS) \
+		       : bpf_redirect_map(&steer_ring_0, (place)->cpu, XDP_PASS))
 #endif
 
 #define STEER_FRAME struct xdp_md *
@@ -101,8 +106,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_con
 		counters->unnumbered++;
 		return steer_pass(counters);
 	}
-	sent = place->bank ? bpf_redirect_map(&steer_ring_1, place->cpu, XDP_PASS)
-			   : bpf_redirect_map(&steer_ring_0, place->cpu, XDP_PASS);
+	sent = STEER_REDIRECT(place);
 	if (sent != XDP_REDIRECT) {
 		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. */
 		bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
