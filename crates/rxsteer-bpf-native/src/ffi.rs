@@ -20,17 +20,20 @@ pub enum Class {
 pub struct Packet {
     /// Of the steering key; 0: no flow.
     pub hash: u32,
-    class: u8,
+    /// The number of its [`Class`].
+    pub class: u8,
     /// 0 without a whole TCP header.
     pub tcp_flags: u8,
     /// Whether `key` is filled.
     pub has_key: u8,
-    reserved: u8,
+    /// Always 0.
+    pub reserved: u8,
     /// The flow's addresses, or a fold of them.
     pub addresses: u64,
     /// The flow's ports, protocol and IP version, as in [`FlowWords`]; 0: no flow.
     pub rest: u64,
-    key: FlowKey,
+    /// The flow.
+    pub key: FlowKey,
 }
 
 const _: () = assert!(size_of::<Packet>() == 64);
@@ -40,6 +43,7 @@ unsafe extern "C" {
     fn native_parse(
         bytes: *const u8,
         length: u32,
+        in_place: *mut u8,
         linear: u32,
         inner: i32,
         words: *const HashWords,
@@ -64,13 +68,6 @@ unsafe extern "C" {
 }
 
 impl Packet {
-    /// From the bytes of a `struct steer_packet` that a BPF program wrote.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8; 64]) -> Packet {
-        // SAFETY: both are 64 bytes, and every field of a packet may have any value.
-        unsafe { std::mem::transmute(*bytes) }
-    }
-
     /// What the frame is; `None` if the C code wrote a number that is none.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
@@ -93,18 +90,30 @@ impl Packet {
     }
 }
 
+/// More than the parser reads in place.
+const IN_PLACE: usize = 128;
+
 /// What `steer_parse()` makes of a frame of which the first `linear` bytes can be read in place.
+///
+/// # Panics
+///
+/// If the frame has more than 4 GiB.
 #[must_use]
 pub fn parse(frame: &[u8], linear: usize, options: DissectOptions, words: &HashWords) -> Packet {
     let mut packet = Packet::default();
-    let linear = linear.min(frame.len());
-    // SAFETY: the bytes, the words and the packet are borrowed for the time of the call, and the
-    // lengths are those of the bytes. The layouts are asserted in C's and this crate's tests.
+    // A copy with other bytes after it, so that reading past its end makes a difference.
+    let mut in_place = [0xa5; IN_PLACE];
+    let linear = linear.min(frame.len()).min(IN_PLACE);
+    in_place[..linear].copy_from_slice(&frame[..linear]);
+    let length = u32::try_from(frame.len()).expect("no frame has 4 GiB");
+    // SAFETY: all that is pointed to lives until the call is over, the lengths are those of the
+    // bytes (`linear` is IN_PLACE at most), and the layouts are the same on both sides.
     unsafe {
         native_parse(
             frame.as_ptr(),
-            u32::try_from(frame.len()).expect("frames are shorter than 4 GiB"),
-            u32::try_from(linear).expect("it is at most the length"),
+            length,
+            in_place.as_mut_ptr(),
+            linear as u32,
             i32::from(options.inner),
             words,
             &raw mut packet,

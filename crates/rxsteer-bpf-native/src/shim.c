@@ -7,7 +7,8 @@ struct native_frame {
 	unsigned int length;
 };
 
-static int native_load(const struct native_frame *frame, unsigned int offset, void *to, unsigned int length)
+static int native_load(const struct native_frame *frame, unsigned int offset, void *to,
+		       unsigned int length)
 {
 	if (offset > frame->length || length > frame->length - offset)
 		return -1;
@@ -15,28 +16,29 @@ static int native_load(const struct native_frame *frame, unsigned int offset, vo
 	return 0;
 }
 
-#define STEER_FRAME const struct native_frame *
-#define STEER_FRAME_LEN(frame) ((frame)->length)
+#define STEER_FRAME			      const struct native_frame *
+#define STEER_FRAME_LEN(frame)		      ((frame)->length)
 #define STEER_LOAD(frame, offset, to, length) native_load(frame, offset, to, length)
-#define STEER_REPEAT(count, function, context)                               \
-	do {                                                                 \
-		for (unsigned int at = 0; at < (count); at++)                \
-			if (function(at, context))                           \
-				break;                                       \
+#define STEER_REPEAT(count, function, context)                \
+	do {                                                  \
+		for (unsigned int at = 0; at < (count); at++) \
+			if (function(at, context))            \
+				break;                        \
 	} while (0)
 #include "steer_parse.h"
 
-/* `linear`: how many of the frame's bytes may be read in place. */
-void native_parse(unsigned char *bytes, unsigned int length, unsigned int linear, int inner,
-		  const struct steer_hash_words *words, struct steer_packet *packet)
+/* `in_place`: the first `linear` bytes of the frame, once more. */
+void native_parse(const unsigned char *bytes, unsigned int length, unsigned char *in_place,
+		  unsigned int linear, int inner, const struct steer_hash_words *words,
+		  struct steer_packet *packet)
 {
 	struct native_frame frame = {.bytes = bytes, .length = length};
 
-	steer_parse(&frame, bytes, bytes + linear, inner, words, packet);
+	steer_parse(&frame, in_place, in_place + linear, inner, words, packet);
 }
 
-unsigned int native_hash_ipv4(const struct steer_hash_words *words, __u32 src, __u16 sport, __u32 dst, __u16 dport,
-			      __u8 protocol)
+unsigned int native_hash_ipv4(const struct steer_hash_words *words, __u32 src, __u16 sport,
+			      __u32 dst, __u16 dport, __u8 protocol)
 {
 	return steer_hash_ipv4(words, src, sport, dst, dport, protocol);
 }

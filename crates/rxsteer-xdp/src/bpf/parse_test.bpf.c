@@ -3,9 +3,9 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#define STEER_FRAME struct xdp_md *
-#define STEER_FRAME_LEN(frame) bpf_xdp_get_buff_len(frame)
-#define STEER_LOAD(frame, offset, to, length) bpf_xdp_load_bytes(frame, offset, to, length)
+#define STEER_FRAME			       struct xdp_md *
+#define STEER_FRAME_LEN(frame)		       bpf_xdp_get_buff_len(frame)
+#define STEER_LOAD(frame, offset, to, length)  bpf_xdp_load_bytes(frame, offset, to, length)
 #define STEER_REPEAT(count, function, context) bpf_loop(count, function, context, 0)
 #include "steer_parse.h"
 
@@ -20,7 +20,8 @@ int parse(struct xdp_md *ctx)
 {
 	struct steer_packet packet = {};
 
-	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, inner, &hash_words, &packet);
+	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, inner, &hash_words,
+		    &packet);
 	result = packet;
 	return XDP_PASS;
 }

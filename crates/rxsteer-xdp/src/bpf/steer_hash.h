@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The symmetric flow hash, as crates/rxsteer-packet/src/flow_hash.rs defines it, for the parser and for
- * programs that have a socket's addresses in hand. No branch depends on which endpoint is the lower one:
- * of many flows, that is a coin toss no processor can predict.
+ * The symmetric flow hash, as crates/rxsteer-packet/src/flow_hash.rs defines it, for the parser and
+ * for programs that have a socket's addresses in hand. No branch depends on which endpoint is the
+ * lower one: of many flows, that is a coin toss no processor can predict.
  */
 #ifndef STEER_HASH_H
 #define STEER_HASH_H
@@ -46,8 +46,8 @@ static __always_inline __u64 steer_less(__u64 a, __u64 b)
 }
 
 /* The hash of a flow between two IPv4 endpoints; all numbers in host byte order. */
-static __always_inline __u32 steer_hash_ipv4(const struct steer_hash_words *words, __u32 src, __u16 sport, __u32 dst,
-					     __u16 dport, __u8 protocol)
+static __always_inline __u32 steer_hash_ipv4(const struct steer_hash_words *words, __u32 src,
+					     __u16 sport, __u32 dst, __u16 dport, __u8 protocol)
 {
 	__u64 from = (__u64)src << 16 | sport, to = (__u64)dst << 16 | dport;
 	/* Numbers of 48 bits: the sign of their difference tells which is the lower. */
@@ -56,13 +56,16 @@ static __always_inline __u32 steer_hash_ipv4(const struct steer_hash_words *word
 	__u64 lo = to + above, hi = from - above;
 	__u32 ports = (__u32)lo << 16 | (hi & 0xffff);
 
-	return steer_hash_finish(words->finish_ipv4, steer_nh(words->nh_ipv4, lo >> 16, hi >> 16) +
-							     steer_nh(words->nh_ipv4 + 2, ports, protocol));
+	return steer_hash_finish(words->finish_ipv4,
+				 steer_nh(words->nh_ipv4, lo >> 16, hi >> 16) +
+					 steer_nh(words->nh_ipv4 + 2, ports, protocol));
 }
 
-/* The same between two IPv6 endpoints, whose addresses are two numbers each, the most significant first. */
-static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *words, const __u64 src[2], __u16 sport,
-					     const __u64 dst[2], __u16 dport, __u8 protocol)
+/* The same between two IPv6 endpoints, whose addresses are two numbers each, the most significant
+ * first. */
+static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *words,
+					     const __u64 src[2], __u16 sport, const __u64 dst[2],
+					     __u16 dport, __u8 protocol)
 {
 	const __u32 *key = words->nh_ipv6;
 	__u64 from = src[0], to = dst[0], swap, exchange, sum;
@@ -94,12 +97,13 @@ static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *word
 }
 
 /*
- * The four words of two IPv6 addresses as one, by which most flows are told apart. Other addresses that were
- * chosen without knowledge of the secret give the same word with probability 2^-32, also among those of equal
- * flow hash: the key words are those of the hash, moved by a pair (Krawczyk's Toeplitz extension, as in UMAC).
+ * The four words of two IPv6 addresses as one, by which most flows are told apart. Other addresses
+ * that were chosen without knowledge of the secret give the same word with probability 2^-32, also
+ * among those of equal flow hash: the key words are those of the hash, moved by a pair (Krawczyk's
+ * Toeplitz extension, as in UMAC).
  */
-static __always_inline __u64 steer_fold_ipv6(const struct steer_hash_words *words, const __u64 src[2],
-					     const __u64 dst[2])
+static __always_inline __u64 steer_fold_ipv6(const struct steer_hash_words *words,
+					     const __u64 src[2], const __u64 dst[2])
 {
 	const __u32 *key = words->nh_ipv6 + 2;
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * From frame bytes to flow and flow hash: what crates/rxsteer-packet does for Ethernet frames, for BPF and,
- * in tests, for the machine itself. Here are the frames nearly all traffic consists of, read in place; all
- * others are walked (steer_walk.h). What must hold: both give what rxsteer_packet::dissect gives.
+ * From frame bytes to flow and flow hash: what crates/rxsteer-packet does for Ethernet frames, for
+ * BPF and, in tests, for the machine itself. Here are the frames nearly all traffic consists of,
+ * read in place; all others are walked (steer_walk.h). What must hold: both give what
+ * rxsteer_packet::dissect gives.
  *
  * No helper is called by name. Whoever includes this defines before:
  *   STEER_FRAME                              the type of a frame: what the next two take
  *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; 0 when they are there
  *   STEER_FRAME_LEN(frame)                   its bytes, those outside data..data_end included
- *   STEER_REPEAT(count, function, context)   calls long function(__u32 index, void *context) until it
- *                                            returns 1, `count` times at most
+ *   STEER_REPEAT(count, function, context)   calls long function(__u32 index, void *context) until
+ *                                            it returns 1, `count` times at most
  */
 #ifndef STEER_PARSE_H
 #define STEER_PARSE_H
@@ -36,8 +37,8 @@ struct steer_packet {
 	/* `key` is filled: all flows but those of plain IPv4 frames. */
 	__u8 has_key;
 	__u8 reserved;
-	/* Of the flow that statistics count. IPv4: src, and dst in the upper half, as their bytes are as
-	 * little-endian numbers. IPv6: a fold that depends on the hash's secret. */
+	/* Of the flow that statistics count. IPv4: src, and dst in the upper half, as their bytes
+	 * are as little-endian numbers. IPv6: a fold that depends on the hash's secret. */
 	__u64 addresses;
 	/* Ports, protocol, IP version, as FlowWords[4]; 0: no flow. */
 	__u64 rest;
@@ -45,8 +46,9 @@ struct steer_packet {
 	struct steer_flow_key key;
 };
 
-/* Packet bytes as numbers. IP headers of Ethernet frames begin at 2 modulo 4; machines for which that is slow
- * are not among those this is for, and BPF would load an unaligned type byte by byte. */
+/* Packet bytes as numbers. IP headers of Ethernet frames begin at 2 modulo 4; machines for which
+ * that is slow are not among those this is for, and BPF would load an unaligned type byte by byte.
+ */
 #ifdef __bpf__
 #define STEER_IN_PLACE __attribute__((may_alias))
 #else
@@ -55,7 +57,7 @@ struct steer_packet {
 typedef __u16 steer_place16 STEER_IN_PLACE;
 typedef __u32 steer_place32 STEER_IN_PLACE;
 typedef __u64 steer_place64 STEER_IN_PLACE;
-#define STEER_U8(at) (*(const __u8 *)(at))
+#define STEER_U8(at)  (*(const __u8 *)(at))
 #define STEER_U16(at) (*(const steer_place16 *)(at))
 #define STEER_U32(at) (*(const steer_place32 *)(at))
 #define STEER_U64(at) (*(const steer_place64 *)(at))
@@ -67,9 +69,22 @@ enum steer_protocols {
 	STEER_DCCP = 33,
 	STEER_IPV6_IN_IP = 41,
 	STEER_GRE = 47,
+	STEER_ESP = 50,
 	STEER_AUTHENTICATION = 51,
+	STEER_ICMPV6 = 58,
 	STEER_SCTP = 132,
 };
+
+/* Destination ports of tunnels. */
+enum steer_tunnel_ports {
+	STEER_GTP_U = 2152,
+	STEER_VXLAN = 4789,
+	STEER_GENEVE = 6081,
+	STEER_VXLAN_LINUX = 8472,
+};
+
+/* Of the fragment field of an IPv4 header. */
+enum steer_fragment { STEER_FRAGMENT_OFFSET = 0x1fff, STEER_MORE_FRAGMENTS = 0x2000 };
 
 /* Ports in host byte order, the source's first. */
 static __always_inline __u64 steer_rest(__u32 ports, __u8 protocol, __u8 ip_version)
@@ -78,8 +93,8 @@ static __always_inline __u64 steer_rest(__u32 ports, __u8 protocol, __u8 ip_vers
 }
 
 /* A flow key is its FlowWords, byte by byte. */
-static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u64 src[2], const __u64 dst[2],
-					   __u64 rest)
+static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u64 src[2],
+					   const __u64 dst[2], __u64 rest)
 {
 	steer_place64 *words = (steer_place64 *)key;
 
@@ -92,29 +107,54 @@ static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u
 
 #include "steer_walk.h"
 
-/* An IPv4 header without options, its TCP or UDP header whole, no fragment. 42 bytes are known to be there. */
+/* Whether UDP to this port is a tunnel that is entered. */
+static __always_inline int steer_tunnel_port(__u16 port)
+{
+	return port == STEER_VXLAN || port == STEER_VXLAN_LINUX || port == STEER_GENEVE ||
+	       port == STEER_GTP_U;
+}
+
+/* Whether an IPv4 packet's addresses and protocol are its whole flow. Of its fragment field, as it
+ * stands in memory, an offset or more to come are left. */
+static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int inner)
+{
+	if (fragment)
+		return (fragment & __builtin_bswap16(STEER_FRAGMENT_OFFSET)) != 0;
+	if (protocol == STEER_SCTP || protocol == STEER_DCCP || protocol == STEER_AUTHENTICATION)
+		return 0;
+	return !inner || (protocol != STEER_GRE && protocol != STEER_IPV4_IN_IP &&
+			  protocol != STEER_IPV6_IN_IP);
+}
+
+/* An IPv4 header without options, the TCP or UDP header after it whole, if there is one. 42 bytes
+ * are known to be there. */
 static __always_inline int steer_plain_ipv4(const void *frame, const void *data_end, int inner,
-					    const struct steer_hash_words *words, struct steer_packet *packet)
+					    const struct steer_hash_words *words,
+					    struct steer_packet *packet)
 {
 	__u8 protocol = STEER_U8(frame + 23), tcp_flags = 0;
 	/* Half a header, and padding after the packet, are the walk's. */
 	__u16 total_length = __builtin_bswap16(STEER_U16(frame + 16));
+	/* The don't-fragment bit is of no interest. */
+	__u16 fragment = STEER_U16(frame + 20) &
+			 __builtin_bswap16(STEER_FRAGMENT_OFFSET | STEER_MORE_FRAGMENTS);
+	__u32 ports = __builtin_bswap32(STEER_U32(frame + 34));
 	__u64 addresses, numbers;
-	__u32 ports;
 
-	/* Neither an offset nor more to come; the don't-fragment bit is of no interest. */
-	if (STEER_U16(frame + 20) & __builtin_bswap16(0x3fff))
-		return 0;
-	if (protocol == STEER_TCP) {
+	if (protocol == STEER_TCP && !fragment) {
 		if (frame + 54 > data_end || total_length < 40)
 			return 0;
 		tcp_flags = STEER_U8(frame + 47);
-	} else if (protocol != STEER_UDP || inner || total_length < 28) {
-		return 0;
+	} else if (protocol == STEER_UDP && !fragment) {
+		if (total_length < 28 || (inner && steer_tunnel_port(ports)))
+			return 0;
+	} else {
+		if (total_length < 20 || !steer_portless(protocol, fragment, inner))
+			return 0;
+		ports = 0;
 	}
 	addresses = STEER_U64(frame + 26);
 	numbers = __builtin_bswap64(addresses);
-	ports = __builtin_bswap32(STEER_U32(frame + 34));
 	packet->hash = steer_hash_ipv4(words, numbers >> 32, ports >> 16, numbers, ports, protocol);
 	packet->class = STEER_IP;
 	packet->tcp_flags = tcp_flags;
@@ -127,7 +167,8 @@ static __always_inline int steer_plain_ipv4(const void *frame, const void *data_
 
 /* The same for an IPv6 header without extension headers. */
 static __always_inline int steer_plain_ipv6(const void *frame, const void *data_end, int inner,
-					    const struct steer_hash_words *words, struct steer_packet *packet)
+					    const struct steer_hash_words *words,
+					    struct steer_packet *packet)
 {
 	__u64 src[2], dst[2], src_number[2], dst_number[2];
 	__u8 protocol = STEER_U8(frame + 20), tcp_flags = 0;
@@ -136,18 +177,23 @@ static __always_inline int steer_plain_ipv6(const void *frame, const void *data_
 
 	if (frame + 62 > data_end)
 		return 0;
+	ports = __builtin_bswap32(STEER_U32(frame + 54));
 	if (protocol == STEER_TCP) {
 		if (frame + 74 > data_end || payload_length < 20)
 			return 0;
 		tcp_flags = STEER_U8(frame + 67);
-	} else if (protocol != STEER_UDP || inner || payload_length < 8) {
+	} else if (protocol == STEER_UDP) {
+		if (payload_length < 8 || (inner && steer_tunnel_port(ports)))
+			return 0;
+	} else if (protocol == STEER_ICMPV6 || protocol == STEER_ESP) {
+		ports = 0;
+	} else {
 		return 0;
 	}
 	src[0] = STEER_U64(frame + 22);
 	src[1] = STEER_U64(frame + 30);
 	dst[0] = STEER_U64(frame + 38);
 	dst[1] = STEER_U64(frame + 46);
-	ports = __builtin_bswap32(STEER_U32(frame + 54));
 	src_number[0] = __builtin_bswap64(src[0]);
 	src_number[1] = __builtin_bswap64(src[1]);
 	dst_number[0] = __builtin_bswap64(dst[0]);
@@ -163,9 +209,11 @@ static __always_inline int steer_plain_ipv6(const void *frame, const void *data_
 	return 1;
 }
 
-/* `frame` is where an Ethernet header without tag begins, or 4 bytes after the begin of one with a tag. */
+/* `frame` is where an Ethernet header without tag begins, or 4 bytes after the begin of one with a
+ * tag. */
 static __always_inline int steer_plain(const void *frame, const void *data_end, int inner,
-				       const struct steer_hash_words *words, struct steer_packet *packet)
+				       const struct steer_hash_words *words,
+				       struct steer_packet *packet)
 {
 	__u32 start;
 
@@ -181,11 +229,12 @@ static __always_inline int steer_plain(const void *frame, const void *data_end, 
 }
 
 /*
- * What the frame is, its flow and the flow's hash. `data`..`data_end` is the part of it that can be read in
- * place, none perhaps. With `inner`, tunnels are entered.
+ * What the frame is, its flow and the flow's hash. `data`..`data_end` is the part of it that can be
+ * read in place, none perhaps. With `inner`, tunnels are entered.
  */
 static __always_inline void steer_parse(STEER_FRAME frame, void *data, void *data_end, int inner,
-					const struct steer_hash_words *words, struct steer_packet *packet)
+					const struct steer_hash_words *words,
+					struct steer_packet *packet)
 {
 	__u16 kind;
 

@@ -59,7 +59,8 @@ static __always_inline __u32 steer_at_gtp_extension(struct steer_walk *walk)
 		return STEER_AT_END;
 	if (!type)
 		return STEER_AT_VERSION;
-	if (STEER_READ(walk, walk->offset, &length, 1) || !length || walk->steps++ >= STEER_MAX_GTP_EXTENSIONS)
+	if (STEER_READ(walk, walk->offset, &length, 1) || !length ||
+	    walk->steps++ >= STEER_MAX_GTP_EXTENSIONS)
 		return STEER_AT_END;
 	walk->offset += length * 4;
 	return STEER_AT_GTP_EXTENSION;
@@ -74,16 +75,16 @@ static __always_inline __u32 steer_at_udp(struct steer_walk *walk)
 	if (STEER_READ(walk, walk->offset, header, 16))
 		return STEER_AT_END;
 	switch (header[2] << 8 | header[3]) {
-	case 4789:
-	case 8472:
+	case STEER_VXLAN:
+	case STEER_VXLAN_LINUX:
 		return header[8] & 0x08 ? steer_at_ethernet(walk, walk->offset + 16) : STEER_AT_END;
-	case 6081:
+	case STEER_GENEVE:
 		/* Version 0, and no control packet. */
 		if (header[8] >> 6 || header[9] & 0x80)
 			return STEER_AT_END;
 		return steer_at_carried(walk, header[10] << 8 | header[11],
 					walk->offset + 16 + (header[8] & 0x3f) * 4);
-	case 2152:
+	case STEER_GTP_U:
 		return steer_at_gtp(walk, header[8], header[9]);
 	default:
 		return STEER_AT_END;

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* An IP header, the extension headers after it and the ports they lead to: steps of the walk
+ * (steer_walk.h). */
+#ifndef STEER_IP_H
+#define STEER_IP_H
+
+/* Begins the packet whose header was read; `length` 0 means that all the rest is it. */
+static __always_inline __u32 steer_at_packet(struct steer_walk *walk, __u8 version, __u8 protocol,
+					     __u32 header, __u32 length)
+{
+	if (length && walk->offset + length < walk->end)
+		walk->end = walk->offset + length;
+	walk->offset += header;
+	walk->steps = walk->zero;
+	walk->ip_version = version;
+	walk->protocol = protocol;
+	walk->fragment_protocol = protocol;
+	return STEER_AT_EXTENSION;
+}
+
+static __always_inline __u32 steer_at_ipv4(struct steer_walk *walk)
+{
+	__u32 header[5], length, total;
+
+	walk->announced = 1;
+	if (STEER_READ(walk, walk->offset, header, 20))
+		return STEER_AT_END;
+	length = (header[0] & 0xf) * 4;
+	/* 0 is what a device writes that leaves the length to segmentation offload. */
+	total = __builtin_bswap32(header[0]) & 0xffff;
+	if ((header[0] & 0xf0) != 0x40 || length < 20 || (total && total < length))
+		return STEER_AT_END;
+	walk->addresses_next = walk->offset + 12;
+	walk->fragment =
+		__builtin_bswap32(header[1]) & (STEER_FRAGMENT_OFFSET | STEER_MORE_FRAGMENTS);
+	return steer_at_packet(walk, 4, header[2] >> 8, length, total);
+}
+
+static __always_inline __u32 steer_at_ipv6(struct steer_walk *walk)
+{
+	__u32 header[2], payload;
+
+	walk->announced = 1;
+	if (walk->offset + 40 > walk->end || STEER_READ(walk, walk->offset, header, 8) ||
+	    (header[0] & 0xf0) != 0x60)
+		return STEER_AT_END;
+	/* 0 is a jumbogram. */
+	payload = __builtin_bswap32(header[1]) >> 16;
+	walk->addresses_next = walk->offset + 8;
+	walk->fragment = walk->zero;
+	return steer_at_packet(walk, 6, header[1] >> 16, 40, payload ? payload + 40 : 0);
+}
+
+/* The 8 byte header that makes a fragment, or does not: an "atomic" one tells of a whole packet. */
+static __always_inline __u32 steer_at_fragment(struct steer_walk *walk)
+{
+	__u8 header[4];
+	__u16 fragment;
+
+	if (STEER_READ(walk, walk->offset, header, 4))
+		return STEER_AT_BREAK;
+	walk->offset += 8;
+	walk->protocol = header[0];
+	/* What a second one claims cannot make whole what the first one split. */
+	if (!walk->fragment) {
+		fragment = header[2] << 8 | header[3];
+		walk->fragment = fragment >> 3 | (fragment & 1) << 13;
+		walk->fragment_protocol = header[0];
+	}
+	return STEER_AT_EXTENSION;
+}
+
+static __always_inline __u32 steer_at_extension(struct steer_walk *walk)
+{
+	__u32 unit = 8, plus = 1;
+	__u8 header[2];
+
+	if (walk->steps++ > STEER_MAX_EXTENSION_HEADERS || walk->fragment & STEER_FRAGMENT_OFFSET)
+		return STEER_AT_BREAK;
+	if (walk->protocol == STEER_AUTHENTICATION) {
+		unit = 4;
+		plus = 2;
+	} else if (walk->ip_version != 6) {
+		return STEER_AT_TRANSPORT;
+	} else {
+		switch (walk->protocol) {
+		case 0:
+		case 43:
+		case 60:
+		case 135:
+		case 139:
+		case 140:
+			break;
+		case 44:
+			return steer_at_fragment(walk);
+		default:
+			return STEER_AT_TRANSPORT;
+		}
+	}
+	if (STEER_READ(walk, walk->offset, header, 2))
+		return STEER_AT_BREAK;
+	walk->offset += (header[1] + plus) * unit;
+	walk->protocol = header[0];
+	if (!walk->fragment)
+		walk->fragment_protocol = header[0];
+	return STEER_AT_EXTENSION;
+}
+
+/* Takes the packet, whose transport header, `reached` or not, begins at `offset`. A header that is
+ * cut is not used, not even where its ports are still there. */
+static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int reached)
+{
+	__u32 length = 0, ports = walk->zero, tcp_flags = walk->zero;
+	__u8 protocol = walk->protocol;
+
+	if (walk->taken && walk->fragment)
+		return STEER_AT_END;
+	if (protocol == STEER_TCP)
+		length = 20;
+	else if (protocol == STEER_UDP)
+		length = 8;
+	else if (protocol == STEER_SCTP || protocol == STEER_DCCP)
+		length = 12;
+	if (reached && length && walk->offset + length <= walk->end) {
+		if (STEER_READ(walk, walk->offset, &ports, 4))
+			return STEER_AT_END;
+		ports = __builtin_bswap32(ports);
+		if (protocol == STEER_TCP)
+			tcp_flags = walk->offset + 13;
+	}
+	walk->tcp_flags = tcp_flags;
+	walk->addresses = walk->addresses_next;
+	walk->ip_version_taken = walk->ip_version;
+	walk->rest = steer_rest(ports, protocol, walk->ip_version);
+	walk->key_rest = walk->rest;
+	/* All fragments of a datagram share what the later ones have. */
+	if (walk->fragment)
+		walk->key_rest = steer_rest(0, walk->fragment_protocol, walk->ip_version);
+	walk->taken++;
+	if (!reached || !walk->inner || walk->fragment || walk->taken > STEER_MAX_TUNNELS)
+		return STEER_AT_END;
+	return STEER_AT_TUNNEL;
+}
+
+#endif
