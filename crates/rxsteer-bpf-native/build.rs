@@ -4,10 +4,11 @@ use std::path::Path;
 
 fn main() {
     let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxsteer-xdp/src/bpf");
-    println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed={}", headers.display());
     cc::Build::new()
-        .file("src/shim.c")
+        .file("src/shim_parse.c")
+        .file("src/shim_policy.c")
         .include(headers)
         .std("gnu11")
         .opt_level(2)

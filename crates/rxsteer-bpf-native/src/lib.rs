@@ -6,11 +6,13 @@
 //! Nothing but tests depends on this crate.
 #![deny(unsafe_code)]
 
+pub mod check;
 #[allow(unsafe_code)]
 mod ffi;
 mod frames;
 mod oracle;
 
-pub use ffi::{Class, Packet, hash, parse};
+pub use ffi::parse::{Class, Packet, hash, parse};
+pub use ffi::policy;
 pub use frames::Frames;
 pub use oracle::Oracle;

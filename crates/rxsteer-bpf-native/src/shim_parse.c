@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The headers of the BPF programs with memory in place of helpers; src/ffi.rs declares these functions. */
+/* The headers of the BPF programs with memory in place of helpers; src/ffi/parse.rs declares these functions. */
 #include <string.h>
 
 struct native_frame {
@@ -19,12 +19,7 @@ static int native_load(const struct native_frame *frame, unsigned int offset, vo
 #define STEER_FRAME			      const struct native_frame *
 #define STEER_FRAME_LEN(frame)		      ((frame)->length)
 #define STEER_LOAD(frame, offset, to, length) native_load(frame, offset, to, length)
-#define STEER_REPEAT(count, function, context)                \
-	do {                                                  \
-		for (unsigned int at = 0; at < (count); at++) \
-			if (function(at, context))            \
-				break;                        \
-	} while (0)
+#include "shim.h"
 #include "steer_parse.h"
 
 /* `in_place`: the first `linear` bytes of the frame, once more. */

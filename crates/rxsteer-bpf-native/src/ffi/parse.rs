@@ -1,4 +1,4 @@
-//! The functions of `shim.c`: the one file of this crate that calls C.
+//! The functions of `shim_parse.c`.
 
 use rxsteer_core::{FlowKey, FlowWords};
 use rxsteer_packet::{DissectOptions, HashWords};

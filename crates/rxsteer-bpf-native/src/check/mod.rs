@@ -1,0 +1,19 @@
+//! Compares an implementation of the policy with `rxsteer-core`: decision by decision, and in between
+//! what both remember.
+//!
+//! Where the two differ by design, and how that is bridged:
+//! - in the kernel *every* decision passes the order guard, in the core those of `none`, `rps` and
+//!   `bound` do not: so `rps` is compared with the core's `rfs` to which nobody tells a wish;
+//! - in the kernel local packets go straight on and get no number: so the core's are not numbered;
+//! - packets without a flow are left alone in the kernel, and `bound` leaves none alone in the core:
+//!   there are none of them under `bound`;
+//! - a CPU has two rings (banks) in the kernel: numbers of the second begin 2³¹ after the first's.
+
+mod rings;
+mod scenario;
+mod subject;
+mod world;
+
+pub use scenario::{Kind, Scenario};
+pub use subject::Subject;
+pub use world::{Seen, World};

@@ -1,0 +1,151 @@
+//! The rings between CPUs as the core sees them, and the test's own account of their numbers.
+
+use crate::policy::Decision;
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_core::{Backlogs, CpuId, Refusal};
+use std::collections::VecDeque;
+
+/// Tail, dequeued and delivered number of the frames from one source to one destination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    /// What the numbers of the first bank began after.
+    start: u32,
+    pub(crate) tail: u32,
+    pub(crate) dequeued: u32,
+    pub(crate) delivered: u32,
+}
+
+/// All pairs of a source and a destination (CPU and bank).
+#[derive(Debug)]
+pub(crate) struct Rings {
+    pairs: Vec<Pair>,
+    cpus: u32,
+    pub(crate) sources: u32,
+    pub(crate) size: u32,
+}
+
+/// Where bank 1 begins to count after bank 0: no test sends that many packets.
+const APART: u32 = 1 << 31;
+
+impl Rings {
+    /// Empty rings whose numbers begin anywhere, many of them about to wrap.
+    pub(crate) fn new(dice: &mut ChaCha8Rng, cpus: u32, sources: u32, size: u32) -> Rings {
+        let mut pairs = Vec::new();
+        for _ in 0..cpus * sources {
+            let start = match dice.random_range(0..4) {
+                0 => 0,
+                1 => dice.random_range(0..200_u32).wrapping_neg(),
+                2 => APART - dice.random_range(0..200),
+                _ => dice.random(),
+            };
+            for at in [start, start.wrapping_add(APART)] {
+                pairs.push(Pair { start, tail: at, dequeued: at, delivered: at });
+            }
+        }
+        Rings { pairs, cpus, sources, size }
+    }
+
+    fn index(&self, src: u32, dst: u32) -> usize {
+        assert!(src < self.sources && dst < self.cpus * 2, "a pair: {src} {dst}");
+        (src * self.cpus * 2 + dst) as usize
+    }
+
+    pub(crate) fn pair(&self, src: u32, dst: u32) -> &Pair {
+        &self.pairs[self.index(src, dst)]
+    }
+
+    /// Everything that is known of every pair: source, destination and its numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u32, &Pair)> {
+        let dsts = self.cpus * 2;
+        (0..).zip(&self.pairs).map(move |(at, pair): (u32, _)| (at / dsts, at % dsts, pair))
+    }
+
+    /// Of a pair with something under way, some is taken off the ring and some of that delivered, or
+    /// all is.
+    pub(crate) fn advance(&mut self, dice: &mut ChaCha8Rng) -> Option<(u32, u32, [u32; 3])> {
+        let busy = (0..self.pairs.len()).filter(|at| {
+            let pair = &self.pairs[*at];
+            pair.tail != pair.delivered
+        });
+        let busy: Vec<usize> = busy.collect();
+        let at = *busy.choose(dice)?;
+        let pair = &mut self.pairs[at];
+        let waiting = pair.tail.wrapping_sub(pair.dequeued);
+        let all = dice.random_ratio(1, 3);
+        let taken = if all { waiting } else { dice.random_range(0..=waiting) };
+        pair.dequeued = pair.dequeued.wrapping_add(taken);
+        let held = pair.dequeued.wrapping_sub(pair.delivered);
+        let given = if all { held } else { dice.random_range(0..=held) };
+        pair.delivered = pair.delivered.wrapping_add(given);
+        let (at, dsts) = (at as u32, self.cpus * 2);
+        Some((at / dsts, at % dsts, [pair.tail, pair.dequeued, pair.delivered]))
+    }
+
+    /// Whether what went as number `seq` from `src` to `cpu`, by either bank, is delivered.
+    pub(crate) fn is_delivered(&self, src: u32, cpu: u32, seq: u32) -> bool {
+        let start = self.pair(src, cpu * 2).start;
+        // Numbers begin after the start, and the first of bank 1 follow half the circle later.
+        let bank = u32::from(seq.wrapping_sub(start.wrapping_add(1)) >= APART);
+        let pair = self.pair(src, cpu * 2 + bank);
+        (pair.delivered.wrapping_sub(seq) as i32) >= 0
+    }
+}
+
+/// One producer's view of the rings, for a burst that the other side has decided on already: which of
+/// a CPU's rings a packet went to is its affair (the world checks it), and whether it is numbered.
+pub(crate) struct Producer<'a> {
+    pub(crate) rings: &'a mut Rings,
+    pub(crate) src: u32,
+    /// What the other side decided for the packets to come; `None`: the packet goes straight on.
+    pub(crate) decided: VecDeque<Option<Decision>>,
+    pub(crate) limited: bool,
+    /// The packet in work, once it has left `decided`.
+    pub(crate) current: Option<Option<Decision>>,
+}
+
+impl Producer<'_> {
+    fn advance(&mut self) {
+        self.current = Some(self.decided.pop_front().expect("one decision for each packet"));
+    }
+}
+
+impl Backlogs for Producer<'_> {
+    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
+        if !self.limited {
+            self.advance();
+        }
+        let Some(decision) = self.current.take().expect("each packet reserves once") else {
+            return Ok(0);
+        };
+        let dst = u32::from(cpu.get()) * 2 + decision.bank;
+        let index = self.rings.index(self.src, dst);
+        let tail = &mut self.rings.pairs[index].tail;
+        *tail = tail.wrapping_add(1);
+        Ok(*tail)
+    }
+
+    fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
+        self.rings.is_delivered(u32::from(producer), u32::from(cpu.get()), position)
+    }
+
+    fn tail(&self, cpu: CpuId) -> u32 {
+        self.rings.pair(self.src, u32::from(cpu.get()) * 2).tail
+    }
+
+    fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
+        self.advance();
+        let Some(Some(decision)) = self.current else { return (0, u32::MAX) };
+        let dst = u32::from(cpu.get()) * 2 + decision.bank;
+        let waiting = (0..self.rings.sources).map(|src| {
+            let pair = self.rings.pair(src, dst);
+            (pair.tail.wrapping_sub(pair.dequeued) as i32).max(0) as u32
+        });
+        (waiting.sum(), self.rings.size)
+    }
+
+    fn producer(&self) -> u16 {
+        self.src as u16
+    }
+}

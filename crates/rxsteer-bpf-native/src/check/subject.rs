@@ -1,0 +1,81 @@
+//! What is compared with the core.
+
+use crate::policy::{Decision, NativePolicy, Packet, Rules};
+
+/// An implementation of the policy in C: the native build, or the programs in the kernel.
+pub trait Subject {
+    /// From now on decisions are made by `rules`.
+    fn configure(&mut self, rules: &Rules);
+    /// Decides for one packet that belongs to flow table `table`.
+    fn decide(&mut self, packet: &Packet, table: u32) -> Decision;
+    /// The application of the flow runs on `cpu`.
+    fn record_wish(&mut self, hash: u32, cpu: u32);
+    /// The flow has ended.
+    fn forget_wish(&mut self, hash: u32);
+    /// Sets the numbers of the frames from a source to a destination: tail, dequeued, delivered.
+    fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]);
+    /// The number of the last frame from a source to a destination.
+    fn tail(&self, pair: (u32, u32)) -> u32;
+    /// `last_seq` and `place` of the flow's slot.
+    fn guard(&self, table: u32, hash: u32) -> [u32; 2];
+    /// An entry of the sock flow table.
+    fn sock_entry(&self, index: u32) -> u32;
+    /// The sparse slot that the flow would use at a time: CPU and loop.
+    fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)>;
+    /// Whether every sparse slot that was given stands in its flow's chain, and no other.
+    fn chains_are_sound(&self) -> bool;
+    /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
+    fn limit_history(&self, src: u32) -> [u32; 128];
+    /// How many packets of the history the flow limit counts in a bucket.
+    fn limit_count(&self, src: u32, bucket: u32) -> u32;
+}
+
+impl Subject for NativePolicy {
+    fn configure(&mut self, rules: &Rules) {
+        NativePolicy::configure(self, rules);
+    }
+
+    fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
+        NativePolicy::decide(self, packet, table)
+    }
+
+    fn record_wish(&mut self, hash: u32, cpu: u32) {
+        NativePolicy::record_wish(self, hash, cpu);
+    }
+
+    fn forget_wish(&mut self, hash: u32) {
+        NativePolicy::forget_wish(self, hash);
+    }
+
+    fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]) {
+        NativePolicy::set_pair(self, pair, numbers);
+    }
+
+    fn tail(&self, (src, dst): (u32, u32)) -> u32 {
+        NativePolicy::tail(self, src, dst)
+    }
+
+    fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
+        NativePolicy::guard(self, table, hash)
+    }
+
+    fn sock_entry(&self, index: u32) -> u32 {
+        NativePolicy::sock_entry(self, index)
+    }
+
+    fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
+        NativePolicy::slot_held(self, device, hash, now)
+    }
+
+    fn chains_are_sound(&self) -> bool {
+        NativePolicy::chains_are_sound(self)
+    }
+
+    fn limit_history(&self, src: u32) -> [u32; 128] {
+        NativePolicy::limit_history(self, src)
+    }
+
+    fn limit_count(&self, src: u32, bucket: u32) -> u32 {
+        NativePolicy::limit_count(self, src, bucket)
+    }
+}

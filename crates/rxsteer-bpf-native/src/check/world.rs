@@ -1,0 +1,378 @@
+//! The traffic, and the comparison.
+
+use super::rings::{Producer, Rings};
+use super::{Kind, Scenario, Subject};
+use crate::policy::{Decision, Packet};
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_core::explain::{Explanation, Reason};
+use rxsteer_core::sparse::SlotId;
+use rxsteer_core::{Arrival, CpuId, FlowHash, Plan, SockFlowTable, Steering, Verdict};
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const SECOND: u64 = rxsteer_core::sparse::INACTIVE_AFTER_NS;
+/// Most packets of a burst: more than the core looks at in one go.
+const MOST: usize = 150;
+
+/// What was seen, so that a test can tell that it tested something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Packets decided on.
+    pub packets: u64,
+    /// By rule: local, bound, hash, slot, wish.
+    pub by: [u64; 5],
+    /// Went elsewhere than wanted.
+    pub held: u64,
+    /// Went to another CPU than the last of their slot.
+    pub moved: u64,
+    /// Refused by the flow limit.
+    pub dropped: u64,
+    /// Went through a second ring.
+    pub second_bank: u64,
+}
+
+impl Seen {
+    /// Counts all of `other` too.
+    pub fn add(&mut self, other: &Seen) {
+        self.packets += other.packets;
+        for (mine, theirs) in self.by.iter_mut().zip(other.by) {
+            *mine += theirs;
+        }
+        self.held += other.held;
+        self.moved += other.moved;
+        self.dropped += other.dropped;
+        self.second_bank += other.second_bank;
+    }
+}
+
+/// One scenario, run by the core and by another implementation.
+#[derive(Debug)]
+pub struct World<S> {
+    subject: S,
+    scenario: Scenario,
+    dice: ChaCha8Rng,
+    rings: Rings,
+    plan: Arc<Plan>,
+    /// By source.
+    steerings: BTreeMap<u16, Steering>,
+    socks: Arc<SockFlowTable>,
+    hashes: Vec<u32>,
+    now: u64,
+    seen: Seen,
+}
+
+impl<S: Subject> World<S> {
+    /// The beginning of `scenario`; `subject` has tables of its [`Scenario::sizes`], all empty.
+    ///
+    /// # Panics
+    ///
+    /// If the core takes the scenario for impossible.
+    pub fn new(mut subject: S, scenario: Scenario, mut dice: ChaCha8Rng) -> World<S> {
+        let sizes = scenario.sizes();
+        let rings = Rings::new(&mut dice, sizes.cpus, sizes.sources, scenario.ring_size);
+        for (src, dst, pair) in rings.all() {
+            subject.set_pair((src, dst), [pair.tail, pair.dequeued, pair.delivered]);
+        }
+        let plan = Plan::new(&scenario.config, sizes.sources as u16).expect("it is possible");
+        let plan = Arc::new(plan);
+        let mut steerings = BTreeMap::new();
+        for queue in &scenario.queues {
+            let of = (0..).zip(&scenario.queues).filter(|(_, other)| other.src == queue.src);
+            let queues: Vec<u16> = of.map(|(number, _)| number).collect();
+            steerings.insert(queue.src, Steering::of_plan(plan.clone(), queues));
+        }
+        // `rps` hears no wishes; the core's `rfs`, which stands for it, must not be told any.
+        let socks = if scenario.kind == Kind::Rps {
+            let highest = scenario.possible.highest();
+            Arc::new(SockFlowTable::new(sizes.sock_entries, highest))
+        } else {
+            plan.sock_flows().clone()
+        };
+        subject.configure(&scenario.rules());
+        let flows = dice.random_range(5..400);
+        let hashes = (0..flows).map(|_| dice.random_range(1..u32::MAX)).collect();
+        let now = dice.random_range(0..5 * SECOND);
+        let seen = Seen::default();
+        World { subject, scenario, dice, rings, plan, steerings, socks, hashes, now, seen }
+    }
+
+    /// Sends bursts until `packets` packets were decided on, comparing everything: what was seen.
+    ///
+    /// # Panics
+    ///
+    /// If the two differ.
+    pub fn run(&mut self, packets: u64) -> Seen {
+        let mut compared = 0;
+        while self.seen.packets < packets {
+            self.burst();
+            self.events();
+            if self.seen.packets >= compared + 3_000 {
+                compared = self.seen.packets;
+                self.compare_state();
+            }
+        }
+        self.compare_state();
+        self.seen
+    }
+
+    fn burst(&mut self) {
+        let queue = self.dice.random_range(0..self.scenario.queues.len());
+        let length = match self.dice.random_range(0..4) {
+            0 => 1,
+            1 | 2 => self.dice.random_range(1..20),
+            _ => self.dice.random_range(1..MOST),
+        };
+        // An elephant, for the flow limit.
+        let elephant = self.dice.random_ratio(1, 4);
+        let mut hash = *self.hashes.choose(&mut self.dice).unwrap_or(&1);
+        let mut arrivals = Vec::new();
+        for _ in 0..length {
+            if !elephant || self.dice.random_ratio(1, 5) {
+                hash = *self.hashes.choose(&mut self.dice).unwrap_or(&1);
+            }
+            if self.dice.random_ratio(1, 500) {
+                hash = self.dice.random_range(1..u32::MAX);
+            }
+            self.now += self.dice.random_range(0..1000);
+            // `bound` goes by queue alone in the core, and leaves these be in the kernel.
+            let unsteered = self.scenario.kind != Kind::Bound && self.dice.random_ratio(1, 100);
+            arrivals.push(Arrival {
+                time_ns: self.now,
+                hash: FlowHash::from_raw(if unsteered { 0 } else { hash }),
+                rx_queue: queue as u16,
+                reserved: 0,
+            });
+        }
+        self.decide(&arrivals);
+    }
+
+    /// Both decide on the burst, packet by packet and all at once.
+    fn decide(&mut self, arrivals: &[Arrival]) {
+        let table = u32::from(arrivals[0].rx_queue);
+        let queue = self.scenario.queues[table as usize];
+        let explanation = self.explain(&arrivals[0]);
+        let mut decided = VecDeque::new();
+        for arrival in arrivals {
+            let packet = Packet {
+                hash: arrival.hash.get(),
+                src: queue.src.into(),
+                queue: queue.number.into(),
+                device: queue.device.into(),
+                now: arrival.time_ns,
+            };
+            // Packets without a flow are not steered in the kernel.
+            if packet.hash == 0 {
+                decided.push_back(None);
+                continue;
+            }
+            let before = self.subject.guard(table, packet.hash);
+            let decision = self.subject.decide(&packet, table);
+            self.check_bank(before, &decision);
+            self.count(before, &decision);
+            decided.push_back((decision.straight == 0).then_some(decision));
+            if decision.straight != 0 {
+                assert_eq!(decision.cpu, packet.src, "{packet:?}");
+                assert_eq!(self.subject.guard(table, packet.hash)[1], 0);
+            }
+        }
+        if let Some(Some(first)) = decided.front() {
+            check_reason(&explanation, first);
+        }
+        let steering = self.steerings.get_mut(&queue.src).expect("the queue's source has one");
+        let mut producer = Producer {
+            rings: &mut self.rings,
+            src: queue.src.into(),
+            decided: decided.clone(),
+            limited: self.scenario.config.flow_limit.is_some(),
+            current: None,
+        };
+        let mut verdicts = vec![Verdict::default(); arrivals.len()];
+        assert_eq!(steering.decide(arrivals, &mut producer, &mut verdicts), arrivals.len());
+        for ((arrival, verdict), decision) in arrivals.iter().zip(&verdicts).zip(&decided) {
+            let (cpu, dropped) =
+                decision.map_or((u32::from(queue.src), false), |d| (d.cpu, d.dropped != 0));
+            assert_eq!(u32::from(verdict.cpu().get()), cpu, "{arrival:?} {decision:?}");
+            assert_eq!(verdict.is_drop(), dropped, "{arrival:?} {decision:?}");
+            self.check_guard(arrival);
+        }
+        for (arrival, decision) in arrivals.iter().zip(&decided) {
+            if let Some(decision) = decision {
+                let pair = (queue.src.into(), decision.cpu * 2 + decision.bank);
+                let tail = self.rings.pair(pair.0, pair.1).tail;
+                assert_eq!(self.subject.tail(pair), tail, "{arrival:?} {decision:?}");
+            }
+        }
+        self.seen.packets += arrivals.len() as u64;
+    }
+
+    /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones.
+    fn check_bank(&self, [last_seq, place]: [u32; 2], decision: &Decision) {
+        let (last_cpu, last_bank) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
+        let follows = last_cpu == Some(decision.cpu)
+            && !self.rings.is_delivered(place >> 14 & 0x3fff, decision.cpu, last_seq);
+        let present = u32::from(self.scenario.second_bank.contains(&(decision.cpu as u16)));
+        assert_eq!(decision.bank, if follows { last_bank } else { present }, "{decision:?}");
+    }
+
+    fn count(&mut self, [_, place]: [u32; 2], decision: &Decision) {
+        let seen = &mut self.seen;
+        seen.by[decision.by as usize] += 1;
+        seen.held += u64::from(decision.want != decision.cpu);
+        let last_cpu = (place & 0x1fff).checked_sub(1);
+        seen.moved += u64::from(last_cpu.is_some_and(|last| last != decision.cpu));
+        seen.dropped += u64::from(decision.dropped != 0);
+        seen.second_bank += u64::from(decision.bank);
+    }
+
+    fn explain(&mut self, arrival: &Arrival) -> Explanation {
+        let src = self.scenario.queues[usize::from(arrival.rx_queue)].src;
+        let mut producer = Producer {
+            rings: &mut self.rings,
+            src: src.into(),
+            decided: VecDeque::new(),
+            limited: false,
+            current: None,
+        };
+        self.steerings[&src].explain(arrival, &mut producer)
+    }
+
+    /// Both remember the same of the packet's slot.
+    fn check_guard(&mut self, arrival: &Arrival) {
+        if arrival.hash.is_none() {
+            return;
+        }
+        // Rules without a guard have no slots in the core.
+        let Some(flow) = self.explain(arrival).flow else { return };
+        let [last_seq, place] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
+        let cpu = (place & 0x1fff).checked_sub(1);
+        let last = cpu.map(|cpu| (cpu, place >> 14 & 0x3fff, last_seq));
+        let core = flow.last.map(|(cpu, src, seq)| (u32::from(cpu.get()), u32::from(src), seq));
+        assert_eq!((last, place >> 28), (core, flow.patience), "{arrival:?}");
+    }
+
+    /// What happens between bursts.
+    fn events(&mut self) {
+        for _ in 0..self.dice.random_range(0..6) {
+            if let Some((src, dst, numbers)) = self.rings.advance(&mut self.dice) {
+                self.subject.set_pair((src, dst), numbers);
+            }
+        }
+        match self.dice.random_range(0..40) {
+            0 => self.now += SECOND,
+            1 => self.now += self.dice.random_range(0..2 * SECOND),
+            2 => self.now = self.now.saturating_sub(self.dice.random_range(0..2 * SECOND)),
+            3..12 => self.now += self.dice.random_range(0..SECOND / 10),
+            _ => {}
+        }
+        for _ in 0..self.dice.random_range(0..3) {
+            self.wish();
+        }
+        if self.scenario.kind.can_change() && self.dice.random_ratio(1, 100) {
+            self.change();
+        }
+    }
+
+    fn wish(&mut self) {
+        let hash = match self.dice.random_range(0..20) {
+            0 => 0,
+            1 => self.dice.random(),
+            _ => *self.hashes.choose(&mut self.dice).unwrap_or(&1),
+        };
+        if self.dice.random_ratio(1, 4) {
+            self.socks.forget(FlowHash::from_raw(hash));
+            self.subject.forget_wish(hash);
+            return;
+        }
+        // Also on CPUs that packets can't be sent to, and above the highest.
+        let id = self.dice.random_range(0..self.scenario.possible.highest().get() + 3);
+        self.socks.record(FlowHash::from_raw(hash), CpuId::new(id).expect("it is small"));
+        self.subject.record_wish(hash, id.into());
+    }
+
+    fn change(&mut self) {
+        self.scenario.change(&mut self.dice);
+        self.subject.configure(&self.scenario.rules());
+        let plan = Arc::new(self.plan.next(&self.scenario.config).expect("it is possible"));
+        for (src, steering) in &mut self.steerings {
+            let mut producer = Producer {
+                rings: &mut self.rings,
+                src: (*src).into(),
+                decided: VecDeque::new(),
+                limited: false,
+                current: None,
+            };
+            steering.change(&plan, &mut producer);
+            assert!(steering.is_settled(&mut producer), "no transition is under way");
+        }
+        self.plan = plan;
+    }
+
+    /// Both remember the same of every flow.
+    fn compare_state(&mut self) {
+        for index in 0..self.scenario.config.sock_flow_entries {
+            let entry = self.socks.raw(FlowHash::from_raw(index));
+            assert_eq!(self.subject.sock_entry(index), entry, "sock flow entry {index}");
+        }
+        assert!(self.subject.chains_are_sound(), "the chains of sparse slots");
+        for hash in self.hashes.clone() {
+            for queue in 0..self.scenario.queues.len() as u16 {
+                let hash = FlowHash::from_raw(hash);
+                let arrival = Arrival { time_ns: self.now, hash, rx_queue: queue, reserved: 0 };
+                self.check_guard(&arrival);
+                let ago = self.dice.random_range(0..2 * SECOND);
+                for time_ns in [self.now, self.now + SECOND, self.now.saturating_sub(ago)] {
+                    self.check_sparse_slot(&Arrival { time_ns, ..arrival });
+                }
+            }
+        }
+        self.compare_limiters();
+    }
+
+    fn check_sparse_slot(&mut self, arrival: &Arrival) {
+        if self.scenario.config.policy.loops().is_none() {
+            return;
+        }
+        let explanation = self.explain(arrival);
+        // A wish comes first and says nothing of the slot.
+        let held = match explanation.reason {
+            Reason::Wish => return,
+            Reason::Slot { slot: SlotId { cpu, loop_ }, held: true } => {
+                Some((u32::from(cpu.get()), u32::from(loop_)))
+            }
+            _ => None,
+        };
+        let device = self.scenario.queues[usize::from(arrival.rx_queue)].device;
+        let slot = self.subject.slot_held(device.into(), arrival.hash.get(), arrival.time_ns);
+        assert_eq!(slot, held, "{arrival:?}");
+    }
+
+    /// The core's limiter shows nothing but its decisions; the other's counts must be those of its
+    /// own history.
+    fn compare_limiters(&self) {
+        let Some(buckets) = self.scenario.config.flow_limit else { return };
+        for src in self.steerings.keys() {
+            let history = self.subject.limit_history((*src).into());
+            for bucket in 0..buckets {
+                let count = history.iter().filter(|of| **of == bucket + 1).count();
+                assert_eq!(self.subject.limit_count((*src).into(), bucket), count as u32);
+            }
+        }
+    }
+}
+
+/// The first packet of a burst was wanted where the core says, and by the same rule.
+fn check_reason(explanation: &Explanation, decision: &Decision) {
+    let by = match explanation.reason {
+        Reason::PolicyNone | Reason::NotBound | Reason::NoHash | Reason::NoSuchQueue => 0,
+        Reason::Bound => 1,
+        Reason::Hash { .. } => 2,
+        Reason::Slot { .. } => 3,
+        Reason::Wish => 4,
+    };
+    let want = u32::from(explanation.want.get());
+    assert_eq!((decision.by, decision.want), (by, want), "{explanation:?} {decision:?}");
+    assert_eq!(decision.cpu, u32::from(explanation.cpu.get()), "{explanation:?} {decision:?}");
+}

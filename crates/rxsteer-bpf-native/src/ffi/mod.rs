@@ -1,0 +1,4 @@
+//! The functions of the two shims: all of this crate that calls C.
+
+pub(crate) mod parse;
+pub mod policy;

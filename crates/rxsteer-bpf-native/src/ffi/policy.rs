@@ -1,0 +1,262 @@
+//! The functions of `shim_policy.c`.
+
+use std::ptr::NonNull;
+
+/// Sizes of the policy's tables: `struct native_sizes`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Highest CPU plus one.
+    pub cpus: u32,
+    /// Highest CPU that receives, plus one.
+    pub sources: u32,
+    /// Flow tables: RX queues of all devices.
+    pub tables: u32,
+    /// Logarithm of the slots of one.
+    pub flow_log: u32,
+    /// Entries of the sock flow table, a power of two of at least 16.
+    pub sock_entries: u32,
+    /// The bits of an entry that hold the CPU plus one.
+    pub wish_mask: u32,
+    /// Logarithm of the chains of sparse slots, at least 4.
+    pub chains_log: u32,
+    /// Lines of 64 counts that the flow limit has for each source.
+    pub limit_lines: u32,
+}
+
+/// What decisions are made by: `struct native_rules`.
+#[repr(C)]
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Of `enum steer_policy`.
+    pub policy: u32,
+    /// Sparse slots of a CPU.
+    pub loops: u32,
+    /// Packets a ring holds.
+    pub ring_size: u32,
+    /// Logarithm of the flow limit's buckets, plus one; 0: none.
+    pub flow_limit: u32,
+    /// For how long sparse slots and hashing are active.
+    pub inactive_after: u64,
+    /// Local packets go through a ring.
+    pub local_by_ring: u32,
+    /// Entries of `map`.
+    pub map_len: u32,
+    /// CPUs, or [`NO_CPU`].
+    pub map: [u16; 1024],
+    /// By queue, or [`NO_CPU`].
+    pub bound: [u16; 1024],
+    /// Bits of `enum steer_cpu_bits`.
+    pub cpu: [u8; 1024],
+}
+
+/// In tables of CPUs: none.
+pub const NO_CPU: u16 = 0xffff;
+
+/// A packet: `struct steer_arrival`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Not 0.
+    pub hash: u32,
+    /// The CPU that receives it.
+    pub src: u32,
+    /// Its device's RX queue.
+    pub queue: u32,
+    /// Its device.
+    pub device: u32,
+    /// The time.
+    pub now: u64,
+}
+
+/// What became of a packet: `struct native_decision`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Where it was wanted.
+    pub want: u32,
+    /// By which rule, of `enum steer_rule`.
+    pub by: u32,
+    /// Where it went.
+    pub cpu: u32,
+    /// Through which of its rings.
+    pub bank: u32,
+    /// Not 0: straight on, through none.
+    pub straight: u32,
+    /// Not 0: nowhere, by the flow limit.
+    pub dropped: u32,
+    /// Its number.
+    pub seq: u32,
+}
+
+enum State {}
+
+unsafe extern "C" {
+    fn native_policy_new(sizes: *const Sizes) -> *mut State;
+    fn native_policy_free(policy: *mut State);
+    fn native_policy_configure(policy: *mut State, rules: *const Rules);
+    fn native_policy_decide(policy: *mut State, of: *const Packet, table: u32, to: *mut Decision);
+    fn native_policy_record_wish(policy: *mut State, hash: u32, cpu: u32);
+    fn native_policy_forget_wish(policy: *mut State, hash: u32);
+    fn native_policy_set_pair(
+        policy: *mut State,
+        src: u32,
+        dst: u32,
+        tail: u32,
+        dequeued: u32,
+        delivered: u32,
+    );
+    fn native_policy_tail(policy: *mut State, src: u32, dst: u32) -> u32;
+    fn native_policy_guard(policy: *mut State, table: u32, hash: u32, words: *mut [u32; 2]);
+    fn native_policy_sock_entry(policy: *mut State, index: u32) -> u32;
+    fn native_policy_slot_held(policy: *mut State, device: u32, hash: u32, now: u64) -> u32;
+    fn native_policy_chains_are_sound(policy: *mut State) -> u32;
+    fn native_policy_history(policy: *mut State, src: u32, history: *mut [u32; 128]);
+    fn native_policy_limit_count(policy: *mut State, src: u32, bucket: u32) -> u32;
+}
+
+/// The C policy with tables of its own, all empty.
+#[derive(Debug)]
+pub struct NativePolicy {
+    state: NonNull<State>,
+    sizes: Sizes,
+}
+
+impl NativePolicy {
+    /// The policy with tables of these sizes; [`NativePolicy::configure`] comes next.
+    ///
+    /// # Panics
+    ///
+    /// If the sizes are out of range.
+    #[must_use]
+    pub fn new(sizes: Sizes) -> NativePolicy {
+        assert!((1..=1024).contains(&sizes.cpus) && (1..=sizes.cpus).contains(&sizes.sources));
+        assert!(sizes.sock_entries.is_power_of_two() && sizes.sock_entries >= 16);
+        assert!((4..20).contains(&sizes.chains_log) && sizes.flow_log < 20 && sizes.tables < 2048);
+        // SAFETY: the sizes are in range, so that the tables have elements and can be had.
+        let state = unsafe { native_policy_new(&raw const sizes) };
+        NativePolicy { state: NonNull::new(state).expect("it aborts without memory"), sizes }
+    }
+
+    /// From now on decisions are made by `rules`.
+    ///
+    /// # Panics
+    ///
+    /// If they name a CPU there is no room for.
+    pub fn configure(&mut self, rules: &Rules) {
+        let known = |cpu: &u16| u32::from(*cpu) < self.sizes.cpus || *cpu == NO_CPU;
+        assert!(rules.map.iter().chain(&rules.bound).all(known) && rules.map_len <= 1024);
+        let buckets = if rules.flow_limit == 0 { 0 } else { 1 << (rules.flow_limit - 1) };
+        assert!(buckets <= self.sizes.limit_lines * 64 && rules.loops <= 5);
+        // SAFETY: the state is there until it is dropped, and the rules fit its tables.
+        unsafe { native_policy_configure(self.state.as_ptr(), rules) }
+    }
+
+    /// Decides for one packet that belongs to flow table `table`.
+    pub fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
+        self.assert_table(table);
+        assert!(packet.src < self.sizes.sources && packet.hash != 0);
+        let mut decision = Decision::default();
+        // SAFETY: the state is there, the table and the source are in range, and the CPUs that
+        // can come out are those of the rules.
+        unsafe {
+            native_policy_decide(self.state.as_ptr(), packet, table, &raw mut decision);
+        }
+        decision
+    }
+
+    /// The application of the flow runs on `cpu`.
+    pub fn record_wish(&mut self, hash: u32, cpu: u32) {
+        // SAFETY: the state is there; any numbers will do.
+        unsafe { native_policy_record_wish(self.state.as_ptr(), hash, cpu) }
+    }
+
+    /// The flow has ended.
+    pub fn forget_wish(&mut self, hash: u32) {
+        // SAFETY: as above.
+        unsafe { native_policy_forget_wish(self.state.as_ptr(), hash) }
+    }
+
+    /// Sets the numbers of the frames from `src` to `dst` (CPU and bank).
+    pub fn set_pair(&mut self, (src, dst): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
+        self.assert_pair(src, dst);
+        // SAFETY: the state is there, and the pair is in range.
+        unsafe {
+            native_policy_set_pair(self.state.as_ptr(), src, dst, tail, dequeued, delivered);
+        }
+    }
+
+    /// The number of the last frame from `src` to `dst`.
+    #[must_use]
+    pub fn tail(&self, src: u32, dst: u32) -> u32 {
+        self.assert_pair(src, dst);
+        // SAFETY: as above.
+        unsafe { native_policy_tail(self.state.as_ptr(), src, dst) }
+    }
+
+    /// `last_seq` and `place` of the flow's slot.
+    #[must_use]
+    pub fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
+        self.assert_table(table);
+        let mut words = [0; 2];
+        // SAFETY: the state is there, and the table is in range.
+        unsafe { native_policy_guard(self.state.as_ptr(), table, hash, &raw mut words) }
+        words
+    }
+
+    /// An entry of the sock flow table.
+    #[must_use]
+    pub fn sock_entry(&self, index: u32) -> u32 {
+        assert!(index < self.sizes.sock_entries);
+        // SAFETY: the state is there, and the entry too.
+        unsafe { native_policy_sock_entry(self.state.as_ptr(), index) }
+    }
+
+    /// The sparse slot that the flow would use at a time: CPU and loop.
+    #[must_use]
+    pub fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
+        // SAFETY: the state is there; any numbers will do.
+        let slot = unsafe { native_policy_slot_held(self.state.as_ptr(), device, hash, now) };
+        slot.checked_sub(1).map(|slot| (slot / 8, slot % 8))
+    }
+
+    /// Whether every sparse slot that was given stands in its flow's chain, and no other.
+    #[must_use]
+    pub fn chains_are_sound(&self) -> bool {
+        // SAFETY: the state is there.
+        unsafe { native_policy_chains_are_sound(self.state.as_ptr()) != 0 }
+    }
+
+    /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
+    #[must_use]
+    pub fn limit_history(&self, src: u32) -> [u32; 128] {
+        assert!(src < self.sizes.sources);
+        let mut history = [0; 128];
+        // SAFETY: the state is there, and the source too.
+        unsafe { native_policy_history(self.state.as_ptr(), src, &raw mut history) }
+        history
+    }
+
+    /// How many packets of the history the flow limit counts in a bucket.
+    #[must_use]
+    pub fn limit_count(&self, src: u32, bucket: u32) -> u32 {
+        assert!(src < self.sizes.sources && bucket < self.sizes.limit_lines * 64);
+        // SAFETY: the state is there, and so are the source and the bucket.
+        unsafe { native_policy_limit_count(self.state.as_ptr(), src, bucket) }
+    }
+
+    fn assert_table(&self, table: u32) {
+        assert!(table < self.sizes.tables, "a flow table");
+    }
+
+    fn assert_pair(&self, src: u32, dst: u32) {
+        assert!(src < self.sizes.sources && dst < self.sizes.cpus * 2, "a pair of CPUs");
+    }
+}
+
+impl Drop for NativePolicy {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `native_policy_new`, and nobody has it but this.
+        unsafe { native_policy_free(self.state.as_ptr()) }
+    }
+}

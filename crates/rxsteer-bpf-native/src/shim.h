@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the headers of the BPF programs are given in place of helpers. */
+#ifndef SHIM_H
+#define SHIM_H
+
+#include "steer_hash.h"
+
+#define STEER_REPEAT(count, function, context)                                                     \
+	do {                                                                                       \
+		for (__u32 shim_step = 0; shim_step < (count); shim_step++)                        \
+			if (function(shim_step, context))                                          \
+				break;                                                             \
+	} while (0)
+
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The policy over arrays in memory; src/ffi/policy.rs declares these functions. */
+#include <stdlib.h>
+
+#include "shim.h"
+#include "steer_shared.h"
+
+struct native_sizes {
+	/* Highest CPU plus one, and how many of them may receive. */
+	__u32 cpus;
+	__u32 sources;
+	__u32 tables;
+	__u32 flow_log;
+	/* Entries, a power of two of at least 16. */
+	__u32 sock_entries;
+	__u32 wish_mask;
+	__u32 chains_log;
+	__u32 limit_lines;
+};
+
+struct native_policy {
+	struct native_sizes sizes;
+	struct steer_config config;
+	struct steer_slot *slots;
+	struct steer_line *socks;
+	struct steer_sparse_slot *sparse;
+	struct steer_line *chains;
+	struct steer_hash_active *hash_active;
+	struct steer_pair *pairs;
+	struct steer_line *tails;
+	struct steer_limiter *limiters;
+	struct steer_bytes *limit_counts;
+	__u32 giving;
+};
+
+/* The accessors have no argument for whose state they reach into. */
+static __thread struct native_policy *state;
+
+#define steer_cpus (state->sizes.cpus)
+#define steer_sources (state->sizes.sources)
+#define steer_flow_log (state->sizes.flow_log)
+#define steer_sock_mask (state->sizes.sock_entries - 1)
+#define steer_wish_mask (state->sizes.wish_mask)
+#define steer_chains_log (state->sizes.chains_log)
+#define TAIL_LINES ((steer_cpus * STEER_BANKS + 15) / 16)
+
+static struct steer_slot *steer_slot_at(__u32 index)
+{
+	return index < state->sizes.tables << steer_flow_log ? &state->slots[index] : NULL;
+}
+
+static struct steer_line *steer_sock_line(__u32 index)
+{
+	return index < state->sizes.sock_entries / 16 ? &state->socks[index] : NULL;
+}
+
+static struct steer_sparse_slot *steer_sparse_at(__u32 index)
+{
+	return index < steer_cpus * STEER_SPARSE_ROW ? &state->sparse[index] : NULL;
+}
+
+static struct steer_line *steer_chain_line(__u32 index)
+{
+	return index < (1u << steer_chains_log) / 16 ? &state->chains[index] : NULL;
+}
+
+static struct steer_hash_active *steer_hash_active_at(__u32 src)
+{
+	return src < steer_sources ? &state->hash_active[src] : NULL;
+}
+
+static struct steer_pair *steer_pair_at(__u32 src, __u32 dst)
+{
+	if (src >= steer_sources || dst >= steer_cpus * STEER_BANKS)
+		return NULL;
+	return &state->pairs[dst * steer_sources + src];
+}
+
+static struct steer_line *steer_tail_line(__u32 src, __u32 dst)
+{
+	if (src >= steer_sources || dst >= steer_cpus * STEER_BANKS)
+		return NULL;
+	return &state->tails[src * TAIL_LINES + dst / 16];
+}
+
+static struct steer_limiter *steer_limiter_at(__u32 src)
+{
+	return src < steer_sources ? &state->limiters[src] : NULL;
+}
+
+static struct steer_bytes *steer_limit_counts(__u32 src, __u32 line)
+{
+	if (src >= steer_sources || line >= state->sizes.limit_lines)
+		return NULL;
+	return &state->limit_counts[src * state->sizes.limit_lines + line];
+}
+
+static __u32 *steer_giving(void)
+{
+	return &state->giving;
+}
+
+#include "steer_policy.h"
+
+static void *zeroed(size_t count, size_t size)
+{
+	void *memory = calloc(count, size);
+
+	if (!memory)
+		abort();
+	return memory;
+}
+
+struct native_policy *native_policy_new(const struct native_sizes *sizes)
+{
+	struct native_policy *policy = zeroed(1, sizeof(*policy));
+
+	policy->sizes = *sizes;
+	state = policy;
+	policy->slots = zeroed((size_t)sizes->tables << sizes->flow_log, sizeof(*policy->slots));
+	policy->socks = zeroed(sizes->sock_entries / 16, sizeof(*policy->socks));
+	policy->sparse = zeroed(sizes->cpus * STEER_SPARSE_ROW, sizeof(*policy->sparse));
+	policy->chains = zeroed((1u << sizes->chains_log) / 16, sizeof(*policy->chains));
+	/* A type with padding at its end, of lines that are aligned in the kernel. */
+	policy->hash_active = zeroed(sizes->sources, sizeof(*policy->hash_active));
+	policy->pairs = zeroed((size_t)sizes->cpus * STEER_BANKS * sizes->sources,
+			       sizeof(*policy->pairs));
+	policy->tails = zeroed((size_t)sizes->sources * TAIL_LINES, sizeof(*policy->tails));
+	policy->limiters = zeroed(sizes->sources, sizeof(*policy->limiters));
+	policy->limit_counts = zeroed((size_t)sizes->sources * sizes->limit_lines,
+				      sizeof(*policy->limit_counts));
+	return policy;
+}
+
+void native_policy_free(struct native_policy *policy)
+{
+	free(policy->slots);
+	free(policy->socks);
+	free(policy->sparse);
+	free(policy->chains);
+	free(policy->hash_active);
+	free(policy->pairs);
+	free(policy->tails);
+	free(policy->limiters);
+	free(policy->limit_counts);
+	free(policy);
+}
+
+struct native_rules {
+	__u32 policy;
+	__u32 loops;
+	__u32 ring_size;
+	__u32 flow_limit;
+	__u64 inactive_after;
+	__u32 local_by_ring;
+	__u32 map_len;
+	/* STEER_NO_CPU for those offline. */
+	__u16 map[STEER_MAX_CPUS];
+	__u16 bound[STEER_MAX_QUEUES];
+	__u8 cpu[STEER_MAX_CPUS];
+};
+
+void native_policy_configure(struct native_policy *policy, const struct native_rules *rules)
+{
+	struct steer_config *config = &policy->config;
+	__u32 i;
+
+	config->policy = rules->policy;
+	config->loops = rules->loops;
+	config->ring_size = rules->ring_size;
+	config->flow_limit = rules->flow_limit;
+	config->inactive_after = rules->inactive_after;
+	config->local_by_ring = rules->local_by_ring;
+	config->map_len = rules->map_len;
+	config->walk_len = 0;
+	for (i = 0; i < STEER_MAX_CPUS; i++)
+		config->position[i] = STEER_NO_CPU;
+	for (i = 0; i < STEER_MAX_CPUS; i++) {
+		config->map[i] = i < rules->map_len ? rules->map[i] : STEER_NO_CPU;
+		config->bound[i] = rules->bound[i];
+		config->cpu[i] = rules->cpu[i];
+		if (config->map[i] != STEER_NO_CPU) {
+			config->position[config->map[i]] = config->walk_len;
+			config->walk[config->walk_len++] = config->map[i];
+		}
+	}
+}
+
+struct native_decision {
+	__u32 want;
+	__u32 by;
+	__u32 cpu;
+	__u32 bank;
+	/* It goes straight on; it is dropped by the flow limit. */
+	__u32 straight;
+	__u32 dropped;
+	__u32 seq;
+};
+
+/* One packet, as steer.bpf.c does it, of the flow table `table`. */
+void native_policy_decide(struct native_policy *policy, const struct steer_arrival *arrival,
+			  __u32 table, struct native_decision *decision)
+{
+	const struct steer_config *config = &policy->config;
+	struct steer_place place;
+	struct steer_want want;
+	struct steer_slot *slot;
+	struct steer_line *tails;
+	__u32 dst;
+
+	state = policy;
+	slot = steer_slot_at((table << steer_flow_log) +
+			     steer_hash_32(arrival->hash, steer_flow_log));
+	want = steer_want(config, arrival);
+	place = steer_allowed(config, slot, &want);
+	*decision = (struct native_decision){
+		.want = want.cpu,
+		.by = want.by,
+		.cpu = place.cpu,
+		.bank = place.bank,
+		.straight = place.straight,
+	};
+	if (place.straight) {
+		slot->place = 0;
+		return;
+	}
+	dst = place.cpu * STEER_BANKS + place.bank;
+	decision->dropped = config->flow_limit &&
+			    steer_exceeds_limit(config, arrival->hash, arrival->src, dst);
+	if (decision->dropped)
+		return;
+	tails = steer_tail_line(arrival->src, dst);
+	decision->seq = ++tails->word[dst & 15];
+	steer_queued(slot, &place, want.cpu, arrival->src, decision->seq);
+}
+
+void native_policy_record_wish(struct native_policy *policy, __u32 hash, __u32 cpu)
+{
+	state = policy;
+	steer_record_wish(hash, cpu);
+}
+
+void native_policy_forget_wish(struct native_policy *policy, __u32 hash)
+{
+	state = policy;
+	steer_forget_wish(hash);
+}
+
+/* The numbers of a pair, all set. */
+void native_policy_set_pair(struct native_policy *policy, __u32 src, __u32 dst, __u32 tail,
+			    __u32 dequeued, __u32 delivered)
+{
+	struct steer_pair *pair;
+
+	state = policy;
+	pair = steer_pair_at(src, dst);
+	steer_tail_line(src, dst)->word[dst & 15] = tail;
+	pair->dequeued = dequeued;
+	pair->delivered = delivered;
+}
+
+__u32 native_policy_tail(struct native_policy *policy, __u32 src, __u32 dst)
+{
+	state = policy;
+	return steer_tail_line(src, dst)->word[dst & 15];
+}
+
+void native_policy_guard(struct native_policy *policy, __u32 table, __u32 hash, __u32 words[2])
+{
+	struct steer_slot *slot;
+
+	state = policy;
+	slot = steer_slot_at((table << steer_flow_log) + steer_hash_32(hash, steer_flow_log));
+	words[0] = slot->last_seq;
+	words[1] = slot->place;
+}
+
+__u32 native_policy_sock_entry(struct native_policy *policy, __u32 index)
+{
+	state = policy;
+	return steer_sock_line(index / 16)->word[index & 15];
+}
+
+/* The flow's slot at a time, plus one. */
+__u32 native_policy_slot_held(struct native_policy *policy, __u32 device, __u32 hash, __u64 now)
+{
+	state = policy;
+	return steer_slot_held(&policy->config, ((__u64)device + 1) << 32 | hash, now);
+}
+
+/* Whether every slot that was ever given stands in its flow's chain, once, and no other slot in any. */
+__u32 native_policy_chains_are_sound(struct native_policy *policy)
+{
+	__u32 slots = policy->sizes.cpus * STEER_SPARSE_ROW, chain, next, steps, linked = 0, given = 0;
+
+	state = policy;
+	for (chain = 0; chain < 1u << steer_chains_log; chain++) {
+		next = steer_chain_line(chain / 16)->word[chain & 15];
+		for (steps = 0; next; steps++) {
+			struct steer_sparse_slot *slot = steer_sparse_at(next - 1);
+
+			if (!slot || !slot->flow || steer_chain_of(slot->flow) != chain ||
+			    steps == slots)
+				return 0;
+			linked++;
+			next = slot->next;
+		}
+	}
+	for (next = 0; next < slots; next++)
+		given += policy->sparse[next].flow != 0;
+	return linked == given && !policy->giving;
+}
+
+/* The flow limit's last buckets, oldest first, plus one; 0: no packet yet. */
+void native_policy_history(struct native_policy *policy, __u32 src, __u32 history[128])
+{
+	struct steer_limiter *limiter;
+	__u32 i;
+
+	state = policy;
+	limiter = steer_limiter_at(src);
+	for (i = 0; i < STEER_FLOW_LIMIT_HISTORY; i++)
+		history[i] = limiter->history[(limiter->head + i) % STEER_FLOW_LIMIT_HISTORY];
+}
+
+__u32 native_policy_limit_count(struct native_policy *policy, __u32 src, __u32 bucket)
+{
+	struct steer_bytes *counts;
+
+	state = policy;
+	counts = steer_limit_counts(src, bucket / 64);
+	return counts->byte[bucket & 63];
+}

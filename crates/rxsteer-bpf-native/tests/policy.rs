@@ -1,0 +1,66 @@
+//! The C policy, compiled for this machine, decides what `rxsteer-core` decides, and remembers what
+//! it remembers.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_bpf_native::check::{Kind, Scenario, Seen, World};
+use rxsteer_bpf_native::policy::NativePolicy;
+
+/// Runs of one policy, and packets in each.
+const RUNS: u64 = 50;
+const PACKETS: u64 = 20_000;
+
+/// CPU ids: few and close, or far apart.
+const CPUS: [&[u16]; 3] =
+    [&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[0, 3, 17, 64, 130, 201]];
+
+fn run(kind: Kind) -> Seen {
+    let mut all = Seen::default();
+    for seed in 0..RUNS {
+        let mut dice = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);
+        let cpus = CPUS[seed as usize % CPUS.len()];
+        let scenario = Scenario::new(kind, cpus, &mut dice);
+        let subject = NativePolicy::new(scenario.sizes());
+        all.add(&World::new(subject, scenario, dice).run(PACKETS));
+    }
+    assert!(all.packets >= RUNS * PACKETS);
+    all
+}
+
+#[test]
+fn none() {
+    let seen = run(Kind::None);
+    assert!(seen.by[0] > 900_000, "{seen:?}");
+}
+
+#[test]
+fn rps() {
+    let seen = run(Kind::Rps);
+    assert!(seen.by[2] > 900_000 && seen.held > 100_000 && seen.moved > 4_000, "{seen:?}");
+    assert!(seen.dropped > 1_000 && seen.second_bank > 100_000, "{seen:?}");
+}
+
+#[test]
+fn bound() {
+    let seen = run(Kind::Bound);
+    assert!(seen.by[0] > 100_000 && seen.by[1] > 100_000 && seen.dropped > 10_000, "{seen:?}");
+    assert!(seen.second_bank > 100_000, "{seen:?}");
+}
+
+#[test]
+fn sparse() {
+    let seen = run(Kind::Sparse);
+    assert!(seen.by[2] > 100_000 && seen.by[3] > 10_000 && seen.moved > 5_000, "{seen:?}");
+}
+
+#[test]
+fn rfs() {
+    let seen = run(Kind::Rfs);
+    assert!(seen.by[2] > 100_000 && seen.by[4] > 50_000 && seen.moved > 5_000, "{seen:?}");
+}
+
+#[test]
+fn rfs_and_sparse() {
+    let seen = run(Kind::RfsSparse);
+    assert!(seen.by[2] > 100_000 && seen.by[3] > 10_000 && seen.by[4] > 50_000, "{seen:?}");
+}
