@@ -1,0 +1,34 @@
+//! Compiles the BPF programs and puts them where the library takes them from.
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/bpf");
+    #[cfg(feature = "bpf")]
+    for program in ["live", "order"] {
+        compile(program);
+    }
+}
+
+/// Makes `PROGRAM.o` in the build's output folder of `src/bpf/PROGRAM.bpf.c`. Not a skeleton: its Rust is unsafe,
+/// and the lab does without.
+#[cfg(feature = "bpf")]
+fn compile(program: &str) {
+    use std::{env, path::PathBuf};
+    let folder = |variable| PathBuf::from(env::var_os(variable).unwrap_or_default());
+    let source = folder("CARGO_MANIFEST_DIR").join(format!("src/bpf/{program}.bpf.c"));
+    // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
+    let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let include = format!("-I/usr/include/{machine}-linux-gnu");
+    let made = libbpf_cargo::SkeletonBuilder::new()
+        .source(&source)
+        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", &include])
+        .obj(folder("OUT_DIR").join(format!("{program}.o")))
+        .build();
+    if let Err(error) = made {
+        println!(
+            "cargo::error=The BPF programs of the lab could not be compiled: {error:#}. It takes \
+             clang 12 or newer and the kernel's headers (Debian: clang, libelf-dev, zlib1g-dev, \
+             pkg-config, linux-libc-dev); without them build with --no-default-features."
+        );
+        std::process::exit(1);
+    }
+}

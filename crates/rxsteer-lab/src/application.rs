@@ -1,0 +1,142 @@
+//! An application that keeps moving: it reads numbered datagrams from connected UDP sockets, and
+//! changes CPU every so many of them. Receive flow steering follows it, so its flows' CPUs keep
+//! changing too, and whether each flow still arrives in order is the question.
+//!
+//! The order in which a UDP socket is read is the order of delivery, so this check needs no BPF.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cpus::pin;
+use crate::error::{LabError, Result, Tried};
+use crate::namespace::Namespace;
+
+/// What an application read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Datagrams read.
+    pub datagrams: u64,
+    /// Those with a lower number than an earlier one of their flow.
+    pub late: u64,
+    /// Those with the number of the one before.
+    pub repeated: u64,
+    /// Numbers passed over: datagrams that were lost on the way, or are late.
+    pub skipped: u64,
+    /// How often the reader changed CPU.
+    pub moves: u64,
+}
+
+/// A reader on a thread of its own; it ends when this is dropped.
+#[derive(Debug)]
+pub struct MovingApplication {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Heard>>>,
+}
+
+impl MovingApplication {
+    /// Opens a socket for each (local, remote) pair, and reads them all, on each CPU of `cpus` in
+    /// turn for `packets_each` datagrams.
+    pub fn start(
+        namespace: &Namespace,
+        pairs: &[(SocketAddr, SocketAddr)],
+        cpus: &[usize],
+        packets_each: u64,
+    ) -> Result<Self> {
+        let open = |(local, remote): &(SocketAddr, SocketAddr)| {
+            let socket = UdpSocket::bind(local).tried(|| format!("listen on {local}"))?;
+            socket.connect(remote).tried(|| format!("connect to {remote}"))?;
+            socket.set_nonblocking(true).tried(|| "set a socket non-blocking".to_owned())?;
+            Ok(socket)
+        };
+        let sockets: Vec<UdpSocket> =
+            namespace.inside(|| pairs.iter().map(open).collect::<Result<_>>())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (told, cpus) = (Arc::clone(&stop), cpus.to_vec());
+        let thread = std::thread::spawn(move || read(&sockets, &cpus, packets_each, &told));
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// Ends the application once it has read what there is.
+    pub fn finish(mut self) -> Result<Heard> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(heard)) => heard,
+            _ => Err(LabError::Unreadable {
+                who: "the application".to_owned(),
+                why: "its thread panicked".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for MovingApplication {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // What it says now interests nobody.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads until it is told to stop and nothing is left.
+fn read(
+    sockets: &[UdpSocket],
+    cpus: &[usize],
+    packets_each: u64,
+    stop: &AtomicBool,
+) -> Result<Heard> {
+    let mut heard = Heard::default();
+    let mut next = vec![0; sockets.len()];
+    let mut moves = cpus.iter().cycle();
+    let mut here_until = 0;
+    loop {
+        if heard.datagrams >= here_until {
+            here_until = heard.datagrams + packets_each;
+            if let Some(&cpu) = moves.next() {
+                pin(cpu)?;
+                heard.moves += 1;
+            }
+        }
+        let mut ready: Vec<PollFd<'_>> =
+            sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        let patience = Timespec::try_from(Duration::from_millis(50)).ok();
+        let count =
+            poll(&mut ready, patience.as_ref()).tried(|| "wait for datagrams".to_owned())?;
+        if count == 0 && stop.load(Ordering::Relaxed) {
+            return Ok(heard);
+        }
+        let readable: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
+        for (index, socket) in sockets.iter().enumerate().filter(|(index, _)| readable[*index]) {
+            take(socket, &mut next[index], &mut heard, here_until);
+        }
+    }
+}
+
+/// Reads a socket until it is empty, or it is time to move.
+fn take(socket: &UdpSocket, next: &mut u64, heard: &mut Heard, until: u64) {
+    let mut bytes = [0; 2048];
+    while heard.datagrams < until {
+        // An error is reported once (a port nobody listened to yet), and then the socket goes on.
+        let Ok(length) = socket.recv(&mut bytes) else { return };
+        let Some(number) = bytes[..length].get(8..16).and_then(|number| number.try_into().ok())
+        else {
+            continue;
+        };
+        let number = u64::from_be_bytes(number);
+        heard.datagrams += 1;
+        if number >= *next {
+            heard.skipped += number - *next;
+            *next = number + 1;
+        } else if number + 1 == *next {
+            heard.repeated += 1;
+        } else {
+            heard.late += 1;
+        }
+    }
+}

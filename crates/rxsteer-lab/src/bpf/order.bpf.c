@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Whether numbered frames are delivered in order.
+ *
+ * Runs for each socket buffer as the network stack takes it from a device (netif_receive_skb), on the CPU that
+ * processes it: after steering, before the protocols. So it sees forwarded and local packets alike, at any rate.
+ * Two CPUs may deliver packets of one flow at the same time, so the highest number is raised by compare-and-swap;
+ * whoever finds a higher one than its own came late.
+ */
+#include "lab.h"
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Of the kernel's structures just what is read; the loader finds where it is. */
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct ns_common {
+	unsigned int inum;
+};
+struct net {
+	struct ns_common ns;
+};
+typedef struct {
+	struct net *net;
+} possible_net_t;
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+struct sk_buff {
+	struct net_device *dev;
+	__be16 protocol;
+	unsigned char *head;
+	unsigned char *data;
+	unsigned int end;
+	unsigned int len;
+};
+struct skb_shared_info {
+	unsigned short gso_segs;
+};
+#pragma clang attribute pop
+
+const volatile struct lab_order_config order_config;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lab_flow);
+} order_flows SEC(".maps");
+
+/* Frames delivered by each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} order_frames SEC(".maps");
+
+/* IPv6, TCP, and the number. */
+enum { MOST_BYTES = 40 + 20 + sizeof(struct lab_number) };
+
+/* Where the number stands, from the network header on; 0: nowhere. */
+static __always_inline __u32 number_offset(const __u8 *bytes, __be16 ethertype)
+{
+	__u32 header = ethertype == bpf_htons(ETH_P_IP) ? 20 : 40;
+	__u8 protocol = ethertype == bpf_htons(ETH_P_IP) ? bytes[9] : bytes[6];
+
+	if (protocol == IPPROTO_UDP)
+		return header + 8;
+	if (protocol == IPPROTO_TCP)
+		return header + 20;
+	return 0;
+}
+
+static __always_inline void raise(struct lab_flow *flow, __u64 first, __u64 last)
+{
+	__u64 seen = flow->next;
+
+	for (int attempt = 0; attempt < 64; attempt++) {
+		__u64 found;
+
+		if (first < seen) {
+			__sync_fetch_and_add(&flow->late, 1);
+			if (seen - first > flow->furthest)
+				flow->furthest = seen - first;
+			return;
+		}
+		found = __sync_val_compare_and_swap(&flow->next, seen, last + 1);
+		if (found == seen)
+			return;
+		seen = found;
+	}
+	/* Nobody loses 64 times; but what was not judged must not pass for good. */
+	__sync_fetch_and_add(&flow->late, 1);
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(order_check, struct sk_buff *skb)
+{
+	__u8 bytes[MOST_BYTES];
+	struct lab_number number;
+	struct lab_flow *flow;
+	struct skb_shared_info *shared;
+	__u64 flow_number, first, frames;
+	__u32 offset, index, zero = 0, cpu = bpf_get_smp_processor_id() + 1;
+	__u64 *of_cpu;
+
+	if ((__u32)skb->dev->ifindex != order_config.ifindex ||
+	    skb->dev->nd_net.net->ns.inum != order_config.netns)
+		return 0;
+	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
+		return 0;
+	if (bpf_probe_read_kernel(bytes, sizeof(bytes), skb->data))
+		return 0;
+	offset = number_offset(bytes, skb->protocol);
+	if (!offset || bpf_probe_read_kernel(&number, sizeof(number), skb->data + offset))
+		return 0;
+	flow_number = bpf_be64_to_cpu(number.flow);
+	if (flow_number >> 32 != LAB_MAGIC)
+		return 0;
+	index = (__u32)flow_number;
+	flow = bpf_map_lookup_elem(&order_flows, &index);
+	if (!flow)
+		return 0;
+
+	shared = (struct skb_shared_info *)(skb->head + skb->end);
+	frames = BPF_CORE_READ(shared, gso_segs);
+	if (frames > 1)
+		__sync_fetch_and_add(&flow->merged, 1);
+	else
+		frames = 1;
+	first = bpf_be64_to_cpu(number.sequence);
+	raise(flow, first, first + frames - 1);
+	__sync_fetch_and_add(&flow->frames, frames);
+	__sync_fetch_and_add(&flow->buffers, 1);
+	if (flow->cpu != cpu) {
+		if (flow->cpu)
+			__sync_fetch_and_add(&flow->moves, 1);
+		flow->cpu = cpu;
+	}
+	of_cpu = bpf_map_lookup_elem(&order_frames, &zero);
+	if (of_cpu)
+		*of_cpu += frames;
+	return 0;
+}

@@ -1,0 +1,43 @@
+//! The lab from the command line: load on a testbed of its own, and what came of it.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
+
+mod flood;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Experiments on network namespaces of its own; takes root.
+#[derive(Parser)]
+#[command(name = "rxsteer-lab", version, max_term_width = 100)]
+#[command(after_help = "Example:\n  rxsteer-lab flood --flows 8 --gro -- --policy rps --cpus 0-1")]
+struct Cli {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    Flood(flood::Options),
+}
+
+fn main() -> ExitCode {
+    if let Some(reason) = rxsteer_lab::missing(&["ip", "ethtool", "sysctl"]) {
+        eprintln!("rxsteer-lab: cannot run: {reason}");
+        return ExitCode::from(2);
+    }
+    let result = match &Cli::parse().experiment {
+        Experiment::Flood(options) => flood::run(options),
+    };
+    match result {
+        Ok(report) => {
+            println!("{report:#}");
+            ExitCode::from(u8::from(report["late"].as_u64().unwrap_or(0) > 0))
+        }
+        Err(why) => {
+            eprintln!("rxsteer-lab: {why:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A network namespace of our own.
+//!
+//! Threads of this process enter it by `setns`; other programs are started by `ip netns exec`,
+//! which gives them the /sys that belongs to the namespace.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::error::{LabError, Result, Tried};
+use crate::process::{output, typed};
+
+/// Where `ip netns` keeps namespaces.
+const FOLDER: &str = "/run/netns";
+/// Our names: this, the process id, a number.
+const PREFIX: &str = "rxs-";
+
+/// A network namespace, deleted when this is dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes one, with its loopback up.
+    pub fn new() -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        sweep();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        typed(&format!("ip netns add {name}"))?;
+        let namespace = Self { name };
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Its name, as `ip netns` knows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its inode number, by which the kernel's structures know it.
+    pub fn inode(&self) -> Result<u32> {
+        let about = std::fs::metadata(self.path());
+        // The kernel's own field is 32 bits wide.
+        about.map(|about| about.ino() as u32).tried(|| format!("look at {}", self.path().display()))
+    }
+
+    /// A command that will run in it.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]).arg(program);
+        command
+    }
+
+    /// Runs a command line of words without blanks in it.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let mut words = line.split_whitespace();
+        output(self.command(words.next().unwrap_or_default()).args(words))
+    }
+
+    /// Runs `ip` on it.
+    pub fn ip(&self, line: &str) -> Result<String> {
+        typed(&format!("ip -netns {} {line}", self.name))
+    }
+
+    /// Writes a file of its /sys.
+    pub fn write_sys(&self, path: &str, text: &str) -> Result<()> {
+        let script = "printf %s \"$2\" >\"$1\"";
+        output(self.command("sh").args(["-c", script, "sh", path, text])).map(drop)
+    }
+
+    /// Does something on a thread that is in it, and returns what comes of it.
+    ///
+    /// Sockets made there stay in the namespace, and threads started there begin in it.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let path = self.path();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                enter(&path)?;
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new(FOLDER).join(&self.name)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Its interfaces go with it. One that is not there any more needs nothing.
+        let _ = typed(&format!("ip netns del {}", self.name));
+    }
+}
+
+/// Moves this thread into a namespace.
+fn enter(path: &Path) -> Result<()> {
+    let what = || format!("enter the namespace {}", path.display());
+    let file = File::open(path).tried(what)?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).tried(what)
+}
+
+/// Deletes the namespaces of processes that are no more: a killed test can't clean up.
+fn sweep() {
+    let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
+    for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+        if let Some((process, _)) = process
+            && process.parse::<u32>().is_ok()
+            && !Path::new("/proc").join(process).exists()
+        {
+            // Somebody else may be sweeping too.
+            let _: std::result::Result<_, LabError> = typed(&format!("ip netns del {name}"));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Loading the lab's BPF objects: one program of each, with its settings and map sizes.
+
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
+
+use crate::error::{Bpf, LabError, Result};
+
+/// What is loaded of an object.
+pub(crate) struct Wanted<'a> {
+    /// The compiled object.
+    pub(crate) bytes: &'a [u8],
+    /// The program; the others are left out.
+    pub(crate) program: &'a str,
+    /// Its read-only settings, as the C structure stands in memory.
+    pub(crate) settings: &'a [u8],
+    /// A map and how many entries it has.
+    pub(crate) map: (&'a str, u32),
+}
+
+impl Wanted<'_> {
+    /// Loads it.
+    pub(crate) fn load(&self) -> Result<Object> {
+        let what = || format!("load the BPF program {}", self.program);
+        let mut open = ObjectBuilder::default().open_memory(self.bytes).bpf(what)?;
+        for mut program in open.progs_mut() {
+            let is_wanted = program.name() == self.program;
+            program.set_autoload(is_wanted);
+        }
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            if name.ends_with(".rodata") {
+                self.set(map.initial_value_mut())?;
+            } else if name == self.map.0 {
+                map.set_max_entries(self.map.1).bpf(what)?;
+            }
+        }
+        open.load().bpf(what)
+    }
+
+    /// Writes the settings, the only read-only data of our objects.
+    fn set(&self, data: Option<&mut [u8]>) -> Result<()> {
+        let data = data.unwrap_or_default();
+        if data.len() != self.settings.len() {
+            return Err(LabError::Unreadable {
+                who: format!("the compiler for {}", self.program),
+                why: format!("settings of {} bytes, not {}", data.len(), self.settings.len()),
+            });
+        }
+        data.copy_from_slice(self.settings);
+        Ok(())
+    }
+}
+
+/// The map of a name; our objects have it.
+pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {
+    object.maps().find(|map| map.name() == name).ok_or_else(|| LabError::Unreadable {
+        who: "the compiler".to_owned(),
+        why: format!("there is no map {name}"),
+    })
+}
+
+/// The program of a name; our objects have it.
+pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::ProgramMut<'a>> {
+    object.progs_mut().find(|program| program.name() == name).ok_or_else(|| LabError::Unreadable {
+        who: "the compiler".to_owned(),
+        why: format!("there is no program {name}"),
+    })
+}
+
+/// The value of an array map at an index, as words of 64 bits.
+pub(crate) fn words(map: &impl MapCore, index: u32) -> Result<Vec<u64>> {
+    let what = || format!("read {}", map.name().to_string_lossy());
+    let value = map.lookup(&index.to_ne_bytes(), MapFlags::ANY).bpf(what)?.unwrap_or_default();
+    Ok(in_words(&value))
+}
+
+/// Bytes as words of 64 bits.
+pub(crate) fn in_words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect()
+}

@@ -1,0 +1,97 @@
+//! Whether numbered frames reach the network stack in order, seen from its door.
+
+use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
+
+use crate::error::{Bpf, Result};
+use crate::namespace::Namespace;
+use crate::objects::{Wanted, in_words, map, program, words};
+use crate::testbed::End;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/order.o"));
+
+/// A check that runs as long as this lives.
+#[derive(Debug)]
+pub struct OrderCheck {
+    object: Object,
+    flows: u32,
+    _link: BpfLink,
+}
+
+/// What was seen, of one flow or of all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Frames delivered, as their sender counts them.
+    pub frames: u64,
+    /// Socket buffers delivered: less than frames if some were merged.
+    pub buffers: u64,
+    /// Socket buffers of several frames.
+    pub merged: u64,
+    /// Socket buffers that came after a later one of their flow.
+    pub late: u64,
+    /// How often a flow was delivered on another CPU than before.
+    pub moves: u64,
+    /// The furthest that one came late, in frames of its flow.
+    pub furthest: u64,
+}
+
+impl OrderCheck {
+    /// Checks what arrives at an interface from now on, of flows 0 to `flows` - 1.
+    pub fn new(namespace: &Namespace, end: &End, flows: u32) -> Result<Self> {
+        let settings: Vec<u8> =
+            [end.index, namespace.inode()?].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let wanted = Wanted {
+            bytes: OBJECT,
+            program: "order_check",
+            settings: &settings,
+            map: ("order_flows", flows),
+        };
+        let object = wanted.load()?;
+        let link = program(&object, "order_check")?
+            .attach()
+            .bpf(|| "attach the order check to netif_receive_skb".to_owned())?;
+        Ok(Self { object, flows, _link: link })
+    }
+
+    /// What was seen of each flow.
+    pub fn flows(&self) -> Result<Vec<Seen>> {
+        let map = map(&self.object, "order_flows")?;
+        (0..self.flows)
+            .map(|flow| {
+                let words = words(&map, flow)?;
+                let word = |index: usize| words.get(index).copied().unwrap_or(0);
+                Ok(Seen {
+                    frames: word(1),
+                    buffers: word(2),
+                    merged: word(3),
+                    late: word(4),
+                    moves: word(5),
+                    furthest: word(7),
+                })
+            })
+            .collect()
+    }
+
+    /// What was seen of all.
+    pub fn total(&self) -> Result<Seen> {
+        let flows = self.flows()?;
+        let sum = |of: fn(&Seen) -> u64| flows.iter().map(of).sum();
+        Ok(Seen {
+            frames: sum(|seen| seen.frames),
+            buffers: sum(|seen| seen.buffers),
+            merged: sum(|seen| seen.merged),
+            late: sum(|seen| seen.late),
+            moves: sum(|seen| seen.moves),
+            furthest: flows.iter().map(|seen| seen.furthest).max().unwrap_or(0),
+        })
+    }
+
+    /// Frames by the CPU that took them into the stack.
+    pub fn by_cpu(&self) -> Result<Vec<u64>> {
+        let map = map(&self.object, "order_frames")?;
+        let values = map
+            .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .bpf(|| "read order_frames".to_owned())?
+            .unwrap_or_default();
+        Ok(values.iter().map(|value| in_words(value).first().copied().unwrap_or(0)).collect())
+    }
+}

@@ -1,0 +1,98 @@
+//! Other programs: run to their end, or kept as long as a value lives.
+
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::{LabError, Result, Tried};
+
+/// A command as it would be typed.
+pub(crate) fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a command to its end.
+pub(crate) fn finish(command: &mut Command) -> Result<Output> {
+    let output = command.stdin(Stdio::null()).output();
+    output.tried(|| format!("start `{}`; is it installed?", shown(command)))
+}
+
+/// Runs a command and returns what it printed, unless it failed.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = finish(command)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(LabError::Command {
+        command: shown(command),
+        status: output.status.to_string(),
+        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+/// Runs a command line of words without blanks.
+pub(crate) fn typed(line: &str) -> Result<String> {
+    let mut words = line.split_whitespace();
+    output(Command::new(words.next().unwrap_or_default()).args(words))
+}
+
+/// A program that runs; killed when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    /// As it was typed.
+    shown: String,
+    /// It.
+    pub(crate) child: Child,
+}
+
+impl Process {
+    /// Starts a command.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let shown = shown(command);
+        let child = command.spawn().tried(|| format!("start `{shown}`; is it installed?"))?;
+        Ok(Self { shown, child })
+    }
+
+    /// Sends a signal; to one that has ended, none.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            return Ok(());
+        }
+        // A child that nobody waited for keeps its number, so this is no stranger.
+        kill_process(Pid::from_child(&self.child), signal)
+            .tried(|| format!("send {signal:?} to `{}`", self.shown))
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().tried(|| format!("wait for `{}`", self.shown))
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if started.elapsed() > patience {
+                return Err(LabError::Late {
+                    what: format!("`{}` did not end", self.shown),
+                    seconds: patience.as_secs(),
+                    said: "it was killed".to_owned(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; then both do nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,52 @@
+//! Recorded frames, sent as they are, in their order, received natively at the other end.
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::cpus::pin;
+use crate::error::{Bpf, Result};
+use crate::live::{OBJECT, Traffic, run};
+use crate::namespace::Namespace;
+use crate::objects::{Wanted, map, program};
+use crate::testbed::Link;
+
+/// The longest frame, with its Ethernet header.
+const LONGEST: usize = 1514;
+/// The shortest.
+const SHORTEST: usize = 14;
+/// Frames that are handed to the kernel at a time.
+const AT_ONCE: usize = 4096;
+
+/// Sends those of `frames` that fit, from 14 to 1514 bytes, on `cpu`; returns how many.
+pub fn send_recorded(
+    from: &Namespace,
+    link: &Link,
+    cpu: usize,
+    frames: &[Vec<u8>],
+) -> Result<usize> {
+    let fitting: Vec<&Vec<u8>> =
+        frames.iter().filter(|frame| (SHORTEST..=LONGEST).contains(&frame.len())).collect();
+    for some in fitting.chunks(AT_ONCE) {
+        let settings = Traffic::default().settings(link);
+        let wanted = Wanted {
+            bytes: OBJECT,
+            program: "live_recorded",
+            settings: &settings,
+            map: ("live_recorded_frames", AT_ONCE as u32),
+        };
+        let object = wanted.load()?;
+        let table = map(&object, "live_recorded_frames")?;
+        for (index, frame) in (0_u32..).zip(some) {
+            let mut value = (frame.len() as u32).to_ne_bytes().to_vec();
+            value.extend_from_slice(frame);
+            value.resize(4 + LONGEST + 2, 0);
+            table
+                .update(&index.to_ne_bytes(), &value, MapFlags::ANY)
+                .bpf(|| "store a recorded frame".to_owned())?;
+        }
+        from.inside(|| {
+            pin(cpu)?;
+            run(&program(&object, "live_recorded")?, &[0; LONGEST], some.len() as u64)
+        })?;
+    }
+    Ok(fitting.len())
+}

@@ -1,0 +1,203 @@
+//! `rxsteer run` in a namespace, and what it reports.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::{LabError, Result};
+use crate::namespace::Namespace;
+use crate::process::{Process, output};
+
+/// How long it may take to attach. Loading BPF programs takes about a second where nobody waits.
+const TO_ATTACH: Duration = Duration::from_secs(20);
+
+/// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this test. `None` with
+/// the reason where it is not there, or has no `run`.
+pub fn rxsteer() -> std::result::Result<PathBuf, String> {
+    let beside = || {
+        let test = std::env::current_exe().ok()?;
+        Some(test.parent()?.parent()?.join("rxsteer"))
+    };
+    let chosen = std::env::var_os("RXSTEER_BIN").map(PathBuf::from);
+    let path = chosen.or_else(beside).unwrap_or_default();
+    if !path.is_file() {
+        return Err(format!(
+            "no rxsteer at {}; build it (cargo build -p rxsteer) or set RXSTEER_BIN",
+            path.display()
+        ));
+    }
+    match output(Command::new(&path).args(["run", "--help"])) {
+        Ok(_) => Ok(path),
+        Err(_) => Err(format!("{} was built without `run`", path.display())),
+    }
+}
+
+/// The totals that `rxsteer run` and `rxsteer status` report.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames the XDP program saw.
+    pub received: u64,
+    /// Left to the stack where they were.
+    pub passed: u64,
+    /// Handed to the stack on the CPU they were sent to.
+    pub delivered: u64,
+    /// Sent to a CPU.
+    pub redirected: u64,
+    /// Flows that changed CPU.
+    pub moves: u64,
+    /// Moves refused by the order guard.
+    pub held: u64,
+    /// Frames dropped, by reason.
+    pub drops: serde_json::Map<String, Value>,
+}
+
+impl Totals {
+    /// All drops.
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().filter_map(Value::as_u64).sum()
+    }
+
+    /// Frames received that are in no other count; 0 once traffic has stopped.
+    pub fn unaccounted(&self) -> i128 {
+        let known = [self.passed, self.delivered, self.dropped()];
+        i128::from(self.received) - known.map(i128::from).iter().sum::<i128>()
+    }
+
+    /// Reads them from what was printed: under `totals`, or at the top.
+    pub fn of(report: &Value) -> Result<Self> {
+        let totals = report.get("totals").unwrap_or(report);
+        serde_json::from_value(totals.clone()).map_err(|why| LabError::Unreadable {
+            who: "rxsteer".to_owned(),
+            why: format!("{why} in {report}"),
+        })
+    }
+}
+
+/// A running `rxsteer run`; killed when this is dropped, if nobody stopped it.
+#[derive(Debug)]
+pub struct Steering {
+    process: Process,
+    /// What it has said on standard error.
+    said: Arc<Mutex<String>>,
+    /// Collects standard output.
+    printed: Option<JoinHandle<String>>,
+}
+
+impl Steering {
+    /// Starts `rxsteer run` with these arguments and `--json`, and waits until it steers.
+    pub fn start(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        let mut steering = Self::begin(namespace, arguments)?;
+        let started = Instant::now();
+        loop {
+            if steering.said().lines().any(|line| line.starts_with("steering")) {
+                return Ok(steering);
+            }
+            let ended = steering.process.ended()?;
+            if ended.is_some() || started.elapsed() > TO_ATTACH {
+                return Err(LabError::Late {
+                    what: format!("`rxsteer run {}` did not attach", arguments.join(" ")),
+                    seconds: started.elapsed().as_secs(),
+                    said: format!("its status is {ended:?}, it said: {}", steering.said()),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Starts it, and waits for nothing.
+    pub fn begin(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        let binary =
+            rxsteer().map_err(|why| LabError::Unreadable { who: "cargo".to_owned(), why })?;
+        let mut command = namespace.command(binary);
+        command.arg("run").args(arguments).arg("--json");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process::start(&mut command)?;
+        let said = Arc::new(Mutex::new(String::new()));
+        if let Some(pipe) = process.child.stderr.take() {
+            let said = Arc::clone(&said);
+            std::thread::spawn(move || {
+                for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    said.push_str(&line);
+                    said.push('\n');
+                }
+            });
+        }
+        let printed = process.child.stdout.take().map(|mut pipe| {
+            std::thread::spawn(move || {
+                let mut text = String::new();
+                // What could be read before an error is all there is.
+                let _ = pipe.read_to_string(&mut text);
+                text
+            })
+        });
+        Ok(Self { process, said, printed })
+    }
+
+    /// What it has said on standard error so far.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until it has said something that contains `words`.
+    pub fn says(&self, words: &str, patience: Duration) -> Result<()> {
+        let started = Instant::now();
+        while !self.said().contains(words) {
+            if started.elapsed() > patience {
+                return Err(LabError::Late {
+                    what: format!("rxsteer did not say {words:?}"),
+                    seconds: patience.as_secs(),
+                    said: format!("it said: {}", self.said()),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Kills it, as nobody should.
+    pub fn kill(mut self) -> Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait(Duration::from_secs(10)).map(drop)
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.process.ended()
+    }
+
+    /// Waits for it to end by itself.
+    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+        self.process.wait(patience)
+    }
+
+    /// Asks it to end, and returns what it reports, and how long it took to.
+    pub fn stop(mut self) -> Result<(Value, Duration)> {
+        self.process.signal(Signal::TERM)?;
+        let asked = Instant::now();
+        let status = self.process.wait(Duration::from_secs(15))?;
+        let took = asked.elapsed();
+        let text = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let unreadable = |why: String| LabError::Unreadable { who: "rxsteer run".to_owned(), why };
+        if !status.success() {
+            return Err(unreadable(format!("it ended with {status} and said: {}", self.said())));
+        }
+        let last = text.trim().lines().last().unwrap_or_default();
+        let report = serde_json::from_str(text.trim())
+            .or_else(|_| serde_json::from_str(last))
+            .map_err(|why| unreadable(format!("{why} in {text:?}; it said: {}", self.said())))?;
+        Ok((report, took))
+    }
+
+    /// Asks it to end, and returns its totals.
+    pub fn totals(self) -> Result<Totals> {
+        Totals::of(&self.stop()?.0)
+    }
+}
