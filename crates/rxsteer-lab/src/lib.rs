@@ -19,6 +19,8 @@ pub mod clients;
 mod cpus;
 mod error;
 #[cfg(feature = "bpf")]
+mod fixed;
+#[cfg(feature = "bpf")]
 mod live;
 mod namespace;
 #[cfg(feature = "bpf")]
@@ -35,6 +37,8 @@ mod testbed;
 pub use application::{Heard, MovingApplication};
 pub use cpus::{offline, online_cpus, pin};
 pub use error::{LabError, Result};
+#[cfg(feature = "bpf")]
+pub use fixed::{Fixed, FixedRoute};
 #[cfg(feature = "bpf")]
 pub use live::{Family, LiveFrames, Pass, Protocol, Traffic};
 pub use namespace::Namespace;

@@ -142,7 +142,7 @@ impl LiveFrames {
         let settings = traffic.settings(link);
         let wanted = Wanted {
             bytes: OBJECT,
-            program: "live_frame",
+            programs: &["live_frame"],
             settings: &settings,
             map: ("live_sequences", traffic.flows),
         };
@@ -218,7 +218,7 @@ impl Pass {
         let settings = Traffic::default().settings(&Link { near: end.clone(), far: end.clone() });
         let wanted = Wanted {
             bytes: OBJECT,
-            program: "live_pass",
+            programs: &["live_pass"],
             settings: &settings,
             map: ("live_sequences", 1),
         };

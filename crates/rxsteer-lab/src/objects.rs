@@ -8,8 +8,8 @@ use crate::error::{Bpf, LabError, Result};
 pub(crate) struct Wanted<'a> {
     /// The compiled object.
     pub(crate) bytes: &'a [u8],
-    /// The program; the others are left out.
-    pub(crate) program: &'a str,
+    /// The programs; the others are left out.
+    pub(crate) programs: &'a [&'a str],
     /// Its read-only settings, as the C structure stands in memory.
     pub(crate) settings: &'a [u8],
     /// A map and how many entries it has.
@@ -19,10 +19,10 @@ pub(crate) struct Wanted<'a> {
 impl Wanted<'_> {
     /// Loads it.
     pub(crate) fn load(&self) -> Result<Object> {
-        let what = || format!("load the BPF program {}", self.program);
+        let what = || format!("load the BPF program {}", self.programs.join(" and "));
         let mut open = ObjectBuilder::default().open_memory(self.bytes).bpf(what)?;
         for mut program in open.progs_mut() {
-            let is_wanted = program.name() == self.program;
+            let is_wanted = self.programs.iter().any(|wanted| program.name() == *wanted);
             program.set_autoload(is_wanted);
         }
         for mut map in open.maps_mut() {
@@ -41,7 +41,7 @@ impl Wanted<'_> {
         let data = data.unwrap_or_default();
         if data.len() != self.settings.len() {
             return Err(LabError::Unreadable {
-                who: format!("the compiler for {}", self.program),
+                who: format!("the compiler for {}", self.programs.join(" and ")),
                 why: format!("settings of {} bytes, not {}", data.len(), self.settings.len()),
             });
         }

@@ -1,5 +1,7 @@
 //! Whether numbered frames reach the network stack in order, seen from its door.
 
+use std::time::Duration;
+
 use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
 
 use crate::error::{Bpf, Result};
@@ -41,7 +43,7 @@ impl OrderCheck {
             [end.index, namespace.inode()?].into_iter().flat_map(u32::to_ne_bytes).collect();
         let wanted = Wanted {
             bytes: OBJECT,
-            program: "order_check",
+            programs: &["order_check"],
             settings: &settings,
             map: ("order_flows", flows),
         };
@@ -85,13 +87,35 @@ impl OrderCheck {
         })
     }
 
-    /// Frames by the CPU that took them into the stack.
+    /// Numbered frames by the CPU that took them into the stack.
     pub fn by_cpu(&self) -> Result<Vec<u64>> {
+        self.on_each_cpu(0)
+    }
+
+    /// Frames of any kind, numbered or not, by the CPU that took them into the stack.
+    pub fn all_by_cpu(&self) -> Result<Vec<u64>> {
+        self.on_each_cpu(1)
+    }
+
+    /// Waits until nothing has arrived for a while; returns what was seen of all flows.
+    pub fn settled(&self) -> Result<Seen> {
+        let mut before = None;
+        loop {
+            let now = self.all_by_cpu()?;
+            if before.as_ref() == Some(&now) {
+                return self.total();
+            }
+            before = Some(now);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn on_each_cpu(&self, word: usize) -> Result<Vec<u64>> {
         let map = map(&self.object, "order_frames")?;
         let values = map
             .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
             .bpf(|| "read order_frames".to_owned())?
             .unwrap_or_default();
-        Ok(values.iter().map(|value| in_words(value).first().copied().unwrap_or(0)).collect())
+        Ok(values.iter().map(|value| in_words(value).get(word).copied().unwrap_or(0)).collect())
     }
 }

@@ -29,7 +29,7 @@ pub fn send_recorded(
         let settings = Traffic::default().settings(link);
         let wanted = Wanted {
             bytes: OBJECT,
-            program: "live_recorded",
+            programs: &["live_recorded"],
             settings: &settings,
             map: ("live_recorded_frames", AT_ONCE as u32),
         };

@@ -15,7 +15,7 @@ use crate::process::typed;
 pub struct LinkOptions {
     /// Queues of each direction.
     pub queues: usize,
-    /// Whether the receiving end merges packets before the stack sees them.
+    /// Whether the receiving end merges packets before the stack sees them, UDP ones too.
     pub gro: bool,
     /// Largest packet.
     pub mtu: usize,
@@ -128,7 +128,8 @@ impl Testbed {
             b.name()
         ))?;
         a.run(&format!("ethtool -K {out} tx off"))?;
-        b.run(&format!("ethtool -K {into} tx off gro {}", if gro { "on" } else { "off" }))?;
+        let gro = if gro { "gro on rx-gro-list on" } else { "gro off" };
+        b.run(&format!("ethtool -K {into} tx off {gro}"))?;
         let near = self.bring_up(from, &out, number, 1)?;
         let far = self.bring_up(to, &into, number, 2)?;
         know(&self.namespaces[from], &near, &far)?;

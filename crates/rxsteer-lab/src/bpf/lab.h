@@ -61,6 +61,16 @@ struct lab_frame {
 	__u8 bytes[LAB_LONGEST_FRAME + 2];
 };
 
+/* Where everything is sent. */
+struct lab_fixed_config {
+	__u32 cpu;
+	/* So many frames to `cpu`, so many to `other`; 0: all to `cpu`. */
+	__u32 every;
+	__u32 other;
+	/* Whether frames end where they arrive; they are counted then. */
+	__u32 drop;
+};
+
 /* What the order check looks at. */
 struct lab_order_config {
 	/* Interface, and the inode number of its network namespace: the same ifindex is in several. */

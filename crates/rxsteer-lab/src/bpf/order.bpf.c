@@ -56,11 +56,16 @@ struct {
 } order_flows SEC(".maps");
 
 /* Frames delivered by each CPU. */
+struct lab_frames {
+	__u64 numbered;
+	__u64 all;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct lab_frames);
 } order_frames SEC(".maps");
 
 /* IPv6, TCP, and the number. */
@@ -101,52 +106,69 @@ static __always_inline void raise(struct lab_flow *flow, __u64 first, __u64 last
 	__sync_fetch_and_add(&flow->late, 1);
 }
 
-SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(order_check, struct sk_buff *skb)
+/* What a socket buffer says it is, if it is one of ours: its flow and its first number. */
+static __always_inline int read_number(const struct sk_buff *skb, __u32 *flow, __u64 *first)
 {
 	__u8 bytes[MOST_BYTES];
 	struct lab_number number;
-	struct lab_flow *flow;
-	struct skb_shared_info *shared;
-	__u64 flow_number, first, frames;
-	__u32 offset, index, zero = 0, cpu = bpf_get_smp_processor_id() + 1;
-	__u64 *of_cpu;
+	__u64 flow_number;
+	__u32 offset;
 
-	if ((__u32)skb->dev->ifindex != order_config.ifindex ||
-	    skb->dev->nd_net.net->ns.inum != order_config.netns)
-		return 0;
 	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
-		return 0;
+		return -1;
 	if (bpf_probe_read_kernel(bytes, sizeof(bytes), skb->data))
-		return 0;
+		return -1;
 	offset = number_offset(bytes, skb->protocol);
 	if (!offset || bpf_probe_read_kernel(&number, sizeof(number), skb->data + offset))
-		return 0;
+		return -1;
 	flow_number = bpf_be64_to_cpu(number.flow);
 	if (flow_number >> 32 != LAB_MAGIC)
-		return 0;
-	index = (__u32)flow_number;
-	flow = bpf_map_lookup_elem(&order_flows, &index);
-	if (!flow)
-		return 0;
+		return -1;
+	*flow = (__u32)flow_number;
+	*first = bpf_be64_to_cpu(number.sequence);
+	return 0;
+}
 
-	shared = (struct skb_shared_info *)(skb->head + skb->end);
-	frames = BPF_CORE_READ(shared, gso_segs);
-	if (frames > 1)
-		__sync_fetch_and_add(&flow->merged, 1);
-	else
-		frames = 1;
-	first = bpf_be64_to_cpu(number.sequence);
+static __always_inline void count(struct lab_flow *flow, __u64 first, __u64 frames)
+{
+	__u32 cpu = bpf_get_smp_processor_id() + 1;
+
 	raise(flow, first, first + frames - 1);
 	__sync_fetch_and_add(&flow->frames, frames);
 	__sync_fetch_and_add(&flow->buffers, 1);
+	if (frames > 1)
+		__sync_fetch_and_add(&flow->merged, 1);
 	if (flow->cpu != cpu) {
 		if (flow->cpu)
 			__sync_fetch_and_add(&flow->moves, 1);
 		flow->cpu = cpu;
 	}
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(order_check, struct sk_buff *skb)
+{
+	struct skb_shared_info *shared;
+	struct lab_frames *of_cpu;
+	struct lab_flow *flow;
+	__u32 index, zero = 0;
+	__u64 first, frames;
+
+	if ((__u32)skb->dev->ifindex != order_config.ifindex ||
+	    skb->dev->nd_net.net->ns.inum != order_config.netns)
+		return 0;
 	of_cpu = bpf_map_lookup_elem(&order_frames, &zero);
-	if (of_cpu)
-		*of_cpu += frames;
+	if (!of_cpu)
+		return 0;
+	shared = (struct skb_shared_info *)(skb->head + skb->end);
+	frames = BPF_CORE_READ(shared, gso_segs) ?: 1;
+	of_cpu->all += frames;
+	if (read_number(skb, &index, &first))
+		return 0;
+	flow = bpf_map_lookup_elem(&order_flows, &index);
+	if (!flow)
+		return 0;
+	of_cpu->numbered += frames;
+	count(flow, first, frames);
 	return 0;
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The simplest steering there is: every frame to one CPU, or to two in turns, without asking whether a flow may
+ * move. What rxsteer's cost and hand-off rate are measured against, and proof that moving without a guard brings
+ * packets out of order here.
+ */
+#include "lab.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile struct lab_fixed_config fixed_config;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CPUMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bpf_cpumap_val);
+} fixed_cpus SEC(".maps");
+
+/* User space reads these two, in this order. */
+static struct {
+	__u64 seen;
+	__u64 arrived;
+} fixed_counts;
+
+SEC("xdp.frags")
+int fixed_entry(struct xdp_md *ctx)
+{
+	__u32 cpu = fixed_config.cpu;
+
+	/* Approximate where several CPUs receive, which is good enough. */
+	if (fixed_config.every && fixed_counts.seen++ / fixed_config.every % 2)
+		cpu = fixed_config.other;
+	return bpf_redirect_map(&fixed_cpus, cpu, XDP_PASS);
+}
+
+SEC("xdp.frags/cpumap")
+int fixed_arrive(struct xdp_md *ctx)
+{
+	if (!fixed_config.drop)
+		return XDP_PASS;
+	fixed_counts.arrived++;
+	return XDP_DROP;
+}

@@ -1,0 +1,71 @@
+//! Every frame to one CPU, or to two in turns, without a guard: what steering is measured against.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
+
+use crate::error::{Bpf, Result};
+use crate::namespace::Namespace;
+use crate::objects::{Wanted, map, program, words};
+use crate::testbed::End;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed.o"));
+
+/// Where frames are sent.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedRoute {
+    /// The CPU of the first `every` frames, or of all.
+    pub cpu: u32,
+    /// The CPU of the next `every` frames.
+    pub other: u32,
+    /// How many go to each in turn; 0: all go to `cpu`.
+    pub every: u32,
+    /// Whether frames end where they arrive, before they cost anything more.
+    pub drop: bool,
+    /// Frames that may wait for a CPU.
+    pub queue_size: u32,
+}
+
+/// Such steering on an interface; detached when this is dropped.
+#[derive(Debug)]
+pub struct Fixed {
+    object: Object,
+    _link: BpfLink,
+}
+
+impl Fixed {
+    /// Attaches it.
+    pub fn attach(namespace: &Namespace, end: &End, route: FixedRoute) -> Result<Self> {
+        let FixedRoute { cpu, other, every, drop, queue_size } = route;
+        let settings: Vec<u8> =
+            [cpu, every, other, u32::from(drop)].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let wanted = Wanted {
+            bytes: OBJECT,
+            programs: &["fixed_entry", "fixed_arrive"],
+            settings: &settings,
+            map: ("fixed_cpus", cpu.max(other) + 1),
+        };
+        let object = wanted.load()?;
+        let arrive = program(&object, "fixed_arrive")?.as_fd().as_raw_fd();
+        let cpus = map(&object, "fixed_cpus")?;
+        for cpu in [cpu, other] {
+            let value = [queue_size.to_ne_bytes(), arrive.to_ne_bytes()].concat();
+            cpus.update(&cpu.to_ne_bytes(), &value, MapFlags::ANY)
+                .bpf(|| format!("make a CPUMAP entry for CPU {cpu}"))?;
+        }
+        let index = i32::try_from(end.index).unwrap_or(i32::MAX);
+        let link = namespace.inside(|| {
+            let what = || format!("attach a program to {}", end.name);
+            program(&object, "fixed_entry")?.attach_xdp(index).bpf(what)
+        })?;
+        Ok(Self { object, _link: link })
+    }
+
+    /// How many frames arrived, where they are dropped. Not exact while two CPUs count.
+    pub fn arrived(&self) -> Result<u64> {
+        let bss = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss"));
+        let Some(bss) = bss else { return Ok(0) };
+        // `seen`, then `arrived`.
+        Ok(words(&bss, 0)?.get(1).copied().unwrap_or(0))
+    }
+}
