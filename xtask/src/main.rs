@@ -8,6 +8,7 @@
 
 mod bench;
 mod fuzz;
+mod live;
 mod loom;
 mod order;
 mod rustup;
@@ -31,6 +32,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     Bench(bench::Options),
+    Live(live::Options),
     Loom(loom::Options),
     Order(order::Options),
     Tsan(tsan::Options),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
 fn run(task: &Task) -> Result<Outcome> {
     match task {
         Task::Bench(_) => bench::run(),
+        Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),
         Task::Tsan(options) => tsan::run(options),

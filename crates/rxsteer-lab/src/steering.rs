@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
-use crate::process::{Process, output};
+use crate::process::{Process, output, typed};
 
 /// How long it may take to attach. Loading BPF programs takes about a second where nobody waits.
 const TO_ATTACH: Duration = Duration::from_secs(20);
@@ -166,6 +166,17 @@ impl Steering {
     pub fn kill(mut self) -> Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait(Duration::from_secs(10)).map(drop)
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.child.id()
+    }
+
+    /// The processes in a namespace.
+    pub fn processes(namespace: &Namespace) -> Result<Vec<u32>> {
+        let text = typed(&format!("ip netns pids {}", namespace.name()))?;
+        Ok(text.split_whitespace().filter_map(|number| number.parse().ok()).collect())
     }
 
     /// Whether it has ended, and how.

@@ -1,0 +1,64 @@
+//! Every frame received is passed, delivered or dropped, exactly, however small the ring.
+
+use rxsteer_lab::{
+    Family, LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Totals, Traffic, slice,
+};
+
+/// Floods an interface that is steered to `cpus`, and returns what rxsteer counted.
+fn flood(queue_size: &str, cpus: &str, policy: &str, family: Family) -> (Totals, u64) {
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments = ["in0", "--policy", policy, "--cpus", cpus, "--queue-size", queue_size];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic = Traffic { flows: 1000, train: 8, family, ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    source.send(testbed.sender(), 0, slice(100_000, 1_000_000)).unwrap();
+    let seen = check.settled().unwrap();
+    assert_eq!(seen.late, 0, "ring {queue_size}: {seen:?}");
+    (steering.totals().unwrap(), seen.frames)
+}
+
+#[test]
+fn nothing_is_unaccounted_for() {
+    let Some(_alone) = super::ready("conservation::nothing_is_unaccounted_for", &[], 2) else {
+        return;
+    };
+    for (queue_size, family) in [
+        ("8", Family::V4),
+        ("64", Family::V6),
+        ("192", Family::V4),
+        ("2048", Family::V6),
+        ("16384", Family::V4),
+    ] {
+        let (totals, seen) = flood(queue_size, "0-1", "rps", family);
+        assert_eq!(totals.unaccounted(), 0, "ring {queue_size}: {totals:?}");
+        assert!(totals.received > 50_000, "ring {queue_size}: {totals:?}");
+        // A few more than the numbered ones: what hosts say to each other by themselves.
+        let more = (totals.passed + totals.delivered).saturating_sub(seen);
+        assert!(more < 1000, "ring {queue_size}: {seen} seen by the stack, {totals:?}");
+    }
+}
+
+#[test]
+fn what_a_small_ring_refuses_is_counted() {
+    let Some(_alone) = super::ready("conservation::what_a_small_ring_refuses_is_counted", &[], 1)
+    else {
+        return;
+    };
+    // The receiving CPU is also the one steered to: nobody empties its ring of 8 while a list of
+    // up to 64 is put in.
+    let (totals, _) = flood("8", "0-0", "rps", Family::V4);
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+    assert!(totals.dropped() > 0, "{totals:?}");
+}
+
+#[test]
+fn policy_none_passes_everything() {
+    let Some(_alone) = super::ready("conservation::policy_none_passes_everything", &[], 1) else {
+        return;
+    };
+    let (totals, _) = flood("2048", "0-0", "none", Family::V4);
+    assert_eq!((totals.unaccounted(), totals.redirected), (0, 0), "{totals:?}");
+    assert!(totals.passed > 50_000, "{totals:?}");
+}

@@ -1,0 +1,51 @@
+//! A CPU goes and comes back under traffic.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, offline, skipped, slice,
+};
+
+#[test]
+fn a_cpu_that_goes_and_comes_back_loses_nothing_silently() {
+    let test = "cpus::a_cpu_that_goes_and_comes_back_loses_nothing_silently";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let switch =
+        std::fs::OpenOptions::new().write(true).open("/sys/devices/system/cpu/cpu1/online");
+    if let Err(why) = switch {
+        skipped(&format!("live::{test}"), &format!("CPU 1 cannot be taken offline here: {why}"));
+        return;
+    }
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--queue-size", "192"];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic =
+        Traffic { flows: 64, train: 4, pace: Duration::from_micros(4), ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let on_cpu_1 = || check.by_cpu().unwrap()[1];
+    let (before_the_last, after_the_last) = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
+        let rest = || std::thread::sleep(Duration::from_millis(300));
+        for _ in 0..slice(3, 50) {
+            rest();
+            let gone = offline(1).unwrap();
+            rest();
+            drop(gone);
+        }
+        let before = on_cpu_1();
+        std::thread::sleep(Duration::from_secs(2));
+        let after = on_cpu_1();
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+        (before, after)
+    });
+    let seen = check.settled().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+    assert!(after_the_last > before_the_last, "CPU 1 is not used again: {seen:?} {totals:?}");
+}

@@ -1,0 +1,161 @@
+//! Faults from outside: other programs, other instances, interfaces that go.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, rxsteer};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Starts one that cannot run, and returns what it said.
+fn refused(testbed: &Testbed, arguments: &[&str]) -> String {
+    let mut steering = Steering::begin(testbed.receiver(), arguments).unwrap();
+    let status = steering.wait(SOON).unwrap();
+    assert_eq!(status.code(), Some(2), "{}", steering.said());
+    // Its last words may still be on their way through the pipe.
+    let started = Instant::now();
+    while steering.said().is_empty() && started.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    steering.said()
+}
+
+#[test]
+fn another_program_is_left_alone_and_named() {
+    let Some(_alone) = super::ready("faults::another_program_is_left_alone_and_named", &[], 1)
+    else {
+        return;
+    };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let _pass = Pass::attach(testbed.receiver(), &testbed.link().far).unwrap();
+    let program = super::program_on(testbed.receiver(), "in0").unwrap();
+    let said = refused(&testbed, &["in0", "--cpus", "0-0"]);
+    assert!(said.contains(&program.to_string()), "program {program} is not named: {said}");
+    assert_eq!(super::program_on(testbed.receiver(), "in0"), Some(program));
+}
+
+#[test]
+fn a_second_instance_names_the_first() {
+    let Some(_alone) = super::ready("faults::a_second_instance_names_the_first", &[], 1) else {
+        return;
+    };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let first = Steering::start(testbed.receiver(), &["in0", "--cpus", "0-0"]).unwrap();
+    let program = super::program_on(testbed.receiver(), "in0");
+    let said = refused(&testbed, &["in0", "--cpus", "0-0"]);
+    assert!(said.contains("rxsteer"), "{said}");
+    let names_it = said.contains(&first.id().to_string())
+        || program.is_some_and(|program| said.contains(&program.to_string()));
+    assert!(names_it, "neither process {} nor program {program:?}: {said}", first.id());
+    assert_eq!(super::program_on(testbed.receiver(), "in0"), program);
+    first.totals().unwrap();
+}
+
+#[test]
+fn it_ends_soon_after_it_is_asked_to() {
+    let Some(_alone) = super::ready("faults::it_ends_soon_after_it_is_asked_to", &[], 1) else {
+        return;
+    };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let steering = Steering::start(testbed.receiver(), &["in0", "--cpus", "0-0"]).unwrap();
+    let (_, took) = steering.stop().unwrap();
+    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    assert_eq!(super::program_on(testbed.receiver(), "in0"), None);
+}
+
+/// What happens to the second of two interfaces, by an `ip` command line.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Deleted,
+    Renamed,
+    Down,
+}
+
+impl Fate {
+    fn commands(self) -> &'static [&'static str] {
+        match self {
+            Self::Deleted => &["link del in1"],
+            Self::Renamed => &["link set in1 down", "link set in1 name other", "link set other up"],
+            Self::Down => &["link set in1 down"],
+        }
+    }
+
+    /// What status is to contain, one of them.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Deleted => &["deleted", "gone"],
+            Self::Renamed => &["renamed", "other"],
+            Self::Down => &["down"],
+        }
+    }
+}
+
+/// Waits until `rxsteer status` says one of the words.
+fn status_says(socket: &str, words: &[&str]) -> Result<(), String> {
+    let started = Instant::now();
+    loop {
+        let mut status = Command::new(rxsteer().unwrap());
+        let output = status.args(["status", "--socket", socket, "--json"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        if words.iter().any(|word| report.to_string().contains(word)) {
+            return Ok(());
+        }
+        if started.elapsed() > Duration::from_secs(3) {
+            return Err(report.to_string());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The first interface goes on when something happens to the second, and status says what.
+fn others_go_on(fate: Fate) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    testbed.another_link(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let arguments = ["in0", "in1", "--policy", "rps", "--cpus", "0-0", "--socket", &socket];
+    let mut steering = Steering::start(receiver, &arguments).unwrap();
+    for command in fate.commands() {
+        receiver.ip(command).unwrap();
+    }
+    let told = status_says(&socket, fate.words());
+    assert!(told.is_ok(), "{fate:?}: status says only {told:?}; it said: {}", steering.said());
+    let traffic = Traffic { flows: 4, ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &testbed.link().far, 4).unwrap();
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    source.send(testbed.sender(), 0, 10_000).unwrap();
+    let seen = check.settled().unwrap();
+    assert!(seen.frames > 1000 && seen.late == 0, "{fate:?}: {seen:?}");
+    assert_eq!(steering.ended().unwrap(), None, "{fate:?}: {}", steering.said());
+    let totals = steering.totals().unwrap();
+    assert_eq!(totals.unaccounted(), 0, "{fate:?}: {totals:?}");
+    assert!(totals.redirected >= seen.frames, "{fate:?}: {totals:?}");
+}
+
+#[test]
+fn others_go_on_when_an_interface_is_deleted() {
+    if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_deleted", &[], 1)
+    {
+        others_go_on(Fate::Deleted);
+    }
+}
+
+#[test]
+fn others_go_on_when_an_interface_is_renamed() {
+    if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_renamed", &[], 1)
+    {
+        others_go_on(Fate::Renamed);
+    }
+}
+
+#[test]
+fn others_go_on_when_an_interface_is_down() {
+    if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_down", &[], 1) {
+        others_go_on(Fate::Down);
+    }
+}

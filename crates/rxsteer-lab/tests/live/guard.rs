@@ -1,0 +1,63 @@
+//! Flows that move because the set of CPUs changes: merged TCP segments, which no socket takes.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, rxsteer, slice,
+};
+
+/// Changes the CPUs of a running rxsteer, to and fro, for a time; returns how often.
+fn keep_changing(socket: &str, time: Duration) -> u32 {
+    let started = Instant::now();
+    let mut changes = 0;
+    while started.elapsed() < time {
+        let cpus = if changes % 2 == 0 { "cpus=0-0" } else { "cpus=1-1" };
+        let mut set = Command::new(rxsteer().unwrap());
+        let output = set.args(["set", "--socket", socket, cpus]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        changes += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    changes
+}
+
+#[test]
+fn changing_cpus_keeps_the_order_of_merged_segments() {
+    let Some(_alone) =
+        super::ready("guard::changing_cpus_keeps_the_order_of_merged_segments", &[], 2)
+    else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic = Traffic {
+        flows: 8,
+        train: 8,
+        protocol: Protocol::Tcp,
+        pace: Duration::from_micros(2),
+        length: 200,
+        ..Traffic::default()
+    };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let changes = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 200_000, &stop));
+        let changes =
+            keep_changing(&socket, slice(Duration::from_secs(2), Duration::from_secs(60)));
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+        changes
+    });
+    let seen = check.settled().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!(seen.late, 0, "{changes} changes: {seen:?} {totals:?}");
+    assert!(seen.merged > 0 && seen.moves > 10, "{changes} changes: {seen:?} {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}

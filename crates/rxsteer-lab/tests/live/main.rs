@@ -1,0 +1,42 @@
+//! `rxsteer run` on live traffic, in network namespaces of its own.
+//!
+//! Each test is a short slice, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it
+//! is the whole length. They take root and, but for a few, two CPUs; else they say SKIPPED.
+#![cfg(feature = "bpf")]
+
+mod captures;
+mod clients;
+mod conservation;
+mod cpus;
+mod faults;
+mod guard;
+mod killed;
+mod order;
+
+use std::sync::MutexGuard;
+
+use rxsteer_lab::{alone, missing, online_cpus, rxsteer, skipped};
+use serde_json::Value;
+
+/// The turn of `test`, or `None` after saying why it is skipped.
+fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'static, ()>> {
+    let always = ["ip", "ethtool", "sysctl"];
+    let programs: Vec<&str> = always.iter().chain(programs).copied().collect();
+    let too_few = || {
+        let online = online_cpus();
+        (online < cpus).then(|| format!("it takes {cpus} CPUs, {online} are online"))
+    };
+    let reason = missing(&programs).or_else(|| rxsteer().err()).or_else(too_few);
+    if let Some(reason) = reason {
+        skipped(&format!("live::{test}"), &reason);
+        return None;
+    }
+    Some(alone())
+}
+
+/// The number of the XDP program on an interface, as `ip` shows it.
+fn program_on(namespace: &rxsteer_lab::Namespace, interface: &str) -> Option<u64> {
+    let text = namespace.ip(&format!("-j link show dev {interface}")).unwrap();
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    shown[0]["xdp"]["prog"]["id"].as_u64()
+}

@@ -1,0 +1,93 @@
+//! Numbered packets to an application that keeps moving between two CPUs arrive in order; the same
+//! run without the guard finds some that don't.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rxsteer_lab::{
+    Family, Heard, LinkOptions, LiveFrames, MovingApplication, OrderCheck, Seen, Steering, Testbed,
+    Totals, Traffic, slice,
+};
+
+/// Flows somebody listens to; as many others go to nobody.
+const LISTENERS: u16 = 2;
+/// Datagrams the application reads before it moves on.
+const EACH: u64 = 64;
+
+struct Run {
+    seen: Seen,
+    heard: Heard,
+    totals: Totals,
+}
+
+/// One run: frames at most every 2 µs, in trains of 4, so that there is something to merge.
+fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) -> Run {
+    let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let mut arguments = vec!["in0", "--policy", "rfs", "--cpus", "0-1", "--queue-size", queue_size];
+    arguments.extend(more);
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic = Traffic {
+        flows: 2 * u32::from(LISTENERS),
+        listeners: LISTENERS.into(),
+        train: 4,
+        pace: Duration::from_micros(2),
+        family,
+        ..Traffic::default()
+    };
+    let pair = |flow: u16| -> (SocketAddr, SocketAddr) {
+        let (to, from) = (traffic.destination_port + flow, traffic.source_port + flow);
+        match family {
+            Family::V4 => ((link.far.ipv4, to).into(), (link.near.ipv4, from).into()),
+            Family::V6 => ((link.far.ipv6, to).into(), (link.near.ipv6, from).into()),
+        }
+    };
+    let pairs: Vec<_> = (0..LISTENERS).map(pair).collect();
+    let application = MovingApplication::start(receiver, &pairs, &[0, 1], EACH).unwrap();
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    source.send(testbed.sender(), 0, frames).unwrap();
+    let seen = check.settled().unwrap();
+    Run { seen, heard: application.finish().unwrap(), totals: steering.totals().unwrap() }
+}
+
+/// The guarded run: nothing late, though flows moved.
+fn in_order(test: &str, queue_size: &str, gro: bool, family: Family) {
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let Run { seen, heard, totals } = run(queue_size, gro, family, &[], slice(300_000, 10_000_000));
+    assert_eq!((seen.late, heard.late, heard.repeated), (0, 0, 0), "{seen:?} {heard:?} {totals:?}");
+    assert!(seen.moves > 10 && totals.moves > 10, "hardly moved: {seen:?} {heard:?} {totals:?}");
+    assert_eq!(gro, seen.merged > 0, "{seen:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
+
+#[test]
+fn small_rings_keep_order() {
+    in_order("order::small_rings_keep_order", "64", false, Family::V4);
+}
+
+#[test]
+fn large_rings_keep_order() {
+    in_order("order::large_rings_keep_order", "2048", false, Family::V6);
+}
+
+#[test]
+fn small_rings_keep_order_of_merged_packets() {
+    in_order("order::small_rings_keep_order_of_merged_packets", "64", true, Family::V6);
+}
+
+#[test]
+fn large_rings_keep_order_of_merged_packets() {
+    in_order("order::large_rings_keep_order_of_merged_packets", "2048", true, Family::V4);
+}
+
+#[test]
+fn without_the_guard_packets_come_late() {
+    let Some(_alone) = super::ready("order::without_the_guard_packets_come_late", &[], 2) else {
+        return;
+    };
+    // Some slices find none, since it takes a move at the wrong time; ten in a row don't.
+    let found = (0..10)
+        .any(|_| run("2048", false, Family::V4, &["--without-order-guard"], 300_000).seen.late > 0);
+    assert!(found, "nothing came late without the guard, so the other tests show nothing");
+}

@@ -1,0 +1,37 @@
+//! Tests of `rxsteer run` on live traffic, at length.
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// Tests `rxsteer run` on live traffic in network namespaces of its own; takes root, clang and two CPUs.
+///
+/// Order, conservation, real clients, kills, CPUs that go, faults, captures. What this machine
+/// can't do says SKIPPED, with the reason.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  cargo xtask live\n  cargo xtask live --full --only order")]
+pub(crate) struct Options {
+    /// Runs the whole length, about a quarter of an hour: 10,000,000 numbered packets a run, 200
+    /// kills, 50 times offline. Without it, the slices that ./test runs.
+    #[arg(long)]
+    full: bool,
+    /// Only tests whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    // The tests run the binary beside them, which testing their own crate does not build.
+    let build = shell::cargo().args(["build", "--quiet", "--package", "rxsteer"]).status()?;
+    if !build.success() {
+        bail!("rxsteer does not build");
+    }
+    let mut test = shell::cargo();
+    test.args(["test", "--quiet", "--package", "rxsteer-lab", "--test", "live", "--"]);
+    test.args(&options.only).arg("--test-threads=1");
+    if options.full {
+        test.env("RXSTEER_LIVE", "full");
+    }
+    shell::outcome(&mut test)
+}
