@@ -6,7 +6,7 @@ use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
 
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, map, program, words};
+use crate::objects::{Wanted, map, on_each_cpu, program};
 use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed.o"));
@@ -29,7 +29,7 @@ pub struct FixedRoute {
 /// Such steering on an interface; detached when this is dropped.
 #[derive(Debug)]
 pub struct Fixed {
-    object: Object,
+    _object: Object,
     _link: BpfLink,
 }
 
@@ -58,14 +58,35 @@ impl Fixed {
             let what = || format!("attach a program to {}", end.name);
             program(&object, "fixed_entry")?.attach_xdp(index).bpf(what)
         })?;
+        Ok(Self { _object: object, _link: link })
+    }
+}
+
+/// Counts the frames that any program's CPUMAP hands over, as long as this lives.
+#[derive(Debug)]
+pub struct Arrivals {
+    object: Object,
+    _link: BpfLink,
+}
+
+impl Arrivals {
+    /// Counts from now on.
+    pub fn new() -> Result<Self> {
+        let wanted = Wanted {
+            bytes: OBJECT,
+            programs: &["fixed_count"],
+            settings: &[0; 16],
+            map: ("fixed_arrivals", 1),
+        };
+        let object = wanted.load()?;
+        let link = program(&object, "fixed_count")?
+            .attach()
+            .bpf(|| "attach a count to xdp_cpumap_kthread".to_owned())?;
         Ok(Self { object, _link: link })
     }
 
-    /// How many frames arrived, where they are dropped. Not exact while two CPUs count.
-    pub fn arrived(&self) -> Result<u64> {
-        let bss = self.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss"));
-        let Some(bss) = bss else { return Ok(0) };
-        // `seen`, then `arrived`.
-        Ok(words(&bss, 0)?.get(1).copied().unwrap_or(0))
+    /// Frames that each CPU took.
+    pub fn by_cpu(&self) -> Result<Vec<u64>> {
+        on_each_cpu(&self.object, "fixed_arrivals", 0)
     }
 }

@@ -38,7 +38,7 @@ pub use application::{Heard, MovingApplication};
 pub use cpus::{offline, online_cpus, pin};
 pub use error::{LabError, Result};
 #[cfg(feature = "bpf")]
-pub use fixed::{Fixed, FixedRoute};
+pub use fixed::{Arrivals, Fixed, FixedRoute};
 #[cfg(feature = "bpf")]
 pub use live::{Family, LiveFrames, Pass, Protocol, Traffic};
 pub use namespace::Namespace;

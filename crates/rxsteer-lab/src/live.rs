@@ -149,17 +149,19 @@ impl LiveFrames {
         Ok(Self { object: wanted.load()?, flows: traffic.flows, length: traffic.length as usize })
     }
 
-    /// Sends frames on `cpu`, from the namespace that has the near end.
-    pub fn send(&self, from: &Namespace, cpu: usize, frames: u64) -> Result<()> {
+    /// Sends frames on `cpu`, from the namespace that has the near end; returns how long that took,
+    /// without the time to begin.
+    pub fn send(&self, from: &Namespace, cpu: usize, frames: u64) -> Result<Duration> {
         from.inside(|| {
             pin(cpu)?;
             let mut left = frames;
+            let mut took = Duration::ZERO;
             while left > 0 {
                 let now = left.min(A_CALL);
-                self.call(now)?;
+                took += self.call(now)?;
                 left -= now;
             }
-            Ok(())
+            Ok(took)
         })
     }
 
@@ -180,7 +182,7 @@ impl LiveFrames {
         })
     }
 
-    fn call(&self, frames: u64) -> Result<()> {
+    fn call(&self, frames: u64) -> Result<Duration> {
         let program = program(&self.object, "live_frame")?;
         run(&program, &vec![0; self.length], frames)
     }
@@ -193,14 +195,21 @@ impl LiveFrames {
 }
 
 /// Runs a program `frames` times, each on a frame that begins as `frame`; what it makes of it is sent.
-pub(crate) fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8], frames: u64) -> Result<()> {
+pub(crate) fn run(
+    program: &libbpf_rs::ProgramMut<'_>,
+    frame: &[u8],
+    frames: u64,
+) -> Result<Duration> {
+    let repeat = u32::try_from(frames).unwrap_or(u32::MAX);
     let input = ProgramInput {
         data_in: Some(frame),
         flags: LIVE_FRAMES,
-        repeat: u32::try_from(frames).unwrap_or(u32::MAX),
+        repeat,
         ..ProgramInput::default()
     };
-    program.test_run(input).map(drop).bpf(|| format!("send {frames} live frames"))
+    let output = program.test_run(input).bpf(|| format!("send {frames} live frames"))?;
+    // The kernel tells the time for one.
+    Ok(output.duration * repeat)
 }
 
 /// An XDP program that passes everything, on an interface: what a veth end needs to receive live

@@ -2,11 +2,12 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 
-mod flood;
+mod commands;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use commands::{flood, hand_off, router};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]
@@ -20,15 +21,20 @@ struct Cli {
 #[derive(Subcommand)]
 enum Experiment {
     Flood(flood::Options),
+    HandOff(hand_off::Options),
+    Router(router::Options),
 }
 
 fn main() -> ExitCode {
+    let experiment = Cli::parse().experiment;
     if let Some(reason) = rxsteer_lab::missing(&["ip", "ethtool", "sysctl"]) {
         eprintln!("rxsteer-lab: cannot run: {reason}");
         return ExitCode::from(2);
     }
-    let result = match &Cli::parse().experiment {
+    let result = match &experiment {
         Experiment::Flood(options) => flood::run(options),
+        Experiment::HandOff(options) => hand_off::run(options),
+        Experiment::Router(options) => router::run(options),
     };
     match result {
         Ok(report) => {

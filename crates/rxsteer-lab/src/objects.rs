@@ -73,7 +73,16 @@ pub(crate) fn words(map: &impl MapCore, index: u32) -> Result<Vec<u64>> {
     Ok(in_words(&value))
 }
 
+/// One word of the only entry of a per-CPU map, on each CPU.
+pub(crate) fn on_each_cpu(object: &Object, name: &str, word: usize) -> Result<Vec<u64>> {
+    let values = map(object, name)?
+        .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .bpf(|| format!("read {name}"))?
+        .unwrap_or_default();
+    Ok(values.iter().map(|value| in_words(value).get(word).copied().unwrap_or(0)).collect())
+}
+
 /// Bytes as words of 64 bits.
-pub(crate) fn in_words(bytes: &[u8]) -> Vec<u64> {
+fn in_words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect()
 }

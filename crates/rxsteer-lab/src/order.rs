@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
+use libbpf_rs::{Link as BpfLink, Object};
 
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, in_words, map, program, words};
+use crate::objects::{Wanted, map, on_each_cpu, program, words};
 use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/order.o"));
@@ -34,6 +34,8 @@ pub struct Seen {
     pub moves: u64,
     /// The furthest that one came late, in frames of its flow.
     pub furthest: u64,
+    /// The CPU of the last one, of one flow.
+    pub cpu: Option<u64>,
 }
 
 impl OrderCheck {
@@ -68,6 +70,7 @@ impl OrderCheck {
                     late: word(4),
                     moves: word(5),
                     furthest: word(7),
+                    cpu: word(6).checked_sub(1),
                 })
             })
             .collect()
@@ -84,17 +87,18 @@ impl OrderCheck {
             late: sum(|seen| seen.late),
             moves: sum(|seen| seen.moves),
             furthest: flows.iter().map(|seen| seen.furthest).max().unwrap_or(0),
+            cpu: None,
         })
     }
 
     /// Numbered frames by the CPU that took them into the stack.
     pub fn by_cpu(&self) -> Result<Vec<u64>> {
-        self.on_each_cpu(0)
+        on_each_cpu(&self.object, "order_frames", 0)
     }
 
     /// Frames of any kind, numbered or not, by the CPU that took them into the stack.
     pub fn all_by_cpu(&self) -> Result<Vec<u64>> {
-        self.on_each_cpu(1)
+        on_each_cpu(&self.object, "order_frames", 1)
     }
 
     /// Waits until nothing has arrived for a while; returns what was seen of all flows.
@@ -108,14 +112,5 @@ impl OrderCheck {
             before = Some(now);
             std::thread::sleep(Duration::from_millis(100));
         }
-    }
-
-    fn on_each_cpu(&self, word: usize) -> Result<Vec<u64>> {
-        let map = map(&self.object, "order_frames")?;
-        let values = map
-            .lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY)
-            .bpf(|| "read order_frames".to_owned())?
-            .unwrap_or_default();
-        Ok(values.iter().map(|value| in_words(value).get(word).copied().unwrap_or(0)).collect())
     }
 }

@@ -18,12 +18,14 @@ use crate::process::{Process, output, typed};
 /// How long it may take to attach. Loading BPF programs takes about a second where nobody waits.
 const TO_ATTACH: Duration = Duration::from_secs(20);
 
-/// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this test. `None` with
+/// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this program. `None` with
 /// the reason where it is not there, or has no `run`.
 pub fn rxsteer() -> std::result::Result<PathBuf, String> {
     let beside = || {
-        let test = std::env::current_exe().ok()?;
-        Some(test.parent()?.parent()?.join("rxsteer"))
+        let own = std::env::current_exe().ok()?;
+        // Programs stand in a folder of the build, tests in one below it.
+        let mut folders = own.ancestors().skip(1).take(2).map(|folder| folder.join("rxsteer"));
+        folders.find(|path| path.is_file())
     };
     let chosen = std::env::var_os("RXSTEER_BIN").map(PathBuf::from);
     let path = chosen.or_else(beside).unwrap_or_default();

@@ -67,7 +67,7 @@ struct lab_fixed_config {
 	/* So many frames to `cpu`, so many to `other`; 0: all to `cpu`. */
 	__u32 every;
 	__u32 other;
-	/* Whether frames end where they arrive; they are counted then. */
+	/* Whether frames end where they arrive. */
 	__u32 drop;
 };
 

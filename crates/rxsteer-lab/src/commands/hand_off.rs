@@ -1,0 +1,80 @@
+//! How many packets a second one CPU can hand to another.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use rxsteer_lab::{
+    Arrivals, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Steering, Testbed,
+    Traffic,
+};
+use serde_json::Value;
+
+use super::rounds::{Plan, Variant, measure};
+
+/// Live frames on CPU 0, dropped where they arrive on CPU 1: rxsteer beside a program that only
+/// redirects to a fixed CPU.
+///
+/// Packets a second as quartiles, and their ratio within a round.
+#[derive(Args)]
+#[command(after_help = "Example:\n  rxsteer-lab hand-off --rounds 15 -- --policy rps --cpus 1-1")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    plan: Plan,
+    /// Flows the frames belong to.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    flows: u32,
+    /// Frames that may wait for CPU 1.
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    queue_size: u32,
+    /// Arguments of `rxsteer run`; `--policy rps --cpus 1-1` if there are none.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    steer: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let mut testbed = Testbed::hosts(LinkOptions::default())?;
+    testbed.another_link(LinkOptions::default())?;
+    let (sender, receiver) = (testbed.sender(), testbed.receiver());
+    let [plain, steered] = [&testbed.links[0], &testbed.links[1]];
+    let queue_size = options.queue_size;
+    let route = FixedRoute { cpu: 1, other: 1, every: 0, drop: true, queue_size };
+    let _fixed = Fixed::attach(receiver, &plain.far, route)?;
+    let size = queue_size.to_string();
+    let mut arguments = vec![&*steered.far.name, "--queue-size", &size, "--drop-on-arrival"];
+    if options.steer.is_empty() {
+        arguments.extend(["--policy", "rps", "--cpus", "1-1"]);
+    }
+    arguments.extend(options.steer.iter().map(String::as_str));
+    let steering = Steering::start(receiver, &arguments)?;
+    let arrivals = Arrivals::new()?;
+    let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
+    let over = |link: &Link| LiveFrames::new(link, &traffic);
+    let [over_plain, over_steered] = [over(plain)?, over(steered)?];
+    let frames = options.plan.frames;
+    let turn = |source: &LiveFrames| handed_over(source, sender, &arrivals, frames);
+    let mut variants = [
+        Variant { name: "fixed", turn: Box::new(|| turn(&over_plain)) },
+        Variant { name: "rxsteer", turn: Box::new(|| turn(&over_steered)) },
+    ];
+    let figures = measure(&mut variants, &options.plan)?;
+    drop(variants);
+    steering.stop()?;
+    Ok(figures.report("fixed"))
+}
+
+/// One turn: frames that CPU 1 took, for each second that CPU 0 sent.
+fn handed_over(
+    source: &LiveFrames,
+    sender: &Namespace,
+    arrivals: &Arrivals,
+    frames: u64,
+) -> Result<f64> {
+    let on_cpu_1 = || -> Result<u64> { Ok(arrivals.by_cpu()?.get(1).copied().unwrap_or(0)) };
+    let before = on_cpu_1()?;
+    let took = source.send(sender, 0, frames)?;
+    // What waits in a ring of 16384 is taken in less than that.
+    sleep(Duration::from_millis(20));
+    Ok((on_cpu_1()? - before) as f64 / took.as_secs_f64())
+}

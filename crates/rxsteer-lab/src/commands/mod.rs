@@ -1,0 +1,6 @@
+//! The experiments, one file each.
+
+pub(crate) mod flood;
+pub(crate) mod hand_off;
+mod rounds;
+pub(crate) mod router;

@@ -1,0 +1,99 @@
+//! Variants taking turns, round after round: on a noisy machine only figures of the same round can
+//! be compared.
+
+use anyhow::Result;
+use clap::Args;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_bench::{Gate, Quartiles};
+use serde_json::{Map, Value, json};
+
+/// A slice that the gate spoils is taken again this often; then its round goes without it.
+const RETRIES: u32 = 4;
+
+/// How to measure.
+#[derive(Args)]
+pub(crate) struct Plan {
+    /// How often each variant has its turn.
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    rounds: usize,
+    /// Frames sent in one turn.
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub(crate) frames: u64,
+    /// Turns count only while a cache line takes at most so many nanoseconds from CPU to CPU.
+    #[arg(long, value_name = "NS", default_value_t = 70.0)]
+    gate_ns: f64,
+}
+
+/// One way to do it.
+pub(crate) struct Variant<'a> {
+    pub(crate) name: &'static str,
+    /// One turn: packets a second.
+    pub(crate) turn: Box<dyn FnMut() -> Result<f64> + 'a>,
+}
+
+/// What came out: a row for each variant, a figure for each round.
+pub(crate) struct Figures {
+    names: Vec<&'static str>,
+    rows: Vec<Vec<Option<f64>>>,
+    thrown_away: u32,
+}
+
+/// Lets the variants take turns.
+pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figures> {
+    let gate =
+        Gate::find(plan.gate_ns).map_err(|why| anyhow::anyhow!("no gate: {}", why.reason()))?;
+    let is_open = || gate.one_way_ns().is_some_and(|ns| ns <= gate.limit_ns);
+    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut rows = vec![vec![]; variants.len()];
+    let mut thrown_away = 0;
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    // The first turn of each pays for what is made at first use.
+    for variant in variants.iter_mut() {
+        (variant.turn)()?;
+    }
+    for _ in 0..plan.rounds {
+        order.shuffle(&mut dice);
+        for &index in &order {
+            let mut figure = None;
+            for _ in 0..=RETRIES {
+                let before = is_open();
+                let value = (variants[index].turn)()?;
+                if before && is_open() {
+                    figure = Some(value);
+                    break;
+                }
+                thrown_away += 1;
+            }
+            rows[index].push(figure);
+        }
+    }
+    let names = variants.iter().map(|variant| variant.name).collect();
+    Ok(Figures { names, rows, thrown_away })
+}
+
+impl Figures {
+    /// The figures, and those of each variant over those of `baseline` in the same round.
+    pub(crate) fn report(&self, baseline: &str) -> Value {
+        let base = self.names.iter().position(|name| *name == baseline).unwrap_or(0);
+        let shown = |quartiles: Option<Quartiles>, digits: f64| {
+            let round = |figure: f64| (figure * digits).round() / digits;
+            quartiles.map(|q| json!([round(q.q1), round(q.median), round(q.q3)]))
+        };
+        let mut report = Map::new();
+        for (name, row) in self.names.iter().zip(&self.rows) {
+            let figures: Vec<f64> = row.iter().copied().flatten().collect();
+            let ratio = Quartiles::of_pairs(row, &self.rows[base], |ours, theirs| ours / theirs);
+            let about = json!({
+                "rounds": figures.len(),
+                "packets_per_second": shown(Quartiles::of(&figures), 1.0),
+                "ratio": shown(ratio, 1000.0),
+            });
+            report.insert((*name).to_owned(), about);
+        }
+        report.insert("ratio_to".to_owned(), json!(baseline));
+        report.insert("turns_thrown_away".to_owned(), json!(self.thrown_away));
+        Value::Object(report)
+    }
+}
