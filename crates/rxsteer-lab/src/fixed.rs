@@ -29,7 +29,7 @@ pub struct FixedRoute {
 /// Such steering on an interface; detached when this is dropped.
 #[derive(Debug)]
 pub struct Fixed {
-    _object: Object,
+    object: Object,
     _link: BpfLink,
 }
 
@@ -58,7 +58,18 @@ impl Fixed {
             let what = || format!("attach a program to {}", end.name);
             program(&object, "fixed_entry")?.attach_xdp(index).bpf(what)
         })?;
-        Ok(Self { _object: object, _link: link })
+        Ok(Self { object, _link: link })
+    }
+}
+
+impl Fixed {
+    /// The kernel's numbers of the program that redirects and of the one where frames arrive.
+    pub fn program_ids(&self) -> Result<[u32; 2]> {
+        let id = |name| -> Result<u32> {
+            let program = program(&self.object, name)?;
+            libbpf_rs::Program::id_from_fd(program.as_fd()).bpf(|| format!("find {name}"))
+        };
+        Ok([id("fixed_entry")?, id("fixed_arrive")?])
     }
 }
 

@@ -7,7 +7,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{flood, hand_off, router};
+use commands::{bpf_cost, flood, hand_off, router};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]
@@ -20,6 +20,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Experiment {
+    BpfCost(bpf_cost::Options),
     Flood(flood::Options),
     HandOff(hand_off::Options),
     Router(router::Options),
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let result = match &experiment {
+        Experiment::BpfCost(options) => bpf_cost::run(options),
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),
         Experiment::Router(options) => router::run(options),

@@ -122,6 +122,9 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
         rodata.steer_flow_stats = u8::from(setup.flow_stats);
         rodata.steer_generic = u8::from(setup.mode == Mode::Generic);
         rodata.steer_words = abi::hash_words(hash.words());
+        if setup.drop_on_arrival {
+            rodata.steer_cpumap_verdict = XDP_DROP;
+        }
     }
     let dsts = sizes.cpus * BANKS;
     let maps = &mut open.maps;
@@ -172,6 +175,9 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
         skel,
     })
 }
+
+/// What the CPUMAP program says of a frame that is to end there.
+const XDP_DROP: u32 = 1;
 
 /// A flow that sent nothing for so long gives its slot to one that does.
 const FLOW_IDLE_AFTER_S: u32 = 60;

@@ -312,6 +312,26 @@ impl Path {
         libbpf_rs::Program::id_from_fd(self.loaded.skel.progs.steer_entry.as_fd()).unwrap_or(0)
     }
 
+    /// The kernel's numbers of the programs, by their names in `bpf/steer.bpf.c`: what they cost stands
+    /// under them.
+    #[must_use]
+    pub fn programs(&self) -> Vec<(&'static str, u32)> {
+        let progs = &self.loaded.skel.progs;
+        let all = [
+            ("steer_entry", &progs.steer_entry),
+            ("steer_cpumap", &progs.steer_cpumap),
+            ("steer_kthread", &progs.steer_kthread),
+            ("steer_switch", &progs.steer_switch),
+            ("steer_enqueue", &progs.steer_enqueue),
+            ("steer_redirect_error", &progs.steer_redirect_error),
+            ("steer_receives", &progs.steer_receives),
+            ("steer_sends", &progs.steer_sends),
+            ("steer_closes", &progs.steer_closes),
+        ];
+        let id = |program: &ProgramMut<'_>| libbpf_rs::Program::id_from_fd(program.as_fd());
+        all.into_iter().filter_map(|(name, program)| Some((name, id(program).ok()?))).collect()
+    }
+
     pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceId, u32, u32)> + '_ {
         let tables = |device: &Device| (device.first_table, device.queues);
         let devices = (0..).zip(&self.devices);

@@ -38,6 +38,8 @@ pub struct Setup {
     pub inner: bool,
     /// Count each flow's packets and bytes.
     pub flow_stats: bool,
+    /// For measurements alone: frames end where they arrive, before they cost anything more.
+    pub drop_on_arrival: bool,
 }
 
 /// What can be changed while frames flow.

@@ -1,5 +1,6 @@
 //! The experiments, one file each.
 
+pub(crate) mod bpf_cost;
 pub(crate) mod flood;
 pub(crate) mod hand_off;
 mod rounds;

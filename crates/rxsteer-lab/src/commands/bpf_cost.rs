@@ -1,0 +1,210 @@
+//! What the BPF programs cost: nanoseconds a frame beside a program that only redirects to a fixed CPU, and
+//! what the verifier had to look at.
+//!
+//! The kernel itself takes the times (`kernel.bpf_stats_enabled`) while live frames pass, so the frames'
+//! own way is not in them. Its two looks at the clock are in each figure, and go out in the difference.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_bench::Quartiles;
+use rxsteer_core::{CpuSet, Policy};
+use rxsteer_lab::{Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic};
+use rxsteer_xdp::{Mode, Path, Settings, Setup};
+use serde_json::{Value, json};
+
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Nanoseconds that each program takes for a frame, over a fixed redirect; verifier and stack figures.
+///
+/// Live frames on CPU 0, dropped where they arrive; quartiles of the differences within rounds.
+#[derive(Args)]
+#[command(after_help = "Example:\n  rxsteer-lab bpf-cost --flows 10000 --train 8")]
+pub(crate) struct Options {
+    /// Flows the frames belong to
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    flows: u32,
+    /// Frames of one flow in a row
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    train: u32,
+    /// Flows in random order
+    #[arg(long)]
+    random: bool,
+    /// How often each policy has its turn
+    #[arg(long, value_name = "N", default_value_t = 9)]
+    rounds: usize,
+    /// Frames sent in one turn
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    frames: u64,
+    /// Only these policies
+    #[arg(
+        long,
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        default_value = "none,rps,bound:0=1,sparse,rfs,rfs+sparse"
+    )]
+    policies: Vec<String>,
+}
+
+/// One of the things compared.
+struct Variant {
+    name: String,
+    source: LiveFrames,
+    /// The program at the interface, and the one where frames arrive.
+    programs: [u32; 2],
+    _path: Option<Path>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let before = fs::read_to_string(STATS).with_context(|| format!("can't read {STATS}"))?;
+    fs::write(STATS, "1").with_context(|| format!("can't write {STATS}"))?;
+    let report = measure(options);
+    fs::write(STATS, before)?;
+    report
+}
+
+fn measure(options: &Options) -> Result<Value> {
+    let mut testbed = Testbed::hosts(LinkOptions::default())?;
+    let policies: Vec<(&str, bool)> = options
+        .policies
+        .iter()
+        .flat_map(|policy| [(policy.as_str(), false), (policy.as_str(), true)])
+        .collect();
+    for _ in &policies {
+        testbed.another_link(LinkOptions::default())?;
+    }
+    let (sender, receiver) = (testbed.sender(), testbed.receiver());
+    let traffic = Traffic {
+        flows: options.flows,
+        train: options.train,
+        random: options.random,
+        length: 64,
+        ..Traffic::default()
+    };
+    let route = FixedRoute { cpu: 1, other: 1, every: 0, drop: true, queue_size: 2048 };
+    let fixed = Fixed::attach(receiver, &testbed.links[0].far, route)?;
+    let mut variants = vec![Variant {
+        name: "fixed".to_owned(),
+        source: LiveFrames::new(&testbed.links[0], &traffic)?,
+        programs: fixed.program_ids()?,
+        _path: None,
+    }];
+    for ((policy, flow_stats), link) in policies.into_iter().zip(&testbed.links[1..]) {
+        variants.push(steered(receiver, link, policy, flow_stats, &traffic)?);
+    }
+    let mut rows: BTreeMap<usize, Vec<[Option<f64>; 2]>> = BTreeMap::new();
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    for round in 0..=options.rounds {
+        order.shuffle(&mut dice);
+        for &index in &order {
+            let cost = turn(&variants[index], sender, options.frames)?;
+            // The first turn of each pays for what is made at first use.
+            if round > 0 {
+                rows.entry(index).or_default().push(cost);
+            }
+        }
+    }
+    Ok(report(options, &variants, &rows))
+}
+
+/// rxsteer on an interface of its own.
+fn steered(
+    receiver: &Namespace,
+    link: &Link,
+    policy: &str,
+    flow_stats: bool,
+    traffic: &Traffic,
+) -> Result<Variant> {
+    let possible: CpuSet = "0-1".parse()?;
+    let setup = Setup {
+        mode: Mode::Native,
+        possible: possible.clone(),
+        flow_cnt: 32768,
+        tables: 1,
+        interfaces: 1,
+        sock_flow_entries: 32768,
+        secret: *b"a cost's secret.",
+        inner: false,
+        flow_stats,
+        drop_on_arrival: true,
+    };
+    let rule: Policy = policy.parse()?;
+    let mut path = Path::load(&setup, &Settings::new(rule, possible))?;
+    receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
+    let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
+    Ok(Variant {
+        name: format!("{policy}{}", if flow_stats { " + flow statistics" } else { "" }),
+        source: LiveFrames::new(link, traffic)?,
+        programs: [ids["steer_entry"], ids["steer_cpumap"]],
+        _path: Some(path),
+    })
+}
+
+/// Nanoseconds a frame of both programs in one turn; none where a program did not run.
+fn turn(variant: &Variant, sender: &Namespace, frames: u64) -> Result<[Option<f64>; 2]> {
+    let before = times(variant.programs);
+    variant.source.send(sender, 0, frames)?;
+    sleep(Duration::from_millis(20));
+    let after = times(variant.programs);
+    let cost = |index: usize| {
+        let (ns, count) = (after[index].0 - before[index].0, after[index].1 - before[index].1);
+        (count > 0).then(|| ns as f64 / count as f64)
+    };
+    Ok([cost(0), cost(1)])
+}
+
+/// Nanoseconds and runs so far.
+fn times(programs: [u32; 2]) -> [(u64, u64); 2] {
+    let all: BTreeMap<u32, (u64, u64)> = libbpf_rs::query::ProgInfoIter::default()
+        .map(|info| (info.id, (info.run_time_ns, info.run_cnt)))
+        .collect();
+    programs.map(|id| all.get(&id).copied().unwrap_or_default())
+}
+
+fn report(
+    options: &Options,
+    variants: &[Variant],
+    rows: &BTreeMap<usize, Vec<[Option<f64>; 2]>>,
+) -> Value {
+    let shown = |quartiles: Option<Quartiles>| {
+        let round = |figure: f64| (figure * 10.0).round() / 10.0;
+        quartiles.map(|q| json!([round(q.q1), round(q.median), round(q.q3)]))
+    };
+    let column = |index: usize, program: usize| -> Vec<Option<f64>> {
+        rows.get(&index).into_iter().flatten().map(|cost| cost[program]).collect()
+    };
+    let over = |index: usize, program: usize| {
+        let (ours, theirs) = (column(index, program), column(0, program));
+        shown(Quartiles::of_pairs(&ours, &theirs, |ours, theirs| ours - theirs))
+    };
+    let figures = variants.iter().enumerate().map(|(index, variant)| {
+        let absolute = |program| {
+            let figures: Vec<f64> = column(index, program).into_iter().flatten().collect();
+            shown(Quartiles::of(&figures))
+        };
+        json!({
+            "policy": variant.name,
+            "entry_ns": absolute(0),
+            "entry_over_fixed_ns": over(index, 0),
+            "arrival_ns": absolute(1),
+            "arrival_over_fixed_ns": over(index, 1),
+        })
+    });
+    let figures: Vec<Value> = figures.collect();
+    json!({
+        "flows": options.flows,
+        "train": options.train,
+        "random": options.random,
+        "rounds": options.rounds,
+        "frames_a_turn": options.frames,
+        "figures": figures,
+    })
+}
