@@ -20,6 +20,10 @@
 #define __noinline __attribute__((noinline))
 #endif
 
+/* What comes after is done after: else the compiler loads all key words first, and has not the
+ * registers for them; a BPF program has little stack. */
+#define STEER_IN_TURN(value) asm volatile("" : "+r"(value) : : "memory")
+
 /* One term of NH. */
 static __always_inline __u64 steer_nh(const __u32 key[2], __u32 first, __u32 second)
 {
@@ -85,10 +89,12 @@ static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *word
 	from = src[0] ^ exchange;
 	to = dst[0] ^ exchange;
 	sum = steer_nh(key, from >> 32, to >> 32) + steer_nh(key + 2, from, to);
+	STEER_IN_TURN(sum);
 	exchange = (src[1] ^ dst[1]) & swap;
 	from = src[1] ^ exchange;
 	to = dst[1] ^ exchange;
 	sum += steer_nh(key + 4, from >> 32, to >> 32) + steer_nh(key + 6, from, to);
+	STEER_IN_TURN(sum);
 	exchange = (sport ^ dport) & swap;
 	from = sport ^ exchange;
 	to = dport ^ exchange;
@@ -106,9 +112,12 @@ static __always_inline __u64 steer_fold_ipv6(const struct steer_hash_words *word
 					     const __u64 src[2], const __u64 dst[2])
 {
 	const __u32 *key = words->nh_ipv6 + 2;
+	__u64 fold = steer_nh(key, src[0] >> 32, dst[0] >> 32) + steer_nh(key + 2, src[0], dst[0]);
 
-	return steer_nh(key, src[0] >> 32, dst[0] >> 32) + steer_nh(key + 2, src[0], dst[0]) +
-	       steer_nh(key + 4, src[1] >> 32, dst[1] >> 32) + steer_nh(key + 6, src[1], dst[1]);
+	STEER_IN_TURN(fold);
+	fold += steer_nh(key + 4, src[1] >> 32, dst[1] >> 32) + steer_nh(key + 6, src[1], dst[1]);
+	STEER_IN_TURN(fold);
+	return fold;
 }
 
 #endif

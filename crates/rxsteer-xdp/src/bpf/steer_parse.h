@@ -170,7 +170,7 @@ static __always_inline int steer_plain_ipv6(const void *frame, const void *data_
 					    const struct steer_hash_words *words,
 					    struct steer_packet *packet)
 {
-	__u64 src[2], dst[2], src_number[2], dst_number[2];
+	__u64 src[2], dst[2];
 	__u8 protocol = STEER_U8(frame + 20), tcp_flags = 0;
 	__u16 payload_length = __builtin_bswap16(STEER_U16(frame + 18));
 	__u32 ports;
@@ -190,22 +190,24 @@ static __always_inline int steer_plain_ipv6(const void *frame, const void *data_
 	} else {
 		return 0;
 	}
+	/* The addresses are read as often as they are used: there are too few registers to keep
+	 * them. */
 	src[0] = STEER_U64(frame + 22);
 	src[1] = STEER_U64(frame + 30);
 	dst[0] = STEER_U64(frame + 38);
 	dst[1] = STEER_U64(frame + 46);
-	src_number[0] = __builtin_bswap64(src[0]);
-	src_number[1] = __builtin_bswap64(src[1]);
-	dst_number[0] = __builtin_bswap64(dst[0]);
-	dst_number[1] = __builtin_bswap64(dst[1]);
-	packet->hash = steer_hash_ipv6(words, src_number, ports >> 16, dst_number, ports, protocol);
 	packet->class = STEER_IP;
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 1;
 	packet->reserved = 0;
-	packet->addresses = steer_fold_ipv6(words, src, dst);
 	packet->rest = steer_rest(ports, protocol, 6);
 	steer_fill_key(&packet->key, src, dst, packet->rest);
+	packet->addresses = steer_fold_ipv6(words, src, dst);
+	src[0] = __builtin_bswap64(STEER_U64(frame + 22));
+	src[1] = __builtin_bswap64(STEER_U64(frame + 30));
+	dst[0] = __builtin_bswap64(STEER_U64(frame + 38));
+	dst[1] = __builtin_bswap64(STEER_U64(frame + 46));
+	packet->hash = steer_hash_ipv6(words, src, ports >> 16, dst, ports, protocol);
 	return 1;
 }
 
@@ -228,6 +230,21 @@ static __always_inline int steer_plain(const void *frame, const void *data_end, 
 	return 0;
 }
 
+/* A frame with one tag. */
+static __always_inline int steer_plain_tagged(const void *data, const void *data_end, int inner,
+					      const struct steer_hash_words *words,
+					      struct steer_packet *packet)
+{
+	__u16 kind;
+
+	if (data + 18 > data_end)
+		return 0;
+	kind = STEER_U16(data + 12);
+	if (kind != __builtin_bswap16(0x8100) && kind != __builtin_bswap16(0x88a8))
+		return 0;
+	return steer_plain(data + 4, data_end, inner, words, packet);
+}
+
 /*
  * What the frame is, its flow and the flow's hash. `data`..`data_end` is the part of it that can be
  * read in place, none perhaps. With `inner`, tunnels are entered.
@@ -236,16 +253,10 @@ static __always_inline void steer_parse(STEER_FRAME frame, void *data, void *dat
 					const struct steer_hash_words *words,
 					struct steer_packet *packet)
 {
-	__u16 kind;
-
 	if (steer_plain(data, data_end, inner, words, packet))
 		return;
-	if (data + 18 <= data_end) {
-		kind = STEER_U16(data + 12);
-		if ((kind == __builtin_bswap16(0x8100) || kind == __builtin_bswap16(0x88a8)) &&
-		    steer_plain(data + 4, data_end, inner, words, packet))
-			return;
-	}
+	if (steer_plain_tagged(data, data_end, inner, words, packet))
+		return;
 	steer_walk(frame, inner, words, packet);
 }
 
