@@ -7,7 +7,7 @@ fn main() {
         skeleton("steer.bpf.c", "steer.skel.rs", &[]);
         // For tests only: not one of its programs is loaded by anything else.
         skeleton("parse_test.bpf.c", "parse_test.skel.rs", &[]);
-        skeleton("steer.bpf.c", "steer_test.skel.rs", &["-DSTEER_TEST"]);
+        skeleton("steer_test.bpf.c", "steer_test.skel.rs", &[]);
     }
 }
 

@@ -5,11 +5,11 @@
 
 #include "steer_hash.h"
 
-#define STEER_REPEAT(count, function, context)                                                     \
-	do {                                                                                       \
-		for (__u32 shim_step = 0; shim_step < (count); shim_step++)                        \
-			if (function(shim_step, context))                                          \
-				break;                                                             \
+#define STEER_REPEAT(count, function, context)                              \
+	do {                                                                \
+		for (__u32 shim_step = 0; shim_step < (count); shim_step++) \
+			if (function(shim_step, context))                   \
+				break;                                      \
 	} while (0)
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The headers of the BPF programs with memory in place of helpers; src/ffi/parse.rs declares these functions. */
+/* The headers of the BPF programs with memory in place of helpers; src/ffi/parse.rs declares these
+ * functions. */
 #include <string.h>
 
 struct native_frame {

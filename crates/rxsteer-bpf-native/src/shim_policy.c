@@ -36,13 +36,13 @@ struct native_policy {
 /* The accessors have no argument for whose state they reach into. */
 static __thread struct native_policy *state;
 
-#define steer_cpus (state->sizes.cpus)
-#define steer_sources (state->sizes.sources)
-#define steer_flow_log (state->sizes.flow_log)
-#define steer_sock_mask (state->sizes.sock_entries - 1)
-#define steer_wish_mask (state->sizes.wish_mask)
+#define steer_cpus	 (state->sizes.cpus)
+#define steer_sources	 (state->sizes.sources)
+#define steer_flow_log	 (state->sizes.flow_log)
+#define steer_sock_mask	 (state->sizes.sock_entries - 1)
+#define steer_wish_mask	 (state->sizes.wish_mask)
 #define steer_chains_log (state->sizes.chains_log)
-#define TAIL_LINES ((steer_cpus * STEER_BANKS + 15) / 16)
+#define TAIL_LINES	 ((steer_cpus * STEER_BANKS + 15) / 16)
 
 static struct steer_slot *steer_slot_at(__u32 index)
 {
@@ -123,12 +123,12 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->chains = zeroed((1u << sizes->chains_log) / 16, sizeof(*policy->chains));
 	/* A type with padding at its end, of lines that are aligned in the kernel. */
 	policy->hash_active = zeroed(sizes->sources, sizeof(*policy->hash_active));
-	policy->pairs = zeroed((size_t)sizes->cpus * STEER_BANKS * sizes->sources,
-			       sizeof(*policy->pairs));
+	policy->pairs =
+		zeroed((size_t)sizes->cpus * STEER_BANKS * sizes->sources, sizeof(*policy->pairs));
 	policy->tails = zeroed((size_t)sizes->sources * TAIL_LINES, sizeof(*policy->tails));
 	policy->limiters = zeroed(sizes->sources, sizeof(*policy->limiters));
-	policy->limit_counts = zeroed((size_t)sizes->sources * sizes->limit_lines,
-				      sizeof(*policy->limit_counts));
+	policy->limit_counts =
+		zeroed((size_t)sizes->sources * sizes->limit_lines, sizeof(*policy->limit_counts));
 	return policy;
 }
 
@@ -225,8 +225,8 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 		return;
 	}
 	dst = place.cpu * STEER_BANKS + place.bank;
-	decision->dropped = config->flow_limit &&
-			    steer_exceeds_limit(config, arrival->hash, arrival->src, dst);
+	decision->dropped =
+		config->flow_limit && steer_exceeds_limit(config, arrival->hash, arrival->src, dst);
 	if (decision->dropped)
 		return;
 	tails = steer_tail_line(arrival->src, dst);
@@ -288,10 +288,12 @@ __u32 native_policy_slot_held(struct native_policy *policy, __u32 device, __u32 
 	return steer_slot_held(&policy->config, ((__u64)device + 1) << 32 | hash, now);
 }
 
-/* Whether every slot that was ever given stands in its flow's chain, once, and no other slot in any. */
+/* Whether every slot that was ever given stands in its flow's chain, once, and no other slot in
+ * any. */
 __u32 native_policy_chains_are_sound(struct native_policy *policy)
 {
-	__u32 slots = policy->sizes.cpus * STEER_SPARSE_ROW, chain, next, steps, linked = 0, given = 0;
+	__u32 slots = policy->sizes.cpus * STEER_SPARSE_ROW, chain, next, steps, linked = 0,
+	      given = 0;
 
 	state = policy;
 	for (chain = 0; chain < 1u << steer_chains_log; chain++) {

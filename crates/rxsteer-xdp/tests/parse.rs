@@ -3,11 +3,12 @@
 //! Needs root (CAP_BPF and CAP_NET_ADMIN); says SKIPPED without.
 #![cfg(feature = "bpf")]
 
+use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{ErrorKind, ProgramInput};
 use rxsteer_bpf_native::{Frames, Oracle, Packet, parse};
 use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, HashWords};
+use rxsteer_xdp::testing::is_forbidden;
 use rxsteer_xdp::testing::parse::{ParseTestSkel, ParseTestSkelBuilder, types};
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -21,7 +22,7 @@ fn load<'o>(test: &str, object: &'o mut Object) -> Option<ParseTestSkel<'o>> {
     let open = ParseTestSkelBuilder::default().open(object).expect("the build made it");
     match open.load() {
         Ok(skeleton) => Some(skeleton),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+        Err(error) if is_forbidden(&error) => {
             // Not eprintln!: the test runner swallows that.
             let _ = writeln!(
                 std::io::stderr(),

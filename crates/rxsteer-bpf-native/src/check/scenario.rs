@@ -165,6 +165,19 @@ impl Scenario {
         }
     }
 
+    /// The devices: how many RX queues each has, and the flow table of the first.
+    #[must_use]
+    pub fn devices(&self) -> Vec<(u16, u32)> {
+        let mut devices: Vec<(u16, u32)> = Vec::new();
+        for (table, queue) in (0..).zip(&self.queues) {
+            match devices.get_mut(usize::from(queue.device)) {
+                Some(device) => device.0 += 1,
+                None => devices.push((1, table)),
+            }
+        }
+        devices
+    }
+
     fn is_online(&self, id: CpuId) -> bool {
         self.possible.contains(id)
             && !self.config.offline.as_ref().is_some_and(|offline| offline.contains(id))

@@ -1,9 +1,13 @@
 //! What is compared with the core.
 
 use crate::policy::{Decision, NativePolicy, Packet, Rules};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
 
 /// An implementation of the policy in C: the native build, or the programs in the kernel.
 pub trait Subject {
+    /// The hash, not 0, of a new flow that packets can be made of.
+    fn new_flow(&mut self, dice: &mut ChaCha8Rng) -> u32;
     /// From now on decisions are made by `rules`.
     fn configure(&mut self, rules: &Rules);
     /// Decides for one packet that belongs to flow table `table`.
@@ -23,7 +27,7 @@ pub trait Subject {
     /// The sparse slot that the flow would use at a time: CPU and loop.
     fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)>;
     /// Whether every sparse slot that was given stands in its flow's chain, and no other.
-    fn chains_are_sound(&self) -> bool;
+    fn chains_are_sound(&mut self) -> bool;
     /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
     fn limit_history(&self, src: u32) -> [u32; 128];
     /// How many packets of the history the flow limit counts in a bucket.
@@ -31,6 +35,10 @@ pub trait Subject {
 }
 
 impl Subject for NativePolicy {
+    fn new_flow(&mut self, dice: &mut ChaCha8Rng) -> u32 {
+        dice.random_range(1..=u32::MAX)
+    }
+
     fn configure(&mut self, rules: &Rules) {
         NativePolicy::configure(self, rules);
     }
@@ -67,7 +75,7 @@ impl Subject for NativePolicy {
         NativePolicy::slot_held(self, device, hash, now)
     }
 
-    fn chains_are_sound(&self) -> bool {
+    fn chains_are_sound(&mut self) -> bool {
         NativePolicy::chains_are_sound(self)
     }
 

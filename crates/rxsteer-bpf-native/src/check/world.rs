@@ -93,7 +93,7 @@ impl<S: Subject> World<S> {
         };
         subject.configure(&scenario.rules());
         let flows = dice.random_range(5..400);
-        let hashes = (0..flows).map(|_| dice.random_range(1..u32::MAX)).collect();
+        let hashes = (0..flows).map(|_| subject.new_flow(&mut dice)).collect();
         let now = dice.random_range(0..5 * SECOND);
         let seen = Seen::default();
         World { subject, scenario, dice, rings, plan, steerings, socks, hashes, now, seen }
@@ -134,7 +134,7 @@ impl<S: Subject> World<S> {
                 hash = *self.hashes.choose(&mut self.dice).unwrap_or(&1);
             }
             if self.dice.random_ratio(1, 500) {
-                hash = self.dice.random_range(1..u32::MAX);
+                hash = self.subject.new_flow(&mut self.dice);
             }
             self.now += self.dice.random_range(0..1000);
             // `bound` goes by queue alone in the core, and leaves these be in the kernel.

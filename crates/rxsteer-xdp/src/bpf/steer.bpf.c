@@ -35,6 +35,8 @@ struct steer_test {
 	__u32 by;
 	__u32 hash;
 	__u32 seq;
+	__u32 bank;
+	__u32 straight;
 } steer_test = {};
 #define STEER_NOW() steer_test.now
 #define STEER_SRC() steer_test.src
@@ -192,6 +194,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	steer_test.cpu = place.cpu;
 	steer_test.want = want.cpu;
 	steer_test.by = want.by;
+	steer_test.bank = place.bank;
+	steer_test.straight = place.straight;
 	steer_test.hash = packet.hash;
 #endif
 	if (config->shadow) {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * The receive path for tests: the time, the CPU, the queue and the interface come from
+ * `steer_test`, any CPU there could be has a ring, and what applications tell can be said by test
+ * runs too.
+ */
+#define STEER_TEST
+#include "steer.bpf.c"
+
+SEC("syscall")
+int steer_test_record(void *ctx)
+{
+	steer_record_wish(steer_test.hash, steer_test.cpu);
+	return 0;
+}
+
+SEC("syscall")
+int steer_test_forget(void *ctx)
+{
+	steer_forget_wish(steer_test.hash);
+	return 0;
+}

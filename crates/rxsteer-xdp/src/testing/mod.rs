@@ -1,0 +1,28 @@
+//! BPF programs that exist for tests: parts of the in-kernel path by themselves, and all of it in a
+//! world that a test makes up.
+
+mod policy;
+
+pub use policy::{Asked, Decided, KernelPolicy, TestDevice, TestRules, TestSizes};
+
+/// Whether `error` says that this process may not load BPF programs. A program that the verifier
+/// refuses is another error (EACCES), though both are called "permission denied".
+#[must_use]
+pub fn is_forbidden(error: &libbpf_rs::Error) -> bool {
+    let forbidden = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
+    format!("{error:#}").contains(&forbidden.to_string())
+}
+
+/// The skeleton of `parse_test.bpf.c`: the parser alone.
+#[allow(unsafe_code, missing_docs, unreachable_pub)]
+#[allow(clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+pub mod parse {
+    include!(concat!(env!("OUT_DIR"), "/parse_test.skel.rs"));
+}
+
+/// The skeleton of `steer_test.bpf.c`.
+#[allow(unsafe_code, missing_docs, unreachable_pub, unused)]
+#[allow(clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+pub mod steer {
+    include!(concat!(env!("OUT_DIR"), "/steer_test.skel.rs"));
+}

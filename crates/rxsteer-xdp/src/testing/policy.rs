@@ -1,0 +1,339 @@
+//! The receive path in the kernel, with the time, the CPUs, queues and interfaces of a test.
+
+use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
+use crate::abi::{Array, steer_line, steer_pair, steer_slot, steer_sparse_slot};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
+use rxsteer_packet::HashWords;
+use std::mem::MaybeUninit;
+
+/// Sizes of the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct TestSizes {
+    /// Highest CPU plus one, and how many may receive.
+    pub cpus: u32,
+    /// See `cpus`.
+    pub sources: u32,
+    /// Flow tables.
+    pub tables: u32,
+    /// Logarithm of the slots of one.
+    pub flow_log: u32,
+    /// Entries of the sock flow table.
+    pub sock_entries: u32,
+    /// Bits of an entry that hold the CPU plus one.
+    pub wish_mask: u32,
+    /// Logarithm of the chains of sparse slots.
+    pub chains_log: u32,
+    /// Lines of 64 counts of the flow limit.
+    pub limit_lines: u32,
+}
+
+/// What decisions are made by.
+#[derive(Clone, Copy, Debug)]
+pub struct TestRules<'a> {
+    /// Of `enum steer_policy`.
+    pub policy: u32,
+    /// Sparse slots of a CPU.
+    pub loops: u32,
+    /// Packets a ring holds.
+    pub ring_size: u32,
+    /// As in `struct steer_config`.
+    pub flow_limit: u32,
+    /// Likewise.
+    pub inactive_after: u64,
+    /// Likewise.
+    pub local_by_ring: bool,
+    /// The map, with 0xffff for CPUs that are offline.
+    pub map: &'a [u16],
+    /// By queue the CPU it is bound to, or 0xffff.
+    pub bound: &'a [u16; 1024],
+    /// Bits by CPU.
+    pub cpu: &'a [u8; 1024],
+}
+
+/// An interface.
+#[derive(Clone, Copy, Debug)]
+pub struct TestDevice {
+    /// Its RX queues.
+    pub queues: u16,
+    /// The flow table of the first.
+    pub first_table: u32,
+}
+
+/// Where and when a frame is received.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The CPU.
+    pub src: u32,
+    /// The queue of the interface.
+    pub queue: u32,
+    /// The interface, counted from 0.
+    pub device: u32,
+    /// The time.
+    pub now: u64,
+}
+
+/// What the program did with a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Decided {
+    /// Its flow hash.
+    pub hash: u32,
+    /// Where it was wanted, and by which rule.
+    pub want: u32,
+    /// See `want`.
+    pub by: u32,
+    /// Where it was to go, and by which ring.
+    pub cpu: u32,
+    /// See `cpu`.
+    pub bank: u32,
+    /// Straight on, through no ring.
+    pub straight: bool,
+    /// The number it got.
+    pub seq: u32,
+    /// What the program said: 1 drop, 2 pass, 4 redirect.
+    pub verdict: u32,
+}
+
+/// The index of interface 0.
+const FIRST_IFINDEX: u32 = 7;
+
+/// The programs of `steer_test.bpf.c`, with their tables.
+#[derive(Debug)]
+pub struct KernelPolicy {
+    skeleton: Skeleton,
+    sizes: TestSizes,
+    slots: Array<steer_slot>,
+    socks: Array<steer_line>,
+    sparse: Array<steer_sparse_slot>,
+    pairs: Array<steer_pair>,
+    tails: Array<steer_line>,
+}
+
+struct Skeleton(SteerTestSkel<'static>);
+
+impl std::fmt::Debug for Skeleton {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Skeleton")
+    }
+}
+
+impl Skeleton {
+    fn globals(&mut self) -> &mut types::bss {
+        self.0.maps.bss_data.as_deref_mut().expect("it has variables")
+    }
+}
+
+impl KernelPolicy {
+    /// Loads the programs with tables of these sizes, all empty.
+    ///
+    /// # Errors
+    /// When the kernel refuses: for want of rights, say.
+    pub fn load(
+        sizes: TestSizes,
+        words: &HashWords,
+        devices: &[TestDevice],
+    ) -> Result<KernelPolicy, libbpf_rs::Error> {
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = SteerTestSkelBuilder::default().open(storage)?;
+        // A flow is counted in one of four lines, so a smaller table counts none.
+        let counts = sizes.flow_log >= 2;
+        let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
+        rodata.steer_cpus = sizes.cpus;
+        rodata.steer_sources = sizes.sources;
+        rodata.steer_flow_log = sizes.flow_log;
+        rodata.steer_sock_mask = sizes.sock_entries - 1;
+        rodata.steer_wish_mask = sizes.wish_mask;
+        rodata.steer_chains_log = sizes.chains_log;
+        rodata.steer_devices_max = devices.len() as u32;
+        rodata.steer_limit_lines = sizes.limit_lines;
+        rodata.steer_flow_stats = u8::from(counts);
+        rodata.steer_words = types::steer_hash_words {
+            nh_ipv4: words.nh_ipv4,
+            nh_ipv6: words.nh_ipv6,
+            finish_ipv4: words.finish_ipv4,
+            finish_ipv6: words.finish_ipv6,
+        };
+        size_maps(&mut open, sizes, devices.len() as u32)?;
+        let mut skeleton = Skeleton(open.load()?);
+        let globals = skeleton.globals();
+        globals.steer_flow_idle_after = u32::MAX;
+        for (number, device) in (0..).zip(devices) {
+            let ifindex = FIRST_IFINDEX + number;
+            let entry = &mut globals.steer_devices[ifindex as usize];
+            entry.ifindex = ifindex;
+            entry.device = number as u16;
+            entry.queues = device.queues;
+            entry.first_table = device.first_table;
+        }
+        let maps = &skeleton.0.maps;
+        Ok(KernelPolicy {
+            slots: Array::new(&maps.steer_slots)?,
+            socks: Array::new(&maps.steer_socks)?,
+            sparse: Array::new(&maps.steer_sparse)?,
+            pairs: Array::new(&maps.steer_pairs)?,
+            tails: Array::new(&maps.steer_tails)?,
+            sizes,
+            skeleton,
+        })
+    }
+
+    /// From now on decisions are made by `rules`.
+    pub fn configure(&mut self, rules: &TestRules<'_>) {
+        let config = &mut self.skeleton.globals().steer_configs[0];
+        config.policy = rules.policy;
+        config.loops = rules.loops;
+        config.ring_size = rules.ring_size;
+        config.flow_limit = rules.flow_limit;
+        config.inactive_after = rules.inactive_after;
+        config.local_by_ring = u8::from(rules.local_by_ring);
+        config.map_len = rules.map.len() as u32;
+        config.map[..rules.map.len()].copy_from_slice(rules.map);
+        config.bound = *rules.bound;
+        config.cpu = *rules.cpu;
+        config.position = [0xffff; 1024];
+        config.walk_len = 0;
+        for cpu in rules.map.iter().filter(|cpu| **cpu != 0xffff) {
+            config.position[usize::from(*cpu)] = config.walk_len as u16;
+            config.walk[config.walk_len as usize] = *cpu;
+            config.walk_len += 1;
+        }
+    }
+
+    /// Receives a frame.
+    pub fn receive(&mut self, asked: &Asked, frame: &[u8]) -> Decided {
+        let test = &mut self.skeleton.globals().steer_test;
+        test.now = asked.now;
+        test.src = asked.src;
+        test.queue = asked.queue;
+        test.ifindex = FIRST_IFINDEX + asked.device;
+        test.seq = 0;
+        let verdict = run(&self.skeleton.0.progs.steer_entry, Some(frame));
+        let test = &self.skeleton.globals().steer_test;
+        Decided {
+            hash: test.hash,
+            want: test.want,
+            by: test.by,
+            cpu: test.cpu,
+            bank: test.bank,
+            straight: test.straight != 0,
+            seq: test.seq,
+            verdict,
+        }
+    }
+
+    /// The application of a flow runs on `cpu`.
+    pub fn record_wish(&mut self, hash: u32, cpu: u32) {
+        let test = &mut self.skeleton.globals().steer_test;
+        (test.hash, test.cpu) = (hash, cpu);
+        run(&self.skeleton.0.progs.steer_test_record, None);
+    }
+
+    /// The flow has ended.
+    pub fn forget_wish(&mut self, hash: u32) {
+        self.skeleton.globals().steer_test.hash = hash;
+        run(&self.skeleton.0.progs.steer_test_forget, None);
+    }
+
+    fn tail_index(&self, src: u32, dst: u32) -> u32 {
+        src * (self.sizes.cpus * 2).div_ceil(16) + dst / 16
+    }
+
+    /// Sets tail, dequeued and delivered of the frames from a source to a destination.
+    pub fn set_pair(&mut self, (src, dst): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
+        let index = self.tail_index(src, dst);
+        let mut line = self.tails.get(index);
+        line.word[dst as usize & 15] = tail;
+        self.tails.set(index, line);
+        let index = dst * self.sizes.cpus + src;
+        let pair = steer_pair { dequeued, delivered, ..self.pairs.get(index) };
+        self.pairs.set(index, pair);
+    }
+
+    /// The number of the last frame from a source to a destination.
+    #[must_use]
+    pub fn tail(&self, (src, dst): (u32, u32)) -> u32 {
+        self.tails.get(self.tail_index(src, dst)).word[dst as usize & 15]
+    }
+
+    /// `last_seq` and `place` of a guard slot.
+    #[must_use]
+    pub fn guard(&self, index: u32) -> [u32; 2] {
+        let slot = self.slots.get(index);
+        [slot.last_seq, slot.place]
+    }
+
+    /// An entry of the sock flow table.
+    #[must_use]
+    pub fn sock_entry(&self, index: u32) -> u32 {
+        self.socks.get(index / 16).word[index as usize & 15]
+    }
+
+    /// Flow and time of a sparse slot, both plus one as they are stored.
+    #[must_use]
+    pub fn sparse_slot(&self, cpu: u32, loop_: u32) -> (u64, u64) {
+        let slot = self.sparse.get(cpu * 8 + loop_);
+        (slot.flow, slot.last_seen)
+    }
+
+    /// Whether nobody holds the lock of those who give sparse slots away.
+    pub fn nobody_gives(&mut self) -> bool {
+        self.skeleton.globals().steer_giving_lock == 0
+    }
+
+    /// The flow limit's history of a source, oldest first.
+    #[must_use]
+    pub fn limit_history(&self, src: u32) -> [u32; 128] {
+        let bytes = self.lookup(&self.skeleton.0.maps.steer_limiters, src);
+        let word = |at: usize| {
+            let bytes = bytes[at * 4..][..4].try_into().expect("four bytes");
+            u32::from_ne_bytes(bytes)
+        };
+        let head = word(0) as usize;
+        std::array::from_fn(|at| word(2 + (head + at) % 128))
+    }
+
+    /// What the flow limit counts in a bucket.
+    #[must_use]
+    pub fn limit_count(&self, src: u32, bucket: u32) -> u32 {
+        let index = src * self.sizes.limit_lines + bucket / 64;
+        let bytes = self.lookup(&self.skeleton.0.maps.steer_limit_bytes, index);
+        u32::from(bytes[bucket as usize & 63])
+    }
+
+    fn lookup(&self, map: &impl MapCore, index: u32) -> Vec<u8> {
+        let value = map.lookup(&index.to_ne_bytes(), libbpf_rs::MapFlags::ANY);
+        value.ok().flatten().expect("an array has all its elements")
+    }
+}
+
+/// Runs a program once: what it returned.
+fn run(program: &ProgramMut<'_>, frame: Option<&[u8]>) -> u32 {
+    let input = ProgramInput { data_in: frame, ..ProgramInput::default() };
+    program.test_run(input).expect("the kernel runs programs it has loaded").return_value
+}
+
+fn size_maps(
+    open: &mut super::steer::OpenSteerTestSkel<'_>,
+    sizes: TestSizes,
+    devices: u32,
+) -> Result<(), libbpf_rs::Error> {
+    let (dsts, slots) = (sizes.cpus * 2, sizes.tables << sizes.flow_log);
+    let maps = &mut open.maps;
+    let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
+    size(&mut maps.steer_slots, slots)?;
+    size(&mut maps.steer_flows, slots)?;
+    size(&mut maps.steer_moved, 1 << 16)?;
+    size(&mut maps.steer_socks, sizes.sock_entries / 16)?;
+    size(&mut maps.steer_sparse, sizes.cpus * 8)?;
+    size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;
+    size(&mut maps.steer_hash_actives, sizes.sources)?;
+    size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
+    size(&mut maps.steer_tails, sizes.sources * dsts.div_ceil(16))?;
+    size(&mut maps.steer_lost, sizes.cpus * dsts.div_ceil(8))?;
+    size(&mut maps.steer_dsts, dsts)?;
+    size(&mut maps.steer_runnings, sizes.cpus)?;
+    size(&mut maps.steer_counts, sizes.cpus * devices)?;
+    size(&mut maps.steer_limiters, sizes.sources)?;
+    size(&mut maps.steer_limit_bytes, sizes.sources * sizes.limit_lines)?;
+    Ok(())
+}
