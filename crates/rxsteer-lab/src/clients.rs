@@ -77,7 +77,7 @@ pub fn nginx(namespace: &Namespace) -> Result<Server> {
     let folder = tempfile::tempdir().tried(|| "make a folder for nginx".to_owned())?;
     let here = folder.path().display().to_string();
     let settings = format!(
-        "daemon off; worker_processes 2; pid {here}/pid; error_log {here}/errors; user root;\n\
+        "daemon off; master_process off; pid {here}/pid; error_log {here}/errors; user root;\n\
          events {{ worker_connections 1024; }}\n\
          http {{ access_log off; client_body_temp_path {here}; proxy_temp_path {here};\n\
          fastcgi_temp_path {here}; uwsgi_temp_path {here}; scgi_temp_path {here};\n\

@@ -22,6 +22,8 @@ pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/live
 const LIVE_FRAMES: u32 = 1 << 1;
 /// Frames a call asks for at most.
 const A_CALL: u64 = 1_000_000;
+/// Bytes that the programs cut off each frame: `LAB_SPARE`, which says why.
+pub(crate) const SPARE: usize = 4;
 /// Where frames go that nobody listens to: the receiver has no such address, and drops them.
 const ELSEWHERE: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(198, 18, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
@@ -184,7 +186,7 @@ impl LiveFrames {
 
     fn call(&self, frames: u64) -> Result<Duration> {
         let program = program(&self.object, "live_frame")?;
-        run(&program, &vec![0; self.length], frames)
+        run(&program, &vec![0; self.length + SPARE], frames)
     }
 
     /// How many frames of each flow were made.

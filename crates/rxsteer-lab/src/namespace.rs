@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::error::{LabError, Result, Tried};
+use crate::error::{Result, Tried};
 use crate::process::{output, typed};
 
 /// Where `ip netns` keeps namespaces.
@@ -96,9 +97,22 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Its interfaces go with it. One that is not there any more needs nothing.
-        let _ = typed(&format!("ip netns del {}", self.name));
+        remove(&self.name);
     }
+}
+
+/// Ends the processes in a namespace of ours, and deletes it; its interfaces go with it. What is not
+/// there any more needs nothing, so errors say nothing.
+fn remove(name: &str) {
+    let processes = typed(&format!("ip netns pids {name}")).unwrap_or_default();
+    for process in processes.split_whitespace().filter_map(|number| number.parse().ok()) {
+        if process != std::process::id() as i32
+            && let Some(process) = Pid::from_raw(process)
+        {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+    let _ = typed(&format!("ip netns del {name}"));
 }
 
 /// Moves this thread into a namespace.
@@ -117,8 +131,7 @@ fn sweep() {
             && process.parse::<u32>().is_ok()
             && !Path::new("/proc").join(process).exists()
         {
-            // Somebody else may be sweeping too.
-            let _: std::result::Result<_, LabError> = typed(&format!("ip netns del {name}"));
+            remove(&name);
         }
     }
 }

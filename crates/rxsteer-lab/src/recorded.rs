@@ -4,7 +4,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::cpus::pin;
 use crate::error::{Bpf, Result};
-use crate::live::{OBJECT, Traffic, run};
+use crate::live::{OBJECT, SPARE, Traffic, run};
 use crate::namespace::Namespace;
 use crate::objects::{Wanted, map, program};
 use crate::testbed::Link;
@@ -45,7 +45,7 @@ pub fn send_recorded(
         }
         from.inside(|| {
             pin(cpu)?;
-            run(&program(&object, "live_recorded")?, &[0; LONGEST], some.len() as u64)
+            run(&program(&object, "live_recorded")?, &[0; LONGEST + SPARE], some.len() as u64)
         })?;
     }
     Ok(fitting.len())

@@ -58,6 +58,9 @@ pub struct Totals {
     pub held: u64,
     /// Frames dropped, by reason.
     pub drops: serde_json::Map<String, Value>,
+    /// What else it reports, for whoever reads a failure.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, Value>,
 }
 
 impl Totals {

@@ -15,6 +15,8 @@ enum lab_numbers {
 	LAB_FLOWS_PER_ADDRESS = 4096,
 	/* An Ethernet frame of 1500 bytes. */
 	LAB_LONGEST_FRAME = 1514,
+	/* Bytes that a frame is made shorter by before it is sent. */
+	LAB_SPARE = 4,
 };
 
 /* The first 16 bytes of each payload, big endian. */

@@ -211,16 +211,24 @@ static __always_inline int write_ipv6(void *at, void *end, __u32 flow, __u64 seq
 	return write_transport(ip + 1, end, sum, length, flow, sequence);
 }
 
+/*
+ * Is given a frame that is LAB_SPARE longer. A frame that had metadata and was dropped comes back with a note of its
+ * length (xdp_frame.metasize), which the kernel writes anew only if the program changes the frame's bounds.
+ */
 SEC("xdp")
 int live_frame(struct xdp_md *ctx)
 {
-	void *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = (void *)(long)ctx->data;
 	__u32 flow = next_flow();
 	__u64 *sequence = bpf_map_lookup_elem(&live_sequences, &flow);
+	struct ethhdr *ethernet;
+	void *end;
 	int failed;
 
-	if (!sequence || (void *)(ethernet + 1) > end)
+	if (!sequence || bpf_xdp_adjust_tail(ctx, -LAB_SPARE))
+		return XDP_ABORTED;
+	end = (void *)(long)ctx->data_end;
+	ethernet = (void *)(long)ctx->data;
+	if ((void *)(ethernet + 1) > end)
 		return XDP_ABORTED;
 	copy(ethernet->h_dest, live_config.destination_mac, ETH_ALEN);
 	copy(ethernet->h_source, live_config.source_mac, ETH_ALEN);
@@ -247,7 +255,7 @@ struct {
 	__type(value, struct lab_frame);
 } live_recorded_frames SEC(".maps");
 
-/* Is given a frame of the greatest length, and makes the next recorded one of it. */
+/* Is given a frame longer than the longest, and makes the next recorded one of it. */
 SEC("xdp")
 int live_recorded(struct xdp_md *ctx)
 {
@@ -260,7 +268,7 @@ int live_recorded(struct xdp_md *ctx)
 	length = frame->length;
 	if (length < ETH_HLEN || length > LAB_LONGEST_FRAME)
 		return XDP_ABORTED;
-	if (bpf_xdp_adjust_tail(ctx, (int)length - LAB_LONGEST_FRAME))
+	if (bpf_xdp_adjust_tail(ctx, (int)length - LAB_LONGEST_FRAME - LAB_SPARE))
 		return XDP_ABORTED;
 	if (bpf_xdp_store_bytes(ctx, 0, frame->bytes, length))
 		return XDP_ABORTED;
