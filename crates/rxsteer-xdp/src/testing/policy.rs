@@ -329,7 +329,6 @@ fn size_maps(
     size(&mut maps.steer_hash_actives, sizes.sources)?;
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.sources * dsts.div_ceil(16))?;
-    size(&mut maps.steer_lost, sizes.cpus * dsts.div_ceil(8))?;
     size(&mut maps.steer_dsts, dsts)?;
     size(&mut maps.steer_runnings, sizes.cpus)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
