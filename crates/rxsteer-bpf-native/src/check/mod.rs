@@ -9,11 +9,14 @@
 //!   there are none of them under `bound`;
 //! - a CPU has two rings (banks) in the kernel: numbers of the second begin 2³¹ after the first's.
 
+mod compare;
 mod rings;
 mod scenario;
+mod seen;
 mod subject;
 mod world;
 
 pub use scenario::{Kind, Scenario};
+pub use seen::Seen;
 pub use subject::Subject;
-pub use world::{Seen, World};
+pub use world::World;

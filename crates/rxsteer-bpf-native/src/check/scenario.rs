@@ -132,6 +132,14 @@ impl Scenario {
         self.second_bank = all.into_iter().filter(|_| dice.random_ratio(1, 3)).collect();
     }
 
+    /// Changes that are the C side's own affair: which rings are in use, and whether local packets go
+    /// through one.
+    pub(crate) fn switch_rings(&mut self, dice: &mut ChaCha8Rng) {
+        let all = self.possible.iter().map(CpuId::get);
+        self.second_bank = all.filter(|_| dice.random_ratio(1, 3)).collect();
+        self.local_by_ring = dice.random();
+    }
+
     /// Some queues' numbers are bound, on every device that has them.
     fn bindings(&self, dice: &mut ChaCha8Rng, all: &[u16]) -> Policy {
         let mut bindings = Vec::new();

@@ -1,66 +1,36 @@
 //! The traffic, and the comparison.
 
+use super::compare::check_reason;
 use super::rings::{Producer, Rings};
+use super::seen::Seen;
 use super::{Kind, Scenario, Subject};
 use crate::policy::{Decision, Packet};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::explain::{Explanation, Reason};
-use rxsteer_core::sparse::SlotId;
+use rxsteer_core::explain::Explanation;
 use rxsteer_core::{Arrival, CpuId, FlowHash, Plan, SockFlowTable, Steering, Verdict};
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const SECOND: u64 = rxsteer_core::sparse::INACTIVE_AFTER_NS;
+pub(super) const SECOND: u64 = rxsteer_core::sparse::INACTIVE_AFTER_NS;
 /// Most packets of a burst: more than the core looks at in one go.
 const MOST: usize = 150;
-
-/// What was seen, so that a test can tell that it tested something.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    /// Packets decided on.
-    pub packets: u64,
-    /// By rule: local, bound, hash, slot, wish.
-    pub by: [u64; 5],
-    /// Went elsewhere than wanted.
-    pub held: u64,
-    /// Went to another CPU than the last of their slot.
-    pub moved: u64,
-    /// Refused by the flow limit.
-    pub dropped: u64,
-    /// Went through a second ring.
-    pub second_bank: u64,
-}
-
-impl Seen {
-    /// Counts all of `other` too.
-    pub fn add(&mut self, other: &Seen) {
-        self.packets += other.packets;
-        for (mine, theirs) in self.by.iter_mut().zip(other.by) {
-            *mine += theirs;
-        }
-        self.held += other.held;
-        self.moved += other.moved;
-        self.dropped += other.dropped;
-        self.second_bank += other.second_bank;
-    }
-}
 
 /// One scenario, run by the core and by another implementation.
 #[derive(Debug)]
 pub struct World<S> {
-    subject: S,
-    scenario: Scenario,
-    dice: ChaCha8Rng,
+    pub(super) subject: S,
+    pub(super) scenario: Scenario,
+    pub(super) dice: ChaCha8Rng,
     rings: Rings,
     plan: Arc<Plan>,
     /// By source.
-    steerings: BTreeMap<u16, Steering>,
-    socks: Arc<SockFlowTable>,
-    hashes: Vec<u32>,
-    now: u64,
+    pub(super) steerings: BTreeMap<u16, Steering>,
+    pub(super) socks: Arc<SockFlowTable>,
+    pub(super) hashes: Vec<u32>,
+    pub(super) now: u64,
     seen: Seen,
 }
 
@@ -170,7 +140,7 @@ impl<S: Subject> World<S> {
             }
             let before = self.subject.guard(table, packet.hash);
             let decision = self.subject.decide(&packet, table);
-            self.check_bank(before, &decision);
+            self.check_ring(before, &decision);
             self.count(before, &decision);
             decided.push_back((decision.straight == 0).then_some(decision));
             if decision.straight != 0 {
@@ -208,13 +178,19 @@ impl<S: Subject> World<S> {
         self.seen.packets += arrivals.len() as u64;
     }
 
-    /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones.
-    fn check_bank(&self, [last_seq, place]: [u32; 2], decision: &Decision) {
+    /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones; and
+    /// straight on if it is local, unless earlier ones are on their way through a ring.
+    fn check_ring(&self, [last_seq, place]: [u32; 2], decision: &Decision) {
         let (last_cpu, last_bank) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
-        let follows = last_cpu == Some(decision.cpu)
-            && !self.rings.is_delivered(place >> 14 & 0x3fff, decision.cpu, last_seq);
-        let present = u32::from(self.scenario.second_bank.contains(&(decision.cpu as u16)));
-        assert_eq!(decision.bank, if follows { last_bank } else { present }, "{decision:?}");
+        let is_under_way = |cpu| !self.rings.is_delivered(place >> 14 & 0x3fff, cpu, last_seq);
+        let under_way = last_cpu.is_some_and(is_under_way);
+        let is_local = decision.by == 0 && !self.scenario.local_by_ring;
+        assert_eq!(decision.straight != 0, is_local && !under_way, "{decision:?}");
+        if decision.straight == 0 {
+            let present = u32::from(self.scenario.second_bank.contains(&(decision.cpu as u16)));
+            let follows = under_way && last_cpu == Some(decision.cpu);
+            assert_eq!(decision.bank, if follows { last_bank } else { present }, "{decision:?}");
+        }
     }
 
     fn count(&mut self, [_, place]: [u32; 2], decision: &Decision) {
@@ -227,7 +203,7 @@ impl<S: Subject> World<S> {
         seen.second_bank += u64::from(decision.bank);
     }
 
-    fn explain(&mut self, arrival: &Arrival) -> Explanation {
+    pub(super) fn explain(&mut self, arrival: &Arrival) -> Explanation {
         let src = self.scenario.queues[usize::from(arrival.rx_queue)].src;
         let mut producer = Producer {
             rings: &mut self.rings,
@@ -237,20 +213,6 @@ impl<S: Subject> World<S> {
             current: None,
         };
         self.steerings[&src].explain(arrival, &mut producer)
-    }
-
-    /// Both remember the same of the packet's slot.
-    fn check_guard(&mut self, arrival: &Arrival) {
-        if arrival.hash.is_none() {
-            return;
-        }
-        // Rules without a guard have no slots in the core.
-        let Some(flow) = self.explain(arrival).flow else { return };
-        let [last_seq, place] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
-        let cpu = (place & 0x1fff).checked_sub(1);
-        let last = cpu.map(|cpu| (cpu, place >> 14 & 0x3fff, last_seq));
-        let core = flow.last.map(|(cpu, src, seq)| (u32::from(cpu.get()), u32::from(src), seq));
-        assert_eq!((last, place >> 28), (core, flow.patience), "{arrival:?}");
     }
 
     /// What happens between bursts.
@@ -270,8 +232,13 @@ impl<S: Subject> World<S> {
         for _ in 0..self.dice.random_range(0..3) {
             self.wish();
         }
-        if self.scenario.kind.can_change() && self.dice.random_ratio(1, 100) {
-            self.change();
+        if self.dice.random_ratio(1, 100) {
+            if self.scenario.kind.can_change() {
+                self.change();
+            } else {
+                self.scenario.switch_rings(&mut self.dice);
+                self.subject.configure(&self.scenario.rules());
+            }
         }
     }
 
@@ -309,70 +276,4 @@ impl<S: Subject> World<S> {
         }
         self.plan = plan;
     }
-
-    /// Both remember the same of every flow.
-    fn compare_state(&mut self) {
-        for index in 0..self.scenario.config.sock_flow_entries {
-            let entry = self.socks.raw(FlowHash::from_raw(index));
-            assert_eq!(self.subject.sock_entry(index), entry, "sock flow entry {index}");
-        }
-        assert!(self.subject.chains_are_sound(), "the chains of sparse slots");
-        for hash in self.hashes.clone() {
-            for queue in 0..self.scenario.queues.len() as u16 {
-                let hash = FlowHash::from_raw(hash);
-                let arrival = Arrival { time_ns: self.now, hash, rx_queue: queue, reserved: 0 };
-                self.check_guard(&arrival);
-                let ago = self.dice.random_range(0..2 * SECOND);
-                for time_ns in [self.now, self.now + SECOND, self.now.saturating_sub(ago)] {
-                    self.check_sparse_slot(&Arrival { time_ns, ..arrival });
-                }
-            }
-        }
-        self.compare_limiters();
-    }
-
-    fn check_sparse_slot(&mut self, arrival: &Arrival) {
-        if self.scenario.config.policy.loops().is_none() {
-            return;
-        }
-        let explanation = self.explain(arrival);
-        // A wish comes first and says nothing of the slot.
-        let held = match explanation.reason {
-            Reason::Wish => return,
-            Reason::Slot { slot: SlotId { cpu, loop_ }, held: true } => {
-                Some((u32::from(cpu.get()), u32::from(loop_)))
-            }
-            _ => None,
-        };
-        let device = self.scenario.queues[usize::from(arrival.rx_queue)].device;
-        let slot = self.subject.slot_held(device.into(), arrival.hash.get(), arrival.time_ns);
-        assert_eq!(slot, held, "{arrival:?}");
-    }
-
-    /// The core's limiter shows nothing but its decisions; the other's counts must be those of its
-    /// own history.
-    fn compare_limiters(&self) {
-        let Some(buckets) = self.scenario.config.flow_limit else { return };
-        for src in self.steerings.keys() {
-            let history = self.subject.limit_history((*src).into());
-            for bucket in 0..buckets {
-                let count = history.iter().filter(|of| **of == bucket + 1).count();
-                assert_eq!(self.subject.limit_count((*src).into(), bucket), count as u32);
-            }
-        }
-    }
-}
-
-/// The first packet of a burst was wanted where the core says, and by the same rule.
-fn check_reason(explanation: &Explanation, decision: &Decision) {
-    let by = match explanation.reason {
-        Reason::PolicyNone | Reason::NotBound | Reason::NoHash | Reason::NoSuchQueue => 0,
-        Reason::Bound => 1,
-        Reason::Hash { .. } => 2,
-        Reason::Slot { .. } => 3,
-        Reason::Wish => 4,
-    };
-    let want = u32::from(explanation.want.get());
-    assert_eq!((decision.by, decision.want), (by, want), "{explanation:?} {decision:?}");
-    assert_eq!(decision.cpu, u32::from(explanation.cpu.get()), "{explanation:?} {decision:?}");
 }

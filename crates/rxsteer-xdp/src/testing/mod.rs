@@ -2,8 +2,10 @@
 //! world that a test makes up.
 
 mod policy;
+mod told;
 
-pub use policy::{Asked, Decided, KernelPolicy, TestDevice, TestRules, TestSizes};
+pub use policy::KernelPolicy;
+pub use told::{Asked, Decided, TestDevice, TestRules, TestSizes};
 
 /// Whether `error` says that this process may not load BPF programs. A program that the verifier
 /// refuses is another error (EACCES), though both are called "permission denied".

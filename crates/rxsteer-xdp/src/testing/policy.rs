@@ -1,98 +1,12 @@
 //! The receive path in the kernel, with the time, the CPUs, queues and interfaces of a test.
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
+use super::told::{Asked, Decided, TestDevice, TestRules, TestSizes};
 use crate::abi::{Array, steer_line, steer_pair, steer_slot, steer_sparse_slot};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
 use rxsteer_packet::HashWords;
 use std::mem::MaybeUninit;
-
-/// Sizes of the tables.
-#[derive(Clone, Copy, Debug)]
-pub struct TestSizes {
-    /// Highest CPU plus one, and how many may receive.
-    pub cpus: u32,
-    /// See `cpus`.
-    pub sources: u32,
-    /// Flow tables.
-    pub tables: u32,
-    /// Logarithm of the slots of one.
-    pub flow_log: u32,
-    /// Entries of the sock flow table.
-    pub sock_entries: u32,
-    /// Bits of an entry that hold the CPU plus one.
-    pub wish_mask: u32,
-    /// Logarithm of the chains of sparse slots.
-    pub chains_log: u32,
-    /// Lines of 64 counts of the flow limit.
-    pub limit_lines: u32,
-}
-
-/// What decisions are made by.
-#[derive(Clone, Copy, Debug)]
-pub struct TestRules<'a> {
-    /// Of `enum steer_policy`.
-    pub policy: u32,
-    /// Sparse slots of a CPU.
-    pub loops: u32,
-    /// Packets a ring holds.
-    pub ring_size: u32,
-    /// As in `struct steer_config`.
-    pub flow_limit: u32,
-    /// Likewise.
-    pub inactive_after: u64,
-    /// Likewise.
-    pub local_by_ring: bool,
-    /// The map, with 0xffff for CPUs that are offline.
-    pub map: &'a [u16],
-    /// By queue the CPU it is bound to, or 0xffff.
-    pub bound: &'a [u16; 1024],
-    /// Bits by CPU.
-    pub cpu: &'a [u8; 1024],
-}
-
-/// An interface.
-#[derive(Clone, Copy, Debug)]
-pub struct TestDevice {
-    /// Its RX queues.
-    pub queues: u16,
-    /// The flow table of the first.
-    pub first_table: u32,
-}
-
-/// Where and when a frame is received.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    /// The CPU.
-    pub src: u32,
-    /// The queue of the interface.
-    pub queue: u32,
-    /// The interface, counted from 0.
-    pub device: u32,
-    /// The time.
-    pub now: u64,
-}
-
-/// What the program did with a frame.
-#[derive(Clone, Copy, Debug)]
-pub struct Decided {
-    /// Its flow hash.
-    pub hash: u32,
-    /// Where it was wanted, and by which rule.
-    pub want: u32,
-    /// See `want`.
-    pub by: u32,
-    /// Where it was to go, and by which ring.
-    pub cpu: u32,
-    /// See `cpu`.
-    pub bank: u32,
-    /// Straight on, through no ring.
-    pub straight: bool,
-    /// The number it got.
-    pub seq: u32,
-    /// What the program said: 1 drop, 2 pass, 4 redirect.
-    pub verdict: u32,
-}
 
 /// The index of interface 0.
 const FIRST_IFINDEX: u32 = 7;

@@ -1,0 +1,91 @@
+//! The comparison of what both sides remember, and of their reasons.
+
+use super::Subject;
+use super::world::{SECOND, World};
+use crate::policy::Decision;
+use rand::RngExt;
+use rxsteer_core::explain::{Explanation, Reason};
+use rxsteer_core::sparse::SlotId;
+use rxsteer_core::{Arrival, FlowHash};
+
+impl<S: Subject> World<S> {
+    /// Both remember the same of the packet's slot.
+    pub(super) fn check_guard(&mut self, arrival: &Arrival) {
+        if arrival.hash.is_none() {
+            return;
+        }
+        // Rules without a guard have no slots in the core.
+        let Some(flow) = self.explain(arrival).flow else { return };
+        let [last_seq, place] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
+        let cpu = (place & 0x1fff).checked_sub(1);
+        let last = cpu.map(|cpu| (cpu, place >> 14 & 0x3fff, last_seq));
+        let core = flow.last.map(|(cpu, src, seq)| (u32::from(cpu.get()), u32::from(src), seq));
+        assert_eq!((last, place >> 28), (core, flow.patience), "{arrival:?}");
+    }
+
+    /// Both remember the same of every flow.
+    pub(super) fn compare_state(&mut self) {
+        for index in 0..self.scenario.config.sock_flow_entries {
+            let entry = self.socks.raw(FlowHash::from_raw(index));
+            assert_eq!(self.subject.sock_entry(index), entry, "sock flow entry {index}");
+        }
+        assert!(self.subject.chains_are_sound(), "the chains of sparse slots");
+        for hash in self.hashes.clone() {
+            for queue in 0..self.scenario.queues.len() as u16 {
+                let hash = FlowHash::from_raw(hash);
+                let arrival = Arrival { time_ns: self.now, hash, rx_queue: queue, reserved: 0 };
+                self.check_guard(&arrival);
+                let ago = self.dice.random_range(0..2 * SECOND);
+                for time_ns in [self.now, self.now + SECOND, self.now.saturating_sub(ago)] {
+                    self.check_sparse_slot(&Arrival { time_ns, ..arrival });
+                }
+            }
+        }
+        self.compare_limiters();
+    }
+
+    fn check_sparse_slot(&mut self, arrival: &Arrival) {
+        if self.scenario.config.policy.loops().is_none() {
+            return;
+        }
+        let explanation = self.explain(arrival);
+        // A wish comes first and says nothing of the slot.
+        let held = match explanation.reason {
+            Reason::Wish => return,
+            Reason::Slot { slot: SlotId { cpu, loop_ }, held: true } => {
+                Some((u32::from(cpu.get()), u32::from(loop_)))
+            }
+            _ => None,
+        };
+        let device = self.scenario.queues[usize::from(arrival.rx_queue)].device;
+        let slot = self.subject.slot_held(device.into(), arrival.hash.get(), arrival.time_ns);
+        assert_eq!(slot, held, "{arrival:?}");
+    }
+
+    /// The core's limiter shows nothing but its decisions; the other's counts must be those of its
+    /// own history.
+    fn compare_limiters(&self) {
+        let Some(buckets) = self.scenario.config.flow_limit else { return };
+        for src in self.steerings.keys() {
+            let history = self.subject.limit_history((*src).into());
+            for bucket in 0..buckets {
+                let count = history.iter().filter(|of| **of == bucket + 1).count();
+                assert_eq!(self.subject.limit_count((*src).into(), bucket), count as u32);
+            }
+        }
+    }
+}
+
+/// The first packet of a burst was wanted where the core says, and by the same rule.
+pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
+    let by = match explanation.reason {
+        Reason::PolicyNone | Reason::NotBound | Reason::NoHash | Reason::NoSuchQueue => 0,
+        Reason::Bound => 1,
+        Reason::Hash { .. } => 2,
+        Reason::Slot { .. } => 3,
+        Reason::Wish => 4,
+    };
+    let want = u32::from(explanation.want.get());
+    assert_eq!((decision.by, decision.want), (by, want), "{explanation:?} {decision:?}");
+    assert_eq!(decision.cpu, u32::from(explanation.cpu.get()), "{explanation:?} {decision:?}");
+}
