@@ -4,6 +4,7 @@ use crate::change_spec::{PlannedChange, parse_interval};
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::record_args::{FlowTableArgs, RecordArgs};
+use crate::run::args::{RunArgs, SetArgs, StatusArgs};
 use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     Explain(Box<ExplainArgs>),
     /// Say what this host and its interfaces can do, and for each "no" why and what to do
     Check(CheckArgs),
+    Run(Box<RunArgs>),
+    Status(StatusArgs),
+    Set(SetArgs),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
     Man {
@@ -246,7 +250,8 @@ pub(crate) struct FlowsArgs {
 #[command(after_help = "Examples:\n  \
     rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 0-3 --hash-seed 2a\n  \
     rxsteer explain '[2001:db8::1]:5000-[2001:db8::2]:53/udp' --policy sparse --cpus 4\n  \
-    rxsteer explain --frame 100 capture.pcap --policy rfs+sparse --cpus 0-3 --app-cpu 2\n\n\
+    rxsteer explain --frame 100 capture.pcap --policy rfs+sparse --cpus 0-3 --app-cpu 2\n  \
+    rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --live     where is it now, and why?\n\n\
     With --frame, the frames before it are decided on first, each processed at once, so that sparse \
     slots and flow tables are as they would be.\n\n\
     Exit status: 0 explained; 2 could not.")]
@@ -255,6 +260,15 @@ pub(crate) struct ExplainArgs {
     /// protocols (icmp, icmpv6, esp, gre or a number); with --frame the capture
     #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
     pub(crate) what: String,
+
+    /// Ask the running `rxsteer run` where the flow is now and why; settings and the hash's secret are its
+    #[arg(long, conflicts_with_all = ["frame", "policy", "cpus", "rps_map", "rx_devices", "sock_flow_entries",
+        "flow_cnt", "flow_limit", "hash", "hash_seed", "inner", "config", "rx_queues", "rx_queue", "rx_cpus", "app_cpu"])]
+    pub(crate) live: bool,
+
+    /// With --live: the instance that listens at this unix socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "live")]
+    pub(crate) socket: Option<PathBuf>,
 
     /// Explain this frame of the capture, counted from 1
     #[arg(long, value_name = "NUMBER", value_parser = whole::<u64, 1, { u64::MAX }>)]

@@ -88,7 +88,7 @@ impl HashChoice {
     }
 }
 
-fn random_seed() -> HashSeed {
+pub(crate) fn random_seed() -> HashSeed {
     HashSeed(rand::random())
 }
 

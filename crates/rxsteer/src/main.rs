@@ -18,6 +18,10 @@ mod progress;
 mod record_args;
 mod records;
 mod replay;
+mod run;
+mod set;
+mod settings_file;
+mod status;
 mod steer_args;
 mod words;
 mod work;
@@ -52,6 +56,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
         Command::Check(args) => check::command(&args),
+        Command::Run(args) => run::command(*args),
+        Command::Status(args) => status::command(&args),
+        Command::Set(args) => set::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -2,14 +2,13 @@
 //! beats the file, the file beats the default.
 
 use crate::hash_key::{HashChoice, HashSeed};
+use crate::settings_file::{self, WrongKey, cpus_text, fill, flow_limit};
 use crate::words::suggestion;
 use crate::words::whole;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_user::PipelineConfig;
-use rxsteer_user::core::config::{
-    DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES,
-};
+use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::policy::parse_queue_setting;
 use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, MAX_RX_QUEUES, Policy, PolicyError};
 use rxsteer_user::packet::DissectOptions;
@@ -102,12 +101,10 @@ struct SteerFile {
 impl SteerArgs {
     /// These options, with what the file says where they say nothing.
     pub(crate) fn with_file(&self) -> anyhow::Result<SteerArgs> {
-        let Some(path) = &self.config else { return Ok(self.clone()) };
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("can't read {}", path.display()))?;
-        let file: SteerFile =
-            toml::from_str(&text).with_context(|| format!("{} is not right", path.display()))?;
-        file.under(self).map_err(|(key, why)| anyhow::anyhow!("{}: {key}: {why}", path.display()))
+        match &self.config {
+            None => Ok(self.clone()),
+            Some(path) => settings_file::read(path, |file: SteerFile| file.under(self)),
+        }
     }
 
     /// Whether the settings fit together, as far as the policy does not say.
@@ -165,20 +162,10 @@ impl SteerArgs {
 
 impl SteerFile {
     /// Fills what `args` leave open; or says which key is wrong and why.
-    fn under(&self, args: &SteerArgs) -> Result<SteerArgs, (&'static str, String)> {
+    fn under(&self, args: &SteerArgs) -> Result<SteerArgs, WrongKey> {
         let mut args = args.clone();
         fill(&mut args.policy, "policy", self.policy.as_deref(), parse_policy)?;
-        let cpus = match &self.cpus {
-            None => None,
-            Some(toml::Value::String(list)) => Some(list.clone()),
-            Some(toml::Value::Integer(count)) => Some(count.to_string()),
-            Some(other) => {
-                return Err((
-                    "cpus",
-                    format!("it takes a list like \"0-3,8\" or a count, not {}", article(other)),
-                ));
-            }
-        };
+        let cpus = cpus_text(self.cpus.as_ref())?;
         fill(&mut args.cpus, "cpus", cpus.as_deref(), parse_cpus)?;
         // Maps that the policy of the command line has no use for are left where they are.
         if let Some(maps) = &self.rps_map
@@ -193,19 +180,7 @@ impl SteerFile {
         args.rx_devices = args.rx_devices.or(self.rx_devices);
         args.sock_flow_entries = args.sock_flow_entries.or(self.sock_flow_entries);
         args.flow_cnt = args.flow_cnt.or(self.flow_cnt);
-        let limit = match &self.flow_limit {
-            None | Some(toml::Value::Boolean(false)) => None,
-            Some(toml::Value::Boolean(true)) => Some(DEFAULT_FLOW_LIMIT_BUCKETS),
-            Some(toml::Value::Integer(buckets)) if u32::try_from(*buckets).is_ok() => {
-                Some(*buckets as u32)
-            }
-            Some(other) => {
-                let why =
-                    format!("it takes true, false or a number of buckets, not {}", article(other));
-                return Err(("flow-limit", why));
-            }
-        };
-        args.flow_limit = args.flow_limit.or(limit);
+        args.flow_limit = args.flow_limit.or(flow_limit(self.flow_limit.as_ref())?);
         fill(&mut args.hash, "hash", self.hash.as_deref(), str::parse)?;
         let given = args.hash_seed;
         fill(&mut args.hash_seed, "hash-seed", self.hash_seed.as_deref(), str::parse)?;
@@ -216,24 +191,6 @@ impl SteerFile {
         args.inner |= self.inner.unwrap_or(false);
         Ok(args)
     }
-}
-
-/// What a value is: "an array".
-fn article(value: &toml::Value) -> String {
-    let kind = value.type_str();
-    format!("{} {kind}", if kind.starts_with(['a', 'i']) { "an" } else { "a" })
-}
-
-fn fill<T>(
-    setting: &mut Option<T>,
-    key: &'static str,
-    text: Option<&str>,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), (&'static str, String)> {
-    if let (None, Some(text)) = (&setting, text) {
-        *setting = Some(parse(text).map_err(|why| (key, why))?);
-    }
-    Ok(())
 }
 
 pub(crate) fn parse_policy(text: &str) -> Result<Policy, String> {

@@ -15,6 +15,12 @@ pub(crate) fn suggestion(word: &str, valid: &[&str]) -> String {
     }
 }
 
+/// `1 CPU`, `2 CPUs`.
+#[cfg(feature = "xdp")]
+pub(crate) fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A whole number from `MIN` to `MAX`.
 pub(crate) fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(
     text: &str,

@@ -1,6 +1,7 @@
 //! `rxsteer explain`: one decision with its reasons.
 
 pub(crate) mod flow;
+mod live;
 mod show;
 
 use crate::Outcome;
@@ -41,6 +42,9 @@ pub(crate) struct Explained {
 
 /// The command.
 pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
+    if args.live {
+        return live::command(args);
+    }
     let steer = args.steer.with_file()?;
     steer.check()?;
     for note in advice::without_effect(&steer, &[&steer.policy()], false) {

@@ -1,0 +1,31 @@
+//! `rxsteer explain FLOW --live`: where a flow is now, as the instance that steers it says.
+
+use crate::Outcome;
+use crate::cli::ExplainArgs;
+
+/// The command.
+#[cfg(not(feature = "xdp"))]
+pub(super) fn command(_args: &ExplainArgs) -> anyhow::Result<Outcome> {
+    Err(crate::run::not_built())
+}
+
+/// The command.
+#[cfg(feature = "xdp")]
+pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
+    use crate::output;
+    use crate::run::protocol::{Answer, Request};
+    use crate::run::{client, show};
+    // A flow that can't be read is refused without asking anybody.
+    args.flow().map_err(|why| anyhow::anyhow!(why))?;
+    let socket = client::one(args.socket.as_deref(), None)?;
+    let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow: args.what.clone() })?
+    else {
+        anyhow::bail!("the instance at {} answers something else", socket.display());
+    };
+    if args.json {
+        output::print(&format!("{:#}\n", serde_json::to_value(&at)?))?;
+    } else {
+        output::print(&show::whereabouts(&at))?;
+    }
+    Ok(Outcome::Fine)
+}

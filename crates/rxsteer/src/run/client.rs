@@ -1,0 +1,119 @@
+//! Asking running instances.
+
+use super::protocol::{Answer, MAX_ANSWER, Request, Status};
+use super::{registry, watch};
+use anyhow::Context;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An instance answers at once, but a change within five seconds.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// So long a look round waits for one instance.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Asks the instance at `socket`.
+pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
+    match asked(socket, request, PATIENCE)? {
+        Answer::Error(why) => anyhow::bail!(why),
+        answer => Ok(answer),
+    }
+}
+
+fn asked(socket: &Path, request: &Request, patience: Duration) -> anyhow::Result<Answer> {
+    let shown = socket.display();
+    let mut stream = UnixStream::connect(socket).with_context(|| {
+        format!(
+            "no instance can be reached at {shown}: does one run there, as this user or as root?"
+        )
+    })?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let silent = || format!("the instance at {shown} does not answer");
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes()).with_context(silent)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(MAX_ANSWER as u64 + 1))
+        .read_line(&mut answer)
+        .with_context(silent)?;
+    serde_json::from_str(&answer).with_context(|| {
+        format!("the instance at {shown} answers what this version does not understand; is it another one?")
+    })
+}
+
+/// How the instance at `socket` is.
+pub(crate) fn status(socket: &Path, flows: u32) -> anyhow::Result<Status> {
+    match ask(socket, &Request::Status { flows })? {
+        Answer::Status(status) => Ok(*status),
+        _ => anyhow::bail!("the instance at {} answers something else", socket.display()),
+    }
+}
+
+/// All instances that answer.
+pub(crate) fn running() -> Vec<Status> {
+    let status =
+        |socket: PathBuf| match asked(&socket, &Request::Status { flows: 0 }, SHORT).ok()? {
+            Answer::Status(status) => Some(*status),
+            _ => None,
+        };
+    registry::instances().into_iter().filter_map(status).collect()
+}
+
+/// The sockets of all instances.
+pub(crate) fn sockets() -> anyhow::Result<Vec<PathBuf>> {
+    let sockets = registry::instances();
+    anyhow::ensure!(
+        !sockets.is_empty(),
+        "no instance of rxsteer run can be found in {}; one that listens elsewhere is named with --socket PATH",
+        registry::directories()
+            .iter()
+            .map(|directory| directory.display().to_string())
+            .collect::<Vec<_>>()
+            .join(" or ")
+    );
+    Ok(sockets)
+}
+
+/// The instance at `socket`, else the one that steers `interface`, else the only one.
+pub(crate) fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
+    if let Some(socket) = socket {
+        return Ok(socket.to_owned());
+    }
+    let sockets = sockets()?;
+    let instances = running();
+    let Some(interface) = interface else {
+        return match sockets.as_slice() {
+            [socket] => Ok(socket.clone()),
+            _ => anyhow::bail!(
+                "several instances run; name one by an interface or with --socket: {}",
+                listed(&instances)
+            ),
+        };
+    };
+    let steers = |status: &&Status| status.interfaces.iter().any(|known| known.name == interface);
+    let found: Vec<&Status> = instances.iter().filter(steers).collect();
+    // The same name can stand for interfaces in several network namespaces; the one meant is that of here.
+    let here = found.iter().find(|status| status.network_namespace == watch::network_namespace());
+    match (here, found.as_slice()) {
+        (Some(status), _) => Ok(PathBuf::from(&status.socket)),
+        (None, [status]) => Ok(PathBuf::from(&status.socket)),
+        (None, []) => {
+            anyhow::bail!("no instance steers '{interface}'; these run: {}", listed(&instances))
+        }
+        (None, _) => anyhow::bail!(
+            "several instances steer an interface '{interface}', in other network namespaces; name one with \
+             --socket: {}",
+            listed(&instances)
+        ),
+    }
+}
+
+fn listed(instances: &[Status]) -> String {
+    let shown = |status: &Status| {
+        let names: Vec<&str> = status.interfaces.iter().map(|known| known.name.as_str()).collect();
+        format!("{} ({})", status.socket, names.join(", "))
+    };
+    instances.iter().map(shown).collect::<Vec<_>>().join("; ")
+}

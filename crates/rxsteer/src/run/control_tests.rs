@@ -1,0 +1,180 @@
+//! Clients that behave, and clients that don't.
+
+use super::super::protocol::{Changed, SettingsShown};
+use super::*;
+use std::io::{BufRead, BufReader};
+use std::net::Shutdown;
+use std::path::PathBuf;
+
+/// Answers everything but a change with a text of this length; is done with changes when it is told.
+struct Fake {
+    length: usize,
+    done: bool,
+    served: u32,
+}
+
+impl Server for Fake {
+    fn serve(&mut self, request: &Request) -> Option<Answer> {
+        self.served += 1;
+        match request {
+            Request::Set { .. } => None,
+            _ => Some(Answer::Error("x".repeat(self.length))),
+        }
+    }
+    fn changed(&mut self) -> (bool, Answer) {
+        let settings = SettingsShown {
+            policy: "rps".to_owned(),
+            mode: "native".to_owned(),
+            cpus: "0".to_owned(),
+            offline: None,
+            queue_size: 1,
+            flow_limit: None,
+            shadow: false,
+            flow_cnt: 1,
+            sock_flow_entries: 1,
+            inner: false,
+            flow_stats: true,
+            order_guard: true,
+        };
+        (self.done, Answer::Set(Changed { done: self.done, settings }))
+    }
+}
+
+struct Bench {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    control: Control,
+    fake: Fake,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let control = Control::new(UnixListener::bind(&path).unwrap()).unwrap();
+        let fake = Fake { length: 3, done: false, served: 0 };
+        Bench { _dir: dir, path, control, fake, now: Instant::now() }
+    }
+
+    fn client(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.path).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    /// Rounds enough for everything that can be done to be done.
+    fn rounds(&mut self) {
+        for _ in 0..50 {
+            self.control.serve(self.now, &mut self.fake);
+        }
+    }
+}
+
+const EXPLAIN: &str = "{\"do\":\"explain\",\"flow\":\"f\"}\n";
+
+fn line(stream: &UnixStream) -> Option<String> {
+    let mut line = String::new();
+    BufReader::with_capacity(1, stream).read_line(&mut line).ok().filter(|length| *length > 0)?;
+    Some(line)
+}
+
+#[test]
+fn requests_are_answered_in_turn_and_piecewise() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    client.write_all(EXPLAIN.repeat(2).as_bytes()).unwrap();
+    client.write_all(&EXPLAIN.as_bytes()[..5]).unwrap();
+    bench.rounds();
+    assert_eq!(line(&client).as_deref(), Some("{\"error\":\"xxx\"}\n"));
+    assert!(line(&client).is_some() && line(&client).is_none());
+    client.write_all(&EXPLAIN.as_bytes()[5..]).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    bench.rounds();
+    assert!(line(&client).is_some(), "the last request counts, too");
+    assert!(bench.control.clients.is_empty(), "and then it is let go");
+}
+
+#[test]
+fn nonsense_is_named_and_what_is_too_long_ends() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    client.write_all(b"nonsense\n\xff\n").unwrap();
+    bench.rounds();
+    for _ in 0..2 {
+        assert!(line(&client).unwrap().starts_with("{\"error\":\"that is no request"));
+    }
+    let endless = vec![b'x'; 4096];
+    for _ in 0..MAX_REQUEST / endless.len() + 2 {
+        let _ = client.write(&endless);
+        bench.rounds();
+    }
+    assert!(line(&client).unwrap().contains("65536 bytes at most"));
+    bench.rounds();
+    assert!(bench.control.clients.is_empty());
+}
+
+#[test]
+fn a_client_that_never_reads_stalls_nobody() {
+    let mut bench = Bench::new();
+    bench.fake.length = MAX_ANSWER / 2;
+    let mut deaf = bench.client();
+    deaf.write_all(EXPLAIN.repeat(50).as_bytes()).unwrap();
+    bench.rounds();
+    let served = bench.fake.served;
+    assert!(served < 5, "nothing more is done for it: {served}");
+    let held: usize = bench.control.clients.iter().map(|client| client.output.len()).sum();
+    assert!(held > 0 && held <= MAX_ANSWER, "{held} bytes wait");
+    bench.fake.length = 3;
+    let mut other = bench.client();
+    other.write_all(EXPLAIN.as_bytes()).unwrap();
+    bench.rounds();
+    assert!(line(&other).is_some());
+    bench.now += PATIENCE;
+    bench.rounds();
+    assert!(bench.control.clients.is_empty(), "idle ones are let go");
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_refused() {
+    let mut bench = Bench::new();
+    bench.fake.length = MAX_ANSWER;
+    let mut client = bench.client();
+    client.write_all(EXPLAIN.as_bytes()).unwrap();
+    bench.rounds();
+    assert!(line(&client).unwrap().contains("ask for fewer flows"));
+}
+
+#[test]
+fn there_is_a_limit_of_clients() {
+    let mut bench = Bench::new();
+    let mut clients: Vec<UnixStream> = (0..MAX_CLIENTS + 1).map(|_| bench.client()).collect();
+    bench.rounds();
+    let last = clients.pop().unwrap();
+    assert!(line(&last).unwrap().contains("16 others are asking"));
+    drop(clients);
+    bench.rounds();
+    let mut client = bench.client();
+    client.write_all(EXPLAIN.as_bytes()).unwrap();
+    bench.rounds();
+    assert!(line(&client).is_some());
+}
+
+#[test]
+fn a_change_is_answered_when_it_is_done_or_takes_too_long() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    let request = "{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n";
+    client.write_all(request.as_bytes()).unwrap();
+    bench.rounds();
+    assert!(line(&client).is_none());
+    bench.fake.done = true;
+    bench.rounds();
+    assert!(line(&client).unwrap().contains("\"done\":true"));
+    bench.fake.done = false;
+    client.write_all(request.as_bytes()).unwrap();
+    bench.rounds();
+    bench.now += CHANGE_TAKES;
+    bench.rounds();
+    assert!(line(&client).unwrap().contains("\"done\":false"));
+}

@@ -1,0 +1,101 @@
+//! `rxsteer run`: a foreground program that steers live interfaces until it is told to end.
+//!
+//! ```text
+//!  attach.rs    look, refuse or load and attach         client.rs    asks an instance (status, set, explain)
+//!     │                                                     │ control socket: protocol.rs, registry.rs
+//!  events.rs    one thread, one poll: signals, links, clock, control.rs
+//!     │
+//!  instance.rs  interfaces, settings, CPUs: what becomes of them ──► datapath.rs ──► rxsteer-xdp
+//! ```
+//!
+//! What must hold: nothing is attached unless all can be; nothing is left behind, however it ends; after
+//! loading there is no privilege; no client, interface or CPU that misbehaves stops the others.
+
+pub(crate) mod args;
+#[cfg(feature = "xdp")]
+mod attach;
+#[cfg(feature = "xdp")]
+pub(crate) mod change;
+#[cfg(feature = "xdp")]
+pub(crate) mod client;
+#[cfg(feature = "xdp")]
+mod control;
+#[cfg(feature = "xdp")]
+mod count;
+#[cfg(feature = "xdp")]
+mod datapath;
+#[cfg(feature = "xdp")]
+mod events;
+#[cfg(feature = "xdp")]
+mod flows;
+#[cfg(feature = "xdp")]
+mod instance;
+#[cfg(feature = "xdp")]
+mod privileges;
+#[cfg(feature = "xdp")]
+pub(crate) mod protocol;
+#[cfg(feature = "xdp")]
+mod registry;
+#[cfg(feature = "xdp")]
+pub(crate) mod show;
+#[cfg(feature = "xdp")]
+mod watch;
+
+/// What a build without the in-kernel path says.
+#[cfg(not(feature = "xdp"))]
+pub(crate) fn not_built() -> anyhow::Error {
+    anyhow::anyhow!(
+        "this build has no in-kernel path (it was built without clang or libelf). Install clang, libelf-dev, \
+         zlib1g-dev and pkg-config and rebuild with the default features; rxsteer replay works as it is"
+    )
+}
+
+/// The command.
+#[cfg(not(feature = "xdp"))]
+pub(crate) fn command(_args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
+    Err(not_built())
+}
+
+#[cfg(feature = "xdp")]
+pub(crate) use running::command;
+
+#[cfg(feature = "xdp")]
+mod running {
+    use super::args::RunArgs;
+    use super::control::Control;
+    use super::{attach, count, events, privileges, registry, show};
+    use crate::Outcome;
+    use crate::output;
+    use std::time::Instant;
+
+    /// The command.
+    pub(crate) fn command(mut args: RunArgs) -> anyhow::Result<Outcome> {
+        // From here on a signal waits until it is asked for, also while programs are loaded.
+        let signals = events::signals()?;
+        args.add_file()?;
+        let plan = attach::plan(&args)?;
+        let (listener, registered) = registry::register(args.socket.as_deref())?;
+        let mut instance = attach::start(&args, plan, registered.path.clone())?;
+        privileges::drop_all()?;
+        let names: Vec<&str> =
+            instance.interfaces.iter().map(|known| known.name.as_str()).collect();
+        for name in names {
+            output::note(&format!("rxsteer: {}", instance.steering(name)));
+        }
+        attach::tell_beforehand(&instance);
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
+        let mut control = Control::new(listener)?;
+        let ended = events::run(&mut instance, &mut control, &signals, until)?;
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        events::stop(&mut instance);
+        let status = count::status(&instance, 0);
+        if args.json {
+            output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
+        } else {
+            output::print(&show::status(&status))?;
+        }
+        drop(registered);
+        Ok(ended)
+    }
+}

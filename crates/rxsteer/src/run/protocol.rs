@@ -1,0 +1,321 @@
+//! What is said over the control socket: one JSON object a line, a request and its answer.
+//!
+//! ```text
+//! {"do":"status","flows":10}                      {"status":{…}}
+//! {"do":"set","settings":["policy=rps"]}          {"set":{…}}
+//! {"do":"explain","flow":"10.0.0.1:1-10.0.0.2:2/tcp"}   {"explain":{…}}
+//! anything else                                   {"error":"what is wrong"}
+//! ```
+
+use rxsteer_user::core::counters::LiveCounter;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The longest request, in bytes.
+pub(crate) const MAX_REQUEST: usize = 64 << 10;
+/// The longest answer, in bytes.
+pub(crate) const MAX_ANSWER: usize = 1 << 20;
+
+/// What a client asks for.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// How things are.
+    Status {
+        /// Flows to list, the largest first.
+        #[serde(default)]
+        flows: u32,
+    },
+    /// Changes settings; answered when that is done.
+    Set {
+        /// `SETTING=VALUE`.
+        settings: Vec<String>,
+    },
+    /// Where a flow is and why.
+    Explain {
+        /// As `rxsteer explain` takes it.
+        flow: String,
+    },
+}
+
+/// What it gets.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Status(Box<Status>),
+    Set(Changed),
+    Explain(Box<FlowWhere>),
+    Error(String),
+}
+
+/// An instance and its counters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    /// Where it listens.
+    pub(crate) socket: String,
+    /// The network namespace it runs in, by its inode.
+    pub(crate) network_namespace: Option<u64>,
+    /// The XDP program's id.
+    pub(crate) program_id: u32,
+    pub(crate) running_ns: u64,
+    pub(crate) policy: String,
+    pub(crate) settings: SettingsShown,
+    /// A change is under way: what was sent by the old settings is not yet delivered.
+    pub(crate) changing: bool,
+    pub(crate) interfaces: Vec<InterfaceStatus>,
+    pub(crate) cpus: Vec<CpuStatus>,
+    #[serde(flatten)]
+    pub(crate) totals: Counts,
+    /// The largest flows, where they are asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) largest_flows: Vec<FlowShown>,
+}
+
+/// The settings that hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SettingsShown {
+    pub(crate) policy: String,
+    pub(crate) mode: String,
+    pub(crate) cpus: String,
+    /// Those of them that are offline.
+    pub(crate) offline: Option<String>,
+    pub(crate) queue_size: u32,
+    pub(crate) flow_limit: Option<u32>,
+    pub(crate) shadow: bool,
+    pub(crate) flow_cnt: u32,
+    pub(crate) sock_flow_entries: u32,
+    pub(crate) inner: bool,
+    pub(crate) flow_stats: bool,
+    pub(crate) order_guard: bool,
+}
+
+/// One interface.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct InterfaceStatus {
+    pub(crate) name: String,
+    pub(crate) ifindex: u32,
+    pub(crate) state: State,
+    /// Why it is not steered, where it isn't.
+    pub(crate) why: Option<String>,
+    /// RX queues that have one; in generic mode receiving CPUs.
+    pub(crate) flow_tables: u16,
+    #[serde(flatten)]
+    pub(crate) counts: RxShown,
+}
+
+/// How an interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    /// Frames are steered.
+    Steered,
+    /// They would be, but it is down.
+    Down,
+    /// Somebody else took the program off.
+    Detached,
+    /// There is no such interface any more.
+    Deleted,
+    /// It is in another network namespace.
+    Moved,
+    /// It fits a pattern, but can't be steered.
+    Refused,
+}
+
+impl State {
+    /// The word for it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Steered => "steered",
+            Self::Down => "down",
+            Self::Detached => "detached",
+            Self::Deleted => "deleted",
+            Self::Moved => "moved",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What is counted where frames are received, by the names in the list of counters; but for drops, which stand
+/// together elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct RxShown(Map<String, Value>);
+
+impl Default for RxShown {
+    /// All counters are there, also while they are 0.
+    fn default() -> RxShown {
+        let mut zeroes = RxShown(Map::new());
+        zeroes.add(|_| 0);
+        zeroes
+    }
+}
+
+impl RxShown {
+    /// The counters that are not here.
+    const DROPS: [LiveCounter; 3] =
+        [LiveCounter::RingFullDrops, LiveCounter::RedirectErrors, LiveCounter::FlowLimitDrops];
+
+    pub(crate) fn get(&self, counter: LiveCounter) -> u64 {
+        self.0.get(counter.name()).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Adds to every counter.
+    pub(crate) fn add(&mut self, count: impl Fn(LiveCounter) -> u64) {
+        for counter in LiveCounter::ALL.iter().filter(|counter| !Self::DROPS.contains(counter)) {
+            let sum = self.get(*counter) + count(*counter);
+            self.0.insert(counter.name().to_owned(), sum.into());
+        }
+    }
+}
+
+/// Frames that were lost, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Drops {
+    pub(crate) ring_full: u64,
+    pub(crate) alloc: u64,
+    pub(crate) redirect_errors: u64,
+    pub(crate) flow_limit: u64,
+}
+
+impl Drops {
+    /// All of them.
+    pub(crate) fn total(&self) -> u64 {
+        self.ring_full + self.alloc + self.redirect_errors + self.flow_limit
+    }
+}
+
+/// Everything that is counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) delivered: u64,
+    pub(crate) drops: Drops,
+    /// Frames in a ring now, or on their way into it.
+    pub(crate) waiting: u64,
+    #[serde(flatten)]
+    pub(crate) rx: RxShown,
+}
+
+/// One CPU: what it received, and what was delivered on it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CpuStatus {
+    pub(crate) cpu: u16,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+}
+
+/// A flow's packets on one CPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ShareShown {
+    pub(crate) cpu: u16,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+/// One direction of a flow, as it is counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FlowShown {
+    pub(crate) flow: String,
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) moves: u32,
+    pub(crate) idle_s: f64,
+    pub(crate) tcp_flags: u8,
+    pub(crate) cpus: Vec<ShareShown>,
+}
+
+/// Where a flow is and why.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FlowWhere {
+    pub(crate) flow: String,
+    pub(crate) policy: String,
+    pub(crate) cpus: String,
+    /// The CPU where its application consumes data.
+    pub(crate) wish: Option<u16>,
+    /// Sparse slots it holds.
+    pub(crate) sparse: Vec<SparseShown>,
+    /// Where the rules want it.
+    pub(crate) wanted: Place,
+    /// What the order guard knows of the slot it shares with others, by interface and RX queue.
+    pub(crate) slots: Vec<SlotShown>,
+    /// Its statistics, in both directions.
+    pub(crate) flows: Vec<FlowShown>,
+}
+
+/// A CPU, and the rule that says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// none, bound, hash, slot or wish.
+    pub(crate) rule: String,
+    /// `None`: it depends on the CPU that receives.
+    pub(crate) cpu: Option<u16>,
+    /// Of a hash: which place of how many in the CPU map.
+    pub(crate) place: Option<(usize, usize)>,
+}
+
+/// A slot for a sparse flow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SparseShown {
+    pub(crate) interface: String,
+    pub(crate) cpu: u16,
+}
+
+/// A slot of a flow table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SlotShown {
+    pub(crate) interface: String,
+    /// RX queue; in generic mode receiving CPU.
+    pub(crate) queue: u32,
+    /// Where the last packet went.
+    pub(crate) cpu: u16,
+    pub(crate) received_on: u16,
+    /// It is delivered, so that the next one may go elsewhere.
+    pub(crate) delivered: bool,
+    /// How often in a row packets may still follow it against their hash.
+    pub(crate) patience: u32,
+}
+
+/// What came of a change.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Changed {
+    /// Everything sent by the old settings is delivered; `false`: that is still under way.
+    pub(crate) done: bool,
+    pub(crate) settings: SettingsShown,
+}
+
+/// Reads a request.
+pub(crate) fn request(line: &str) -> Result<Request, String> {
+    serde_json::from_str(line).map_err(|error| format!("that is no request: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_and_mistakes_named() {
+        assert_eq!(request(r#"{"do":"status"}"#), Ok(Request::Status { flows: 0 }));
+        let set = Request::Set { settings: vec!["policy=rps".to_owned()] };
+        assert_eq!(request(&serde_json::to_string(&set).unwrap()), Ok(set));
+        for bad in ["", "x", "{}", r#"{"do":"stop"}"#, r#"{"do":"status","flws":1}"#] {
+            assert!(request(bad).unwrap_err().starts_with("that is no request: "), "{bad}");
+        }
+    }
+
+    #[test]
+    fn totals_stand_beside_the_rest() {
+        assert_eq!(serde_json::to_value(Counts::default()).unwrap()["received"], 0);
+        let mut rx = RxShown::default();
+        let count = |counter| if counter == LiveCounter::Received { 7 } else { 1 };
+        rx.add(count);
+        rx.add(count);
+        let drops = Drops { alloc: 2, ..Drops::default() };
+        let cpu = CpuStatus { cpu: 3, counts: Counts { rx, drops, delivered: 5, waiting: 0 } };
+        let value = serde_json::to_value(&cpu).unwrap();
+        assert_eq!((&value["received"], &value["drops"]["alloc"]), (&14.into(), &2.into()));
+        assert_eq!((&value["ring_full_drops"], &value["moves"]), (&Value::Null, &2.into()));
+        let back: CpuStatus = serde_json::from_value(value).unwrap();
+        assert_eq!((back.cpu, back.counts), (3, cpu.counts));
+    }
+}

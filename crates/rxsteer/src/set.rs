@@ -1,0 +1,51 @@
+//! `rxsteer set`: other settings for a running instance.
+
+use crate::Outcome;
+use crate::run::args::SetArgs;
+
+/// The command.
+#[cfg(not(feature = "xdp"))]
+pub(crate) fn command(_args: &SetArgs) -> anyhow::Result<Outcome> {
+    Err(crate::run::not_built())
+}
+
+/// The command.
+#[cfg(feature = "xdp")]
+pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
+    use crate::output;
+    use crate::run::change::{Change, KEYS};
+    use crate::run::protocol::{Answer, Request};
+    use crate::run::{client, show};
+    let (interface, settings) = match args.what.split_first() {
+        Some((first, rest)) if !first.contains('=') => (Some(first.as_str()), rest),
+        _ => (None, args.what.as_slice()),
+    };
+    if let Some(key) = interface.filter(|word| KEYS.contains(word)) {
+        anyhow::bail!(
+            "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help says which)"
+        );
+    }
+    anyhow::ensure!(
+        interface.is_none() || args.socket.is_none(),
+        "--socket names the instance already; leave the interface out"
+    );
+    // What can be said without the instance is said without it.
+    Change::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
+    let socket = client::one(args.socket.as_deref(), interface)?;
+    let request = Request::Set { settings: settings.to_vec() };
+    let Answer::Set(changed) = client::ask(&socket, &request)? else {
+        anyhow::bail!("the instance at {} answers something else", socket.display());
+    };
+    if args.json {
+        output::print(&format!("{:#}\n", serde_json::to_value(&changed)?))?;
+    } else {
+        output::print(&format!("{}\n", show::settings(&changed.settings)))?;
+    }
+    if !changed.done {
+        output::note(
+            "rxsteer: the new settings hold, but what was sent by the old ones is still under way; rxsteer status \
+             says when it is delivered",
+        );
+    }
+    Ok(Outcome::Fine)
+}
