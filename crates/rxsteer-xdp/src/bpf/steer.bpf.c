@@ -181,6 +181,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	slot = steer_slot_at(index);
 	if (!slot)
 		return XDP_ABORTED;
+	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
+	(void)READ_ONCE(slot->place);
 	arrival.hash = packet.hash;
 	arrival.src = src;
 	arrival.queue = STEER_QUEUE(ctx);
