@@ -260,6 +260,7 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
         secret: seed.0.to_be_bytes(),
         inner: args.inner,
         flow_stats: !args.no_flow_stats,
+        drop_on_arrival: false,
     })
 }
 

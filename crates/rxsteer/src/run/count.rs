@@ -9,15 +9,19 @@ use std::collections::BTreeMap;
 /// The counts of interfaces that are not attached any more: the datapath keeps those only until another
 /// interface gets the number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Former(BTreeMap<u16, Counts>);
+pub(crate) struct Former {
+    cpus: BTreeMap<u16, Counts>,
+    redirect_errors: u64,
+}
 
 impl Former {
     /// Takes over what `device` counted; returns its sum.
     pub(crate) fn keep<D: Copy + PartialEq>(&mut self, counted: &Counted<D>, device: D) -> RxShown {
+        self.redirect_errors += redirect_errors(counted, |of| of == device);
         let mut sum = RxShown::default();
         for (cpu, of, row) in &counted.received {
             if *of == device {
-                add_rx(self.0.entry(cpu.get()).or_default(), |counter| row.get(counter));
+                add_rx(self.cpus.entry(cpu.get()).or_default(), |counter| row.get(counter));
                 sum.add(|counter| row.get(counter));
             }
         }
@@ -28,7 +32,7 @@ impl Former {
 /// Everything there is to say of an instance.
 pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status {
     let counted = instance.path.counted();
-    let mut cpus = instance.former.0.clone();
+    let mut cpus = instance.former.cpus.clone();
     let attached: Vec<P::Device> =
         instance.interfaces.iter().filter_map(|known| known.device).collect();
     for (cpu, device, row) in &counted.received {
@@ -40,10 +44,16 @@ pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status 
         let counts = cpus.entry(cpu.get()).or_default();
         counts.delivered += row.get(LiveCpuCounter::Delivered);
         counts.drops.alloc += row.get(LiveCpuCounter::AllocDrops);
+        counts.drops.ring_full += row.get(LiveCpuCounter::Lost);
         counts.waiting += row.get(LiveCpuCounter::Waiting);
     }
     let mut totals = Counts::default();
     cpus.values().for_each(|counts| add(&mut totals, counts));
+    // Those that could not be handed over are among those that never came, whatever CPU received them.
+    let errors = instance.former.redirect_errors
+        + redirect_errors(&counted, |device| attached.contains(&device));
+    totals.drops.redirect_errors = errors;
+    totals.drops.ring_full = totals.drops.ring_full.saturating_sub(errors);
     let interfaces = instance.interfaces.iter().map(|known| {
         let mut counts = known.counts.clone();
         let of = counted.received.iter().filter(|(_, device, _)| Some(*device) == known.device);
@@ -80,9 +90,12 @@ pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status 
     }
 }
 
+fn redirect_errors<D: Copy>(counted: &Counted<D>, is_meant: impl Fn(D) -> bool) -> u64 {
+    let rows = counted.received.iter().filter(|(_, device, _)| is_meant(*device));
+    rows.map(|(_, _, row)| row.get(LiveCounter::RedirectErrors)).sum()
+}
+
 fn add_rx(sum: &mut Counts, count: impl Fn(LiveCounter) -> u64) {
-    sum.drops.ring_full += count(LiveCounter::RingFullDrops);
-    sum.drops.redirect_errors += count(LiveCounter::RedirectErrors);
     sum.drops.flow_limit += count(LiveCounter::FlowLimitDrops);
     sum.rx.add(count);
 }
@@ -93,6 +106,5 @@ fn add(sum: &mut Counts, counts: &Counts) {
     sum.waiting += counts.waiting;
     sum.drops.ring_full += counts.drops.ring_full;
     sum.drops.alloc += counts.drops.alloc;
-    sum.drops.redirect_errors += counts.drops.redirect_errors;
     sum.drops.flow_limit += counts.drops.flow_limit;
 }

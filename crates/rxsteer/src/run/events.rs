@@ -128,7 +128,9 @@ impl Schedule {
 
 fn tell(lines: Vec<String>) {
     for line in lines {
-        output::note(&format!("rxsteer: {line}"));
+        // As at the start: these lines are the output of this program, the others its remarks.
+        let prefix = if line.starts_with("steering ") { "" } else { "rxsteer: " };
+        output::note(&format!("{prefix}{line}"));
     }
 }
 

@@ -80,7 +80,7 @@ mod running {
         let names: Vec<&str> =
             instance.interfaces.iter().map(|known| known.name.as_str()).collect();
         for name in names {
-            output::note(&format!("rxsteer: {}", instance.steering(name)));
+            output::note(&instance.steering(name));
         }
         attach::tell_beforehand(&instance);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -154,8 +154,7 @@ impl Default for RxShown {
 
 impl RxShown {
     /// The counters that are not here.
-    const DROPS: [LiveCounter; 3] =
-        [LiveCounter::RingFullDrops, LiveCounter::RedirectErrors, LiveCounter::FlowLimitDrops];
+    const DROPS: [LiveCounter; 2] = [LiveCounter::RedirectErrors, LiveCounter::FlowLimitDrops];
 
     pub(crate) fn get(&self, counter: LiveCounter) -> u64 {
         self.0.get(counter.name()).and_then(Value::as_u64).unwrap_or(0)
@@ -173,9 +172,12 @@ impl RxShown {
 /// Frames that were lost, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Drops {
+    /// Of a single CPU: all that were sent to it and never came. In totals without `redirect_errors`.
     pub(crate) ring_full: u64,
     pub(crate) alloc: u64,
+    /// Only in totals.
     pub(crate) redirect_errors: u64,
+    /// By the CPU that received.
     pub(crate) flow_limit: u64,
 }
 
@@ -314,7 +316,7 @@ mod tests {
         let cpu = CpuStatus { cpu: 3, counts: Counts { rx, drops, delivered: 5, waiting: 0 } };
         let value = serde_json::to_value(&cpu).unwrap();
         assert_eq!((&value["received"], &value["drops"]["alloc"]), (&14.into(), &2.into()));
-        assert_eq!((&value["ring_full_drops"], &value["moves"]), (&Value::Null, &2.into()));
+        assert_eq!((&value["flow_limit_drops"], &value["moves"]), (&Value::Null, &2.into()));
         let back: CpuStatus = serde_json::from_value(value).unwrap();
         assert_eq!((back.cpu, back.counts), (3, cpu.counts));
     }

@@ -154,7 +154,7 @@ mod tests {
         let dead = registry.join("4194305.sock");
         drop(UnixListener::bind(&dead).unwrap());
         fs::write(registry.join("notes"), "").unwrap();
-        assert_eq!(instances_in(&registry), [registered.path.clone()]);
+        assert_eq!(instances_in(&registry), std::slice::from_ref(&registered.path));
         assert!(!dead.exists(), "a stale socket is taken away");
         assert!(registry.join("notes").exists(), "and nothing else");
         drop(registered);

@@ -1,0 +1,104 @@
+//! `rxsteer run`, `status`, `set` and `explain --live` as far as nothing is attached: what is refused, how,
+//! and with which exit status. Steering itself is tested live, in `rxsteer-lab`.
+#![cfg(feature = "xdp")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn rxsteer(arguments: &[&str]) -> Output {
+    output(Command::new(env!("CARGO_BIN_EXE_rxsteer")).args(arguments))
+}
+
+fn output(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("it can be started")
+}
+
+/// Refused before anything was done, with all of these words.
+fn assert_refused(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    for word in words {
+        assert!(said.contains(word), "{word} in: {said}");
+    }
+}
+
+#[test]
+fn an_interface_there_is_not_is_named() {
+    assert_refused(&rxsteer(&["run", "nosuch0"]), &["there is no interface 'nosuch0'"]);
+    assert_refused(&rxsteer(&["run", "eth["]), &["'eth['", "pattern"]);
+    assert_refused(&rxsteer(&["run"]), &["<IFACE>"]);
+}
+
+#[test]
+fn without_privileges_the_capability_is_named() {
+    let test = "run::without_privileges_the_capability_is_named";
+    let mut bare = Command::new("setpriv");
+    bare.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_rxsteer")]);
+    bare.args(["run", "lo"]);
+    let skipped = |why: &str| {
+        writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("standard error is open");
+    };
+    let output = match bare.stdin(Stdio::null()).output() {
+        Err(error) => return skipped(&format!("there is no setpriv: {error}")),
+        Ok(output) => output,
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("setpriv:") {
+        return skipped(&format!("capabilities can't be given up here: {}", said.trim()));
+    }
+    if !said.contains("CAP_") {
+        return skipped(&format!("this host is refused for something else: {}", said.trim()));
+    }
+    assert_refused(&output, &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON", "What to do"]);
+}
+
+#[test]
+fn settings_are_refused_before_anything_is_looked_at() {
+    for (arguments, word) in [
+        (&["run", "lo", "--policy", "rsp"][..], "did you mean 'rps'"),
+        (&["run", "lo", "--cpus", ""], "the CPU list is empty"),
+        (&["run", "lo", "--cpus", "0"], "0-0"),
+        (&["run", "lo", "--queue-size", "7"], "from 8 to 16384"),
+        (&["run", "lo", "--queue-size", "16385"], "from 8 to 16384"),
+        (&["run", "lo", "--mode", "natve"], "native"),
+        (&["run", "lo", "--hash", "nick"], "did you mean 'nic'"),
+        (&["run", "lo", "--duration", "0s"], "end at once"),
+        (&["run", "lo", "--config", "/nosuch"], "can't read /nosuch"),
+        (&["set", "polcy=rps"], "did you mean 'policy'"),
+        (&["set", "policy", "rps"], "policy=VALUE"),
+        (&["set", "policy=rps", "policy=rfs"], "set twice"),
+        (&["set", "eth0"], "nothing is to be changed"),
+        (&["set", "queue-size=0"], "from 8 to 16384"),
+        (&["set", "--socket", "x", "eth0", "policy=rps"], "leave the interface out"),
+        (&["explain", "10.0.0.1:1-10.0.0.2:2/tpc", "--live"], "did you mean 'tcp'"),
+        (&["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--live", "--policy", "rps"], "--live"),
+    ] {
+        assert_refused(&rxsteer(arguments), &[word]);
+    }
+}
+
+#[test]
+fn where_no_instance_listens_that_is_said() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dir.path().join("socket");
+    let path = socket.to_str().expect("UTF-8");
+    for arguments in [
+        &["status", "--socket", path][..],
+        &["set", "--socket", path, "policy=rps"],
+        &["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--live", "--socket", path],
+    ] {
+        assert_refused(&rxsteer(arguments), &["no instance can be reached at", path]);
+    }
+}
+
+#[test]
+fn help_shows_examples() {
+    for command in ["run", "status", "set"] {
+        let output = rxsteer(&[command, "--help"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.contains("Examples:") && text.contains("Exit status:"), "{text}");
+        assert!(!text.contains("without-order-guard"), "that is for tests");
+    }
+}
