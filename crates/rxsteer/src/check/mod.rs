@@ -3,6 +3,7 @@
 //! Looking and judging is `rxsteer-host`'s; here it is put together and shown. The verdicts follow from the findings
 //! when they are shown, so that whoever probes further only adds findings before.
 
+pub(crate) mod nic_hash;
 mod show;
 
 use crate::Outcome;
@@ -60,7 +61,11 @@ impl Checked {
         let host = Host::look();
         let interfaces = chosen.into_iter().map(|link| {
             let facts = Interface::look_at(link, &links);
-            let findings = judge::interface(&facts, &host);
+            let mut findings = judge::interface(&facts, &host);
+            // Only where the rest can run at all: it takes the same capabilities.
+            if can_run(&judge::host(&host)) && can_run(&findings) {
+                findings.push(nic_hash::finding(facts.link.index));
+            }
             CheckedInterface { findings, help: help(&facts, &host), facts }
         });
         Ok(Checked {

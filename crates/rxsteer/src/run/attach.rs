@@ -35,8 +35,9 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let policy = args.policy();
     anyhow::ensure!(
         args.hash() == LiveHash::Symmetric,
-        "--hash nic: the in-kernel path can't ask NICs for their hash yet; leave it out, and the symmetric hash \
-         is computed"
+        "--hash nic: rxsteer can't go by the NIC's own hash in the kernel. A program that asks a driver for it \
+         is bound to the device, and kernels were found to refuse one that uses a CPUMAP (rxsteer check IFACE \
+         says whether this one does). Leave it out, and the symmetric hash is computed"
     );
     let patterns = args
         .interfaces
