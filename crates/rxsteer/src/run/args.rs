@@ -2,13 +2,11 @@
 
 use crate::change_spec::parse_interval;
 use crate::hash_key::HashSeed;
-use crate::settings_file::{self, WrongKey, cpus_text, fill, flow_limit};
 use crate::steer_args::{CpuChoice, parse_cpus, parse_policy};
 use crate::words::{suggestion, whole};
 use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_user::core::Policy;
 use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -193,36 +191,15 @@ pub(crate) enum LiveHash {
     Nic,
 }
 
-/// The file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RunFile {
-    policy: Option<String>,
-    cpus: Option<toml::Value>,
-    mode: Option<String>,
-    #[serde(alias = "queue_size")]
-    queue_size: Option<u32>,
-    shadow: Option<bool>,
-    #[serde(alias = "flow_limit")]
-    flow_limit: Option<toml::Value>,
-    #[serde(alias = "flow_cnt")]
-    flow_cnt: Option<u32>,
-    #[serde(alias = "sock_flow_entries")]
-    sock_flow_entries: Option<u32>,
-    hash: Option<String>,
-    #[serde(alias = "hash_seed")]
-    hash_seed: Option<String>,
-    inner: Option<bool>,
-    #[serde(alias = "no_flow_stats")]
-    no_flow_stats: Option<bool>,
-}
-
+#[cfg(feature = "xdp")]
 impl RunArgs {
     /// Fills what the options leave open with what the file says.
     pub(crate) fn add_file(&mut self) -> anyhow::Result<()> {
         match self.config.clone() {
             None => Ok(()),
-            Some(path) => settings_file::read(&path, |file: RunFile| file.under(self)),
+            Some(path) => {
+                crate::settings_file::read(&path, |file: super::file::RunFile| file.under(self))
+            }
         }
     }
 
@@ -239,42 +216,19 @@ impl RunArgs {
     }
 }
 
-impl RunFile {
-    fn under(&self, args: &mut RunArgs) -> Result<(), WrongKey> {
-        fill(&mut args.policy, "policy", self.policy.as_deref(), parse_policy)?;
-        fill(&mut args.cpus, "cpus", cpus_text(self.cpus.as_ref())?.as_deref(), parse_cpus)?;
-        fill(&mut args.mode, "mode", self.mode.as_deref(), parse_mode)?;
-        let number = |value: Option<u32>| value.map(|number| number.to_string());
-        let queue_size = number(self.queue_size);
-        fill(&mut args.queue_size, "queue-size", queue_size.as_deref(), parse_queue_size)?;
-        args.flow_limit = args.flow_limit.or(flow_limit(self.flow_limit.as_ref())?);
-        let flow_cnt = number(self.flow_cnt);
-        let slots = whole::<u32, 1, { MAX_FLOW_CNT as u64 }>;
-        fill(&mut args.flow_cnt, "flow-cnt", flow_cnt.as_deref(), slots)?;
-        let entries = number(self.sock_flow_entries);
-        let sized = whole::<u32, 1, { MAX_SOCK_FLOW_ENTRIES as u64 }>;
-        fill(&mut args.sock_flow_entries, "sock-flow-entries", entries.as_deref(), sized)?;
-        fill(&mut args.hash, "hash", self.hash.as_deref(), parse_hash)?;
-        fill(&mut args.hash_seed, "hash-seed", self.hash_seed.as_deref(), str::parse)?;
-        args.shadow |= self.shadow.unwrap_or(false);
-        args.inner |= self.inner.unwrap_or(false);
-        args.no_flow_stats |= self.no_flow_stats.unwrap_or(false);
-        Ok(())
-    }
-}
-
 /// How many frames may wait for a CPU.
 pub(crate) fn parse_queue_size(text: &str) -> Result<u32, String> {
     whole::<u32, MIN_QUEUE_SIZE, MAX_QUEUE_SIZE>(text)
 }
 
-fn parse_mode(text: &str) -> Result<ModeChoice, String> {
+#[cfg(feature = "xdp")]
+pub(super) fn parse_mode(text: &str) -> Result<ModeChoice, String> {
     ModeChoice::from_str(text, false).map_err(|_| {
         format!("there is no mode '{text}'{}", suggestion(text, &["auto", "native", "generic"]))
     })
 }
 
-fn parse_hash(text: &str) -> Result<LiveHash, String> {
+pub(super) fn parse_hash(text: &str) -> Result<LiveHash, String> {
     match text {
         "symmetric" => Ok(LiveHash::Symmetric),
         "nic" => Ok(LiveHash::Nic),
@@ -285,72 +239,10 @@ fn parse_hash(text: &str) -> Result<LiveHash, String> {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_interval(text)?;
     if duration.is_zero() {
         return Err("it would end at once; write e.g. 30s".to_owned());
     }
     Ok(duration)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        run: RunArgs,
-    }
-
-    fn run(options: &[&str]) -> RunArgs {
-        Cli::try_parse_from([&["rxsteer", "eth0"], options].concat()).expect("right options").run
-    }
-
-    fn with_file(options: &[&str], text: &str) -> Result<RunArgs, String> {
-        let mut args = run(options);
-        let file: RunFile = toml::from_str(text).map_err(|error| error.to_string())?;
-        file.under(&mut args).map_err(|(key, why)| format!("{key}: {why}"))?;
-        Ok(args)
-    }
-
-    #[test]
-    fn a_file_says_what_options_can() {
-        let text = "policy = 'sparse:loops=2'\ncpus = '0-1'\nmode = 'generic'\nqueue_size = 64\n\
-                    shadow = true\nflow-limit = 8\nflow_cnt = 16\nsock-flow-entries = 32\n\
-                    hash = 'nic'\nhash-seed = '2a'\ninner = true\nno-flow-stats = true\n";
-        let args = with_file(&[], text).unwrap();
-        assert_eq!((args.policy(), args.mode()), (Policy::Sparse(2), ModeChoice::Generic));
-        assert_eq!(args.cpus, Some(CpuChoice::List("0-1".parse().unwrap())));
-        assert_eq!((args.queue_size, args.flow_limit), (Some(64), Some(8)));
-        assert_eq!((args.flow_cnt, args.sock_flow_entries), (Some(16), Some(32)));
-        assert_eq!((args.hash(), args.hash_seed), (LiveHash::Nic, Some(HashSeed(0x2a))));
-        assert!(args.shadow && args.inner && args.no_flow_stats);
-    }
-
-    #[test]
-    fn an_option_beats_the_file_and_mistakes_are_named() {
-        let args = with_file(&["--policy", "none"], "policy = 'rfs'\nqueue-size = 8").unwrap();
-        assert_eq!((args.policy(), args.queue_size), (Policy::None, Some(8)));
-        for (text, part) in [
-            ("polciy = 'rfs'", "unknown field `polciy`"),
-            ("policy = 'rsp'", "did you mean 'rps'"),
-            ("mode = 'natve'", "did you mean 'native'"),
-            ("hash = 'nick'", "did you mean 'nic'"),
-            ("queue-size = 16385", "queue-size: it takes a whole number from 8 to 16384"),
-            ("queue-size = 0", "from 8 to 16384"),
-            ("flow-cnt = 0", "flow-cnt: "),
-            ("cpus = '3-1'", "cpus: "),
-        ] {
-            let error = with_file(&[], text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn by_default_applications_are_followed() {
-        assert_eq!(run(&[]).policy().to_string(), "rfs+sparse");
-        assert!(parse_duration("0s").is_err());
-    }
 }

@@ -1,8 +1,8 @@
 //! Live flows: which are the largest, and where one is and why.
 
 use super::datapath::Datapath;
+use super::flows_shown::{FlowShown, FlowWhere, Place, ShareShown, SlotShown, SparseShown};
 use super::instance::Instance;
-use super::protocol::{FlowShown, FlowWhere, Place, ShareShown, SlotShown, SparseShown};
 use crate::explain::flow::shown;
 use rxsteer_user::core::{FlowKey, Policy};
 use rxsteer_xdp::{LiveFlow, Whereabouts};

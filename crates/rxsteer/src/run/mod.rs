@@ -5,7 +5,7 @@
 //!     │                                                     │ control socket: protocol.rs, registry.rs
 //!  events.rs    one thread, one poll: signals, links, clock, control.rs
 //!     │
-//!  instance.rs  interfaces, settings, CPUs: what becomes of them ──► datapath.rs ──► rxsteer-xdp
+//!  instance.rs, interfaces.rs   settings, CPUs, links: what becomes of them ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
 //! What must hold: nothing is attached unless all can be; nothing is left behind, however it ends; after
@@ -27,9 +27,15 @@ mod datapath;
 #[cfg(feature = "xdp")]
 mod events;
 #[cfg(feature = "xdp")]
+mod file;
+#[cfg(feature = "xdp")]
 mod flows;
 #[cfg(feature = "xdp")]
+mod flows_shown;
+#[cfg(feature = "xdp")]
 mod instance;
+#[cfg(feature = "xdp")]
+mod interfaces;
 #[cfg(feature = "xdp")]
 mod privileges;
 #[cfg(feature = "xdp")]

@@ -1,8 +1,7 @@
 //! The state of an instance, for people.
 
-use super::protocol::{
-    Counts, CpuStatus, FlowShown, FlowWhere, InterfaceStatus, Place, SettingsShown, Status,
-};
+use super::flows_shown::{FlowShown, FlowWhere, Place};
+use super::protocol::{Counts, CpuStatus, InterfaceStatus, SettingsShown, Status};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_user::core::counters::LiveCounter;

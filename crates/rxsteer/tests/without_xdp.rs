@@ -1,0 +1,23 @@
+//! A build without the in-kernel path has its commands all the same, and they say how to get it.
+#![cfg(not(feature = "xdp"))]
+
+use std::process::Command;
+
+#[test]
+fn its_commands_say_how_to_get_it() {
+    for arguments in [
+        &["run", "eth0"][..],
+        &["status"],
+        &["set", "policy=rps"],
+        &["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--live"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+        let output = command.args(arguments).output().expect("it can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("this build has no in-kernel path") && said.contains("rebuild"),
+            "{said}"
+        );
+    }
+}
