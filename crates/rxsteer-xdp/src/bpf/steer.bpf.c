@@ -260,8 +260,9 @@ int steer_cpumap(struct xdp_md *ctx)
 	steer_dequeued(dst, pair, src, meta->seq);
 	if (running->dst[number % STEER_BANKS] != number + 1)
 		WRITE_ONCE(running->dst[number % STEER_BANKS], number + 1);
+	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
 	if (!dst->pid)
-		dst->pid = (__u32)bpf_get_current_pid_tgid();
+		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
 	/* Frames with different metadata are not merged by GRO. */
 	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
 	return steer_cpumap_verdict;
