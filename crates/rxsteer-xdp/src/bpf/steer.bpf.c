@@ -120,8 +120,11 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_con
 	}
 	sent = STEER_REDIRECT(place);
 	if (sent != XDP_REDIRECT) {
-		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. */
+		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. A ring
+		 * that a slot still named is gone with all that was in it: nothing would ever say that its last
+		 * number is delivered, and the flow would go on past the ring for ever. */
 		bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
+		slot->place = 0;
 		return steer_pass(counters);
 	}
 	tails->word[dst & 15] = seq;
