@@ -9,6 +9,8 @@ use crate::abi::{
 };
 use crate::rings::Rings;
 use crate::setup::{MAX_INTERFACES, MAX_SLOTS, Setup};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapHandle, MapMut, OpenMapMut, ProgramInput};
 use rxsteer_core::SockFlowTable;
@@ -104,6 +106,18 @@ impl Sizes {
 
 /// Loads the programs for `setup`.
 pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
+    let btf = Btf::from_vmlinux();
+    // Where types can't be read, loading says so.
+    let has = |name: &str| {
+        let name = format!("btf_trace_{name}");
+        btf.as_ref().map_or(true, |btf| btf.type_by_name::<Typedef<'_>>(&name).is_some())
+    };
+    load_on(setup, has)
+}
+
+/// Loads them on a kernel that `has` these tracepoints. Without those that tell of applications (Linux 6.3)
+/// there is no rfs, and all else.
+pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loaded, LoadError> {
     let sizes = Sizes::of(setup)?;
     let hash = SymmetricHash::new(setup.secret);
     // The object lives as long as the process: there is one.
@@ -126,6 +140,9 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
             rodata.steer_cpumap_verdict = XDP_DROP;
         }
     }
+    open.progs.steer_receives.set_autoload(has("sock_recv_length"));
+    open.progs.steer_sends.set_autoload(has("sock_send_length"));
+    open.progs.steer_closes.set_autoload(has("inet_sock_set_state"));
     let dsts = sizes.cpus * BANKS;
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
