@@ -444,13 +444,12 @@ impl Path {
     /// program that began before a ring was settled may have sent there once more.
     fn free_retired_rings(&mut self) -> Result<(), LoadError> {
         let rings = &mut self.loaded.rings;
-        for dst in rings.drained(std::mem::take(&mut self.settled), grace) {
-            rings.delete(dst)?;
+        for ring in rings.drained(std::mem::take(&mut self.settled), grace) {
+            rings.delete(ring.dst)?;
         }
-        self.settled = rings.drained(rings.retired(), grace);
-        for dst in &self.settled {
-            rings.settle(*dst);
-        }
+        let drained = rings.drained(rings.retired(), grace);
+        drained.iter().for_each(|ring| rings.settle(ring));
+        self.settled = drained.into_iter().map(|ring| ring.dst).collect();
         Ok(())
     }
 

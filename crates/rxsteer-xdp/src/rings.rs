@@ -25,9 +25,29 @@ pub(crate) struct Rings {
     pub(crate) dsts: Array<steer_dst>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
-    /// By dst: what it had been sent when that was last noted.
-    sent_before: Box<[u32]>,
+    /// By dst: what it had been sent when its ring was made.
+    sent_when_made: Box<[u32]>,
+    /// By dst: what it had been sent and had seen when that was last noted, and how often in a row it was
+    /// the same.
+    before: Box<[Noted]>,
 }
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted {
+    sent: u32,
+    seen: u32,
+    times: u32,
+}
+
+/// A ring that nothing is under way in, and by src the last number sent there when that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Drained {
+    pub(crate) dst: u32,
+    tails: Box<[u32]>,
+}
+
+/// So many looks in a row nothing has to move before a thread that can't be looked at is taken to sleep.
+const STILL: u32 = 20;
 
 /// Whether what was asked for is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +70,8 @@ impl Rings {
             sizes: vec![[0; BANKS as usize]; cpus].into(),
             banks: vec![0; cpus].into(),
             displaced: vec![false; cpus].into(),
-            sent_before: vec![0; dsts.len() as usize].into(),
+            sent_when_made: vec![0; dsts.len() as usize].into(),
+            before: vec![Noted::default(); dsts.len() as usize].into(),
             dsts,
             pairs,
             tails,
@@ -81,7 +102,8 @@ impl Rings {
         size: u32,
         program: BorrowedFd<'_>,
     ) -> io::Result<Made> {
-        let mut made = Made::Done;
+        // By CPU: the bank its frames are to go to.
+        let mut planned = Vec::new();
         for cpu in cpus.iter() {
             let index = cpu.index();
             let bank = usize::from(self.banks[index]);
@@ -90,14 +112,20 @@ impl Rings {
             }
             let place = if self.sizes[index][bank] == 0 { bank } else { 1 - bank };
             if self.sizes[index][place] != 0 {
-                made = Made::Later;
-                continue;
+                return Ok(Made::Later);
             }
-            self.make(cpu, place, size, program)?;
-            self.banks[index] = place as u8;
-            self.displaced[index] = false;
+            planned.push((cpu, place));
         }
-        Ok(made)
+        for (cpu, place) in &planned {
+            self.make(*cpu, *place, size, program)?;
+        }
+        // All together: a bank that isn't in use is deleted once it has drained, so none may be said to be out
+        // of use before there is a configuration that sends nothing there.
+        for (cpu, place) in planned {
+            self.banks[cpu.index()] = place as u8;
+            self.displaced[cpu.index()] = false;
+        }
+        Ok(Made::Done)
     }
 
     fn make(
@@ -117,6 +145,7 @@ impl Rings {
         let key = u32::from(cpu.get()).to_ne_bytes();
         self.maps[bank].update(&key, &value, MapFlags::ANY).map_err(io::Error::other)?;
         self.sizes[cpu.index()][bank] = size;
+        self.sent_when_made[number as usize] = self.sent(number);
         Ok(())
     }
 
@@ -137,42 +166,62 @@ impl Rings {
         let state = self.dsts.get(dst);
         let seen = state.passed.wrapping_add(state.lost) as u32;
         let rest = u64::from((sent.wrapping_sub(seen) as i32).max(0) as u32);
-        let at_rest = self.sent_before[dst as usize] == sent && self.is_asleep(state.pid);
+        let at_rest = self.before[dst as usize].sent == sent && self.is_asleep(dst, state.pid);
         if at_rest { (state.lost + rest, 0) } else { (state.lost, rest) }
     }
 
     /// To be called now and then: whether numbers went on since the last time tells what is at rest.
     pub(crate) fn note_sent(&mut self) {
         for dst in 0..self.dsts.len() {
-            self.sent_before[dst as usize] = self.sent(dst);
+            let (sent, seen) = (self.sent(dst), self.dsts.get(dst).passed as u32);
+            let before = &mut self.before[dst as usize];
+            let is_same = before.sent == sent && before.seen == seen;
+            let times = if is_same { before.times.saturating_add(1) } else { 0 };
+            *before = Noted { sent, seen, times };
         }
     }
 
     /// Whether the kernel thread sleeps. It does so only when its ring is empty and all it took from there
-    /// is delivered. One that can't be seen is taken to.
-    fn is_asleep(&self, pid: u32) -> bool {
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
-        // After the name in brackets, which may itself hold brackets.
-        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        matches!(state, Some('S' | 'I'))
-    }
-
-    /// Whether nothing is under way to `dst`, and nothing it handed over is undelivered: `sent` is what was
-    /// sent to it before the last grace period, in which all bulk queues were emptied.
-    fn is_drained(&self, dst: u32, sent: u32) -> bool {
-        self.sent(dst) == sent && self.is_asleep(self.dsts.get(dst).pid)
-    }
-
-    /// The rings there are that nothing is under way in. `grace` waits until every poll that is under way
-    /// now is over.
-    pub(crate) fn drained(&self, rings: Vec<u32>, grace: impl FnOnce()) -> Vec<u32> {
-        if rings.is_empty() {
-            return rings;
+    /// is delivered. One that had nothing to do yet does; one that can't be looked at (its number is not known
+    /// before its first frames, nor in another PID namespace) is taken to when nothing has moved for long.
+    fn is_asleep(&self, dst: u32, pid: u32) -> bool {
+        let is_there = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] != 0;
+        if !is_there || self.sent(dst) == self.sent_when_made[dst as usize] {
+            return true;
         }
-        let sent: Vec<u32> = rings.iter().map(|dst| self.sent(*dst)).collect();
+        let is_still = self.before[dst as usize].times >= STILL;
+        if pid == 0 {
+            return is_still;
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // After the name in brackets, which may itself hold brackets.
+        match stat.rsplit_once(')') {
+            Some((name, state)) if name.contains("(cpumap/") => {
+                matches!(state.trim_start().chars().next(), Some('S' | 'I'))
+            }
+            _ => is_still,
+        }
+    }
+
+    fn tails(&self, dst: u32) -> Box<[u32]> {
+        (0..self.cpus()).map(|src| self.tail(src, dst)).collect()
+    }
+
+    /// The rings of `rings` that nothing is under way in, and nothing they handed over is undelivered.
+    /// `grace` waits until every poll that is under way now is over: then bulk queues are empty, too.
+    pub(crate) fn drained(&self, rings: Vec<u32>, grace: impl FnOnce()) -> Vec<Drained> {
+        if rings.is_empty() {
+            return Vec::new();
+        }
+        let before = rings.into_iter().map(|dst| Drained { dst, tails: self.tails(dst) });
+        let before: Vec<Drained> = before.collect();
         grace();
-        let rings = rings.into_iter().zip(sent);
-        rings.filter(|(dst, sent)| self.is_drained(*dst, *sent)).map(|(dst, _)| dst).collect()
+        let is_drained = |ring: &Drained| {
+            // First whether its thread sleeps, then whether that was still about the same numbers.
+            self.is_asleep(ring.dst, self.dsts.get(ring.dst).pid)
+                && self.tails(ring.dst) == ring.tails
+        };
+        before.into_iter().filter(is_drained).collect()
     }
 
     /// Every ring there is.
@@ -196,15 +245,16 @@ impl Rings {
             .collect()
     }
 
-    /// Declares everything sent to a drained ring delivered or lost, which is so; then flows whose last
-    /// packets a full ring refused don't wait for a next one.
-    pub(crate) fn settle(&self, dst: u32) {
-        for src in 0..self.cpus() {
-            let (index, tail) = (dst * self.cpus() + src, self.tail(src, dst));
-            if self.pairs.get(index).delivered != tail {
+    /// Declares everything that was sent to a ring until it was found drained delivered or lost, which is so;
+    /// then flows whose last packets a full ring refused don't wait for a next one. What was sent since (a
+    /// flow that waits for its last packets still goes there) is not meant.
+    pub(crate) fn settle(&self, ring: &Drained) {
+        for (src, tail) in (0..).zip(&ring.tails) {
+            let index = ring.dst * self.cpus() + src;
+            if self.pairs.get(index).delivered != *tail {
                 // Should a frame come meanwhile, its thread may have said more: then this takes some of it
                 // back, which can only hold a flow, until the thread says it again.
-                self.pairs.set_number(index, offset_of!(steer_pair, delivered), tail);
+                self.pairs.set_number(index, offset_of!(steer_pair, delivered), *tail);
             }
         }
     }
@@ -217,3 +267,7 @@ impl Rings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "rings_tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+//! Rings in the kernel, with made-up numbers of frames. Needs root; says SKIPPED without.
+
+use super::*;
+use crate::abi::Mode;
+use crate::load::{LoadError, Loaded, load, load_on};
+use crate::setup::Setup;
+use std::os::fd::AsFd;
+
+fn setup() -> Setup {
+    Setup {
+        mode: Mode::Native,
+        possible: "0-1".parse().unwrap(),
+        flow_cnt: 4,
+        tables: 1,
+        interfaces: 1,
+        sock_flow_entries: 16,
+        secret: [0; 16],
+        inner: false,
+        flow_stats: false,
+        drop_on_arrival: false,
+    }
+}
+
+fn loaded(test: &str) -> Option<Loaded> {
+    told(test, load(&setup()))
+}
+
+fn told(test: &str, result: Result<Loaded, LoadError>) -> Option<Loaded> {
+    match result {
+        Ok(loaded) => Some(loaded),
+        Err(LoadError::Refused(error))
+            if error.kind() == libbpf_rs::ErrorKind::PermissionDenied =>
+        {
+            eprintln!(
+                "SKIPPED rings::{test}: not allowed to load BPF programs ({error}); run as root"
+            );
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ensure(loaded: &mut Loaded, cpus: &str, size: u32) -> Made {
+    let program = loaded.skel.progs.steer_cpumap.as_fd();
+    loaded.rings.ensure(&cpus.parse().unwrap(), size, program).unwrap()
+}
+
+/// CPU 0 sent `count` frames more to `dst`.
+fn send(rings: &mut Rings, dst: u32, count: u32) {
+    let mut line = rings.tails.get(dst / 16);
+    line.word[(dst % 16) as usize] += count;
+    rings.tails.set(dst / 16, line);
+}
+
+#[test]
+fn a_change_that_waits_puts_no_ring_out_of_use() {
+    let test = "a_change_that_waits_puts_no_ring_out_of_use";
+    let Some(mut loaded) = loaded(test) else { return };
+    if !std::path::Path::new("/sys/devices/system/cpu/cpu1").exists() {
+        return eprintln!("SKIPPED rings::{test}: it takes 2 CPUs");
+    }
+    assert_eq!(ensure(&mut loaded, "0-1", 64), Made::Done);
+    assert_eq!(ensure(&mut loaded, "0-1", 128), Made::Done);
+    assert_eq!(loaded.rings.retired(), [0, 2], "the first rings");
+    // That of CPU 0 has drained, that of CPU 1 has not.
+    loaded.rings.delete(0).unwrap();
+    assert_eq!(ensure(&mut loaded, "0-1", 256), Made::Later);
+    assert_eq!(loaded.rings.retired(), [2], "frames still go to the second ring of CPU 0");
+    loaded.rings.delete(2).unwrap();
+    assert_eq!(ensure(&mut loaded, "0-1", 256), Made::Done);
+    assert_eq!(loaded.rings.retired(), [1, 3]);
+}
+
+#[test]
+fn what_is_sent_after_a_ring_was_found_drained_is_not_called_delivered() {
+    let Some(mut loaded) =
+        loaded("what_is_sent_after_a_ring_was_found_drained_is_not_called_delivered")
+    else {
+        return;
+    };
+    let rings = &mut loaded.rings;
+    send(rings, 1, 5);
+    // There is no ring, so nothing can be under way in it.
+    let drained = rings.drained(vec![1], || ());
+    assert_eq!(drained.len(), 1);
+    send(rings, 1, 2);
+    rings.settle(&drained[0]);
+    assert_eq!(rings.pairs.get(2).delivered, 5, "of CPU 0 to its second ring");
+}
+
+#[test]
+fn frames_that_no_thread_has_seen_are_under_way() {
+    let Some(mut loaded) = loaded("frames_that_no_thread_has_seen_are_under_way") else { return };
+    assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
+    let rings = &mut loaded.rings;
+    assert_eq!(rings.drained(vec![0], || ()).len(), 1, "nothing was sent");
+    send(rings, 0, 3);
+    assert_eq!(rings.drained(vec![0], || ()).len(), 0, "its thread has yet to run");
+    assert_eq!(rings.lost_and_waiting(0), (0, 3));
+    // They were lost, it seems: nothing comes of them.
+    (0..=STILL).for_each(|_| rings.note_sent());
+    assert_eq!(rings.drained(vec![0], || ()).len(), 1);
+    assert_eq!(rings.lost_and_waiting(0), (3, 0));
+    // Another process' number, as seen from another PID namespace, says nothing of the thread.
+    let dst = steer_dst { pid: 1, ..rings.dsts.get(0) };
+    rings.dsts.set(0, dst);
+    send(rings, 0, 1);
+    rings.note_sent();
+    assert_eq!(rings.drained(vec![0], || ()).len(), 0);
+}
+
+#[test]
+fn a_kernel_that_tells_nothing_of_applications_will_do_without_rfs() {
+    let test = "a_kernel_that_tells_nothing_of_applications_will_do_without_rfs";
+    let Some(loaded) = told(test, load_on(&setup(), |_| false)) else { return };
+    assert!(loaded.skel.progs.steer_switch.attach_trace().is_ok());
+    assert!(loaded.skel.progs.steer_receives.attach_trace().is_err());
+}
