@@ -254,14 +254,21 @@ impl Path {
         let is_quiet = held == self.held_before;
         self.held_before = held;
         self.quiet_ticks = if is_quiet { self.quiet_ticks.saturating_add(1) } else { 0 };
-        if needs_switches(&self.settings) || !is_quiet {
-            self.attach_switches()
-        } else {
+        if needs_switches(&self.settings) {
+            return self.attach_switches();
+        }
+        if is_quiet {
             if self.quiet_ticks >= QUIET_TICKS {
                 self.switches = None;
             }
-            Ok(())
+            return Ok(());
         }
+        self.attach_switches()?;
+        // The thread fell asleep unseen. A flow that sends less often than switches are looked at would be
+        // held by its every packet.
+        let rings = &self.loaded.rings;
+        rings.drained(rings.all(), grace).iter().for_each(|ring| rings.settle(ring));
+        Ok(())
     }
 
     fn held(&self) -> u64 {
