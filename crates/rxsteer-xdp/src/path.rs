@@ -88,6 +88,8 @@ pub struct Path {
     /// A change that has to wait.
     wanted: Option<Settings>,
     is_draining: bool,
+    /// The configuration that holds lets frames go straight on. It may be one on the way to `wanted`.
+    goes_straight: bool,
     /// Always attached: they count.
     _counting: [Link; 3],
     /// The thread of a ring goes to sleep: needed where flows may move.
@@ -133,6 +135,7 @@ impl Path {
             settings: settings.clone(),
             wanted: None,
             is_draining: false,
+            goes_straight: false,
             _counting: counting,
             switches: None,
             wishes: None,
@@ -395,8 +398,7 @@ impl Path {
         if self.make_rings(settings)? == Made::Later {
             return Ok(false);
         }
-        let settles = self.settings.has_straight_flows();
-        self.set_settling(settles);
+        self.set_settling(self.goes_straight);
         self.decide_by(settings);
         self.set_settling(false);
         if !settings.policy.is_rfs() {
@@ -425,6 +427,7 @@ impl Path {
 
     /// Writes the configuration that does not hold, and lets it hold.
     fn decide_by(&mut self, settings: &Settings) {
+        self.goes_straight = settings.has_straight_flows();
         let hz = self.loaded.hz;
         let rings = &self.loaded.rings;
         let config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
