@@ -224,6 +224,14 @@ impl Path {
     /// # Errors
     /// [`SettingsError`]; then nothing changes.
     pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
+        let told = self.wanted.as_ref().unwrap_or(&self.settings);
+        for cpu in self.possible.iter().filter(|cpu| told.is_online(*cpu)) {
+            // Its thread runs elsewhere now, and stays there: when it is back it gets a new one. It may be back
+            // before this change is made, or without it: that none of the CPUs is left is refused.
+            if !settings.is_online(cpu) {
+                self.loaded.rings.displace(cpu);
+            }
+        }
         settings.check(&self.possible)?;
         self.wanted = Some(settings.clone());
         self.is_draining = false;
@@ -378,12 +386,6 @@ impl Path {
 
     /// Makes the change, if it can be made now.
     fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
-        for cpu in self.possible.clone().iter() {
-            // Its thread runs elsewhere now, and stays there: when it is back it gets a new one.
-            if self.settings.is_online(cpu) && !settings.is_online(cpu) {
-                self.loaded.rings.displace(cpu);
-            }
-        }
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
         if settings.shadow && !self.settings.shadow {
