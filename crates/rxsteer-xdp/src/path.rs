@@ -245,11 +245,12 @@ impl Path {
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.loaded.rings.note_sent();
         self.free_retired_rings()?;
-        if let Some(wanted) = self.wanted.take()
-            && !self.change_to(&wanted)?
-        {
-            self.wanted = Some(wanted);
-            return Ok(Progress::Waiting);
+        if let Some(wanted) = self.wanted.clone() {
+            // What fails is tried again in the next tick.
+            if !self.change_to(&wanted)? {
+                return Ok(Progress::Waiting);
+            }
+            self.wanted = None;
         }
         if !self.loaded.rings.retired().is_empty() {
             return Ok(Progress::Draining);
