@@ -164,7 +164,11 @@ impl Path {
         let first_table = self.free_tables(queues)?;
         let place = (ifindex % MAX_DEVICES) as usize;
         let other = self.bss().steer_devices[place].ifindex;
-        if other != 0 && other != ifindex {
+        if other == ifindex {
+            // The table's entry is in use, by an attachment that was not detached yet.
+            return Err(AttachError::Busy);
+        }
+        if other != 0 {
             return Err(AttachError::Collision(ifindex, other));
         }
         self.clear(number as u32, first_table, queues);
