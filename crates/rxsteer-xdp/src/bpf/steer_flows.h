@@ -25,22 +25,28 @@ struct steer_counted {
 	__u64 bytes;
 };
 
-/* Adds to what (flow, CPU) has in `moved`. */
+/* Adds to what (flow, CPU) has in `moved`, if it is there. */
+static __always_inline int steer_add_to_moved(struct steer_moved_key *key, const struct steer_moved *more)
+{
+	struct steer_moved *entry = bpf_map_lookup_elem(&steer_moved, key);
+
+	if (!entry)
+		return -1;
+	/* Another queue may have packets of the same flow. */
+	__sync_fetch_and_add(&entry->packets, more->packets);
+	__sync_fetch_and_add(&entry->bytes, more->bytes);
+	WRITE_ONCE(entry->last_seen, more->last_seen);
+	return 0;
+}
+
 static __noinline int steer_add_moved(struct steer_moved_key *key, struct steer_moved *more)
 {
-	struct steer_moved *entry;
-
 	if (!key || !more)
 		return -1;
-	entry = bpf_map_lookup_elem(&steer_moved, key);
-	if (entry) {
-		/* Another queue may have packets of the same flow. */
-		__sync_fetch_and_add(&entry->packets, more->packets);
-		__sync_fetch_and_add(&entry->bytes, more->bytes);
-		WRITE_ONCE(entry->last_seen, more->last_seen);
+	if (!steer_add_to_moved(key, more) || !bpf_map_update_elem(&steer_moved, key, more, BPF_NOEXIST))
 		return 0;
-	}
-	return bpf_map_update_elem(&steer_moved, key, more, BPF_NOEXIST);
+	/* There is no room, or the other queue was faster. */
+	return steer_add_to_moved(key, more);
 }
 
 static __always_inline void steer_key_of(const struct steer_packet *packet, struct steer_flow_key *key)
