@@ -81,27 +81,27 @@ impl Fate {
         }
     }
 
-    /// What status is to contain, one of them.
-    fn words(self) -> &'static [&'static str] {
+    /// Whether it is what status tells of an interface.
+    fn is_told(self, interface: &Value) -> bool {
         match self {
-            Self::Deleted => &["deleted", "gone"],
-            Self::Renamed => &["renamed", "other"],
-            Self::Down => &["down"],
+            Self::Deleted => interface["state"] == "deleted",
+            Self::Renamed => interface["name"] == "other" && interface["state"] == "steered",
+            Self::Down => interface["state"] == "down",
         }
     }
 }
 
-/// Waits until `rxsteer status` says one of the words.
-fn status_says(socket: &str, words: &[&str]) -> Result<(), String> {
+/// Waits until `rxsteer status` tells so of an interface.
+fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), String> {
     let started = Instant::now();
     loop {
         let mut status = Command::new(rxsteer().unwrap());
         let output = status.args(["status", "--socket", socket, "--json"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let report: Value = serde_json::from_str(&text).unwrap();
-        if words.iter().any(|word| report.to_string().contains(word)) {
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let interfaces = report["interfaces"].as_array().unwrap();
+        if interfaces.iter().any(|interface| is_so(interface)) {
             return Ok(());
         }
         if started.elapsed() > Duration::from_secs(3) {
@@ -123,7 +123,7 @@ fn others_go_on(fate: Fate) {
     for command in fate.commands() {
         receiver.ip(command).unwrap();
     }
-    let told = status_says(&socket, fate.words());
+    let told = status_says(&socket, |interface| fate.is_told(interface));
     assert!(told.is_ok(), "{fate:?}: status says only {told:?}; it said: {}", steering.said());
     let traffic = Traffic { flows: 4, ..Traffic::default() };
     let check = OrderCheck::new(receiver, &testbed.link().far, 4).unwrap();
