@@ -8,6 +8,7 @@
 
 mod bench;
 mod fuzz;
+mod lab;
 mod live;
 mod loom;
 mod order;
@@ -32,9 +33,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Task {
     Bench(bench::Options),
+    /// Measures how many packets a second one CPU hands to another, beside a fixed redirect.
+    HandOff(lab::Options),
     Live(live::Options),
     Loom(loom::Options),
     Order(order::Options),
+    /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
+    Router(lab::Options),
     Tsan(tsan::Options),
     Fuzz(fuzz::Options),
     /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
@@ -68,6 +73,8 @@ fn main() -> ExitCode {
 fn run(task: &Task) -> Result<Outcome> {
     match task {
         Task::Bench(_) => bench::run(),
+        Task::HandOff(options) => lab::run("hand-off", options),
+        Task::Router(options) => lab::run("router", options),
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),

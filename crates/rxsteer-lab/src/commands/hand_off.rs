@@ -3,12 +3,13 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use rxsteer_core::{CpuSet, Policy};
 use rxsteer_lab::{
-    Arrivals, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Steering, Testbed,
-    Traffic,
+    Arrivals, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic,
 };
+use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::Value;
 
 use super::rounds::{Plan, Variant, measure};
@@ -18,19 +19,22 @@ use super::rounds::{Plan, Variant, measure};
 ///
 /// Packets a second as quartiles, and their ratio within a round.
 #[derive(Args)]
-#[command(after_help = "Example:\n  rxsteer-lab hand-off --rounds 15 -- --policy rps --cpus 1-1")]
+#[command(after_help = "Example:\n  rxsteer-lab hand-off --policy rfs+sparse --rounds 15")]
 pub(crate) struct Options {
     #[command(flatten)]
     plan: Plan,
     /// Flows the frames belong to.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     flows: u32,
+    /// Packets of one flow in a row.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    train: u32,
     /// Frames that may wait for CPU 1.
     #[arg(long, value_name = "N", default_value_t = 2048)]
     queue_size: u32,
-    /// Arguments of `rxsteer run`; `--policy rps --cpus 1-1` if there are none.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    steer: Vec<String>,
+    /// The policy of rxsteer, over CPU 1 alone.
+    #[arg(long, default_value = "rps")]
+    policy: Policy,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -41,15 +45,10 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let queue_size = options.queue_size;
     let route = FixedRoute { cpu: 1, other: 1, every: 0, drop: true, queue_size };
     let _fixed = Fixed::attach(receiver, &plain.far, route)?;
-    let size = queue_size.to_string();
-    let mut arguments = vec![&*steered.far.name, "--queue-size", &size, "--drop-on-arrival"];
-    if options.steer.is_empty() {
-        arguments.extend(["--policy", "rps", "--cpus", "1-1"]);
-    }
-    arguments.extend(options.steer.iter().map(String::as_str));
-    let steering = Steering::start(receiver, &arguments)?;
+    let _path = steer(options, receiver, steered)?;
     let arrivals = Arrivals::new()?;
-    let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
+    let traffic =
+        Traffic { flows: options.flows, train: options.train, length: 64, ..Traffic::default() };
     let over = |link: &Link| LiveFrames::new(link, &traffic);
     let [over_plain, over_steered] = [over(plain)?, over(steered)?];
     let frames = options.plan.frames;
@@ -58,10 +57,29 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         Variant { name: "fixed", turn: Box::new(|| turn(&over_plain)) },
         Variant { name: "rxsteer", turn: Box::new(|| turn(&over_steered)) },
     ];
-    let figures = measure(&mut variants, &options.plan)?;
-    drop(variants);
-    steering.stop()?;
-    Ok(figures.report("fixed"))
+    Ok(measure(&mut variants, &options.plan)?.report("fixed"))
+}
+
+/// rxsteer on the far end of a link, sending everything to CPU 1, where it ends.
+fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
+    let setup = Setup {
+        mode: Mode::Native,
+        possible: "0-1".parse()?,
+        flow_cnt: 32768,
+        tables: 1,
+        interfaces: 1,
+        sock_flow_entries: 32768,
+        secret: *b"hand-off's secrt",
+        inner: false,
+        flow_stats: true,
+        drop_on_arrival: true,
+    };
+    let only: CpuSet = "1-1".parse()?;
+    let settings =
+        Settings { queue_size: options.queue_size, ..Settings::new(options.policy.clone(), only) };
+    let mut path = Path::load(&setup, &settings)?;
+    receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
+    Ok(path)
 }
 
 /// One turn: frames that CPU 1 took, for each second that CPU 0 sent.

@@ -1,6 +1,9 @@
 //! Variants taking turns, round after round: on a noisy machine only figures of the same round can
 //! be compared.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::Args;
 use rand::SeedableRng;
@@ -11,6 +14,10 @@ use serde_json::{Map, Value, json};
 
 /// A slice that the gate spoils is taken again this often; then its round goes without it.
 const RETRIES: u32 = 4;
+
+/// Before a turn we wait for the gate to open, this often, this long.
+const WAITS: u32 = 10;
+const WAIT: Duration = Duration::from_millis(30);
 
 /// How to measure.
 #[derive(Args)]
@@ -58,7 +65,12 @@ pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figur
         for &index in &order {
             let mut figure = None;
             for _ in 0..=RETRIES {
-                let before = is_open();
+                let before = (0..WAITS).any(|_| {
+                    is_open() || {
+                        sleep(WAIT);
+                        false
+                    }
+                });
                 let value = (variants[index].turn)()?;
                 if before && is_open() {
                     figure = Some(value);
@@ -69,6 +81,12 @@ pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figur
             rows[index].push(figure);
         }
     }
+    anyhow::ensure!(
+        rows.iter().any(|row| row.iter().any(Option::is_some)),
+        "a cache line took more than {} ns from CPU to CPU before or after each of {thrown_away} turns: the \
+         machine is busy, or in a slow mode; try later, or with a larger --gate-ns",
+        gate.limit_ns
+    );
     let names = variants.iter().map(|variant| variant.name).collect();
     Ok(Figures { names, rows, thrown_away })
 }

@@ -99,6 +99,9 @@ fn forwarded(options: &Options, port: u16) -> Result<Value> {
     let late: u64 = of_steered.1.total()?.late;
     let mut report = figures.report("kernel_rps");
     report["late"] = json!(late);
-    report["steering"] = steering.stop()?.0;
+    let totals = steering.totals()?;
+    let unaccounted = totals.unaccounted();
+    report["drops"] = totals.drops.into();
+    report["unaccounted"] = json!(i64::try_from(unaccounted).unwrap_or(i64::MAX));
     Ok(report)
 }

@@ -1,0 +1,38 @@
+//! Experiments of `rxsteer-lab`, built as they are released.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// What is handed on to the experiment.
+#[derive(Args)]
+#[command(after_help = "Example:\n  cargo xtask hand-off -- --rounds 15 --policy rfs+sparse\n\n\
+                  What can be set: cargo xtask hand-off -- --help")]
+pub(crate) struct Options {
+    /// Options of the experiment.
+    #[arg(last = true, value_name = "OPTIONS")]
+    options: Vec<String>,
+}
+
+/// Runs an experiment; it takes root, clang and two CPUs.
+pub(crate) fn run(experiment: &str, options: &Options) -> Result<Outcome> {
+    let cargo = ["--quiet", "--release", "--package", "rxsteer-lab", "--package", "rxsteer"];
+    if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
+        bail!("rxsteer-lab and rxsteer do not build");
+    }
+    let folder = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => folder.into(),
+        None => shell::root().join("target"),
+    };
+    let mut lab = Command::new(folder.join("release/rxsteer-lab"));
+    lab.arg(experiment).args(&options.options);
+    // Its own status tells a finding from what could not be run.
+    match lab.status().context("cannot start rxsteer-lab")?.code() {
+        Some(0) => Ok(Outcome::Passed),
+        Some(1) => Ok(Outcome::Failed),
+        _ => bail!("rxsteer-lab could not run"),
+    }
+}
