@@ -33,7 +33,7 @@ pub(crate) use skeleton::types::{
     steer_line, steer_moved, steer_moved_key, steer_pair, steer_running, steer_slot,
     steer_sparse_slot,
 };
-pub(crate) use skeleton::{SteerSkel, SteerSkelBuilder};
+pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
 /// Highest CPU id the programs' tables have room for, plus one: `STEER_MAX_CPUS`.
 pub const MAX_CPUS: u16 = 1024;

@@ -2,7 +2,8 @@
 //! attached to an interface yet.
 
 use crate::abi::{
-    self, Array, BANKS, MAX_CPUS, Mode, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
+    self, Array, BANKS, MAX_CPUS, Mode, OpenSteerSkel, SPARSE_ROW, SteerSkel, SteerSkelBuilder,
+    WAYS,
 };
 use crate::abi::{
     steer_counters, steer_dst, steer_flow, steer_line, steer_pair, steer_slot, steer_sparse_slot,
@@ -36,6 +37,13 @@ pub enum LoadError {
         "the tracepoint {0} could not be attached: {1} ('rxsteer check' says what this kernel has)"
     )]
     Tracepoint(&'static str, #[source] libbpf_rs::Error),
+    /// Generic mode does not work here.
+    #[error(
+        "this kernel hands the frames of a CPUMAP on wrongly in generic mode, with their Ethernet header still \
+         in front, so that IP refuses them. Some were lost until that was noticed; now all are let pass. Steer in \
+         native mode, or not at all"
+    )]
+    GenericBroken,
     /// A map could not be made use of.
     #[error("a BPF map could not be used: {0}")]
     Map(#[from] std::io::Error),
@@ -76,7 +84,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    fn of(setup: &Setup) -> Result<Sizes, LoadError> {
+    pub(crate) fn of(setup: &Setup) -> Result<Sizes, LoadError> {
         let cpus = u32::from(setup.possible.highest().get()) + 1;
         let limit = |what, value: u64, most: u64| {
             if value > most { Err(LoadError::TooLarge(what, value, most)) } else { Ok(()) }
@@ -104,22 +112,12 @@ impl Sizes {
     }
 }
 
-/// Loads the programs for `setup`.
-pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
-    let btf = Btf::from_vmlinux();
-    // Where types can't be read, loading says so.
-    let has = |name: &str| {
-        let name = format!("btf_trace_{name}");
-        btf.as_ref().map_or(true, |btf| btf.type_by_name::<Typedef<'_>>(&name).is_some())
-    };
-    load_on(setup, has)
-}
-
-/// Loads them on a kernel that `has` these tracepoints. Without those that tell of applications (Linux 6.3)
-/// there is no rfs, and all else.
-pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loaded, LoadError> {
-    let sizes = Sizes::of(setup)?;
-    let hash = SymmetricHash::new(setup.secret);
+/// The programs, with the constants and table sizes that `setup` asks for; not loaded yet.
+pub(crate) fn open(
+    setup: &Setup,
+    sizes: &Sizes,
+    hash: &SymmetricHash,
+) -> Result<OpenSteerSkel<'static>, LoadError> {
     // The object lives as long as the process: there is one.
     let storage = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = SteerSkelBuilder::default().open(storage)?;
@@ -140,9 +138,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
             rodata.steer_cpumap_verdict = XDP_DROP;
         }
     }
-    open.progs.steer_receives.set_autoload(has("sock_recv_length"));
-    open.progs.steer_sends.set_autoload(has("sock_send_length"));
-    open.progs.steer_closes.set_autoload(has("inet_sock_set_state"));
+    open.progs.steer_misplaced.set_autoload(setup.mode == Mode::Generic);
     let dsts = sizes.cpus * BANKS;
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
@@ -162,7 +158,29 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     size(&mut maps.steer_limit_bytes, sizes.cpus * sizes.limit_lines)?;
     size(&mut maps.steer_ring_0, sizes.cpus)?;
     size(&mut maps.steer_ring_1, sizes.cpus)?;
+    Ok(open)
+}
 
+/// Loads the programs for `setup`.
+pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
+    let btf = Btf::from_vmlinux();
+    // Where types can't be read, loading says so.
+    let has = |name: &str| {
+        let name = format!("btf_trace_{name}");
+        btf.as_ref().map_or(true, |btf| btf.type_by_name::<Typedef<'_>>(&name).is_some())
+    };
+    load_on(setup, has)
+}
+
+/// Loads them on a kernel that `has` these tracepoints. Without those that tell of applications (Linux 6.3)
+/// there is no rfs, and all else.
+pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loaded, LoadError> {
+    let sizes = Sizes::of(setup)?;
+    let hash = SymmetricHash::new(setup.secret);
+    let mut open = open(setup, &sizes, &hash)?;
+    open.progs.steer_receives.set_autoload(has("sock_recv_length"));
+    open.progs.steer_sends.set_autoload(has("sock_send_length"));
+    open.progs.steer_closes.set_autoload(has("inet_sock_set_state"));
     let mut skel = open.load()?;
     let hz = measure_hz(&skel)?;
     let ids = [map_id(&skel.maps.steer_ring_0)?, map_id(&skel.maps.steer_ring_1)?];

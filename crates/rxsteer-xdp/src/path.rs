@@ -92,6 +92,8 @@ pub struct Path {
     goes_straight: bool,
     /// Always attached: they count.
     _counting: [Link; 3],
+    /// In generic mode: tells whether that works here.
+    _misplaced: Option<Link>,
     /// The thread of a ring goes to sleep: needed where flows may move.
     switches: Option<Link>,
     /// What applications do, for rfs.
@@ -137,12 +139,17 @@ impl Path {
             is_draining: false,
             goes_straight: false,
             _counting: counting,
+            _misplaced: None,
             switches: None,
             wishes: None,
             settled: Vec::new(),
             held_before: 0,
             quiet_ticks: 0,
         };
+        if path.mode == Mode::Generic {
+            let program = &path.loaded.skel.progs.steer_misplaced;
+            path._misplaced = Some(attach("netif_receive_skb", program)?);
+        }
         path.attach_tracepoints(settings)?;
         path.make_rings(settings)?;
         path.decide_by(settings);
@@ -247,6 +254,7 @@ impl Path {
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; what held before holds on.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
+        self.look_at_generic()?;
         self.loaded.rings.note_sent();
         self.free_retired_rings()?;
         if let Some(wanted) = self.wanted.clone() {
@@ -261,6 +269,18 @@ impl Path {
         }
         self.look_at_switches()?;
         Ok(Progress::Settled)
+    }
+
+    /// Lets everything pass where the kernel's generic mode loses what a CPUMAP hands on.
+    fn look_at_generic(&mut self) -> Result<(), LoadError> {
+        if self.bss().steer_misplaced_frames == 0 {
+            return Ok(());
+        }
+        // What is in rings is lost: there is no order to keep.
+        let without_guard = true;
+        let none = Settings { policy: Policy::None, shadow: false, without_guard, ..self.settings.clone() };
+        self.decide_by(&none);
+        Err(LoadError::GenericBroken)
     }
 
     /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to

@@ -79,8 +79,13 @@ static __always_inline int steer_number(struct xdp_md *ctx, __u32 src, __u32 dst
 {
 	struct steer_meta *meta;
 
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
-		return 0;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
+		/* Another program may have left something in front, which nobody behind us reads. Such a frame must
+		 * not go straight on: it would overtake those that were numbered. */
+		if (bpf_xdp_adjust_meta(ctx, (int)(ctx->data - ctx->data_meta)) ||
+		    bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+			return 0;
+	}
 	meta = (void *)(long)ctx->data_meta;
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return 0;
@@ -369,6 +374,22 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	counters = steer_counters_at(src, running->device);
 	if (counters)
 		counters->redirect_errors++;
+	return 0;
+}
+
+/* Loaded in generic mode alone. Kernels were found (6.18) that hand a CPUMAP's socket buffers on with the
+ * Ethernet header still in front: they take its length from skb->mac_len, which nobody has set by then. IP
+ * refuses such packets. A program can't mend it, for it can't tell which buffers are so; this counts them. */
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(steer_misplaced, struct sk_buff *skb)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+
+	if (!running || !(running->dst[0] | running->dst[1]) ||
+	    !steer_thread_of(running, (__u32)bpf_get_current_pid_tgid()))
+		return 0;
+	if (skb->data == skb->head + skb->mac_header)
+		__sync_fetch_and_add(&steer_misplaced_frames, 1);
 	return 0;
 }
 

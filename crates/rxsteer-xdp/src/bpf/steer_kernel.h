@@ -36,6 +36,12 @@ struct sock {
 	__u16 sk_protocol;
 };
 
+struct sk_buff {
+	unsigned char *head;
+	unsigned char *data;
+	__u16 mac_header;
+};
+
 struct inet_sock {
 	__be16 inet_sport;
 };

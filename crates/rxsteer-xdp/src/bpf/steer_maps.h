@@ -50,6 +50,9 @@ __u32 steer_flushes_fully = 0;
 /* Written by a CPU that gives a sparse slot away. */
 __u32 steer_giving_lock = 0;
 
+/* Frames that steer_misplaced found. */
+__u64 steer_misplaced_frames = 0;
+
 /* What steer_clock reads. */
 __u64 steer_jiffies_now = 0;
 __u64 steer_ktime_now = 0;

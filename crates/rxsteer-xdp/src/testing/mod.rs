@@ -3,9 +3,11 @@
 
 mod policy;
 mod told;
+mod verified;
 
 pub use policy::KernelPolicy;
 pub use told::{Asked, Decided, TestDevice, TestRules, TestSizes};
+pub use verified::{Verified, verify};
 
 /// Whether `error` says that this process may not load BPF programs. A program that the verifier
 /// refuses is another error (EACCES), though both are called "permission denied".

@@ -106,7 +106,7 @@ impl<P: Datapath> Instance<P> {
     pub(crate) fn tick(&mut self) -> Vec<String> {
         let (changing, failure) = match self.path.tick() {
             Ok(changing) => (changing, None),
-            Err(why) => (true, Some(format!("a change can't be finished, and is tried on: {why}"))),
+            Err(why) => (true, Some(why.to_string())),
         };
         self.changing = changing;
         if self.unapplied && !self.changing {

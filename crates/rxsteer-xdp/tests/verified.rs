@@ -1,0 +1,49 @@
+//! The programs stay far below what the kernel's verifier allows (1,000,000 instructions looked at), so
+//! that they also load where a kernel looks at more of them.
+//!
+//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
+#![cfg(feature = "bpf")]
+
+use rxsteer_xdp::testing::{is_forbidden, verify};
+use rxsteer_xdp::{LoadError, Mode, Setup};
+use std::io::Write;
+
+/// Most instructions the verifier may have to look at in one program.
+const MOST: u32 = 100_000;
+
+#[test]
+fn no_program_takes_the_verifier_long() {
+    for (inner, mode) in [(false, Mode::Native), (true, Mode::Native), (true, Mode::Generic)] {
+        let setup = Setup {
+            mode,
+            possible: "0-3".parse().expect("CPUs"),
+            flow_cnt: 1024,
+            tables: 4,
+            interfaces: 2,
+            sock_flow_entries: 1024,
+            secret: [7; 16],
+            inner,
+            flow_stats: true,
+            drop_on_arrival: false,
+        };
+        let programs = match verify(&setup) {
+            Ok(programs) => programs,
+            Err(LoadError::Refused(error)) if is_forbidden(&error) => {
+                let name = "verified::no_program_takes_the_verifier_long";
+                let why = "this process may not load BPF programs, which takes root";
+                writeln!(std::io::stderr(), "SKIPPED {name}: {why}").expect("stderr");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let names: Vec<&str> = programs.iter().map(|program| &*program.program).collect();
+        for name in ["steer_entry", "steer_cpumap", "steer_kthread", "steer_switch", "steer_sends"]
+        {
+            assert!(names.contains(&name), "{name} is not among {names:?}");
+        }
+        for program in &programs {
+            assert!(program.instructions <= MOST, "{mode}, inner {inner}: {program:?}");
+            assert!(!program.stack.is_empty(), "{mode}, inner {inner}: {program:?}");
+        }
+    }
+}
