@@ -101,7 +101,7 @@ fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), Strin
         assert!(output.status.success(), "{said}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let interfaces = report["interfaces"].as_array().unwrap();
-        if interfaces.iter().any(|interface| is_so(interface)) {
+        if interfaces.iter().any(&is_so) {
             return Ok(());
         }
         if started.elapsed() > Duration::from_secs(3) {
