@@ -2,6 +2,7 @@
 
 use crate::abi::{CPU_BANK, CPU_USABLE, MAX_CPUS, NO_CPU, steer_config};
 use crate::setup::Settings;
+use rxsteer_core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
 use rxsteer_core::{CpuId, Policy};
 
 /// How frames that are to stay on their CPU go there.
@@ -26,9 +27,10 @@ pub(crate) fn compile(
         loops: u32::from(settings.policy.loops().unwrap_or(0)),
         map_len: settings.cpus.len() as u32,
         ring_size: settings.queue_size,
-        flow_limit: settings
-            .flow_limit
-            .map_or(0, |buckets| buckets.next_power_of_two().ilog2() + 1),
+        // There is room for so many; what lies behind is another CPU's.
+        flow_limit: settings.flow_limit.map_or(0, |buckets| {
+            buckets.min(DEFAULT_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
+        }),
         inactive_after: u64::from(hz),
         local_by_ring: u8::from(local == Local::ByRing),
         shadow: u8::from(settings.shadow),
@@ -122,5 +124,8 @@ mod tests {
         let config = compile(&settings, Local::ByRing, 1000, |_| 0);
         assert_eq!((config.bound[0], config.bound[5], config.bound[1]), (1, NO_CPU, NO_CPU));
         assert_eq!((config.flow_limit, config.local_by_ring), (13, 1));
+        settings.flow_limit = Some(1 << 20);
+        let config = compile(&settings, Local::ByRing, 1000, |_| 0);
+        assert_eq!(config.flow_limit, 13, "the programs' table has 4096 buckets for each CPU");
     }
 }
