@@ -53,7 +53,9 @@ impl Control {
     /// What to wait for.
     pub(crate) fn wait_for(&self) -> Vec<PollFd<'_>> {
         let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        for client in &self.clients {
+        // Of one that waits for a change nothing is wanted, not even that it is gone: that would be told at
+        // once, and again and again, until the change is done.
+        for client in self.clients.iter().filter(|client| client.waiting.is_none()) {
             let mut events = PollFlags::empty();
             if client.wants_to_read() {
                 events |= PollFlags::POLLIN;

@@ -178,3 +178,17 @@ fn a_change_is_answered_when_it_is_done_or_takes_too_long() {
     bench.rounds();
     assert!(line(&client).unwrap().contains("\"done\":false"));
 }
+
+#[test]
+fn a_client_that_goes_while_it_waits_for_a_change_wakes_nobody() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    client.write_all(b"{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n").unwrap();
+    bench.rounds();
+    drop(client);
+    let ready = nix::poll::poll(&mut bench.control.wait_for(), nix::poll::PollTimeout::ZERO);
+    assert_eq!(ready, Ok(0));
+    bench.fake.done = true;
+    bench.rounds();
+    assert!(bench.control.clients.is_empty());
+}
