@@ -166,7 +166,13 @@ pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>) {
     }
     while !instance.path.is_drained() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
-        tell(instance.tick());
+        // Not the instance's tick, which may ask for settings again that could not be had before.
+        if let Err(why) = instance.path.tick() {
+            output::note(&format!(
+                "rxsteer: frames under way may be overtaken by what follows: {why}"
+            ));
+            break;
+        }
     }
     instance.detach_all();
 }
