@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 
 mod bench;
+mod bpf_cost;
 mod fuzz;
 mod lab;
 mod live;
@@ -35,6 +36,7 @@ enum Task {
     Bench(bench::Options),
     /// Measures how many packets a second one CPU hands to another, beside a fixed redirect.
     HandOff(lab::Options),
+    BpfCost(bpf_cost::Options),
     Live(live::Options),
     Loom(loom::Options),
     Order(order::Options),
@@ -75,6 +77,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Bench(_) => bench::run(),
         Task::HandOff(options) => lab::run("hand-off", options),
         Task::Router(options) => lab::run("router", options),
+        Task::BpfCost(options) => bpf_cost::run(options),
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),

@@ -15,7 +15,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bench::Quartiles;
-use rxsteer_core::{CpuSet, Policy};
+use rxsteer_core::Policy;
 use rxsteer_lab::{Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic};
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::{Value, json};
@@ -112,7 +112,36 @@ fn measure(options: &Options) -> Result<Value> {
             }
         }
     }
-    Ok(report(options, &variants, &rows))
+    Ok(report(options, &variants, &rows, verifier()?))
+}
+
+/// What the verifier says of each program; the same for all policies, which are one program.
+fn verifier() -> Result<Vec<Value>> {
+    let programs = rxsteer_xdp::testing::verify(&setup(true)?)?;
+    let row = |program: &rxsteer_xdp::testing::Verified| {
+        json!({
+            "program": program.program,
+            "instructions": program.instructions,
+            "stack": program.stack,
+        })
+    };
+    Ok(programs.iter().map(row).collect())
+}
+
+/// The setup that is measured.
+fn setup(flow_stats: bool) -> Result<Setup> {
+    Ok(Setup {
+        mode: Mode::Native,
+        possible: "0-1".parse()?,
+        flow_cnt: 32768,
+        tables: 1,
+        interfaces: 1,
+        sock_flow_entries: 32768,
+        secret: *b"a cost's secret.",
+        inner: false,
+        flow_stats,
+        drop_on_arrival: true,
+    })
 }
 
 /// rxsteer on an interface of its own.
@@ -123,21 +152,8 @@ fn steered(
     flow_stats: bool,
     traffic: &Traffic,
 ) -> Result<Variant> {
-    let possible: CpuSet = "0-1".parse()?;
-    let setup = Setup {
-        mode: Mode::Native,
-        possible: possible.clone(),
-        flow_cnt: 32768,
-        tables: 1,
-        interfaces: 1,
-        sock_flow_entries: 32768,
-        secret: *b"a cost's secret.",
-        inner: false,
-        flow_stats,
-        drop_on_arrival: true,
-    };
     let rule: Policy = policy.parse()?;
-    let mut path = Path::load(&setup, &Settings::new(rule, possible))?;
+    let mut path = Path::load(&setup(flow_stats)?, &Settings::new(rule, "0-1".parse()?))?;
     receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
@@ -173,6 +189,7 @@ fn report(
     options: &Options,
     variants: &[Variant],
     rows: &BTreeMap<usize, Vec<[Option<f64>; 2]>>,
+    verifier: Vec<Value>,
 ) -> Value {
     let shown = |quartiles: Option<Quartiles>| {
         let round = |figure: f64| (figure * 10.0).round() / 10.0;
@@ -206,5 +223,6 @@ fn report(
         "rounds": options.rounds,
         "frames_a_turn": options.frames,
         "figures": figures,
+        "verifier": verifier,
     })
 }

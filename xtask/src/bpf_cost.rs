@@ -1,0 +1,112 @@
+//! What the BPF programs cost, as one table: the lab measures, here it is run and shown.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::Value;
+
+use crate::{Outcome, shell};
+
+/// Shows what the BPF programs cost a frame beside a fixed redirect; takes root, clang and two CPUs.
+///
+/// Nanoseconds by the kernel's own account, medians and quartiles of differences within rounds, for
+/// 1000 flows; 10,000 flows in trains of 8 frames; 10,000 flows of single frames in random order.
+/// Then what the verifier looked at, and the stack of each program.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --policies rps,rfs+sparse --rounds 15"
+)]
+pub(crate) struct Options {
+    /// Only these policies
+    #[arg(long, value_name = "POLICIES")]
+    policies: Option<String>,
+    /// How often each policy has its turn
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Frames sent in one turn
+    #[arg(long, value_name = "N")]
+    frames: Option<u64>,
+}
+
+/// What is measured, and how it is asked for.
+const LOADS: [(&str, &[&str]); 3] = [
+    ("1000 flows, one frame of each in turn", &["--flows", "1000"]),
+    ("10,000 flows, trains of 8 frames", &["--flows", "10000", "--train", "8"]),
+    ("10,000 flows, single frames in random order", &["--flows", "10000", "--random"]),
+];
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let build = shell::cargo()
+        .args(["build", "--release", "--quiet", "--package", "rxsteer-lab"])
+        .status()?;
+    if !build.success() {
+        bail!("rxsteer-lab does not build; it takes clang, libelf and zlib");
+    }
+    let mut verifier = Value::Null;
+    for (name, load) in LOADS {
+        let mut lab =
+            shell::command(&shell::target_dir("release").join("rxsteer-lab").to_string_lossy());
+        lab.arg("bpf-cost").args(load);
+        for (option, value) in [
+            ("--policies", options.policies.clone()),
+            ("--rounds", options.rounds.map(|rounds| rounds.to_string())),
+            ("--frames", options.frames.map(|frames| frames.to_string())),
+        ] {
+            lab.args(value.map(|value| [option.to_owned(), value]).into_iter().flatten());
+        }
+        let said = match shell::output(&mut lab)? {
+            Ok(said) => said,
+            Err(why) if why.contains("cannot run") => {
+                let why = why.split_once("cannot run: ").map_or(&*why, |(_, why)| why);
+                return Ok(Outcome::Skipped(format!("bpf-cost: {why}")));
+            }
+            Err(why) => bail!("{why}"),
+        };
+        let mut report: Value =
+            serde_json::from_str(&said).context("the lab's report is not JSON")?;
+        costs(name, &report);
+        verifier = report["verifier"].take();
+    }
+    verified(&verifier);
+    Ok(Outcome::Passed)
+}
+
+/// The rows of one load.
+fn costs(name: &str, report: &Value) {
+    println!("{name}; {} frames a turn, {} rounds", report["frames_a_turn"], report["rounds"]);
+    let columns = ("ns over a fixed redirect", "interface program", "arrival program");
+    println!("  {:34}{:>24}{:>24}", columns.0, columns.1, columns.2);
+    for row in report["figures"].as_array().into_iter().flatten() {
+        let entry = spread(&row["entry_over_fixed_ns"]);
+        let arrival = spread(&row["arrival_over_fixed_ns"]);
+        // The fixed redirect itself is over nothing: its own time.
+        if row["policy"] == "fixed" {
+            let (entry, arrival) = (spread(&row["entry_ns"]), spread(&row["arrival_ns"]));
+            println!("  {:34}{entry:>24}{arrival:>24}", "(the fixed redirect itself)");
+        } else {
+            println!("  {:34}{entry:>24}{arrival:>24}", row["policy"].as_str().unwrap_or_default());
+        }
+    }
+    println!();
+}
+
+/// A median with its quartiles.
+fn spread(quartiles: &Value) -> String {
+    match quartiles.as_array().map(Vec::as_slice) {
+        Some([q1, median, q3]) => format!("{median} ({q1} to {q3})"),
+        _ => "did not run".to_owned(),
+    }
+}
+
+/// What the verifier looked at.
+fn verified(programs: &Value) {
+    println!(
+        "  {:34}{:>24}   stack: bytes of the program + of each of its functions",
+        "program", "verified instructions"
+    );
+    for row in programs.as_array().into_iter().flatten() {
+        let stack: Vec<String> =
+            row["stack"].as_array().into_iter().flatten().map(Value::to_string).collect();
+        let name = row["program"].as_str().unwrap_or_default();
+        println!("  {name:34}{:>24}   {}", row["instructions"].to_string(), stack.join(" + "));
+    }
+}
