@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # What ./demo, ./test and .ci/run share: installing what a build needs, and keeping quiet while it works.
 #
-# Sourced. Sets `root`, the repository, and works in it.
+# Sourced. Sets `root`, the repository, and works in it; and, by `prepare`, `features`, the arguments by which cargo builds
+# all that can be built here.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d "${TMPDIR:-/tmp}/rxsteer.XXXXXX")
@@ -68,7 +69,8 @@ stop_watching() {
 # ---------------------------------------------------------------------------------------------
 # What a build needs
 
-# A C compiler with its headers (Rust links by it, and the zstd reader is C), and Rust.
+# A C compiler with its headers (Rust links by it, and the zstd reader is C), and Rust; and, where it can be had, what the
+# in-kernel path is compiled by.
 prepare() {
   local need missing=()
   need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$root/Cargo.toml")
@@ -77,11 +79,12 @@ prepare() {
 
   can_compile_c || missing+=(compiler)
   command -v cargo >/dev/null || command -v rustup >/dev/null || can_fetch || missing+=(curl)
-  ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+  ((${#missing[@]} == 0)) || install_packages "${missing[@]}" || give_up "${why_not[@]}"
 
   can_compile_c || give_up "A C compiler was installed, but 'cc' still cannot build a program that includes stdio.h." \
     "Correct that (what does 'cc --version' say?), then run this again."
   has_rust "$need" || install_rust "$need"
+  prepare_bpf
 }
 
 can_compile_c() {
@@ -135,8 +138,56 @@ is_new_enough() {
   [[ $(printf '%s\n' "$1" "${found%% *}" | sort -V | head -n 1) == "$1" ]]
 }
 
-# install_packages THING...: installs by the package manager that is there, when allowed to. The things are `compiler`
-# and `curl`.
+# ---------------------------------------------------------------------------------------------
+# What the in-kernel path needs; everything else is built without it
+
+# Whoever sources this uses these two: arguments for cargo build, test and clippy (all of the workspace, or all but the
+# in-kernel path), and why the in-kernel path is left out, empty where it is built.
+# shellcheck disable=SC2034
+features=() no_bpf=
+
+prepare_bpf() {
+  can_compile_bpf && return
+  # shellcheck disable=SC2034
+  if install_packages bpf; then
+    can_compile_bpf && return
+    no_bpf="$bpf_lacks, though what it takes was installed"
+  else
+    no_bpf="$bpf_lacks. ${why_not[*]}"
+  fi
+  # shellcheck disable=SC2034
+  features=(--no-default-features --features rxsteer/parquet)
+}
+
+# What the build of the BPF programs does, in small; `bpf_lacks` says what it fails for.
+can_compile_bpf() {
+  local tool link=(-lelf -lz)
+  for tool in clang make "${PKG_CONFIG:-pkg-config}"; do
+    bpf_lacks="there is no $tool"
+    command -v "$tool" >/dev/null || return 1
+  done
+  bpf_lacks="clang finds no Linux headers, or can't compile for BPF"
+  printf '#include <linux/bpf.h>\nint x(struct xdp_md *c) { return c->data != 0; }\n' >"$logs/probe.bpf.c"
+  clang -target bpf -mcpu=v3 -g -O2 "-I/usr/include/$(uname -m)-linux-gnu" -c -o "$logs/probe.o" "$logs/probe.bpf.c" \
+    >/dev/null 2>&1 || return 1
+  bpf_lacks="libelf or zlib can't be linked, or their headers are missing"
+  # rustup's toolchain for musl links without shared libraries.
+  [[ $(rustc -vV 2>/dev/null) != *unknown-linux-musl* ]] || link+=(-lzstd -static)
+  printf '#include <libelf.h>\n#include <zlib.h>\nint main(void) { return elf_version(EV_CURRENT) == 0 || !zlibVersion(); }\n' \
+    >"$logs/probe.c"
+  cc -o "$logs/probe" "$logs/probe.c" "${link[@]}" >/dev/null 2>&1
+}
+
+# For .ci/run: what the shortest live tests need, if it is quickly had; without, those tests say SKIPPED.
+prepare_live() {
+  ((EUID == 0)) || return 0
+  if ! command -v ip >/dev/null || ! command -v ethtool >/dev/null; then
+    install_packages live >/dev/null 2>&1 || true
+  fi
+}
+
+# install_packages THING...: installs by the package manager that is there, when allowed to. The things are those that
+# `packages_of` knows. When it can't, `why_not` says why and what to do, a line for each element.
 install_packages() {
   local manager thing line=() names=() packages=() become=()
   for manager in apt-get dnf pacman apk zypper none; do
@@ -152,32 +203,46 @@ install_packages() {
     pacman) line=(pacman -Sy --noconfirm --needed) ;;
     apk) line=(apk add) ;;
     zypper) line=(zypper --non-interactive install) ;;
-    none) give_up "Missing, and there is no package manager here that this script knows: ${packages[*]}." \
-      "Install these by hand, then run this again." ;;
+    none)
+      why_not=("Missing, and there is no package manager here that this script knows: ${packages[*]}."
+        "Install these by hand, then run this again.")
+      return 1
+      ;;
   esac
 
   if ((EUID != 0)); then
     become=(sudo -n)
-    sudo -n true 2>/dev/null || give_up "Missing: ${packages[*]}. To install takes root, and sudo is not here or asks for a password." \
-      "Install by hand, then run this again:" "  sudo ${line[*]} ${packages[*]}"
+    if ! sudo -n true 2>/dev/null; then
+      why_not=("Missing: ${packages[*]}. To install takes root, and sudo is not here or asks for a password."
+        "Install by hand, then run this again:" "  sudo ${line[*]} ${packages[*]}")
+      return 1
+    fi
   fi
   say "Installing: ${packages[*]}"
   if [[ $manager == apt-get ]]; then
     # A list that can't be had is no reason to stop: the packages may be known.
     quietly "Reading the package lists" "${become[@]}" apt-get update || true
   fi
-  quietly "Installing ${packages[*]}" "${become[@]}" env DEBIAN_FRONTEND=noninteractive "${line[@]}" "${packages[@]}" \
-    || give_up "$manager could not install: ${packages[*]} (its reason stands above)." \
-      "Install by hand, then run this again."
+  why_not=("$manager could not install: ${packages[*]} (its reason stands above)."
+    "Install by hand, then run this again.")
+  quietly "Installing ${packages[*]}" "${become[@]}" env DEBIAN_FRONTEND=noninteractive "${line[@]}" "${packages[@]}"
 }
 
 packages_of() {
   case "$1 $2" in
     "none compiler") echo gcc C-library-headers ;;
     "apt-get compiler") echo gcc libc6-dev ;;
-    "apk compiler") echo gcc musl-dev ;;
+    "apk compiler") echo gcc musl-dev linux-headers ;;
     "pacman compiler") echo gcc ;;
     *" compiler") echo gcc glibc-devel ;;
+    "none bpf") echo clang make pkg-config libelf-headers zlib-headers Linux-headers ;;
+    "apt-get bpf") echo clang make pkg-config libelf-dev zlib1g-dev linux-libc-dev ;;
+    "dnf bpf") echo clang make pkgconf-pkg-config elfutils-libelf-devel zlib-devel kernel-headers ;;
+    "pacman bpf") echo clang make pkgconf libelf zlib linux-api-headers ;;
+    "apk bpf") echo clang make pkgconf elfutils-dev zlib-dev linux-headers ;;
+    "zypper bpf") echo clang make pkgconf-pkg-config libelf-devel zlib-devel linux-glibc-devel ;;
+    "dnf live") echo iproute ethtool ;;
+    *" live") echo iproute2 ethtool ;;
     *" curl") echo curl ca-certificates ;;
   esac
 }
