@@ -11,7 +11,10 @@
 //! What must hold: nothing is attached unless all can be; nothing is left behind, however it ends; after
 //! loading there is no privilege; no client, interface or CPU that misbehaves stops the others.
 
-#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "asked for, and refused by `not_built`"))]
+#[cfg_attr(
+    not(feature = "xdp"),
+    expect(dead_code, reason = "asked for, and refused by `not_built`")
+)]
 pub(crate) mod args;
 #[cfg(feature = "xdp")]
 mod attach;
