@@ -9,6 +9,9 @@ use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_core::{CpuId, FlowHash, FlowKey};
 use std::collections::BTreeMap;
 
+/// Where there is no room, a flow's share on a CPU it left goes after so long.
+const SHARE_IDLE_AFTER_S: f64 = 60.0;
+
 /// One CPU's counts of one interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RxCounts(steer_counters);
@@ -239,6 +242,21 @@ impl Path {
             let share = CpuShare { packets: moved.packets, bytes: moved.bytes };
             let flow = flows.entry(key).or_insert_with(|| new_flow(key));
             flow.add(entry.cpu as u16, share, self.seconds_since(moved.last_seen, now));
+        }
+    }
+
+    /// Takes shares out that nothing was added to for long.
+    pub(crate) fn remove_idle_shares(&self) {
+        let map = &self.loaded.skel.maps.steer_moved;
+        let now = self.jiffies();
+        for key in map.keys() {
+            let Ok(Some(value)) = map.lookup(&key, libbpf_rs::MapFlags::ANY) else { continue };
+            let idle = abi::of_bytes::<steer_moved>(&value)
+                .is_some_and(|share| self.seconds_since(share.last_seen, now) > SHARE_IDLE_AFTER_S);
+            if idle {
+                // Somebody else may have; either way it is gone.
+                let _ = map.delete(&key);
+            }
         }
     }
 

@@ -103,6 +103,8 @@ pub struct Path {
     /// How many frames had been held at the last tick, and for how many ticks it was none.
     held_before: u64,
     quiet_ticks: u32,
+    /// How many packets had found no room in the flow statistics at the last tick.
+    refused_before: u64,
 }
 
 impl std::fmt::Debug for Path {
@@ -145,6 +147,7 @@ impl Path {
             settled: Vec::new(),
             held_before: 0,
             quiet_ticks: 0,
+            refused_before: 0,
         };
         if path.mode == Mode::Generic {
             let program = &path.loaded.skel.progs.steer_misplaced;
@@ -255,6 +258,7 @@ impl Path {
     /// When the kernel refuses a ring (memory) or a tracepoint; what held before holds on.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.look_at_generic()?;
+        self.forget_old_flows();
         self.loaded.rings.note_sent();
         self.free_retired_rings()?;
         if let Some(wanted) = self.wanted.clone() {
@@ -271,6 +275,17 @@ impl Path {
         Ok(Progress::Settled)
     }
 
+    /// Makes room where the statistics of flows that left a CPU, or never had a slot, had none.
+    fn forget_old_flows(&mut self) {
+        let refused: u64 = (0..self.loaded.counts.len())
+            .map(|index| self.loaded.counts.get(index).flow_packets_refused)
+            .sum();
+        if refused != self.refused_before {
+            self.refused_before = refused;
+            self.remove_idle_shares();
+        }
+    }
+
     /// Lets everything pass where the kernel's generic mode loses what a CPUMAP hands on.
     fn look_at_generic(&mut self) -> Result<(), LoadError> {
         if self.bss().steer_misplaced_frames == 0 {
@@ -278,7 +293,12 @@ impl Path {
         }
         // What is in rings is lost: there is no order to keep.
         let without_guard = true;
-        let none = Settings { policy: Policy::None, shadow: false, without_guard, ..self.settings.clone() };
+        let none = Settings {
+            policy: Policy::None,
+            shadow: false,
+            without_guard,
+            ..self.settings.clone()
+        };
         self.decide_by(&none);
         Err(LoadError::GenericBroken)
     }

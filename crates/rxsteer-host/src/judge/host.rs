@@ -6,8 +6,9 @@ use crate::cpus;
 use crate::finding::Finding;
 use crate::host::{Host, KernelVersion};
 
-/// Multi-buffer frames through a CPUMAP came with it.
-const OLDEST: KernelVersion = KernelVersion::new(5, 18);
+/// Multi-buffer frames through a CPUMAP came with 5.18; 5.19 lets a process that gave up its capabilities go on
+/// with the programs and maps it holds.
+const OLDEST: KernelVersion = KernelVersion::new(5, 19);
 
 const ELSEWHERE: &str = "rxsteer replay and the library work on this host as they do on any";
 
@@ -29,7 +30,8 @@ fn kernel(host: &Host) -> Finding {
             topic,
             format!("Linux {} is too old", host.release),
             format!(
-                "programs on CPUMAP entries that take frames of several buffers came with Linux {OLDEST}"
+                "what is needed came with Linux {OLDEST}: CPUMAP programs for frames of several buffers, and \
+                 going on without capabilities"
             ),
             format!("boot a kernel of {OLDEST} or later; {ELSEWHERE}"),
         ),

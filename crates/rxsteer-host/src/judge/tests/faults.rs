@@ -26,10 +26,10 @@ fn every_fault_of_a_host_is_told() {
         faults.push((host, topic, level, says));
     };
     fault(
-        |host| host.version = Some(KernelVersion::new(5, 17)),
+        |host| host.version = Some(KernelVersion::new(5, 18)),
         "kernel",
         NO,
-        &["too old", "5.18"],
+        &["too old", "5.19"],
     );
     fault(|host| host.version = None, "kernel", NOTE, &["names no version"]);
     fault(|host| host.realtime = true, "preemption", NO, &["PREEMPT_RT", "order"]);
