@@ -182,12 +182,14 @@ impl Path {
             return Err(AttachError::Collision(ifindex, other));
         }
         self.clear(number as u32, first_table, queues);
+        let settles = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[place];
         device.device = number as u16;
         device.queues = queues as u16;
         device.first_table = first_table;
-        // Frames that go on just now without us may be held by GRO: see steer_shared.h.
-        device.settling = 1;
+        // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all go straight
+        // on, they stay with them.
+        device.settling = u32::from(settles);
         device.ifindex = ifindex;
         let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
         let link = abi::link_xdp(program.as_fd(), ifindex, mode);
