@@ -20,6 +20,9 @@ use rxsteer_lab::{Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, T
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::{Value, json};
 
+/// Slots of the flow table by default, as `rxsteer run` has them for one RX queue.
+const FLOW_CNT: u32 = 32768;
+
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 /// Nanoseconds that each program takes for a frame, over a fixed redirect; verifier and stack figures.
@@ -43,6 +46,9 @@ pub(crate) struct Options {
     /// Frames sent in one turn
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     frames: u64,
+    /// Slots of the flow table
+    #[arg(long, value_name = "N", default_value_t = FLOW_CNT)]
+    flow_cnt: u32,
     /// Only these policies
     #[arg(
         long,
@@ -97,7 +103,7 @@ fn measure(options: &Options) -> Result<Value> {
         _path: None,
     }];
     for ((policy, flow_stats), link) in policies.into_iter().zip(&testbed.links[1..]) {
-        variants.push(steered(receiver, link, policy, flow_stats, &traffic)?);
+        variants.push(steered(receiver, link, (policy, flow_stats, options.flow_cnt), &traffic)?);
     }
     let mut rows: BTreeMap<usize, Vec<[Option<f64>; 2]>> = BTreeMap::new();
     let mut order: Vec<usize> = (0..variants.len()).collect();
@@ -117,7 +123,7 @@ fn measure(options: &Options) -> Result<Value> {
 
 /// What the verifier says of each program; the same for all policies, which are one program.
 fn verifier() -> Result<Vec<Value>> {
-    let programs = rxsteer_xdp::testing::verify(&setup(true)?)?;
+    let programs = rxsteer_xdp::testing::verify(&setup(true, FLOW_CNT)?)?;
     let row = |program: &rxsteer_xdp::testing::Verified| {
         json!({
             "program": program.program,
@@ -129,11 +135,11 @@ fn verifier() -> Result<Vec<Value>> {
 }
 
 /// The setup that is measured.
-fn setup(flow_stats: bool) -> Result<Setup> {
+fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
     Ok(Setup {
         mode: Mode::Native,
         possible: "0-1".parse()?,
-        flow_cnt: 32768,
+        flow_cnt,
         tables: 1,
         interfaces: 1,
         sock_flow_entries: 32768,
@@ -148,12 +154,11 @@ fn setup(flow_stats: bool) -> Result<Setup> {
 fn steered(
     receiver: &Namespace,
     link: &Link,
-    policy: &str,
-    flow_stats: bool,
+    (policy, flow_stats, flow_cnt): (&str, bool, u32),
     traffic: &Traffic,
 ) -> Result<Variant> {
     let rule: Policy = policy.parse()?;
-    let mut path = Path::load(&setup(flow_stats)?, &Settings::new(rule, "0-1".parse()?))?;
+    let mut path = Path::load(&setup(flow_stats, flow_cnt)?, &Settings::new(rule, "0-1".parse()?))?;
     receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
@@ -220,6 +225,7 @@ fn report(
         "flows": options.flows,
         "train": options.train,
         "random": options.random,
+        "flow_cnt": options.flow_cnt,
         "rounds": options.rounds,
         "frames_a_turn": options.frames,
         "figures": figures,
