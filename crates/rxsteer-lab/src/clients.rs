@@ -45,7 +45,15 @@ pub struct Iperf {
 pub fn iperf3(namespace: &Namespace, server: IpAddr, options: &[&str]) -> Result<Iperf> {
     let mut command = namespace.command("iperf3");
     command.args(["-c", &server.to_string(), "-p", "5201", "--json"]).args(options);
-    let text = output(&mut command)?;
+    let mut text = output(&mut command)?;
+    // Between two runs the server opens its socket anew, and refuses who comes meanwhile.
+    for _ in 0..3 {
+        if !text.contains("unable to connect") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        text = output(&mut command)?;
+    }
     let unreadable = |why: String| LabError::Unreadable { who: shown(&command), why };
     let report: Value = serde_json::from_str(&text).map_err(|why| unreadable(why.to_string()))?;
     if let Some(error) = report["error"].as_str() {

@@ -286,7 +286,7 @@ impl Path {
         let both = [*key, key.reversed()];
         let map_len = self.settings().cpus.len() as u64;
         Whereabouts {
-            wish: self.wish(hash),
+            wish: self.wish(hash, key.src > key.dst),
             slots: slots.collect(),
             sparse: self.sparse_slots(hash),
             place_in_map: ((u64::from(hash.get()) * map_len) >> 32) as usize,
@@ -309,11 +309,14 @@ impl Path {
         })
     }
 
-    fn wish(&self, hash: FlowHash) -> Option<CpuId> {
-        let index = hash.get() % (self.loaded.socks.len() * 16);
+    /// The wish of the application that receives a flow's packets, whose source address is above their
+    /// destination if `reversed`: `steer_wish_hash`.
+    fn wish(&self, hash: FlowHash, reversed: bool) -> Option<CpuId> {
+        let hash = hash.get() ^ if reversed { 0x5851_f42d } else { 0 };
+        let index = hash % (self.loaded.socks.len() * 16);
         let entry = self.loaded.socks.get(index / 16).word[(index % 16) as usize];
         let mask = rxsteer_core::SockFlowTable::wish_mask(cpu_of(self.loaded.sizes.cpus - 1));
-        let is_its_own = (entry ^ hash.get()) & !mask == 0;
+        let is_its_own = (entry ^ hash) & !mask == 0;
         if is_its_own { (entry & mask).checked_sub(1).map(cpu_of) } else { None }
     }
 

@@ -131,6 +131,9 @@ impl<S: Subject> World<S> {
                 src: queue.src.into(),
                 queue: queue.number.into(),
                 device: queue.device.into(),
+                // The core keeps one wish for both directions.
+                wish_hash: arrival.hash.get(),
+                reserved: 0,
                 now: arrival.time_ns,
             };
             // Packets without a flow are not steered in the kernel.

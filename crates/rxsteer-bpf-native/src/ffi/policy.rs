@@ -65,6 +65,10 @@ pub struct Packet {
     pub queue: u32,
     /// Its device.
     pub device: u32,
+    /// What its application's wish is kept under.
+    pub wish_hash: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// The time.
     pub now: u64,
 }

@@ -42,6 +42,8 @@ struct steer_test {
 #define STEER_SRC() steer_test.src
 #define STEER_QUEUE(ctx) steer_test.queue
 #define STEER_IFINDEX(ctx) steer_test.ifindex
+/* The core, which decisions are compared with, keeps one wish for both directions. */
+#define STEER_IS_REVERSED(packet) (0 && steer_is_reversed(packet))
 /* Tests decide for CPUs that this machine has not, and so can't have a ring. */
 #define STEER_REDIRECT(place) XDP_REDIRECT
 #else
@@ -49,6 +51,7 @@ struct steer_test {
 #define STEER_SRC() bpf_get_smp_processor_id()
 #define STEER_QUEUE(ctx) ((ctx)->rx_queue_index)
 #define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
+#define STEER_IS_REVERSED(packet) steer_is_reversed(packet)
 #define STEER_REDIRECT(place)                                                    \
 	((place)->bank ? bpf_redirect_map(&steer_ring_1, (place)->cpu, XDP_PASS) \
 		       : bpf_redirect_map(&steer_ring_0, (place)->cpu, XDP_PASS))
@@ -145,6 +148,18 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_con
 	return XDP_REDIRECT;
 }
 
+/* Whether the source address is above the destination. */
+static __always_inline int steer_is_reversed(const struct steer_packet *packet)
+{
+	const __u64 *words = (const __u64 *)&packet->key;
+
+	if (!packet->has_key)
+		return __builtin_bswap32((__u32)packet->addresses) > __builtin_bswap32(packet->addresses >> 32);
+	if (words[0] != words[2])
+		return __builtin_bswap64(words[0]) > __builtin_bswap64(words[2]);
+	return __builtin_bswap64(words[1]) > __builtin_bswap64(words[3]);
+}
+
 static __always_inline int steer_frame(struct xdp_md *ctx)
 {
 	__u32 src = STEER_SRC(), ifindex = STEER_IFINDEX(ctx), queue = STEER_QUEUE(ctx);
@@ -200,6 +215,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	arrival.src = src;
 	arrival.queue = STEER_QUEUE(ctx);
 	arrival.device = number;
+	arrival.wish_hash = steer_wish_hash(packet.hash, STEER_IS_REVERSED(&packet));
+	arrival.reserved = 0;
 	arrival.now = STEER_NOW();
 	want = steer_want(config, &arrival);
 	if (want.by < STEER_RULES)
@@ -398,8 +415,8 @@ int BPF_PROG(steer_misplaced, struct sk_buff *skb)
 	return 0;
 }
 
-/* The hash that packets to this socket have; 0: it is not one that is steered to. The tuple as on the
- * wire: the remote end is the source. */
+/* What wishes of this socket are kept under; 0: it is not one that is steered to. The tuple as on the wire
+ * of packets to it: the remote end is the source. */
 static __always_inline __u32 steer_hash_of(const struct sock *sk)
 {
 	const struct steer_hash_words *words = steer_hash_key();
@@ -414,9 +431,12 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 	/* A port the kernel chose is given back before the socket is closed; where it is sent from stays. */
 	if (!dst_port)
 		dst_port = bpf_ntohs(BPF_CORE_READ((const struct inet_sock *)sk, inet_sport));
-	if (family == STEER_AF_INET)
-		return steer_hash_ipv4(words, bpf_ntohl(sk->__sk_common.skc_daddr), src_port,
-				       bpf_ntohl(sk->__sk_common.skc_rcv_saddr), dst_port, protocol);
+	if (family == STEER_AF_INET) {
+		remote[3] = bpf_ntohl(sk->__sk_common.skc_daddr);
+		local[3] = bpf_ntohl(sk->__sk_common.skc_rcv_saddr);
+		return steer_wish_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
+				       remote[3] > local[3]);
+	}
 	if (family != STEER_AF_INET6 || !bpf_core_field_exists(sk->__sk_common.skc_v6_daddr))
 		return 0;
 	for (i = 0; i < 4; i++) {
@@ -425,12 +445,14 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 	}
 	/* An IPv4 connection of an IPv6 socket: ::ffff:a.b.c.d. */
 	if (!remote[0] && !remote[1] && remote[2] == 0xffff)
-		return steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol);
+		return steer_wish_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
+				       remote[3] > local[3]);
 	src[0] = (__u64)remote[0] << 32 | remote[1];
 	src[1] = (__u64)remote[2] << 32 | remote[3];
 	dst[0] = (__u64)local[0] << 32 | local[1];
 	dst[1] = (__u64)local[2] << 32 | local[3];
-	return steer_hash_ipv6(words, src, src_port, dst, dst_port, protocol);
+	return steer_wish_hash(steer_hash_ipv6(words, src, src_port, dst, dst_port, protocol),
+			       src[0] != dst[0] ? src[0] > dst[0] : src[1] > dst[1]);
 }
 
 /* An application receives or sends here. Connected UDP sockets are in this state too. */

@@ -40,6 +40,9 @@ struct steer_arrival {
 	__u32 src;
 	__u32 queue;
 	__u32 device;
+	/* What its application's wish is kept under: see steer_wish_hash. */
+	__u32 wish_hash;
+	__u32 reserved;
 	__u64 now;
 };
 
@@ -82,6 +85,14 @@ static __always_inline int steer_is_usable(const struct steer_config *config, __
 }
 
 /* ------------------------------------------------------------------------------------------ rfs */
+
+/* Wishes are kept by direction, unlike all else: where both ends of a connection are on this machine (in two
+ * containers, say), each of the two applications wishes the packets that *it* receives on its CPU. `reversed`:
+ * the packets' source address is above their destination. */
+static __always_inline __u32 steer_wish_hash(__u32 hash, int reversed)
+{
+	return reversed ? hash ^ 0x5851f42d : hash;
+}
 
 /* The CPU plus one that the flow's application wishes it on, if packets can be sent there; else 0. */
 static __always_inline __u32 steer_wish(const struct steer_config *config, __u32 hash)
@@ -399,7 +410,7 @@ static __always_inline struct steer_want steer_want(const struct steer_config *c
 		return want;
 	}
 	if (policy >= STEER_RFS) {
-		chosen = steer_wish(config, packet->hash);
+		chosen = steer_wish(config, packet->wish_hash);
 		if (chosen) {
 			want.cpu = chosen - 1;
 			want.by = STEER_BY_WISH;
