@@ -3,10 +3,10 @@
 //! A change comes in steps, so that no flow is reordered by it. What they guard against stands beside
 //! each; the order guard in `bpf/steer_policy.h` does the rest.
 
+mod change;
+
 use crate::abi::{self, MAX_DEVICES, Mode};
-use crate::compile::{Local, compile};
 use crate::load::{LoadError, Loaded, load};
-use crate::rings::Made;
 use crate::setup::{Settings, SettingsError, Setup};
 use libbpf_rs::{Link, ProgramMut};
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -94,6 +94,8 @@ pub struct Path {
     _counting: [Link; 3],
     /// In generic mode: tells whether that works here.
     _misplaced: Option<Link>,
+    /// It does not: everything passes.
+    is_broken: bool,
     /// The thread of a ring goes to sleep: needed where flows may move.
     switches: Option<Link>,
     /// What applications do, for rfs.
@@ -142,6 +144,7 @@ impl Path {
             goes_straight: false,
             _counting: counting,
             _misplaced: None,
+            is_broken: false,
             switches: None,
             wishes: None,
             settled: Vec::new(),
@@ -277,62 +280,6 @@ impl Path {
         Ok(Progress::Settled)
     }
 
-    /// Makes room where the statistics of flows that left a CPU, or never had a slot, had none.
-    fn forget_old_flows(&mut self) {
-        let refused: u64 = (0..self.loaded.counts.len())
-            .map(|index| self.loaded.counts.get(index).flow_packets_refused)
-            .sum();
-        if refused != self.refused_before {
-            self.refused_before = refused;
-            self.remove_idle_shares();
-        }
-    }
-
-    /// Lets everything pass where the kernel's generic mode loses what a CPUMAP hands on.
-    fn look_at_generic(&mut self) -> Result<(), LoadError> {
-        if self.bss().steer_misplaced_frames == 0 {
-            return Ok(());
-        }
-        // What is in rings is lost: there is no order to keep.
-        let without_guard = true;
-        let none = Settings {
-            policy: Policy::None,
-            shadow: false,
-            without_guard,
-            ..self.settings.clone()
-        };
-        self.decide_by(&none);
-        Err(LoadError::GenericBroken)
-    }
-
-    /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
-    /// go where a change wants them.
-    fn look_at_switches(&mut self) -> Result<(), LoadError> {
-        let held = self.held();
-        let is_quiet = held == self.held_before;
-        self.held_before = held;
-        self.quiet_ticks = if is_quiet { self.quiet_ticks.saturating_add(1) } else { 0 };
-        if needs_switches(&self.settings) {
-            return self.attach_switches();
-        }
-        if is_quiet {
-            if self.quiet_ticks >= QUIET_TICKS {
-                self.switches = None;
-            }
-            return Ok(());
-        }
-        self.attach_switches()?;
-        // The thread fell asleep unseen. A flow that sends less often than switches are looked at would be
-        // held by its every packet.
-        let rings = &self.loaded.rings;
-        rings.drained(rings.all(), grace).iter().for_each(|ring| rings.settle(ring));
-        Ok(())
-    }
-
-    fn held(&self) -> u64 {
-        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).held).sum()
-    }
-
     /// Lets frames go straight on again, each flow's once its earlier ones are delivered.
     ///
     /// # Errors
@@ -430,117 +377,6 @@ impl Path {
             self.loaded.counts.set(index, Default::default());
         }
     }
-
-    /// Makes the change, if it can be made now.
-    fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
-        self.attach_tracepoints(settings)?;
-        self.attach_switches()?;
-        if settings.shadow && !self.settings.shadow {
-            // A shadow passes everything, so nothing may be under way.
-            let straight = Settings { policy: Policy::None, ..self.settings.clone() };
-            self.decide_by(&straight);
-            let rings = self.loaded.rings.all();
-            if self.loaded.rings.drained(rings.clone(), grace).len() != rings.len() {
-                return Ok(false);
-            }
-        }
-        if self.make_rings(settings)? == Made::Later {
-            return Ok(false);
-        }
-        self.set_settling(self.goes_straight);
-        self.decide_by(settings);
-        self.set_settling(false);
-        if !settings.policy.is_rfs() {
-            self.wishes = None;
-        }
-        self.settings = settings.clone();
-        self.quiet_ticks = 0;
-        Ok(true)
-    }
-
-    /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
-    fn set_settling(&mut self, settles: bool) {
-        let places: Vec<usize> = self
-            .devices
-            .iter()
-            .flatten()
-            .map(|device| (device.ifindex % MAX_DEVICES) as usize)
-            .collect();
-        for place in places {
-            self.bss().steer_devices[place].settling = u32::from(settles);
-        }
-        if settles {
-            grace();
-        }
-    }
-
-    /// Writes the configuration that does not hold, and lets it hold.
-    fn decide_by(&mut self, settings: &Settings) {
-        self.goes_straight = settings.has_straight_flows();
-        let hz = self.loaded.hz;
-        let rings = &self.loaded.rings;
-        let config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
-        let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
-        let settling = compile(&none, Local::ByRing, hz, |cpu| rings.bank(cpu));
-        let bss = self.bss();
-        let next = 1 - (bss.steer_active & 1);
-        bss.steer_configs[2] = settling;
-        bss.steer_configs[next as usize] = config;
-        abi::activate(&mut bss.steer_active, next);
-        // Nobody reads the other one any more, so that it can be written.
-        grace();
-    }
-
-    /// Every CPU that may receive or be sent to has its ring.
-    fn make_rings(&mut self, settings: &Settings) -> Result<Made, LoadError> {
-        let online = self.possible.iter().filter(|cpu| settings.is_online(*cpu));
-        let Some(online) = CpuSet::new(online) else { return Ok(Made::Done) };
-        let Loaded { rings, skel, .. } = &mut self.loaded;
-        Ok(rings.ensure(&online, settings.queue_size, skel.progs.steer_cpumap.as_fd())?)
-    }
-
-    /// Deletes the rings that were settled in the last tick and are drained still, and settles others. A
-    /// program that began before a ring was settled may have sent there once more.
-    fn free_retired_rings(&mut self) -> Result<(), LoadError> {
-        let rings = &mut self.loaded.rings;
-        for ring in rings.drained(std::mem::take(&mut self.settled), grace) {
-            rings.delete(ring.dst)?;
-        }
-        let drained = rings.drained(rings.retired(), grace);
-        drained.iter().for_each(|ring| rings.settle(ring));
-        self.settled = drained.into_iter().map(|ring| ring.dst).collect();
-        Ok(())
-    }
-
-    fn attach_tracepoints(&mut self, settings: &Settings) -> Result<(), LoadError> {
-        if needs_switches(settings) {
-            self.attach_switches()?;
-        }
-        if settings.policy.is_rfs() && self.wishes.is_none() {
-            let progs = &self.loaded.skel.progs;
-            self.wishes = Some([
-                attach("sock_recv_length", &progs.steer_receives)?,
-                attach("sock_send_length", &progs.steer_sends)?,
-                attach("inet_sock_set_state", &progs.steer_closes)?,
-            ]);
-        }
-        Ok(())
-    }
-
-    fn attach_switches(&mut self) -> Result<(), LoadError> {
-        if self.switches.is_none() {
-            self.switches = Some(attach("sched_switch", &self.loaded.skel.progs.steer_switch)?);
-        }
-        Ok(())
-    }
-}
-
-/// Ticks without a held frame after which none is expected.
-const QUIET_TICKS: u32 = 20;
-
-/// Whether flows move though the settings stay.
-fn needs_switches(settings: &Settings) -> bool {
-    settings.policy.remembers_flows() && !settings.shadow
 }
 
 fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {

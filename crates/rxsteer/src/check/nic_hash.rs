@@ -6,7 +6,7 @@ use rxsteer_xdp::{NicHash, probe_nic_hash};
 
 const TOPIC: &str = "nic_hash";
 const WHY: &str = "it would save computing one for each frame";
-const FIX: &str = "leave --hash as it is: the symmetric hash is computed, some 8 ns a frame";
+const FIX: &str = "leave --hash as it is: the symmetric hash is computed";
 
 /// What came of it on the interface with this index. Takes the capabilities that loading takes.
 #[cfg(feature = "xdp")]

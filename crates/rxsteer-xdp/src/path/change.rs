@@ -1,0 +1,183 @@
+//! A change of settings, step by step, so that no flow is reordered by it, and what goes on between changes.
+//!
+//! What a step guards against stands beside it; docs/in-kernel.md has the steps in a row.
+
+use super::{Path, attach, grace};
+use crate::abi::{self, MAX_DEVICES};
+use crate::compile::{Local, compile};
+use crate::load::{LoadError, Loaded};
+use crate::rings::Made;
+use crate::setup::Settings;
+use rxsteer_core::{CpuSet, Policy};
+use std::os::fd::AsFd;
+
+impl Path {
+    /// Makes the change, if it can be made now.
+    pub(super) fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
+        self.attach_tracepoints(settings)?;
+        self.attach_switches()?;
+        if settings.shadow && !self.settings.shadow {
+            // A shadow passes everything, so nothing may be under way.
+            let straight = Settings { policy: Policy::None, ..self.settings.clone() };
+            self.decide_by(&straight);
+            let rings = self.loaded.rings.all();
+            if self.loaded.rings.drained(rings.clone(), grace).len() != rings.len() {
+                return Ok(false);
+            }
+        }
+        if self.make_rings(settings)? == Made::Later {
+            return Ok(false);
+        }
+        self.set_settling(self.goes_straight);
+        self.decide_by(settings);
+        self.set_settling(false);
+        if !settings.policy.is_rfs() {
+            self.wishes = None;
+        }
+        self.settings = settings.clone();
+        self.quiet_ticks = 0;
+        Ok(true)
+    }
+
+    /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
+    fn set_settling(&mut self, settles: bool) {
+        let places: Vec<usize> = self
+            .devices
+            .iter()
+            .flatten()
+            .map(|device| (device.ifindex % MAX_DEVICES) as usize)
+            .collect();
+        for place in places {
+            self.bss().steer_devices[place].settling = u32::from(settles);
+        }
+        if settles {
+            grace();
+        }
+    }
+
+    /// Writes the configuration that does not hold, and lets it hold.
+    pub(super) fn decide_by(&mut self, settings: &Settings) {
+        self.goes_straight = settings.has_straight_flows();
+        let hz = self.loaded.hz;
+        let rings = &self.loaded.rings;
+        let config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
+        let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
+        let settling = compile(&none, Local::ByRing, hz, |cpu| rings.bank(cpu));
+        let bss = self.bss();
+        let next = 1 - (bss.steer_active & 1);
+        bss.steer_configs[2] = settling;
+        bss.steer_configs[next as usize] = config;
+        abi::activate(&mut bss.steer_active, next);
+        // Nobody reads the other one any more, so that it can be written.
+        grace();
+    }
+
+    /// Every CPU that may receive or be sent to has its ring.
+    pub(super) fn make_rings(&mut self, settings: &Settings) -> Result<Made, LoadError> {
+        let online = self.possible.iter().filter(|cpu| settings.is_online(*cpu));
+        let Some(online) = CpuSet::new(online) else { return Ok(Made::Done) };
+        let Loaded { rings, skel, .. } = &mut self.loaded;
+        Ok(rings.ensure(&online, settings.queue_size, skel.progs.steer_cpumap.as_fd())?)
+    }
+
+    /// Deletes the rings that were settled in the last tick and are drained still, and settles others. A
+    /// program that began before a ring was settled may have sent there once more.
+    pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
+        let rings = &mut self.loaded.rings;
+        for ring in rings.drained(std::mem::take(&mut self.settled), grace) {
+            rings.delete(ring.dst)?;
+        }
+        let drained = rings.drained(rings.retired(), grace);
+        drained.iter().for_each(|ring| rings.settle(ring));
+        self.settled = drained.into_iter().map(|ring| ring.dst).collect();
+        Ok(())
+    }
+
+    pub(super) fn attach_tracepoints(&mut self, settings: &Settings) -> Result<(), LoadError> {
+        if needs_switches(settings) {
+            self.attach_switches()?;
+        }
+        if settings.policy.is_rfs() && self.wishes.is_none() {
+            let progs = &self.loaded.skel.progs;
+            self.wishes = Some([
+                attach("sock_recv_length", &progs.steer_receives)?,
+                attach("sock_send_length", &progs.steer_sends)?,
+                attach("inet_sock_set_state", &progs.steer_closes)?,
+            ]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn attach_switches(&mut self) -> Result<(), LoadError> {
+        if self.switches.is_none() {
+            self.switches = Some(attach("sched_switch", &self.loaded.skel.progs.steer_switch)?);
+        }
+        Ok(())
+    }
+
+    /// Makes room where the statistics of flows that left a CPU, or never had a slot, had none.
+    pub(super) fn forget_old_flows(&mut self) {
+        let refused: u64 = (0..self.loaded.counts.len())
+            .map(|index| self.loaded.counts.get(index).flow_packets_refused)
+            .sum();
+        if refused != self.refused_before {
+            self.refused_before = refused;
+            self.remove_idle_shares();
+        }
+    }
+
+    /// Lets everything pass where the kernel's generic mode loses what a CPUMAP hands on.
+    pub(super) fn look_at_generic(&mut self) -> Result<(), LoadError> {
+        if self.bss().steer_misplaced_frames == 0 {
+            return Ok(());
+        }
+        if !self.is_broken {
+            // What is in rings is lost: there is no order to keep.
+            let none = Settings {
+                policy: Policy::None,
+                shadow: false,
+                without_guard: true,
+                ..self.settings.clone()
+            };
+            self.decide_by(&none);
+            self.is_broken = true;
+        }
+        Err(LoadError::GenericBroken)
+    }
+
+    /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
+    /// go where a change wants them.
+    pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
+        let held = self.held();
+        let is_quiet = held == self.held_before;
+        self.held_before = held;
+        self.quiet_ticks = if is_quiet { self.quiet_ticks.saturating_add(1) } else { 0 };
+        if needs_switches(&self.settings) {
+            return self.attach_switches();
+        }
+        if is_quiet {
+            if self.quiet_ticks >= QUIET_TICKS {
+                self.switches = None;
+            }
+            return Ok(());
+        }
+        self.attach_switches()?;
+        // The thread fell asleep unseen. A flow that sends less often than switches are looked at would be
+        // held by its every packet.
+        let rings = &self.loaded.rings;
+        rings.drained(rings.all(), grace).iter().for_each(|ring| rings.settle(ring));
+        Ok(())
+    }
+
+    fn held(&self) -> u64 {
+        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).held).sum()
+    }
+}
+
+/// Ticks without a held frame after which none is expected.
+const QUIET_TICKS: u32 = 20;
+
+/// Whether flows move though the settings stay.
+fn needs_switches(settings: &Settings) -> bool {
+    settings.policy.remembers_flows() && !settings.shadow
+}
