@@ -1,0 +1,14 @@
+//! What would this policy do on a machine that nobody here owns?
+//!
+//! Discrete events in virtual time: CPUs, cards, interrupts, backlogs, senders and applications are modelled; the
+//! *decisions* are `rxsteer-core`'s own, unchanged ([`rxsteer_core::Steering`]). One seed gives one
+//! result.
+#![forbid(unsafe_code)]
+
+pub mod engine;
+pub mod result;
+pub mod scenario;
+
+pub use engine::run;
+pub use result::RunResult;
+pub use scenario::Scenario;
