@@ -198,7 +198,7 @@ pub enum Load {
 }
 
 /// Bulk data with a window: Reno over packet numbers that are never used twice, as QUIC's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// Bytes of a full frame.
     pub frame_bytes: u32,
@@ -210,6 +210,9 @@ pub struct Stream {
     pub window: u32,
     /// Least time without an acknowledgement after which all in flight counts as lost.
     pub min_rto_ns: u64,
+    /// What the application does with each packet, where it is for this machine: cost per packet. It
+    /// acknowledges then what it has read; without (0), the protocol does.
+    pub application: f64,
 }
 
 /// Packets at a constant rate.
@@ -316,7 +319,11 @@ impl Scenario {
         });
         let (receiving_cpus, devices): (Vec<_>, Vec<_>) = queues.unzip();
         SteerConfig {
-            rps_maps: if steering.policy.has_maps() { steering.rps_maps.clone() } else { Vec::new() },
+            rps_maps: if steering.policy.has_maps() {
+                steering.rps_maps.clone()
+            } else {
+                Vec::new()
+            },
             devices,
             offline,
             possible: CpuSet::first(self.cpus.len() as u16),

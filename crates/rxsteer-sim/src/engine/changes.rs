@@ -1,0 +1,114 @@
+//! What happens in mid-run: CPUs that go and come, other speeds, another policy, a clock that jumps.
+
+use super::World;
+use super::calendar::What;
+use super::cpu::State;
+use super::lanes::Seen;
+use crate::scenario::{Happening, Steering};
+use rxsteer_core::{CpuId, CpuSet};
+use std::sync::Arc;
+
+impl World<'_> {
+    /// The `index`-th event of the scenario happens.
+    pub(crate) fn happen(&mut self, index: u32) {
+        match self.scenario.events[index as usize].what.clone() {
+            Happening::Offline(cpu) => self.offline(cpu.get()),
+            Happening::Online(cpu) => self.online(cpu.get()),
+            Happening::Speed(cpu, speed) => self.cpus[cpu.index()].speed = speed,
+            Happening::Steering(steering) => self.change(steering),
+            Happening::ClockStep(by_ns) => {
+                self.clock_offset = self.clock_offset.saturating_add(by_ns)
+            }
+            Happening::Burst(traffic, packets) => self.burst(traffic, packets),
+        }
+    }
+
+    /// The CPU that does the work of one that is away: the next that is online, in order of ids.
+    pub(crate) fn heir(&self, cpu: u16) -> u16 {
+        let count = self.cpus.len();
+        let after = (1..=count).map(|step| (usize::from(cpu) + step) % count);
+        let online = after.into_iter().find(|cpu| self.cpus[*cpu].online);
+        online.unwrap_or(usize::from(cpu)) as u16
+    }
+
+    /// A CPU goes away, unless it is the last one. What it has in hand it still finishes.
+    fn offline(&mut self, cpu: u16) {
+        let online = self.cpus.iter().filter(|cpu| cpu.online).count();
+        if !self.cpus[usize::from(cpu)].online || online == 1 {
+            return;
+        }
+        self.cpus[usize::from(cpu)].online = false;
+        self.share_out_backlogs();
+        self.change(self.steering.clone());
+        if !self.cpus[usize::from(cpu)].is_working() {
+            self.evacuate(cpu);
+        }
+    }
+
+    fn online(&mut self, cpu: u16) {
+        if self.cpus[usize::from(cpu)].online {
+            return;
+        }
+        self.cpus[usize::from(cpu)].online = true;
+        self.share_out_backlogs();
+        self.change(self.steering.clone());
+        self.wake(cpu, self.now);
+    }
+
+    /// Notes who serves which backlog.
+    fn share_out_backlogs(&mut self) {
+        for cpu in &mut self.cpus {
+            cpu.serves.clear();
+        }
+        for lane in 0..self.cpus.len() as u16 {
+            let online = self.cpus[usize::from(lane)].online;
+            let server = if online { lane } else { self.heir(lane) };
+            self.server[usize::from(lane)] = server;
+            let serves = &mut self.cpus[usize::from(server)].serves;
+            if server == lane {
+                serves.insert(0, lane);
+            } else {
+                serves.push(lane);
+            }
+        }
+    }
+
+    /// What a CPU that is away, and has nothing in hand, was to do is done elsewhere.
+    pub(crate) fn evacuate(&mut self, cpu: u16) {
+        let state = &mut self.cpus[usize::from(cpu)];
+        state.state = State::Idle;
+        state.turn = state.turn.wrapping_add(1);
+        let polls: Vec<u32> = state.polls.drain(..).collect();
+        let heir = self.heir(cpu);
+        self.cpus[usize::from(heir)].polls.extend(polls);
+        self.wake(heir, self.now);
+        self.evacuate_threads(cpu);
+    }
+
+    /// Another policy, or other settings.
+    pub(crate) fn change(&mut self, steering: Steering) {
+        let offline =
+            self.cpus.iter().filter(|cpu| !cpu.online).filter_map(|cpu| CpuId::new(cpu.id));
+        let config = self.scenario.steer_config(&steering, CpuSet::new(offline));
+        // Checked when the run began.
+        let Ok(plan) = self.plan.next(&config) else { return };
+        self.plan = Arc::new(plan);
+        self.lanes.max_backlog = steering.max_backlog;
+        self.follows_applications = steering.policy.is_rfs();
+        self.steering = steering;
+        for (producer, core) in (0u16..).zip(&mut self.steerings) {
+            core.change(&self.plan, &mut Seen { lanes: &mut self.lanes, producer });
+        }
+    }
+
+    /// Notes all that is to happen at a known time.
+    pub(crate) fn note_events(&mut self) {
+        for (index, event) in (0..).zip(&self.scenario.events) {
+            self.calendar.note(event.at_ns, What::Event { index });
+        }
+        let every = self.scenario.scheduler.balance_ns;
+        if every > 0 && !self.threads.is_empty() {
+            self.calendar.note(every, What::Balance);
+        }
+    }
+}

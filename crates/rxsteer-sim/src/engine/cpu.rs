@@ -1,0 +1,155 @@
+//! A CPU: what it has in hand, what waits for it, and what it does next.
+//!
+//! ```text
+//!   step: finish what was in hand ──► choose ──► poll a ring | work on a backlog | run a thread ──► step
+//!         (all effects happen here)              up to CHUNK_NS of work, one packet at least
+//! ```
+//!
+//! What a chunk of work does to others happens at its end, when the calendar's time is the CPU's: so
+//! nobody ever sees what is not done yet. What it costs is settled at its start.
+
+use super::packet::Packet;
+use crate::scenario::{Cpu, Scenario};
+use rxsteer_core::Verdict;
+use std::collections::VecDeque;
+
+/// About as long a CPU works before others see what it did.
+pub(crate) const CHUNK_NS: f64 = 20_000.0;
+
+/// Flows that a CPU had in this time, or in the one before, count as present in its cache.
+pub(crate) const WINDOW_NS: u64 = 100_000_000;
+
+/// What a CPU has in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Packets of an RX queue, on their way to backlogs or processed at once.
+    Poll(u32),
+    /// Packets of a CPU's backlog.
+    Lane(u16),
+    /// A thread's requests.
+    Thread(u32),
+}
+
+/// Whether a CPU works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Idle,
+    /// It begins at this time.
+    Woken(u64),
+    /// It has something in hand until its next step.
+    Working(Work),
+}
+
+/// A packet in hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(crate) packet: Packet,
+    /// Where a polled one is queued.
+    pub(crate) verdict: Verdict,
+    /// Whether it is processed in the poll that received it.
+    pub(crate) inline: bool,
+}
+
+/// Where time went, in nanoseconds of the measured part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Busy {
+    pub(crate) receiving: f64,
+    pub(crate) protocol: f64,
+    pub(crate) application: f64,
+}
+
+/// One CPU.
+#[derive(Debug)]
+pub(crate) struct CpuState {
+    pub(crate) id: u16,
+    pub(crate) speed: f64,
+    pub(crate) core: u16,
+    pub(crate) cache: u16,
+    /// Its SMT siblings.
+    pub(crate) siblings: Box<[u16]>,
+    pub(crate) online: bool,
+    pub(crate) state: State,
+    /// Steps noted with another number are void.
+    pub(crate) turn: u32,
+    pub(crate) items: Vec<Item>,
+    /// RX queues to be polled.
+    pub(crate) polls: VecDeque<u32>,
+    /// Whose backlogs it serves: its own, and those of CPUs that are away.
+    pub(crate) serves: Vec<u16>,
+    /// What the next chunk costs beside its own.
+    pub(crate) extra: f64,
+    /// Whether it polled when it last did interrupts' work.
+    pub(crate) polled: bool,
+    /// The thread that runs, or would if interrupts let it.
+    pub(crate) running: Option<u32>,
+    /// Threads that wait for it to stop.
+    pub(crate) run_queue: VecDeque<u32>,
+    /// The last thread that ran here.
+    pub(crate) last_thread: u32,
+    /// How long the running one has run in its slice.
+    pub(crate) ran_ns: f64,
+    /// How long interrupts' work has kept threads off.
+    pub(crate) kept_off_ns: f64,
+    /// The present window, and the flows seen in the one before and in this.
+    pub(crate) window: u32,
+    pub(crate) flows: [u32; 2],
+    pub(crate) busy: Busy,
+    /// Packets whose processing ended here in the measured part.
+    pub(crate) packets: u64,
+}
+
+impl CpuState {
+    pub(crate) fn new(id: usize, scenario: &Scenario) -> CpuState {
+        let Cpu { speed, core, cache } = scenario.cpus[id];
+        let siblings = (0u16..).zip(&scenario.cpus);
+        let siblings =
+            siblings.filter(|(other, cpu)| cpu.core == core && usize::from(*other) != id);
+        CpuState {
+            id: id as u16,
+            speed,
+            core,
+            cache,
+            siblings: siblings.map(|(other, _)| other).collect(),
+            online: true,
+            state: State::Idle,
+            turn: 0,
+            items: Vec::new(),
+            polls: VecDeque::new(),
+            serves: vec![id as u16],
+            extra: 0.0,
+            polled: false,
+            running: None,
+            run_queue: VecDeque::new(),
+            last_thread: u32::MAX,
+            ran_ns: 0.0,
+            kept_off_ns: 0.0,
+            window: 0,
+            flows: [0; 2],
+            busy: Busy::default(),
+            packets: 0,
+        }
+    }
+
+    pub(crate) fn is_working(&self) -> bool {
+        matches!(self.state, State::Working(_))
+    }
+
+    /// Whether no thread runs or waits here: what a scheduler calls idle, whatever interrupts do.
+    pub(crate) fn is_free_of_threads(&self) -> bool {
+        self.running.is_none() && self.run_queue.is_empty()
+    }
+
+    /// Goes on to `window`.
+    pub(crate) fn turn_window(&mut self, window: u32) {
+        if self.window != window {
+            self.flows[0] = if self.window + 1 == window { self.flows[1] } else { 0 };
+            self.flows[1] = 0;
+            self.window = window;
+        }
+    }
+
+    /// About how many flows it has at present.
+    pub(crate) fn flows(&self) -> f64 {
+        f64::from(self.flows[0].max(self.flows[1]))
+    }
+}

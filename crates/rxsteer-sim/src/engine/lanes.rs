@@ -1,0 +1,89 @@
+//! The backlogs: one queue per CPU, shared by all who queue to it, as the kernel's. Each producer
+//! numbers its own packets in it; they are completed when their processing ended.
+//!
+//! What must hold:
+//! - a place is reserved when the decision is made, the packet is seen when its list is spliced;
+//! - one CPU at a time works on a queue, also when its own CPU goes or comes.
+
+use super::packet::Packet;
+use rxsteer_core::{Backlogs, CpuId, DropReason, Refusal};
+use std::collections::VecDeque;
+
+/// The queue to one CPU.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    pub(crate) packets: VecDeque<Packet>,
+    /// Places taken: those of `packets` and those reserved.
+    pub(crate) waiting: u32,
+    /// Whether somebody works on what was taken from it.
+    pub(crate) in_work: bool,
+    /// Packets reserved so far, and completed, by producer.
+    counts: Box<[(u32, u32)]>,
+}
+
+/// All of them, by CPU id.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    pub(crate) of_cpu: Vec<Lane>,
+    pub(crate) max_backlog: u32,
+}
+
+impl Lanes {
+    pub(crate) fn new(cpus: usize, producers: usize, max_backlog: u32, first: u32) -> Lanes {
+        let lane = || Lane { counts: vec![(first, first); producers].into(), ..Lane::default() };
+        Lanes { of_cpu: (0..cpus).map(|_| lane()).collect(), max_backlog }
+    }
+
+    /// The packet, which had a place in the CPU's queue, is processed.
+    #[inline]
+    pub(crate) fn complete(&mut self, cpu: usize, producer: u16) {
+        let (_, completed) = &mut self.of_cpu[cpu].counts[usize::from(producer)];
+        *completed = completed.wrapping_add(1);
+    }
+
+    /// Packets that have a place, or are in work.
+    pub(crate) fn under_way(&self) -> u64 {
+        let counts = self.of_cpu.iter().flat_map(|lane| &lane.counts);
+        counts.map(|(reserved, completed)| u64::from(reserved.wrapping_sub(*completed))).sum()
+    }
+}
+
+/// The backlogs as one producer sees them.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) lanes: &'a mut Lanes,
+    pub(crate) producer: u16,
+}
+
+impl Backlogs for Seen<'_> {
+    #[inline]
+    fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
+        let lane = &mut self.lanes.of_cpu[cpu.index()];
+        if lane.waiting >= self.lanes.max_backlog {
+            return Err(Refusal::Drop(DropReason::BacklogFull));
+        }
+        lane.waiting += 1;
+        let (reserved, _) = &mut lane.counts[usize::from(self.producer)];
+        let position = *reserved;
+        *reserved = position.wrapping_add(1);
+        Ok(position)
+    }
+
+    #[inline]
+    fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
+        let (_, completed) = self.lanes.of_cpu[cpu.index()].counts[usize::from(producer)];
+        completed.wrapping_sub(position.wrapping_add(1)) as i32 >= 0
+    }
+
+    fn tail(&self, cpu: CpuId) -> u32 {
+        self.lanes.of_cpu[cpu.index()].counts[usize::from(self.producer)].0
+    }
+
+    fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
+        (self.lanes.of_cpu[cpu.index()].waiting, self.lanes.max_backlog)
+    }
+
+    fn producer(&self) -> u16 {
+        self.producer
+    }
+}

@@ -1,0 +1,142 @@
+//! Runs a scenario.
+//!
+//! ```text
+//!   far hosts ─► wire ─► ring ─► poll: Steering::decide ─► backlogs ─► protocol ─► thread | next wire
+//!      ▲                                (the core's own)                              │
+//!      └──────────────────── answers, acknowledgements ◄──────────────────────────────┘
+//! ```
+//!
+//! What must hold, in every run:
+//! - each packet is in one place ([`crate::result::Ledger`]);
+//! - no packet begins or ends before an earlier one of its flow (`deliver.rs`, `begins`), except where
+//!   interrupts are spread over CPUs;
+//! - one seed gives one result: randomness has one source, and events of one time happen in the
+//!   order in which they were noted.
+
+mod calendar;
+mod changes;
+mod cpu;
+mod deliver;
+mod lanes;
+mod latency;
+mod nic;
+mod packet;
+mod setup;
+mod sources;
+mod stream;
+mod tell;
+mod threads;
+mod work;
+
+use crate::result::{Ledger, RunResult};
+use crate::scenario::{Scenario, Steering as Settings};
+use calendar::{Calendar, What};
+use cpu::CpuState;
+use lanes::Lanes;
+use nic::{Link, RxQueue};
+use packet::Flow;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_core::{Arrival, ConfigError, Plan, Steering, Verdict};
+use sources::Source;
+use std::sync::Arc;
+use stream::StreamState;
+use tell::TrafficCount;
+use threads::Thread;
+
+/// Runs `scenario` with `seed`: the same pair gives the same result, always.
+///
+/// # Errors
+/// When the core refuses the configuration of the steering, or of one it is changed to.
+pub fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, ConfigError> {
+    let mut world = World::new(scenario, seed)?;
+    world.run();
+    Ok(world.tell(seed))
+}
+
+/// A client that asks and waits.
+#[derive(Debug)]
+struct Client {
+    flow: u32,
+    /// Who serves it.
+    thread: u32,
+    request_bytes: u32,
+    /// When it asked what it waits for; `u64::MAX` while it doesn't.
+    asked_ns: u64,
+}
+
+/// Everything, in mid-run.
+#[derive(Debug)]
+struct World<'a> {
+    scenario: &'a Scenario,
+    now: u64,
+    /// When the measured part begins.
+    from_ns: u64,
+    rng: ChaCha8Rng,
+    calendar: Calendar,
+    flows: Vec<Flow>,
+    cpus: Vec<CpuState>,
+    /// By CPU how long what it has in hand takes.
+    in_hand_ns: Vec<f64>,
+    queues: Vec<RxQueue>,
+    links: Vec<Link>,
+    lanes: Lanes,
+    /// By CPU who serves its backlog.
+    server: Vec<u16>,
+    plan: Arc<Plan>,
+    /// By RX queue, as the policy sees them.
+    steerings: Vec<Steering>,
+    steering: Settings,
+    /// Whether the policy wants to know where applications run.
+    follows_applications: bool,
+    sources: Vec<Source>,
+    streams: Vec<StreamState>,
+    /// By stream the thread that reads it, where one does.
+    reader_of: Vec<u32>,
+    clients: Vec<Client>,
+    threads: Vec<Thread>,
+    /// What is added to the time that packets are stamped with.
+    clock_offset: i64,
+    /// Numbers the polls; `spliced` says for each CPU in which it last got a list.
+    chunk: u64,
+    spliced: Vec<u64>,
+    arrivals: Vec<Arrival>,
+    verdicts: Vec<Verdict>,
+    ledger: Ledger,
+    results: Vec<TrafficCount>,
+    moves: u64,
+    reordered: u64,
+    kicks: u64,
+    interrupts: u64,
+}
+
+impl World<'_> {
+    fn run(&mut self) {
+        self.note_events();
+        while let Some((at_ns, what)) = self.calendar.next() {
+            if at_ns >= self.scenario.duration_ns {
+                break;
+            }
+            debug_assert!(at_ns >= self.now, "time does not go back");
+            self.now = at_ns;
+            match what {
+                What::Step { cpu, turn } => {
+                    if self.cpus[usize::from(cpu)].turn == turn {
+                        self.step(cpu);
+                    }
+                }
+                What::Interrupt { queue } => self.interrupt(queue),
+                What::Emit { traffic } => self.emit_by_clock(traffic),
+                What::Ask { connection } => self.ask(connection, at_ns),
+                What::Begin { connection } => self.stream_sends(connection, at_ns),
+                What::Timeout { connection } => self.timeout(connection),
+                What::Event { index } => self.happen(index),
+                What::Balance => {
+                    self.balance();
+                    let next = self.now + self.scenario.scheduler.balance_ns;
+                    self.calendar.note(next, What::Balance);
+                }
+            }
+        }
+        self.now = self.scenario.duration_ns;
+    }
+}

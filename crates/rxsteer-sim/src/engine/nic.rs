@@ -1,0 +1,183 @@
+//! Cards: wires to them, rings, and when they interrupt.
+//!
+//! Frames are put on the wire with the time they arrive at; only when somebody looks at a ring is it
+//! settled which of them found a place. Between two looks nothing leaves a ring, so that is exact,
+//! and no frame needs an event of its own.
+
+use super::packet::Packet;
+use crate::scenario::{Interrupts, Nic};
+use std::collections::VecDeque;
+
+/// Preamble, start of frame, check sequence and gap: bytes a frame takes on the wire beside its own.
+const WIRE_OVERHEAD: f64 = 24.0;
+/// The least a frame takes on the wire, without those: 60 bytes.
+const LEAST_FRAME: u32 = 60;
+
+/// Both directions of the wire at a card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    ns_per_byte: f64,
+    delay_ns: u64,
+    free_in: f64,
+    free_out: f64,
+}
+
+impl Link {
+    pub(crate) fn new(nic: &Nic, delay_ns: u64) -> Link {
+        Link { ns_per_byte: 8e9 / nic.rate, delay_ns, free_in: 0.0, free_out: 0.0 }
+    }
+
+    fn time_of(&self, bytes: u32) -> f64 {
+        (f64::from(bytes.max(LEAST_FRAME)) + WIRE_OVERHEAD) * self.ns_per_byte
+    }
+
+    /// When a frame that the far host hands to its card at `now` is at ours.
+    pub(crate) fn receive(&mut self, now: u64, bytes: u32) -> u64 {
+        self.free_in = self.free_in.max(now as f64) + self.time_of(bytes);
+        self.free_in as u64 + self.delay_ns
+    }
+
+    /// When a frame that we hand to our card at `now` is at the far host.
+    pub(crate) fn send(&mut self, now: u64, bytes: u32) -> u64 {
+        self.free_out = self.free_out.max(now as f64) + self.time_of(bytes);
+        self.free_out as u64 + self.delay_ns
+    }
+}
+
+/// Who looks at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Nobody, and nothing is on its way: the next frame on the wire notes an interrupt.
+    Armed,
+    /// An interrupt is noted.
+    Noted,
+    /// A CPU polls it, or will as soon as it can.
+    Polled,
+}
+
+/// One RX queue of a card.
+#[derive(Debug)]
+pub(crate) struct RxQueue {
+    /// The queue's number as the policy sees it; where interrupts are spread, the first of them.
+    pub(crate) first_virtual: u16,
+    /// The CPUs it interrupts in turn: one, or those they are spread over.
+    pub(crate) cpus: Box<[u16]>,
+    pub(crate) spread: bool,
+    turn: usize,
+    size: usize,
+    moderation_ns: u64,
+    last_interrupt_ns: Option<u64>,
+    pub(crate) watch: Watch,
+    /// Frames on their way, in the order in which they arrive.
+    pub(crate) wire: VecDeque<Packet>,
+    /// Frames in the ring.
+    pub(crate) ring: VecDeque<Packet>,
+    /// Frames that found the ring full when it was last settled.
+    pub(crate) refused: Vec<Packet>,
+    /// Frames that arrived.
+    pub(crate) arrived: u64,
+}
+
+impl RxQueue {
+    pub(crate) fn new(nic: &Nic, queue: usize, first_virtual: u16) -> RxQueue {
+        let (cpus, spread) = match &nic.interrupts {
+            Interrupts::Fixed => (Box::from([nic.irq_cpus[queue].get()]), false),
+            Interrupts::Spread(cpus) => (cpus.iter().map(|cpu| cpu.get()).collect(), true),
+        };
+        RxQueue {
+            first_virtual,
+            cpus,
+            spread,
+            turn: 0,
+            size: nic.ring as usize,
+            moderation_ns: nic.moderation_ns,
+            last_interrupt_ns: None,
+            watch: Watch::Armed,
+            wire: VecDeque::new(),
+            ring: VecDeque::new(),
+            refused: Vec::new(),
+            arrived: 0,
+        }
+    }
+
+    /// Takes what has arrived up to `now` into the ring, or into `refused`.
+    pub(crate) fn settle(&mut self, now: u64) {
+        while let Some(packet) = self.wire.front()
+            && packet.arrived_ns <= now
+        {
+            self.arrived += 1;
+            if self.ring.len() < self.size {
+                self.ring.push_back(*packet);
+            } else {
+                self.refused.push(*packet);
+            }
+            self.wire.pop_front();
+        }
+    }
+
+    /// When the next interrupt comes, seen from `now`: when there is a frame, and not too soon.
+    pub(crate) fn next_interrupt(&self, now: u64) -> Option<u64> {
+        let frame = if self.ring.is_empty() { self.wire.front()?.arrived_ns } else { now };
+        let soonest = self.last_interrupt_ns.map_or(0, |last| last + self.moderation_ns);
+        Some(frame.max(soonest).max(now))
+    }
+
+    /// The queue's number as the policy sees it, where `cpu` polls it. A CPU that does so for another
+    /// that is away counts as the first.
+    pub(crate) fn virtual_queue(&self, cpu: u16) -> u16 {
+        let index = if self.spread { self.cpus.iter().position(|own| *own == cpu) } else { None };
+        self.first_virtual + index.unwrap_or(0) as u16
+    }
+
+    /// It interrupts: says which of its CPUs, by index.
+    pub(crate) fn interrupt(&mut self, now: u64) -> usize {
+        self.last_interrupt_ns = Some(now);
+        self.watch = Watch::Polled;
+        let index = self.turn;
+        self.turn = (self.turn + 1) % self.cpus.len();
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_core::CpuId;
+
+    fn nic(rate: f64, ring: u32) -> Nic {
+        Nic {
+            name: "eth0".to_owned(),
+            rate,
+            irq_cpus: vec![CpuId::new(0).unwrap()],
+            interrupts: Interrupts::Fixed,
+            ring,
+            moderation_ns: 0,
+        }
+    }
+
+    fn packet(arrived_ns: u64) -> Packet {
+        Packet { arrived_ns, flow: 0, number: 0, data: 0, more: 0, bytes: 60, cpu: 0, producer: 0 }
+    }
+
+    #[test]
+    fn a_link_carries_its_rate() {
+        let mut link = Link::new(&nic(1e9, 4), 1000);
+        let mut last = 0;
+        for _ in 0..1000 {
+            last = link.receive(0, 60);
+        }
+        // 84 bytes on the wire are 672 ns: 1.488 million frames per second.
+        assert_eq!(last, 672_000 + 1000);
+    }
+
+    #[test]
+    fn a_full_ring_refuses_what_comes_later() {
+        let mut queue = RxQueue::new(&nic(1e9, 2), 0, 0);
+        queue.wire.extend([1, 2, 3, 9].map(packet));
+        queue.settle(5);
+        let times = |packets: &[Packet]| packets.iter().map(|p| p.arrived_ns).collect::<Vec<_>>();
+        assert_eq!(times(queue.ring.make_contiguous()), [1, 2]);
+        assert_eq!(times(&queue.refused), [3]);
+        assert_eq!((queue.arrived, queue.wire.len()), (3, 1));
+    }
+}

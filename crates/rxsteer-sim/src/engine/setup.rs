@@ -1,0 +1,216 @@
+//! How a run begins: CPUs, cards, flows, threads.
+
+use super::calendar::{Calendar, What};
+use super::cpu::CpuState;
+use super::lanes::Lanes;
+use super::nic::{Link, RxQueue};
+use super::packet::{Flow, Role};
+use super::sources::Source;
+use super::stream::StreamState;
+use super::tell::TrafficCount;
+use super::threads::Thread;
+use super::{Client, World};
+use crate::result::Ledger;
+use crate::scenario::{Happening, Load, Scenario, Share, Traffic};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rxsteer_core::{ConfigError, CpuId, FlowHash, Plan, Steering};
+use std::sync::Arc;
+
+/// The flow has not been noted among those of a CPU.
+const NO_WINDOW: u32 = u32::MAX;
+
+impl<'a> World<'a> {
+    pub(super) fn new(scenario: &'a Scenario, seed: u64) -> Result<World<'a>, ConfigError> {
+        let settings = scenario.steering.clone();
+        let producers = scenario.rx_queues();
+        let config = scenario.steer_config(&settings, None);
+        let plan = Arc::new(Plan::new(&config, producers as u16)?);
+        for event in &scenario.events {
+            if let Happening::Steering(later) = &event.what {
+                scenario.steer_config(later, None).check()?;
+            }
+        }
+        let cpus = scenario.cpus.len();
+        // Numbers wrap, so they begin where they soon will.
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let first = u32::MAX - rng.random_range(0..10_000);
+        let mut world = World {
+            scenario,
+            now: 0,
+            from_ns: scenario.warm_up_ns,
+            rng,
+            calendar: Calendar::default(),
+            flows: Vec::new(),
+            cpus: (0..cpus).map(|cpu| CpuState::new(cpu, scenario)).collect(),
+            in_hand_ns: vec![0.0; cpus],
+            queues: Vec::new(),
+            links: scenario.nics.iter().map(|nic| Link::new(nic, scenario.wire_ns)).collect(),
+            lanes: Lanes::new(cpus, producers, settings.max_backlog, first),
+            server: (0..cpus as u16).collect(),
+            steerings: (0..producers as u16)
+                .map(|q| Steering::of_plan(plan.clone(), [q]))
+                .collect(),
+            plan,
+            follows_applications: settings.policy.is_rfs(),
+            steering: settings,
+            sources: Vec::new(),
+            streams: Vec::new(),
+            reader_of: Vec::new(),
+            clients: Vec::new(),
+            threads: Vec::new(),
+            clock_offset: 0,
+            chunk: 0,
+            spliced: vec![0; cpus],
+            arrivals: Vec::new(),
+            verdicts: Vec::new(),
+            ledger: Ledger::default(),
+            results: Vec::new(),
+            moves: 0,
+            reordered: 0,
+            kicks: 0,
+            interrupts: 0,
+        };
+        let mut first_virtual = 0;
+        for nic in &scenario.nics {
+            for queue in 0..nic.irq_cpus.len() {
+                world.queues.push(RxQueue::new(nic, queue, first_virtual as u16));
+                first_virtual += nic.virtual_queues() / nic.irq_cpus.len();
+            }
+        }
+        for (index, traffic) in (0u16..).zip(&scenario.traffic) {
+            world.add(index, traffic);
+        }
+        Ok(world)
+    }
+
+    /// Adds a traffic's flows and whoever reads them.
+    fn add(&mut self, index: u16, traffic: &Traffic) {
+        let first_flow = self.flows.len() as u32;
+        self.results.push(TrafficCount::new(first_flow));
+        let (nic, out) = (traffic.nic as u16, traffic.out.map(|out| out as u16));
+        let step = traffic.ramp_ns / u64::from(traffic.flows.max(1));
+        let begin = |flow: u32| traffic.start_ns + u64::from(flow) * step;
+        match &traffic.load {
+            Load::Stream(stream) => {
+                let first_thread = self.threads.len() as u32;
+                if traffic.out.is_none() && stream.application > 0.0 {
+                    self.add_threads(traffic.flows);
+                }
+                for flow in 0..traffic.flows {
+                    let connection = self.streams.len() as u32;
+                    let hash = self.draw_hash();
+                    let back = if traffic.translated { self.draw_hash() } else { hash };
+                    let data = self.add_flow(index, nic, out, hash, Role::Data(connection));
+                    let ack = match out {
+                        // Acknowledgements come in where data goes out.
+                        Some(out) => {
+                            self.add_flow(index, out, Some(nic), back, Role::Ack(connection))
+                        }
+                        None => data,
+                    };
+                    self.streams.push(StreamState::new(index, data, ack));
+                    self.reader_of.push(first_thread + flow);
+                    self.calendar.note(begin(flow), What::Begin { connection });
+                }
+            }
+            Load::Requests(requests) => {
+                let threads = requests.threads.unwrap_or(traffic.flows).min(traffic.flows);
+                let first_thread = self.threads.len() as u32;
+                self.add_threads(threads);
+                for flow in 0..traffic.flows {
+                    let connection = self.clients.len() as u32;
+                    let hash = self.draw_hash();
+                    let role = Role::Request(connection);
+                    let flow_index = self.add_flow(index, nic, out, hash, role);
+                    self.clients.push(Client {
+                        flow: flow_index,
+                        thread: first_thread + flow % threads.max(1),
+                        request_bytes: requests.request_bytes,
+                        asked_ns: u64::MAX,
+                    });
+                    self.calendar.note(begin(flow), What::Ask { connection });
+                }
+            }
+            Load::Constant(constant) => {
+                self.add_packets(index, traffic, constant.application, &[]);
+            }
+            Load::Recorded(recorded) => {
+                self.add_packets(index, traffic, recorded.application, &recorded.hashes);
+            }
+        }
+        let flows = self.flows.len() as u32 - first_flow;
+        let zipf = match &traffic.load {
+            Load::Constant(constant) => match constant.share {
+                Share::Equal => None,
+                Share::Zipf(exponent) => Some(exponent),
+            },
+            _ => None,
+        };
+        self.sources.push(Source::new(first_flow, flows, traffic.start_ns, zipf));
+    }
+
+    /// Flows that nobody answers, with their hashes or drawn ones, and threads that read them, one
+    /// for each CPU that threads may run on.
+    fn add_packets(&mut self, index: u16, traffic: &Traffic, application: f64, hashes: &[u32]) {
+        let (nic, out) = (traffic.nic as u16, traffic.out.map(|out| out as u16));
+        let is_read = traffic.out.is_none() && application > 0.0;
+        let first_thread = self.threads.len() as u32;
+        let threads = (self.scenario.scheduler.cpus.len() as u32).min(traffic.flows);
+        if is_read {
+            self.add_threads(threads);
+        }
+        for flow in 0..traffic.flows {
+            let hash = match hashes.get(flow as usize) {
+                Some(hash) => FlowHash::from_raw(*hash),
+                None => self.draw_hash(),
+            };
+            let thread = if is_read { first_thread + flow % threads + 1 } else { 0 };
+            self.add_flow(index, nic, out, hash, Role::Packet(thread));
+        }
+        self.calendar.note(traffic.start_ns, What::Emit { traffic: index });
+    }
+
+    fn add_threads(&mut self, count: u32) {
+        let cpus: Vec<u16> = self.scenario.scheduler.cpus.iter().map(CpuId::get).collect();
+        for thread in 0..count as usize {
+            self.threads.push(Thread::new(cpus[thread % cpus.len()]));
+        }
+    }
+
+    fn draw_hash(&mut self) -> FlowHash {
+        FlowHash::from_raw(self.rng.random_range(1..=u32::MAX))
+    }
+
+    fn add_flow(
+        &mut self,
+        traffic: u16,
+        nic: u16,
+        out: Option<u16>,
+        hash: FlowHash,
+        role: Role,
+    ) -> u32 {
+        let before: usize =
+            self.scenario.nics[..usize::from(nic)].iter().map(|nic| nic.irq_cpus.len()).sum();
+        let queues = self.scenario.nics[usize::from(nic)].irq_cpus.len() as u64;
+        // The card has a hash of its own: mixed, so that queue and CPU are independent.
+        let mixed = u64::from(hash.get().wrapping_mul(0x9e37_79b1).rotate_left(15));
+        let own = u64::from((mixed as u32).wrapping_mul(0x85eb_ca6b));
+        let queue = before as u32 + (own * queues >> 32) as u32;
+        self.flows.push(Flow {
+            hash,
+            traffic,
+            role,
+            queue,
+            nic,
+            out,
+            sent: 0,
+            begun: 0,
+            ended: 0,
+            cpu: 0,
+            window: NO_WINDOW,
+            arrived: 0,
+        });
+        self.flows.len() as u32 - 1
+    }
+}

@@ -1,0 +1,104 @@
+//! Traffic that goes by the clock: packets at a constant rate, recorded ones, bursts.
+
+use super::World;
+use super::calendar::What;
+use super::packet::BURST;
+use crate::scenario::Load;
+use rand_distr::weighted::WeightedAliasIndex;
+use rand_distr::{Distribution, Exp1};
+
+/// How far ahead packets are put on the wire: others that want it sooner wait no longer than that.
+const AHEAD_NS: f64 = 20_000.0;
+
+/// Where a traffic stands.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    /// When the next packet is sent.
+    next_ns: f64,
+    /// Packets sent so far.
+    sent: u64,
+    /// Which flow has how large a share, where they differ.
+    shares: Option<WeightedAliasIndex<f64>>,
+    /// Its first flow, and how many there are.
+    pub(crate) first_flow: u32,
+    pub(crate) flows: u32,
+}
+
+impl Source {
+    pub(crate) fn new(first_flow: u32, flows: u32, start_ns: u64, zipf: Option<f64>) -> Source {
+        let shares = zipf.map(|exponent| {
+            (1..=flows).map(|rank| f64::from(rank).powf(-exponent)).collect::<Vec<f64>>()
+        });
+        Source {
+            next_ns: start_ns as f64,
+            sent: 0,
+            shares: shares.and_then(|shares| WeightedAliasIndex::new(shares).ok()),
+            first_flow,
+            flows,
+        }
+    }
+}
+
+impl World<'_> {
+    /// Puts the packets of the next moments on the wire, and notes when to go on.
+    pub(crate) fn emit_by_clock(&mut self, traffic: u16) {
+        let entry = &self.scenario.traffic[usize::from(traffic)];
+        let until = self.now as f64 + AHEAD_NS;
+        let end = self.scenario.duration_ns as f64;
+        match &entry.load {
+            Load::Constant(constant) => {
+                let gap = 1e9 / constant.rate;
+                loop {
+                    let source = &mut self.sources[usize::from(traffic)];
+                    if source.next_ns >= until {
+                        break;
+                    }
+                    let flow = match &source.shares {
+                        Some(shares) => shares.sample(&mut self.rng) as u32,
+                        None => (source.sent % u64::from(source.flows)) as u32,
+                    };
+                    let (flow, at_ns) = (source.first_flow + flow, source.next_ns as u64);
+                    source.sent += 1;
+                    let pause: f64 =
+                        if constant.poisson { Exp1.sample(&mut self.rng) } else { 1.0 };
+                    source.next_ns += gap * pause;
+                    self.emit(flow, at_ns, constant.frame_bytes, 0, 0);
+                }
+            }
+            Load::Recorded(recorded) => loop {
+                let source = &mut self.sources[usize::from(traffic)];
+                let Some(packet) = recorded.packets.get(source.sent as usize) else { return };
+                source.next_ns = (entry.start_ns + packet.at_ns) as f64;
+                if source.next_ns >= until {
+                    break;
+                }
+                source.sent += 1;
+                let at_ns = source.next_ns as u64;
+                let flow = source.first_flow + packet.flow;
+                self.emit(flow, at_ns, packet.bytes, 0, 0);
+            },
+            Load::Stream(_) | Load::Requests(_) => return,
+        }
+        let next_ns = self.sources[usize::from(traffic)].next_ns;
+        if next_ns < end {
+            self.calendar.note((next_ns as u64).max(self.now + 1), What::Emit { traffic });
+        }
+    }
+
+    /// So many packets of the traffic more, at once, evenly over its flows.
+    pub(crate) fn burst(&mut self, traffic: usize, packets: u32) {
+        let bytes = match &self.scenario.traffic[traffic].load {
+            Load::Stream(stream) => stream.frame_bytes,
+            Load::Constant(constant) => constant.frame_bytes,
+            Load::Requests(requests) => requests.request_bytes,
+            Load::Recorded(recorded) => recorded.packets.first().map_or(60, |packet| packet.bytes),
+        };
+        let Some((first, count)) = self.sources.get(traffic).map(|s| (s.first_flow, s.flows))
+        else {
+            return;
+        };
+        for packet in 0..packets {
+            self.emit(first + packet % count.max(1), self.now, bytes, BURST, 0);
+        }
+    }
+}

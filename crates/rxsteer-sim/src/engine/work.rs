@@ -1,0 +1,382 @@
+//! Steps of CPUs: polling rings, working on backlogs, and what each costs.
+
+use super::World;
+use super::calendar::What;
+use super::cpu::{CHUNK_NS, Item, State, WINDOW_NS, Work};
+use super::lanes::Seen;
+use super::nic::Watch;
+use super::packet::{BURST, Packet, Role};
+use crate::scenario::Load;
+use rxsteer_core::{Arrival, Policy, Verdict};
+
+/// What a chunk costs, by kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    receiving: f64,
+    protocol: f64,
+    application: f64,
+}
+
+impl World<'_> {
+    /// The CPU begins to work at `at_ns`, unless it works already.
+    pub(crate) fn wake(&mut self, cpu: u16, at_ns: u64) {
+        let state = &mut self.cpus[usize::from(cpu)];
+        let sooner = match state.state {
+            State::Idle => true,
+            State::Woken(when) => at_ns < when,
+            State::Working(_) => false,
+        };
+        if sooner {
+            state.state = State::Woken(at_ns);
+            state.turn = state.turn.wrapping_add(1);
+            self.calendar.note(at_ns, What::Step { cpu, turn: state.turn });
+        }
+    }
+
+    /// The CPU has done what it had in hand, and begins something else.
+    pub(crate) fn step(&mut self, cpu: u16) {
+        let index = usize::from(cpu);
+        let state = self.cpus[index].state;
+        self.cpus[index].state = State::Idle;
+        match state {
+            State::Working(Work::Poll(queue)) => self.polled(cpu, queue),
+            State::Working(Work::Lane(lane)) => self.lane_done(cpu, lane),
+            State::Working(Work::Thread(thread)) => {
+                let ran_ns = self.in_hand_ns[index];
+                self.thread_ran(cpu, thread, ran_ns);
+            }
+            State::Idle | State::Woken(_) => {}
+        }
+        if !self.cpus[index].online {
+            self.evacuate(cpu);
+            return;
+        }
+        while let Some(work) = self.choose(cpu) {
+            let cost = match work {
+                Work::Poll(queue) => self.poll(cpu, queue),
+                Work::Lane(lane) => Some(self.take_from(cpu, lane)),
+                Work::Thread(thread) => {
+                    Some(Cost { application: self.run_thread(cpu, thread), ..Cost::default() })
+                }
+            };
+            if let Some(cost) = cost {
+                self.take_in_hand(cpu, work, cost);
+                return;
+            }
+        }
+        self.cpus[index].kept_off_ns = 0.0;
+        // What woke it meanwhile was seen; a step noted for it is void.
+        self.cpus[index].state = State::Idle;
+        self.cpus[index].turn = self.cpus[index].turn.wrapping_add(1);
+    }
+
+    fn choose(&mut self, cpu: u16) -> Option<Work> {
+        let state = &self.cpus[usize::from(cpu)];
+        let thread = state.running;
+        let mut lanes = state.serves.iter().copied();
+        let lane = lanes.find(|lane| {
+            let lane = &self.lanes.of_cpu[usize::from(*lane)];
+            !lane.packets.is_empty() && !lane.in_work
+        });
+        let may_interrupt =
+            thread.is_none() || state.kept_off_ns < self.scenario.scheduler.softirq_ns as f64;
+        let queue = state.polls.front().copied();
+        match (queue, lane) {
+            (Some(_), Some(lane)) if may_interrupt && state.polled => Some(Work::Lane(lane)),
+            (Some(queue), _) if may_interrupt => {
+                self.cpus[usize::from(cpu)].polls.pop_front();
+                Some(Work::Poll(queue))
+            }
+            (None, Some(lane)) if may_interrupt => Some(Work::Lane(lane)),
+            _ => thread.map(Work::Thread),
+        }
+    }
+
+    /// The CPU has `work` in hand until what it costs is done.
+    fn take_in_hand(&mut self, cpu: u16, work: Work, cost: Cost) {
+        let index = usize::from(cpu);
+        let sibling_works =
+            self.cpus[index].siblings.iter().any(|cpu| self.cpus[usize::from(*cpu)].is_working());
+        let state = &mut self.cpus[index];
+        let share = if sibling_works { self.scenario.smt_speed } else { 1.0 };
+        let ns_per_cost = 1.0 / (state.speed * share);
+        let extra = std::mem::take(&mut state.extra);
+        let all = extra + cost.receiving + cost.protocol + cost.application;
+        let lasts = (all * ns_per_cost).max(1.0);
+        let ends = self.now + lasts.round() as u64;
+        let measured = ends.clamp(self.from_ns, self.scenario.duration_ns)
+            - self.now.clamp(self.from_ns, self.scenario.duration_ns);
+        let scale = measured as f64 / all.max(f64::MIN_POSITIVE);
+        state.busy.receiving += cost.receiving * scale;
+        state.busy.protocol += cost.protocol * scale;
+        state.busy.application += cost.application * scale;
+        match work {
+            Work::Thread(_) => {
+                state.busy.application += extra * scale;
+                state.kept_off_ns = (state.kept_off_ns - lasts).max(0.0);
+            }
+            Work::Poll(_) | Work::Lane(_) => {
+                state.busy.receiving += extra * scale;
+                state.polled = matches!(work, Work::Poll(_));
+                if state.running.is_some() {
+                    state.kept_off_ns += lasts;
+                }
+            }
+        }
+        state.state = State::Working(work);
+        state.turn = state.turn.wrapping_add(1);
+        self.in_hand_ns[index] = lasts;
+        self.calendar.note(ends, What::Step { cpu, turn: state.turn });
+    }
+
+    // -----------------------------------------------------------------------------------------
+    // Polling
+
+    /// Takes frames off the queue's ring and decides where they go. `None` when there is none.
+    fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
+        let index = usize::from(cpu);
+        let rx = &mut self.queues[queue as usize];
+        rx.settle(self.now);
+        self.lose_refused(queue);
+        let rx = &mut self.queues[queue as usize];
+        let producer = rx.virtual_queue(cpu);
+        let costs = &self.scenario.costs;
+        let is_steered = self.steering.policy != Policy::None;
+        let lane = &self.lanes.of_cpu[index];
+        // Processed in the same poll, as the kernel does without RPS, where nothing waits that it
+        // would overtake.
+        let at_once = !is_steered && !rx.spread && lane.waiting == 0 && !lane.in_work;
+        let each = costs.receive + if at_once { costs.protocol } else { costs.steer };
+        let most = (CHUNK_NS * self.cpus[index].speed / each.max(1.0)) as usize;
+        let most = most.min(self.steering.budget.min(self.steering.max_backlog) as usize).max(1);
+        self.arrivals.clear();
+        let mut items = std::mem::take(&mut self.cpus[index].items);
+        let time_ns = self.now.saturating_add_signed(self.clock_offset);
+        while items.len() < most
+            && let Some(mut packet) = rx.ring.pop_front()
+        {
+            packet.producer = producer;
+            packet.cpu = cpu;
+            let hash = self.flows[packet.flow as usize].hash;
+            self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, reserved: 0 });
+            items.push(Item { packet, verdict: Verdict::default(), inline: false });
+        }
+        if items.is_empty() {
+            self.cpus[index].items = items;
+            self.arm(queue);
+            return None;
+        }
+        self.verdicts.clear();
+        self.verdicts.resize(items.len(), Verdict::default());
+        let mut seen = Seen { lanes: &mut self.lanes, producer };
+        let decided = self.steerings[usize::from(producer)].decide(
+            &self.arrivals,
+            &mut seen,
+            &mut self.verdicts,
+        );
+        debug_assert_eq!(decided, items.len(), "no backlog here asks anybody to wait");
+        let cost = self.cost_of_poll(cpu, at_once, &mut items);
+        self.cpus[index].items = items;
+        Some(cost)
+    }
+
+    /// Notes the verdicts, and says what the poll costs.
+    fn cost_of_poll(&mut self, cpu: u16, at_once: bool, items: &mut Vec<Item>) -> Cost {
+        let costs = &self.scenario.costs;
+        let each =
+            costs.receive + if self.steering.policy == Policy::None { 0.0 } else { costs.steer };
+        let mut cost = Cost { receiving: each * items.len() as f64, ..Cost::default() };
+        self.chunk += 1;
+        for index in 0..items.len() {
+            let verdict = self.verdicts[index];
+            items[index].verdict = verdict;
+            if verdict.is_drop() {
+                continue;
+            }
+            let target = verdict.cpu().index();
+            if at_once && target == usize::from(cpu) {
+                items[index].inline = true;
+                self.lanes.of_cpu[target].waiting -= 1;
+                self.begins(cpu, &items[index].packet);
+                cost.protocol += self.protocol(cpu, &items[index].packet);
+            } else if target != usize::from(cpu) {
+                cost.receiving += self.scenario.costs.hand_off;
+                if self.spliced[target] != self.chunk {
+                    self.spliced[target] = self.chunk;
+                    cost.receiving += self.scenario.costs.splice;
+                }
+            }
+        }
+        // A refused packet is gone at once.
+        if items.iter().any(|item| item.verdict.is_drop()) {
+            let refused = items.extract_if(.., |item| item.verdict.is_drop());
+            let refused: Vec<Item> = refused.collect();
+            for Item { packet, verdict, .. } in refused {
+                if let Some(reason) = verdict.drop_reason() {
+                    self.ledger.drops.add(reason, 1);
+                }
+                self.lost(&packet);
+            }
+        }
+        cost
+    }
+
+    /// The poll is over: lists are spliced, CPUs woken, and the queue polled again or armed.
+    fn polled(&mut self, cpu: u16, queue: u32) {
+        let items = std::mem::take(&mut self.cpus[usize::from(cpu)].items);
+        self.chunk += 1;
+        for item in &items {
+            if item.inline {
+                self.processed(cpu, usize::from(cpu), &item.packet);
+                continue;
+            }
+            let target = item.verdict.cpu().index();
+            if self.spliced[target] != self.chunk {
+                self.spliced[target] = self.chunk;
+                self.kick(cpu, target);
+            }
+            self.lanes.of_cpu[target].packets.push_back(item.packet);
+        }
+        let state = &mut self.cpus[usize::from(cpu)];
+        state.items = items;
+        state.items.clear();
+        let rx = &mut self.queues[queue as usize];
+        rx.settle(self.now);
+        let goes_on = !rx.spread && !rx.ring.is_empty();
+        self.lose_refused(queue);
+        if goes_on {
+            self.cpus[usize::from(cpu)].polls.push_back(queue);
+        } else {
+            self.arm(queue);
+        }
+    }
+
+    /// A list is about to be spliced onto the backlog of `target`: whoever serves it is woken, if
+    /// it was empty.
+    fn kick(&mut self, cpu: u16, target: usize) {
+        let lane = &self.lanes.of_cpu[target];
+        let server = self.server[target];
+        if !lane.packets.is_empty() || lane.in_work || server == cpu {
+            return;
+        }
+        self.kicks += u64::from(self.is_measured());
+        self.cpus[usize::from(cpu)].extra += self.scenario.costs.wake_up;
+        self.cpus[usize::from(server)].extra += self.scenario.costs.woken;
+        self.wake(server, self.now + self.scenario.costs.wake_delay as u64);
+    }
+
+    /// The queue interrupts again when it has a frame.
+    pub(crate) fn arm(&mut self, queue: u32) {
+        let rx = &mut self.queues[queue as usize];
+        rx.watch = Watch::Armed;
+        if let Some(at_ns) = rx.next_interrupt(self.now) {
+            rx.watch = Watch::Noted;
+            self.calendar.note(at_ns, What::Interrupt { queue });
+        }
+    }
+
+    /// The queue interrupts.
+    pub(crate) fn interrupt(&mut self, queue: u32) {
+        let rx = &mut self.queues[queue as usize];
+        let cpu = rx.interrupt(self.now);
+        let cpu = rx.cpus[cpu];
+        let cpu = self.server[usize::from(cpu)];
+        self.interrupts += u64::from(self.is_measured());
+        let state = &mut self.cpus[usize::from(cpu)];
+        state.extra += self.scenario.costs.interrupt;
+        state.polls.push_back(queue);
+        self.wake(cpu, self.now);
+    }
+
+    // -----------------------------------------------------------------------------------------
+    // Backlogs
+
+    /// Takes packets from a backlog; says what their processing costs.
+    fn take_from(&mut self, cpu: u16, lane: u16) -> Cost {
+        let index = usize::from(cpu);
+        let most = CHUNK_NS * self.cpus[index].speed;
+        let budget = self.steering.budget as usize;
+        let mut items = std::mem::take(&mut self.cpus[index].items);
+        let mut cost = 0.0;
+        while items.len() < budget && (items.is_empty() || cost < most) {
+            let lane = &mut self.lanes.of_cpu[usize::from(lane)];
+            let Some(packet) = lane.packets.pop_front() else { break };
+            lane.waiting -= 1;
+            self.begins(cpu, &packet);
+            cost += self.protocol(cpu, &packet);
+            items.push(Item { packet, verdict: Verdict::default(), inline: false });
+        }
+        self.lanes.of_cpu[usize::from(lane)].in_work = true;
+        self.cpus[index].items = items;
+        Cost { protocol: cost, ..Cost::default() }
+    }
+
+    /// The packets taken from the backlog are processed.
+    fn lane_done(&mut self, cpu: u16, lane: u16) {
+        let items = std::mem::take(&mut self.cpus[usize::from(cpu)].items);
+        for item in &items {
+            self.processed(cpu, usize::from(lane), &item.packet);
+        }
+        self.lanes.of_cpu[usize::from(lane)].in_work = false;
+        let state = &mut self.cpus[usize::from(cpu)];
+        state.items = items;
+        state.items.clear();
+        // Its own CPU may have come back meanwhile.
+        let server = self.server[usize::from(lane)];
+        if server != cpu && !self.lanes.of_cpu[usize::from(lane)].packets.is_empty() {
+            self.wake(server, self.now);
+        }
+    }
+
+    /// What the protocol costs on `cpu` for this packet.
+    fn protocol(&mut self, cpu: u16, packet: &Packet) -> f64 {
+        let costs = &self.scenario.costs;
+        let miss = self.miss(packet.cpu, cpu);
+        let window = (self.now / WINDOW_NS) as u32;
+        let state = &mut self.cpus[usize::from(cpu)];
+        state.turn_window(window);
+        let flow = &mut self.flows[packet.flow as usize];
+        if flow.window != window {
+            flow.window = window;
+            state.flows[1] += 1;
+        }
+        let mut cost = costs.protocol + costs.protocol_byte * f64::from(packet.bytes) + miss;
+        if costs.flow_miss > 0.0 {
+            let flows = state.flows();
+            cost += costs.flow_miss * flows / (flows + costs.flow_cache);
+        }
+        if packet.data == BURST {
+            return cost;
+        }
+        cost + match flow.role {
+            _ if flow.out.is_some() => costs.transmit,
+            Role::Data(_) => match &self.scenario.traffic[usize::from(flow.traffic)].load {
+                Load::Stream(stream) if stream.application == 0.0 => {
+                    costs.transmit / f64::from(stream.packets_per_ack)
+                }
+                _ => costs.thread_wake,
+            },
+            Role::Request(connection) => {
+                let thread = self.clients[connection as usize].thread;
+                if self.threads[thread as usize].is_asleep() { costs.thread_wake } else { 0.0 }
+            }
+            Role::Packet(thread) if thread > 0 => {
+                let is_asleep = self.threads[thread as usize - 1].is_asleep();
+                if is_asleep { costs.thread_wake } else { 0.0 }
+            }
+            Role::Packet(_) | Role::Ack(_) => 0.0,
+        }
+    }
+
+    /// What it costs that a packet's last step was on `from` and this one is on `to`.
+    pub(crate) fn miss(&self, from: u16, to: u16) -> f64 {
+        let (a, b) = (&self.cpus[usize::from(from)], &self.cpus[usize::from(to)]);
+        if a.core == b.core {
+            0.0
+        } else if a.cache == b.cache {
+            self.scenario.costs.miss_shared
+        } else {
+            self.scenario.costs.miss_remote
+        }
+    }
+}

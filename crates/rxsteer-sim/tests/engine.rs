@@ -1,0 +1,205 @@
+//! The engine against what must hold in every run, and against what can be worked out by hand.
+
+mod common;
+
+use common::*;
+use rxsteer_sim::scenario::*;
+use rxsteer_sim::{RunResult, run};
+
+fn checked(scenario: &Scenario, seed: u64) -> RunResult {
+    let result = run(scenario, seed).unwrap();
+    assert!(result.ledger.adds_up(), "{:?}", result.ledger);
+    assert!(result.ledger.processed > 0, "{:?}", result.ledger);
+    result
+}
+
+fn forward(traffic: Traffic) -> Traffic {
+    Traffic { out: Some(1), translated: true, ..traffic }
+}
+
+fn all_kinds() -> Vec<Traffic> {
+    vec![
+        forward(traffic("stream", 8, stream())),
+        traffic("local stream", 4, stream()),
+        traffic("constant", 50, constant(200_000.0)),
+        traffic("requests", 30, requests()),
+    ]
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result_and_another_another() {
+    let mut scenario = machine(8, "rfs+sparse", "1-7");
+    scenario.traffic = all_kinds();
+    let first = checked(&scenario, 1);
+    assert_eq!(first, checked(&scenario, 1));
+    assert_ne!(first, checked(&scenario, 2));
+}
+
+#[test]
+fn every_policy_keeps_order_and_loses_nothing_unseen() {
+    for policy in ["none", "rps", "bound:0=2,1=3", "sparse", "rfs", "rfs+sparse"] {
+        for seed in 0..5 {
+            let mut scenario = machine(8, policy, "1-7");
+            scenario.traffic = all_kinds();
+            let result = checked(&scenario, seed);
+            assert_eq!(result.reordered, 0, "{policy}, seed {seed}");
+            assert!(result.traffic.iter().all(|traffic| traffic.packets > 0), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn spread_interrupts_reorder_and_fixed_ones_do_not() {
+    let mut scenario = machine(4, "none", "0-3");
+    scenario.traffic = vec![traffic("stream", 4, stream()), traffic("constant", 4, constant(1e6))];
+    assert_eq!(checked(&scenario, 1).reordered, 0);
+    scenario.nics[0].interrupts = Interrupts::Spread(set("0-3"));
+    assert!(checked(&scenario, 1).reordered > 100);
+}
+
+#[test]
+fn one_cpu_does_as_much_as_its_costs_allow() {
+    let mut scenario = machine(1, "none", "0");
+    scenario.traffic = vec![traffic("flood", 100, constant(5e6))];
+    let result = checked(&scenario, 1);
+    let costs = &scenario.costs;
+    let flows = 100.0 / (100.0 + costs.flow_cache);
+    let each =
+        costs.receive + costs.protocol + 60.0 * costs.protocol_byte + costs.flow_miss * flows;
+    let rate = result.traffic[0].packets as f64 / (result.measured_ns as f64 / 1e9);
+    assert!((rate * each / 1e9 - 1.0).abs() < 0.01, "{rate} packets of {each} ns per second");
+    assert!((result.cpus[0].busy() - 1.0).abs() < 0.001, "{:?}", result.cpus[0]);
+    assert!(result.ledger.ring_full > 0);
+}
+
+#[test]
+fn an_unhindered_stream_fills_its_window_each_round_trip() {
+    let mut scenario = machine(4, "none", "0-3");
+    scenario.costs = Costs::default();
+    scenario.wire_ns = 1_000_000;
+    scenario.traffic = vec![forward(traffic("stream", 1, stream()))];
+    let result = checked(&scenario, 1);
+    // Four times the wire, and as often a frame onto it, which the last two of a window wait for.
+    let packets_per_second = 64.0 / 4.0e-3;
+    let rate = result.traffic[0].packets as f64 / (result.measured_ns as f64 / 1e9);
+    assert!((rate / packets_per_second - 1.0).abs() < 0.05, "{rate} for {packets_per_second}");
+    assert_eq!(result.traffic[0].lost, 0);
+}
+
+#[test]
+fn a_stream_never_gets_more_than_the_link() {
+    let mut scenario = machine(4, "none", "0-3");
+    scenario.costs = Costs::default();
+    scenario.nics[0].rate = 100e6;
+    scenario.traffic = vec![forward(traffic("stream", 4, stream()))];
+    let result = checked(&scenario, 1);
+    let share = 1514.0 / (1514.0 + 24.0);
+    let got = result.traffic[0].bits_per_second / 100e6;
+    assert!((got / share - 1.0).abs() < 0.01, "{got} of the link, at most {share}");
+    assert!(result.traffic[0].fairness > 0.95);
+}
+
+#[test]
+fn clients_get_one_answer_per_round_trip() {
+    let mut scenario = machine(8, "rps", "0-7");
+    scenario.traffic = vec![traffic("requests", 1, requests())];
+    let result = checked(&scenario, 1);
+    let traffic = &result.traffic[0];
+    let rate = traffic.transactions_per_second.unwrap();
+    assert!((rate * traffic.latency.mean / 1e9 - 1.0).abs() < 0.01, "Little's law with one client");
+    // Two wires and the service at the least.
+    assert!(traffic.latency.p50 > 45_000 && traffic.latency.p50 < 60_000, "{:?}", traffic.latency);
+}
+
+#[test]
+fn rfs_brings_packets_to_their_application() {
+    let placed_well = |policy: &str| {
+        let mut scenario = machine(8, policy, "0-7");
+        scenario.scheduler.placement = Placement::Pinned;
+        scenario.costs.miss_remote = 5000.0;
+        scenario.traffic = vec![traffic("requests", 16, requests())];
+        let result = checked(&scenario, 1);
+        assert_eq!(result.reordered, 0);
+        (result.traffic[0].transactions_per_second.unwrap(), result.steered.wished)
+    };
+    let (rps, rps_wished) = placed_well("rps");
+    let (rfs, rfs_wished) = placed_well("rfs");
+    assert_eq!(rps_wished, 0);
+    assert!(rfs_wished > 0 && rfs > rps * 1.05, "{rps} with rps, {rfs} with rfs");
+}
+
+#[test]
+fn a_backlog_that_is_full_refuses_and_a_stream_recovers() {
+    let mut scenario = machine(4, "rps", "2");
+    scenario.steering.max_backlog = 20;
+    scenario.costs.protocol = 20_000.0;
+    scenario.traffic =
+        vec![forward(traffic("streams", 8, stream())), traffic("flood", 10, constant(40_000.0))];
+    let result = checked(&scenario, 3);
+    assert!(result.ledger.dropped() > 0);
+    assert_eq!(result.reordered, 0);
+    assert!(result.traffic.iter().all(|traffic| traffic.packets > 0), "{:?}", result.traffic);
+}
+
+#[test]
+fn work_goes_on_when_cpus_go_and_come() {
+    for policy in ["none", "rps", "rfs+sparse", "bound:0=2"] {
+        let mut scenario = machine(4, policy, "1-3");
+        scenario.traffic = all_kinds();
+        let mut at_ns = 0;
+        for id in [2, 0, 1, 3, 0] {
+            at_ns += 15_000_000;
+            scenario.events.push(Event { at_ns, what: Happening::Offline(cpu(id)) });
+            let at_ns = at_ns + 20_000_000;
+            scenario.events.push(Event { at_ns, what: Happening::Online(cpu(id)) });
+        }
+        for seed in 0..5 {
+            let result = checked(&scenario, seed);
+            assert_eq!(result.reordered, 0, "{policy}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn policies_change_in_mid_run_in_order() {
+    let policies =
+        ["rps", "none", "sparse", "rfs", "bound:0=3,1=1", "rfs+sparse", "none", "sparse:loops=1"];
+    let mut scenario = machine(8, "none", "0-7");
+    scenario.traffic = all_kinds();
+    for (index, policy) in (1..).zip(policies.iter().cycle().take(18)) {
+        let mut steering =
+            Steering::new(policy.parse().unwrap(), set(["1-7", "0-3", "2,5"][index % 3]));
+        steering.flow_cnt = [None, Some(16), Some(4096)][index % 3];
+        scenario
+            .events
+            .push(Event { at_ns: index as u64 * 10_000_000, what: Happening::Steering(steering) });
+    }
+    for seed in 0..10 {
+        assert_eq!(checked(&scenario, seed).reordered, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn slower_siblings_do_less() {
+    let rate = |smt_speed| {
+        let mut scenario = machine(2, "rps", "1");
+        scenario.smt_speed = smt_speed;
+        scenario.traffic = vec![traffic("flood", 10, constant(3e6))];
+        checked(&scenario, 1).traffic[0].packets as f64
+    };
+    let share = rate(0.6) / rate(1.0);
+    assert!((0.55..0.7).contains(&share), "{share}");
+}
+
+#[test]
+fn memory_does_not_grow_with_time() {
+    // What is kept is what is under way; a run ten times as long has no more of it.
+    let under_way = |ms: u64| {
+        let mut scenario = machine(4, "rps", "0-3");
+        scenario.duration_ns = ms * 1_000_000;
+        scenario.traffic = all_kinds();
+        checked(&scenario, 1).ledger.under_way
+    };
+    assert!(under_way(2000) < 4 * 1000 + 2 * 512);
+    assert!(under_way(2000) < under_way(200) + 2000);
+}
