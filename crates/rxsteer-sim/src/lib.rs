@@ -5,6 +5,8 @@
 //! result.
 #![forbid(unsafe_code)]
 
+pub mod check;
+pub mod costs;
 pub mod engine;
 pub mod result;
 pub mod scenario;

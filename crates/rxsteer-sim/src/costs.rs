@@ -1,0 +1,88 @@
+//! The default costs: what a packet costs where nobody measured it.
+//!
+//! They are those of one core of a server of today, of speed 1, and each says where it comes from. Most are
+//! *assumed*: round figures of the right size. A scenario that is to tell something of a machine gives
+//! its own.
+
+use crate::check::MAX_COST_NS;
+use crate::scenario::Costs;
+
+/// One key of `[costs]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Its name in a scenario file.
+    pub key: &'static str,
+    /// What it is where the file doesn't say.
+    pub default: f64,
+    /// The highest it can be.
+    pub most: f64,
+    /// What it is counted in.
+    pub unit: &'static str,
+    /// Where the default comes from.
+    pub source: &'static str,
+    /// Where it stands in [`Costs`].
+    pub field: fn(&mut Costs) -> &mut f64,
+}
+
+const NS: &str = "nanoseconds of a CPU of speed 1";
+const ASSUMED: &str = "assumed";
+
+/// A cost in nanoseconds.
+const fn ns(
+    key: &'static str,
+    default: f64,
+    source: &'static str,
+    field: fn(&mut Costs) -> &mut f64,
+) -> Cost {
+    Cost { key, default, most: MAX_COST_NS, unit: NS, source, field }
+}
+
+/// A remote interrupt takes 7 to 11 µs there and back on the small virtual machine that this project was measured
+/// on; without a hypervisor it is about a fifth of that.
+const REMOTE_INTERRUPT: &str = "assumed: a fifth of what a virtual machine takes";
+/// `cargo xtask bench`: decide with the order guard takes 2 to 28 ns, the flow hash of a frame about 10.
+const STEER: &str = "cargo xtask bench: flow hash and decision";
+/// `cargo xtask bench`: an item through a ring in lists of 32 takes 1 to 2 ns, plus its cache lines.
+const HAND_OFF: &str = "cargo xtask bench: an item of a ring, and its cache lines";
+
+/// All costs, in the order in which a packet meets them.
+pub const COSTS: [Cost; 17] = [
+    ns("interrupt", 1500.0, ASSUMED, |c| &mut c.interrupt),
+    ns("receive", 150.0, ASSUMED, |c| &mut c.receive),
+    ns("steer", 25.0, STEER, |c| &mut c.steer),
+    ns("hand_off", 20.0, HAND_OFF, |c| &mut c.hand_off),
+    ns("splice", 100.0, ASSUMED, |c| &mut c.splice),
+    ns("wake_up", 500.0, REMOTE_INTERRUPT, |c| &mut c.wake_up),
+    ns("woken", 1000.0, REMOTE_INTERRUPT, |c| &mut c.woken),
+    ns("wake_delay", 1000.0, REMOTE_INTERRUPT, |c| &mut c.wake_delay),
+    ns("protocol", 600.0, ASSUMED, |c| &mut c.protocol),
+    ns("protocol_byte", 0.1, "assumed: a copy at 10 GB/s", |c| &mut c.protocol_byte),
+    ns("transmit", 300.0, ASSUMED, |c| &mut c.transmit),
+    ns("thread_wake", 800.0, ASSUMED, |c| &mut c.thread_wake),
+    ns("context_switch", 1200.0, ASSUMED, |c| &mut c.context_switch),
+    ns("miss_shared", 60.0, "measured: a cache line between two CPUs takes 40 to 50", |c| {
+        &mut c.miss_shared
+    }),
+    ns("miss_remote", 180.0, "measured: a cache line without a shared cache, 160 to 200", |c| {
+        &mut c.miss_remote
+    }),
+    ns("flow_miss", 200.0, "assumed: two misses to memory", |c| &mut c.flow_miss),
+    Cost {
+        key: "flow_cache",
+        default: 2000.0,
+        most: 1e9,
+        unit: "flows",
+        source: "assumed: 1 MiB of 512 bytes each",
+        field: |c| &mut c.flow_cache,
+    },
+];
+
+/// The default costs.
+#[must_use]
+pub fn default_costs() -> Costs {
+    let mut costs = Costs::default();
+    for cost in &COSTS {
+        *(cost.field)(&mut costs) = cost.default;
+    }
+    costs
+}
