@@ -8,6 +8,7 @@
 pub mod check;
 pub mod costs;
 pub mod engine;
+pub mod file;
 pub mod result;
 pub mod scenario;
 

@@ -126,3 +126,6 @@ fn within(
 fn in_seconds(ns: u64) -> String {
     format!("{} s", ns as f64 / 1e9)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! `[[event]]`: what happens in between, in the order of time.
+
+use super::error::FileError;
+use super::fields::{Fields, Item, Keys};
+use super::settings;
+use crate::check::MAX_EVENTS;
+use crate::scenario::{Event, Happening, Steering, Traffic};
+
+/// The keys of an event: when, and one of what can happen.
+pub(super) const EVENT: Keys = Keys {
+    table: "[[event]]",
+    keys: &["at", "offline", "online", "speed", "steering", "clock_step", "burst"],
+};
+
+/// What goes with `speed`.
+pub(super) const SPEED: Keys = Keys { table: "[[event]] with 'speed'", keys: &["cpu"] };
+
+/// What goes with `burst`.
+pub(super) const BURST: Keys = Keys { table: "[[event]] with 'burst'", keys: &["traffic"] };
+
+type Read<T> = Result<T, FileError>;
+
+/// All events; a change of steering keeps what it doesn't name as the one before left it.
+pub(super) fn read(top: &Fields<'_>, steering: &Steering, traffic: &[Traffic]) -> Read<Vec<Event>> {
+    let Some(list) = top.get("event") else { return Ok(Vec::new()) };
+    let items = list.list("a list of tables, [[event]]")?;
+    if items.len() > MAX_EVENTS {
+        return Err(list.wrong(format!("there are {} events, at most {MAX_EVENTS}", items.len())));
+    }
+    let mut before = steering.clone();
+    let mut events = Vec::new();
+    for item in &items {
+        let event = one(item, &before, traffic)?;
+        if let Happening::Steering(steering) = &event.what {
+            before = steering.clone();
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+fn one(item: &Item<'_>, before: &Steering, traffic: &[Traffic]) -> Read<Event> {
+    let event = Fields::open(item, EVENT.table, &[&EVENT, &SPEED, &BURST])?;
+    let at_ns = event.needed("at", "when it happens, e.g. \"5s\"", Item::time_ns)?;
+    let happenings: &[&'static str] = &EVENT.keys[1..];
+    let given: Vec<&'static str> =
+        happenings.iter().copied().filter(|key| event.get(key).is_some()).collect();
+    let [happening] = given[..] else {
+        return Err(event.wrong(match given[..] {
+            [] => format!("nothing happens; add one of '{}'", happenings.join("', '")),
+            _ => {
+                format!("one thing happens at a time, not '{}'; make two of it", given.join("', '"))
+            }
+        }));
+    };
+    for (key, with) in [("cpu", "speed"), ("traffic", "burst")] {
+        if let Some(item) = event.get(key).filter(|_| happening != with) {
+            return Err(item.wrong(format!("it goes with '{with}', not with '{happening}'")));
+        }
+    }
+    let value = event.get(happening).ok_or_else(|| event.missing(happening, "its value"))?;
+    let what = match happening {
+        "offline" => Happening::Offline(value.cpu()?),
+        "online" => Happening::Online(value.cpu()?),
+        "speed" => {
+            let cpu = event.needed("cpu", "whose speed changes", Item::cpu)?;
+            Happening::Speed(cpu, value.number()?)
+        }
+        "steering" => Happening::Steering(settings::changed(&value, before)?),
+        "clock_step" => Happening::ClockStep(value.step_ns()?),
+        _ => {
+            let burst = traffic_called(&event, traffic)?;
+            Happening::Burst(burst, value.whole()?)
+        }
+    };
+    Ok(Event { at_ns, what })
+}
+
+/// The traffic that a burst is of; it needs no name where there is but one.
+fn traffic_called(event: &Fields<'_>, traffic: &[Traffic]) -> Read<usize> {
+    let names: Vec<&str> = traffic.iter().map(|one| one.name.as_str()).collect();
+    let Some(item) = event.get("traffic") else {
+        let what = format!("which it is more of: '{}'", names.join("', '"));
+        return if names.len() == 1 { Ok(0) } else { Err(event.missing("traffic", &what)) };
+    };
+    let name = item.text()?;
+    names.iter().position(|one| *one == name).ok_or_else(|| {
+        item.wrong(format!("there is no traffic '{name}'; there is '{}'", names.join("', '")))
+    })
+}

@@ -1,0 +1,152 @@
+//! A file as a tree of values, each of which knows where it came from.
+
+use super::error::{FileError, Place};
+use std::collections::BTreeMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// This line of the file, from 1.
+    Line(usize),
+    /// One of the places that values were set from.
+    Set(usize),
+}
+
+/// A value and its origin; of a table's entry, that of its key.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) origin: Origin,
+    pub(super) value: Value,
+}
+
+/// A TOML value.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    Whole(i64),
+    Number(f64),
+    Flag(bool),
+    List(Vec<Node>),
+    Table(BTreeMap<String, Node>),
+}
+
+/// A file, with the values that were set in place of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    /// What the file is called.
+    pub(super) name: String,
+    pub(super) root: Node,
+    /// The places that values were set from.
+    pub(super) sets: Vec<Place>,
+}
+
+impl Document {
+    /// One without any key.
+    pub(super) fn empty(name: &str) -> Document {
+        let root = Node { origin: Origin::Line(1), value: Value::Table(BTreeMap::new()) };
+        Document { name: name.to_string(), root, sets: Vec::new() }
+    }
+
+    /// Reads TOML.
+    pub(super) fn parse(text: &str, name: &str) -> Result<Document, FileError> {
+        let mut document = Document::empty(name);
+        let lines = Lines::of(text);
+        let table = DeTable::parse(text).map_err(|error| {
+            let line = lines.at(error.span().map_or(0, |span| span.start));
+            let place = document.place(Origin::Line(line));
+            FileError::Syntax { place, what: error.message().replace('\n', "; ") }
+        })?;
+        document.root.value = entries(table.get_ref(), &|at| Origin::Line(lines.at(at)));
+        Ok(document)
+    }
+
+    /// Where a value came from, for people.
+    pub(super) fn place(&self, origin: Origin) -> Place {
+        match origin {
+            Origin::Line(line) => Place::Line { file: self.name.clone(), line },
+            Origin::Set(index) => self.sets[index].clone(),
+        }
+    }
+}
+
+/// Where the lines of a text begin.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Lines {
+        Lines(text.bytes().zip(1..).filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at).collect())
+    }
+
+    /// The line, from 1, of the byte at `at`.
+    fn at(&self, at: usize) -> usize {
+        self.0.partition_point(|begin| *begin <= at) + 1
+    }
+}
+
+/// A value as TOML has it, all of which comes from `origin`: a line each, or one `--set`.
+pub(super) fn value(value: &DeValue<'_>, origin: &impl Fn(usize) -> Origin) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        // What overflows is no whole number that any key takes; its digits go into the message.
+        DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
+            .map_or_else(|_| Value::Text(digits.as_str().to_string()), Value::Whole),
+        DeValue::Float(digits) => digits
+            .as_str()
+            .parse()
+            .map_or_else(|_| Value::Text(digits.as_str().to_string()), Value::Number),
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Array(items) => Value::List(items.iter().map(|item| node(item, origin)).collect()),
+        DeValue::Table(table) => entries(table, origin),
+    }
+}
+
+fn node(spanned: &Spanned<DeValue<'_>>, origin: &impl Fn(usize) -> Origin) -> Node {
+    Node { origin: origin(spanned.span().start), value: value(spanned.get_ref(), origin) }
+}
+
+fn entries(table: &DeTable<'_>, origin: &impl Fn(usize) -> Origin) -> Value {
+    let entry = |(key, inner): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        let inner = value(inner.get_ref(), origin);
+        (
+            ToString::to_string(key.get_ref()),
+            Node { origin: origin(key.span().start), value: inner },
+        )
+    };
+    Value::Table(table.iter().map(entry).collect())
+}
+
+impl Node {
+    /// What the key of a table, or the number or name of a list's item, leads to.
+    pub(super) fn step(&self, step: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Table(entries) => entries.get(step),
+            Value::List(items) => items.get(position(items, step)?),
+            _ => None,
+        }
+    }
+
+    /// What it is, for people.
+    pub(super) fn shown(&self) -> String {
+        match &self.value {
+            Value::Text(text) => format!("\"{text}\""),
+            Value::Whole(number) => number.to_string(),
+            Value::Number(number) => number.to_string(),
+            Value::Flag(flag) => flag.to_string(),
+            Value::List(_) => "a list".to_string(),
+            Value::Table(_) => "a table".to_string(),
+        }
+    }
+}
+
+/// The index of a list's item, given its number or what its `name` says.
+pub(super) fn position(items: &[Node], step: &str) -> Option<usize> {
+    if let Ok(index) = step.parse::<usize>() {
+        return (index < items.len()).then_some(index);
+    }
+    items.iter().position(|item| {
+        matches!(item.step("name"), Some(Node { value: Value::Text(name), .. }) if name == step)
+    })
+}
