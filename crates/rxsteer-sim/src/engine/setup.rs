@@ -196,7 +196,7 @@ impl<'a> World<'a> {
         // The card has a hash of its own: mixed, so that queue and CPU are independent.
         let mixed = u64::from(hash.get().wrapping_mul(0x9e37_79b1).rotate_left(15));
         let own = u64::from((mixed as u32).wrapping_mul(0x85eb_ca6b));
-        let queue = before as u32 + (own * queues >> 32) as u32;
+        let queue = before as u32 + ((own * queues) >> 32) as u32;
         self.flows.push(Flow {
             hash,
             traffic,

@@ -187,18 +187,18 @@ impl World<'_> {
             costs.receive + if self.steering.policy == Policy::None { 0.0 } else { costs.steer };
         let mut cost = Cost { receiving: each * items.len() as f64, ..Cost::default() };
         self.chunk += 1;
-        for index in 0..items.len() {
+        for (index, item) in items.iter_mut().enumerate() {
             let verdict = self.verdicts[index];
-            items[index].verdict = verdict;
+            item.verdict = verdict;
             if verdict.is_drop() {
                 continue;
             }
             let target = verdict.cpu().index();
             if at_once && target == usize::from(cpu) {
-                items[index].inline = true;
+                item.inline = true;
                 self.lanes.of_cpu[target].waiting -= 1;
-                self.begins(cpu, &items[index].packet);
-                cost.protocol += self.protocol(cpu, &items[index].packet);
+                self.begins(cpu, &item.packet);
+                cost.protocol += self.protocol(cpu, &item.packet);
             } else if target != usize::from(cpu) {
                 cost.receiving += self.scenario.costs.hand_off;
                 if self.spliced[target] != self.chunk {
