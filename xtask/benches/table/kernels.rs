@@ -16,12 +16,14 @@ mod flows;
 mod packet;
 #[path = "../../../crates/rxsteer-ring/benches/kernels.rs"]
 mod ring;
+#[path = "../../../crates/rxsteer-sim/benches/kernels.rs"]
+mod sim;
 #[path = "../../../crates/rxsteer-user/benches/kernels.rs"]
 mod user;
 
 /// All of them, crate by crate.
 pub(crate) fn all() -> Vec<Case> {
-    [core::all(), packet::all(), ring::all(), flows::all(), user::all()]
+    [core::all(), packet::all(), ring::all(), flows::all(), user::all(), sim::all()]
         .into_iter()
         .flatten()
         .collect()

@@ -56,6 +56,7 @@ const MASK_2: &str = "mask, 2 possible CPUs";
 const MASK_128: &str = "mask, 128 possible CPUs";
 const MASK_8192: &str = "mask, 8192 possible CPUs";
 const WALK_128: &str = "walk, 128 possible CPUs";
+const SIMULATED: &str = "a simulated packet";
 const NO_STATISTICS: &str = "nothing but two looks at the clock per list";
 const DISSECTING: &str = "each packet's flow and flags, read from its headers";
 const STATISTICS: &str = "flow statistics";
@@ -128,6 +129,9 @@ pub(crate) const TARGETS: &[Target] = &[
         "99 spoofed packets to each of theirs",
         Ratio { baseline: "100 flows alone", at_most: 2.0 },
     ),
+    target(SIMULATED, "rps, 1 connection each way", Ns { at_most: 200.0 }),
+    target(SIMULATED, "sparse, 1 connection each way", Ns { at_most: 200.0 }),
+    target(SIMULATED, "rps, 32 connections each way", Ns { at_most: 200.0 }),
     target(PATH, RXSTEER, Ns { at_most: 18.0 }),
     target(PATH, "rxsteer, rfs+sparse", Ns { at_most: 22.0 }),
     target(PATH, "rxsteer, rfs+sparse, flow limit, recording", Ns { at_most: 22.0 }),
