@@ -9,8 +9,11 @@ pub mod check;
 pub mod costs;
 pub mod engine;
 pub mod file;
+pub mod recorded;
 pub mod result;
 pub mod scenario;
+#[cfg(test)]
+mod testing;
 
 pub use engine::run;
 pub use result::RunResult;

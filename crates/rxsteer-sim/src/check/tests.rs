@@ -166,7 +166,7 @@ fn recordings_name_flows_that_are_there_in_the_order_of_time() {
     let packet = |at_ns, flow| RecordedPacket { at_ns, flow, bytes: 60 };
     let mut check = |packets: &[RecordedPacket]| {
         let recorded =
-            Recorded { packets: packets.to_vec(), hashes: vec![1, 2, 3], application: 0.0 };
+            Recorded { packets: packets.into(), hashes: vec![1, 2, 3], application: 0.0 };
         scenario.traffic[0].load = Load::Recorded(recorded);
         scenario.check().is_ok()
     };

@@ -1,5 +1,7 @@
 //! What is sent, and in what way.
 
+use std::sync::Arc;
+
 /// One kind of traffic: a number of alike connections or flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
@@ -97,8 +99,8 @@ pub struct Requests {
 /// Packets as they were recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
-    /// In the order of time.
-    pub packets: Vec<RecordedPacket>,
+    /// In the order of time. Shared, since a comparison has a scenario for each policy.
+    pub packets: Arc<[RecordedPacket]>,
     /// By flow the hash it is steered by, as the recording's dissection gave it.
     pub hashes: Vec<u32>,
     /// What the application does with each packet, where it is for this machine: cost per packet.

@@ -1,0 +1,111 @@
+//! Flow records' packets: a record says how many there were between its first and its last moment,
+//! not when each came, so they are spread over that time.
+//!
+//! Records are merged by a heap of each one's next packet. So packets come out in the order of time
+//! without all being in memory, and where there are more than a [`Recording`] takes, it has the
+//! earliest, whatever order the records came in.
+
+use super::Recording;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rxsteer_core::{FlowHash, FlowKey};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// How packets are spread over the time between a record's first and last moment. Both moments have a
+/// packet in any case, as the record says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Evenly: all gaps of a record are alike. Smoother than any traffic is, so queues look shorter.
+    #[default]
+    Even,
+    /// Drawn by a seed: each moment between is as likely as the others.
+    Random(u64),
+}
+
+/// A flow record, as far as its packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowSpan {
+    /// Its flow.
+    pub key: FlowKey,
+    /// The flow's hash.
+    pub hash: FlowHash,
+    /// How many packets it counted.
+    pub packets: u64,
+    /// Their frames' bytes, which are shared out evenly.
+    pub bytes: u64,
+    /// When the first came, in nanoseconds.
+    pub first_ns: u64,
+    /// When the last came; one before the first counts as the first.
+    pub last_ns: u64,
+}
+
+/// Packets of `spans` into `recording`, until it takes no more.
+pub fn spread(spans: &[FlowSpan], how: Spread, recording: &mut Recording) {
+    let mut dice = match how {
+        Spread::Even => None,
+        Spread::Random(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
+    };
+    let begun = spans.iter().enumerate().filter(|(_, span)| span.packets > 0);
+    let mut next: BinaryHeap<Reverse<Next>> = begun
+        .map(|(span, of)| Reverse(Next { at_ns: of.first_ns, span, number: 0, share: 0 }))
+        .collect();
+    while let Some(Reverse(packet)) = next.pop() {
+        let span = &spans[packet.span];
+        if !recording.push(packet.at_ns, span.key, span.hash, span.bytes_of(packet.number)) {
+            return;
+        }
+        if let Some(after) = packet.after(span, dice.as_mut()) {
+            next.push(Reverse(after));
+        }
+    }
+}
+
+/// The next packet of a record. Ordered by time, then by record, so that a run can be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Next {
+    at_ns: u64,
+    span: usize,
+    /// Which of the record's it is, from 0.
+    number: u64,
+    /// How much of the record's time has gone, in 2⁻⁵³, where moments are drawn.
+    share: u64,
+}
+
+/// The unit of a [`Next::share`].
+const WHOLE: f64 = (1u64 << 53) as f64;
+
+impl Next {
+    fn after(self, span: &FlowSpan, dice: Option<&mut ChaCha8Rng>) -> Option<Next> {
+        let number = self.number + 1;
+        if number >= span.packets {
+            return None;
+        }
+        let last_ns = span.last_ns.max(span.first_ns);
+        let time = last_ns - span.first_ns;
+        if number + 1 == span.packets {
+            return Some(Next { at_ns: last_ns, number, ..self });
+        }
+        let Some(dice) = dice else {
+            let gone = u128::from(time) * u128::from(number) / u128::from(span.packets - 1);
+            return Some(Next { at_ns: span.first_ns + gone as u64, number, ..self });
+        };
+        // The least of the moments still to be drawn between here and the end.
+        let left = (span.packets - 1 - number) as f64;
+        let drawn = ((dice.next_u64() >> 11) as f64 + 0.5) / WHOLE;
+        let before = self.share as f64 / WHOLE;
+        let gone = before + (1.0 - before) * (1.0 - drawn.powf(1.0 / left));
+        let at_ns = span.first_ns.saturating_add((gone * time as f64) as u64);
+        let share = (gone * WHOLE) as u64;
+        Some(Next { at_ns: at_ns.clamp(self.at_ns, last_ns), number, share, ..self })
+    }
+}
+
+impl FlowSpan {
+    /// The bytes of a packet: the sum over all is the record's.
+    fn bytes_of(&self, number: u64) -> u32 {
+        let until =
+            |packets: u64| u128::from(self.bytes) * u128::from(packets) / u128::from(self.packets);
+        u32::try_from(until(number + 1) - until(number)).unwrap_or(u32::MAX)
+    }
+}
