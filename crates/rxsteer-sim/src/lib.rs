@@ -8,10 +8,12 @@
 pub mod check;
 pub mod costs;
 pub mod engine;
+pub mod faults;
 pub mod file;
 pub mod recorded;
 pub mod result;
 pub mod scenario;
+pub mod soak;
 #[cfg(test)]
 mod testing;
 

@@ -1,0 +1,300 @@
+//! What can go wrong in the middle of a run, by seed: CPUs that go and come back, slow CPUs, bursts,
+//! overload, steps of the clock, other policies and sizes. Whatever comes, no flow may be overtaken
+//! and no packet be lost uncounted; [`crate::soak`] looks whether that holds.
+//!
+//! What holds for the faults themselves: the same scenario, seed and count give the same faults; each
+//! is one that the scenario's file could have named too; and one CPU at least stays online.
+
+use crate::scenario::{Event, Happening, Scenario, Steering};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rxsteer_core::{CpuId, CpuSet, Policy};
+
+/// Most faults of a run.
+pub const MAX_FAULTS: u32 = 10_000;
+
+/// Bursts that an overload is made of.
+const OVERLOAD_BURSTS: u64 = 32;
+
+/// Largest step of the clock, in nanoseconds: beyond the second after which sparse slots and wishes
+/// count as idle.
+const LARGEST_STEP_NS: u64 = 3_000_000_000;
+
+/// `scenario` with `count` faults drawn by `seed`, beside the events that it has.
+///
+/// # Panics
+/// When `count` is above [`MAX_FAULTS`], or the scenario has no CPU.
+#[must_use]
+pub fn add(scenario: &Scenario, seed: u64, count: u32) -> Scenario {
+    assert!(count <= MAX_FAULTS, "{count} faults are more than {MAX_FAULTS}");
+    assert!(!scenario.cpus.is_empty(), "a scenario has a CPU");
+    let mut draw = Draw::new(scenario, seed);
+    let mut events = scenario.events.clone();
+    for _ in 0..count {
+        draw.fault(&mut events);
+    }
+    // Stable, so that what is at one time stays in the order it was drawn in.
+    events.sort_by_key(|event| event.at_ns);
+    Scenario { events, ..scenario.clone() }
+}
+
+/// Draws faults for a scenario.
+struct Draw<'a> {
+    scenario: &'a Scenario,
+    dice: ChaCha8Rng,
+    /// CPUs that may go: neither the one that stays, nor those that the scenario itself takes away,
+    /// whose coming back would be another event than it says.
+    mortal: Vec<CpuId>,
+}
+
+impl<'a> Draw<'a> {
+    fn new(scenario: &'a Scenario, seed: u64) -> Draw<'a> {
+        // Not the stream of the run of the same seed: faults would be in step with its traffic.
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        dice.set_stream(1);
+        let own = |cpu: &CpuId| {
+            scenario.events.iter().any(
+                |event| matches!(event.what, Happening::Offline(gone) | Happening::Online(gone) if gone == *cpu),
+            )
+        };
+        let all = CpuSet::first(scenario.cpus.len() as u16);
+        let mut mortal: Vec<CpuId> =
+            all.iter().flat_map(CpuSet::iter).filter(|cpu| !own(cpu)).collect();
+        if !mortal.is_empty() {
+            let stays = (dice.next_u64() % mortal.len() as u64) as usize;
+            mortal.remove(stays);
+        }
+        Draw { scenario, dice, mortal }
+    }
+
+    /// A number below `end`, which is above 0.
+    fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.dice.next_u64()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// One of 1, 2, 4, … `1 << most`: small sizes are as frequent as large ones.
+    fn size(&mut self, most: u64) -> u32 {
+        1 << self.below(most + 1)
+    }
+
+    /// A time within the run.
+    fn time(&mut self) -> u64 {
+        self.below(self.scenario.duration_ns.max(1))
+    }
+
+    /// A time after `at_ns`, if the run lasts so long; near ones are more frequent.
+    fn later(&mut self, at_ns: u64) -> Option<u64> {
+        let most = (self.scenario.duration_ns / 4).max(2);
+        let later = at_ns.saturating_add(1 + (self.below(most) >> self.below(8)));
+        Some(later).filter(|later| *later < self.scenario.duration_ns)
+    }
+
+    fn fault(&mut self, events: &mut Vec<Event>) {
+        let at_ns = self.time();
+        match self.below(6) {
+            0 if !self.mortal.is_empty() => self.offline(at_ns, events),
+            0 | 1 => self.slow(at_ns, events),
+            2 if !self.scenario.traffic.is_empty() => {
+                let most = self.burst_packets();
+                let packets = 1 + self.below(most) as u32;
+                let traffic = self.below(self.scenario.traffic.len() as u64) as usize;
+                events.push(Event { at_ns, what: Happening::Burst(traffic, packets) });
+            }
+            3 if !self.scenario.traffic.is_empty() => self.overload(at_ns, events),
+            2..=4 => {
+                let size = (1 + self.below(LARGEST_STEP_NS)) >> self.below(20);
+                let step = if self.below(2) == 0 { size as i64 } else { -(size as i64) };
+                events.push(Event { at_ns, what: Happening::ClockStep(step) });
+            }
+            _ => {
+                let what = Happening::Steering(self.steering());
+                events.push(Event { at_ns, what });
+            }
+        }
+    }
+
+    /// A CPU goes, and in most cases comes back.
+    fn offline(&mut self, at_ns: u64, events: &mut Vec<Event>) {
+        let index = self.below(self.mortal.len() as u64) as usize;
+        let cpu = self.mortal[index];
+        events.push(Event { at_ns, what: Happening::Offline(cpu) });
+        if let Some(at_ns) = self.later(at_ns) {
+            events.push(Event { at_ns, what: Happening::Online(cpu) });
+        }
+    }
+
+    /// A CPU is 1.1 to 20 times as slow for a while (heat, a neighbour, a debugger).
+    fn slow(&mut self, at_ns: u64, events: &mut Vec<Event>) {
+        let cpu = self.below(self.scenario.cpus.len() as u64) as usize;
+        let speed = self.scenario.cpus[cpu].speed;
+        let share = 0.05 + 0.85 * self.below(1 << 20) as f64 / f64::from(1 << 20);
+        // There are at most as many CPUs as ids, so each has one.
+        let Some(cpu) = CpuId::new(cpu as u16) else { return };
+        events.push(Event { at_ns, what: Happening::Speed(cpu, speed * share) });
+        if let Some(at_ns) = self.later(at_ns) {
+            events.push(Event { at_ns, what: Happening::Speed(cpu, speed) });
+        }
+    }
+
+    /// Enough packets to fill whatever there is to be filled.
+    fn burst_packets(&self) -> u64 {
+        let rings = self.scenario.nics.iter().map(|nic| u64::from(nic.ring)).max().unwrap_or(1);
+        (2 * rings + 2 * u64::from(self.scenario.steering.max_backlog)).min(20_000)
+    }
+
+    /// Bursts one after the other, which together keep a CPU from getting through with them.
+    fn overload(&mut self, at_ns: u64, events: &mut Vec<Event>) {
+        let traffic = self.below(self.scenario.traffic.len() as u64) as usize;
+        let packets = 1 + (self.burst_packets() / 8) as u32;
+        let end_ns = self.later(at_ns).unwrap_or(self.scenario.duration_ns);
+        let between_ns = (end_ns - at_ns) / OVERLOAD_BURSTS;
+        for burst in 0..OVERLOAD_BURSTS {
+            let at_ns = at_ns + burst * between_ns;
+            events.push(Event { at_ns, what: Happening::Burst(traffic, packets) });
+        }
+    }
+
+    /// Other steering, of which the core makes a plan.
+    fn steering(&mut self) -> Steering {
+        let policy = self.policy();
+        let cpus = self.cpus();
+        let mut rps_maps = Vec::new();
+        if policy.has_maps() && self.below(4) == 0 {
+            let queues = self.scenario.rx_queues().min(4) as u16;
+            rps_maps = (0..queues).map(|queue| (queue, self.cpus())).collect();
+        }
+        Steering {
+            policy,
+            cpus,
+            rps_maps,
+            sock_flow_entries: self.size(15),
+            flow_cnt: (self.below(2) == 0).then(|| self.size(13)),
+            flow_limit: (self.below(4) == 0).then(|| self.size(12)),
+            max_backlog: self.size(11),
+            budget: self.scenario.steering.budget,
+        }
+    }
+
+    fn policy(&mut self) -> Policy {
+        let loops = 1 + self.below(5) as u8;
+        match self.below(6) {
+            0 => Policy::None,
+            1 => Policy::Rps,
+            2 => {
+                let queues = self.scenario.rx_queues().min(64) as u16;
+                let cpus = self.scenario.cpus.len() as u64;
+                let binding = |queue| CpuId::new(self.below(cpus) as u16).map(|cpu| (queue, cpu));
+                Policy::Bound((0..queues).filter_map(binding).collect())
+            }
+            3 => Policy::Sparse(loops),
+            4 => Policy::Rfs,
+            _ => Policy::RfsSparse(loops),
+        }
+    }
+
+    /// Some of the CPUs.
+    fn cpus(&mut self) -> CpuSet {
+        let all = self.scenario.cpus.len() as u64;
+        let count = 1 + self.below(all);
+        let some =
+            (0..count).filter_map(|_| CpuId::new(self.below(all) as u16)).collect::<Vec<_>>();
+        CpuSet::new(some).unwrap_or_else(|| self.scenario.steering.cpus.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::scenario;
+    use std::collections::BTreeSet;
+
+    /// What kind of event it is, in a word.
+    fn kind(event: &Event) -> &'static str {
+        match &event.what {
+            Happening::Offline(_) => "offline",
+            Happening::Online(_) => "online",
+            Happening::Speed(..) => "speed",
+            Happening::Steering(steering) => match steering.policy {
+                Policy::None => "none",
+                Policy::Rps => "rps",
+                Policy::Bound(_) => "bound",
+                Policy::Sparse(_) => "sparse",
+                Policy::Rfs => "rfs",
+                Policy::RfsSparse(_) => "rfs+sparse",
+            },
+            Happening::ClockStep(step) if *step < 0 => "back",
+            Happening::ClockStep(_) => "on",
+            Happening::Burst(..) => "burst",
+        }
+    }
+
+    /// Whether some CPU is online at all times, and each CPU is there.
+    fn some_cpu_stays(scenario: &Scenario) -> bool {
+        let mut online: BTreeSet<usize> = (0..scenario.cpus.len()).collect();
+        scenario.events.iter().all(|event| {
+            match event.what {
+                Happening::Offline(cpu) => drop(online.remove(&cpu.index())),
+                Happening::Online(cpu) => drop(online.insert(cpu.index())),
+                _ => {}
+            }
+            !online.is_empty() && online.iter().all(|cpu| *cpu < scenario.cpus.len())
+        })
+    }
+
+    #[test]
+    fn faults_are_possible_and_in_the_order_of_time() {
+        let scenario = scenario();
+        let mut kinds = BTreeSet::new();
+        for seed in 0..300 {
+            let faulty = add(&scenario, seed, 8);
+            assert_eq!(faulty, add(&scenario, seed, 8), "seed {seed}");
+            assert!(faulty.events.len() >= scenario.events.len() + 8);
+            assert!(faulty.events.is_sorted_by_key(|event| event.at_ns), "seed {seed}");
+            assert!(some_cpu_stays(&faulty), "seed {seed}: {:?}", faulty.events);
+            for event in &faulty.events {
+                assert!(event.at_ns < scenario.duration_ns, "seed {seed}");
+                kinds.insert(kind(event));
+                match &event.what {
+                    Happening::Steering(steering) => {
+                        let config = scenario.steer_config(steering, None);
+                        assert_eq!(config.check(), Ok(()), "seed {seed}: {steering:?}");
+                    }
+                    Happening::Speed(cpu, speed) => {
+                        let full = scenario.cpus[cpu.index()].speed;
+                        assert!(*speed > 0.0 && *speed <= full, "seed {seed}");
+                    }
+                    Happening::Burst(traffic, packets) => {
+                        assert!(*traffic < scenario.traffic.len() && *packets > 0, "seed {seed}");
+                    }
+                    _ => {}
+                }
+            }
+            // Nothing else of the scenario changes.
+            assert_eq!(Scenario { events: scenario.events.clone(), ..faulty }, scenario);
+        }
+        assert_eq!(kinds.len(), 12, "{kinds:?}");
+    }
+
+    #[test]
+    fn what_the_scenario_takes_away_itself_stays_its_affair() {
+        let mut scenario = scenario();
+        let cpu = CpuId::new(1).unwrap();
+        scenario.events = vec![Event { at_ns: 5, what: Happening::Offline(cpu) }];
+        for seed in 0..100 {
+            let faulty = add(&scenario, seed, 30);
+            let about = |event: &&Event| matches!(event.what, Happening::Offline(c) | Happening::Online(c) if c == cpu);
+            assert_eq!(faulty.events.iter().filter(about).count(), 1, "seed {seed}");
+            assert!(some_cpu_stays(&faulty), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_lone_cpu_stays_and_a_scenario_without_traffic_has_no_bursts() {
+        let mut scenario = scenario();
+        scenario.cpus.truncate(1);
+        scenario.traffic.clear();
+        scenario.events.clear();
+        let faulty = add(&scenario, 1, 200);
+        assert!(faulty.events.iter().all(|event| !["offline", "burst"].contains(&kind(event))));
+    }
+}

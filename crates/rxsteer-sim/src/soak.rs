@@ -1,0 +1,210 @@
+//! Does order hold, and is every packet accounted for, whatever goes wrong? One run with random
+//! [`faults`](crate::faults) and what must hold of its result.
+//!
+//! The runs by the thousand are `cargo xtask sim-soak`; a slice of them is a test of this crate.
+
+use crate::result::Ledger;
+use crate::scenario::Interrupts;
+use crate::{RunResult, Scenario, faults};
+use rxsteer_core::ConfigError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The shortest run that is tried by [`shorten`], in nanoseconds.
+const SHORTEST_NS: u64 = 1_000_000;
+
+/// What a run with faults did, so that a soak can say how much it covered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Covered {
+    /// Runs.
+    pub runs: u64,
+    /// Events: faults, and the scenario's own.
+    pub events: u64,
+    /// Frames that arrived at cards.
+    pub arrived: u64,
+    /// Packets that were processed.
+    pub processed: u64,
+    /// Packets that a ring or a backlog refused.
+    pub refused: u64,
+    /// Packets that were processed on another CPU than their flow's packet before.
+    pub moves: u64,
+    /// Packets out of order, in runs whose interrupts are spread: there, nobody promises order.
+    pub reordered_by_spread: u64,
+}
+
+impl Covered {
+    /// Adds those of other runs.
+    pub fn add(&mut self, more: Covered) {
+        self.runs += more.runs;
+        self.events += more.events;
+        self.arrived += more.arrived;
+        self.processed += more.processed;
+        self.refused += more.refused;
+        self.moves += more.moves;
+        self.reordered_by_spread += more.reordered_by_spread;
+    }
+}
+
+/// What must never happen.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    /// The core refused steering that the faults made.
+    #[error("the core refuses the steering: {0}")]
+    Refused(#[from] ConfigError),
+    /// Order was broken where it is promised.
+    #[error("{0} packets were processed out of order")]
+    Reordered(u64),
+    /// Packets were lost uncounted, or counted twice.
+    #[error("packets do not add up: {0:?}")]
+    DoesNotAddUp(Ledger),
+    /// The same scenario and seed gave another result.
+    #[error("a second run with the same seed gave another result")]
+    NotRepeatable,
+    /// The simulator panicked.
+    #[error("the simulator panicked: {0}")]
+    Panicked(String),
+}
+
+/// What must hold of every result.
+///
+/// # Errors
+/// [`Wrong`], when it does not.
+pub fn check(scenario: &Scenario, result: &RunResult) -> Result<(), Wrong> {
+    if result.reordered > 0 && !spreads(scenario) {
+        return Err(Wrong::Reordered(result.reordered));
+    }
+    if !result.ledger.adds_up() {
+        return Err(Wrong::DoesNotAddUp(result.ledger));
+    }
+    Ok(())
+}
+
+/// Whether any card's interrupts are spread over CPUs.
+fn spreads(scenario: &Scenario) -> bool {
+    scenario.nics.iter().any(|nic| matches!(nic.interrupts, Interrupts::Spread(_)))
+}
+
+/// Runs `scenario` by `seed` with `count` faults of the same seed, and checks the result; every 16th
+/// seed runs twice, and both results must be alike.
+///
+/// # Errors
+/// [`Wrong`], with what did not hold.
+pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong> {
+    let faulty = faults::add(scenario, seed, count);
+    let result = run(&faulty, seed)?;
+    check(&faulty, &result)?;
+    if seed.is_multiple_of(16) && run(&faulty, seed)? != result {
+        return Err(Wrong::NotRepeatable);
+    }
+    let reordered_by_spread = result.reordered;
+    Ok(Covered {
+        runs: 1,
+        events: faulty.events.len() as u64,
+        arrived: result.ledger.arrived,
+        processed: result.ledger.processed,
+        refused: result.ledger.ring_full + result.ledger.dropped(),
+        moves: result.moves,
+        reordered_by_spread,
+    })
+}
+
+/// A run whose panic is a finding, to be told with its scenario and seed.
+fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Wrong> {
+    let caught = catch_unwind(AssertUnwindSafe(|| crate::run(scenario, seed)));
+    let result = caught.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Wrong::Panicked(text.unwrap_or("without a message").to_owned())
+    })?;
+    Ok(result?)
+}
+
+/// `scenario`, so short that about `packets` arrive at its cards, or as long as it is where they are
+/// fewer. Times within it are shortened alike. What it costs is a few short runs.
+///
+/// # Errors
+/// [`Wrong`], when it can't be run.
+pub fn shorten(scenario: &Scenario, packets: u64) -> Result<Scenario, Wrong> {
+    let mut duration_ns = SHORTEST_NS.min(scenario.duration_ns);
+    loop {
+        let short = scaled(scenario, duration_ns);
+        let arrived = run(&short, 0)?.ledger.arrived;
+        if arrived >= packets || duration_ns >= scenario.duration_ns {
+            return Ok(short);
+        }
+        duration_ns = duration_ns.saturating_mul(2).min(scenario.duration_ns);
+    }
+}
+
+/// `scenario` with another duration; beginnings, ramps and events keep their places in it.
+fn scaled(scenario: &Scenario, duration_ns: u64) -> Scenario {
+    let mut short = scenario.clone();
+    let whole = u128::from(scenario.duration_ns.max(1));
+    let scale = |at_ns: &mut u64| {
+        *at_ns = (u128::from(*at_ns) * u128::from(duration_ns) / whole) as u64;
+    };
+    short.duration_ns = duration_ns;
+    scale(&mut short.warm_up_ns);
+    for traffic in &mut short.traffic {
+        scale(&mut traffic.start_ns);
+        scale(&mut traffic.ramp_ns);
+    }
+    for event in &mut short.events {
+        scale(&mut event.at_ns);
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::scenario;
+    use rxsteer_core::{Drops, SteerCounts};
+
+    fn result() -> RunResult {
+        RunResult {
+            seed: 1,
+            measured_ns: 1,
+            traffic: Vec::new(),
+            cpus: Vec::new(),
+            ledger: Ledger {
+                arrived: 10,
+                ring_full: 1,
+                drops: Drops::default(),
+                processed: 7,
+                under_way: 2,
+            },
+            steered: SteerCounts::default(),
+            moves: 0,
+            reordered: 0,
+            kicks: 0,
+            interrupts: 0,
+        }
+    }
+
+    #[test]
+    fn a_packet_out_of_order_or_unaccounted_for_is_found() {
+        let fixed = scenario();
+        assert!(check(&fixed, &result()).is_ok());
+        let overtaken = RunResult { reordered: 3, ..result() };
+        assert!(matches!(check(&fixed, &overtaken), Err(Wrong::Reordered(3))));
+        let mut spread = scenario();
+        spread.nics[0].interrupts = Interrupts::Spread("0-1".parse().unwrap());
+        assert!(check(&spread, &overtaken).is_ok(), "nobody promises order there");
+        for change in [-1_i64, 1] {
+            let mut wrong = result();
+            wrong.ledger.processed = wrong.ledger.processed.saturating_add_signed(change);
+            assert!(matches!(check(&spread, &wrong), Err(Wrong::DoesNotAddUp(_))));
+        }
+    }
+
+    #[test]
+    fn all_times_are_shortened_alike() {
+        let mut long = scenario();
+        (long.traffic[0].start_ns, long.traffic[0].ramp_ns) = (500_000_000, 100_000_000);
+        let short = scaled(&long, 1_000_000);
+        assert_eq!((short.duration_ns, short.warm_up_ns), (1_000_000, 1000));
+        assert_eq!((short.traffic[0].start_ns, short.traffic[0].ramp_ns), (500_000, 100_000));
+        assert_eq!(short.events[2].at_ns, 999_000);
+        assert_eq!(scaled(&long, long.duration_ns), long);
+    }
+}
