@@ -203,7 +203,7 @@ pub fn replace_traffic(
     let mut left_out = LeftOut::default();
     let way = scenario.traffic.first().ok_or(RecordedError::NoWay)?;
     recorded.application = match &way.load {
-        Load::Stream(_) => 0.0,
+        Load::Stream(stream) => stream.application,
         Load::Constant(constant) => constant.application,
         Load::Requests(requests) => requests.service,
         Load::Recorded(recorded) => recorded.application,

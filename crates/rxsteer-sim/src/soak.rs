@@ -198,6 +198,17 @@ mod tests {
     }
 
     #[test]
+    fn a_small_machine_keeps_order_whatever_goes_wrong() {
+        let scenario = shorten(&scenario(), 2000).unwrap();
+        let mut sum = Covered::default();
+        for seed in 0..64 {
+            let covered = one(&scenario, seed, 12);
+            sum.add(covered.unwrap_or_else(|what| panic!("seed {seed}: {what}")));
+        }
+        assert!(sum.arrived > 64 * 1000 && sum.moves > 0 && sum.refused > 0, "{sum:?}");
+    }
+
+    #[test]
     fn all_times_are_shortened_alike() {
         let mut long = scenario();
         (long.traffic[0].start_ns, long.traffic[0].ramp_ns) = (500_000_000, 100_000_000);
