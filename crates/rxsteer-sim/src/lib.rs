@@ -6,14 +6,20 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod compare;
 pub mod costs;
 pub mod engine;
 pub mod faults;
 pub mod file;
+pub mod metric;
 pub mod recorded;
 pub mod result;
+#[cfg(test)]
+mod sample;
 pub mod scenario;
+pub mod seeds;
 pub mod soak;
+pub mod summary;
 #[cfg(test)]
 mod testing;
 

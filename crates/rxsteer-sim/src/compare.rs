@@ -1,0 +1,185 @@
+//! Policies side by side: is the difference there, or is it chance?
+//!
+//! Every policy ran with the same seeds, so it is compared with the first one, the *baseline*, seed by
+//! seed: what a seed brings (which flows hash alike) is in both and cancels out. For each headline metric
+//! ([`Metric::headline`]) a paired t-test asks how likely chance alone would make such a difference.
+//! Who asks many questions gets some wrong answers, so the probabilities of all questions of a
+//! comparison are corrected by Holm's method; below [`LEVEL`] a difference is called significant.
+
+use crate::metric::{Better, METRICS, Metric, Subject, subjects};
+use crate::summary::{summarize, two_sided_p};
+use crate::{RunResult, Scenario};
+
+/// Corrected probabilities below this are called significant.
+pub const LEVEL: f64 = 0.05;
+
+/// A significant gain below this share of the baseline is not worth a change.
+pub const WORTH: f64 = 0.01;
+
+/// Differences of pairs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paired {
+    /// Pairs.
+    pub count: usize,
+    /// Mean of the first figures.
+    pub baseline: f64,
+    /// Mean of (second − first).
+    pub difference: f64,
+    /// Half the width of the difference's 95 % confidence interval.
+    pub interval: f64,
+    /// The probability that chance alone makes so large a difference, to either side; uncorrected.
+    pub p: f64,
+}
+
+/// The paired t-test of (first, second); `None` with fewer than two pairs, where nothing can be said.
+///
+/// Pairs that all differ by the same amount have no chance in them: p is 0, or 1 where they don't
+/// differ.
+#[must_use]
+pub fn paired(pairs: &[(f64, f64)]) -> Option<Paired> {
+    let differences: Vec<f64> = pairs.iter().map(|(first, second)| second - first).collect();
+    let told = summarize(&differences)?;
+    let (spread, interval) = told.std_dev.zip(told.interval)?;
+    let count = pairs.len();
+    let p = if told.mean == 0.0 {
+        1.0
+    } else {
+        // Without spread it is infinite, and the probability 0.
+        two_sided_p(told.mean / (spread / (count as f64).sqrt()), count - 1)
+    };
+    let baseline = pairs.iter().map(|(first, _)| first).sum::<f64>() / count as f64;
+    Some(Paired { count, baseline, difference: told.mean, interval, p })
+}
+
+/// Holm's correction: the least of probabilities times how many there are, the next times one less, and
+/// so on; never falling, at most 1. In the order given.
+#[must_use]
+pub fn holm(probabilities: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]));
+    let mut corrected = vec![1.0; probabilities.len()];
+    let mut floor = 0.0f64;
+    for (rank, index) in order.into_iter().enumerate() {
+        floor = floor.max(probabilities[index] * (probabilities.len() - rank) as f64).min(1.0);
+        corrected[index] = floor;
+    }
+    corrected
+}
+
+/// What a comparison says of one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Significantly better than the baseline.
+    Better,
+    /// Significantly worse.
+    Worse,
+    /// As far as these seeds tell, the same.
+    NotSignificant,
+}
+
+impl Finding {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Finding::Better => "better",
+            Finding::Worse => "worse",
+            Finding::NotSignificant => "not significant",
+        }
+    }
+}
+
+/// One figure of one cell against the baseline's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The cell; 0 is the baseline, so it is never 0.
+    pub cell: usize,
+    /// Which figure.
+    pub metric: &'static Metric,
+    /// Of what.
+    pub subject: Subject,
+    /// The pairs.
+    pub paired: Paired,
+    /// The probability after Holm's correction.
+    pub corrected: f64,
+}
+
+impl Difference {
+    /// What that means.
+    #[must_use]
+    pub fn finding(&self) -> Finding {
+        let gain = match self.metric.better {
+            Better::More => self.paired.difference,
+            Better::Less => -self.paired.difference,
+            Better::Neither => 0.0,
+        };
+        if self.corrected >= LEVEL || gain == 0.0 {
+            Finding::NotSignificant
+        } else if gain > 0.0 {
+            Finding::Better
+        } else {
+            Finding::Worse
+        }
+    }
+
+    /// The difference as a share of the baseline; `None` where that is 0.
+    #[must_use]
+    pub fn relative(&self) -> Option<f64> {
+        let share = self.paired.difference / self.paired.baseline.abs();
+        share.is_finite().then_some(share)
+    }
+
+    /// Whether it is significant, for the better, and large enough to act on.
+    #[must_use]
+    pub fn is_worth_it(&self) -> bool {
+        self.finding() == Finding::Better && self.relative().is_none_or(|by| by.abs() >= WORTH)
+    }
+}
+
+/// Compares every cell with the first, on the headline metrics that both have, seed by seed. Of a figure
+/// that adds up the whole run's is compared, of others each traffic's.
+#[must_use]
+pub fn compare(scenario: &Scenario, cells: &[Vec<RunResult>]) -> Vec<Difference> {
+    let Some((baseline, others)) = cells.split_first() else { return Vec::new() };
+    let mut differences = Vec::new();
+    for (number, cell) in others.iter().enumerate() {
+        for metric in METRICS.iter().filter(|metric| metric.headline) {
+            let has = |of: &Subject| figures(scenario, baseline, cell, metric, *of).len() > 1;
+            let whole = Some(Subject::Run).filter(has);
+            let traffics = subjects(scenario).filter(|of| matches!(of, Subject::Traffic(_)));
+            let of: Vec<Subject> = match whole {
+                Some(whole) => vec![whole],
+                None => traffics.filter(has).collect(),
+            };
+            differences.extend(of.into_iter().filter_map(|subject| {
+                let paired = paired(&figures(scenario, baseline, cell, metric, subject))?;
+                Some(Difference { cell: number + 1, metric, subject, paired, corrected: 1.0 })
+            }));
+        }
+    }
+    let probabilities: Vec<f64> = differences.iter().map(|it| it.paired.p).collect();
+    for (difference, corrected) in differences.iter_mut().zip(holm(&probabilities)) {
+        difference.corrected = corrected;
+    }
+    differences
+}
+
+/// A figure of two cells, for each seed that both have it of.
+fn figures(
+    scenario: &Scenario,
+    first: &[RunResult],
+    second: &[RunResult],
+    metric: &Metric,
+    of: Subject,
+) -> Vec<(f64, f64)> {
+    let value = |run: &RunResult| metric.value(scenario, run, of);
+    let pair = |run: &RunResult| {
+        let other = second.iter().find(|other| other.seed == run.seed)?;
+        Some((value(run)?, value(other)?))
+    };
+    first.iter().filter_map(pair).collect()
+}
+
+#[cfg(test)]
+#[path = "compare_tests.rs"]
+mod tests;

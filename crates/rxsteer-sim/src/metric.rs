@@ -1,0 +1,323 @@
+//! The only list of what can be read off a run: every name, unit and help text of a table, a file or a
+//! plot comes from here, and so does the way from a [`RunResult`] to the figure.
+//!
+//! A figure belongs to a [`Subject`]: the whole run, one traffic, or one CPU. Figures that add up are
+//! told of the whole run too, as their sum. A figure that a run does not have (the latency of no packet,
+//! the transactions of a stream) is absent, never 0.
+
+use crate::result::{CpuResult, TrafficResult};
+use crate::{RunResult, Scenario};
+use rxsteer_core::{CpuId, DropReason};
+use std::collections::BTreeSet;
+
+/// What a figure is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Packets.
+    Packets,
+    /// Packets per second of simulated time.
+    PacketsPerSecond,
+    /// Bits per second of simulated time, frames without preamble and gap.
+    BitsPerSecond,
+    /// Transactions per second of simulated time.
+    TransactionsPerSecond,
+    /// Nanoseconds of simulated time.
+    Nanoseconds,
+    /// CPUs that worked all the time: 0.5 is half of one's time.
+    Cpus,
+    /// A part of a whole, 0 to 1.
+    Share,
+    /// A number that is relative to nothing but itself.
+    Ratio,
+    /// Events, such as wake-ups.
+    Events,
+}
+
+impl Unit {
+    /// How it is written in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unit::Packets => "packets",
+            Unit::PacketsPerSecond => "packets/s",
+            Unit::BitsPerSecond => "bit/s",
+            Unit::TransactionsPerSecond => "transactions/s",
+            Unit::Nanoseconds => "ns",
+            Unit::Cpus => "CPUs",
+            Unit::Share => "share",
+            Unit::Ratio => "ratio",
+            Unit::Events => "events",
+        }
+    }
+}
+
+/// Which direction is an improvement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More of it.
+    More,
+    /// Less of it.
+    Less,
+    /// Neither: it explains, it is no goal.
+    Neither,
+}
+
+/// Whose figure it is, and how it is got.
+#[derive(Clone, Copy)]
+enum Of {
+    /// The whole run's.
+    Run(fn(&Scenario, &RunResult) -> Option<f64>),
+    /// Each traffic's.
+    Traffic(fn(&TrafficResult) -> Option<f64>),
+    /// Each traffic's, and the whole run's as the sum of all traffics that have it.
+    TrafficSum(fn(&RunResult, &TrafficResult) -> Option<f64>),
+    /// Each CPU's, and the whole run's as the sum of all CPUs.
+    CpuSum(fn(&CpuResult) -> f64),
+}
+
+/// One kind of figure.
+#[derive(Clone, Copy)]
+pub struct Metric {
+    /// Its name in files; stable.
+    pub name: &'static str,
+    /// What it is called where people read it, without its unit.
+    pub title: &'static str,
+    /// What it is measured in.
+    pub unit: Unit,
+    /// Which direction is an improvement.
+    pub better: Better,
+    /// Whether policies are judged by it ([`crate::compare`]).
+    pub headline: bool,
+    /// What it means, in one sentence.
+    pub help: &'static str,
+    of: Of,
+}
+
+impl std::fmt::Debug for Metric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Names are unique, so they say which one it is.
+impl PartialEq for Metric {
+    fn eq(&self, other: &Metric) -> bool {
+        self.name == other.name
+    }
+}
+
+/// What a figure is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The whole run.
+    Run,
+    /// One traffic, by its index in the scenario.
+    Traffic(usize),
+    /// One CPU, by its id.
+    Cpu(usize),
+}
+
+macro_rules! metrics {
+    ($($name:literal, $title:literal, $unit:ident, $better:ident, $headline:literal, $of:expr, $help:literal;)*) => {
+        /// Every metric, in the order in which they are shown.
+        pub const METRICS: &[Metric] = &[$(Metric {
+            name: $name,
+            title: $title,
+            unit: Unit::$unit,
+            better: Better::$better,
+            headline: $headline,
+            help: $help,
+            of: $of,
+        }),*];
+    };
+}
+
+metrics! {
+    "bits_per_second", "throughput", BitsPerSecond, More, true, Of::TrafficSum(|_, traffic| Some(traffic.bits_per_second)),
+        "Bits per second of frames that reached their goal.";
+    "transactions_per_second", "transactions", TransactionsPerSecond, More, true, Of::TrafficSum(|_, traffic| traffic.transactions_per_second),
+        "Transactions (request, answer) per second.";
+    "packets_per_second", "packet rate", PacketsPerSecond, More, false,
+        Of::TrafficSum(|run, traffic| (run.measured_ns > 0).then(|| traffic.packets as f64 * 1e9 / run.measured_ns as f64)),
+        "Packets per second that reached their goal.";
+    "packets", "packets", Packets, More, false, Of::TrafficSum(|_, traffic| Some(traffic.packets as f64)),
+        "Packets that reached their goal in the measured time.";
+    "fairness", "fairness", Share, More, true, Of::Traffic(|traffic| Some(traffic.fairness)),
+        "Jain's index over the flows' packets: 1 all alike, 1/n where one of n flows has all.";
+    "latency_mean_ns", "latency mean", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.mean)),
+        "Mean latency: of requests the round trip, else from the card to the end of processing.";
+    "latency_std_dev_ns", "latency std dev", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.std_dev)),
+        "Standard deviation of latency, within a run.";
+    "latency_p50_ns", "latency p50", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.p50 as f64)),
+        "Half of the latencies are no longer.";
+    "latency_p90_ns", "latency p90", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.p90 as f64)),
+        "90 % of the latencies are no longer.";
+    "latency_p99_ns", "latency p99", Nanoseconds, Less, true, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.p99 as f64)),
+        "99 % of the latencies are no longer.";
+    "latency_p999_ns", "latency p99.9", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.p999 as f64)),
+        "99.9 % of the latencies are no longer.";
+    "lost", "lost", Packets, Less, false, Of::TrafficSum(|_, traffic| Some(traffic.lost as f64)),
+        "Packets lost on the way in the measured time, by anybody.";
+    "cpu_per_packet_ns", "CPU per packet", Nanoseconds, Less, true, Of::Run(cpu_per_packet),
+        "CPU time, of all CPUs, for each packet that reached its goal.";
+    "busy", "CPUs busy", Cpus, Less, false, Of::CpuSum(CpuResult::busy),
+        "Share of the time in which a CPU did anything.";
+    "receiving", "in receiving", Cpus, Neither, false, Of::CpuSum(|cpu| cpu.receiving),
+        "Share of the time a CPU spent in interrupts and polling.";
+    "protocol", "in protocol", Cpus, Neither, false, Of::CpuSum(|cpu| cpu.protocol),
+        "Share of the time a CPU spent in protocol processing.";
+    "application", "in application", Cpus, Neither, false, Of::CpuSum(|cpu| cpu.application),
+        "Share of the time a CPU spent in applications' threads.";
+    "cpu_packets", "packets on CPUs", Packets, Neither, false, Of::CpuSum(|cpu| cpu.packets as f64),
+        "Packets processed on a CPU in the measured time.";
+    "imbalance", "imbalance", Ratio, Less, false, Of::Run(imbalance),
+        "Packets of the busiest CPU over the mean of all that are steered to or processed any; 1 is even.";
+    "arrived", "arrived", Packets, Neither, false, Of::Run(|_, run| Some(run.ledger.arrived as f64)),
+        "Frames that arrived at cards, warm-up included.";
+    "processed", "processed", Packets, Neither, false, Of::Run(|_, run| Some(run.ledger.processed as f64)),
+        "Packets that were processed, warm-up included.";
+    "under_way", "under way", Packets, Neither, false, Of::Run(|_, run| Some(run.ledger.under_way as f64)),
+        "Packets in a ring, a backlog or in work when the run ended.";
+    "refused", "refused", Share, Less, false, Of::Run(|_, run| {
+            let refused = run.ledger.ring_full + run.ledger.dropped();
+            Some(refused as f64 / (run.ledger.arrived.max(1)) as f64)
+        }),
+        "Share of the arrived frames that a ring or a backlog refused, warm-up included.";
+    "ring_full", "ring full", Packets, Less, false, Of::Run(|_, run| Some(run.ledger.ring_full as f64)),
+        "Frames that found their card's ring full, warm-up included.";
+    "backlog_full", "backlog full", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::BacklogFull)),
+        "Packets refused by a full backlog, warm-up included.";
+    "no_buffer", "no buffer", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::NoBuffer)),
+        "Packets refused for want of memory, warm-up included.";
+    "worker_lost", "worker lost", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::WorkerLost)),
+        "Packets whose CPU went away with nobody left to process them, warm-up included.";
+    "interface_removed", "interface removed", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::InterfaceRemoved)),
+        "Packets whose card was removed, warm-up included.";
+    "flow_limit", "flow limit", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::FlowLimit)),
+        "Packets refused by the flow limit, warm-up included.";
+    "moves", "moves", Events, Neither, false, Of::Run(|_, run| Some(run.moves as f64)),
+        "Packets processed on another CPU than their flow's packet before.";
+    "reordered", "reordered", Packets, Less, false, Of::Run(|_, run| Some(run.reordered as f64)),
+        "Packets whose processing began or ended before that of an earlier one of their flow; must be 0 where interrupts are fixed.";
+    "kicks", "kicks", Events, Less, false, Of::Run(|_, run| Some(run.kicks as f64)),
+        "Wake-ups of other CPUs.";
+    "interrupts", "interrupts", Events, Neither, false, Of::Run(|_, run| Some(run.interrupts as f64)),
+        "Interrupts.";
+    "wished", "wished", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.wished as f64)),
+        "Packets wanted where their application runs.";
+    "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
+        "Packets wanted on the CPU of their sparse slot.";
+    "held", "held", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.held as f64)),
+        "Packets sent where their flow table slot says, though wanted elsewhere.";
+}
+
+fn latency(traffic: &TrafficResult) -> Option<()> {
+    (traffic.latency.count > 0).then_some(())
+}
+
+fn drops(run: &RunResult, reason: DropReason) -> Option<f64> {
+    Some(run.ledger.drops.get(reason) as f64)
+}
+
+fn cpu_per_packet(_: &Scenario, run: &RunResult) -> Option<f64> {
+    let packets: u64 = run.traffic.iter().map(|traffic| traffic.packets).sum();
+    let busy: f64 = run.cpus.iter().map(CpuResult::busy).sum();
+    (packets > 0).then(|| busy * run.measured_ns as f64 / packets as f64)
+}
+
+/// Over the CPUs that are steered to, and others that processed any packet.
+fn imbalance(scenario: &Scenario, run: &RunResult) -> Option<f64> {
+    let steering = &scenario.steering;
+    let maps = steering.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
+    let meant = steering.cpus.iter().chain(steering.policy.named_cpus()).chain(maps);
+    let mut cpus: BTreeSet<usize> = meant.map(CpuId::index).collect();
+    cpus.extend(run.cpus.iter().enumerate().filter(|(_, cpu)| cpu.packets > 0).map(|(id, _)| id));
+    cpus.retain(|id| *id < run.cpus.len());
+    let any = run.cpus.iter().any(|cpu| cpu.packets > 0);
+    any.then(|| run.imbalance(cpus.into_iter()))
+}
+
+impl Metric {
+    /// The metric of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Metric> {
+        METRICS.iter().find(|metric| metric.name == name)
+    }
+
+    /// The figure, if the run has it for that subject.
+    #[must_use]
+    pub fn value(&self, scenario: &Scenario, run: &RunResult, of: Subject) -> Option<f64> {
+        match (self.of, of) {
+            (Of::Run(figure), Subject::Run) => figure(scenario, run),
+            (Of::Traffic(figure), Subject::Traffic(index)) => figure(run.traffic.get(index)?),
+            (Of::TrafficSum(figure), Subject::Traffic(index)) => {
+                figure(run, run.traffic.get(index)?)
+            }
+            (Of::TrafficSum(figure), Subject::Run) => {
+                let parts = run.traffic.iter().filter_map(|traffic| figure(run, traffic));
+                parts.reduce(|sum, part| sum + part)
+            }
+            (Of::CpuSum(figure), Subject::Cpu(id)) => run.cpus.get(id).map(figure),
+            (Of::CpuSum(figure), Subject::Run) => Some(run.cpus.iter().map(figure).sum()),
+            _ => None,
+        }
+    }
+}
+
+/// Every subject of a scenario's runs: the whole, its traffics, its CPUs.
+pub fn subjects(scenario: &Scenario) -> impl Iterator<Item = Subject> + use<> {
+    let traffics = (0..scenario.traffic.len()).map(Subject::Traffic);
+    let cpus = (0..scenario.cpus.len()).map(Subject::Cpu);
+    std::iter::once(Subject::Run).chain(traffics).chain(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{result, scenario};
+
+    #[test]
+    fn each_is_named_once_and_every_drop_reason_has_one() {
+        for (index, metric) in METRICS.iter().enumerate() {
+            assert!(!METRICS[..index].contains(metric), "{metric:?} is there twice");
+            assert!(metric.help.ends_with('.'), "{metric:?}: {}", metric.help);
+        }
+        for reason in DropReason::ALL {
+            assert!(Metric::named(reason.name()).is_some(), "{}", reason.name());
+        }
+    }
+
+    #[test]
+    fn figures_add_up_and_what_is_not_there_is_absent() {
+        let (scenario, run) = (scenario(), result(7));
+        let value = |name, of| Metric::named(name).unwrap().value(&scenario, &run, of);
+        let parts = [Subject::Traffic(0), Subject::Traffic(1)]
+            .map(|of| value("bits_per_second", of).unwrap());
+        assert_eq!(value("bits_per_second", Subject::Run), Some(parts[0] + parts[1]));
+        assert_eq!(value("transactions_per_second", Subject::Traffic(0)), None);
+        assert_eq!(
+            value("transactions_per_second", Subject::Run),
+            value("transactions_per_second", Subject::Traffic(1))
+        );
+        assert_eq!(value("latency_p99_ns", Subject::Traffic(0)), None, "no packet, no latency");
+        assert_eq!(value("latency_p99_ns", Subject::Run), None, "percentiles don't add up");
+        let busy: f64 = run.cpus.iter().map(CpuResult::busy).sum();
+        assert_eq!(value("busy", Subject::Run), Some(busy));
+        assert_eq!(value("busy", Subject::Cpu(9)), None);
+    }
+
+    #[test]
+    fn the_receiving_cpu_counts_for_imbalance_though_nothing_is_steered_to_it() {
+        let (scenario, mut run) = (scenario(), result(7));
+        let value = |run: &RunResult| {
+            Metric::named("imbalance").unwrap().value(&scenario, run, Subject::Run)
+        };
+        for (cpu, packets) in run.cpus.iter_mut().zip([90, 10, 0, 0]) {
+            cpu.packets = packets;
+        }
+        // Steered to are 1 to 3; CPU 0 processed some: 90 over a mean of 25.
+        assert_eq!(value(&run), Some(3.6));
+        run.cpus.iter_mut().for_each(|cpu| cpu.packets = 0);
+        assert_eq!(value(&run), None);
+    }
+}

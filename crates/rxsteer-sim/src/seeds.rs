@@ -1,0 +1,146 @@
+//! Many runs at once: every seed of every cell, on as many threads as the host has CPUs.
+//!
+//! A *cell* is one column of an experiment: a scenario under one policy. Threads take the next run that
+//! nobody has, so a slow cell holds nobody up. Which thread ran what leaves no trace: a run depends on
+//! its scenario and seed alone, and results are put in order of cell and seed.
+//!
+//! Runs are taken seed by seed, all cells of a seed before the next seed, so that what is there after a
+//! stop can be compared in pairs. Only results are kept; a run's own memory goes with it.
+
+use crate::{RunResult, Scenario, engine};
+use rxsteer_core::ConfigError;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Which seeds, and by how many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The first seed; the others follow it.
+    pub first_seed: u64,
+    /// How many.
+    pub seeds: u32,
+    /// Threads; what comes out does not depend on them.
+    pub threads: NonZeroUsize,
+}
+
+/// What came of all cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Runs {
+    /// By cell its results, in the order of seeds. All there are, unless it was stopped.
+    pub cells: Vec<Vec<RunResult>>,
+    /// Whether it was stopped before all were done; the seeds that are there then are complete, but
+    /// some are missing, and not the same of each cell.
+    pub stopped: bool,
+}
+
+/// Runs `scenario` with each seed; see [`run_cells`].
+///
+/// # Errors
+/// When the core refuses the steering's configuration.
+pub fn run_seeds(
+    scenario: &Scenario,
+    plan: Plan,
+    progress: &(dyn Fn() + Sync),
+    stop: &AtomicBool,
+) -> Result<Runs, ConfigError> {
+    run_cells(1, plan, &|_, _| scenario.clone(), progress, stop)
+}
+
+/// Runs every cell with every seed. `scenario_of` says what is simulated, given the cell's number and
+/// the seed: it may differ from seed to seed (faults). `progress` is called after each run, by the
+/// thread that did it. When `stop` becomes true no further run begins, and those in work are finished.
+///
+/// # Errors
+/// When the core refuses a steering's configuration: the first in the order of runs. Nothing further
+/// begins then.
+pub fn run_cells(
+    cells: usize,
+    plan: Plan,
+    scenario_of: &(dyn Fn(usize, u64) -> Scenario + Sync),
+    progress: &(dyn Fn() + Sync),
+    stop: &AtomicBool,
+) -> Result<Runs, ConfigError> {
+    let refused = AtomicBool::new(false);
+    let run = |number: usize| {
+        let seed = plan.first_seed.wrapping_add((number / cells) as u64);
+        let result = engine::run(&scenario_of(number % cells, seed), seed);
+        // ORDER: Relaxed; a request without data.
+        refused.fetch_or(result.is_err(), Ordering::Relaxed);
+        progress();
+        result
+    };
+    // ORDER: Relaxed; requests without data.
+    let halted = || stop.load(Ordering::Relaxed) || refused.load(Ordering::Relaxed);
+    let all = cells * plan.seeds as usize;
+    let done = share_out(all, plan.threads, &halted, &run);
+    let stopped = done.len() < all;
+    let mut by_cell = vec![Vec::with_capacity(plan.seeds as usize); cells];
+    for (number, result) in done {
+        by_cell[number % cells].push(result?);
+    }
+    Ok(Runs { cells: by_cell, stopped })
+}
+
+/// Has `threads` do pieces of work 0 to `count`, each taking the next one until `halted`. Returns what
+/// was done, in order.
+fn share_out<T: Send>(
+    count: usize,
+    threads: NonZeroUsize,
+    halted: &(dyn Fn() -> bool + Sync),
+    work: &(dyn Fn(usize) -> T + Sync),
+) -> Vec<(usize, T)> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let take = || {
+        while !halted() {
+            // ORDER: Relaxed; only that no two get the same number matters.
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            let result = work(number);
+            // A poisoned lock means that a thread panicked, and so does the scope in a moment.
+            let Ok(mut done) = done.lock() else { break };
+            done.push((number, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.get().min(count) {
+            scope.spawn(take);
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_once_each_and_comes_in_order() {
+        for threads in [1, 2, 7] {
+            let threads = NonZeroUsize::new(threads).unwrap();
+            let times: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
+            let done = share_out(100, threads, &|| false, &|number| {
+                times[number].fetch_add(1, Ordering::Relaxed);
+                number * number
+            });
+            assert_eq!(done, (0..100).map(|number| (number, number * number)).collect::<Vec<_>>());
+            assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn a_stop_lets_what_has_begun_finish_and_nothing_begin() {
+        let stop = AtomicBool::new(false);
+        let halted = || stop.load(Ordering::Relaxed);
+        let done = share_out(100, NonZeroUsize::MIN, &halted, &|number| {
+            stop.store(number == 4, Ordering::Relaxed);
+            number
+        });
+        assert_eq!(done.len(), 5);
+        assert!(share_out(100, NonZeroUsize::MIN, &halted, &|number| number).is_empty());
+    }
+}

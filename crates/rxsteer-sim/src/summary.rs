@@ -1,0 +1,94 @@
+//! A figure over many seeds: mean, spread, and how sure the mean is.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The confidence of intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// One figure over seeds, in the figure's unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// Seeds that had the figure.
+    pub count: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation (of a sample: divided by count − 1); `None` for one seed.
+    pub std_dev: Option<f64>,
+    /// Half the width of the 95 % confidence interval of the mean, by Student's t; `None` for one seed.
+    pub interval: Option<f64>,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+/// Sums up `values`; `None` when there are none.
+#[must_use]
+pub fn summarize(values: &[f64]) -> Option<Summary> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    let most = values.iter().copied().reduce(f64::max)?;
+    let count = values.len();
+    // Rounding must not carry the mean of equal values away from them.
+    let mean = (values.iter().sum::<f64>() / count as f64).clamp(least, most);
+    let std_dev = (count > 1).then(|| {
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        (squares / (count - 1) as f64).sqrt()
+    });
+    let interval = std_dev.map(|spread| t_quantile(count - 1) * spread / (count as f64).sqrt());
+    Some(Summary { count, mean, std_dev, interval, least, most })
+}
+
+/// How many standard errors the 95 % interval reaches to each side.
+fn t_quantile(degrees_of_freedom: usize) -> f64 {
+    student(degrees_of_freedom)
+        .map_or(f64::INFINITY, |t| t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)))
+}
+
+/// The probability that chance alone makes Student's t as large as this, to either side.
+pub(crate) fn two_sided_p(t: f64, degrees_of_freedom: usize) -> f64 {
+    student(degrees_of_freedom).map_or(1.0, |student| 2.0 * student.sf(t.abs())).min(1.0)
+}
+
+/// `None` without a degree of freedom.
+fn student(degrees_of_freedom: usize) -> Option<StudentsT> {
+    StudentsT::new(0.0, 1.0, degrees_of_freedom as f64).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(left: f64, right: f64) -> bool {
+        (left - right).abs() <= 5e-4 * right.abs()
+    }
+
+    /// The two-sided 95 % column of any printed table of Student's t.
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        for (degrees, quantile) in
+            [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (30, 2.042), (120, 1.980)]
+        {
+            assert!(near(t_quantile(degrees), quantile), "{degrees}: {}", t_quantile(degrees));
+            // Printed quantiles are rounded, which shows in the probability.
+            assert!((two_sided_p(quantile, degrees) - 0.05).abs() < 1e-4, "{degrees}");
+        }
+    }
+
+    #[test]
+    fn a_summary_by_hand() {
+        // Mean 5, squares 9+1+1+1+0+0+4+16 = 32, over 7: 4.5714; t(7) = 2.3646.
+        let told = summarize(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!((told.count, told.mean, told.least, told.most), (8, 5.0, 2.0, 9.0));
+        assert!(near(told.std_dev.unwrap(), 2.138_09));
+        assert!(near(told.interval.unwrap(), 2.3646 * 2.138_09 / 8f64.sqrt()));
+    }
+
+    #[test]
+    fn one_seed_has_no_interval_and_none_no_summary() {
+        let told = summarize(&[3.0]).unwrap();
+        assert_eq!((told.mean, told.std_dev, told.interval), (3.0, None, None));
+        assert_eq!(summarize(&[]), None);
+        let same = summarize(&[0.1; 10]).unwrap();
+        assert_eq!((same.mean, same.std_dev, same.interval), (0.1, Some(0.0), Some(0.0)));
+    }
+}
