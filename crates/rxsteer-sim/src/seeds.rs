@@ -61,25 +61,46 @@ pub fn run_cells(
     progress: &(dyn Fn() + Sync),
     stop: &AtomicBool,
 ) -> Result<Runs, ConfigError> {
-    let refused = AtomicBool::new(false);
+    let halt = Halt { stop, refused: AtomicBool::new(false) };
     let run = |number: usize| {
         let seed = plan.first_seed.wrapping_add((number / cells) as u64);
-        let result = engine::run(&scenario_of(number % cells, seed), seed);
-        // ORDER: Relaxed; a request without data.
-        refused.fetch_or(result.is_err(), Ordering::Relaxed);
+        let result = engine::run_unless(stop, &scenario_of(number % cells, seed), seed);
+        if result.is_err() {
+            halt.refuse();
+        }
         progress();
-        result
+        result.transpose()
     };
-    // ORDER: Relaxed; requests without data.
-    let halted = || stop.load(Ordering::Relaxed) || refused.load(Ordering::Relaxed);
     let all = cells * plan.seeds as usize;
-    let done = share_out(all, plan.threads, &halted, &run);
-    let stopped = done.len() < all;
+    let done = share_out(all, plan.threads, &|| halt.is_due(), &run);
     let mut by_cell = vec![Vec::with_capacity(plan.seeds as usize); cells];
     for (number, result) in done {
-        by_cell[number % cells].push(result?);
+        // A run that was given up tells nothing.
+        if let Some(result) = result {
+            by_cell[number % cells].push(result?);
+        }
     }
+    let stopped = by_cell.iter().map(Vec::len).sum::<usize>() < all;
     Ok(Runs { cells: by_cell, stopped })
+}
+
+/// Why no further run is to begin.
+struct Halt<'a> {
+    stop: &'a AtomicBool,
+    /// The core refused a configuration.
+    refused: AtomicBool,
+}
+
+impl Halt<'_> {
+    fn refuse(&self) {
+        // ORDER: Relaxed; a request without data.
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    fn is_due(&self) -> bool {
+        // ORDER: Relaxed; requests without data.
+        self.stop.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed)
+    }
 }
 
 /// Has `threads` do pieces of work 0 to `count`, each taking the next one until `halted`. Returns what
@@ -117,6 +138,9 @@ fn share_out<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faults;
+    use crate::sample::scenario;
+    use rxsteer_core::Policy;
 
     #[test]
     fn work_is_done_once_each_and_comes_in_order() {
@@ -133,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_lets_what_has_begun_finish_and_nothing_begin() {
+    fn a_stop_lets_nothing_begin() {
         let stop = AtomicBool::new(false);
         let halted = || stop.load(Ordering::Relaxed);
         let done = share_out(100, NonZeroUsize::MIN, &halted, &|number| {
@@ -142,5 +166,56 @@ mod tests {
         });
         assert_eq!(done.len(), 5);
         assert!(share_out(100, NonZeroUsize::MIN, &halted, &|number| number).is_empty());
+    }
+
+    fn runs(threads: usize, after: usize) -> Runs {
+        let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let plan = Plan { first_seed: 7, seeds: 4, threads: NonZeroUsize::new(threads).unwrap() };
+        let policies = [Policy::Rps, Policy::Sparse(4)];
+        let scenario_of = |cell: usize, seed: u64| {
+            let mut scenario = scenario();
+            scenario.steering.policy = policies[cell].clone();
+            faults::add(&scenario, seed, 2)
+        };
+        let progress = || {
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            stop.fetch_or(done == after, Ordering::Relaxed);
+        };
+        run_cells(2, plan, &scenario_of, &progress, &stop).unwrap()
+    }
+
+    #[test]
+    fn threads_change_nothing_and_seeds_and_cells_do() {
+        let one = runs(1, usize::MAX);
+        assert!(!one.stopped);
+        for threads in [2, 5] {
+            assert_eq!(runs(threads, usize::MAX), one, "{threads} threads");
+        }
+        for cell in &one.cells {
+            assert_eq!(cell.iter().map(|run| run.seed).collect::<Vec<_>>(), [7, 8, 9, 10]);
+            assert_ne!(cell[0].traffic, cell[1].traffic);
+        }
+        assert_ne!(one.cells[0], one.cells[1]);
+    }
+
+    #[test]
+    fn what_was_done_before_a_stop_is_there() {
+        let all = runs(1, usize::MAX);
+        let some = runs(1, 5);
+        assert!(some.stopped);
+        assert_eq!(
+            (some.cells[0].as_slice(), some.cells[1].as_slice()),
+            (&all.cells[0][..3], &all.cells[1][..2])
+        );
+    }
+
+    #[test]
+    fn a_refused_configuration_ends_it() {
+        let plan = Plan { first_seed: 0, seeds: 50, threads: NonZeroUsize::MIN };
+        let mut bad = scenario();
+        bad.steering.flow_cnt = Some(0);
+        bad.steering.policy = Policy::Sparse(4);
+        let stop = AtomicBool::new(false);
+        assert!(run_seeds(&bad, plan, &|| {}, &stop).is_err());
     }
 }

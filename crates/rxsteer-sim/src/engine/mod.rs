@@ -39,6 +39,7 @@ use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{Arrival, ConfigError, Plan, Steering, Verdict};
 use sources::Source;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stream::StreamState;
 use tell::TrafficCount;
 use threads::Thread;
@@ -49,8 +50,21 @@ use threads::Thread;
 /// When the core refuses the configuration of the steering, or of one it is changed to.
 pub fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, ConfigError> {
     let mut world = World::new(scenario, seed)?;
-    world.run();
+    world.run(&AtomicBool::new(false));
     Ok(world.tell(seed))
+}
+
+/// As [`run`], but given up when `stop` becomes true: `None` then, since half a run tells nothing.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_unless(
+    stop: &AtomicBool,
+    scenario: &Scenario,
+    seed: u64,
+) -> Result<Option<RunResult>, ConfigError> {
+    let mut world = World::new(scenario, seed)?;
+    Ok(world.run(stop).then(|| world.tell(seed)))
 }
 
 /// A client that asks and waits.
@@ -110,11 +124,16 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    fn run(&mut self) {
+    /// Whether it came to its end.
+    fn run(&mut self, stop: &AtomicBool) -> bool {
         self.note_events();
         while let Some((at_ns, what)) = self.calendar.next() {
             if at_ns >= self.scenario.duration_ns {
                 break;
+            }
+            // ORDER: Relaxed; a request without data.
+            if stop.load(Ordering::Relaxed) {
+                return false;
             }
             debug_assert!(at_ns >= self.now, "time does not go back");
             self.now = at_ns;
@@ -138,5 +157,6 @@ impl World<'_> {
             }
         }
         self.now = self.scenario.duration_ns;
+        true
     }
 }
