@@ -5,6 +5,7 @@ use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
+use crate::sim::args::SimArgs;
 use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -27,6 +28,7 @@ use std::time::Duration;
         rxsteer flows capture.pcap                    who sends most, and where does it run?\n  \
         rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   why does a flow go where?\n  \
         rxsteer check                                 can this host steer, and does it help?\n  \
+        rxsteer sim rpc-8 --compare rps,rfs           what would it do on a machine that is not here?\n  \
         rxsteer replay --help                         everything that can be set\n\n\
         Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted."
 )]
@@ -50,6 +52,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     Status(StatusArgs),
     Set(SetArgs),
+    Sim(Box<SimArgs>),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
     Man {

@@ -21,6 +21,7 @@ mod replay;
 mod run;
 mod set;
 mod settings_file;
+mod sim;
 mod status;
 mod steer_args;
 mod words;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::command(*args),
         Command::Status(args) => status::command(&args),
         Command::Set(args) => set::command(&args),
+        Command::Sim(args) => sim::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -16,7 +16,6 @@ pub(crate) fn suggestion(word: &str, valid: &[&str]) -> String {
 }
 
 /// `1 CPU`, `2 CPUs`.
-#[cfg(feature = "xdp")]
 pub(crate) fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

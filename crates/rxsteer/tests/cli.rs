@@ -303,6 +303,7 @@ fn every_command_has_an_example_in_its_help() {
         &["flows", "--help"],
         &["demo", "--help"],
         &["check", "--help"],
+        &["sim", "--help"],
         &["man", "--help"],
     ] {
         let output = rxsteer(command);
@@ -317,7 +318,7 @@ fn man_pages_are_written() {
     let dir = tempfile::tempdir().expect("a directory");
     let target = dir.path().join("man");
     assert_eq!(status(&rxsteer(&["man", target.to_str().expect("UTF-8")])), 0);
-    for page in ["rxsteer.1", "rxsteer-replay.1", "rxsteer-flows.1"] {
+    for page in ["rxsteer.1", "rxsteer-replay.1", "rxsteer-flows.1", "rxsteer-sim.1"] {
         assert!(fs::read_to_string(target.join(page)).expect("a page").contains(".TH"), "{page}");
     }
 }

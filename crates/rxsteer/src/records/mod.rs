@@ -18,7 +18,7 @@ mod partition;
 pub(crate) mod recording;
 mod row;
 mod target;
-mod temporary;
+pub(crate) mod temporary;
 
 pub(crate) use json_lines::Line;
 pub(crate) use row::{End, Row, View};

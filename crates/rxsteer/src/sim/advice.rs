@@ -1,0 +1,110 @@
+//! What follows from a comparison, in words. It may well be "leave it alone".
+
+use super::figure;
+use super::told::Told;
+use rxsteer_sim::compare::{Difference, Finding, LEVEL, WORTH};
+use rxsteer_sim::metric::Subject;
+
+/// The metrics that decide, the first that the scenario has: who serves requests counts those.
+const GOALS: [&str; 2] = ["transactions_per_second", "bits_per_second"];
+
+/// The advice; `None` where nothing was compared.
+pub(crate) fn advice(told: &Told) -> Option<String> {
+    let baseline = &told.cells[0].label;
+    if told.cells.len() < 2 {
+        return None;
+    }
+    if told.differences.is_empty() {
+        return Some(
+            "nothing can be said: a comparison takes at least two seeds of each policy (--seeds)"
+                .to_owned(),
+        );
+    }
+    let sound = |it: &&Difference| told.cells[it.cell].reordered() == 0;
+    let differences: Vec<&Difference> = told.differences.iter().filter(sound).collect();
+    let advice = on_goal(told, &differences).or_else(|| on_the_side(told, &differences));
+    Some(advice.unwrap_or_else(|| {
+        let small = differences.iter().any(|it| it.finding() == Finding::Better);
+        let why = if small { format!("by {} % or more ", WORTH * 100.0) } else { String::new() };
+        format!("leave it alone: no policy is significantly better {why}than {baseline} here")
+    }))
+}
+
+/// The policy that gains most in what the machine is there for, if any does. Of those that gain about as
+/// much the one that takes the least CPU time, and of these the first that was named.
+fn on_goal(told: &Told, differences: &[&Difference]) -> Option<String> {
+    let goal = goal(differences)?;
+    let of_goal = || differences.iter().filter(|it| it.metric.name == goal && it.is_worth_it());
+    let gain = |it: &Difference| it.relative().unwrap_or(f64::INFINITY);
+    let most = of_goal().map(|it| gain(it)).reduce(f64::max)?;
+    let cost = |cell: usize| told.cells[cell].mean("cpu_per_packet_ns", Subject::Run);
+    let best = of_goal()
+        .filter(|it| gain(it) > most - WORTH || gain(it) == most)
+        .min_by(|a, b| cost(a.cell).total_cmp(&cost(b.cell)))?;
+    Some(format!("{}{}", sentence(told, best), price(told, differences, best)))
+}
+
+/// The policy that gains most elsewhere and costs nothing in what the machine is there for.
+fn on_the_side(told: &Told, differences: &[&Difference]) -> Option<String> {
+    let goal = goal(differences)?;
+    let costs = |cell| {
+        let worse = |it: &&&Difference| it.cell == cell && it.finding() == Finding::Worse;
+        differences.iter().filter(worse).any(|it| it.metric.name == goal)
+    };
+    let gains = differences.iter().filter(|it| it.is_worth_it() && !costs(it.cell));
+    let size = |it: &Difference| it.relative().map_or(f64::INFINITY, f64::abs);
+    let best = gains.max_by(|a, b| size(a).total_cmp(&size(b)))?;
+    let price = price(told, differences, best);
+    Some(format!(
+        "{}, with the {} not significantly less{price}",
+        sentence(told, best),
+        title(goal)
+    ))
+}
+
+fn goal(differences: &[&Difference]) -> Option<&'static str> {
+    GOALS.into_iter().find(|goal| differences.iter().any(|it| it.metric.name == *goal))
+}
+
+fn title(name: &str) -> &'static str {
+    rxsteer_sim::metric::Metric::named(name).map_or("rest", |metric| metric.title)
+}
+
+/// `sparse: throughput +12.3 % …`.
+fn sentence(told: &Told, best: &Difference) -> String {
+    let by = match best.relative() {
+        Some(_) => figure::relative(best.relative()),
+        None => figure::difference(best.metric.unit, best.paired.difference, best.paired.interval),
+    };
+    format!(
+        "{} is better than {}: {} {by} (p {})",
+        told.cells[best.cell].label,
+        told.cells[0].label,
+        figure::name(told.scenario(), best.metric, best.subject),
+        figure::probability(best.corrected),
+    )
+}
+
+/// What gets worse under the policy that is advised.
+fn price(told: &Told, differences: &[&Difference], best: &Difference) -> String {
+    let worse = |it: &&&Difference| it.cell == best.cell && it.finding() == Finding::Worse;
+    let parts: Vec<String> = differences
+        .iter()
+        .filter(worse)
+        .map(|it| {
+            let name = figure::name(told.scenario(), it.metric, it.subject);
+            format!("{name} {}", figure::relative(it.relative()))
+        })
+        .collect();
+    if parts.is_empty() { String::new() } else { format!("; it costs {}", parts.join(", ")) }
+}
+
+/// How to read a comparison.
+pub(crate) fn legend(told: &Told) -> String {
+    format!(
+        "p is the probability that chance alone makes such a difference: paired t-test over {} seeds, \
+         Holm's correction for {} comparisons; significant below {LEVEL}.",
+        told.differences.iter().map(|it| it.paired.count).min().unwrap_or(0),
+        told.differences.len()
+    )
+}

@@ -1,0 +1,104 @@
+//! Which scenario: one that is built in, or a file; with what was set on the command line.
+
+use super::args::SimArgs;
+use crate::output;
+use crate::output::table;
+use anyhow::{Context, anyhow};
+use rxsteer_sim::file::builtin::{builtin, find};
+use rxsteer_sim::{Scenario, file};
+use std::path::Path;
+
+/// A scenario and where it is from.
+pub(crate) struct Chosen {
+    /// The name of a built-in one, or the file's.
+    pub(crate) name: String,
+    /// What was read.
+    pub(crate) text: String,
+    pub(crate) scenario: Scenario,
+}
+
+/// The largest file that is read, in bytes; a scenario takes some thousand.
+const LARGEST: u64 = 16 << 20;
+
+/// The scenario that the arguments ask for.
+pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
+    let asked = args.scenario.as_deref().context("no scenario is named")?;
+    let (name, text) = match find(asked) {
+        Some(builtin) => (builtin.name.to_owned(), builtin.text.to_owned()),
+        None => (asked.to_owned(), read(asked)?),
+    };
+    let mut scenario = file::read(&text, &name, &args.set)?;
+    if let Some(seconds) = args.seconds {
+        scenario.duration_ns = scenario.warm_up_ns + (seconds * 1e9) as u64;
+        scenario.check().with_context(|| format!("--seconds {seconds} does not fit {name}"))?;
+    }
+    Ok(Chosen { name, text, scenario })
+}
+
+fn read(path: &str) -> anyhow::Result<String> {
+    let names: Vec<&str> = builtin().iter().map(|builtin| builtin.name).collect();
+    let meta = match std::fs::metadata(path) {
+        Ok(meta) => meta,
+        // A word without folder or ending was meant for a name.
+        Err(_) if !path.contains(['/', '.']) => {
+            let hint = nearest(path, &names);
+            return Err(anyhow!("there is no scenario '{path}' and no file of that name; {hint}"));
+        }
+        Err(error) => return Err(anyhow!("can't read the scenario {path}: {error}")),
+    };
+    anyhow::ensure!(
+        meta.len() <= LARGEST,
+        "{path} has {} bytes, which is no scenario; rxsteer replay reads captures",
+        table::grouped(meta.len())
+    );
+    let bytes = std::fs::read(path).with_context(|| format!("can't read the scenario {path}"))?;
+    String::from_utf8(bytes).map_err(|_| {
+        anyhow!("{path} is no text, so it is no scenario; rxsteer replay reads captures")
+    })
+}
+
+/// Names are long, and what is typed is often their beginning, so that counts more than elsewhere.
+fn nearest(word: &str, names: &[&str]) -> String {
+    const ALIKE: f64 = 0.75;
+    let word = word.to_lowercase();
+    let likeness = |name: &&str| strsim::jaro_winkler(&word, name);
+    let best = names.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match best.filter(|best| likeness(best) >= ALIKE) {
+        Some(best) => format!("did you mean '{best}'?"),
+        None => format!("built in are '{}'", names.join("', '")),
+    }
+}
+
+/// `--list`.
+pub(crate) fn list(json: bool) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    for builtin in builtin() {
+        rows.push((builtin.name, file::read(builtin.text, builtin.name, &[])?.title));
+    }
+    if json {
+        let object = |(name, title)| serde_json::json!({ "name": name, "title": title });
+        let all: serde_json::Value = rows.into_iter().map(object).collect();
+        return output::print(&format!("{all:#}\n"));
+    }
+    let mut table = table::new(&["scenario", "what it shows"], &[0, 1]);
+    for (name, title) in rows {
+        table.add_row(vec![name.to_owned(), title]);
+    }
+    output::print(&super::figure::lines(&table))
+}
+
+/// What a report shows beside its figures: the settings that were not the scenario's own.
+pub(crate) fn settings(args: &SimArgs) -> Vec<String> {
+    let mut settings: Vec<String> =
+        args.set.iter().map(|(key, value)| format!("--set {key}={value}")).collect();
+    settings.extend(args.seconds.map(|seconds| format!("--seconds {seconds}")));
+    if args.faults > 0 {
+        settings.push(format!("--faults {}", args.faults));
+    }
+    settings
+}
+
+/// The name of a scenario without folders and ending.
+pub(crate) fn short(name: &str) -> &str {
+    Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
+}

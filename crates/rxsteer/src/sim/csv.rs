@@ -1,0 +1,45 @@
+//! Every figure of every seed, one a row: what other programs group, join and plot.
+
+use super::choose;
+use super::told::Told;
+use rxsteer_sim::metric::{METRICS, Subject, subjects};
+
+/// The columns.
+const COLUMNS: [&str; 8] =
+    ["scenario", "policy", "seed", "subject", "name", "metric", "unit", "value"];
+
+/// The file's bytes.
+pub(crate) fn all(told: &Told) -> anyhow::Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(COLUMNS)?;
+    for cell in &told.cells {
+        for run in &cell.runs {
+            for of in subjects(&cell.scenario) {
+                let (subject, name) = match of {
+                    Subject::Run => ("run", String::new()),
+                    Subject::Traffic(index) => {
+                        ("traffic", cell.scenario.traffic[index].name.clone())
+                    }
+                    Subject::Cpu(id) => ("cpu", id.to_string()),
+                };
+                for metric in METRICS {
+                    let Some(value) = metric.value(&cell.scenario, run, of) else { continue };
+                    let (seed, value) = (run.seed.to_string(), value.to_string());
+                    let scenario = choose::short(&told.name);
+                    let unit = metric.unit.name();
+                    writer.write_record([
+                        scenario,
+                        &cell.label,
+                        &seed,
+                        subject,
+                        &name,
+                        metric.name,
+                        unit,
+                        &value,
+                    ])?;
+                }
+            }
+        }
+    }
+    Ok(writer.into_inner()?)
+}

@@ -1,0 +1,131 @@
+//! The machine-readable report (docs/sim.md, "JSON"). Nothing in it tells of the host: the same scenario,
+//! settings and seeds give the same bytes.
+
+use super::told::{Cell, Told};
+use super::{advice, choose};
+use rxsteer_sim::compare::{Difference, LEVEL};
+use rxsteer_sim::metric::{METRICS, Subject, subjects};
+use rxsteer_sim::summary::Summary;
+use rxsteer_sim::{RunResult, Scenario};
+use serde_json::{Map, Value, json};
+
+/// All of it as one object.
+pub(crate) fn all(told: &Told) -> Value {
+    let scenario = told.scenario();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "scenario": choose::short(&told.name),
+        "title": scenario.title,
+        "settings": told.settings,
+        "first_seed": told.first_seed,
+        "seeds": told.seeds,
+        "faults": told.faults,
+        "measured_ns": scenario.duration_ns - scenario.warm_up_ns,
+        "interrupted": told.interrupted,
+        "cells": told.cells.iter().map(cell).collect::<Value>(),
+        "comparison": comparison(told),
+    })
+}
+
+fn cell(cell: &Cell) -> Value {
+    let summary = grouped(&cell.scenario, |metric, of| {
+        cell.summary(&METRICS[metric], of).map(|told| summary(&told))
+    });
+    json!({
+        "policy": cell.label,
+        "seeds_done": cell.runs.len(),
+        "order_holds": cell.order_holds(),
+        "interrupts_spread": cell.is_spread(),
+        "conservation_holds": cell.lost_count().is_empty(),
+        "summary": summary,
+        "runs": cell.runs.iter().map(|run| one(&cell.scenario, run)).collect::<Value>(),
+    })
+}
+
+fn one(scenario: &Scenario, run: &RunResult) -> Value {
+    let mut object = Map::new();
+    object.insert("seed".to_owned(), json!(run.seed));
+    let figures = grouped(scenario, |metric, of| {
+        METRICS[metric].value(scenario, run, of).map(|value| json!(value))
+    });
+    object.extend(figures);
+    Value::Object(object)
+}
+
+/// An object with `run`, `traffic` and `cpus`, each with the metrics that `figure` has for it; it is
+/// asked for the number of a metric and a subject.
+fn grouped(
+    scenario: &Scenario,
+    figure: impl Fn(usize, Subject) -> Option<Value>,
+) -> Map<String, Value> {
+    let (mut run, mut traffic, mut cpus) = (Value::Null, Vec::new(), Vec::new());
+    for of in subjects(scenario) {
+        let mut object = Map::new();
+        match of {
+            Subject::Run => {}
+            Subject::Traffic(index) => {
+                object.insert("traffic".to_owned(), json!(scenario.traffic[index].name));
+            }
+            Subject::Cpu(id) => {
+                object.insert("cpu".to_owned(), json!(id));
+            }
+        }
+        for (number, metric) in METRICS.iter().enumerate() {
+            if let Some(value) = figure(number, of) {
+                object.insert(metric.name.to_owned(), value);
+            }
+        }
+        match of {
+            Subject::Run => run = Value::Object(object),
+            Subject::Traffic(_) => traffic.push(Value::Object(object)),
+            Subject::Cpu(_) => cpus.push(Value::Object(object)),
+        }
+    }
+    [("run", run), ("traffic", json!(traffic)), ("cpus", json!(cpus))]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+fn summary(told: &Summary) -> Value {
+    json!({
+        "count": told.count,
+        "mean": told.mean,
+        "std_dev": told.std_dev,
+        "interval_95": told.interval,
+        "least": told.least,
+        "most": told.most,
+    })
+}
+
+fn comparison(told: &Told) -> Value {
+    if told.cells.len() < 2 {
+        return Value::Null;
+    }
+    json!({
+        "baseline": told.cells[0].label,
+        "level": LEVEL,
+        "differences": told.differences.iter().map(|it| difference(told, it)).collect::<Value>(),
+        "advice": advice::advice(told),
+    })
+}
+
+fn difference(told: &Told, it: &Difference) -> Value {
+    let traffic = match it.subject {
+        Subject::Traffic(index) => Some(&told.scenario().traffic[index].name),
+        Subject::Run | Subject::Cpu(_) => None,
+    };
+    json!({
+        "policy": told.cells[it.cell].label,
+        "metric": it.metric.name,
+        "traffic": traffic,
+        "pairs": it.paired.count,
+        "baseline": it.paired.baseline,
+        "difference": it.paired.difference,
+        "interval_95": it.paired.interval,
+        "relative": it.relative(),
+        "p": it.paired.p,
+        "p_corrected": it.corrected,
+        "finding": it.finding().words(),
+    })
+}

@@ -1,0 +1,148 @@
+//! `rxsteer sim`: what a policy would do on a machine that is not there.
+//!
+//! [`choose`] finds the scenario, [`told`] holds what came of it; tables, JSON, CSV and the page with
+//! plots are made from that, each in a file of its own.
+
+mod advice;
+pub(crate) mod args;
+mod choose;
+mod compared;
+mod csv;
+mod figure;
+mod json;
+mod policies;
+mod progress;
+mod report;
+mod table;
+mod told;
+mod whole_file;
+
+use crate::Outcome;
+use crate::input::stop_on_interrupt;
+use crate::output;
+use anyhow::Context;
+use args::SimArgs;
+use choose::Chosen;
+use policies::Policies;
+use rxsteer_sim::Scenario;
+use rxsteer_sim::compare::compare;
+use rxsteer_sim::seeds::{Plan, run_cells};
+use rxsteer_user::core::Policy;
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use told::{Cell, Told};
+use whole_file::WholeFile;
+
+/// The command.
+pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
+    if args.list {
+        choose::list(args.json)?;
+        return Ok(Outcome::Fine);
+    }
+    let chosen = choose::choose(args)?;
+    let cells = cells(args, &chosen)?;
+    let csv = args.csv.as_deref().map(|path| WholeFile::beside(path, "--csv")).transpose()?;
+    let page = args.report.as_deref().map(report::place).transpose()?;
+    let stop = stop_on_interrupt(&[])?;
+    let told = run(args, chosen, cells, &stop)?;
+    if told.interrupted {
+        output::note("rxsteer: interrupted; what follows is of the runs that were done by then");
+    }
+    output::print(&if args.json { format!("{:#}\n", json::all(&told)) } else { text(&told) })?;
+    if let Some(file) = csv {
+        file.finish(&self::csv::all(&told)?)?;
+    }
+    if let Some(page) = page {
+        page.finish(report::page(&told)?.as_bytes())?;
+    }
+    for note in told.notes() {
+        output::note(&format!("rxsteer: {note}"));
+    }
+    Ok(told.outcome())
+}
+
+fn text(told: &Told) -> String {
+    let figures = match told.cells.as_slice() {
+        _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => "no run was done\n".to_owned(),
+        [cell] => table::one(cell),
+        _ => compared::all(told),
+    };
+    format!("{}\n{figures}", table::head(told))
+}
+
+/// A cell for each policy; one for the scenario as it is where nothing is compared.
+fn cells(args: &SimArgs, chosen: &Chosen) -> anyhow::Result<Vec<Cell>> {
+    let Some(Policies(policies)) = &args.compare else {
+        return Ok(vec![cell(chosen.scenario.clone())]);
+    };
+    let with = |policy: &Policy| {
+        let mut scenario = chosen.scenario.clone();
+        scenario.steering.policy = policy.clone();
+        scenario.check().with_context(|| format!("{policy} can't run in {}", chosen.name))?;
+        Ok(cell(scenario))
+    };
+    policies.iter().map(with).collect()
+}
+
+fn cell(scenario: Scenario) -> Cell {
+    Cell { label: scenario.steering.policy.to_string(), scenario, runs: Vec::new() }
+}
+
+/// Runs every cell with every seed.
+fn run(
+    args: &SimArgs,
+    chosen: Chosen,
+    mut cells: Vec<Cell>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Told> {
+    let seeds = args.seeds();
+    let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
+    let bar = progress::bar(cells.len() as u64 * u64::from(seeds), args.json);
+    let scenario_of =
+        |cell: usize, seed: u64| scenario_of(&cells[cell].scenario, seed, args.faults);
+    let runs = run_cells(cells.len(), plan, &scenario_of, &|| bar.inc(1), stop)?;
+    bar.finish_and_clear();
+    let differences = compare(&cells[0].scenario, &runs.cells);
+    for (cell, runs) in cells.iter_mut().zip(runs.cells) {
+        cell.runs = runs;
+    }
+    Ok(Told {
+        settings: choose::settings(args),
+        name: chosen.name,
+        text: chosen.text,
+        first_seed: args.seed,
+        seeds,
+        faults: args.faults,
+        differences,
+        cells,
+        interrupted: runs.stopped,
+    })
+}
+
+/// What is simulated with a seed: the scenario, and the faults of that seed.
+fn scenario_of(scenario: &Scenario, seed: u64, faults: u32) -> Scenario {
+    if faults == 0 { scenario.clone() } else { rxsteer_sim::faults::add(scenario, seed, faults) }
+}
+
+fn threads(args: &SimArgs) -> NonZeroUsize {
+    let asked = args.threads.and_then(|threads| NonZeroUsize::new(usize::from(threads)));
+    // Where the host does not say how many CPUs it has, one thread is right on any.
+    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// What a command line without `rxsteer sim` comes to; for tests.
+#[cfg(test)]
+fn told(line: &[&str]) -> Told {
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    let line = ["rxsteer", "sim"].iter().chain(line);
+    let Command::Sim(args) = Cli::try_parse_from(line).expect("a command line").command else {
+        panic!("another command");
+    };
+    let chosen = choose::choose(&args).expect("a scenario");
+    let cells = cells(&args, &chosen).expect("policies that can run");
+    run(&args, chosen, cells, &AtomicBool::new(false)).expect("runs")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! The list of `--compare`: policies separated by commas, though a policy can have commas in it.
+//!
+//! ```text
+//! list   = policy { "," policy }           at least two, each once
+//! policy = as in --policy: none, rps, bound:QUEUE=CPU{,QUEUE=CPU}, sparse[:loops=N], …
+//! ```
+//!
+//! After `bound:` a part of the form `QUEUE=CPU` (a sign and no colon) is its next binding; no policy
+//! looks like that, so any other part begins a policy.
+
+use crate::steer_args::parse_policy;
+use rxsteer_user::core::Policy;
+
+/// Policies to compare; at least two, all different. The first is the baseline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Policies(pub(crate) Vec<Policy>);
+
+pub(crate) fn parse_policies(text: &str) -> Result<Policies, String> {
+    let mut texts: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        let is_binding = part.contains('=') && !part.contains(':');
+        match texts.last_mut() {
+            Some(bound) if is_binding && bound.trim_start().starts_with("bound:") => {
+                bound.push(',');
+                bound.push_str(part);
+            }
+            _ => texts.push(part.to_owned()),
+        }
+    }
+    let mut policies: Vec<Policy> = Vec::new();
+    for text in texts {
+        let policy = parse_policy(text.trim())?;
+        if policies.contains(&policy) {
+            return Err(format!("'{policy}' is named twice; its runs would be the same"));
+        }
+        policies.push(policy);
+    }
+    if policies.len() < 2 {
+        return Err(format!(
+            "'{text}' is one policy, and a comparison takes two or more, e.g. rps,sparse; \
+             --set steering.policy={text} runs it alone"
+        ));
+    }
+    Ok(Policies(policies))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<String> {
+        let Policies(policies) = parse_policies(text).unwrap();
+        policies.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn bindings_belong_to_bound_and_all_else_begins_a_policy() {
+        assert_eq!(read("none,rps"), ["none", "rps"]);
+        assert_eq!(read("rps, sparse:loops=2 ,rfs"), ["rps", "sparse:loops=2", "rfs"]);
+        assert_eq!(read("bound:0=1,1=2,rps"), ["bound:0=1,1=2", "rps"]);
+        assert_eq!(read("none,bound:0=1,1=2,2=3"), ["none", "bound:0=1,1=2,2=3"]);
+        assert_eq!(read("bound:0=1,bound:0=2,1=1"), ["bound:0=1", "bound:0=2,1=1"]);
+        assert_eq!(read("bound:0=1,sparse:loops=2"), ["bound:0=1", "sparse:loops=2"]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("rps", "takes two or more"),
+            ("rps,rps", "named twice"),
+            ("sparse,sparse:loops=4", "named twice"),
+            ("rps,sprase", "did you mean 'sparse'"),
+            ("rps,1=2", "there is no policy '1=2'"),
+            ("bound:0=1,0=2,rps", "bound twice"),
+            ("rps,,sparse", "there is no policy ''"),
+            ("rps,sparse:loops=9", "loops=1 to loops=5"),
+        ] {
+            let error = parse_policies(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

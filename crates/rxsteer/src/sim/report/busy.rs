@@ -1,0 +1,58 @@
+//! What each CPU did: interrupts and polling, protocol, applications, one on the other.
+
+use super::chart::{INK, WIDTH, axes, colour, legend, name_categories, svg, text};
+use crate::sim::figure;
+use crate::sim::told::{Cell, Told};
+use plotters::prelude::*;
+use rxsteer_sim::metric::Subject;
+
+/// Parts of a bar from below, and what they are called.
+const PARTS: [(&str, &str); 3] = [
+    ("receiving", "interrupts and polling"),
+    ("protocol", "protocol"),
+    ("application", "applications"),
+];
+
+/// Height of one policy's panel, in pixels.
+const PANEL: u32 = 210;
+
+/// Height of the legend above all.
+const LEGEND: u32 = 26;
+
+/// A panel per policy.
+pub(super) fn stacked(told: &Told) -> anyhow::Result<String> {
+    svg(LEGEND + PANEL * told.cells.len() as u32, |area| {
+        let (top, rest) = area.split_vertically(LEGEND);
+        let names = PARTS.iter().enumerate();
+        let names: Vec<_> =
+            names.map(|(index, (_, name))| ((*name).to_owned(), colour(index))).collect();
+        legend(&top, &names)?;
+        for (panel, cell) in rest.split_evenly((told.cells.len(), 1)).iter().zip(&told.cells) {
+            self::panel(panel, cell)?;
+        }
+        Ok(())
+    })
+}
+
+fn panel(area: &super::chart::Area<'_>, cell: &Cell) -> anyhow::Result<()> {
+    let cpus = cell.scenario.cpus.len();
+    let percent = |share: f64| format!("{:.0}", share * 100.0);
+    let (left, right) = area.split_horizontally(WIDTH - 150);
+    let mut chart = axes(&left, cpus, 0.0..1.0, "% of the time", &percent)?;
+    let names: Vec<String> = (0..cpus).map(|id| id.to_string()).collect();
+    name_categories(&mut chart, 0.0, &names)?;
+    for id in 0..cpus {
+        let mut below = 0.0;
+        for (index, (metric, _)) in PARTS.iter().enumerate() {
+            let above = below + cell.mean(metric, Subject::Cpu(id));
+            let bar = [(id as f64 + 0.12, below), (id as f64 + 0.88, above)];
+            chart.draw_series(std::iter::once(Rectangle::new(bar, colour(index).filled())))?;
+            below = above;
+        }
+    }
+    right.draw(&Text::new(cell.label.clone(), (4, 16), text(14, INK)))?;
+    let busy = cell.mean("busy", Subject::Run);
+    let busy = format!("{} CPUs busy", figure::plain(busy));
+    right.draw(&Text::new(busy, (4, 38), text(13, super::chart::GREY)))?;
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! What the plots have in common: size, colours, axes.
+
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Width of a plot, in pixels.
+pub(super) const WIDTH: u32 = 920;
+
+/// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(90, 90, 90),
+];
+
+pub(super) const INK: RGBColor = RGBColor(27, 31, 36);
+pub(super) const GREY: RGBColor = RGBColor(87, 96, 106);
+const LINES: RGBColor = RGBColor(225, 229, 233);
+
+/// The colour of the number `index`; they come again after the last.
+pub(super) fn colour(index: usize) -> RGBColor {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// The area that plots are drawn on, while one is.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// A plot of categories (from 0 on, each 1 wide) against a linear axis.
+pub(super) type Chart<'a, 'b> =
+    ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Draws an SVG of that height.
+pub(super) fn svg(
+    height: u32,
+    draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw(&area)?;
+        area.present()?;
+    }
+    Ok(text)
+}
+
+/// Text of a size in pixels.
+pub(super) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&colour)
+}
+
+/// Text whose middle is where it is put.
+pub(super) fn centred(size: i32, colour: RGBColor) -> TextStyle<'static> {
+    text(size, colour).pos(Pos::new(HPos::Center, VPos::Top))
+}
+
+/// Axes for `categories` against `range`, the latter in `unit`.
+pub(super) fn axes<'a, 'b>(
+    area: &'a Area<'b>,
+    categories: usize,
+    range: std::ops::Range<f64>,
+    unit: &str,
+    tick: &dyn Fn(f64) -> String,
+) -> anyhow::Result<Chart<'a, 'b>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .set_label_area_size(LabelAreaPosition::Left, 64)
+        .set_label_area_size(LabelAreaPosition::Bottom, 28)
+        .build_cartesian_2d(0.0..categories as f64, range)?;
+    mesh(&mut chart, unit, &|value| tick(*value))?;
+    Ok(chart)
+}
+
+/// Horizontal lines with their values; categories are named by [`name_categories`].
+pub(super) fn mesh<Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+    unit: &str,
+    tick: &dyn Fn(&f64) -> String,
+) -> anyhow::Result<()>
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(0)
+        .y_labels(6)
+        .y_label_formatter(tick)
+        .y_desc(unit)
+        .label_style(text(13, GREY))
+        .axis_desc_style(text(13, GREY))
+        .axis_style(LINES)
+        .bold_line_style(LINES)
+        .light_line_style(TRANSPARENT)
+        .draw()?;
+    Ok(())
+}
+
+/// Writes names under the categories, every so many if there are many.
+pub(super) fn name_categories<Y: Ranged<ValueType = f64>>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+    bottom: f64,
+    names: &[String],
+) -> anyhow::Result<()> {
+    const MOST: usize = 32;
+    let each = names.len().div_ceil(MOST).max(1);
+    for (index, name) in names.iter().enumerate().step_by(each) {
+        let at = EmptyElement::at((index as f64 + 0.5, bottom))
+            + Text::new(name.clone(), (0, 8), centred(13, INK));
+        chart.draw_series(std::iter::once(at))?;
+    }
+    Ok(())
+}
+
+/// A vertical bar from `low` to `high` with short ends: an interval.
+pub(super) fn interval<Y: Ranged<ValueType = f64>>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+    x: f64,
+    (low, high): (f64, f64),
+    colour: RGBColor,
+) -> anyhow::Result<()> {
+    const END: f64 = 0.03;
+    let style = colour.stroke_width(2);
+    chart.draw_series([
+        PathElement::new(vec![(x, low), (x, high)], style),
+        PathElement::new(vec![(x - END, low), (x + END, low)], style),
+        PathElement::new(vec![(x - END, high), (x + END, high)], style),
+    ])?;
+    Ok(())
+}
+
+/// Names beside squares of their colours, along the top of an area.
+pub(super) fn legend(area: &Area<'_>, names: &[(String, RGBColor)]) -> anyhow::Result<()> {
+    let mut x = 76;
+    for (name, colour) in names {
+        area.draw(&Rectangle::new([(x, 6), (x + 12, 18)], colour.filled()))?;
+        area.draw(&Text::new(name.clone(), (x + 18, 5), text(13, INK)))?;
+        // No font is measured: a letter is about this wide.
+        x += 40 + 7 * name.chars().count() as i32;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! What is on the page.
+
+use super::page;
+use crate::sim::told;
+
+fn count(text: &str, part: &str) -> usize {
+    text.matches(part).count()
+}
+
+#[test]
+fn each_plot_is_on_the_page() {
+    let told = told(&["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps"]);
+    let page = page(&told).unwrap();
+    for heading in [
+        "Throughput, mean with 95 % interval",
+        "Throughput, seed by seed",
+        "Transactions, mean with 95 % interval",
+        "Transactions, seed by seed",
+        "What the CPUs did",
+        "Latency, calls",
+        "Figures",
+        "Differences",
+    ] {
+        assert_eq!(count(&page, &format!("<h2>{heading}</h2>")), 1, "{heading}");
+    }
+    assert_eq!(count(&page, "<svg"), 6);
+    assert_eq!(count(&page, "<section>"), count(&page, "</section>"));
+    // A point for each of 3 seeds under 2 policies, in 2 plots; 4 percentiles under 2 policies.
+    assert_eq!(count(&page, "<circle"), 3 * 2 * 2 + 4 * 2);
+    // Nothing is fetched: the only addresses are names of SVG's.
+    assert_eq!(count(&page, "http"), count(&page, "http://www.w3.org/2000/svg"));
+    assert!(!page.contains("<script") && !page.contains("src="));
+}
+
+#[test]
+fn bars_are_as_high_as_figures_say() {
+    let told = told(&["router-one-queue", "--seconds", "0.002", "--compare", "none,rps"]);
+    let page = page(&told).unwrap();
+    let plot = page.split("<svg").nth(1).unwrap();
+    let heights: Vec<f64> = plot
+        .split("<rect ")
+        .skip(2)
+        .filter_map(|rect| rect.split("height=\"").nth(1)?.split('"').next()?.parse().ok())
+        .collect();
+    let mean =
+        |cell: usize| told.cells[cell].mean("bits_per_second", rxsteer_sim::metric::Subject::Run);
+    assert_eq!(heights.len(), 2, "{plot}");
+    let (drawn, told) = (heights[1] / heights[0], mean(1) / mean(0));
+    assert!((drawn / told - 1.0).abs() < 0.02, "drawn {drawn}, told {told}");
+}
+
+#[test]
+fn what_people_wrote_is_no_markup() {
+    let title = "--set=title=<script>alert(\"1\")</script> & 'more'";
+    let mut told = told(&["rpc-8", "--seconds", "0.001", title]);
+    told.cells[0].scenario.traffic[0].name = "<i>x</i>".to_owned();
+    told.cells[0].label = "<b>rps</b>".to_owned();
+    told.text = "</pre><script>".to_owned();
+    let page = page(&told).unwrap();
+    for markup in ["<script>", "<i>", "<b>"] {
+        assert!(!page.contains(markup), "{markup}");
+    }
+    assert!(
+        page.contains("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; &amp; &#39;more&#39;")
+    );
+    assert!(page.contains("&lt;b&gt;rps&lt;/b&gt;") && page.contains("&lt;/pre&gt;"));
+}
+
+#[test]
+fn a_page_of_nothing_is_a_page() {
+    let mut told = told(&["rpc-8", "--seconds", "0.001", "--compare", "none,rps"]);
+    for cell in &mut told.cells {
+        cell.runs.clear();
+    }
+    (told.differences, told.interrupted) = (Vec::new(), true);
+    let page = page(&told).unwrap();
+    assert!(page.contains("interrupted: of 10 seeds 0, 0 are done"), "{page}");
+    assert_eq!(count(&page, "<svg"), 0);
+}

@@ -1,0 +1,201 @@
+//! What a person reads of one policy: its traffic, its CPUs, its totals.
+
+use super::figure::{self, lines};
+use super::told::{Cell, Told};
+use crate::output::table::{self, duration, grouped};
+use crate::words::plural;
+use rxsteer_sim::metric::{Metric, Subject, Unit};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// CPUs are shown up to this many rows, then summed up.
+const MOST_ROWS: usize = 16;
+
+/// What was simulated, in two lines.
+pub(crate) fn head(told: &Told) -> String {
+    let scenario = told.scenario();
+    let measured = Duration::from_nanos(scenario.duration_ns - scenario.warm_up_ns);
+    let last = told.first_seed.wrapping_add(u64::from(told.seeds) - 1);
+    let seeds = match told.seeds {
+        1 => format!("seed {last}"),
+        _ => format!(
+            "seeds {} to {last}; ± is the 95 % confidence interval of the mean",
+            told.first_seed
+        ),
+    };
+    let mut text = format!("{}: {}\n", told.name, scenario.title);
+    let settings = told.settings.iter().fold(String::new(), |all, one| format!("{all}, {one}"));
+    let _ = writeln!(
+        text,
+        "{}, {}, {}, {} measured{settings}; {seeds}",
+        plural(scenario.cpus.len(), "CPU"),
+        plural(scenario.nics.len(), "card"),
+        plural(scenario.nics.iter().map(|nic| nic.irq_cpus.len()).sum(), "RX queue"),
+        duration(measured)
+    );
+    if told.interrupted {
+        let done = told.cells.iter().map(|cell| cell.runs.len().to_string());
+        let done: Vec<String> = done.collect();
+        let _ = writeln!(text, "interrupted: of {} seeds {} are done", told.seeds, done.join(", "));
+    }
+    text
+}
+
+/// One policy in detail.
+pub(crate) fn one(cell: &Cell) -> String {
+    let mut text = format!("{}\n{}\n{}\n", traffic(cell), latency(cell), cpus(cell));
+    totals(&mut text, cell);
+    text
+}
+
+fn shown(cell: &Cell, name: &str, of: Subject) -> String {
+    let Some(metric) = Metric::named(name) else { return "-".to_owned() };
+    figure::summary(metric.unit, cell.summary(metric, of).as_ref())
+}
+
+/// A table with a row per traffic and a column for each metric, but for metrics nobody has.
+fn by_traffic(cell: &Cell, columns: &[(&str, &str)]) -> String {
+    let traffics = || (0..cell.scenario.traffic.len()).map(Subject::Traffic);
+    let has = |name: &str| {
+        let metric = Metric::named(name);
+        metric.is_some_and(|metric| traffics().any(|of| cell.summary(metric, of).is_some()))
+    };
+    let columns: Vec<&(&str, &str)> = columns.iter().filter(|(name, _)| has(name)).collect();
+    if columns.is_empty() {
+        return String::new();
+    }
+    let header: Vec<&str> = ["traffic"].into_iter().chain(columns.iter().map(|it| it.1)).collect();
+    let mut table = table::new(&header, &[0]);
+    for (traffic, of) in cell.scenario.traffic.iter().zip(traffics()) {
+        let figures = columns.iter().map(|(name, _)| shown(cell, name, of));
+        table.add_row(std::iter::once(traffic.name.clone()).chain(figures).collect::<Vec<_>>());
+    }
+    lines(&table)
+}
+
+fn traffic(cell: &Cell) -> String {
+    by_traffic(
+        cell,
+        &[
+            ("bits_per_second", "throughput"),
+            ("packets_per_second", "packets"),
+            ("transactions_per_second", "transactions"),
+            ("fairness", "fairness"),
+            ("lost", "lost"),
+        ],
+    )
+}
+
+fn latency(cell: &Cell) -> String {
+    by_traffic(
+        cell,
+        &[
+            ("latency_mean_ns", "latency"),
+            ("latency_std_dev_ns", "std dev"),
+            ("latency_p50_ns", "p50"),
+            ("latency_p90_ns", "p90"),
+            ("latency_p99_ns", "p99"),
+            ("latency_p999_ns", "p99.9"),
+        ],
+    )
+}
+
+fn cpus(cell: &Cell) -> String {
+    let mut table =
+        table::new(&["CPU", "busy", "receiving", "protocol", "application", "packets"], &[]);
+    let (ids, left_out) = worth_showing(std::slice::from_ref(cell));
+    for id in ids {
+        let of = Subject::Cpu(id);
+        let share = |name| {
+            let told = Metric::named(name).and_then(|metric| cell.summary(metric, of));
+            figure::summary(Unit::Share, told.as_ref())
+        };
+        let shares = ["busy", "receiving", "protocol", "application"].map(share);
+        let mut row = vec![id.to_string()];
+        row.extend(shares);
+        row.push(grouped(cell.mean("cpu_packets", of).round() as u64));
+        table.add_row(row);
+    }
+    format!("{}{left_out}", lines(&table))
+}
+
+/// The CPUs to show, by id, and a line about the others: with many CPUs those are shown that were
+/// busiest in any of the cells.
+pub(crate) fn worth_showing(cells: &[Cell]) -> (Vec<usize>, String) {
+    let busy = |id: usize| {
+        let of_cells = cells.iter().map(|cell| cell.mean("busy", Subject::Cpu(id)));
+        of_cells.fold(0.0, f64::max)
+    };
+    let mut ids: Vec<(usize, f64)> =
+        (0..cells[0].scenario.cpus.len()).map(|id| (id, busy(id))).collect();
+    ids.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let others = ids.split_off(ids.len().min(MOST_ROWS));
+    let mut ids: Vec<usize> = ids.into_iter().map(|(id, _)| id).collect();
+    ids.sort_unstable();
+    let Some((_, most)) = others.first() else { return (ids, String::new()) };
+    let most = figure::with_interval(Unit::Share, *most, None);
+    let others = plural(others.len(), "other CPU");
+    (
+        ids,
+        format!(" and {others}, busy {most} of the time at most; --json and --report have them\n"),
+    )
+}
+
+fn totals(text: &mut String, cell: &Cell) {
+    let run = |name| shown(cell, name, Subject::Run);
+    let mut line = |name: &str, value: String| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name:<12} {value}");
+    };
+    line("policy", format!("{}, CPUs {}", cell.label, cell.scenario.steering.cpus));
+    line("CPU time", format!("{} CPUs busy, {} a packet", run("busy"), run("cpu_per_packet_ns")));
+    line("imbalance", format!("{} (busiest CPU over the average)", run("imbalance")));
+    line(
+        "frames",
+        format!(
+            "{} arrived, {} processed, {} under way at the end",
+            run("arrived"),
+            run("processed"),
+            run("under_way")
+        ),
+    );
+    line("refused", format!("{} of the frames{}", run("refused"), by_reason(cell)));
+    line("order", format!("{} reordered, {} moves", run("reordered"), run("moves")));
+    line("wake-ups", format!("{}; {} interrupts", run("kicks"), run("interrupts")));
+    let mechanisms = mechanisms(cell);
+    if !mechanisms.is_empty() {
+        line("steered by", mechanisms);
+    }
+}
+
+/// Who refused frames, if anybody.
+fn by_reason(cell: &Cell) -> String {
+    let reasons = [
+        "ring_full",
+        "backlog_full",
+        "no_buffer",
+        "worker_lost",
+        "interface_removed",
+        "flow_limit",
+    ];
+    let parts: Vec<String> = reasons
+        .into_iter()
+        .filter(|name| cell.mean(name, Subject::Run) > 0.0)
+        .map(|name| format!("{} {}", shown(cell, name, Subject::Run), name.replace('_', " ")))
+        .collect();
+    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) }
+}
+
+fn mechanisms(cell: &Cell) -> String {
+    let parts = [
+        ("wished", "to where their application runs"),
+        ("in_slots", "by sparse slot"),
+        ("held", "held where their flow table slot was in use"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(name, _)| cell.mean(name, Subject::Run) > 0.0)
+        .map(|(name, what)| format!("{} {what}", shown(cell, name, Subject::Run)))
+        .collect();
+    parts.join(", ")
+}

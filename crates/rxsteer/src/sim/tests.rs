@@ -1,0 +1,153 @@
+//! What is made of results: outcomes, advice, JSON and CSV.
+
+use super::told::Told;
+use super::{advice, csv, json, told};
+use crate::Outcome;
+use rxsteer_sim::compare::{Difference, Paired};
+use rxsteer_sim::metric::{METRICS, Metric, Subject};
+use rxsteer_sim::scenario::Interrupts;
+
+/// A short comparison of three policies.
+fn compared() -> Told {
+    told(&["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps,rfs"])
+}
+
+#[test]
+fn what_went_wrong_decides_the_outcome() {
+    let mut told = told(&["router-one-queue", "--seconds", "0.001"]);
+    assert_eq!((told.outcome(), told.notes().len()), (Outcome::Fine, 0));
+    told.interrupted = true;
+    assert_eq!(told.outcome(), Outcome::Interrupted);
+    told.cells[0].runs[0].reordered = 3;
+    assert_eq!(told.outcome(), Outcome::FoundWrong);
+    assert!(
+        told.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
+    );
+    // Where interrupts are spread nobody can keep order.
+    let cpus = told.scenario().steering.cpus.clone();
+    told.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
+    assert_eq!(told.outcome(), Outcome::Interrupted);
+    told.cells[0].runs[0].ledger.processed += 1;
+    assert_eq!(told.outcome(), Outcome::FoundWrong);
+    assert!(told.notes()[0].contains("do not add up"), "{:?}", told.notes());
+}
+
+/// A difference by this share of a baseline of 100, with this corrected probability.
+fn difference(cell: usize, metric: &str, share: f64, corrected: f64) -> Difference {
+    let subject = if metric.starts_with("latency") { Subject::Traffic(0) } else { Subject::Run };
+    let paired = Paired {
+        count: 3,
+        baseline: 100.0,
+        difference: share * 100.0,
+        interval: 1.0,
+        p: corrected,
+    };
+    let metric = Metric::named(metric).expect("a metric");
+    Difference { cell, metric, subject, paired, corrected }
+}
+
+#[test]
+fn advice_may_be_to_leave_it_alone() {
+    let mut told = compared();
+    let mut advised = |differences: Vec<Difference>| {
+        told.differences = differences;
+        advice::advice(&told).expect("several policies")
+    };
+    let goal = "transactions_per_second";
+    let chance = advised(vec![difference(1, goal, 0.3, 0.2), difference(2, goal, 0.1, 0.9)]);
+    assert_eq!(chance, "leave it alone: no policy is significantly better than none here");
+    let small = advised(vec![difference(1, goal, 0.005, 0.001)]);
+    assert!(small.starts_with("leave it alone") && small.contains("by 1 % or more"), "{small}");
+    let worse = advised(vec![difference(1, goal, -0.3, 0.001)]);
+    assert!(worse.starts_with("leave it alone"), "{worse}");
+    assert!(advised(Vec::new()).contains("at least two seeds"));
+}
+
+#[test]
+fn advice_names_the_best_and_what_it_costs() {
+    let mut told = compared();
+    let goal = "transactions_per_second";
+    told.differences = vec![
+        difference(1, goal, 0.2, 0.001),
+        difference(2, goal, 0.4, 0.01),
+        difference(2, "latency_p99_ns", 0.5, 0.02),
+    ];
+    let advised = advice::advice(&told).unwrap();
+    assert_eq!(
+        advised,
+        "rfs is better than none: transactions +40.0 % (p 0.010); it costs latency p99 +50.0 %"
+    );
+    // A policy that reorders is never advised.
+    told.cells[2].runs[0].reordered = 1;
+    assert!(
+        advice::advice(&told).unwrap().starts_with("rps is better than none: transactions +20.0 %")
+    );
+    told.cells[2].runs[0].reordered = 0;
+    // Of two that gain about as much, the one that takes less CPU time.
+    told.differences[1].paired.difference = 20.9;
+    let cheapest = (1..3).min_by(|a, b| {
+        let cost = |cell: &usize| told.cells[*cell].mean("cpu_per_packet_ns", Subject::Run);
+        cost(a).total_cmp(&cost(b))
+    });
+    let expected = format!("{} is better", told.cells[cheapest.unwrap()].label);
+    assert!(advice::advice(&told).unwrap().starts_with(&expected), "{expected}");
+    told.cells[2].runs[0].reordered = 1;
+    // What gains elsewhere is worth it where it costs nothing.
+    told.differences =
+        vec![difference(1, goal, 0.0, 1.0), difference(1, "cpu_per_packet_ns", -0.2, 0.01)];
+    let advised = advice::advice(&told).unwrap();
+    assert!(advised.starts_with("rps is better than none: CPU per packet -20.0 %"), "{advised}");
+    assert!(advised.ends_with("with the transactions not significantly less"), "{advised}");
+    told.differences[0] = difference(1, goal, -0.1, 0.01);
+    assert!(advice::advice(&told).unwrap().starts_with("leave it alone"));
+}
+
+/// The same figures in both files, and each metric of the run in the first.
+#[test]
+fn json_and_csv_tell_the_same() {
+    let told = compared();
+    let object = json::all(&told);
+    for metric in METRICS {
+        let has = told.cells[1].summary(metric, Subject::Run);
+        let shown = &object["cells"][1]["summary"]["run"][metric.name]["mean"];
+        assert_eq!(shown.as_f64(), has.map(|it| it.mean), "{metric:?}");
+    }
+    let bytes = csv::all(&told).unwrap();
+    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
+    let mut rows = 0;
+    for row in reader.records().map(|row| row.expect("a row")) {
+        let policies = ["none", "rps", "rfs"];
+        let cell = policies.iter().position(|policy| *policy == &row[1]).expect("a policy");
+        let run = &object["cells"][cell]["runs"][row[2].parse::<usize>().unwrap() - 1];
+        assert_eq!(run["seed"].to_string(), row[2]);
+        let place = match &row[3] {
+            "run" => &run["run"],
+            "traffic" => &run["traffic"][0],
+            "cpu" => &run["cpus"][row[4].parse::<usize>().unwrap()],
+            other => panic!("{other}"),
+        };
+        assert_eq!(place[&row[5]].as_f64(), row[7].parse().ok(), "{row:?}");
+        rows += 1;
+    }
+    let figures = |value: &serde_json::Value| value.as_object().map_or(0, serde_json::Map::len);
+    let run = &object["cells"][0]["runs"][0];
+    assert!(rows > 9 * figures(&run["run"]), "{rows} rows");
+}
+
+#[test]
+fn the_json_tells_nothing_of_the_host() {
+    let line = ["irq-spread", "--seconds", "0.001", "--seeds", "4", "--faults", "3", "--threads"];
+    let with = |threads: &str| json::all(&told(&[&line[..], &[threads]].concat())).to_string();
+    assert_eq!(with("1"), with("2"));
+    assert_ne!(with("1"), json::all(&told(&line[..5])).to_string(), "faults change it");
+}
+
+/// The tables of what a file holds can't fall behind the list.
+#[test]
+fn every_metric_is_in_the_documentation() {
+    let text = include_str!("../../../../docs/sim.md");
+    for metric in METRICS {
+        let row = format!("| `{}` | {} |", metric.name, metric.unit.name());
+        assert!(text.contains(&row), "docs/sim.md lacks {row}");
+    }
+}
