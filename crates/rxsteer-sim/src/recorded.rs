@@ -12,6 +12,7 @@
 
 mod spread;
 
+use crate::check::MAX_FLOWS;
 use crate::scenario::{Happening, Load, Recorded, RecordedPacket, Scenario, Traffic};
 use rxsteer_core::{FlowHash, FlowKey};
 use std::collections::HashMap;
@@ -68,6 +69,8 @@ pub struct Told {
     pub silences: u64,
     /// Frames that claimed to be longer than [`LONGEST_FRAME`], and are sent with that length.
     pub too_long: u64,
+    /// Packets of further flows than can be simulated ([`MAX_FLOWS`]); those are not sent.
+    pub of_more_flows: u64,
     /// Whether there were more packets than the limit allows; those are not sent.
     pub more: bool,
 }
@@ -110,7 +113,7 @@ impl Recording {
         }
     }
 
-    /// Takes a packet: its time in nanoseconds of any clock, its steering key (the default one for
+    /// Takes a packet, unless it is of one flow too many, which is counted: its time in nanoseconds of any clock, its steering key (the default one for
     /// frames without an IP header), the hash of that, its frame's length on the wire. Says `false`,
     /// and takes nothing, when there are as many as allowed.
     pub fn push(&mut self, at_ns: u64, key: FlowKey, hash: FlowHash, bytes: u32) -> bool {
@@ -118,10 +121,13 @@ impl Recording {
             self.told.more = true;
             return false;
         }
-        // There are no more flows than packets, so their number fits.
         let next = self.hashes.len() as u32;
         let flow = match self.flows.entry(key.canonical()) {
             Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(_) if u64::from(next) >= MAX_FLOWS => {
+                self.told.of_more_flows += 1;
+                return true;
+            }
             Entry::Vacant(new) => {
                 self.hashes.push(hash.get());
                 *new.insert(next)
@@ -203,6 +209,8 @@ pub fn replace_traffic(
     let mut left_out = LeftOut::default();
     let way = scenario.traffic.first().ok_or(RecordedError::NoWay)?;
     recorded.application = match &way.load {
+        // What passes through meets no application.
+        _ if way.out.is_some() => 0.0,
         Load::Stream(stream) => stream.application,
         Load::Constant(constant) => constant.application,
         Load::Requests(requests) => requests.service,

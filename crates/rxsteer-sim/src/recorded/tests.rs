@@ -145,15 +145,37 @@ fn a_recording_takes_the_way_of_the_first_traffic_and_ends_the_run() {
         recording.push(at_ns, key(1), hash(1), 60);
     }
     let (recorded, _) = recording.finish(1.0).unwrap();
-    let (replaced, left_out) = replace_traffic(&scenario(), recorded, "a.pcap").unwrap();
+    let (replaced, left_out) = replace_traffic(&scenario(), recorded.clone(), "a.pcap").unwrap();
     assert_eq!(left_out, LeftOut { traffic: 1, events: 2 });
     assert_eq!((replaced.duration_ns, replaced.warm_up_ns), (1000 + AFTERWARDS_NS, 0));
     let [traffic] = &replaced.traffic[..] else { panic!("{:?}", replaced.traffic) };
     assert_eq!((traffic.name.as_str(), traffic.flows, traffic.out), ("a.pcap", 1, Some(0)));
     assert!(traffic.translated && traffic.start_ns == 0);
-    assert!(matches!(&traffic.load, Load::Recorded(load) if load.application == 77.0));
+    assert!(matches!(&traffic.load, Load::Recorded(load) if load.application == 0.0));
+    assert!(replaced.check().is_ok(), "{:?}", replaced.check());
+
+    // Where packets are for this machine, the application reads these too.
+    let mut local = scenario();
+    (local.traffic[0].out, local.traffic[0].translated) = (None, false);
+    let (replaced, _) = replace_traffic(&local, recorded, "a.pcap").unwrap();
+    assert!(matches!(&replaced.traffic[0].load, Load::Recorded(load) if load.application == 77.0));
+    assert!(replaced.check().is_ok(), "{:?}", replaced.check());
 
     let without = Scenario { traffic: Vec::new(), ..scenario() };
     let refused = replace_traffic(&without, Recorded::default(), "a.pcap");
     assert_eq!(refused, Err(RecordedError::NoWay));
+}
+
+#[test]
+fn packets_of_one_flow_too_many_are_counted_and_left_out() {
+    let mut recording = Recording::new(MAX_PACKETS);
+    for flow in 0..MAX_FLOWS as u32 + 2 {
+        let mut key = key(1);
+        key.src[..4].copy_from_slice(&flow.to_be_bytes());
+        assert!(recording.push(flow.into(), key, hash(1), 60));
+        assert!(recording.push(flow.into(), key, hash(1), 60));
+    }
+    let (recorded, told) = recording.finish(1.0).unwrap();
+    assert_eq!(recorded.hashes.len() as u64, MAX_FLOWS);
+    assert_eq!((told.of_more_flows, told.packets), (4, 2 * MAX_FLOWS));
 }
