@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{CpuId, CpuSet, Policy};
 
 /// Most faults of a run.
-pub const MAX_FAULTS: u32 = 10_000;
+pub const MAX_FAULTS: u32 = 1000;
 
 /// Bursts that an overload is made of.
-const OVERLOAD_BURSTS: u64 = 32;
+const OVERLOAD_BURSTS: u64 = 16;
 
 /// Largest step of the clock, in nanoseconds: beyond the second after which sparse slots and wishes
 /// count as idle.
@@ -45,6 +45,8 @@ struct Draw<'a> {
     /// CPUs that may go: neither the one that stays, nor those that the scenario itself takes away,
     /// whose coming back would be another event than it says.
     mortal: Vec<CpuId>,
+    /// CPUs that go: from when until when.
+    away: Vec<(CpuId, u64, u64)>,
 }
 
 impl<'a> Draw<'a> {
@@ -64,7 +66,7 @@ impl<'a> Draw<'a> {
             let stays = (dice.next_u64() % mortal.len() as u64) as usize;
             mortal.remove(stays);
         }
-        Draw { scenario, dice, mortal }
+        Draw { scenario, dice, mortal, away: Vec::new() }
     }
 
     /// A number below `end`, which is above 0.
@@ -117,8 +119,17 @@ impl<'a> Draw<'a> {
     fn offline(&mut self, at_ns: u64, events: &mut Vec<Event>) {
         let index = self.below(self.mortal.len() as u64) as usize;
         let cpu = self.mortal[index];
+        let until = self.later(at_ns);
+        let away = (cpu, at_ns, until.unwrap_or(u64::MAX));
+        let meets =
+            |other: &(CpuId, u64, u64)| other.0 == cpu && other.1 <= away.2 && away.1 <= other.2;
+        if self.away.iter().any(meets) {
+            // It is away then already.
+            return self.slow(at_ns, events);
+        }
+        self.away.push(away);
         events.push(Event { at_ns, what: Happening::Offline(cpu) });
-        if let Some(at_ns) = self.later(at_ns) {
+        if let Some(at_ns) = until {
             events.push(Event { at_ns, what: Happening::Online(cpu) });
         }
     }
