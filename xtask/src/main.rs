@@ -15,6 +15,7 @@ mod loom;
 mod order;
 mod rustup;
 mod shell;
+mod sim_soak;
 mod tsan;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ enum Task {
     Order(order::Options),
     /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
     Router(lab::Options),
+    SimSoak(sim_soak::Options),
     Tsan(tsan::Options),
     Fuzz(fuzz::Options),
     /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
@@ -81,6 +83,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),
+        Task::SimSoak(options) => sim_soak::run(options),
         Task::Tsan(options) => tsan::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Ci => shell::outcome(shell::command("bash").arg(".ci/run")),
