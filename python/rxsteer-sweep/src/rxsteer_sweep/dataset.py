@@ -1,0 +1,119 @@
+"""The results: a folder with a Parquet file for each cell, all of one schema, so that engines take it as one
+table.
+
+A file gets its name when it is whole: `cell-ID.parquet`, or `failed-ID.parquet` where the cell failed, which
+is tried again by the next sweep. So a sweep that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rxsteer_sweep.grid import Cell
+
+SCHEMA: pa.Schema = pa.schema(
+    [
+        pa.field("cell", pa.string(), nullable=False),
+        pa.field("rxsteer", pa.string(), nullable=False),
+        pa.field("scenario", pa.string(), nullable=False),
+        pa.field("settings", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("seconds", pa.float64()),
+        pa.field("faults", pa.int32(), nullable=False),
+        pa.field("policy", pa.string()),
+        pa.field("seed", pa.int64()),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("metric", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("error", pa.string()),
+    ]
+)
+"""One row for each figure of each seed (`subject` is run, traffic or cpu, `name` which one), and one for an
+error (`subject` is cell), with `error` and no figure."""
+
+
+def encode(cell: Cell, rxsteer: str, report: dict[str, Any] | None, error: str | None) -> bytes:
+    """The Parquet file of a cell: what `rxsteer sim --json` reported, and what was wrong."""
+    rows = list(figures(report)) if report is not None else []
+    if error is not None:
+        rows.append((None, None, "cell", None, None, None))
+    count = len(rows)
+    policy, seed, subject, name, metric, value = (
+        [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * 6
+    )
+    errors: list[str | None] = [None] * count
+    if error is not None:
+        errors[-1] = error
+    columns = {
+        "cell": [cell.identity(rxsteer)] * count,
+        "rxsteer": [rxsteer] * count,
+        "scenario": [cell.scenario] * count,
+        "settings": [list(cell.settings)] * count,
+        "seconds": [cell.seconds] * count,
+        "faults": [cell.faults] * count,
+        "policy": policy,
+        "seed": seed,
+        "subject": subject,
+        "name": name,
+        "metric": metric,
+        "value": value,
+        "error": errors,
+    }
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns, schema=SCHEMA), file, compression="zstd")
+    return file.getvalue()
+
+
+Figure = tuple[str | None, int | None, str, str | None, str | None, float | None]
+"""Policy, seed, subject, name, metric, value."""
+
+
+def figures(report: dict[str, Any]) -> Iterator[Figure]:
+    """Every figure of a report (docs/sim.md, "JSON")."""
+    for cell in report["cells"]:
+        for run in cell["runs"]:
+            parts: list[tuple[str, str | None, dict[str, Any]]] = [("run", None, run["run"])]
+            parts += [("traffic", part["traffic"], part) for part in run["traffic"]]
+            parts += [("cpu", str(part["cpu"]), part) for part in run["cpus"]]
+            for subject, name, part in parts:
+                for metric, value in part.items():
+                    if metric not in ("traffic", "cpu"):
+                        yield cell["policy"], run["seed"], subject, name, metric, float(value)
+
+
+class Folder:
+    """Where the files are."""
+
+    def __init__(self, path: Path, *, make: bool = True) -> None:
+        """Makes the folder where it is not there, unless it is only to be looked at."""
+        self.path = path
+        if make:
+            path.mkdir(parents=True, exist_ok=True)
+
+    def has(self, identity: str) -> bool:
+        """Whether the cell was run and nothing was wrong with it."""
+        return self._file(identity, failed=False).exists()
+
+    def write(self, identity: str, data: bytes, *, failed: bool) -> None:
+        """Writes a cell's file, whole or not at all; what there was of the cell before goes."""
+        # Engines leave out files whose names begin with a point.
+        temporary = self.path / f".{identity}.{os.getpid()}.part"
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._file(identity, failed=failed))
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._file(identity, failed=not failed).unlink(missing_ok=True)
+
+    def _file(self, identity: str, *, failed: bool) -> Path:
+        return self.path / f"{'failed' if failed else 'cell'}-{identity}.parquet"

@@ -1,0 +1,109 @@
+"""Cells as tasks on a Ray cluster: one of its own on this machine, or one that is there.
+
+Only a few tasks more than the cluster has CPUs are under way, so that a grid of any size takes no memory
+here, and no wait is without end: a cell has its timeout where it runs, and when nothing comes back for much
+longer than that, what is under way counts as failed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rxsteer_sweep import cell as cells
+from rxsteer_sweep.dataset import encode
+from rxsteer_sweep.grid import Cell
+
+# Telemetry is asked for when Ray is imported.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+
+OBJECT_STORE_BYTES = 100 * 1024 * 1024
+"""Memory of a cluster of our own for results: a cell's takes some hundred kilobytes."""
+
+AHEAD = 2
+"""Tasks under way for each CPU of the cluster, so that none waits for the next."""
+
+GRACE_S = 60.0
+"""What a task may take beside its cell's timeout: starting a worker on a machine that is busy."""
+
+
+class ClusterError(Exception):
+    """No cluster can be had; says why, and what to do."""
+
+
+class Cluster:
+    """A Ray cluster that is connected until the block ends."""
+
+    def __init__(self, address: str | None, cpus: int | None) -> None:
+        """Connects to the cluster at `address`, or starts one here with `cpus` CPUs."""
+        common: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        try:
+            if address is None:
+                ray.init(
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    **common,
+                )
+            else:
+                # Its machines have rxsteer, but not this package.
+                package = str(Path(__file__).parent)
+                ray.init(address=address, runtime_env={"py_modules": [package]}, **common)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            where = f"at {address}" if address else "on this machine"
+            raise ClusterError(f"no Ray cluster {where}: {error}") from error
+
+    def __enter__(self) -> Cluster:
+        """Is its own block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Disconnects; a cluster of our own ends."""
+        ray.shutdown()
+
+    def run(
+        self, todo: Sequence[Cell], rxsteer: str, version: str, timeout_s: float
+    ) -> Iterator[tuple[Cell, cells.Result]]:
+        """Runs cells and gives each result as it comes."""
+        # Cancelled tasks must not run a second time.
+        task = ray.remote(num_cpus=1, max_retries=0)(cells.run)
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        most = max(1, int(resources.get("CPU", 1))) * AHEAD
+        waiting = iter(todo)
+        under_way: dict[Any, Cell] = {}
+        heard = time.monotonic()
+        while True:
+            while len(under_way) < most and (cell := next(waiting, None)) is not None:
+                under_way[task.remote(cell, rxsteer, version, timeout_s)] = cell
+            if not under_way:
+                return
+            done, _ = ray.wait(list(under_way), timeout=1.0)
+            for reference in done:
+                heard = time.monotonic()
+                cell = under_way.pop(reference)
+                yield cell, result_of(reference, cell, version)
+            if time.monotonic() - heard > AHEAD * (timeout_s + GRACE_S):
+                for reference, cell in under_way.items():
+                    ray.cancel(reference, force=True)
+                    yield cell, failed(cell, version, "nothing was heard of it; is the cluster there?")
+                under_way.clear()
+                heard = time.monotonic()
+
+
+def result_of(reference: Any, cell: Cell, version: str) -> cells.Result:  # noqa: ANN401
+    """A task's result, or its failure as a result."""
+    try:
+        result: cells.Result = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return failed(cell, version, f"its task failed on the cluster: {error}"[: cells.LONGEST_ERROR])
+    return result
+
+
+def failed(cell: Cell, version: str, error: str) -> cells.Result:
+    """The result of a cell that did not run to its end."""
+    return cells.Result(cell.identity(version), encode(cell, version, None, error), error)
