@@ -11,7 +11,9 @@ pub mod costs;
 pub mod engine;
 pub mod faults;
 pub mod file;
+pub mod fit;
 pub mod metric;
+pub mod published;
 pub mod recorded;
 pub mod result;
 #[cfg(test)]

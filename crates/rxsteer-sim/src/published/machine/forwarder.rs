@@ -1,0 +1,176 @@
+//! A machine that forwards packets from two 10G cards to two others (backlog-hand-off.txt).
+//!
+//! ```text
+//!   inline:    card ─► 8 RX queues ─► CPUs 0-7: receive and forward ─► other card
+//!   hand-off:  card ─► 8 RX queues ─► CPUs 0-7: receive ─► CPUs 8-15: forward ─► other card
+//! ```
+//!
+//! Structural choices, made with all rows known: as many receiving CPUs as processing ones (the source names
+//! "8 packet processing cpus" of 16 logical ones), each pair in one socket.
+
+use super::{Constant, INTERRUPT, LINE_REMOTE, LINE_SHARED, WAKE_DELAY, WOKEN, cpus};
+use crate::scenario::{
+    self, Costs, Cpu, Interrupts, Load, Nic, Placement, Scenario, Scheduler, Share, Steering,
+    Traffic,
+};
+use rxsteer_core::{CpuId, Policy};
+
+/// RX queues, receiving CPUs, and processing CPUs.
+pub const LANES: u16 = 8;
+
+const LINES: Constant = Constant::new(
+    "cache lines that follow a packet to another CPU",
+    6.0,
+    "",
+    "assumed: 5 of the sk_buff, 1 of headers",
+);
+const LIST_SPLICE: Constant =
+    Constant::new("splicing a list onto another CPU's queue", 100.0, "ns", "assumed");
+const FRAME: Constant = Constant::new("frame", 60.0, "bytes", "backlog-hand-off.txt");
+const RATE: Constant = Constant::new("card", 10e9, "bit/s", "backlog-hand-off.txt: 10G NICs");
+const RING: Constant = Constant::new(
+    "ring of each queue",
+    512.0,
+    "frames",
+    "kernel documentation of ixgbe: the default",
+);
+const BACKLOG: Constant = Constant::new(
+    "most packets waiting for a CPU",
+    400_000.0,
+    "",
+    "backlog-hand-off.txt: netdev_max_backlog=400000",
+);
+const FLOWS: Constant = Constant::new("flows", 4096.0, "", "assumed: enough to fill all queues");
+const MODERATION: Constant =
+    Constant::new("least time between interrupts", 125_000.0, "ns", "assumed: 8000 a second");
+const WIRE: Constant = Constant::new("wire, one way", 5_000.0, "ns", "assumed: a cable");
+
+/// What is sent. It sets the scale of all rates; the gain does not depend on it.
+pub const SENT_PPS: Constant = Constant::new(
+    "packets sent per second",
+    5.6e6,
+    "",
+    "assumed, knowing the 4.8 Mpps: the source does not tell what was sent",
+);
+
+/// How fast each of two busy SMT siblings is, where that is tried.
+pub const SMT_SPEED: Constant =
+    Constant::new("a busy SMT sibling's speed, where it is counted", 0.65, "", "assumed");
+
+/// All constants but the receiving share.
+pub const CONSTANTS: [Constant; 16] = [
+    SENT_PPS,
+    LINES,
+    LINE_SHARED,
+    LINE_REMOTE,
+    LIST_SPLICE,
+    INTERRUPT,
+    MODERATION,
+    WOKEN,
+    WAKE_DELAY,
+    FRAME,
+    RATE,
+    RING,
+    BACKLOG,
+    FLOWS,
+    WIRE,
+    SMT_SPEED,
+];
+
+/// How receiving and processing CPUs lie to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// Cores of one socket, with a cache in common.
+    Socket,
+    /// Siblings of one core.
+    Siblings,
+    /// Cores without a cache in common, joined by a bus, as on the older machine ("stoakley").
+    Apart,
+}
+
+/// The experiment, with or without hand-off; `packet_ns` is what a packet costs a CPU that does all of
+/// it, and `pps` are sent.
+#[must_use]
+pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pairs) -> Scenario {
+    let receive = share * packet_ns;
+    let all = if hand_off { 2 * LANES } else { LANES };
+    let cpu = |id: u16| {
+        let (pair, side) = (id % LANES, id / LANES);
+        let core = if pairs == Pairs::Siblings { pair } else { id };
+        let cache = if pairs == Pairs::Apart { id } else { pair / 4 };
+        debug_assert!(side < 2, "a pair is two CPUs");
+        Cpu { speed: 1.0, core, cache }
+    };
+    let bindings = (0..LANES).filter_map(|queue| Some((queue, CpuId::new(LANES + queue)?)));
+    let policy = if hand_off { Policy::Bound(bindings.collect()) } else { Policy::None };
+    let mut steering = Steering::new(policy, cpus(0, all));
+    steering.max_backlog = BACKLOG.value as u32;
+    let half = LANES / 2;
+    Scenario {
+        title: format!("forwarding, {} pairs", LANES),
+        duration_ns: 60_000_000,
+        warm_up_ns: 20_000_000,
+        cpus: (0..all).map(cpu).collect(),
+        smt_speed: SMT_SPEED.value,
+        nics: vec![
+            card("in0", 0, half),
+            card("in1", half, LANES),
+            card("out0", 0, 1),
+            card("out1", 0, 1),
+        ],
+        costs: Costs {
+            interrupt: INTERRUPT.value,
+            receive,
+            splice: LIST_SPLICE.value,
+            woken: WOKEN.value,
+            wake_delay: WAKE_DELAY.value,
+            protocol: packet_ns - receive,
+            miss_shared: LINES.value * LINE_SHARED.value,
+            miss_remote: LINES.value * LINE_REMOTE.value,
+            ..Costs::default()
+        },
+        wire_ns: WIRE.value as u64,
+        steering,
+        scheduler: Scheduler {
+            cpus: cpus(0, all),
+            placement: Placement::Sticky,
+            slice_ns: 3_000_000,
+            softirq_ns: 2_000_000,
+            balance_ns: 0,
+        },
+        traffic: vec![traffic("in0 to out0", 0, 2, pps), traffic("in1 to out1", 1, 3, pps)],
+        events: Vec::new(),
+    }
+}
+
+/// A card whose queues interrupt the CPUs from `from` up to `end`.
+fn card(name: &str, from: u16, end: u16) -> Nic {
+    Nic {
+        name: name.to_owned(),
+        rate: RATE.value,
+        irq_cpus: cpus(from, end).iter().collect(),
+        interrupts: Interrupts::Fixed,
+        ring: RING.value as u32,
+        moderation_ns: MODERATION.value as u64,
+    }
+}
+
+/// Half of all that is sent.
+fn traffic(name: &str, nic: usize, out: usize, pps: f64) -> Traffic {
+    Traffic {
+        name: name.to_owned(),
+        nic,
+        out: Some(out),
+        translated: false,
+        flows: FLOWS.value as u32 / 2,
+        start_ns: 0,
+        ramp_ns: 0,
+        load: Load::Constant(scenario::Constant {
+            rate: pps / 2.0,
+            frame_bytes: FRAME.value as u32,
+            share: Share::Equal,
+            poisson: false,
+            application: 0.0,
+        }),
+    }
+}

@@ -1,0 +1,20 @@
+//! What published tables show, taken from a run.
+
+use crate::RunResult;
+
+/// Transactions per second, of all traffic.
+pub(crate) fn tps(result: &RunResult) -> f64 {
+    result.traffic.iter().filter_map(|traffic| traffic.transactions_per_second).sum()
+}
+
+/// How busy all CPUs together were, per cent.
+pub(crate) fn cpu_percent(result: &RunResult) -> f64 {
+    let busy: f64 = result.cpus.iter().map(|cpu| cpu.busy()).sum();
+    100.0 * busy / result.cpus.len() as f64
+}
+
+/// Packets per second that came to their goal.
+pub(crate) fn packets_per_second(result: &RunResult) -> f64 {
+    let packets: u64 = result.traffic.iter().map(|traffic| traffic.packets).sum();
+    packets as f64 * 1e9 / result.measured_ns as f64
+}

@@ -1,0 +1,84 @@
+//! Published experiments, predicted: the machine is fitted to the rows of a table without a mechanism, then
+//! run with it, and laid beside what was published.
+//!
+//! ```text
+//!   fitted_rows ─► crate::fit ─► fits/NAME.toml ─► machine ─► run with the policy ─┐
+//!   predicted_rows ─────────────────────────────────────────────────────────────┴─► Report
+//! ```
+//!
+//! What must hold: only reports see `predicted_rows`; a report says where it misses, by how much, and
+//! what the model lacks; each constant that no fitted row determines is listed with its source.
+
+pub mod figures;
+pub mod fitted_rows;
+mod hand_off;
+pub mod machine;
+pub(crate) mod measured;
+pub mod predicted_rows;
+mod report;
+mod rfs;
+mod rps;
+
+pub use report::{Report, Role, Row, Target};
+
+use crate::fit::{self, FitError};
+use crate::{RunResult, Scenario};
+use std::fmt;
+
+/// Seeds of a report: its figures are means over 1 to this.
+pub const SEEDS: u64 = 3;
+
+/// The experiments there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// Receive flow steering: netperf and the RPC test (rfs.txt).
+    Rfs,
+    /// Hand-off of packets that are forwarded (backlog-hand-off.txt).
+    HandOff,
+    /// Receive packet steering on four cards (rps-slides-zh.txt).
+    Rps,
+}
+
+impl Experiment {
+    /// All of them.
+    pub const ALL: [Experiment; 3] = [Experiment::Rfs, Experiment::HandOff, Experiment::Rps];
+
+    /// What it is called on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Experiment::Rfs => "rfs",
+            Experiment::HandOff => "hand-off",
+            Experiment::Rps => "rps",
+        }
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Runs an experiment on its fitted machine: a few seconds, on one core.
+///
+/// # Errors
+/// When the committed fit can't be read, or its machine not be simulated.
+pub fn report(experiment: Experiment) -> Result<Report, FitError> {
+    let fit = fit::committed(experiment)?;
+    match experiment {
+        Experiment::Rfs => rfs::report(fit),
+        Experiment::HandOff => hand_off::report(fit),
+        Experiment::Rps => rps::report(fit),
+    }
+}
+
+/// The mean of `figure` over runs of the scenario.
+fn mean(runs: &[RunResult], figure: impl Fn(&RunResult) -> f64) -> f64 {
+    runs.iter().map(figure).sum::<f64>() / runs.len() as f64
+}
+
+/// Runs the scenario with all seeds of a report.
+fn runs(scenario: &Scenario) -> Result<Vec<RunResult>, FitError> {
+    (1..=SEEDS).map(|seed| Ok(crate::run(scenario, seed)?)).collect()
+}

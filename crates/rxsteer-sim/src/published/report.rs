@@ -1,0 +1,167 @@
+//! What a report tells: rows, targets, what the model lacks, and what it rests on.
+
+use super::Experiment;
+use super::machine::Constant;
+use crate::fit::Fit;
+
+/// A published experiment beside its prediction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Which.
+    pub experiment: Experiment,
+    /// What was measured, in a line.
+    pub title: &'static str,
+    /// Where it was published.
+    pub source: &'static str,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// What was aimed at.
+    pub targets: Vec<Target>,
+    /// Where it misses and what the model lacks, a sentence or two each.
+    pub lacks: Vec<&'static str>,
+    /// What the fit found.
+    pub fit: Fit,
+    /// What no fitted row determines.
+    pub constants: Vec<Constant>,
+}
+
+/// One published figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What it is.
+    pub what: String,
+    /// In what: `/s`, `us`, `%`.
+    pub unit: &'static str,
+    /// What was published.
+    pub published: f64,
+    /// What the simulator says.
+    pub predicted: f64,
+    /// How it is to be read.
+    pub role: Role,
+}
+
+/// How a row is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The machine was fitted to it: no prediction.
+    Fitted,
+    /// A prediction that a target is set for.
+    Predicted,
+    /// A prediction without target, shown because the source has it.
+    Beside,
+}
+
+impl Role {
+    /// Its word in tables and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Fitted => "fitted",
+            Role::Predicted => "predicted",
+            Role::Beside => "beside",
+        }
+    }
+}
+
+impl Row {
+    /// A row.
+    #[must_use]
+    pub fn new(
+        what: impl Into<String>,
+        unit: &'static str,
+        published: f64,
+        predicted: f64,
+        role: Role,
+    ) -> Row {
+        Row { what: what.into(), unit, published, predicted, role }
+    }
+
+    /// How far the prediction is off: percentage points where the figure is a percentage itself, else
+    /// per cent of what was published.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        let difference = self.predicted - self.published;
+        if self.unit == "%" { difference } else { 100.0 * difference / self.published }
+    }
+}
+
+/// Something that was aimed at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// What.
+    pub what: &'static str,
+    /// What was reached.
+    pub reached: String,
+    /// Whether that is enough.
+    pub is_met: bool,
+}
+
+impl Target {
+    /// That all predicted rows in `unit` are within `most` of what was published.
+    #[must_use]
+    pub fn within(what: &'static str, rows: &[Row], unit: &str, most: f64) -> Target {
+        let rows = rows.iter().filter(|row| row.role == Role::Predicted && row.unit == unit);
+        let farthest = rows.max_by(|a, b| a.error().abs().total_cmp(&b.error().abs()));
+        let error = farthest.map_or(f64::INFINITY, Row::error);
+        let of = farthest.map_or("no row", |row| &row.what);
+        Target { what, reached: format!("at most {error:+.1} ({of})"), is_met: error.abs() <= most }
+    }
+
+    /// That the predicted figures are in the order of the published ones, which are all different.
+    #[must_use]
+    pub fn order(what: &'static str, figures: &[(f64, f64)]) -> Target {
+        let mut sorted = figures.to_vec();
+        sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let is_met = sorted.windows(2).all(|pair| pair[0].1 > pair[1].1);
+        let list = |values: Vec<String>| values.join(" > ");
+        let published =
+            list(sorted.iter().map(|(published, _)| format!("{published:.0}")).collect());
+        let predicted: Vec<String> = sorted.iter().map(|(_, own)| format!("{own:.0}")).collect();
+        let reached = format!("published {published}; predicted {}", predicted.join(", "));
+        Target { what, reached, is_met }
+    }
+}
+
+impl Report {
+    /// The mean of how far predicted rows are off, without sign; see [`Row::error`].
+    #[must_use]
+    pub fn mean_absolute_error(&self) -> f64 {
+        let errors: Vec<f64> = self
+            .rows
+            .iter()
+            .filter(|row| row.role == Role::Predicted)
+            .map(|row| row.error().abs())
+            .collect();
+        errors.iter().sum::<f64>() / errors.len() as f64
+    }
+
+    /// Whether all targets are met.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.targets.iter().all(|target| target.is_met)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_points_of_percentages_and_shares_of_all_else() {
+        let row =
+            |unit, published, predicted| Row::new("x", unit, published, predicted, Role::Predicted);
+        assert!((row("%", 43.0, 38.0).error() + 5.0).abs() < 1e-12);
+        assert!((row("/s", 200.0, 210.0).error() - 5.0).abs() < 1e-12);
+        let rows = [row("/s", 100.0, 90.0), row("/s", 100.0, 116.0), row("%", 10.0, 90.0)];
+        let target = Target::within("rates", &rows, "/s", 15.0);
+        assert!(!target.is_met && target.reached.contains("+16.0"), "{target:?}");
+        assert!(Target::within("rates", &rows[..1], "/s", 15.0).is_met);
+        assert!(!Target::within("nothing predicted", &[], "/s", 15.0).is_met);
+    }
+
+    #[test]
+    fn an_order_is_that_of_what_was_published() {
+        assert!(Target::order("p50", &[(757.0, 3.0), (415.0, 2.0), (379.0, 1.0)]).is_met);
+        assert!(!Target::order("p90", &[(900.0, 3.0), (993.0, 2.0), (651.0, 1.0)]).is_met);
+    }
+}
