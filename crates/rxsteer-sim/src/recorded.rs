@@ -14,6 +14,8 @@ mod spread;
 
 use crate::check::MAX_FLOWS;
 use crate::scenario::{Happening, Load, Recorded, RecordedPacket, Scenario, Traffic};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{FlowHash, FlowKey};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -183,6 +185,26 @@ fn retime(packets: &mut [RecordedPacket], speed: f64, told: &mut Told) -> f64 {
         packet.at_ns = at.round() as u64;
     }
     at
+}
+
+/// Gives the flows of recordings the hashes that they might have under another secret of the flow hash,
+/// drawn by `seed`; flows that met in a hash still do, and those without one have none. A recording has
+/// no other chance in it: without this, runs of other seeds would be one run, repeated.
+pub fn rehash(scenario: &mut Scenario, seed: u64) {
+    let secret = ChaCha8Rng::seed_from_u64(seed).next_u32();
+    for traffic in &mut scenario.traffic {
+        let Load::Recorded(recorded) = &mut traffic.load else { continue };
+        for hash in recorded.hashes.iter_mut().filter(|hash| **hash != 0) {
+            *hash = FlowHash::computed(mixed(*hash ^ secret)).get();
+        }
+    }
+}
+
+/// The finalizer of MurmurHash3: one to one, and every bit of the result depends on every bit.
+fn mixed(mut hash: u32) -> u32 {
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^ (hash >> 16)
 }
 
 /// What [`replace_traffic`] left out of the scenario.

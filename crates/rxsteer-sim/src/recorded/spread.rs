@@ -40,8 +40,10 @@ pub struct FlowSpan {
     pub last_ns: u64,
 }
 
-/// Packets of `spans` into `recording`, until it takes no more.
-pub fn spread(spans: &[FlowSpan], how: Spread, recording: &mut Recording) {
+/// Packets of `spans` into `recording`, until it takes no more. The order of the spans does not matter: rxsteer
+/// writes the records of one capture in another order each time.
+pub fn spread(mut spans: Vec<FlowSpan>, how: Spread, recording: &mut Recording) {
+    spans.sort_unstable_by_key(|of| (of.first_ns, of.last_ns, of.key, of.packets, of.bytes));
     let mut dice = match how {
         Spread::Even => None,
         Spread::Random(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),

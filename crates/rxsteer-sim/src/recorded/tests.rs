@@ -87,7 +87,7 @@ fn records_become_their_packets_and_bytes_within_their_time() {
     let spans = [span(1, 5, 1003, 100, 500), span(2, 1, 60, 250, 250), span(3, 2, 120, 90, 900)];
     for how in [Spread::Even, Spread::Random(3)] {
         let mut recording = Recording::new(100);
-        spread(&spans, how, &mut recording);
+        spread(spans.to_vec(), how, &mut recording);
         let (recorded, told) = recording.finish(1.0).unwrap();
         assert_eq!((told.packets, told.flows, told.bytes, told.late), (8, 3, 1183, 0), "{how:?}");
         for (flow, of) in [(1, spans[0]), (2, spans[1]), (0, spans[2])] {
@@ -108,7 +108,7 @@ fn drawn_moments_are_uniform_and_the_seed_decides() {
     let moments = |seed| {
         let mut recording = Recording::new(20_002);
         spread(
-            &[span(1, 20_002, 2_000_000, 0, 1_000_000_000)],
+            vec![span(1, 20_002, 2_000_000, 0, 1_000_000_000)],
             Spread::Random(seed),
             &mut recording,
         );
@@ -130,7 +130,7 @@ fn a_record_of_many_packets_gives_the_earliest_that_fit() {
     let spans = [span(1, u64::MAX, u64::MAX, 1000, u64::MAX), span(2, 3, 180, 0, 2)];
     for how in [Spread::Even, Spread::Random(9)] {
         let mut recording = Recording::new(5);
-        spread(&spans, how, &mut recording);
+        spread(spans.to_vec(), how, &mut recording);
         let (recorded, told) = recording.finish(1.0).unwrap();
         assert!(told.more && told.packets == 5, "{told:?}");
         let times = times(&recorded);
@@ -178,4 +178,39 @@ fn packets_of_one_flow_too_many_are_counted_and_left_out() {
     let (recorded, told) = recording.finish(1.0).unwrap();
     assert_eq!(recorded.hashes.len() as u64, MAX_FLOWS);
     assert_eq!((told.of_more_flows, told.packets), (4, 2 * MAX_FLOWS));
+}
+
+#[test]
+fn the_order_of_records_does_not_matter() {
+    let spans = [span(1, 5, 1003, 100, 500), span(2, 1, 60, 100, 500), span(3, 20, 1200, 90, 900)];
+    let sent = |spans: Vec<FlowSpan>| {
+        let mut recording = Recording::new(100);
+        spread(spans, Spread::Random(1), &mut recording);
+        recording.finish(1.0).unwrap()
+    };
+    let [a, b, c] = spans;
+    assert_eq!(sent(vec![a, b, c]), sent(vec![c, b, a]));
+}
+
+#[test]
+fn each_seed_has_other_hashes_that_spread_evenly() {
+    let recorded = Recorded { hashes: (0..1000).chain([5]).collect(), ..Recorded::default() };
+    let (scenario, _) = replace_traffic(&scenario(), recorded, "a.pcap").unwrap();
+    let hashes = |seed| {
+        let mut scenario = scenario.clone();
+        rehash(&mut scenario, seed);
+        let Load::Recorded(recorded) = &scenario.traffic[0].load else { panic!("a recording") };
+        recorded.hashes.clone()
+    };
+    let (one, other) = (hashes(1), hashes(2));
+    assert_eq!(one, hashes(1));
+    assert_eq!((one[0], other[0]), (0, 0), "none stays none");
+    assert_eq!(one[5], one[1000], "the same stay the same");
+    assert!(one.iter().zip(&other).skip(1).all(|(a, b)| a != b && *a != 0));
+    // Of 999 hashes as many go to each of 4 CPUs as chance allows: 250, give or take 4 standard deviations.
+    for hashes in [one, other] {
+        let mut cpus = [0_u32; 4];
+        hashes[1..1000].iter().for_each(|hash| cpus[(*hash >> 30) as usize] += 1);
+        assert!(cpus.iter().all(|count| (195..=305).contains(count)), "{cpus:?}");
+    }
 }
