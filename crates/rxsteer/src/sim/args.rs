@@ -1,5 +1,6 @@
 //! The options of `rxsteer sim`.
 
+use super::from::FromArgs;
 use super::policies::{Policies, parse_policies};
 use crate::words::whole;
 use clap::{Args, ValueHint};
@@ -19,14 +20,15 @@ const LONGEST_SECONDS: f64 = 1e6;
     rxsteer sim router-one-queue --compare none,rps,sparse --seeds 20\n  \
     rxsteer sim mine.toml --set steering.policy=bound:0=1,1=2 --set traffic.0.flows=8\n  \
     rxsteer sim rpc-8 --compare none,rps,rfs --report ./rpc --csv rpc.csv\n  \
+    rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
     The first policy of --compare is the one the others are compared with: name what you have now. The \
     same scenario, settings and seeds give the same output, byte by byte, whatever --threads.\n\n\
-    Exit status: 0 fine; 1 a flow was reordered where interrupts are fixed, or packets do not add up; 2 \
-    could not run; 130 interrupted, with what was done so far.")]
+    Exit status: 0 fine; 1 a flow was reordered where interrupts are fixed, packets do not add up, or a \
+    recording is damaged; 2 could not run; 130 interrupted, with what was done so far.")]
 pub(crate) struct SimArgs {
     /// A built-in scenario by its name, or a file of one (TOML; docs/sim.md)
-    #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath, required_unless_present = "list")]
+    #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath, required_unless_present_any = ["list", "from"])]
     pub(crate) scenario: Option<String>,
 
     /// List the scenarios that are built in
@@ -45,6 +47,9 @@ pub(crate) struct SimArgs {
     /// clock steps, other policies on the way
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, 1000>, help_heading = "Scenario")]
     pub(crate) faults: u32,
+
+    #[command(flatten)]
+    pub(crate) from: FromArgs,
 
     /// The first seed
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Runs")]

@@ -1,6 +1,7 @@
 //! Which scenario: one that is built in, or a file; with what was set on the command line.
 
 use super::args::SimArgs;
+use super::from::{DEFAULT_SCENARIO, FromFiles};
 use crate::output;
 use crate::output::table;
 use anyhow::{Context, anyhow};
@@ -15,6 +16,10 @@ pub(crate) struct Chosen {
     /// What was read.
     pub(crate) text: String,
     pub(crate) scenario: Scenario,
+    /// What was recorded, where the scenario's traffic is that.
+    pub(crate) from: Option<FromFiles>,
+    /// What is worth knowing before the run.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The largest file that is read, in bytes; a scenario takes some thousand.
@@ -22,17 +27,25 @@ const LARGEST: u64 = 16 << 20;
 
 /// The scenario that the arguments ask for.
 pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
-    let asked = args.scenario.as_deref().context("no scenario is named")?;
+    let default = args.from.is_given().then_some(DEFAULT_SCENARIO);
+    let asked = args.scenario.as_deref().or(default).context("no scenario is named")?;
     let (name, text) = match find(asked) {
         Some(builtin) => (builtin.name.to_owned(), builtin.text.to_owned()),
         None => (asked.to_owned(), read(asked)?),
     };
     let mut scenario = file::read(&text, &name, &args.set)?;
+    let (from, mut notes) = (args.from.read(args.seed)?, Vec::new());
+    if let Some(from) = &from {
+        let (replaced, left_out) = from.replace(&scenario)?;
+        scenario = replaced;
+        notes.extend(from.notes().into_iter().chain(left_out));
+        notes.extend(args.from.note_of_seeds(args.seeds(), args.faults));
+    }
     if let Some(seconds) = args.seconds {
         scenario.duration_ns = scenario.warm_up_ns + (seconds * 1e9) as u64;
         scenario.check().with_context(|| format!("--seconds {seconds} does not fit {name}"))?;
     }
-    Ok(Chosen { name, text, scenario })
+    Ok(Chosen { name, text, scenario, from, notes })
 }
 
 fn read(path: &str) -> anyhow::Result<String> {
@@ -91,6 +104,7 @@ pub(crate) fn list(json: bool) -> anyhow::Result<()> {
 pub(crate) fn settings(args: &SimArgs) -> Vec<String> {
     let mut settings: Vec<String> =
         args.set.iter().map(|(key, value)| format!("--set {key}={value}")).collect();
+    settings.extend(args.from.settings());
     settings.extend(args.seconds.map(|seconds| format!("--seconds {seconds}")));
     if args.faults > 0 {
         settings.push(format!("--faults {}", args.faults));

@@ -1,6 +1,7 @@
 //! The machine-readable report (docs/sim.md, "JSON"). Nothing in it tells of the host: the same scenario,
 //! settings and seeds give the same bytes.
 
+use super::from::FromFiles;
 use super::told::{Cell, Told};
 use super::{advice, choose};
 use rxsteer_sim::compare::{Difference, LEVEL};
@@ -17,6 +18,7 @@ pub(crate) fn all(told: &Told) -> Value {
         "scenario": choose::short(&told.name),
         "title": scenario.title,
         "settings": told.settings,
+        "from": told.from.as_ref().map(FromFiles::json),
         "first_seed": told.first_seed,
         "seeds": told.seeds,
         "faults": told.faults,

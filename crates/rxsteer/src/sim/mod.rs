@@ -9,6 +9,7 @@ mod choose;
 mod compared;
 mod csv;
 mod figure;
+mod from;
 mod json;
 mod policies;
 mod progress;
@@ -44,6 +45,9 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     let csv = args.csv.as_deref().map(|path| WholeFile::beside(path, "--csv")).transpose()?;
     let page = args.report.as_deref().map(report::place).transpose()?;
     let stop = stop_on_interrupt(&[])?;
+    for note in &chosen.notes {
+        output::note(&format!("rxsteer: {note}"));
+    }
     let told = run(args, chosen, cells, &stop)?;
     if told.interrupted {
         output::note("rxsteer: interrupted; what follows is of the runs that were done by then");
@@ -98,8 +102,7 @@ fn run(
     let seeds = args.seeds();
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
     let bar = progress::bar(cells.len() as u64 * u64::from(seeds), args.json);
-    let scenario_of =
-        |cell: usize, seed: u64| scenario_of(&cells[cell].scenario, seed, args.faults);
+    let scenario_of = |cell: usize, seed: u64| scenario_of(&cells[cell].scenario, seed, args);
     let runs = run_cells(cells.len(), plan, &scenario_of, &|| bar.inc(1), stop)?;
     bar.finish_and_clear();
     let differences = compare(&cells[0].scenario, &runs.cells);
@@ -110,6 +113,7 @@ fn run(
         settings: choose::settings(args),
         name: chosen.name,
         text: chosen.text,
+        from: chosen.from,
         first_seed: args.seed,
         seeds,
         faults: args.faults,
@@ -119,9 +123,16 @@ fn run(
     })
 }
 
-/// What is simulated with a seed: the scenario, and the faults of that seed.
-fn scenario_of(scenario: &Scenario, seed: u64, faults: u32) -> Scenario {
-    if faults == 0 { scenario.clone() } else { rxsteer_sim::faults::add(scenario, seed, faults) }
+/// What is simulated with a seed: the scenario, the faults of that seed, and for recordings its hash.
+fn scenario_of(scenario: &Scenario, seed: u64, args: &SimArgs) -> Scenario {
+    let mut scenario = match args.faults {
+        0 => scenario.clone(),
+        faults => rxsteer_sim::faults::add(scenario, seed, faults),
+    };
+    if args.from.hashes_by_seed() {
+        rxsteer_sim::recorded::rehash(&mut scenario, seed);
+    }
+    scenario
 }
 
 fn threads(args: &SimArgs) -> NonZeroUsize {

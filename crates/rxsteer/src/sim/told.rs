@@ -1,5 +1,6 @@
 //! What was run, and what came of it; everything that is printed or written is made from this.
 
+use super::from::FromFiles;
 use crate::Outcome;
 use rxsteer_sim::compare::Difference;
 use rxsteer_sim::metric::{Metric, Subject};
@@ -23,6 +24,8 @@ pub(crate) struct Told {
     pub(crate) name: String,
     /// The scenario's text.
     pub(crate) text: String,
+    /// What was recorded, where that was sent.
+    pub(crate) from: Option<FromFiles>,
     /// Options that changed it.
     pub(crate) settings: Vec<String>,
     pub(crate) first_seed: u64,
@@ -83,7 +86,7 @@ impl Told {
     /// Whether order and conservation held everywhere.
     pub(crate) fn outcome(&self) -> Outcome {
         let held = |cell: &Cell| cell.order_holds() && cell.lost_count().is_empty();
-        if !self.cells.iter().all(held) {
+        if !self.cells.iter().all(held) || !self.issues().is_empty() {
             Outcome::FoundWrong
         } else if self.interrupted {
             Outcome::Interrupted
@@ -92,9 +95,14 @@ impl Told {
         }
     }
 
+    /// Damage of what was recorded.
+    fn issues(&self) -> &[String] {
+        self.from.as_ref().map_or(&[], |from| &from.issues)
+    }
+
     /// What to say on standard error about what went wrong.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = self.issues().to_vec();
         for cell in &self.cells {
             let label = &cell.label;
             if !cell.order_holds() {

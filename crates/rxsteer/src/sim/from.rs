@@ -1,0 +1,331 @@
+//! `--from`: flows and their arrival from captures and flow records, in place of a scenario's traffic.
+//!
+//! ```text
+//!  capture ─► dissect ─► key, hash ─┐
+//!                                   ├─► Recording ─► traffic of the scenario
+//!  .csv .jsonl .parquet ─► records ─┘   (rxsteer-sim)
+//! ```
+
+mod capture;
+mod records;
+
+use crate::hash_key::HashSeed;
+use crate::words::whole;
+use clap::{Args, ValueEnum, ValueHint};
+use rxsteer_sim::Scenario;
+use rxsteer_sim::check::MAX_FLOWS;
+use rxsteer_sim::recorded::{
+    DEFAULT_PACKETS, LONGEST_FRAME, LONGEST_SILENCE_NS, MAX_PACKETS, Recording, Spread, Told,
+    replace_traffic,
+};
+use rxsteer_sim::scenario::Recorded;
+use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
+use std::path::{Path, PathBuf};
+
+/// The built-in machine that a recording is sent to where no scenario is named.
+pub(crate) const DEFAULT_SCENARIO: &str = "router-one-queue";
+
+/// The highest speed: a recording of a day then lasts less than a tenth of a millisecond.
+const HIGHEST_SPEED: f64 = 1e9;
+
+/// The options about recordings.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FromArgs {
+    /// Send what was recorded, in place of the scenario's traffic: captures (pcap, pcapng, also in gzip
+    /// or zstd; - is standard input) and flow records of `rxsteer replay --flows` (.csv, .jsonl,
+    /// .parquet), e.g. --from a.pcap b.pcap. The scenario is router-one-queue where none is named before
+    /// it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, num_args = 1.., conflicts_with = "list", help_heading = "Recordings")]
+    pub(crate) from: Vec<PathBuf>,
+
+    /// How fast: a factor of the recorded speed, e.g. 10x
+    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
+    pub(crate) from_speed: f64,
+
+    /// Packets that are taken at most, e.g. 100000; further ones are left out, which is said
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_PACKETS, value_parser = whole::<u32, 1, { MAX_PACKETS as u64 }>, requires = "from", help_heading = "Recordings")]
+    pub(crate) from_packets: u32,
+
+    /// How the packets of a flow record lie between its first and last moment, e.g. random: drawn by
+    /// --seed
+    #[arg(
+        long,
+        value_enum,
+        default_value = "even",
+        requires = "from",
+        help_heading = "Recordings"
+    )]
+    pub(crate) from_spread: SpreadChoice,
+
+    /// The secret of the flow hash in every run, up to 32 hex digits, e.g. 2a: hashes are those of
+    /// `rxsteer replay --hash-seed 2a`. By default each seed has a secret of its own, so that flows meet
+    /// on other CPUs
+    #[arg(long, value_name = "HEX", requires = "from", help_heading = "Recordings")]
+    pub(crate) from_hash_seed: Option<HashSeed>,
+
+    /// Hash packets inside IPIP, GRE, VXLAN, Geneve and GTP-U tunnels of captures by their own addresses
+    #[arg(long, requires = "from", help_heading = "Recordings")]
+    pub(crate) from_inner: bool,
+}
+
+/// `--from-spread`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SpreadChoice {
+    /// All gaps of a record are alike
+    Even,
+    /// Each moment is as likely as the others
+    Random,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix(['x', 'X']).unwrap_or(text);
+    let speed = number.parse::<f64>().ok();
+    speed.filter(|speed| *speed > 0.0 && *speed <= HIGHEST_SPEED).ok_or_else(|| {
+        format!(
+            "it takes a factor above 0 and at most {HIGHEST_SPEED:.0}, e.g. 10x for ten times as fast"
+        )
+    })
+}
+
+/// What was recorded, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct FromFiles {
+    /// What the traffic is called: the first file's name.
+    name: String,
+    recorded: Recorded,
+    pub(crate) told: Told,
+    /// Damage of files, of which was used what came before it: exit status 1.
+    pub(crate) issues: Vec<String>,
+    args: FromArgs,
+    /// Flow records that were read; 0 where there are only captures.
+    records: u64,
+    /// Records of captures that were left out because their link type is unknown.
+    skipped: u64,
+}
+
+impl FromArgs {
+    /// Whether there is any recording.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.from.is_empty()
+    }
+
+    /// Whether each seed has a flow hash of its own.
+    pub(crate) fn hashes_by_seed(&self) -> bool {
+        self.is_given() && self.from_hash_seed.is_none()
+    }
+
+    /// What has to be known of runs that only differ by their seed.
+    pub(crate) fn note_of_seeds(&self, seeds: u32, faults: u32) -> Option<String> {
+        (self.from_hash_seed.is_some() && seeds > 1 && faults == 0).then(|| {
+            format!(
+                "with --from-hash-seed nothing in a recording is left to chance: {seeds} seeds are one run \
+                 repeated, and intervals and significance mean nothing; leave it out to have them"
+            )
+        })
+    }
+
+    /// What of this changes the results, as it is typed.
+    pub(crate) fn settings(&self) -> Vec<String> {
+        if !self.is_given() {
+            return Vec::new();
+        }
+        let files: Vec<String> = self.from.iter().map(|file| file.display().to_string()).collect();
+        let spread = match self.from_spread {
+            SpreadChoice::Even => None,
+            SpreadChoice::Random => Some("--from-spread random".to_owned()),
+        };
+        [
+            Some(format!("--from {}", files.join(" "))),
+            (self.from_speed != 1.0).then(|| format!("--from-speed {}x", self.from_speed)),
+            (self.from_packets != DEFAULT_PACKETS)
+                .then(|| format!("--from-packets {}", self.from_packets)),
+            spread,
+            self.from_hash_seed.map(|seed| format!("--from-hash-seed {:x}", seed.0)),
+            self.from_inner.then(|| "--from-inner".to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Reads the files, if any are named; `seed` is what packets of flow records are spread by, where
+    /// they are spread at random.
+    pub(crate) fn read(&self, seed: u64) -> anyhow::Result<Option<FromFiles>> {
+        if !self.is_given() {
+            return Ok(None);
+        }
+        let (records, captures): (Vec<PathBuf>, Vec<PathBuf>) =
+            self.from.iter().cloned().partition(|file| records::Format::of(file).is_some());
+        let secret = self.from_hash_seed.map_or(0, |seed| seed.0);
+        let mut into = Into {
+            recording: Recording::new(self.from_packets),
+            hasher: Hasher::Symmetric(SymmetricHash::new(secret.to_be_bytes())),
+            options: DissectOptions { inner: self.from_inner },
+            issues: Vec::new(),
+            skipped: 0,
+        };
+        if !captures.is_empty() {
+            capture::read(&captures, &mut into)?;
+        }
+        let spread = match self.from_spread {
+            SpreadChoice::Even => Spread::Even,
+            SpreadChoice::Random => Spread::Random(seed),
+        };
+        let records = match records.is_empty() {
+            true => 0,
+            false => records::read(&records, spread, self.from_packets, &mut into)?,
+        };
+        let Into { recording, issues, skipped, .. } = into;
+        let name = name_of(&self.from[0]);
+        let (recorded, told) = recording.finish(self.from_speed).map_err(|why| {
+            // An empty file may be so because it is damaged.
+            let damage: String = issues.iter().map(|issue| format!("{issue}; ")).collect();
+            anyhow::anyhow!("can't simulate {name}: {damage}{why}")
+        })?;
+        Ok(Some(FromFiles { name, recorded, told, issues, args: self.clone(), records, skipped }))
+    }
+}
+
+/// What both kinds of files are read into.
+struct Into {
+    recording: Recording,
+    hasher: Hasher,
+    options: DissectOptions,
+    issues: Vec<String>,
+    skipped: u64,
+}
+
+fn name_of(file: &Path) -> String {
+    match file.file_name() {
+        Some(name) if name != "-" => name.to_string_lossy().into_owned(),
+        _ => "standard input".to_owned(),
+    }
+}
+
+impl FromFiles {
+    /// The scenario with the recording as its traffic, and what the user should know of that.
+    pub(crate) fn replace(&self, scenario: &Scenario) -> anyhow::Result<(Scenario, Vec<String>)> {
+        let (replaced, left_out) = replace_traffic(scenario, self.recorded.clone(), &self.name)?;
+        replaced.check().map_err(|why| anyhow::anyhow!("can't simulate {}: {why}", self.name))?;
+        let mut notes = Vec::new();
+        if left_out.traffic > 0 {
+            notes.push(format!(
+                "the recording goes the way of the scenario's first traffic, '{}'; its other {} left \
+                 out",
+                scenario.traffic[0].name,
+                counted(left_out.traffic as u64, "traffic is", "traffics are")
+            ));
+        }
+        if left_out.events > 0 {
+            notes.push(format!(
+                "{} left out: bursts of the scenario's own traffic, and what would happen after the \
+                 recording",
+                counted(left_out.events as u64, "event of the scenario is", "events of the scenario are")
+            ));
+        }
+        Ok((replaced, notes))
+    }
+
+    /// What was read and made of it.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let told = &self.told;
+        let seconds = |ns: u64| format!("{:.6} s", ns as f64 / 1e9);
+        let mut notes = vec![format!(
+            "{} of {} in {} recorded, simulated in {} ({:.0} packets/s)",
+            counted(told.packets, "packet", "packets"),
+            counted(told.flows, "flow", "flows"),
+            seconds(told.recorded_ns),
+            seconds(told.simulated_ns),
+            told.packets as f64 * 1e9 / told.simulated_ns.max(1) as f64,
+        )];
+        if self.records > 0 {
+            let how = match self.args.from_spread {
+                SpreadChoice::Even => "evenly",
+                SpreadChoice::Random => "at random, by the seed,",
+            };
+            notes.push(format!(
+                "flow records don't say when each packet came: those of {} are spread {how} over its \
+                 time",
+                counted(self.records, "record", "records")
+            ));
+        }
+        if told.more {
+            notes.push(format!(
+                "there are more than {} packets, and those beyond are left out; --from-packets takes \
+                 more",
+                self.args.from_packets
+            ));
+        }
+        if told.of_more_flows > 0 {
+            notes.push(format!(
+                "{} left out, which would be more than {MAX_FLOWS} flows",
+                counted(
+                    told.of_more_flows,
+                    "packet of a further flow is",
+                    "packets of further flows are"
+                )
+            ));
+        }
+        if self.skipped > 0 {
+            notes.push(format!(
+                "{} left out, since the link type is unknown",
+                counted(self.skipped, "record of a capture is", "records of captures are")
+            ));
+        }
+        if told.silences > 0 {
+            notes.push(format!(
+                "{} cut to {} s each, since steering remembers nothing for longer",
+                counted(told.silences, "longer silence is", "longer silences are"),
+                LONGEST_SILENCE_NS / 1_000_000_000
+            ));
+        }
+        if told.late > 0 {
+            notes.push(format!(
+                "{} an earlier time than the one before; all are sent by their times",
+                counted(told.late, "packet has", "packets have")
+            ));
+        }
+        if told.too_long > 0 {
+            notes.push(format!(
+                "{} to be longer than {LONGEST_FRAME} bytes, and count with that",
+                counted(told.too_long, "frame claims", "frames claim")
+            ));
+        }
+        notes
+    }
+
+    /// The same for programs.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let (told, args) = (&self.told, &self.args);
+        serde_json::json!({
+            "files": args.from.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
+            "speed": args.from_speed,
+            "hash_seed": args.from_hash_seed.map(|seed| format!("{:x}", seed.0)),
+            "spread": (self.records > 0).then_some(match args.from_spread {
+                SpreadChoice::Even => "even",
+                SpreadChoice::Random => "random",
+            }),
+            "records": self.records,
+            "records_skipped": self.skipped,
+            "packets": told.packets,
+            "flows": told.flows,
+            "bytes": told.bytes,
+            "recorded_ns": told.recorded_ns,
+            "simulated_ns": told.simulated_ns,
+            "late_packets": told.late,
+            "silences_cut": told.silences,
+            "frames_too_long": told.too_long,
+            "packets_of_more_flows_left_out": told.of_more_flows,
+            "more_packets_left_out": told.more,
+            "errors": self.issues,
+        })
+    }
+}
+
+/// `1 packet`, `2 packets`.
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests;

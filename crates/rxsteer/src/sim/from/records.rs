@@ -1,0 +1,229 @@
+//! Flow records as recordings: the files that `rxsteer replay --flows` writes, of which only the
+//! columns about the flow, its counts and its time are looked at.
+//!
+//! As with captures, nothing after a damaged place is used, and what comes before it is. Other files
+//! go on.
+
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use super::Into;
+use anyhow::{Context, bail, ensure};
+use rxsteer_sim::recorded::{FlowSpan, Spread, spread};
+use rxsteer_user::core::FlowKey;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The columns that are read, a subset of those that are written.
+const COLUMNS: [&str; 9] =
+    ["src", "dst", "protocol", "src_port", "dst_port", "packets", "bytes", "first_ns", "last_ns"];
+
+/// Longest line of a .jsonl file, in bytes: one with all CPUs there can be fits.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// A file of records, by its name's ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Csv,
+    JsonLines,
+    Parquet,
+}
+
+impl Format {
+    /// `None` for anything that is no file of records.
+    pub(super) fn of(file: &Path) -> Option<Format> {
+        let ending = file.extension()?.to_string_lossy().to_lowercase();
+        match ending.as_str() {
+            "csv" => Some(Format::Csv),
+            "jsonl" | "ndjson" => Some(Format::JsonLines),
+            "parquet" => Some(Format::Parquet),
+            _ => None,
+        }
+    }
+}
+
+/// Records of all files, merged by time; says how many were read, at most `limit`.
+pub(super) fn read(
+    files: &[PathBuf],
+    how: Spread,
+    limit: u32,
+    into: &mut Into,
+) -> anyhow::Result<u64> {
+    let mut spans = Spans { spans: Vec::new(), limit: limit as usize };
+    for file in files {
+        let before = spans.spans.len();
+        // What can't be opened, or has no such columns, was not meant.
+        let damage = read_file(file, into, &mut spans)
+            .with_context(|| format!("can't read flow records from {}", file.display()))?;
+        let Some(damage) = damage else { continue };
+        let read = spans.spans.len() - before;
+        ensure!(read > 0, "{}: {damage:#}, and no record comes before that", file.display());
+        into.issues.push(format!(
+            "{}: {damage:#}; the {read} records before it are used, none after it",
+            file.display()
+        ));
+    }
+    if spans.is_full() {
+        into.issues.push(format!(
+            "only the first {limit} flow records are used; --from-packets takes more"
+        ));
+    }
+    let read = spans.spans.len() as u64;
+    spread(spans.spans, how, &mut into.recording);
+    Ok(read)
+}
+
+/// Records that were read, as many as may be.
+struct Spans {
+    spans: Vec<FlowSpan>,
+    limit: usize,
+}
+
+impl Spans {
+    fn is_full(&self) -> bool {
+        self.spans.len() >= self.limit
+    }
+}
+
+/// What is damaged, if anything is; an error where the file is no file of records.
+type Damage = Option<anyhow::Error>;
+
+fn read_file(file: &Path, into: &Into, spans: &mut Spans) -> anyhow::Result<Damage> {
+    ensure!(!file.is_dir(), "it is a folder; name the files in it");
+    let opened = File::open(file)?;
+    match Format::of(file) {
+        Some(Format::Csv) => csv(opened, into, spans),
+        Some(Format::JsonLines) => json_lines(opened, into, spans),
+        #[cfg(feature = "parquet")]
+        Some(Format::Parquet) => parquet::read(opened, into, spans),
+        #[cfg(not(feature = "parquet"))]
+        Some(Format::Parquet) => bail!("this rxsteer was built without the feature parquet"),
+        None => bail!("its name ends neither in .csv nor in .jsonl nor in .parquet"),
+    }
+}
+
+fn csv(file: File, into: &Into, spans: &mut Spans) -> anyhow::Result<Damage> {
+    let mut reader = csv::Reader::from_reader(BufReader::new(file));
+    let header = reader.headers()?.clone();
+    let places = places(|column| header.iter().position(|name| name == column))?;
+    let mut row = csv::StringRecord::new();
+    while !spans.is_full() {
+        let line = reader.position().line();
+        match reader.read_record(&mut row) {
+            Ok(false) => break,
+            Ok(true) => {}
+            Err(error) => return Ok(Some(error.into())),
+        }
+        let cells = places.map(|place| row.get(place).unwrap_or_default());
+        match span(cells, into) {
+            Ok(span) => spans.spans.push(span),
+            Err(error) => return Ok(Some(error.context(format!("line {line}")))),
+        }
+    }
+    Ok(None)
+}
+
+/// Where each column is.
+fn places(find: impl Fn(&str) -> Option<usize>) -> anyhow::Result<[usize; COLUMNS.len()]> {
+    let mut places = [0; COLUMNS.len()];
+    for (place, column) in places.iter_mut().zip(COLUMNS) {
+        *place = find(column).with_context(|| {
+            format!(
+                "it has no column {column}; flow records are what rxsteer replay --flows writes"
+            )
+        })?;
+    }
+    Ok(places)
+}
+
+fn json_lines(file: File, into: &Into, spans: &mut Spans) -> anyhow::Result<Damage> {
+    let mut reader = BufReader::new(file);
+    let (mut line, mut number) = (Vec::new(), 0u64);
+    while !spans.is_full() {
+        line.clear();
+        number += 1;
+        let mut bounded = std::io::Read::take(&mut reader, LONGEST_LINE);
+        if bounded.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        match json_line(&line, into) {
+            Ok(span) => spans.spans.push(span),
+            Err(error) => return Ok(Some(error.context(format!("line {number}")))),
+        }
+    }
+    Ok(None)
+}
+
+fn json_line(line: &[u8], into: &Into) -> anyhow::Result<FlowSpan> {
+    let object: serde_json::Value = serde_json::from_slice(line)?;
+    let mut cells: [String; COLUMNS.len()] = Default::default();
+    for (cell, column) in cells.iter_mut().zip(COLUMNS) {
+        *cell = match object.get(column) {
+            None => bail!("it has no field {column}"),
+            Some(serde_json::Value::Null) => String::new(),
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+    }
+    span(cells.each_ref().map(String::as_str), into)
+}
+
+/// A record from the texts of its columns, empty for what flows were not told apart by.
+fn span(cells: [&str; COLUMNS.len()], into: &Into) -> anyhow::Result<FlowSpan> {
+    let mut at = 0;
+    let mut next = || {
+        at += 1;
+        (COLUMNS[at - 1], cells[at - 1])
+    };
+    let [src, dst] = [address(next())?, address(next())?];
+    let protocol = value(next())?.unwrap_or(0);
+    let [src_port, dst_port] = [value(next())?.unwrap_or(0), value(next())?.unwrap_or(0)];
+    let [packets, bytes, first_ns, last_ns] =
+        [count(next())?, count(next())?, count(next())?, count(next())?];
+    ensure!(packets > 0, "a record of 0 packets is none");
+    ensure!(first_ns <= last_ns, "it ends ({last_ns}) before it begins ({first_ns})");
+    let mut key = FlowKey { src_port, dst_port, ..FlowKey::default() };
+    key.protocol = protocol;
+    key.ip_version = version(src, dst)?;
+    (key.src, key.dst) = (bytes_of(src), bytes_of(dst));
+    let hash = into.hasher.hash(&key);
+    Ok(FlowSpan { key, hash, packets, bytes, first_ns, last_ns })
+}
+
+/// Records are of IP packets; without any address it doesn't matter of which.
+fn version(src: Option<IpAddr>, dst: Option<IpAddr>) -> anyhow::Result<u8> {
+    match (src.map(|src| src.is_ipv6()), dst.map(|dst| dst.is_ipv6())) {
+        (Some(src), Some(dst)) if src != dst => bail!("src and dst are of different IP versions"),
+        (Some(true), _) | (_, Some(true)) => Ok(6),
+        _ => Ok(4),
+    }
+}
+
+fn bytes_of(address: Option<IpAddr>) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    match address {
+        Some(IpAddr::V4(v4)) => bytes[..4].copy_from_slice(&v4.octets()),
+        Some(IpAddr::V6(v6)) => bytes = v6.octets(),
+        None => {}
+    }
+    bytes
+}
+
+fn address(cell: (&str, &str)) -> anyhow::Result<Option<IpAddr>> {
+    value(cell)
+}
+
+fn count(cell: (&str, &str)) -> anyhow::Result<u64> {
+    value(cell)?.with_context(|| format!("{} is not there", cell.0))
+}
+
+fn value<T: FromStr>((column, text): (&str, &str)) -> anyhow::Result<Option<T>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || anyhow::anyhow!("{column} can't be '{text}'");
+    text.parse().map(Some).map_err(|_| wrong())
+}
