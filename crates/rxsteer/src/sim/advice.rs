@@ -31,16 +31,16 @@ pub(crate) fn advice(told: &Told) -> Option<String> {
 }
 
 /// The policy that gains most in what the machine is there for, if any does. Of those that gain about as
-/// much the one that takes the least CPU time, and of these the first that was named.
+/// much those that take the least CPU time, and of these the first that was named.
 fn on_goal(told: &Told, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let of_goal = || differences.iter().filter(|it| it.metric.name == goal && it.is_worth_it());
     let gain = |it: &Difference| it.relative().unwrap_or(f64::INFINITY);
     let most = of_goal().map(|it| gain(it)).reduce(f64::max)?;
     let cost = |cell: usize| told.cells[cell].mean("cpu_per_packet_ns", Subject::Run);
-    let best = of_goal()
-        .filter(|it| gain(it) > most - WORTH || gain(it) == most)
-        .min_by(|a, b| cost(a.cell).total_cmp(&cost(b.cell)))?;
+    let alike = || of_goal().filter(|it| gain(it) > most - WORTH || gain(it) == most);
+    let least = alike().map(|it| cost(it.cell)).reduce(f64::min)?;
+    let best = alike().find(|it| cost(it.cell) <= least * (1.0 + WORTH))?;
     Some(format!("{}{}", sentence(told, best), price(told, differences, best)))
 }
 
