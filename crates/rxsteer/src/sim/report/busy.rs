@@ -1,6 +1,6 @@
 //! What each CPU did: interrupts and polling, protocol, applications, one on the other.
 
-use super::chart::{INK, WIDTH, axes, colour, legend, name_categories, svg, text};
+use super::chart::{INK, Legend, WIDTH, axes, colour, fitting, name_categories, svg, text};
 use crate::sim::figure;
 use crate::sim::told::{Cell, Told};
 use plotters::prelude::*;
@@ -16,17 +16,16 @@ const PARTS: [(&str, &str); 3] = [
 /// Height of one policy's panel, in pixels.
 const PANEL: u32 = 210;
 
-/// Height of the legend above all.
-const LEGEND: u32 = 26;
+/// Width of what stands beside a panel, in pixels.
+const ASIDE: u32 = 150;
 
 /// A panel per policy.
 pub(super) fn stacked(told: &Told) -> anyhow::Result<String> {
-    svg(LEGEND + PANEL * told.cells.len() as u32, |area| {
-        let (top, rest) = area.split_vertically(LEGEND);
-        let names = PARTS.iter().enumerate();
-        let names: Vec<_> =
-            names.map(|(index, (_, name))| ((*name).to_owned(), colour(index))).collect();
-        legend(&top, &names)?;
+    let names = PARTS.iter().enumerate();
+    let legend = Legend::new(names.map(|(index, (_, name))| ((*name).to_owned(), colour(index))));
+    svg(legend.height() + PANEL * told.cells.len() as u32, |area| {
+        let (top, rest) = area.split_vertically(legend.height());
+        legend.draw(&top)?;
         for (panel, cell) in rest.split_evenly((told.cells.len(), 1)).iter().zip(&told.cells) {
             self::panel(panel, cell)?;
         }
@@ -37,7 +36,7 @@ pub(super) fn stacked(told: &Told) -> anyhow::Result<String> {
 fn panel(area: &super::chart::Area<'_>, cell: &Cell) -> anyhow::Result<()> {
     let cpus = cell.scenario.cpus.len();
     let percent = |share: f64| format!("{:.0}", share * 100.0);
-    let (left, right) = area.split_horizontally(WIDTH - 150);
+    let (left, right) = area.split_horizontally(WIDTH - ASIDE);
     let mut chart = axes(&left, cpus, 0.0..1.0, "% of the time", &percent)?;
     let names: Vec<String> = (0..cpus).map(|id| id.to_string()).collect();
     name_categories(&mut chart, 0.0, &names)?;
@@ -50,7 +49,7 @@ fn panel(area: &super::chart::Area<'_>, cell: &Cell) -> anyhow::Result<()> {
             below = above;
         }
     }
-    right.draw(&Text::new(cell.label.clone(), (4, 16), text(14, INK)))?;
+    right.draw(&Text::new(fitting(&cell.label, ASIDE as i32 - 8), (4, 16), text(14, INK)))?;
     let busy = cell.mean("busy", Subject::Run);
     let busy = format!("{} CPUs busy", figure::plain(busy));
     right.draw(&Text::new(busy, (4, 38), text(13, super::chart::GREY)))?;

@@ -110,9 +110,11 @@ pub(super) fn name_categories<Y: Ranged<ValueType = f64>>(
 ) -> anyhow::Result<()> {
     const MOST: usize = 32;
     let each = names.len().div_ceil(MOST).max(1);
+    let width = chart.plotting_area().dim_in_pixel().0 as i32;
+    let room = width * each as i32 / names.len().max(1) as i32;
     for (index, name) in names.iter().enumerate().step_by(each) {
         let at = EmptyElement::at((index as f64 + 0.5, bottom))
-            + Text::new(name.clone(), (0, 8), centred(13, INK));
+            + Text::new(fitting(name, room), (0, 8), centred(13, INK));
         chart.draw_series(std::iter::once(at))?;
     }
     Ok(())
@@ -135,14 +137,55 @@ pub(super) fn interval<Y: Ranged<ValueType = f64>>(
     Ok(())
 }
 
-/// Names beside squares of their colours, along the top of an area.
-pub(super) fn legend(area: &Area<'_>, names: &[(String, RGBColor)]) -> anyhow::Result<()> {
-    let mut x = 76;
-    for (name, colour) in names {
-        area.draw(&Rectangle::new([(x, 6), (x + 12, 18)], colour.filled()))?;
-        area.draw(&Text::new(name.clone(), (x + 18, 5), text(13, INK)))?;
-        // No font is measured: a letter is about this wide.
-        x += 40 + 7 * name.chars().count() as i32;
+/// Names beside squares of their colours: where each is, in rows that are as wide as a plot.
+pub(super) struct Legend {
+    entries: Vec<(String, RGBColor, (i32, i32))>,
+    rows: i32,
+}
+
+impl Legend {
+    /// Height of a row, in pixels.
+    const ROW: i32 = 24;
+
+    pub(super) fn new(names: impl Iterator<Item = (String, RGBColor)>) -> Legend {
+        const LEFT: i32 = 76;
+        let (mut x, mut rows) = (LEFT, 1);
+        let mut entries = Vec::new();
+        for (name, colour) in names {
+            let name = fitting(&name, 700);
+            let width = 40 + LETTER * name.chars().count() as i32;
+            if x > LEFT && x + width > WIDTH as i32 {
+                (x, rows) = (LEFT, rows + 1);
+            }
+            entries.push((name, colour, (x, (rows - 1) * Self::ROW)));
+            x += width;
+        }
+        Legend { entries, rows }
     }
-    Ok(())
+
+    /// What it takes from a plot's height, in pixels.
+    pub(super) fn height(&self) -> u32 {
+        (self.rows * Self::ROW) as u32
+    }
+
+    pub(super) fn draw(&self, area: &Area<'_>) -> anyhow::Result<()> {
+        for (name, colour, (x, y)) in &self.entries {
+            let (x, y) = (*x, *y);
+            area.draw(&Rectangle::new([(x, y + 6), (x + 12, y + 18)], colour.filled()))?;
+            area.draw(&Text::new(name.clone(), (x + 18, y + 5), text(13, INK)))?;
+        }
+        Ok(())
+    }
+}
+
+/// About how wide a letter is, in pixels: no font is measured.
+const LETTER: i32 = 6;
+
+/// As much of a name as has room in `width` pixels.
+pub(super) fn fitting(name: &str, width: i32) -> String {
+    let room = (width / LETTER).max(2) as usize;
+    if name.chars().count() <= room {
+        return name.to_owned();
+    }
+    name.chars().take(room - 1).chain(['…']).collect()
 }

@@ -30,7 +30,9 @@ pub(super) fn bars(told: &Told, metric: &Metric) -> anyhow::Result<String> {
             if by > 0.0 {
                 interval(&mut chart, x, (mean - by, mean + by), INK)?;
             }
-            let text = figure::summary(metric.unit, Some(it));
+            // Beside many others there is room for the mean alone, and the interval is drawn.
+            let many = summaries.len() > 6;
+            let text = figure::with_interval(metric.unit, it.mean, it.interval.filter(|_| !many));
             let label =
                 EmptyElement::at((x, mean + by)) + Text::new(text, (0, -20), centred(13, INK));
             chart.draw_series(std::iter::once(label))?;

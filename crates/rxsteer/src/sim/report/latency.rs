@@ -1,6 +1,6 @@
 //! How long it took: percentiles of a traffic under each policy, on a logarithmic axis.
 
-use super::chart::{colour, interval, legend, mesh, name_categories, svg};
+use super::chart::{Legend, colour, interval, mesh, name_categories, svg};
 use crate::sim::figure;
 use crate::sim::told::Told;
 use plotters::prelude::*;
@@ -30,12 +30,11 @@ pub(super) fn percentiles(told: &Told, traffic: usize) -> anyhow::Result<Option<
     // Whole decades, so that the axis has a name at both ends.
     let decade = |exponent: f64| 10f64.powf(exponent);
     let (low, high) = (decade((least / 1.1).log10().floor()), decade((most * 1.1).log10().ceil()));
-    let plot = svg(340, |area| {
-        let (top, rest) = area.split_vertically(26);
-        let labels = told.cells.iter().enumerate();
-        let labels: Vec<_> =
-            labels.map(|(index, cell)| (cell.label.clone(), colour(index))).collect();
-        legend(&top, &labels)?;
+    let labels = told.cells.iter().enumerate();
+    let legend = Legend::new(labels.map(|(index, cell)| (cell.label.clone(), colour(index))));
+    let plot = svg(314 + legend.height(), |area| {
+        let (top, rest) = area.split_vertically(legend.height());
+        legend.draw(&top)?;
         let mut chart = ChartBuilder::on(&rest)
             .margin(12)
             .set_label_area_size(LabelAreaPosition::Left, 64)

@@ -50,6 +50,18 @@ fn bars_are_as_high_as_figures_say() {
 }
 
 #[test]
+fn many_policies_and_long_names_have_room() {
+    let many = "none,rps,sparse,sparse:loops=1,sparse:loops=2,sparse:loops=3,sparse:loops=5,rfs,rfs+sparse,bound:0=1,1=2,bound:0=3,1=0";
+    let told = told(&["router-one-queue", "--seconds", "0.001", "--seeds", "2", "--compare", many]);
+    let page = page(&told).unwrap();
+    let plots: Vec<&str> = page.split("<svg").skip(1).collect();
+    assert_eq!(plots.len(), 4);
+    // The legend of the latencies takes two rows: one more entry is at its left than in one row.
+    let last = plots[3].split("</svg>").next().unwrap();
+    assert_eq!(count(last, "x=\"94\""), 2, "{last}");
+}
+
+#[test]
 fn what_people_wrote_is_no_markup() {
     let title = "--set=title=<script>alert(\"1\")</script> & 'more'";
     let mut told = told(&["rpc-8", "--seconds", "0.001", title]);
