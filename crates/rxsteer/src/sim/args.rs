@@ -6,8 +6,8 @@ use crate::words::whole;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
-/// Most seeds of one command: their results are kept.
-const MOST_SEEDS: u64 = 100_000;
+/// Most seeds of one command: all their results are kept, and told.
+const MOST_SEEDS: u64 = 10_000;
 
 /// The longest time that is measured, in simulated seconds.
 const LONGEST_SECONDS: f64 = 1e6;
