@@ -12,6 +12,7 @@ mod ffi;
 mod frames;
 mod oracle;
 
+pub use ffi::carry;
 pub use ffi::parse::{Class, Packet, hash, parse};
 pub use ffi::policy;
 pub use frames::Frames;

@@ -27,6 +27,9 @@ enum steer_limits {
 	STEER_NO_CPU = 0xffff,
 	/* Lines of a set of flow statistics: a flow is in one of them. */
 	STEER_WAYS = 4,
+	/* Destination addresses of frames that can be told apart: see steer_carry.h. */
+	STEER_ADDRESSES_LOG = 10,
+	STEER_ADDRESSES = 1 << STEER_ADDRESSES_LOG,
 	/* Two configurations, of which `steer_active` says which holds, so that the other can be rewritten; and
 	 * the one of interfaces that settle. */
 	STEER_CONFIG_SETTLING = 2,

@@ -1,0 +1,64 @@
+//! Numbers that frames carry: `steer_carry.h`, by way of `shim_parse.c`.
+
+/// Places of the table of addresses: `STEER_ADDRESSES`.
+const PLACES: usize = 1024;
+
+/// A frame's number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Number {
+    /// Its place among those from `src` to `dst`.
+    pub seq: u32,
+    /// The CPU that sent it, below 1024.
+    pub src: u32,
+    /// Where to, below 2048.
+    pub dst: u32,
+}
+
+/// The addresses that both sides know.
+#[derive(Debug)]
+pub struct Addresses(Box<[u64; PLACES]>);
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self(Box::new([0; PLACES]))
+    }
+}
+
+#[link(name = "rxsteer_bpf_native")]
+unsafe extern "C" {
+    fn native_carry(
+        bytes: *mut u8,
+        length: u32,
+        addresses: *mut u64,
+        number: *const [u32; 3],
+    ) -> i32;
+    fn native_uncarry(
+        bytes: *mut u8,
+        length: u32,
+        addresses: *const u64,
+        number: *mut [u32; 3],
+    ) -> i32;
+}
+
+impl Addresses {
+    /// Writes the number into the frame, if it can carry one.
+    pub fn carry(&mut self, frame: &mut [u8], number: Number) -> bool {
+        let number = [number.seq, number.src, number.dst];
+        let length = frame.len() as u32;
+        // SAFETY: all that is pointed to lives until the call is over, with the lengths that are said.
+        unsafe {
+            native_carry(frame.as_mut_ptr(), length, self.0.as_mut_ptr(), &raw const number) != 0
+        }
+    }
+
+    /// Takes the number out of the frame again, if it carries one.
+    pub fn uncarry(&self, frame: &mut [u8]) -> Option<Number> {
+        let mut number = [0; 3];
+        let length = frame.len() as u32;
+        // SAFETY: as above.
+        let carries =
+            unsafe { native_uncarry(frame.as_mut_ptr(), length, self.0.as_ptr(), &raw mut number) };
+        let [seq, src, dst] = number;
+        (carries != 0).then_some(Number { seq, src, dst })
+    }
+}

@@ -1,0 +1,82 @@
+//! A frame that carried a number is the frame it was, and the number the one it was given.
+
+use proptest::prelude::*;
+use rxsteer_bpf_native::Frames;
+use rxsteer_bpf_native::carry::{Addresses, Number};
+
+/// Carries `number` in a copy of `frame`, if it can; the frame afterwards.
+fn there_and_back(addresses: &mut Addresses, frame: &[u8], number: Number) -> bool {
+    let mut carrying = frame.to_vec();
+    if !addresses.carry(&mut carrying, number) {
+        assert_eq!(carrying, frame, "a frame that can't carry a number is left alone");
+        return false;
+    }
+    assert_ne!(carrying, frame);
+    assert_eq!(addresses.uncarry(&mut carrying), Some(number));
+    assert_eq!(carrying, frame);
+    true
+}
+
+#[test]
+fn random_frames_come_back() {
+    let mut addresses = Addresses::default();
+    let mut frames = Frames::new(5, true);
+    let mut carried = 0;
+    for seq in 0..200_000_u32 {
+        let frame = frames.next_frame();
+        let number =
+            Number { seq: seq.wrapping_mul(0x9e37_79b9), src: seq % 1024, dst: seq % 2048 };
+        carried += u32::from(there_and_back(&mut addresses, &frame, number));
+    }
+    assert!(carried > 1000, "only {carried} frames carried a number");
+}
+
+/// An IPv4 or IPv6 frame to `to`.
+fn frame(to: [u8; 6], is_ipv6: bool) -> Vec<u8> {
+    let mut frame = to.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 9]);
+    frame.extend(if is_ipv6 { [0x86, 0xdd, 0x6b] } else { [8, 0, 0x46] });
+    frame.extend([0x5a; 45]);
+    frame
+}
+
+#[test]
+fn what_is_under_way_survives_any_address_that_comes_later() {
+    let mut addresses = Addresses::default();
+    let first = frame([2, 0, 0, 0, 0, 1], false);
+    let number = Number { seq: u32::MAX, src: 1023, dst: 2047 };
+    let mut under_way = first.clone();
+    assert!(addresses.carry(&mut under_way, number));
+    let mut refused = 0;
+    for other in 0..5000_u32 {
+        let [.., a, b] = other.to_be_bytes();
+        refused +=
+            u32::from(!there_and_back(&mut addresses, &frame([6, 1, 2, 3, a, b], true), number));
+    }
+    assert!(refused >= 5000 - 1024, "two addresses never share a place");
+    assert_eq!(addresses.uncarry(&mut under_way), Some(number));
+    assert_eq!(under_way, first);
+}
+
+#[test]
+fn frames_without_a_plain_type_carry_nothing() {
+    let mut addresses = Addresses::default();
+    let plain = frame([0; 6], false);
+    for (at, byte) in [(12, 0x81), (13, 6), (14, 0x66), (14, 0x05)] {
+        let mut other = plain.clone();
+        other[at] = byte;
+        assert!(!there_and_back(&mut addresses, &other, Number::default()), "{other:x?}");
+    }
+    assert!(!there_and_back(&mut addresses, &plain[..15], Number::default()), "it is cut");
+    assert!(there_and_back(&mut addresses, &plain, Number::default()));
+    assert_eq!(addresses.uncarry(&mut plain.clone()), None);
+}
+
+proptest! {
+    #[test]
+    fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, src in 0..1024_u32, dst in 0..2048_u32) {
+        let mut addresses = Addresses::default();
+        let carried = there_and_back(&mut addresses, &frame(to, is_ipv6), Number { seq, src, dst });
+        prop_assert!(carried);
+    }
+}

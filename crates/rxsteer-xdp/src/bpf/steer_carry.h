@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * How a frame's number goes with it, in the frame itself.
+ *
+ * Room in front of a frame (metadata) has to be made, and taken away, by a call into the kernel each time,
+ * which costs more than parsing. So where it can, the number stands over bytes that are known anyway:
+ *
+ *   offset   0        4      6           12     14
+ *            destination     source      type   version
+ *            seq      word               kind   (stays)
+ *
+ *   word, kind: src (10 bits) and dst (11), and, in 10 bits more, the place of the destination address in a
+ *   table that both sides read. The type follows from the version: IPv4 or IPv6.
+ *
+ * What must hold: a place of the table is written once and never again, so whoever has seen it filled may
+ * send its number, at any time, to any CPU. A frame whose address finds its place taken by another goes with
+ * metadata, as one with a tag does: whoever fills the table with made-up addresses makes frames dearer, and
+ * nothing else. Called with frames in place only; no helper is called here.
+ */
+#ifndef STEER_CARRY_H
+#define STEER_CARRY_H
+
+#include "steer_parse.h"
+
+/* A frame's number: its place among those from src to dst. */
+struct steer_number {
+	__u32 seq;
+	__u32 src;
+	__u32 dst;
+};
+
+enum steer_carry {
+	/* How much of a frame is read here. */
+	STEER_CARRY_LENGTH = 16,
+	STEER_WORD_SRC_BITS = 10,
+	STEER_KIND_DST_BITS = 11,
+	/* The bits of the table's place that stand in `word` below the mark, and those in `kind` above. */
+	STEER_WORD_PLACE_BITS = 5,
+	STEER_KIND_PLACE_BITS = 5,
+	/* All that is handed over is numbered; this is here lest anything else is ever taken for it. */
+	STEER_WORD_MARK = 1 << (STEER_WORD_SRC_BITS + STEER_WORD_PLACE_BITS),
+};
+_Static_assert(STEER_MAX_CPUS <= 1 << STEER_WORD_SRC_BITS, "a source fits");
+_Static_assert(STEER_MAX_CPUS * STEER_BANKS <= 1 << STEER_KIND_DST_BITS, "a destination fits");
+_Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_PLACE_BITS + STEER_KIND_PLACE_BITS, "a place fits");
+_Static_assert(STEER_KIND_DST_BITS + STEER_KIND_PLACE_BITS == 16 && STEER_WORD_MARK == 0x8000, "of 16 bits each");
+
+/* The destination address as the table has it; never 0. */
+static __always_inline __u64 steer_address_of(const void *data)
+{
+	return STEER_U64(data) << 16 | 1;
+}
+
+static __always_inline __u32 steer_address_place(__u64 address)
+{
+	return address * 0x9e3779b97f4a7c15ULL >> (64 - STEER_ADDRESSES_LOG);
+}
+
+/* The place plus one of the frame's destination address in the table, if the frame can carry a number; else
+ * 0. An address that is seen for the first time takes its place, if that is free. */
+static __always_inline __u32 steer_carrier(const void *data, const void *data_end, __u64 *addresses)
+{
+	__u64 address, known;
+	__u32 start, place;
+
+	if (data + STEER_CARRY_LENGTH > data_end)
+		return 0;
+	start = STEER_U32(data + 12);
+	if ((start & 0xf0ffff) != 0x400008 && (start & 0xf0ffff) != 0x60dd86)
+		return 0;
+	address = steer_address_of(data);
+	place = steer_address_place(address);
+	known = *(volatile __u64 *)&addresses[place];
+	if (known == address)
+		return place + 1;
+	/* Once the table is full of others' addresses this is no more than the comparison. */
+	if (known || __sync_val_compare_and_swap(&addresses[place], 0, address))
+		return 0;
+	return place + 1;
+}
+
+/* Writes the number over what steer_carrier() gave `carrier` for. */
+static __always_inline int steer_carry(void *data, const void *data_end, __u32 carrier,
+				       const struct steer_number *number)
+{
+	__u32 place = carrier - 1;
+
+	if (data + STEER_CARRY_LENGTH > data_end)
+		return 0;
+	*(steer_place32 *)data = number->seq;
+	*(steer_place16 *)(data + 4) = STEER_WORD_MARK | number->src |
+				       (place & ((1 << STEER_WORD_PLACE_BITS) - 1)) << STEER_WORD_SRC_BITS;
+	*(steer_place16 *)(data + 12) = (place >> STEER_WORD_PLACE_BITS) << STEER_KIND_DST_BITS | number->dst;
+	return 1;
+}
+
+/* Reads the number that a frame carries, and makes the frame what it was; 0 when it carries none. */
+static __always_inline int steer_uncarry(void *data, const void *data_end, const __u64 *addresses,
+					 struct steer_number *number)
+{
+	__u32 word, kind, place;
+	__u64 address;
+
+	if (data + STEER_CARRY_LENGTH > data_end)
+		return 0;
+	word = STEER_U16(data + 4);
+	kind = STEER_U16(data + 12);
+	if (!(word & STEER_WORD_MARK))
+		return 0;
+	number->seq = STEER_U32(data);
+	number->src = word & ((1 << STEER_WORD_SRC_BITS) - 1);
+	number->dst = kind & ((1 << STEER_KIND_DST_BITS) - 1);
+	place = (word >> STEER_WORD_SRC_BITS & ((1 << STEER_WORD_PLACE_BITS) - 1)) |
+		kind >> STEER_KIND_DST_BITS << STEER_WORD_PLACE_BITS;
+	address = addresses[place & (STEER_ADDRESSES - 1)] >> 16;
+	*(steer_place32 *)data = address;
+	*(steer_place16 *)(data + 4) = address >> 32;
+	*(steer_place16 *)(data + 12) = (STEER_U8(data + 14) & 0xf0) == 0x40 ? 0x0008 : 0xdd86;
+	return 1;
+}
+
+#endif
