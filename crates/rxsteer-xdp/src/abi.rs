@@ -11,6 +11,7 @@ use rxsteer_core::{DevFlow, FlowKey};
 use rxsteer_packet::HashWords;
 use std::io;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -96,6 +97,9 @@ plain!(
 pub(crate) struct Array<T> {
     memory: MmapRaw,
     len: u32,
+    /// Bytes from one element to the next: those of a `T`, or fewer where the programs keep only the
+    /// first of its words.
+    stride: usize,
     of: PhantomData<T>,
 }
 
@@ -104,10 +108,11 @@ impl<T: Plain> Array<T> {
     pub(crate) fn new(map: &impl MapCore) -> io::Result<Array<T>> {
         let len = map.max_entries();
         // The kernel rounds elements up to eight bytes; ours are multiples.
-        let size = len as usize * size_of::<T>();
-        assert!(map.value_size() as usize == size_of::<T>() && size_of::<T>().is_multiple_of(8));
-        let memory = MmapOptions::new().len(size).map_raw(map.as_fd().as_raw_fd())?;
-        Ok(Array { memory, len, of: PhantomData })
+        let stride = map.value_size() as usize;
+        assert!(stride <= size_of::<T>() && stride.is_multiple_of(8) && align_of::<T>() <= 8);
+        let memory =
+            MmapOptions::new().len(len as usize * stride).map_raw(map.as_fd().as_raw_fd())?;
+        Ok(Array { memory, len, stride, of: PhantomData })
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -116,33 +121,40 @@ impl<T: Plain> Array<T> {
 
     fn at(&self, index: u32) -> *mut T {
         assert!(index < self.len, "an element of the array");
-        // SAFETY: the memory has `len` elements, and `index` is below that.
-        unsafe { self.memory.as_mut_ptr().cast::<T>().add(index as usize) }
+        // SAFETY: the memory has `len` elements, `stride` bytes each, and `index` is below that.
+        unsafe { self.memory.as_mut_ptr().add(index as usize * self.stride).cast() }
     }
 
-    /// The element as it is now. A program may write it meanwhile: each of its words is whole, and
-    /// two may be of different moments.
+    /// The element as it is now; words that are not kept are 0. A program may write it meanwhile: each
+    /// of its words is whole, and two may be of different moments.
     pub(crate) fn get(&self, index: u32) -> T {
-        // SAFETY: `at` is inside the memory, which is aligned to a page; any bytes are a `T`.
-        unsafe { self.at(index).read_volatile() }
+        let mut value = MaybeUninit::<T>::zeroed();
+        let (from, to) = (self.at(index).cast::<u64>(), value.as_mut_ptr().cast::<u64>());
+        for word in 0..self.stride / 8 {
+            // SAFETY: the words of an element, and as many of a `T`, which has at least as many; the
+            // memory is aligned to a page, so each word is.
+            unsafe { to.add(word).write_unaligned(from.add(word).read_volatile()) };
+        }
+        // SAFETY: any bytes are a `T`.
+        unsafe { value.assume_init() }
     }
 
     /// Replaces the number that stands `offset` bytes into the element, and nothing beside it.
     pub(crate) fn set_number(&self, index: u32, offset: usize, value: u32) {
-        assert!(
-            offset.is_multiple_of(4) && offset + 4 <= size_of::<T>(),
-            "a number of the element"
-        );
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
         // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
         let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
         // ORDER: Release, as the programs publish it.
         number.store(value, Ordering::Release);
     }
 
-    /// Replaces the element. No program may write it meanwhile.
+    /// Replaces the element, or what is kept of it. No program may write it meanwhile.
     pub(crate) fn set(&mut self, index: u32, value: T) {
-        // SAFETY: as above; the mapping is writable.
-        unsafe { self.at(index).write_volatile(value) }
+        let (from, to) = ((&raw const value).cast::<u64>(), self.at(index).cast::<u64>());
+        for word in 0..self.stride / 8 {
+            // SAFETY: as in `get`; the mapping is writable.
+            unsafe { to.add(word).write_volatile(from.add(word).read_unaligned()) };
+        }
     }
 }
 

@@ -66,7 +66,16 @@ __u64 steer_ktime_now = 0;
 		__type(value, value_type);           \
 	} name SEC(".maps")
 
-STEER_LINES(steer_slots, struct steer_slot);
+/* Of struct steer_slot, its first eight bytes alone where no flows are counted. The map has no type, which would
+ * have to be as long; what user space knows of it, it knows by this. */
+const volatile struct steer_slot steer_slot_type = {};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct steer_slot));
+} steer_slots SEC(".maps");
 STEER_LINES(steer_flows, struct steer_flow);
 STEER_LINES(steer_socks, struct steer_line);
 STEER_LINES(steer_sparse, struct steer_sparse_slot);

@@ -125,7 +125,8 @@ struct steer_device {
 	__u32 settling;
 };
 
-/* One slot of a flow table, one cache line: the order guard, and the statistics of one flow. `last_seq`
+/* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
+ * kept; else only `last_seq` and `place` are there. `last_seq`
  * and `place` are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that
  * receives the queue. */
 struct steer_slot {
