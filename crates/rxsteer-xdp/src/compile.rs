@@ -35,6 +35,7 @@ pub(crate) fn compile(
         local_by_ring: u8::from(local == Local::ByRing),
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
+        simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
         ..empty()
     };
     for (place, cpu) in config.map.iter_mut().zip(settings.cpus.iter()) {
@@ -87,7 +88,8 @@ fn empty() -> steer_config {
         local_by_ring: 0,
         shadow: 0,
         without_guard: 0,
-        reserved: [0; 5],
+        simple: 0,
+        reserved: [0; 4],
         map: [NO_CPU; CPUS],
         walk: [NO_CPU; CPUS],
         position: [NO_CPU; CPUS],

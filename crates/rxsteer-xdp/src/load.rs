@@ -156,7 +156,6 @@ pub(crate) fn open(
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.cpus * dsts.div_ceil(16))?;
     size(&mut maps.steer_dsts, dsts)?;
-    size(&mut maps.steer_runnings, sizes.cpus)?;
     size(&mut maps.steer_counts, sizes.cpus * sizes.interfaces)?;
     size(&mut maps.steer_limiters, sizes.cpus)?;
     size(&mut maps.steer_limit_bytes, sizes.cpus * sizes.limit_lines)?;

@@ -61,6 +61,7 @@ struct steer_test {
 #define STEER_LOAD(frame, offset, to, length) bpf_xdp_load_bytes(frame, offset, to, length)
 #define STEER_FRAME_LEN(frame) bpf_xdp_get_buff_len(frame)
 #include "steer_parse.h"
+#include "steer_carry.h"
 #include "steer_policy.h"
 #include "steer_order.h"
 #include "steer_flows.h"
@@ -79,8 +80,20 @@ static __always_inline const struct steer_hash_words *steer_hash_key(void)
 
 enum { STEER_LONG_FRAME = 1024 };
 
+/* Whether the frame can carry its number itself: as steer_carrier(). Not behind metadata that another program
+ * left, which would be taken for ours; and not in generic mode, where the kernel takes a program that changes
+ * addresses for one that changes who the frame is for. */
+static __always_inline __u32 steer_carrier_of(struct xdp_md *ctx)
+{
+	const void *data = (void *)(long)ctx->data;
+
+	if (steer_generic || (void *)(long)ctx->data_meta < data)
+		return 0;
+	return steer_carrier(data, (void *)(long)ctx->data_end, steer_addresses);
+}
+
 /* Puts the frame's number in front of it; 0 when there is no room. */
-static __always_inline int steer_number(struct xdp_md *ctx, __u32 src, __u32 dst, __u32 seq)
+static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_number *number)
 {
 	struct steer_meta *meta;
 
@@ -94,9 +107,9 @@ static __always_inline int steer_number(struct xdp_md *ctx, __u32 src, __u32 dst
 	meta = (void *)(long)ctx->data_meta;
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return 0;
-	meta->seq = seq;
-	meta->src = src | STEER_META_MARK;
-	meta->dst = dst;
+	meta->seq = number->seq;
+	meta->src = number->src | STEER_META_MARK;
+	meta->dst = number->dst;
 	return 1;
 }
 
@@ -106,44 +119,136 @@ static __always_inline int steer_pass(struct steer_counters *counters)
 	return XDP_PASS;
 }
 
+/* A frame on its way through the rules. */
+struct steer_work {
+	const struct steer_config *config;
+	struct steer_counters *counters;
+	struct steer_slot *slot;
+	struct steer_want want;
+	__u32 hash;
+	__u32 src;
+	/* The CPU it went to. */
+	__u32 cpu;
+};
+
 /* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. */
-static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_config *config,
-				      struct steer_slot *slot, const struct steer_place *place,
-				      const struct steer_want *want, __u32 hash, __u32 src,
-				      struct steer_counters *counters)
+static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
+				      const struct steer_place *place)
 {
 	__u32 dst = place->cpu * STEER_BANKS + place->bank;
-	struct steer_line *tails = steer_tail_line(src, dst);
-	__u32 seq;
-	long sent;
+	struct steer_line *tails = steer_tail_line(work->src, dst);
+	struct steer_number number = { .src = work->src, .dst = dst };
+	struct steer_counters *counters = work->counters;
+	struct steer_slot *slot = work->slot;
+	__u32 carrier;
 
 	if (!tails)
 		return XDP_ABORTED;
-	if (config->flow_limit && steer_exceeds_limit(config, hash, src, dst)) {
+	if (work->config->flow_limit && steer_exceeds_limit(work->config, work->hash, work->src, dst)) {
 		counters->flow_limit_drops++;
 		return XDP_DROP;
 	}
-	seq = tails->word[dst & 15] + 1;
-	if (!steer_number(ctx, src, dst, seq)) {
+	number.seq = tails->word[dst & 15] + 1;
+	carrier = steer_carrier_of(ctx);
+	if (!carrier && !steer_number(ctx, &number)) {
 		counters->unnumbered++;
 		return steer_pass(counters);
 	}
-	sent = STEER_REDIRECT(place);
-	if (sent != XDP_REDIRECT) {
+	if (STEER_REDIRECT(place) != XDP_REDIRECT) {
 		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. A ring
 		 * that a slot still named is gone with all that was in it: nothing would ever say that its last
 		 * number is delivered, and the flow would go on past the ring for ever. */
-		bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
+		if (!carrier)
+			bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
 		slot->place = 0;
 		return steer_pass(counters);
 	}
-	tails->word[dst & 15] = seq;
+	if (carrier)
+		steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
+	tails->word[dst & 15] = number.seq;
 	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
 		counters->moves++;
-	steer_queued(slot, place, want->cpu, src, seq);
+	steer_queued(slot, place, work->want.cpu, work->src, number.seq);
 	counters->redirected++;
 #ifdef STEER_TEST
-	steer_test.seq = seq;
+	steer_test.seq = number.seq;
+#endif
+	return XDP_REDIRECT;
+}
+
+/* What is done with a frame by all the rules there are. */
+static __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
+{
+	struct steer_place place;
+
+	if (!work || !work->config || !work->counters || !work->slot)
+		return XDP_ABORTED;
+	place = steer_allowed(work->config, work->slot, &work->want);
+#ifdef STEER_TEST
+	steer_test.cpu = place.cpu;
+	steer_test.bank = place.bank;
+	steer_test.straight = place.straight;
+#endif
+	work->cpu = place.cpu;
+	if (work->config->shadow) {
+		struct steer_slot *slot = work->slot;
+
+		/* What would be: nothing is under way anywhere, so nothing is held. */
+		if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != work->want.cpu + 1)
+			work->counters->moves++;
+		place.cpu = work->want.cpu;
+		place.bank = 0;
+		work->cpu = place.cpu;
+		steer_queued(slot, &place, work->want.cpu, work->src, 0);
+		return steer_pass(work->counters);
+	}
+	if (place.straight) {
+		work->slot->place = 0;
+		return steer_pass(work->counters);
+	}
+	if (place.cpu != work->want.cpu)
+		work->counters->held++;
+	return steer_send(ctx, work, &place);
+}
+
+/* The same for nearly every frame: one that goes where its flow's last one went, and carries its number itself;
+ * or goes straight on, with nothing of its flow under way. -1: it is not such a frame, and nothing was done.
+ *
+ * It must do to frame, slot and counters what steer_by_all_rules would: a slot that names the wanted place
+ * already needs no look at the numbers there, and its patience, which is full, stays so. */
+static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_work *work)
+{
+	__u32 cpu = work->want.cpu, bank = steer_bank_of(work->config, cpu);
+	struct steer_place place = { .cpu = cpu, .bank = bank };
+	struct steer_number number = { .src = work->src, .dst = cpu * STEER_BANKS + bank };
+	struct steer_slot *slot = work->slot;
+	struct steer_line *tails;
+	__u32 carrier;
+
+	if (!work->config->simple)
+		return -1;
+#ifdef STEER_TEST
+	steer_test.cpu = cpu;
+	steer_test.bank = bank;
+	steer_test.straight = work->want.by == STEER_BY_LOCAL;
+#endif
+	if (work->want.by == STEER_BY_LOCAL)
+		return slot->place || work->config->local_by_ring ? -1 : steer_pass(work->counters);
+	if (slot->place != steer_place_word(&place, STEER_PATIENCE, work->src))
+		return -1;
+	tails = steer_tail_line(work->src, number.dst);
+	carrier = steer_carrier_of(ctx);
+	if (!tails || !carrier)
+		return -1;
+	if (STEER_REDIRECT(&place) != XDP_REDIRECT)
+		return -1;
+	number.seq = tails->word[number.dst & 15] + 1;
+	steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
+	tails->word[number.dst & 15] = number.seq;
+	slot->last_seq = number.seq;
+	work->counters->redirected++;
+#ifdef STEER_TEST
+	steer_test.seq = number.seq;
 #endif
 	return XDP_REDIRECT;
 }
@@ -164,24 +269,27 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 {
 	__u32 src = STEER_SRC(), ifindex = STEER_IFINDEX(ctx), queue = STEER_QUEUE(ctx);
 	const struct steer_device *device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
-	const struct steer_config *config = &steer_configs[READ_ONCE(steer_active) & 1];
 	struct steer_running *running = steer_running_at(src);
 	struct steer_counters *counters;
 	struct steer_arrival arrival;
 	struct steer_packet packet;
-	struct steer_place place;
-	struct steer_want want;
-	struct steer_slot *slot;
+	struct steer_work work;
 	__u32 number, index;
 	__u64 bytes;
 	int verdict;
 
-	counters = steer_counters_at(src, device->device);
-	if (device->ifindex != ifindex || !counters || !running)
+	if (device->ifindex != ifindex)
 		return XDP_PASS;
-	if (READ_ONCE(device->settling))
-		config = &steer_configs[STEER_CONFIG_SETTLING];
 	number = device->device;
+	counters = steer_counters_at(src, number);
+	if (!counters)
+		return XDP_PASS;
+	/* First of all, for everything waits for the hash. */
+	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_inner,
+		    steer_hash_key(), &packet);
+	/* In generic mode several CPUs may receive one queue at a time, so that tables are by CPU. */
+	if (steer_generic)
+		queue = src;
 	if (running->device != number)
 		running->device = number;
 	bytes = ctx->data_end - ctx->data;
@@ -190,27 +298,26 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		bytes = bpf_xdp_get_buff_len(ctx);
 	counters->received++;
 	counters->bytes += bytes;
-
-	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_inner,
-		    steer_hash_key(), &packet);
-	if (packet.class == STEER_NOT_IP)
-		counters->not_ip++;
-	else if (packet.class == STEER_MALFORMED)
-		counters->malformed++;
-	/* In generic mode several CPUs may receive one queue at a time, so that tables are by CPU. */
-	if (steer_generic)
-		queue = src;
 	if (!packet.hash || queue >= device->queues) {
+		if (packet.class == STEER_NOT_IP)
+			counters->not_ip++;
+		else if (packet.class == STEER_MALFORMED)
+			counters->malformed++;
 		counters->by_rule[STEER_BY_LOCAL]++;
 		return steer_pass(counters);
 	}
 
 	index = ((device->first_table + queue) << steer_flow_log) + steer_hash_32(packet.hash, steer_flow_log);
-	slot = steer_slot_at(index);
-	if (!slot)
+	work.slot = steer_slot_at(index);
+	if (!work.slot)
 		return XDP_ABORTED;
 	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
-	(void)READ_ONCE(slot->place);
+	(void)READ_ONCE(work.slot->place);
+	work.config = &steer_configs[READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING :
+								   READ_ONCE(steer_active) & 1];
+	work.counters = counters;
+	work.hash = packet.hash;
+	work.src = src;
 	arrival.hash = packet.hash;
 	arrival.src = src;
 	arrival.queue = STEER_QUEUE(ctx);
@@ -218,45 +325,29 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	arrival.wish_hash = steer_wish_hash(packet.hash, STEER_IS_REVERSED(&packet));
 	arrival.reserved = 0;
 	arrival.now = STEER_NOW();
-	want = steer_want(config, &arrival);
-	if (want.by < STEER_RULES)
-		counters->by_rule[want.by]++;
-	place = steer_allowed(config, slot, &want);
+	work.want = steer_want(work.config, &arrival);
+	work.cpu = work.want.cpu;
+	if (work.want.by < STEER_RULES)
+		counters->by_rule[work.want.by]++;
 #ifdef STEER_TEST
-	steer_test.cpu = place.cpu;
-	steer_test.want = want.cpu;
-	steer_test.by = want.by;
-	steer_test.bank = place.bank;
-	steer_test.straight = place.straight;
+	steer_test.want = work.want.cpu;
+	steer_test.by = work.want.by;
 	steer_test.hash = packet.hash;
 #endif
-	if (config->shadow) {
-		/* What would be: nothing is under way anywhere, so nothing is held. */
-		if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != want.cpu + 1)
-			counters->moves++;
-		place.cpu = want.cpu;
-		place.bank = 0;
-		steer_queued(slot, &place, want.cpu, src, 0);
-		verdict = steer_pass(counters);
-	} else if (place.straight) {
-		slot->place = 0;
-		verdict = steer_pass(counters);
-	} else {
-		if (place.cpu != want.cpu)
-			counters->held++;
-		verdict = steer_send(ctx, config, slot, &place, &want, packet.hash, src, counters);
-	}
+	verdict = steer_as_before(ctx, &work);
+	if (verdict < 0)
+		verdict = steer_by_all_rules(ctx, &work);
 	if (steer_flow_stats) {
 		struct steer_counted counted = {
 			.packet = &packet,
 			.counters = counters,
-			.cpu = place.cpu,
+			.cpu = work.cpu,
 			.now = (__u32)arrival.now,
 			.bytes = bytes,
 		};
 
 		if (verdict == XDP_REDIRECT || verdict == XDP_PASS)
-			steer_count_flow(slot, index, &counted);
+			steer_count_flow(work.slot, index, &counted);
 	}
 	return verdict;
 }
@@ -267,34 +358,46 @@ int steer_entry(struct xdp_md *ctx)
 	return steer_frame(ctx);
 }
 
+/* Takes the frame's number off it; 0 when it has none. */
+static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)
+{
+	struct steer_meta *meta;
+
+	if (steer_generic && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return 0;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return steer_uncarry((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses, number);
+	if ((meta->src & STEER_META_MASK) != STEER_META_MARK)
+		return 0;
+	number->seq = meta->seq;
+	number->src = meta->src & ~STEER_META_MASK;
+	number->dst = meta->dst;
+	/* Frames with different metadata are not merged by GRO. */
+	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
+	return 1;
+}
+
 SEC("xdp.frags/cpumap")
 int steer_cpumap(struct xdp_md *ctx)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-	struct steer_meta *meta;
+	struct steer_number number;
 	struct steer_pair *pair;
 	struct steer_dst *dst;
-	__u32 src, number;
 
-	if (steer_generic && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+	if (!steer_take_number(ctx, &number))
 		return steer_cpumap_verdict;
-	meta = (void *)(long)ctx->data_meta;
-	if ((void *)(meta + 1) > (void *)(long)ctx->data || (meta->src & STEER_META_MASK) != STEER_META_MARK)
-		return steer_cpumap_verdict;
-	src = meta->src & ~STEER_META_MASK;
-	number = meta->dst;
-	pair = steer_pair_at(src, number);
-	dst = steer_dst_at(number);
+	pair = steer_pair_at(number.src, number.dst);
+	dst = steer_dst_at(number.dst);
 	if (!pair || !dst || !running)
 		return steer_cpumap_verdict;
-	steer_dequeued(dst, pair, src, meta->seq);
-	if (running->dst[number % STEER_BANKS] != number + 1)
-		WRITE_ONCE(running->dst[number % STEER_BANKS], number + 1);
+	steer_dequeued(dst, pair, number.src, number.seq);
+	if (running->dst[number.dst % STEER_BANKS] != number.dst + 1)
+		WRITE_ONCE(running->dst[number.dst % STEER_BANKS], number.dst + 1);
 	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
 	if (!dst->pid)
 		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
-	/* Frames with different metadata are not merged by GRO. */
-	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
 	return steer_cpumap_verdict;
 }
 

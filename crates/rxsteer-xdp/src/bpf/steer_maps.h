@@ -47,6 +47,12 @@ __u32 steer_flow_idle_after = 0;
 /* Rule (b) of steer_order.h holds here. */
 __u32 steer_flushes_fully = 0;
 
+/* Destination addresses of frames, each in its place: see steer_carry.h. */
+__u64 steer_addresses[STEER_ADDRESSES] = {};
+
+/* By CPU, each on a line of its own. No map: one less lookup for each frame and each switch. */
+struct steer_running steer_runnings[STEER_MAX_CPUS] __attribute__((aligned(64))) = {};
+
 /* Written by a CPU that gives a sparse slot away. */
 __u32 steer_giving_lock = 0;
 
@@ -86,7 +92,6 @@ STEER_LINES(steer_pairs, struct steer_pair);
 /* By src, each in a row of its own, and dst / 16. */
 STEER_LINES(steer_tails, struct steer_line);
 STEER_LINES(steer_dsts, struct steer_dst);
-STEER_LINES(steer_runnings, struct steer_running);
 /* By src and interface. */
 STEER_LINES(steer_counts, struct steer_counters);
 STEER_LINES(steer_limiters, struct steer_limiter);
@@ -161,7 +166,7 @@ static __always_inline struct steer_dst *steer_dst_at(__u32 dst)
 
 static __always_inline struct steer_running *steer_running_at(__u32 cpu)
 {
-	return bpf_map_lookup_elem(&steer_runnings, &cpu);
+	return &steer_runnings[cpu & (STEER_MAX_CPUS - 1)];
 }
 
 static __always_inline struct steer_counters *steer_counters_at(__u32 src, __u32 device)

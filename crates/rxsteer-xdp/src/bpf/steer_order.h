@@ -6,7 +6,7 @@
  *   seq 7 ─► [bulk queue] ─► 4 5 6 7 ─► program ─► socket buffer ─► GRO ─► stack
  *                                       dequeued = 7                       delivered = 7, but when?
  *
- * Each src numbers its frames to each dst. The number goes with the frame, in its metadata, so a frame
+ * Each src numbers its frames to each dst. The number goes with the frame (steer_carry.h), so a frame
  * that a full ring refused is a gap and needs no account. `dequeued` is the last number the CPUMAP
  * program saw; frames of a pair pass there in order, for the bulk queue, the ring and the thread are
  * each first in, first out. But up to 8 frames of its batch, and up to 64 that GRO holds, may not be

@@ -240,6 +240,13 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 	return place;
 }
 
+/* What a slot says of a flow whose last packet went from `src` to `place`. */
+static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 patience, __u32 src)
+{
+	return patience << STEER_PATIENCE_SHIFT | (src & STEER_PLACE_SRC) << STEER_PLACE_SRC_SHIFT |
+	       place->bank << STEER_PLACE_BANK_SHIFT | (place->cpu + 1);
+}
+
 /* The slot after a packet that is wanted on `want` went to `place` as number `seq` of `src`. */
 static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_place *place,
 					 __u32 want_cpu, __u32 src, __u32 seq)
@@ -251,8 +258,7 @@ static __always_inline void steer_queued(struct steer_slot *slot, const struct s
 	else if (patience)
 		patience--;
 	slot->last_seq = seq;
-	slot->place = patience << STEER_PATIENCE_SHIFT | (src & STEER_PLACE_SRC) << STEER_PLACE_SRC_SHIFT |
-		      place->bank << STEER_PLACE_BANK_SHIFT | (place->cpu + 1);
+	slot->place = steer_place_word(place, patience, src);
 }
 
 /* ----------------------------------------------------------------------------------- flow limit */

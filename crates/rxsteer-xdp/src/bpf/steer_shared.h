@@ -95,7 +95,10 @@ struct steer_config {
 	__u8 shadow;
 	/* For tests of the guard: without it flows are reordered. */
 	__u8 without_guard;
-	__u8 reserved[5];
+	/* Neither shadow nor a flow limit: a packet that goes where the last one of its flow went needs no other
+	 * rule. */
+	__u8 simple;
+	__u8 reserved[4];
 	/* The RPS map; STEER_NO_CPU stands for the receiving CPU, in place of one that is offline. */
 	__u16 map[STEER_MAX_CPUS];
 	/* The map's usable CPUs, for sparse slots, and where each stands in it, else STEER_NO_CPU. */
@@ -253,7 +256,7 @@ struct steer_counters {
 	__u64 not_ip;
 	__u64 malformed;
 	__u64 passed;
-	/* Frames without room for metadata, passed instead. */
+	/* Frames that can't carry their number and have no room for metadata, passed instead. */
 	__u64 unnumbered;
 	/* Frames for which redirecting failed, dropped; the dst sees them as lost too. */
 	__u64 redirect_errors;
@@ -270,7 +273,7 @@ struct steer_counters {
 	__u64 reserved[4];
 };
 
-/* In front of a redirected frame. */
+/* In front of a redirected frame that can't carry its number: see steer_carry.h. */
 struct steer_meta {
 	__u32 seq;
 	/* src, 13 bits, STEER_META_MARK above. */

@@ -100,6 +100,7 @@ impl KernelPolicy {
         config.flow_limit = rules.flow_limit;
         config.inactive_after = rules.inactive_after;
         config.local_by_ring = u8::from(rules.local_by_ring);
+        config.simple = u8::from(rules.flow_limit == 0);
         config.map_len = rules.map.len() as u32;
         config.map[..rules.map.len()].copy_from_slice(rules.map);
         config.bound = *rules.bound;
@@ -244,7 +245,6 @@ fn size_maps(
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.sources * dsts.div_ceil(16))?;
     size(&mut maps.steer_dsts, dsts)?;
-    size(&mut maps.steer_runnings, sizes.cpus)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
     size(&mut maps.steer_limiters, sizes.sources)?;
     size(&mut maps.steer_limit_bytes, sizes.sources * sizes.limit_lines)?;
