@@ -1,8 +1,7 @@
 //! Settings, compiled to what the programs decide by: the counterpart of `rxsteer_core::plan`.
 
 use crate::abi::{CPU_BANK, CPU_USABLE, MAX_CPUS, NO_CPU, steer_config};
-use crate::setup::Settings;
-use rxsteer_core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
+use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, Settings};
 use rxsteer_core::{CpuId, Policy};
 
 /// How frames that are to stay on their CPU go there.
@@ -27,9 +26,9 @@ pub(crate) fn compile(
         loops: u32::from(settings.policy.loops().unwrap_or(0)),
         map_len: settings.cpus.len() as u32,
         ring_size: settings.queue_size,
-        // There is room for so many; what lies behind is another CPU's.
+        // There is room for no more, which was checked; what lies behind is another CPU's.
         flow_limit: settings.flow_limit.map_or(0, |buckets| {
-            buckets.min(DEFAULT_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
+            buckets.min(MAX_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
         }),
         inactive_after: u64::from(hz),
         local_by_ring: u8::from(local == Local::ByRing),

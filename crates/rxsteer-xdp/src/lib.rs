@@ -39,7 +39,7 @@ pub use crate::{
     nic_hash::{NicHash, probe_nic_hash},
     path::{AttachError, DeviceId, LinkState, Path, Progress},
     setup::{
-        DEFAULT_QUEUE_SIZE, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS, MIN_QUEUE_SIZE, Settings,
-        SettingsError, Setup,
+        DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,
+        MIN_QUEUE_SIZE, Settings, SettingsError, Setup,
     },
 };

@@ -9,7 +9,7 @@ use crate::abi::{
     steer_counters, steer_dst, steer_flow, steer_line, steer_pair, steer_slot, steer_sparse_slot,
 };
 use crate::rings::Rings;
-use crate::setup::{MAX_INTERFACES, MAX_SLOTS, Setup};
+use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_SLOTS, Setup};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -103,7 +103,7 @@ impl Sizes {
             interfaces: setup.interfaces.max(1),
             sock_log: setup.sock_flow_entries.max(16).next_power_of_two().ilog2(),
             chains_log: (cpus * SPARSE_ROW * 8).next_power_of_two().ilog2().max(4),
-            limit_lines: rxsteer_core::config::DEFAULT_FLOW_LIMIT_BUCKETS / 64,
+            limit_lines: MAX_FLOW_LIMIT_BUCKETS / 64,
         })
     }
 

@@ -1,7 +1,7 @@
 //! What the in-kernel path is told: once, and while it runs.
 
 use crate::abi::{MAX_CPUS, Mode};
-use rxsteer_core::config::MAX_FLOW_LIMIT_BUCKETS;
+use rxsteer_core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
 use rxsteer_core::{CpuId, CpuSet, Policy};
 use thiserror::Error;
 
@@ -11,6 +11,8 @@ pub const DEFAULT_QUEUE_SIZE: u32 = 2048;
 pub const MAX_QUEUE_SIZE: u32 = 16384;
 /// Least: the kernel hands frames over eight at a time.
 pub const MIN_QUEUE_SIZE: u32 = 8;
+/// Most buckets of the flow limit: the programs have memory for so many of each receiving CPU.
+pub const MAX_FLOW_LIMIT_BUCKETS: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 /// Most interfaces one instance steers.
 pub const MAX_INTERFACES: u32 = 64;
 /// Most slots of all RX queues' flow tables: 832 MiB of them.
@@ -53,7 +55,8 @@ pub struct Settings {
     pub offline: Option<CpuSet>,
     /// Packets each CPU's ring holds: [`MIN_QUEUE_SIZE`] to [`MAX_QUEUE_SIZE`].
     pub queue_size: u32,
-    /// Buckets of the flow limit, where there is one.
+    /// Buckets of the flow limit, where there is one: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to a power
+    /// of two.
     pub flow_limit: Option<u32>,
     /// Decide and count, but let every frame pass.
     pub shadow: bool,
@@ -77,8 +80,14 @@ pub enum SettingsError {
     #[error("a queue size is {MIN_QUEUE_SIZE} to {MAX_QUEUE_SIZE} packets, not {0}")]
     QueueSize(u32),
     /// The flow limit's buckets are out of range.
-    #[error("a flow limit has 1 to {most} buckets, not {0}", most = MAX_FLOW_LIMIT_BUCKETS)]
+    #[error("in the kernel a flow limit has 1 to {MAX_FLOW_LIMIT_BUCKETS} buckets, not {0}")]
     FlowLimit(u32),
+    /// The kernel does not tell where applications run; holds the tracepoint that it has not.
+    #[error(
+        "{0} follows applications by the tracepoint {1}, which this kernel has not (Linux 6.3 and newer have it); \
+         take another policy, such as sparse, or a newer kernel"
+    )]
+    NoTracepoint(Policy, &'static str),
 }
 
 impl Settings {

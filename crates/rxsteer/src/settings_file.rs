@@ -47,17 +47,22 @@ pub(crate) fn cpus_text(value: Option<&toml::Value>) -> Result<Option<String>, W
     }
 }
 
-/// `flow-limit`: a number of buckets, true for the usual number, false for none.
-pub(crate) fn flow_limit(value: Option<&toml::Value>) -> Result<Option<u32>, WrongKey> {
+/// `flow-limit`: a number of buckets up to `most`, true for the usual number, false for none.
+pub(crate) fn flow_limit(value: Option<&toml::Value>, most: u32) -> Result<Option<u32>, WrongKey> {
     match value {
         None | Some(toml::Value::Boolean(false)) => Ok(None),
         Some(toml::Value::Boolean(true)) => Ok(Some(DEFAULT_FLOW_LIMIT_BUCKETS)),
-        Some(toml::Value::Integer(buckets)) if u32::try_from(*buckets).is_ok() => {
+        Some(toml::Value::Integer(buckets)) if (1..=i64::from(most)).contains(buckets) => {
             Ok(Some(*buckets as u32))
         }
         Some(other) => {
-            let why =
-                format!("it takes true, false or a number of buckets, not {}", article(other));
+            let given = match other {
+                toml::Value::Integer(number) => number.to_string(),
+                other => article(other),
+            };
+            let why = format!(
+                "it takes true, false or a number of buckets from 1 to {most}, not {given}"
+            );
             Err(("flow-limit", why))
         }
     }

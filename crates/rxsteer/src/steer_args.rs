@@ -180,7 +180,8 @@ impl SteerFile {
         args.rx_devices = args.rx_devices.or(self.rx_devices);
         args.sock_flow_entries = args.sock_flow_entries.or(self.sock_flow_entries);
         args.flow_cnt = args.flow_cnt.or(self.flow_cnt);
-        args.flow_limit = args.flow_limit.or(flow_limit(self.flow_limit.as_ref())?);
+        let flow_limit = flow_limit(self.flow_limit.as_ref(), MAX_FLOW_LIMIT_BUCKETS)?;
+        args.flow_limit = args.flow_limit.or(flow_limit);
         fill(&mut args.hash, "hash", self.hash.as_deref(), str::parse)?;
         let given = args.hash_seed;
         fill(&mut args.hash_seed, "hash-seed", self.hash_seed.as_deref(), str::parse)?;
@@ -307,6 +308,10 @@ mod tests {
         assert!(from_toml("cpus = '3-1'").unwrap_err().starts_with("cpus: "));
         assert!(from_toml("cpus = [0, 1]").unwrap_err().contains("not an array"));
         assert!(from_toml("flow-limit = 'on'").unwrap_err().contains("not a string"));
+        for buckets in ["0", "-1", "1048577", "5000000000"] {
+            let error = from_toml(&format!("flow-limit = {buckets}")).unwrap_err();
+            assert!(error.contains(&format!("from 1 to 1048576, not {buckets}")), "{error}");
+        }
         let given = SteerArgs { policy: Some(Policy::None), ..SteerArgs::default() };
         let file: SteerFile = toml::from_str("rps-map = { 1 = '4-7' }").unwrap();
         assert!(file.under(&given).unwrap().rps_map.is_empty(), "of no use under none");

@@ -6,7 +6,7 @@ use crate::steer_args::{CpuChoice, parse_cpus, parse_policy};
 use crate::words::{suggestion, whole};
 use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_user::core::Policy;
-use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
+use rxsteer_user::core::config::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_CNT, MAX_SOCK_FLOW_ENTRIES};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use std::time::Duration;
 const MIN_QUEUE_SIZE: u64 = 8;
 /// The kernel's limit (kernel/bpf/cpumap.c).
 const MAX_QUEUE_SIZE: u64 = 16_384;
+/// The BPF programs have memory for so many buckets of each receiving CPU, which is less than what `replay` takes.
+pub(super) const MAX_FLOW_LIMIT: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 /// Flows that one answer may list.
 pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
 
@@ -62,10 +64,10 @@ pub(crate) struct RunArgs {
     pub(crate) shadow: bool,
 
     /// When a queue is half full, drop the flow that has most of the last frames first; with a number
-    /// of buckets to count flows in, written --flow-limit=N (4096)
+    /// of buckets to count flows in, 1 to 4096, written --flow-limit=N (4096)
     #[arg(long, value_name = "BUCKETS", num_args = 0..=1, require_equals = true,
           default_missing_value = "4096",
-          value_parser = whole::<u32, 1, { MAX_FLOW_LIMIT_BUCKETS as u64 }>, help_heading = "Steering")]
+          value_parser = whole::<u32, 1, { MAX_FLOW_LIMIT as u64 }>, help_heading = "Steering")]
     pub(crate) flow_limit: Option<u32>,
 
     /// Slots of each RX queue's flow table (32768 by default, divided by the queues, but at least 1024);
@@ -190,6 +192,14 @@ pub(crate) enum LiveHash {
     /// What the NIC computed.
     Nic,
 }
+
+#[cfg(feature = "xdp")]
+const _: () = assert!(
+    MAX_FLOW_LIMIT == rxsteer_xdp::MAX_FLOW_LIMIT_BUCKETS
+        && MAX_QUEUE_SIZE == rxsteer_xdp::MAX_QUEUE_SIZE as u64
+        && MIN_QUEUE_SIZE == rxsteer_xdp::MIN_QUEUE_SIZE as u64,
+    "options take what the programs take"
+);
 
 #[cfg(feature = "xdp")]
 impl RunArgs {

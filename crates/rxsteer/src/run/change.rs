@@ -1,9 +1,9 @@
 //! Settings of a running instance, and changes of them: read as a whole, refused as a whole.
 
-use super::args::parse_queue_size;
+use super::args::{MAX_FLOW_LIMIT, parse_queue_size};
 use crate::steer_args::{CpuChoice, parse_cpus, parse_policy};
 use crate::words::suggestion;
-use rxsteer_user::core::config::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_LIMIT_BUCKETS};
+use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
 use rxsteer_user::core::{CpuId, CpuSet, Policy};
 use rxsteer_xdp::Settings;
 
@@ -89,12 +89,10 @@ fn parse_flow_limit(value: &str) -> Result<Option<u32>, String> {
         _ => value
             .parse()
             .ok()
-            .filter(|buckets| (1..=MAX_FLOW_LIMIT_BUCKETS).contains(buckets))
+            .filter(|buckets| (1..=MAX_FLOW_LIMIT).contains(buckets))
             .map(Some)
             .ok_or_else(|| {
-                format!(
-                    "it takes on, off or a number of buckets from 1 to {MAX_FLOW_LIMIT_BUCKETS}"
-                )
+                format!("it takes on, off or a number of buckets from 1 to {MAX_FLOW_LIMIT}")
             }),
     }
 }
@@ -197,6 +195,9 @@ mod tests {
             (&["queue-size=0"], "from 8 to 16384"),
             (&["queue-size=16385"], "from 8 to 16384"),
             (&["flow-limit=yes"], "on, off"),
+            (&["flow-limit=0"], "from 1 to 4096"),
+            (&["flow-limit=4097"], "from 1 to 4096"),
+            (&["flow-limit=4294967296"], "from 1 to 4096"),
             (&["shadow=yes"], "on or off"),
             (&["flow-cnt=5"], "no setting 'flow-cnt'"),
         ] {

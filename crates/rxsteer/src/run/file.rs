@@ -1,6 +1,6 @@
 //! The settings of `rxsteer run` in a TOML file: what the options leave open.
 
-use super::args::{RunArgs, parse_hash, parse_mode, parse_queue_size};
+use super::args::{MAX_FLOW_LIMIT, RunArgs, parse_hash, parse_mode, parse_queue_size};
 use crate::settings_file::{WrongKey, cpus_text, fill, flow_limit};
 use crate::steer_args::{parse_cpus, parse_policy};
 use crate::words::whole;
@@ -39,7 +39,7 @@ impl RunFile {
         let number = |value: Option<u32>| value.map(|number| number.to_string());
         let queue_size = number(self.queue_size);
         fill(&mut args.queue_size, "queue-size", queue_size.as_deref(), parse_queue_size)?;
-        args.flow_limit = args.flow_limit.or(flow_limit(self.flow_limit.as_ref())?);
+        args.flow_limit = args.flow_limit.or(flow_limit(self.flow_limit.as_ref(), MAX_FLOW_LIMIT)?);
         let flow_cnt = number(self.flow_cnt);
         let slots = whole::<u32, 1, { MAX_FLOW_CNT as u64 }>;
         fill(&mut args.flow_cnt, "flow-cnt", flow_cnt.as_deref(), slots)?;
@@ -106,6 +106,14 @@ mod tests {
             ("hash = 'nick'", "did you mean 'nic'"),
             ("queue-size = 16385", "queue-size: it takes a whole number from 8 to 16384"),
             ("queue-size = 0", "from 8 to 16384"),
+            (
+                "flow-limit = 4097",
+                "flow-limit: it takes true, false or a number of buckets from 1 to 4096, not 4097",
+            ),
+            ("flow-limit = 0", "from 1 to 4096, not 0"),
+            ("flow-limit = 5000000000", "from 1 to 4096, not 5000000000"),
+            ("flow-limit = -1", "from 1 to 4096, not -1"),
+            ("flow-limit = 'on'", "from 1 to 4096, not a string"),
             ("flow-cnt = 0", "flow-cnt: "),
             ("cpus = '3-1'", "cpus: "),
         ] {
@@ -117,6 +125,8 @@ mod tests {
     #[test]
     fn by_default_applications_are_followed() {
         assert_eq!(run(&[]).policy().to_string(), "rfs+sparse");
+        assert_eq!(run(&["--flow-limit=4096"]).flow_limit, Some(4096));
+        assert!(Cli::try_parse_from(["rxsteer", "eth0", "--flow-limit=4097"]).is_err());
         assert!(parse_duration("0s").is_err());
     }
 }
