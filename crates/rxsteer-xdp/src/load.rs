@@ -68,6 +68,8 @@ pub(crate) struct Loaded {
     pub(crate) sizes: Sizes,
     /// Jiffies a second.
     pub(crate) hz: u32,
+    /// A tracepoint that rfs takes and this kernel has not.
+    pub(crate) no_wishes: Option<&'static str>,
 }
 
 /// How large everything is.
@@ -181,9 +183,10 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     let sizes = Sizes::of(setup)?;
     let hash = SymmetricHash::new(setup.secret);
     let mut open = open(setup, &sizes, &hash)?;
-    open.progs.steer_receives.set_autoload(has("sock_recv_length"));
-    open.progs.steer_sends.set_autoload(has("sock_send_length"));
-    open.progs.steer_closes.set_autoload(has("inet_sock_set_state"));
+    let [receives, sends, closes] = WISH_TRACEPOINTS.map(&has);
+    open.progs.steer_receives.set_autoload(receives);
+    open.progs.steer_sends.set_autoload(sends);
+    open.progs.steer_closes.set_autoload(closes);
     let mut skel = open.load()?;
     let hz = measure_hz(&skel)?;
     let ids = [map_id(&skel.maps.steer_ring_0)?, map_id(&skel.maps.steer_ring_1)?];
@@ -210,9 +213,14 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         hash,
         sizes,
         hz,
+        no_wishes: WISH_TRACEPOINTS.into_iter().find(|name| !has(name)),
         skel,
     })
 }
+
+/// What tells of applications: that one receives, sends, closes.
+pub(crate) const WISH_TRACEPOINTS: [&str; 3] =
+    ["sock_recv_length", "sock_send_length", "inet_sock_set_state"];
 
 /// What the CPUMAP program says of a frame that is to end there.
 const XDP_DROP: u32 = 1;

@@ -124,8 +124,12 @@ impl Path {
     /// # Panics
     /// When `settings` were not checked ([`Settings::check`]).
     pub fn load(setup: &Setup, settings: &Settings) -> Result<Path, LoadError> {
+        Path::with(load(setup)?, setup, settings)
+    }
+
+    /// What [`Path::load`] does once the programs are loaded.
+    fn with(loaded: Loaded, setup: &Setup, settings: &Settings) -> Result<Path, LoadError> {
         assert_eq!(settings.check(&setup.possible), Ok(()), "checked by the caller");
-        let loaded = load(setup)?;
         let progs = &loaded.skel.progs;
         let counting = [
             attach("xdp_cpumap_enqueue", &progs.steer_enqueue)?,
@@ -252,6 +256,9 @@ impl Path {
             }
         }
         settings.check(&self.possible)?;
+        if let (Some(missing), true) = (self.loaded.no_wishes, settings.policy.is_rfs()) {
+            return Err(SettingsError::NoTracepoint(settings.policy.clone(), missing));
+        }
         self.wanted = Some(settings.clone());
         self.is_draining = false;
         Ok(())
@@ -391,3 +398,7 @@ fn grace() {
         std::thread::sleep(Duration::from_millis(100));
     }
 }
+
+#[cfg(test)]
+#[path = "path/tests.rs"]
+mod tests;

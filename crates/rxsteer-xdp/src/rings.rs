@@ -270,4 +270,4 @@ impl Rings {
 
 #[cfg(test)]
 #[path = "rings_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@ use crate::load::{LoadError, Loaded, load, load_on};
 use crate::setup::Setup;
 use std::os::fd::AsFd;
 
-fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     Setup {
         mode: Mode::Native,
         possible: "0-1".parse().unwrap(),
@@ -25,7 +25,7 @@ fn loaded(test: &str) -> Option<Loaded> {
     told(test, load(&setup()))
 }
 
-fn told(test: &str, result: Result<Loaded, LoadError>) -> Option<Loaded> {
+pub(crate) fn told(test: &str, result: Result<Loaded, LoadError>) -> Option<Loaded> {
     match result {
         Ok(loaded) => Some(loaded),
         Err(LoadError::Refused(error))

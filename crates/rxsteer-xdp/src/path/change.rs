@@ -5,7 +5,7 @@
 use super::{Path, attach, grace};
 use crate::abi::{self, MAX_DEVICES};
 use crate::compile::{Local, compile};
-use crate::load::{LoadError, Loaded};
+use crate::load::{LoadError, Loaded, WISH_TRACEPOINTS};
 use crate::rings::Made;
 use crate::setup::Settings;
 use rxsteer_core::{CpuSet, Policy};
@@ -99,10 +99,11 @@ impl Path {
         }
         if settings.policy.is_rfs() && self.wishes.is_none() {
             let progs = &self.loaded.skel.progs;
+            let [receives, sends, closes] = WISH_TRACEPOINTS;
             self.wishes = Some([
-                attach("sock_recv_length", &progs.steer_receives)?,
-                attach("sock_send_length", &progs.steer_sends)?,
-                attach("inet_sock_set_state", &progs.steer_closes)?,
+                attach(receives, &progs.steer_receives)?,
+                attach(sends, &progs.steer_sends)?,
+                attach(closes, &progs.steer_closes)?,
             ]);
         }
         Ok(())

@@ -1,0 +1,36 @@
+//! Changes that are refused. Needs root; says SKIPPED without.
+
+use super::*;
+use crate::load::load_on;
+use crate::rings::tests::{setup, told};
+
+#[test]
+fn rfs_is_refused_where_the_kernel_tells_nothing_of_applications() {
+    let test = "path::rfs_is_refused_where_the_kernel_tells_nothing_of_applications";
+    let has = |name: &str| name != "sock_send_length";
+    let Some(loaded) = told(test, load_on(&setup(), has)) else { return };
+    let settings = |policy| Settings::new(policy, "0".parse().unwrap());
+    let mut path = Path::with(loaded, &setup(), &settings(Policy::Rps)).unwrap();
+    for policy in [Policy::Rfs, Policy::RfsSparse(4)] {
+        let refused = path.apply(&settings(policy.clone())).unwrap_err();
+        assert_eq!(refused, SettingsError::NoTracepoint(policy, "sock_send_length"));
+        assert!(refused.to_string().contains("the tracepoint sock_send_length"), "{refused}");
+    }
+    assert_eq!(path.tick().unwrap(), Progress::Settled, "no change is under way");
+    path.apply(&settings(Policy::Sparse(4))).unwrap();
+    while path.tick().unwrap() != Progress::Settled {}
+    assert_eq!(path.settings().policy, Policy::Sparse(4));
+}
+
+#[test]
+fn a_flow_limit_that_has_no_room_is_refused() {
+    let settings = |buckets| Settings {
+        flow_limit: Some(buckets),
+        ..Settings::new(Policy::Rps, "0".parse().unwrap())
+    };
+    let possible = "0".parse().unwrap();
+    for (buckets, holds) in [(0, false), (1, true), (4096, true), (4097, false), (u32::MAX, false)]
+    {
+        assert_eq!(settings(buckets).check(&possible).is_ok(), holds, "{buckets}");
+    }
+}
