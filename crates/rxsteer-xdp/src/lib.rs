@@ -7,7 +7,7 @@
 //!
 //! The programs are in `src/bpf`; begin with `steer.bpf.c`. Here: [`Path`] is what an owner holds;
 //! `setup.rs` what it is told, `compile.rs` makes of it what the programs decide by, `rings.rs` looks after
-//! the CPUMAP entries, `live.rs` reads what was counted, `abi.rs` is the line between the languages.
+//! the CPUMAP entries, `gro.rs` knows how long frames may be held before them, `live.rs` reads what was counted, `abi.rs` is the line between the languages.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 
@@ -15,6 +15,8 @@
 mod abi;
 #[cfg(feature = "bpf")]
 mod compile;
+#[cfg(feature = "bpf")]
+mod gro;
 #[cfg(feature = "bpf")]
 mod live;
 #[cfg(feature = "bpf")]

@@ -6,6 +6,7 @@
 mod change;
 
 use crate::abi::{self, MAX_DEVICES, Mode};
+use crate::gro;
 use crate::load::{LoadError, Loaded, load};
 use crate::setup::{Settings, SettingsError, Setup};
 use libbpf_rs::{Link, ProgramMut};
@@ -201,7 +202,7 @@ impl Path {
         let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
         let link = abi::link_xdp(program.as_fd(), ifindex, mode);
         if link.is_ok() {
-            grace();
+            self.wait_for_straight(&[ifindex]);
         }
         let device = &mut self.bss().steer_devices[place];
         device.settling = 0;
@@ -357,6 +358,18 @@ impl Path {
         devices.filter_map(move |(number, device)| {
             device.as_ref().map(tables).map(|(first, queues)| (DeviceId(number), first, queues))
         })
+    }
+
+    /// Waits until what went straight on until now is in the stack: every poll is over, and nothing of it is held
+    /// by GRO any more.
+    fn wait_for_straight(&self, indices: &[u32]) {
+        grace();
+        let hold = gro::longest_hold(indices, self.loaded.hz);
+        if !hold.is_zero() {
+            std::thread::sleep(hold);
+            // The poll that handed it on is over, too.
+            grace();
+        }
     }
 
     fn bss(&mut self) -> &mut abi::Shared {

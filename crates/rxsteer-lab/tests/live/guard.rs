@@ -8,15 +8,20 @@ use rxsteer_lab::{
     LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, rxsteer, slice,
 };
 
+/// Changes a setting of a running rxsteer.
+fn set(socket: &str, setting: &str) {
+    let mut set = Command::new(rxsteer().unwrap());
+    let output = set.args(["set", "--socket", socket, setting]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Changes the CPUs of a running rxsteer, to and fro, for a time; returns how often.
 fn keep_changing(socket: &str, time: Duration) -> u32 {
     let started = Instant::now();
     let mut changes = 0;
     while started.elapsed() < time {
         let cpus = if changes % 2 == 0 { "cpus=0-0" } else { "cpus=1-1" };
-        let mut set = Command::new(rxsteer().unwrap());
-        let output = set.args(["set", "--socket", socket, cpus]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        set(socket, cpus);
         changes += 1;
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -59,5 +64,40 @@ fn changing_cpus_keeps_the_order_of_merged_segments() {
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{changes} changes: {seen:?} {totals:?}");
     assert!(seen.merged > 0 && seen.moves > 10, "{changes} changes: {seen:?} {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
+
+#[test]
+fn a_change_away_from_none_waits_for_what_gro_holds() {
+    let test = "guard::a_change_away_from_none_waits_for_what_gro_holds";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    // Longer than a change takes by itself.
+    let timeout = Duration::from_millis(400);
+    let file = "/sys/class/net/in0/gro_flush_timeout";
+    receiver.write_sys(file, &timeout.as_nanos().to_string()).unwrap();
+    let arguments = ["in0", "--policy", "none", "--cpus", "1-1", "--socket", &socket];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic = Traffic { train: 8, protocol: Protocol::Tcp, length: 200, ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let seen = || check.total().unwrap().frames;
+    let mut held = 0;
+    for round in 0..slice(3, 20) {
+        source.send(testbed.sender(), 0, 8).unwrap();
+        held += round * 16 + 8 - seen();
+        set(&socket, "policy=rps");
+        assert_eq!(seen(), round * 16 + 8, "what went straight on is in the stack by now");
+        source.send(testbed.sender(), 0, 8).unwrap();
+        set(&socket, "policy=none");
+        std::thread::sleep(timeout + timeout / 2);
+    }
+    let seen = check.settled().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
+    assert!(held > 0 && seen.moves > 0, "nothing was held: {held} {seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }

@@ -41,17 +41,14 @@ impl Path {
 
     /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
     fn set_settling(&mut self, settles: bool) {
-        let places: Vec<usize> = self
-            .devices
-            .iter()
-            .flatten()
-            .map(|device| (device.ifindex % MAX_DEVICES) as usize)
-            .collect();
-        for place in places {
+        let indices: Vec<u32> =
+            self.devices.iter().flatten().map(|device| device.ifindex).collect();
+        for index in &indices {
+            let place = (index % MAX_DEVICES) as usize;
             self.bss().steer_devices[place].settling = u32::from(settles);
         }
         if settles {
-            grace();
+            self.wait_for_straight(&indices);
         }
     }
 

@@ -1,0 +1,55 @@
+//! How long an interface's GRO may hold frames that go straight on.
+//!
+//! Without being told otherwise GRO hands on all it holds when a poll ends. Where `gro_flush_timeout` is set, it
+//! keeps what is younger than a jiffy for the next poll, which a timer brings about at the latest. Whoever lets
+//! such frames be followed by others on another way has to wait that long first.
+//!
+//! What is looked up is what the interface as a whole was told. Queues that were told otherwise over netlink
+//! (Linux 6.13) are not asked.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Nobody is kept waiting longer, whatever the interface was told.
+pub(crate) const MOST: Duration = Duration::from_secs(1);
+
+/// The longest that GRO of these interfaces (by index) may hold a frame, where a second has `hz` jiffies. Zero
+/// where it holds none, or does not say.
+pub(crate) fn longest_hold(indices: &[u32], hz: u32) -> Duration {
+    let folders = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let timeouts = folders.filter_map(|folder| {
+        let folder = folder.path();
+        let index = number(&folder, "ifindex")?;
+        indices.iter().any(|wanted| u64::from(*wanted) == index).then_some(())?;
+        number(&folder, "gro_flush_timeout")
+    });
+    hold(timeouts.max().unwrap_or(0), hz)
+}
+
+fn number(folder: &Path, name: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
+/// The timer's time, a jiffy for a frame to be old, and one more for the poll to begin.
+fn hold(timeout_ns: u64, hz: u32) -> Duration {
+    if timeout_ns == 0 {
+        return Duration::ZERO;
+    }
+    let jiffy = Duration::from_secs(1) / hz.max(1);
+    Duration::from_nanos(timeout_ns).saturating_add(2 * jiffy).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_timeout_makes_it_hold_and_never_for_long() {
+        assert_eq!(hold(0, 250), Duration::ZERO);
+        assert_eq!(hold(200_000, 250), Duration::from_micros(8200));
+        assert_eq!(hold(u64::MAX, 100), MOST);
+        assert_eq!(longest_hold(&[], 100), Duration::ZERO);
+        assert_eq!(longest_hold(&[u32::MAX], 100), Duration::ZERO, "there is no such interface");
+    }
+}
