@@ -3,7 +3,7 @@
 use crate::abi::{
     self, BANKS, SPARSE_ROW, steer_counters, steer_moved, steer_moved_key, steer_slot,
 };
-use crate::path::{DeviceId, Path};
+use crate::path::{DeviceId, Path, grace};
 use libbpf_rs::MapCore;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_core::{CpuId, FlowHash, FlowKey};
@@ -174,9 +174,11 @@ pub struct GuardSlot {
 }
 
 impl Path {
-    /// All counts as they are now.
+    /// All counts as they are now. Where frames are under way, it takes some milliseconds to tell whether they
+    /// are or were lost.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        self.loaded.rings.find_lost(grace);
         let (cpus, interfaces) = (self.loaded.sizes.cpus, self.loaded.sizes.interfaces);
         let rows = (0..cpus).flat_map(|cpu| (0..interfaces).map(move |device| (cpu, device)));
         let received = rows.filter_map(|(cpu, device)| {

@@ -404,7 +404,7 @@ fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadErro
 }
 
 /// Waits until every poll that was under way is over, on all CPUs, with what GRO held in it.
-fn grace() {
+pub(crate) fn grace() {
     // It waits for what the kernel calls an RCU grace period: polls run with bottom halves off, which is
     // a reader's section. Kernels without this call can't run our programs.
     if membarrier(MembarrierCommand::Global).is_err() {

@@ -8,6 +8,7 @@
 use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rxsteer_core::{CpuId, CpuSet};
+use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -30,6 +31,8 @@ pub(crate) struct Rings {
     /// By dst: what it had been sent and had seen when that was last noted, and how often in a row it was
     /// the same.
     before: Box<[Noted]>,
+    /// By dst: frames that were found lost though no later one has shown it yet.
+    found_lost: Box<[Cell<u64>]>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +75,7 @@ impl Rings {
             displaced: vec![false; cpus].into(),
             sent_when_made: vec![0; dsts.len() as usize].into(),
             before: vec![Noted::default(); dsts.len() as usize].into(),
+            found_lost: vec![Cell::new(0); dsts.len() as usize].into(),
             dsts,
             pairs,
             tails,
@@ -159,15 +163,27 @@ impl Rings {
         self.tails.get(src * row + dst / 16).word[(dst % 16) as usize]
     }
 
-    /// Frames that never came to `dst` and frames that are under way to it. Whether the last ones were
-    /// lost shows with the next one that comes, or when nothing moves any more.
+    /// Frames that never came to `dst` and frames that are under way to it. Those lost never get fewer. Whether
+    /// the last ones were lost shows with the next one that comes, or by [`Rings::find_lost`].
     pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
-        let sent = self.sent(dst);
         let state = self.dsts.get(dst);
-        let seen = state.passed.wrapping_add(state.lost) as u32;
-        let rest = u64::from((sent.wrapping_sub(seen) as i32).max(0) as u32);
-        let at_rest = self.before[dst as usize].sent == sent && self.is_asleep(dst, state.pid);
-        if at_rest { (state.lost + rest, 0) } else { (state.lost, rest) }
+        let lost = state.lost.max(self.found_lost[dst as usize].get());
+        let seen = state.passed.wrapping_add(lost) as u32;
+        let waiting = (self.sent(dst).wrapping_sub(seen) as i32).max(0);
+        (lost, u64::from(waiting as u32))
+    }
+
+    /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
+    /// it has not seen. A guess would not do: what is called lost and comes after all would have to be taken back.
+    pub(crate) fn find_lost(&self, grace: impl FnOnce()) {
+        let is_short = |dst: &u32| self.lost_and_waiting(*dst).1 != 0;
+        for ring in self.drained((0..self.dsts.len()).filter(is_short).collect(), grace) {
+            let state = self.dsts.get(ring.dst);
+            let sent = ring.tails.iter().fold(0u32, |sent, tail| sent.wrapping_add(*tail));
+            let seen = state.passed.wrapping_add(state.lost) as u32;
+            let rest = u64::from((sent.wrapping_sub(seen) as i32).max(0) as u32);
+            self.found_lost[ring.dst as usize].set(state.lost + rest);
+        }
     }
 
     /// To be called now and then: whether numbers went on since the last time tells what is at rest.
@@ -189,7 +205,9 @@ impl Rings {
         if !is_there || self.sent(dst) == self.sent_when_made[dst as usize] {
             return true;
         }
-        let is_still = self.before[dst as usize].times >= STILL;
+        let before = self.before[dst as usize];
+        // What was sent since the last look has not been still for long.
+        let is_still = before.times >= STILL && before.sent == self.sent(dst);
         if pid == 0 {
             return is_still;
         }

@@ -100,7 +100,16 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     // They were lost, it seems: nothing comes of them.
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(rings.drained(vec![0], || ()).len(), 1);
+    assert_eq!(rings.lost_and_waiting(0), (0, 3), "nobody has asked");
+    rings.find_lost(|| ());
     assert_eq!(rings.lost_and_waiting(0), (3, 0));
+    send(rings, 0, 2);
+    rings.find_lost(|| ());
+    assert_eq!(rings.lost_and_waiting(0), (3, 2), "what was lost stays lost");
+    // The second one comes; the gap before it says again what is known, and one frame more.
+    let dst = steer_dst { passed: 1, lost: 4, ..rings.dsts.get(0) };
+    rings.dsts.set(0, dst);
+    assert_eq!(rings.lost_and_waiting(0), (4, 0));
     // Another process' number, as seen from another PID namespace, says nothing of the thread.
     let dst = steer_dst { pid: 1, ..rings.dsts.get(0) };
     rings.dsts.set(0, dst);

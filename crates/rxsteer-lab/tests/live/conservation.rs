@@ -1,7 +1,10 @@
 //! Every frame received is passed, delivered or dropped, exactly, however small the ring.
 
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rxsteer_lab::{
-    Family, LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Totals, Traffic, slice,
+    Family, LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Totals, Traffic, rxsteer, slice,
 };
 
 /// Floods an interface that is steered to `cpus`, and returns what rxsteer counted.
@@ -61,4 +64,46 @@ fn policy_none_passes_everything() {
     let (totals, _) = flood("2048", "0-0", "none", Family::V4);
     assert_eq!((totals.unaccounted(), totals.redirected), (0, 0), "{totals:?}");
     assert!(totals.passed > 50_000, "{totals:?}");
+}
+
+/// The drops that `rxsteer status` tells, one reading after the other, until it is told to stop.
+fn read_drops(socket: &str, stop: &AtomicBool) -> Vec<u64> {
+    let mut readings = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let mut status = Command::new(rxsteer().unwrap());
+        let output = status.args(["status", "--json", "--socket", socket]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let status = serde_json::from_slice(&output.stdout).unwrap();
+        readings.push(Totals::of(&status).unwrap().dropped());
+    }
+    readings
+}
+
+#[test]
+fn drops_never_get_fewer_from_one_reading_to_the_next() {
+    let test = "conservation::drops_never_get_fewer_from_one_reading_to_the_next";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments =
+        ["in0", "--policy", "rps", "--cpus", "0-1", "--queue-size", "64", "--socket", &socket];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let source = LiveFrames::new(link, &Traffic { flows: 64, ..Traffic::default() }).unwrap();
+    let stop = AtomicBool::new(false);
+    let readings = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| read_drops(&socket, &stop));
+        // Short lists, so that there is an end of one whenever drops are read.
+        for _ in 0..slice(50, 500) {
+            source.send(testbed.sender(), 0, 2000).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        reading.join().unwrap()
+    });
+    assert!(readings.is_sorted(), "{readings:?}");
+    let totals = steering.totals().unwrap();
+    let last = *readings.last().unwrap();
+    assert!(last > 0 && totals.dropped() >= last, "{last} {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
