@@ -25,6 +25,37 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).tried(|| format!("run on CPU {cpu}"))
 }
 
+/// The kernel threads that empty the CPUMAP rings of a process' maps: by CPU, where each may run.
+///
+/// One that may run anywhere was moved away when its CPU went, and stays so.
+pub fn ring_threads(process: u32) -> Result<Vec<(u32, String)>> {
+    let folder = format!("/proc/{process}/fdinfo");
+    let maps: Vec<String> = std::fs::read_dir(&folder)
+        .tried(|| format!("list {folder}"))?
+        .flatten()
+        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .filter(|about| field(about, "map_type:") == Some(BPF_MAP_TYPE_CPUMAP))
+        .filter_map(|about| Some(format!("map:{}", field(&about, "map_id:")?)))
+        .collect();
+    let of_map = |process: PathBuf| {
+        let status = std::fs::read_to_string(process.join("status")).ok()?;
+        let mut name = field(&status, "Name:")?.strip_prefix("cpumap/")?.split('/');
+        let cpu = name.next()?.parse().ok()?;
+        let map = name.next()?;
+        maps.iter().any(|known| known == map).then_some(())?;
+        Some((cpu, field(&status, "Cpus_allowed_list:")?.to_owned()))
+    };
+    let processes = std::fs::read_dir("/proc").tried(|| "list /proc".to_owned())?;
+    Ok(processes.flatten().filter_map(|entry| of_map(entry.path())).collect())
+}
+
+const BPF_MAP_TYPE_CPUMAP: &str = "16";
+
+/// What stands behind `name` in a file of names and values.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
 /// A CPU that is offline; online again when this is dropped.
 #[derive(Debug)]
 pub struct Offline {

@@ -274,6 +274,10 @@ impl Path {
         self.forget_old_flows();
         self.loaded.rings.note_sent();
         self.free_retired_rings()?;
+        if self.loaded.rings.find_displaced() && self.wanted.is_none() && !self.is_draining {
+            // A CPU was away and is back already: nobody asks for a change, and it takes one.
+            self.wanted = Some(self.settings.clone());
+        }
         if let Some(wanted) = self.wanted.clone() {
             // What fails is tried again in the next tick.
             if !self.change_to(&wanted)? {

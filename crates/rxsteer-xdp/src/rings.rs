@@ -7,6 +7,7 @@
 
 use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use rustix::thread::{Pid, sched_getaffinity};
 use rxsteer_core::{CpuId, CpuSet};
 use std::cell::Cell;
 use std::io;
@@ -186,6 +187,23 @@ impl Rings {
         }
     }
 
+    /// Notes the CPUs whose thread was moved away; returns whether there are new ones. That a CPU was offline
+    /// for a moment, between two looks at which ones are, nobody tells. But the kernel then lets its thread run
+    /// anywhere if it had work, and does not take that back.
+    pub(crate) fn find_displaced(&mut self) -> bool {
+        let in_use = (0..).zip(self.banks.iter().zip(&self.sizes));
+        let moved: Vec<usize> = in_use
+            .filter(|(cpu, (bank, sizes))| sizes[usize::from(**bank)] != 0 && !self.displaced[*cpu])
+            .filter(|(cpu, (bank, _))| {
+                let dst = *cpu as u32 * BANKS + u32::from(**bank);
+                runs_elsewhere(self.dsts.get(dst).pid, *cpu)
+            })
+            .map(|(cpu, _)| cpu)
+            .collect();
+        moved.iter().for_each(|cpu| self.displaced[*cpu] = true);
+        !moved.is_empty()
+    }
+
     /// To be called now and then: whether numbers went on since the last time tells what is at rest.
     pub(crate) fn note_sent(&mut self) {
         for dst in 0..self.dsts.len() {
@@ -284,6 +302,20 @@ impl Rings {
         self.sizes[cpu as usize][bank] = 0;
         Ok(())
     }
+}
+
+/// Whether `pid` is the ring thread of `cpu` and may run on another CPU. (One that was bound when its CPU went
+/// and that sleeps still is where it was: it may run nowhere for the time being.)
+fn runs_elsewhere(pid: u32, cpu: usize) -> bool {
+    let Some(thread) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(may_run_on) = sched_getaffinity(Some(thread)) else { return false };
+    let elsewhere = may_run_on.count() - u32::from(may_run_on.is_set(cpu));
+    // In another PID namespace the number may be a stranger's.
+    let is_ours = || {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with(&format!("cpumap/{cpu}/"))
+    };
+    elsewhere != 0 && is_ours()
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rxsteer_lab::{
-    LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, offline, skipped, slice,
+    LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, offline, ring_threads,
+    skipped, slice,
 };
 
-#[test]
-fn a_cpu_that_goes_and_comes_back_loses_nothing_silently() {
-    let test = "cpus::a_cpu_that_goes_and_comes_back_loses_nothing_silently";
+/// Takes CPU 1 away and brings it back `times` times under traffic, away and there for `rest` each time; then
+/// nothing may be late or unaccounted for, CPU 1 has to be used again, and each ring be emptied on its CPU.
+fn away_and_back(test: &str, times: u32, rest: Duration) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let switch =
         std::fs::OpenOptions::new().write(true).open("/sys/devices/system/cpu/cpu1/online");
@@ -27,25 +28,41 @@ fn a_cpu_that_goes_and_comes_back_loses_nothing_silently() {
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
     let on_cpu_1 = || check.by_cpu().unwrap()[1];
-    let (before_the_last, after_the_last) = std::thread::scope(|scope| {
+    let (before_the_last, after_the_last, mut threads) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
-        let rest = || std::thread::sleep(Duration::from_millis(300));
-        for _ in 0..slice(3, 50) {
-            rest();
+        for _ in 0..times {
+            std::thread::sleep(rest);
             let gone = offline(1).unwrap();
-            rest();
+            std::thread::sleep(rest);
             drop(gone);
         }
-        let before = on_cpu_1();
+        // What is noticed is mended a few ticks later.
         std::thread::sleep(Duration::from_secs(2));
+        let threads = ring_threads(steering.id()).unwrap();
+        let before = on_cpu_1();
+        std::thread::sleep(Duration::from_secs(1));
         let after = on_cpu_1();
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
-        (before, after)
+        (before, after, threads)
     });
     let seen = check.settled().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
     assert!(after_the_last > before_the_last, "CPU 1 is not used again: {seen:?} {totals:?}");
+    threads.sort();
+    assert_eq!(threads, [(0, "0".to_owned()), (1, "1".to_owned())], "they run elsewhere");
+}
+
+#[test]
+fn a_cpu_that_goes_and_comes_back_loses_nothing_silently() {
+    let test = "cpus::a_cpu_that_goes_and_comes_back_loses_nothing_silently";
+    away_and_back(test, slice(3, 50), Duration::from_millis(300));
+}
+
+#[test]
+fn a_cpu_that_is_away_for_a_moment_is_used_again() {
+    let test = "cpus::a_cpu_that_is_away_for_a_moment_is_used_again";
+    away_and_back(test, 20, Duration::from_millis(10));
 }
