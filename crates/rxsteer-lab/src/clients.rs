@@ -46,9 +46,9 @@ pub fn iperf3(namespace: &Namespace, server: IpAddr, options: &[&str]) -> Result
     let mut command = namespace.command("iperf3");
     command.args(["-c", &server.to_string(), "-p", "5201", "--json"]).args(options);
     let mut text = output(&mut command)?;
-    // Between two runs the server opens its socket anew, and refuses who comes meanwhile.
-    for _ in 0..3 {
-        if !text.contains("unable to connect") {
+    // Between two runs the server ends the one and opens its socket anew, and refuses who comes meanwhile.
+    for _ in 0..10 {
+        if !["unable to connect", "the server is busy"].iter().any(|said| text.contains(said)) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
