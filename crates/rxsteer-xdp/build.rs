@@ -5,7 +5,6 @@ fn main() {
     #[cfg(feature = "bpf")]
     {
         skeleton("steer.bpf.c", "steer.skel.rs", &[]);
-        skeleton("nic_probe.bpf.c", "nic_probe.skel.rs", &[]);
         // For tests only: not one of its programs is loaded by anything else.
         skeleton("parse_test.bpf.c", "parse_test.skel.rs", &[]);
         skeleton("steer_test.bpf.c", "steer_test.skel.rs", &[]);

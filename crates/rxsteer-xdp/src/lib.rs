@@ -22,8 +22,6 @@ mod live;
 #[cfg(feature = "bpf")]
 mod load;
 #[cfg(feature = "bpf")]
-mod nic_hash;
-#[cfg(feature = "bpf")]
 mod path;
 #[cfg(feature = "bpf")]
 mod rings;
@@ -38,7 +36,6 @@ pub use crate::{
     abi::{MAX_CPUS, Mode},
     live::{Counters, CpuCounts, CpuShare, GuardSlot, LiveFlow, RxCounts, Whereabouts},
     load::LoadError,
-    nic_hash::{NicHash, probe_nic_hash},
     path::{AttachError, DeviceId, LinkState, Path, Progress},
     setup::{
         DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,

@@ -62,9 +62,9 @@ impl Checked {
         let interfaces = chosen.into_iter().map(|link| {
             let facts = Interface::look_at(link, &links);
             let mut findings = judge::interface(&facts, &host);
-            // Only where the rest can run at all: it takes the same capabilities.
+            // Only where the rest can run at all: else there is more to say first.
             if can_run(&judge::host(&host)) && can_run(&findings) {
-                findings.push(nic_hash::finding(facts.link.index));
+                findings.push(nic_hash::finding());
             }
             CheckedInterface { findings, help: help(&facts, &host), facts }
         });

@@ -1,39 +1,22 @@
-//! Whether the NIC's own hash could be steered by: tried, by loading a program that asks for it.
+//! Whether the NIC's own hash could be steered by: no, on any kernel that is known.
+//!
+//! It isn't tried. To ask the driver for its hash a program has to be bound to the device, and the kernel keeps a
+//! note of the program's first copy. When the verifier makes the program larger by a page (`bpf_prog_realloc`), or
+//! hides its constants (`net.core.bpf_jit_harden`), the copy is freed and the note stays: then removing the
+//! interface reads freed memory in `__bpf_prog_offload_destroy`, with the lock of all interfaces held. That was
+//! seen on Linux 6.18, and follows from its source. A `check` must not come near it.
 
 use rxsteer_host::Finding;
-#[cfg(feature = "xdp")]
-use rxsteer_xdp::{NicHash, probe_nic_hash};
 
 const TOPIC: &str = "nic_hash";
-const WHY: &str = "it would save computing one for each frame";
-const FIX: &str = "leave --hash as it is: the symmetric hash is computed";
 
-/// What came of it on the interface with this index. Takes the capabilities that loading takes.
-#[cfg(feature = "xdp")]
-pub(crate) fn finding(ifindex: u32) -> Finding {
-    match probe_nic_hash(ifindex) {
-        NicHash::Possible => Finding::note(
-            TOPIC,
-            "the driver gives its hash, and the kernel would let it be used",
-            "rxsteer does not use it yet",
-        ),
-        NicHash::NoHash(why) => {
-            Finding::no(TOPIC, format!("the driver's hash can't be asked for: {why}"), WHY, FIX)
-        }
-        NicHash::NoRing(why) => Finding::no(
-            TOPIC,
-            format!("the driver gives its hash, but not to a program that uses a CPUMAP: {why}"),
-            WHY,
-            FIX,
-        ),
-    }
-}
-
-#[cfg(not(feature = "xdp"))]
-pub(crate) fn finding(_ifindex: u32) -> Finding {
-    Finding::note(
+/// What stands in every report.
+pub(crate) fn finding() -> Finding {
+    Finding::no(
         TOPIC,
-        "whether the NIC's hash can be used was not tried",
-        "this build has no BPF programs",
+        "the NIC's own hash can't be steered by",
+        "it would save computing one for each frame; but the programs that ask a driver for it can crash kernels \
+         (it was seen on Linux 6.18) when their interface is deleted",
+        "leave --hash as it is: the symmetric hash is computed",
     )
 }

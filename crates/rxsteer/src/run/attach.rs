@@ -36,9 +36,10 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let policy = args.policy();
     anyhow::ensure!(
         args.hash() == LiveHash::Symmetric,
-        "--hash nic: rxsteer can't go by the NIC's own hash in the kernel. A program that asks a driver for it \
-         is bound to the device, and kernels were found to refuse one that uses a CPUMAP (rxsteer check IFACE \
-         says whether this one does). Leave it out, and the symmetric hash is computed"
+        "--hash nic is refused: a program that asks a driver for its hash is bound to the device, and where the \
+         kernel's verifier makes such a program larger (bpf_prog_realloc) it keeps a stale note of it: on Linux 6.18 \
+         deleting the interface then crashed the kernel (docs/in-kernel.md). Leave it out, and the symmetric hash is \
+         computed"
     );
     let patterns = args
         .interfaces
