@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::error::{Result, Tried};
+use crate::process::typed;
 
 /// How many CPUs are online; they are taken to be numbered from 0.
 pub fn online_cpus() -> usize {
@@ -25,10 +26,26 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).tried(|| format!("run on CPU {cpu}"))
 }
 
-/// The kernel threads that empty the CPUMAP rings of a process' maps: by CPU, where each may run.
-///
-/// One that may run anywhere was moved away when its CPU went, and stays so.
-pub fn ring_threads(process: u32) -> Result<Vec<(u32, String)>> {
+/// A kernel thread that empties a CPUMAP ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RingThread {
+    /// The CPU that the ring is of.
+    pub cpu: u32,
+    /// Its number.
+    pub process: u32,
+    /// The CPUs it may run on. One that may run anywhere was moved away when its CPU went, and stays so.
+    pub may_run_on: String,
+}
+
+impl RingThread {
+    /// Lets it run before every ordinary process of its CPU (real-time class FIFO), as soft interrupts do.
+    pub fn go_first(&self) -> Result<()> {
+        typed(&format!("chrt -f -p 1 {}", self.process)).map(drop)
+    }
+}
+
+/// The threads of the CPUMAP rings of a process' maps.
+pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
     let folder = format!("/proc/{process}/fdinfo");
     let maps: Vec<String> = std::fs::read_dir(&folder)
         .tried(|| format!("list {folder}"))?
@@ -43,7 +60,9 @@ pub fn ring_threads(process: u32) -> Result<Vec<(u32, String)>> {
         let cpu = name.next()?.parse().ok()?;
         let map = name.next()?;
         maps.iter().any(|known| known == map).then_some(())?;
-        Some((cpu, field(&status, "Cpus_allowed_list:")?.to_owned()))
+        let process = field(&status, "Pid:")?.parse().ok()?;
+        let may_run_on = field(&status, "Cpus_allowed_list:")?.to_owned();
+        Some(RingThread { cpu, process, may_run_on })
     };
     let processes = std::fs::read_dir("/proc").tried(|| "list /proc".to_owned())?;
     Ok(processes.flatten().filter_map(|entry| of_map(entry.path())).collect())

@@ -35,7 +35,7 @@ mod steering;
 mod testbed;
 
 pub use application::{Heard, MovingApplication};
-pub use cpus::{offline, online_cpus, pin, ring_threads};
+pub use cpus::{RingThread, offline, online_cpus, pin, ring_threads};
 pub use error::{LabError, Result};
 #[cfg(feature = "bpf")]
 pub use fixed::{Arrivals, Fixed, FixedRoute};

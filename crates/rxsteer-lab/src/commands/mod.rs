@@ -3,5 +3,6 @@
 pub(crate) mod bpf_cost;
 pub(crate) mod flood;
 pub(crate) mod hand_off;
+mod others;
 mod rounds;
 pub(crate) mod router;

@@ -1,9 +1,30 @@
 //! Sparse flows in a router: two flows that the kernel's RPS puts on one CPU, and two that it
 //! spreads.
+//!
+//! ```text
+//!   host ──► in0 ─► [which CPU?] ─► NAT, route ─► out1 ──► host that drops
+//!   CPU 0                          CPU 0 or 1
+//! ```
+//!
+//! What makes it show steering, and not something else:
+//!
+//! - The work of a packet is that of a real router: address translation by nftables, connection tracking with it,
+//!   and routing. It has to be dearer than making the packet, or the sender is what is measured.
+//! - Nothing merges packets, neither where they come in nor where they go out. GRO had made one packet of some
+//!   thirty, and then there was nothing left to spread.
+//! - The sender is on CPU 0, so flows that collide do so on CPU 1. If they did on CPU 0, RPS would be slowed by the
+//!   sender as well.
+//! - The threads of the CPUMAP come before the sender (real-time class FIFO), as the soft interrupts do in which
+//!   RPS and an unsteered router work. With `--ordinary-threads` they share CPU 0 with it.
+//! - Packets count that were forwarded by the time the last one was sent, so that a longer queue is not taken for
+//!   more speed.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
-use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, OrderCheck, Steering, Testbed, Traffic};
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Steering, Testbed, Traffic, missing,
+    ring_threads,
+};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -15,37 +36,63 @@ const BEHIND: &str = "203.0.113.0/24";
 const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// Flows looked at for two that share a CPU and two that don't.
 const CANDIDATES: u32 = 64;
+/// The CPU that sends and receives, and the other one.
+const SENDER: usize = 0;
+const OTHER: u64 = 1;
 
-/// Two flows at full speed through a router: packets a second forwarded by the kernel's RPS, by
-/// `rxsteer run --policy sparse`, and unsteered.
+/// Two flows at full speed through a router that translates addresses: packets a second forwarded by the kernel's
+/// RPS, by `rxsteer run --policy sparse`, and unsteered.
 ///
-/// The kernel's hash has a key of its own each boot, so the flows are looked for first.
+/// The kernel's hash has a key of its own each boot, so the flows are looked for first: two that it puts on CPU 1
+/// together, while CPU 0 sends, and two that it puts on both.
 #[derive(Args)]
-#[command(after_help = "Example:\n  rxsteer-lab router --rounds 15")]
+#[command(after_help = "Examples:\n  rxsteer-lab router --rounds 15\n  \
+    rxsteer-lab router --ordinary-threads --policy rps")]
 pub(crate) struct Options {
     #[command(flatten)]
     plan: Plan,
     /// The policy of rxsteer.
     #[arg(long, default_value = "sparse")]
     policy: String,
+    /// Leave the threads of the CPUMAP in the class of ordinary processes, where they share CPU 0 with the sender.
+    #[arg(long)]
+    ordinary_threads: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
+    if let Some(reason) = missing(&["nft", "chrt"]) {
+        anyhow::bail!("cannot run: {reason} (Debian: nftables, util-linux)");
+    }
     let (colliding, split) = pairs().context("cannot look for flows that collide")?;
+    let colliding = forwarded(options, colliding)?;
+    let split = forwarded(options, split)?;
+    let late = [&colliding, &split].map(|report| report["late"].as_u64().unwrap_or(0));
     Ok(json!({
-        "colliding": forwarded(options, colliding)?,
-        "split": forwarded(options, split)?,
+        "colliding": colliding,
+        "split": split,
+        "late": late.iter().sum::<u64>(),
     }))
 }
 
-/// A router with a way to the network behind; the kernel's RPS is on where `cpus` is a mask.
+/// A router with a way to the network behind, which hides its senders; the kernel's RPS is on where `cpus` is a
+/// mask.
 fn router(mask: &str) -> Result<Testbed> {
-    let testbed = Testbed::router(LinkOptions { gro: true, ..LinkOptions::default() })?;
-    let last = testbed.links[1].far.ipv4;
-    testbed.receiver().ip(&format!("route add {BEHIND} via {last}"))?;
+    let testbed = Testbed::router(LinkOptions::default())?;
+    let (router, last) = (testbed.receiver(), testbed.links[1].far.ipv4);
+    router.ip(&format!("route add {BEHIND} via {last}"))?;
     // RPS off is 0, which is how it begins.
-    testbed.receiver().write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", mask)?;
+    router.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", mask)?;
+    router.run("nft add table ip hide")?;
+    router.run("nft add chain ip hide leaving { type nat hook postrouting priority 100 ; }")?;
+    router.run("nft add rule ip hide leaving oifname out1 masquerade")?;
     Ok(testbed)
+}
+
+/// Turns off what a veth turns on when it gets an XDP program, and what the testbed does where frames end.
+fn no_merging(testbed: &Testbed) -> Result<()> {
+    testbed.receiver().run("ethtool -K in0 gro off")?;
+    testbed.namespaces[2].run("ethtool -K in1 gro off rx-gro-list off")?;
+    Ok(())
 }
 
 fn traffic(first_port: u16, flows: u32) -> Traffic {
@@ -53,52 +100,83 @@ fn traffic(first_port: u16, flows: u32) -> Traffic {
     Traffic { flows, elsewhere, source_port: first_port, length: 64, ..Traffic::default() }
 }
 
-/// Source ports of the first of two flows that the kernel puts on one CPU, and of two it does not.
+/// Source ports of the first of two flows that the kernel puts on the other CPU, and of two it puts on both.
 fn pairs() -> Result<(u16, u16)> {
     let testbed = router("3")?;
+    let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
+    no_merging(&testbed)?;
     let first = Traffic::default().source_port;
-    let paced = Traffic { pace: Duration::from_micros(5), ..traffic(first, CANDIDATES) };
+    let paced = Traffic { pace: Duration::from_micros(20), ..traffic(first, CANDIDATES) };
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, CANDIDATES)?;
     let source = LiveFrames::new(testbed.link(), &paced)?;
-    source.send(testbed.sender(), 0, u64::from(CANDIDATES) * 8)?;
+    source.send(testbed.sender(), SENDER, u64::from(CANDIDATES) * 8)?;
     check.settled()?;
     let cpus: Vec<_> = check.flows()?.iter().map(|seen| seen.cpu).collect();
-    let find = |collide: bool| {
-        let is_one = |pair: &[Option<u64>]| {
-            pair[0].is_some() && pair[1].is_some() && (pair[0] == pair[1]) == collide
-        };
-        let index = cpus.windows(2).position(is_one).and_then(|index| u16::try_from(index).ok());
-        index.map(|index| first + index).context("all flows are on one CPU; are there two?")
+    let find = |fits: fn(&[Option<u64>]) -> bool, what| {
+        let index = cpus.windows(2).position(fits).and_then(|index| u16::try_from(index).ok());
+        let missing = || format!("no two of {CANDIDATES} flows are on {what}; are there two CPUs?");
+        index.map(|index| first + index).with_context(missing)
     };
-    Ok((find(true)?, find(false)?))
+    let collide = |pair: &[Option<u64>]| pair == [Some(OTHER); 2];
+    let split = |pair: &[Option<u64>]| pair == [Some(SENDER as u64), Some(OTHER)];
+    Ok((find(collide, "CPU 1 together")?, find(split, "both CPUs")?))
+}
+
+/// A way through a router: frames sent, and those that came out.
+struct Way {
+    source: LiveFrames,
+    arriving: OrderCheck,
+}
+
+impl Way {
+    fn new(testbed: &Testbed, port: u16) -> Result<Way> {
+        no_merging(testbed)?;
+        Ok(Way {
+            source: LiveFrames::new(testbed.link(), &traffic(port, 2))?,
+            arriving: OrderCheck::new(&testbed.namespaces[2], &testbed.links[1].far, 2)?,
+        })
+    }
+
+    /// Packets a second that were forwarded while frames were sent.
+    fn turn(&self, from: &Namespace, frames: u64) -> Result<f64> {
+        let before = self.arriving.total()?.frames;
+        let took = self.source.send(from, SENDER, frames)?;
+        let forwarded = self.arriving.total()?.frames - before;
+        // The next turn begins with empty queues.
+        self.arriving.settled()?;
+        Ok(forwarded as f64 / took.as_secs_f64())
+    }
 }
 
 /// The flows from `port` and the next one, through each kind of router.
 fn forwarded(options: &Options, port: u16) -> Result<Value> {
     let [none, rps, steered] = [router("0")?, router("3")?, router("0")?];
+    let passes = [&none, &rps].map(|router| Pass::attach(router.receiver(), &router.link().far));
+    let [_of_none, _of_rps] = passes;
+    let (_of_none, _of_rps) = (_of_none?, _of_rps?);
     let arguments = ["in0", "--policy", &options.policy, "--cpus", "0-1"];
     let steering = Steering::start(steered.receiver(), &arguments)?;
-    let prepared = |testbed: &Testbed| -> Result<(LiveFrames, OrderCheck)> {
-        let source = LiveFrames::new(testbed.link(), &traffic(port, 2))?;
-        Ok((source, OrderCheck::new(&testbed.namespaces[2], &testbed.links[1].far, 2)?))
-    };
-    let [of_none, of_rps, of_steered] = [prepared(&none)?, prepared(&rps)?, prepared(&steered)?];
+    if !options.ordinary_threads {
+        let threads = ring_threads(steering.id())?;
+        ensure!(threads.len() == 2, "the threads of two rings are not to be found: {threads:?}");
+        threads.iter().try_for_each(|thread| thread.go_first())?;
+    }
+    let ways = [Way::new(&none, port)?, Way::new(&rps, port)?, Way::new(&steered, port)?];
+    let [by_none, by_rps, by_rxsteer] = &ways;
     let frames = options.plan.frames;
-    let turn = |from: &Namespace, (source, check): &(LiveFrames, OrderCheck)| -> Result<f64> {
-        let before = check.total()?.frames;
-        let took = source.send(from, 0, frames)?;
-        Ok((check.settled()?.frames - before) as f64 / took.as_secs_f64())
-    };
     let mut variants = [
-        Variant { name: "unsteered", turn: Box::new(|| turn(none.sender(), &of_none)) },
-        Variant { name: "kernel_rps", turn: Box::new(|| turn(rps.sender(), &of_rps)) },
-        Variant { name: "rxsteer", turn: Box::new(|| turn(steered.sender(), &of_steered)) },
+        Variant { name: "unsteered", turn: Box::new(|| by_none.turn(none.sender(), frames)) },
+        Variant { name: "kernel_rps", turn: Box::new(|| by_rps.turn(rps.sender(), frames)) },
+        Variant { name: "rxsteer", turn: Box::new(|| by_rxsteer.turn(steered.sender(), frames)) },
     ];
     let figures = measure(&mut variants, &options.plan)?;
     drop(variants);
-    let late: u64 = of_steered.1.total()?.late;
+    for way in &ways {
+        let seen = way.arriving.total()?;
+        ensure!(seen.merged == 0, "packets were merged, so this shows nothing: {seen:?}");
+    }
     let mut report = figures.report("kernel_rps");
-    report["late"] = json!(late);
+    report["late"] = json!(by_rxsteer.arriving.total()?.late);
     let totals = steering.totals()?;
     let unaccounted = totals.unaccounted();
     report["drops"] = totals.drops.into();

@@ -1,0 +1,99 @@
+//! CPU time that processes other than ours take: a turn in which somebody compiled is no measurement.
+//!
+//! Kernel threads are not counted: those that work for us can't be told from those that don't. A child's time
+//! counts when its parent takes note of its end, so that one which began and ended in between is not missed; some
+//! of it may be from before, which can only throw a turn away that was good.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// `getconf CLK_TCK`: what /proc counts in, on every architecture the programs are built for.
+const TICK: Duration = Duration::from_millis(10);
+/// `PF_KTHREAD` of the kernel.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// What others had taken at a moment.
+pub(crate) struct Others {
+    at: Instant,
+    /// By process.
+    ticks: BTreeMap<u32, u64>,
+}
+
+/// A line of /proc/PID/stat, as far as it is needed.
+struct Stat {
+    parent: u32,
+    flags: u64,
+    /// Its own time, and that of its children that have ended.
+    ticks: u64,
+}
+
+impl Others {
+    /// Looks at all processes but this one and its children.
+    pub(crate) fn now() -> Others {
+        let own = std::process::id();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ticks = entries.filter_map(|entry| {
+            let process: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = Stat::of(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
+            let is_other = process != own && stat.parent != own && stat.flags & KERNEL_THREAD == 0;
+            is_other.then_some((process, stat.ticks))
+        });
+        Others { at: Instant::now(), ticks: ticks.collect() }
+    }
+
+    /// The share of one CPU that others took since `before`.
+    pub(crate) fn share_since(&self, before: &Others) -> f64 {
+        let more = |(process, ticks): (&u32, &u64)| {
+            ticks.saturating_sub(before.ticks.get(process).copied().unwrap_or(0))
+        };
+        let ticks: u64 = self.ticks.iter().map(more).sum();
+        let time = TICK.as_secs_f64() * ticks as f64;
+        time / self.at.saturating_duration_since(before.at).as_secs_f64().max(1e-3)
+    }
+}
+
+impl Stat {
+    fn of(line: &str) -> Option<Stat> {
+        // After the name in brackets, which may itself hold brackets.
+        let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let ticks = (14..=17).map(|number| field(number).unwrap_or(0)).sum();
+        Some(Stat { parent: field(4)? as u32, flags: field(9)?, ticks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_process_is_read() {
+        let line = "4711 (a ) b) S 4242 1 1 0 -1 4194560 100 0 0 0 7 5 3 2 20 0 1 0 99 0 0";
+        let stat = Stat::of(line).unwrap();
+        assert_eq!((stat.parent, stat.flags, stat.ticks), (4242, 4_194_560, 17));
+        assert!(Stat::of("no line").is_none());
+    }
+
+    #[test]
+    fn what_others_took_is_told_and_what_ended_is_left_out() {
+        let at = Instant::now();
+        let before = Others { at, ticks: [(1, 100), (2, 50), (3, 9)].into() };
+        let after =
+            Others { at: at + Duration::from_secs(1), ticks: [(1, 110), (2, 50), (4, 5)].into() };
+        assert!((after.share_since(&before) - 0.15).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_busy_neighbour_is_noticed_and_we_are_not() {
+        let before = Others::now();
+        assert!(!before.ticks.contains_key(&std::process::id()));
+        // A grandchild is none of ours: its parent is a shell.
+        let script = "timeout 0.5 sh -c 'while :; do :; done' & wait";
+        let mut shell = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+        let share = Others::now().share_since(&before);
+        shell.wait().unwrap();
+        assert!(share > 0.05, "a busy loop took {share} of a CPU");
+    }
+}
