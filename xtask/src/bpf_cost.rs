@@ -9,8 +9,9 @@ use crate::{Outcome, shell};
 /// Shows what the BPF programs cost a frame beside a fixed redirect; takes root, clang and two CPUs.
 ///
 /// Nanoseconds by the kernel's own account, medians and quartiles of differences within rounds, for
-/// 1000 flows; 10,000 flows in trains of 8 frames; 10,000 flows of single frames in random order.
-/// Then what the verifier looked at, and the stack of each program.
+/// 1000 flows; 10,000 flows in trains of 8 frames; 10,000 flows of single frames in random order. At
+/// switches of a CPU, over a program that does nothing. Then what the verifier looked at, and the stack
+/// of each program.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --policies rps,rfs+sparse --rounds 15"
@@ -73,17 +74,22 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 /// The rows of one load.
 fn costs(name: &str, report: &Value) {
     println!("{name}; {} frames a turn, {} rounds", report["frames_a_turn"], report["rounds"]);
-    let columns = ("ns over a fixed redirect", "interface program", "arrival program");
-    println!("  {:34}{:>24}{:>24}", columns.0, columns.1, columns.2);
+    let columns = ["interface program", "arrival program", "sched_switch program"];
+    println!(
+        "  {:34}{:>24}{:>24}{:>24}",
+        "ns over a fixed redirect", columns[0], columns[1], columns[2]
+    );
     for row in report["figures"].as_array().into_iter().flatten() {
         let entry = spread(&row["entry_over_fixed_ns"]);
         let arrival = spread(&row["arrival_over_fixed_ns"]);
+        let switch = spread(&row["switch_over_empty_ns"]);
         // The fixed redirect itself is over nothing: its own time.
         if row["policy"] == "fixed" {
             let (entry, arrival) = (spread(&row["entry_ns"]), spread(&row["arrival_ns"]));
             println!("  {:34}{entry:>24}{arrival:>24}", "(the fixed redirect itself)");
         } else {
-            println!("  {:34}{entry:>24}{arrival:>24}", row["policy"].as_str().unwrap_or_default());
+            let policy = row["policy"].as_str().unwrap_or_default();
+            println!("  {policy:34}{entry:>24}{arrival:>24}{switch:>24}");
         }
     }
     println!();

@@ -73,6 +73,36 @@ impl Fixed {
     }
 }
 
+/// A program that does nothing at each switch of a CPU: what one that does something is measured against.
+#[derive(Debug)]
+pub struct EmptySwitch {
+    object: Object,
+    _link: BpfLink,
+}
+
+impl EmptySwitch {
+    /// Attaches it.
+    pub fn attach() -> Result<Self> {
+        let wanted = Wanted {
+            bytes: OBJECT,
+            programs: &["fixed_switch"],
+            settings: &[0; 16],
+            map: ("fixed_cpus", 1),
+        };
+        let object = wanted.load()?;
+        let link = program(&object, "fixed_switch")?
+            .attach()
+            .bpf(|| "attach an empty program to sched_switch".to_owned())?;
+        Ok(Self { object, _link: link })
+    }
+
+    /// The kernel's number of the program.
+    pub fn program_id(&self) -> Result<u32> {
+        let program = program(&self.object, "fixed_switch")?;
+        libbpf_rs::Program::id_from_fd(program.as_fd()).bpf(|| "find fixed_switch".to_owned())
+    }
+}
+
 /// Counts the frames that any program's CPUMAP hands over, as long as this lives.
 #[derive(Debug)]
 pub struct Arrivals {

@@ -38,7 +38,7 @@ pub use application::{Heard, MovingApplication};
 pub use cpus::{RingThread, offline, online_cpus, pin, ring_threads};
 pub use error::{LabError, Result};
 #[cfg(feature = "bpf")]
-pub use fixed::{Arrivals, Fixed, FixedRoute};
+pub use fixed::{Arrivals, EmptySwitch, Fixed, FixedRoute};
 #[cfg(feature = "bpf")]
 pub use live::{Family, LiveFrames, Pass, Protocol, Traffic};
 pub use namespace::Namespace;

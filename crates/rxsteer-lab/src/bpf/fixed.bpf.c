@@ -47,6 +47,13 @@ int fixed_arrive(struct xdp_md *ctx)
 	return fixed_config.drop ? XDP_DROP : XDP_PASS;
 }
 
+/* What the kernel takes to time a program that does nothing at each switch of a CPU. */
+SEC("tp_btf/sched_switch")
+int fixed_switch(void *ctx)
+{
+	return 0;
+}
+
 struct xdp_cpumap_stats;
 
 SEC("tp_btf/xdp_cpumap_kthread")

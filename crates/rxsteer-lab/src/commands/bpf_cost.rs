@@ -16,7 +16,9 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bench::Quartiles;
 use rxsteer_core::Policy;
-use rxsteer_lab::{Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic};
+use rxsteer_lab::{
+    EmptySwitch, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic,
+};
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::{Value, json};
 
@@ -27,7 +29,8 @@ const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 /// Nanoseconds that each program takes for a frame, over a fixed redirect; verifier and stack figures.
 ///
-/// Live frames on CPU 0, dropped where they arrive; quartiles of the differences within rounds.
+/// Live frames on CPU 0, dropped where they arrive; quartiles of the differences within rounds. And for each switch
+/// of a CPU, over a program that does nothing; with whatever else runs here, most of them tell of no ring's thread.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab bpf-cost --flows 10000 --train 8")]
 pub(crate) struct Options {
@@ -63,10 +66,14 @@ pub(crate) struct Options {
 struct Variant {
     name: String,
     source: LiveFrames,
-    /// The program at the interface, and the one where frames arrive.
-    programs: [u32; 2],
+    /// The program at the interface, the one where frames arrive, and the one at switches of a CPU, where there is
+    /// one.
+    programs: [u32; 3],
     _path: Option<Path>,
 }
+
+/// What is timed in a turn: the programs, and the empty one that runs at the same switches.
+const TIMED: usize = 4;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     let before = fs::read_to_string(STATS).with_context(|| format!("can't read {STATS}"))?;
@@ -96,22 +103,26 @@ fn measure(options: &Options) -> Result<Value> {
     };
     let route = FixedRoute { cpu: 1, other: 1, every: 0, drop: true, queue_size: 2048 };
     let fixed = Fixed::attach(receiver, &testbed.links[0].far, route)?;
+    let [entry, arrival] = fixed.program_ids()?;
     let mut variants = vec![Variant {
         name: "fixed".to_owned(),
         source: LiveFrames::new(&testbed.links[0], &traffic)?,
-        programs: fixed.program_ids()?,
+        programs: [entry, arrival, 0],
         _path: None,
     }];
     for ((policy, flow_stats), link) in policies.into_iter().zip(&testbed.links[1..]) {
         variants.push(steered(receiver, link, (policy, flow_stats, options.flow_cnt), &traffic)?);
     }
-    let mut rows: BTreeMap<usize, Vec<[Option<f64>; 2]>> = BTreeMap::new();
+    // The last at the tracepoint, where the others have fetched what it takes: they can only look dearer for it.
+    let empty_switch = EmptySwitch::attach()?;
+    let empty = empty_switch.program_id()?;
+    let mut rows: BTreeMap<usize, Vec<[Option<f64>; TIMED]>> = BTreeMap::new();
     let mut order: Vec<usize> = (0..variants.len()).collect();
     let mut dice = ChaCha8Rng::seed_from_u64(1);
     for round in 0..=options.rounds {
         order.shuffle(&mut dice);
         for &index in &order {
-            let cost = turn(&variants[index], sender, options.frames)?;
+            let cost = turn(&variants[index], empty, sender, options.frames)?;
             // The first turn of each pays for what is made at first use.
             if round > 0 {
                 rows.entry(index).or_default().push(cost);
@@ -164,26 +175,34 @@ fn steered(
     Ok(Variant {
         name: format!("{policy}{}", if flow_stats { " + flow statistics" } else { "" }),
         source: LiveFrames::new(link, traffic)?,
-        programs: [ids["steer_entry"], ids["steer_cpumap"]],
+        programs: [ids["steer_entry"], ids["steer_cpumap"], ids["steer_switch"]],
         _path: Some(path),
     })
 }
 
-/// Nanoseconds a frame of both programs in one turn; none where a program did not run.
-fn turn(variant: &Variant, sender: &Namespace, frames: u64) -> Result<[Option<f64>; 2]> {
-    let before = times(variant.programs);
+/// Nanoseconds a run of each program in one turn; none where a program did not run, as the one at switches does
+/// not while no policy needs it.
+fn turn(
+    variant: &Variant,
+    empty: u32,
+    sender: &Namespace,
+    frames: u64,
+) -> Result<[Option<f64>; TIMED]> {
+    let [entry, arrival, switch] = variant.programs;
+    let timed = [entry, arrival, switch, empty];
+    let before = times(timed);
     variant.source.send(sender, 0, frames)?;
     sleep(Duration::from_millis(20));
-    let after = times(variant.programs);
+    let after = times(timed);
     let cost = |index: usize| {
         let (ns, count) = (after[index].0 - before[index].0, after[index].1 - before[index].1);
         (count > 0).then(|| ns as f64 / count as f64)
     };
-    Ok([cost(0), cost(1)])
+    Ok(std::array::from_fn(cost))
 }
 
 /// Nanoseconds and runs so far.
-fn times(programs: [u32; 2]) -> [(u64, u64); 2] {
+fn times(programs: [u32; TIMED]) -> [(u64, u64); TIMED] {
     let all: BTreeMap<u32, (u64, u64)> = libbpf_rs::query::ProgInfoIter::default()
         .map(|info| (info.id, (info.run_time_ns, info.run_cnt)))
         .collect();
@@ -193,7 +212,7 @@ fn times(programs: [u32; 2]) -> [(u64, u64); 2] {
 fn report(
     options: &Options,
     variants: &[Variant],
-    rows: &BTreeMap<usize, Vec<[Option<f64>; 2]>>,
+    rows: &BTreeMap<usize, Vec<[Option<f64>; TIMED]>>,
     verifier: Vec<Value>,
 ) -> Value {
     let shown = |quartiles: Option<Quartiles>| {
@@ -207,6 +226,10 @@ fn report(
         let (ours, theirs) = (column(index, program), column(0, program));
         shown(Quartiles::of_pairs(&ours, &theirs, |ours, theirs| ours - theirs))
     };
+    // Both ran at the same switches, in the same turn.
+    let switch = |index: usize| {
+        Quartiles::of_pairs(&column(index, 2), &column(index, 3), |ours, empty| ours - empty)
+    };
     let figures = variants.iter().enumerate().map(|(index, variant)| {
         let absolute = |program| {
             let figures: Vec<f64> = column(index, program).into_iter().flatten().collect();
@@ -218,6 +241,7 @@ fn report(
             "entry_over_fixed_ns": over(index, 0),
             "arrival_ns": absolute(1),
             "arrival_over_fixed_ns": over(index, 1),
+            "switch_over_empty_ns": shown(switch(index)),
         })
     });
     let figures: Vec<Value> = figures.collect();
