@@ -101,7 +101,7 @@ counters! {
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         Passed, "passed", Packets, "Frames that went straight on to the kernel's stack on this CPU.";
-        Unnumbered, "unnumbered", Packets, "Frames among the passed for which the driver leaves no room for a number in front.";
+        Unnumbered, "unnumbered", Packets, "Frames among the passed that can't carry a number and for which the driver leaves no room in front.";
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
         RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
         FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
