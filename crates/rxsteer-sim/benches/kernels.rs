@@ -3,7 +3,7 @@
 
 use rxsteer_bench::Case;
 use rxsteer_sim::file::builtin;
-use rxsteer_sim::run;
+use rxsteer_sim::{Scenario, run};
 
 /// Every case of this crate.
 pub fn all() -> Vec<Case> {
@@ -23,7 +23,8 @@ pub fn all() -> Vec<Case> {
         let router = builtin::find("router-4-slow-cores").expect("it is built in");
         let scenario = router.scenario(&settings).expect("the settings are right");
         // The same seed simulates the same packets, each time.
-        let packets = |scenario| run(scenario, 1).expect("it was checked").ledger.arrived;
+        let packets =
+            |scenario: &Scenario| run(scenario, 1).expect("it was checked").ledger.arrived;
         let per_iter = packets(&scenario);
         let run = Box::new(move || packets(&scenario));
         cases.push(Case { group: "a simulated packet", name, baseline: false, per_iter, run });
