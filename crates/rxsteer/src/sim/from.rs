@@ -244,8 +244,8 @@ impl FromFiles {
                 SpreadChoice::Random => "at random, by the seed,",
             };
             notes.push(format!(
-                "flow records don't say when each packet came: those of {} are spread {how} over its \
-                 time",
+                "flow records don't say when each packet came: those of {} are spread {how} over their \
+                 times",
                 counted(self.records, "record", "records")
             ));
         }
