@@ -50,7 +50,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     Ok(Report {
         experiment: Experiment::Rfs,
         title: "receive flow steering: 500 × netperf TCP_RR and 100 threads of an RPC test, 8 cores",
-        source: "Tom Herbert, \"rfs: Receive Flow Steering\" (commit fec5e652e58f)",
+        source: "Tom Herbert, \"rfs: Receive Flow Steering\" (Linux 2.6.35)",
         rows,
         targets,
         lacks: LACKS.to_vec(),

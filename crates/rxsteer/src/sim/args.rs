@@ -2,6 +2,7 @@
 
 use super::from::FromArgs;
 use super::policies::{Policies, parse_policies};
+use super::published::PublishedArgs;
 use crate::words::whole;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ const LONGEST_SECONDS: f64 = 1e6;
     rxsteer sim mine.toml --set steering.policy=bound:0=1,1=2 --set traffic.0.flows=8\n  \
     rxsteer sim rpc-8 --compare none,rps,rfs --report ./rpc --csv rpc.csv\n  \
     rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
+    rxsteer sim --published rfs                            a published table beside its prediction\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
     The first policy of --compare is the one the others are compared with: name what you have now. The \
     same scenario, settings and seeds give the same output, byte by byte, whatever --threads.\n\n\
@@ -28,7 +30,8 @@ const LONGEST_SECONDS: f64 = 1e6;
     recording is damaged; 2 could not run; 130 interrupted, with what was done so far.")]
 pub(crate) struct SimArgs {
     /// A built-in scenario by its name, or a file of one (TOML; docs/sim.md)
-    #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath, required_unless_present_any = ["list", "from"])]
+    #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath,
+          required_unless_present_any = ["list", "from", "published", "fit"])]
     pub(crate) scenario: Option<String>,
 
     /// List the scenarios that are built in
@@ -67,6 +70,9 @@ pub(crate) struct SimArgs {
     /// rps,sparse:loops=2,bound:0=1,1=2
     #[arg(long, value_name = "POLICY,POLICY", value_parser = parse_policies, help_heading = "Runs")]
     pub(crate) compare: Option<Policies>,
+
+    #[command(flatten)]
+    pub(crate) published: PublishedArgs,
 
     /// Print one JSON object instead of tables
     #[arg(long, help_heading = "Output")]

@@ -13,6 +13,7 @@ mod from;
 mod json;
 mod policies;
 mod progress;
+mod published;
 mod report;
 mod table;
 mod told;
@@ -39,6 +40,9 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     if args.list {
         choose::list(args.json)?;
         return Ok(Outcome::Fine);
+    }
+    if let Some(outcome) = published::command(&args.published, args.json)? {
+        return Ok(outcome);
     }
     let chosen = choose::choose(args)?;
     let cells = cells(args, &chosen)?;

@@ -1,0 +1,264 @@
+//! `--published` and `--fit`: what was published beside what the simulator predicts, and where the
+//! prediction's costs are from.
+
+use super::figure::lines;
+use super::whole_file::WholeFile;
+use crate::Outcome;
+use crate::output;
+use crate::output::table::{self, grouped};
+use crate::words::{plural, suggestion};
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use rxsteer_sim::fit::{self, Fit};
+use rxsteer_sim::published::{self, Experiment, Report, Role, Row, SEEDS};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Options that say what is run, or how, where it is not a published table.
+const ELSE: [&str; 15] = [
+    "scenario",
+    "list",
+    "set",
+    "seconds",
+    "faults",
+    "seed",
+    "seeds",
+    "threads",
+    "compare",
+    "from",
+    "from_speed",
+    "from_packets",
+    "from_spread",
+    "from_hash_seed",
+    "from_inner",
+];
+
+/// Widest line of a sentence.
+const WIDTH: usize = 100;
+
+/// Published tables, predicted.
+#[derive(Args, Debug)]
+pub(crate) struct PublishedArgs {
+    /// Predict a published table and lay it beside what was measured, e.g. rfs; the costs are fitted to
+    /// its rows without the mechanism that is predicted
+    #[arg(long, value_name = "TABLE", value_parser = parse_experiment, conflicts_with_all = ELSE,
+          conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
+    pub(crate) published: Option<Experiment>,
+
+    /// Find the costs of a published table's machine again, e.g. rfs, and print them as the file that
+    /// is built in
+    #[arg(long, value_name = "TABLE", value_parser = parse_experiment, conflicts_with_all = ELSE,
+          conflicts_with_all = ["csv", "report"], help_heading = "Published tables")]
+    pub(crate) fit: Option<Experiment>,
+
+    // What conflicts with what is required takes the requirement away, so the conflicts are here too.
+    /// Write what --fit finds into this file, e.g. fits/rfs.toml
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fit", conflicts_with_all = ELSE,
+          conflicts_with = "published",
+          help_heading = "Published tables")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn parse_experiment(text: &str) -> Result<Experiment, String> {
+    let names = Experiment::ALL.map(Experiment::name);
+    let found = Experiment::ALL.into_iter().find(|experiment| experiment.name() == text);
+    found.ok_or_else(|| format!("there is no published table '{text}'{}", suggestion(text, &names)))
+}
+
+/// Does what the options ask for; `None` if they ask for nothing.
+pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option<Outcome>> {
+    if let Some(experiment) = args.published {
+        let report = published::report(experiment)?;
+        output::print(&if json { format!("{:#}\n", object(&report)) } else { text(&report) })?;
+    } else if let Some(experiment) = args.fit {
+        make_fit(experiment, args.out.as_deref(), json)?;
+    } else {
+        return Ok(None);
+    }
+    Ok(Some(Outcome::Fine))
+}
+
+fn make_fit(experiment: Experiment, out: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    let file = out.map(|path| WholeFile::beside(path, "--out")).transpose()?;
+    output::note(&format!("rxsteer: fitting {experiment} takes up to half a minute"));
+    let fit = fit::make(experiment)?;
+    if let Some(file) = file {
+        file.finish(fit.to_toml().as_bytes())?;
+    }
+    if json {
+        return output::print(&format!("{:#}\n", fit_object(&fit)?));
+    }
+    match out {
+        None => output::print(&fit.to_toml()),
+        Some(path) => {
+            let same = fit.to_toml() == fit::committed_text(experiment);
+            let beside = if same { "the same as" } else { "other than" };
+            output::print(&format!("{} is written, {beside} what is built in\n", path.display()))
+        }
+    }
+}
+
+fn fit_object(fit: &Fit) -> anyhow::Result<Value> {
+    serde_json::to_value(fit).context("a fit holds a number that JSON has no word for")
+}
+
+// -------------------------------------------------------------------------------------------------
+// JSON
+
+/// The report as one object.
+fn object(report: &Report) -> Value {
+    let row = |row: &Row| {
+        json!({
+            "what": row.what,
+            "unit": row.unit,
+            "published": row.published,
+            "predicted": row.predicted,
+            "error": row.error(),
+            "role": row.role.name(),
+        })
+    };
+    let target = |target: &published::Target| json!({ "what": target.what, "reached": target.reached, "is_met": target.is_met });
+    let constant = |constant: &published::machine::Constant| {
+        json!({
+            "name": constant.name,
+            "value": constant.value,
+            "unit": constant.unit,
+            "source": constant.source,
+        })
+    };
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "published": report.experiment.name(),
+        "title": report.title,
+        "source": report.source,
+        "seeds": SEEDS,
+        "rows": report.rows.iter().map(row).collect::<Value>(),
+        "mean_absolute_error": report.mean_absolute_error(),
+        "targets": report.targets.iter().map(target).collect::<Value>(),
+        "is_met": report.is_met(),
+        "lacks": report.lacks,
+        "fit": report.fit,
+        "constants": report.constants.iter().map(constant).collect::<Value>(),
+    })
+}
+
+// -------------------------------------------------------------------------------------------------
+// Text
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{}: {}\n{}\nfitted to the rows marked so, means of {}\n\n{}\n",
+        report.experiment,
+        report.title,
+        report.source,
+        plural(SEEDS as usize, "seed"),
+        rows(report)
+    );
+    let predicted = report.rows.iter().filter(|row| row.role == Role::Predicted);
+    let unit = if predicted.into_iter().all(|row| row.unit == "%") { " points" } else { " %" };
+    let _ = writeln!(text, "mean absolute error {:.1}{unit}\n", report.mean_absolute_error());
+    for target in &report.targets {
+        let met = if target.is_met { "met   " } else { "MISSED" };
+        let _ = writeln!(text, "{met}  {}: {}", target.what, target.reached);
+    }
+    text.push_str("\nWhat the model lacks:\n");
+    for lack in &report.lacks {
+        text.push_str(&wrapped(lack));
+    }
+    let _ = writeln!(text, "\nFound by {}:\n{}", report.fit.command, found(&report.fit));
+    let _ = write!(text, "Constants, which no fitted row determines:\n{}", constants(report));
+    text
+}
+
+fn rows(report: &Report) -> String {
+    let header = ["figure", "published", "predicted", "off by", ""];
+    let mut table = table::new(&header, &[0, 4]);
+    for row in &report.rows {
+        let points = if row.unit == "%" { "points" } else { "%" };
+        table.add_row(vec![
+            row.what.clone(),
+            figure(row.published, row.unit),
+            figure(row.predicted, row.unit),
+            format!("{:+.1} {points}", row.error()),
+            row.role.name().to_owned(),
+        ]);
+    }
+    lines(&table)
+}
+
+fn found(fit: &Fit) -> String {
+    let mut table = table::new(&["part", "value", ""], &[0, 1]);
+    for (name, part) in &fit.part {
+        for (value, number) in &part.value {
+            table.add_row(vec![name.clone(), value.clone(), number.to_string()]);
+        }
+    }
+    lines(&table)
+}
+
+fn constants(report: &Report) -> String {
+    let mut table = table::new(&["constant", "value", "unit", "source"], &[0, 2, 3]);
+    for constant in &report.constants {
+        let value = if constant.value >= 1e4 {
+            grouped(constant.value.round() as u64)
+        } else {
+            constant.value.to_string()
+        };
+        let name = constant.name.to_owned();
+        let (unit, source) = (constant.unit.to_owned(), constant.source.to_owned());
+        table.add_row(vec![name, value, unit, source]);
+    }
+    lines(&table)
+}
+
+/// A figure with its unit.
+fn figure(value: f64, unit: &str) -> String {
+    match unit {
+        "%" => format!("{value:.1} %"),
+        "us" => format!("{} µs", grouped(value.round() as u64)),
+        _ => format!("{}{unit}", grouped(value.round() as u64)),
+    }
+}
+
+/// A sentence behind a dash, in lines of at most [`WIDTH`].
+fn wrapped(sentence: &str) -> String {
+    let (mut text, mut line) = (String::new(), String::from("-"));
+    for word in sentence.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(text, "{line}");
+            line = String::from(" ");
+        }
+        let _ = write!(line, " {word}");
+    }
+    let _ = writeln!(text, "{line}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_named_and_misspellings_find_theirs() {
+        assert_eq!(parse_experiment("hand-off"), Ok(Experiment::HandOff));
+        assert!(parse_experiment("rsf").unwrap_err().contains("'rfs'"));
+        assert!(parse_experiment("everything").unwrap_err().contains("hand-off"));
+    }
+
+    #[test]
+    fn sentences_are_wrapped_between_words() {
+        let sentence = "eleven char ".repeat(20);
+        let text = wrapped(sentence.trim());
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+        assert!(text.starts_with("- eleven") && text.lines().nth(1).unwrap().starts_with("  "));
+        assert_eq!(text.split_whitespace().count(), 41);
+    }
+
+    #[test]
+    fn figures_have_their_units() {
+        assert_eq!(figure(61.04, "%"), "61.0 %");
+        assert_eq!(figure(379.4, "us"), "379 µs");
+        assert!(figure(303_000.0, "/s").ends_with("/s"));
+    }
+}

@@ -1,0 +1,79 @@
+//! `rxsteer sim --published` and `--fit` as they are used: JSON, text, refusals.
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+fn sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .arg("sim")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("rxsteer can be started")
+}
+
+fn text(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn rows_are_published_and_predicted_and_the_error_is_their_mean() {
+    let printed = text(&sim(&["--published", "hand-off", "--json"]));
+    let object: Value = serde_json::from_str(&printed).expect("one JSON object");
+    let rows = object["rows"].as_array().expect("an array");
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let errors: Vec<f64> = rows
+        .iter()
+        .filter(|row| row["role"] == "predicted")
+        // Both are percentages.
+        .map(|row| (number(&row["predicted"]) - number(&row["published"])).abs())
+        .collect();
+    assert_eq!(errors.len(), 2, "{rows:?}");
+    let mean = errors.iter().sum::<f64>() / 2.0;
+    assert!((number(&object["mean_absolute_error"]) - mean).abs() < 1e-9);
+    assert!(rows.iter().any(|row| row["role"] == "fitted"));
+    let sources = object["constants"].as_array().expect("an array");
+    assert!(sources.iter().all(|constant| constant["source"] != ""));
+    assert!(object["lacks"].as_array().is_some_and(|lacks| !lacks.is_empty()));
+    assert_eq!(object["fit"]["command"], "rxsteer sim --fit hand-off");
+}
+
+#[test]
+fn the_text_says_what_is_met_and_what_is_lacking() {
+    let printed = text(&sim(&["--published", "hand-off"]));
+    for part in ["gain by hand-off", "mean absolute error", "What the model lacks:", "assumed"] {
+        assert!(printed.contains(part), "{part} is not in:\n{printed}");
+    }
+}
+
+#[test]
+fn a_fit_is_printed_or_written_as_it_is_built_in() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hand-off.toml");
+    let name = path.to_str().expect("UTF-8");
+    let told = text(&sim(&["--fit", "hand-off", "--out", name]));
+    assert!(told.contains("the same as what is built in"), "{told}");
+    let written = std::fs::read_to_string(&path).expect("it is written");
+    assert_eq!(written, text(&sim(&["--fit", "hand-off"])));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let refused = |arguments: &[&str], why: &str| {
+        let output = sim(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(why), "{arguments:?}: {errors}");
+    };
+    refused(&["--published", "rsf"], "did you mean 'rfs'?");
+    refused(&["--published", "rfs", "rpc-8"], "cannot be used with");
+    refused(&["--published", "rfs", "--seeds", "3"], "cannot be used with");
+    refused(&["--published", "rfs", "--from-speed", "2x"], "cannot be used with");
+    refused(&["--published", "rfs", "--fit", "rfs"], "cannot be used with");
+    refused(&["rpc-8", "--out", "x.toml"], "--out");
+    refused(&["--published", "rfs", "--out", "x.toml"], "--out");
+    refused(&["--out", "x.toml"], "--fit");
+    refused(&["--fit", "hand-off", "--out", "/"], "--out");
+}
