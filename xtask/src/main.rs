@@ -15,6 +15,7 @@ mod loom;
 mod order;
 mod rustup;
 mod shell;
+mod sim_fits;
 mod sim_soak;
 mod tsan;
 
@@ -43,6 +44,7 @@ enum Task {
     Order(order::Options),
     /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
     Router(lab::Options),
+    SimFits(sim_fits::Options),
     SimSoak(sim_soak::Options),
     Tsan(tsan::Options),
     Fuzz(fuzz::Options),
@@ -83,6 +85,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),
+        Task::SimFits(options) => sim_fits::run(options),
         Task::SimSoak(options) => sim_soak::run(options),
         Task::Tsan(options) => tsan::run(options),
         Task::Fuzz(options) => fuzz::run(options),

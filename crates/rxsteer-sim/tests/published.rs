@@ -145,13 +145,13 @@ fn the_fit_of_the_hand_off_is_the_committed_one() {
 }
 
 #[test]
-#[ignore = "takes 15 s in a release build: cargo xtask sim-fits"]
+#[ignore = "takes half a minute: cargo xtask sim-fits"]
 fn the_fit_of_rfs_is_the_committed_one() {
     fits_again(Experiment::Rfs);
 }
 
 #[test]
-#[ignore = "takes 15 s in a release build: cargo xtask sim-fits"]
+#[ignore = "takes half a minute: cargo xtask sim-fits"]
 fn the_fit_of_rps_is_the_committed_one() {
     fits_again(Experiment::Rps);
 }

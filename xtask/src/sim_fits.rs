@@ -1,0 +1,22 @@
+//! The fits of published machines, made again: does the committed file come out, to the digit?
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::{Outcome, shell};
+
+/// Fits the machines of the published tables again and compares with what is committed.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  cargo xtask sim-fits\n\nWhere a fit differs because the simulator was \
+                  changed on purpose, rxsteer sim --fit NAME --out crates/rxsteer-sim/fits/NAME.toml \
+                  writes it anew."
+)]
+pub(crate) struct Options {}
+
+pub(crate) fn run(Options {}: &Options) -> Result<Outcome> {
+    // Not optimized further than tests are: that would take longer to build than it saves.
+    let mut fits = shell::cargo();
+    fits.args(["test", "--package", "rxsteer-sim", "--test", "published"]);
+    shell::outcome(fits.args(["--", "--include-ignored", "the_fit_of"]))
+}
