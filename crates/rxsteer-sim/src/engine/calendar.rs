@@ -1,11 +1,11 @@
 //! The calendar: what is to happen when. Events of one time happen in the order they were noted in,
 //! so that a run never depends on how the heap breaks ties.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 /// What is to happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// An RX queue interrupts.
     Interrupt { queue: u32 },
@@ -28,20 +28,50 @@ pub(crate) enum What {
 /// Events in the order of time.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
-    heap: BinaryHeap<Reverse<(u64, u64, What)>>,
+    heap: BinaryHeap<Entry>,
     noted: u64,
+}
+
+/// An event with its time and, below that, its number: no two have the same.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: u128,
+    what: What,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// The soonest is the greatest: the heap's top.
+    #[inline]
+    fn cmp(&self, other: &Entry) -> Ordering {
+        other.key.cmp(&self.key)
+    }
 }
 
 impl Calendar {
     /// Notes that `what` is to happen at `at_ns`.
     pub(crate) fn note(&mut self, at_ns: u64, what: What) {
         self.noted += 1;
-        self.heap.push(Reverse((at_ns, self.noted, what)));
+        let key = u128::from(at_ns) << 64 | u128::from(self.noted);
+        self.heap.push(Entry { key, what });
     }
 
     /// Takes the next event.
     pub(crate) fn next(&mut self) -> Option<(u64, What)> {
-        self.heap.pop().map(|Reverse((at_ns, _, what))| (at_ns, what))
+        self.heap.pop().map(|entry| ((entry.key >> 64) as u64, entry.what))
     }
 }
 

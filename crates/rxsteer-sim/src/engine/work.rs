@@ -103,7 +103,7 @@ impl World<'_> {
         let extra = std::mem::take(&mut state.extra);
         let all = extra + cost.receiving + cost.protocol + cost.application;
         let lasts = (all * ns_per_cost).max(1.0);
-        let ends = self.now + lasts.round() as u64;
+        let ends = self.now + (lasts + 0.5) as u64;
         let measured = ends.clamp(self.from_ns, self.scenario.duration_ns)
             - self.now.clamp(self.from_ns, self.scenario.duration_ns);
         let scale = measured as f64 / all.max(f64::MIN_POSITIVE);
