@@ -152,6 +152,24 @@ fn rps_is_predicted() {
     assert!((least - 1.53).abs() < 0.005 && (most - 2.24).abs() < 0.005, "{gains:?}");
 }
 
+#[test]
+fn sparse_is_predicted() {
+    let report = report(Experiment::Sparse).unwrap();
+    assert_eq!(report.rows.len(), 3 * 12 + 2);
+    assert!(report.rows.iter().all(|row| row.predicted.is_finite()));
+    assert_eq!(
+        missed(&report),
+        ["by hash within 5 % in every row", "spread of runs of the same order, in slots"]
+    );
+    assert!(report.mean_absolute_error() < 5.0, "{}", report.mean_absolute_error());
+    let fitted = report.rows.iter().filter(|row| row.role == Role::Fitted);
+    assert!(fitted.clone().count() == 12 && fitted.clone().all(|row| row.error().abs() < 7.0));
+    // What the report says of its misses.
+    let error = |what| report.rows.iter().find(|row| row.what == what).unwrap().error();
+    assert!(error("4x gain") > 8.0 && error("8x gain") < -8.0 && error("12x gain") < -5.0);
+    assert!(row(&report, "1x in slots, spread") < 0.01);
+}
+
 /// Fits again and compares with what is committed.
 fn fits_again(experiment: Experiment) {
     let fit = fit::make(experiment).unwrap();
@@ -175,4 +193,10 @@ fn the_fit_of_rfs_is_the_committed_one() {
 #[ignore = "takes half a minute: cargo xtask sim-fits"]
 fn the_fit_of_rps_is_the_committed_one() {
     fits_again(Experiment::Rps);
+}
+
+#[test]
+#[ignore = "takes some minutes: cargo xtask sim-fits --all"]
+fn the_fit_of_sparse_is_the_committed_one() {
+    fits_again(Experiment::Sparse);
 }

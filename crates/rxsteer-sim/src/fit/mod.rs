@@ -11,6 +11,7 @@ mod hand_off;
 mod rfs;
 mod rps;
 mod simplex;
+mod sparse;
 
 use crate::published::Experiment;
 use crate::{RunResult, Scenario};
@@ -95,6 +96,7 @@ impl Fit {
 /// [`FitError::Machine`].
 pub fn make(experiment: Experiment) -> Result<Fit, FitError> {
     let part = match experiment {
+        Experiment::Sparse => sparse::parts()?,
         Experiment::Rfs => rfs::parts()?,
         Experiment::HandOff => hand_off::parts()?,
         Experiment::Rps => rps::parts()?,
@@ -115,6 +117,7 @@ pub fn committed(experiment: Experiment) -> Result<Fit, FitError> {
 #[must_use]
 pub fn committed_text(experiment: Experiment) -> &'static str {
     match experiment {
+        Experiment::Sparse => include_str!("../../fits/sparse.toml"),
         Experiment::Rfs => include_str!("../../fits/rfs.toml"),
         Experiment::HandOff => include_str!("../../fits/hand-off.toml"),
         Experiment::Rps => include_str!("../../fits/rps.toml"),

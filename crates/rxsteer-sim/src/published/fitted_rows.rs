@@ -23,3 +23,37 @@ pub const RPS_CARDS: [Served; 4] = [
     Served { tps: 117_000.0, cpu_percent: 10.0 },
     Served { tps: 139_000.0, cpu_percent: 17.0 },
 ];
+
+/// A row of rps-sparse-flows.txt: so many connections, and the mean of ten runs each way, in Mbit/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparseRow {
+    /// "1x" to "32x".
+    pub connections: u32,
+    /// "SUM 1->2".
+    pub there: f64,
+    /// "SUM 2->1".
+    pub back: f64,
+}
+
+const fn row(connections: u32, there: f64, back: f64) -> SparseRow {
+    SparseRow { connections, there, back }
+}
+
+/// rps-sparse-flows.txt, "Original Kernel".
+pub const SPARSE_ORIGINAL: [SparseRow; 12] = [
+    row(1, 39.320, 26.420),
+    row(2, 36.270, 31.162),
+    row(3, 41.243, 36.246),
+    row(4, 37.502, 36.332),
+    row(6, 35.990, 34.668),
+    row(8, 32.696, 35.080),
+    row(12, 31.275, 33.673),
+    row(16, 28.695, 34.705),
+    row(20, 28.919, 35.208),
+    row(24, 28.264, 33.459),
+    row(28, 28.634, 32.688),
+    row(32, 26.979, 32.043),
+];
+
+/// … the standard deviation of its ten sums of both directions, with one connection.
+pub const SPARSE_ORIGINAL_SPREAD_X1: f64 = 8.76;

@@ -94,6 +94,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
             within("gain within 10 points of 43 %", &rows[1]),
             within("receiving CPUs about half idle (40 to 60 %)", &rows[2]),
         ],
+        seeds: super::SEEDS,
         rows,
         lacks: LACKS.to_vec(),
         fit,

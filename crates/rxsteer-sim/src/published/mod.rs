@@ -18,6 +18,7 @@ pub mod predicted_rows;
 mod report;
 mod rfs;
 mod rps;
+mod sparse;
 
 pub use report::{Report, Role, Row, Target};
 
@@ -25,12 +26,14 @@ use crate::fit::{self, FitError};
 use crate::{RunResult, Scenario};
 use std::fmt;
 
-/// Seeds of a report: its figures are means over 1 to this.
+/// Seeds of a report whose runs differ little: its figures are means over 1 to this.
 pub const SEEDS: u64 = 3;
 
 /// The experiments there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
+    /// Sparse flows on a slow router (rps-sparse-flows.txt).
+    Sparse,
     /// Receive flow steering: netperf and the RPC test (rfs.txt).
     Rfs,
     /// Hand-off of packets that are forwarded (backlog-hand-off.txt).
@@ -41,12 +44,14 @@ pub enum Experiment {
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 3] = [Experiment::Rfs, Experiment::HandOff, Experiment::Rps];
+    pub const ALL: [Experiment; 4] =
+        [Experiment::Sparse, Experiment::Rfs, Experiment::HandOff, Experiment::Rps];
 
     /// What it is called on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Experiment::Sparse => "sparse",
             Experiment::Rfs => "rfs",
             Experiment::HandOff => "hand-off",
             Experiment::Rps => "rps",
@@ -67,6 +72,7 @@ impl fmt::Display for Experiment {
 pub fn report(experiment: Experiment) -> Result<Report, FitError> {
     let fit = fit::committed(experiment)?;
     match experiment {
+        Experiment::Sparse => sparse::report(fit),
         Experiment::Rfs => rfs::report(fit),
         Experiment::HandOff => hand_off::report(fit),
         Experiment::Rps => rps::report(fit),

@@ -13,6 +13,8 @@ pub struct Report {
     pub title: &'static str,
     /// Where it was published.
     pub source: &'static str,
+    /// Each figure is a mean over so many seeds, from 1.
+    pub seeds: u64,
     /// The figures.
     pub rows: Vec<Row>,
     /// What was aimed at.

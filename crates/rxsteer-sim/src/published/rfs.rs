@@ -51,6 +51,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
         experiment: Experiment::Rfs,
         title: "receive flow steering: 500 × netperf TCP_RR and 100 threads of an RPC test, 8 cores",
         source: "Tom Herbert, \"rfs: Receive Flow Steering\" (Linux 2.6.35)",
+        seeds: super::SEEDS,
         rows,
         targets,
         lacks: LACKS.to_vec(),

@@ -44,6 +44,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
         title: "receive packet steering: netperf TCP_RR on four cards, 8 and 16 cores",
         source: "Wei Yongjun, \"Receive Packet Steering\" (slides)",
         targets: vec![Target::within("tps with RPS within 15 %", &rows, "/s", 15.0)],
+        seeds: super::SEEDS,
         rows,
         lacks: LACKS.to_vec(),
         fit,

@@ -10,7 +10,7 @@ use crate::words::{plural, suggestion};
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_sim::fit::{self, Fit};
-use rxsteer_sim::published::{self, Experiment, Report, Role, Row, SEEDS};
+use rxsteer_sim::published::{self, Experiment, Report, Role, Row};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option
 
 fn make_fit(experiment: Experiment, out: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let file = out.map(|path| WholeFile::beside(path, "--out")).transpose()?;
-    output::note(&format!("rxsteer: fitting {experiment} takes up to half a minute"));
+    output::note("rxsteer: fitting takes up to half a minute, that of sparse some minutes");
     let fit = fit::make(experiment)?;
     if let Some(file) = file {
         file.finish(fit.to_toml().as_bytes())?;
@@ -132,7 +132,7 @@ fn object(report: &Report) -> Value {
         "published": report.experiment.name(),
         "title": report.title,
         "source": report.source,
-        "seeds": SEEDS,
+        "seeds": report.seeds,
         "rows": report.rows.iter().map(row).collect::<Value>(),
         "mean_absolute_error": report.mean_absolute_error(),
         "targets": report.targets.iter().map(target).collect::<Value>(),
@@ -152,7 +152,7 @@ fn text(report: &Report) -> String {
         report.experiment,
         report.title,
         report.source,
-        plural(SEEDS as usize, "seed"),
+        plural(report.seeds as usize, "seed"),
         rows(report)
     );
     let predicted = report.rows.iter().filter(|row| row.role == Role::Predicted);
@@ -216,6 +216,7 @@ fn constants(report: &Report) -> String {
 fn figure(value: f64, unit: &str) -> String {
     match unit {
         "%" => format!("{value:.1} %"),
+        "Mbit/s" => format!("{value:.1} Mbit/s"),
         "us" => format!("{} µs", grouped(value.round() as u64)),
         _ => format!("{}{unit}", grouped(value.round() as u64)),
     }

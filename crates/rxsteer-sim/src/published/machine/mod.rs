@@ -6,6 +6,7 @@
 //! [`Scenario`]: crate::Scenario
 
 pub mod forwarder;
+pub mod router;
 pub mod server;
 
 use rxsteer_core::{CpuId, CpuSet};

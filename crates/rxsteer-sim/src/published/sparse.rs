@@ -1,0 +1,139 @@
+//! rps-sparse-flows.txt: a router with 1 to 32 connections, by hash (fitted) and with sparse flows laid
+//! round the CPUs (predicted).
+
+use super::fitted_rows::{SPARSE_ORIGINAL, SPARSE_ORIGINAL_SPREAD_X1};
+use super::machine::router::{self, VALUES, Way};
+use super::predicted_rows::{SPARSE_DELTA_PERCENT, SPARSE_PATCHED, SPARSE_PATCHED_SPREAD_X1};
+use super::{Experiment, Report, Role, Row, Target};
+use crate::RunResult;
+use crate::fit::{Fit, FitError};
+use crate::seeds::{Plan, run_cells};
+use rxsteer_core::Policy;
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use std::thread::available_parallelism;
+
+/// Seeds of each cell: more than the ten runs published, since those leave a row's mean of one or two
+/// connections uncertain by 5 to 8 %.
+const SEEDS: u32 = 100;
+
+/// Where it misses and why; held to the figures by `tests/published.rs`.
+const LACKS: &[&str] = &[
+    "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of three lies above both its neighbours, which nothing in the model explains.",
+    "Which flows get the slow CPU 1 follows from the order in which they come, which is the same in every run here; on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain some ten points too much at four connections, and too little at eight and twelve.",
+    "With one connection and slots every run is alike here: nothing in the model is random then. The published 0.2 Mbit/s are timers, and iperf's rounding to 0.1.",
+    "Costs that grow with the number of connections are one mean-field term (flow_miss); routes, translation and tracking are not modelled apart. Searching slots costs nothing here, so the loss at twenty and more connections (-3.8, -3.3 %) is not explained by it.",
+];
+
+pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
+    let values = VALUES.map(|name| fit.part["original"].value(name));
+    let cells = runs(&values)?;
+    // By row: there and back by hash, there and back with slots.
+    let cells: Vec<&[Vec<RunResult>]> = cells.chunks_exact(4).collect();
+    let mut rows = Vec::new();
+    for (index, row) in SPARSE_ORIGINAL.iter().enumerate() {
+        let cell = cells[index];
+        let original = mean(&cell[0]) + mean(&cell[1]);
+        let patched = mean(&cell[2]) + mean(&cell[3]);
+        let times = row.connections;
+        let published = row.there + row.back;
+        rows.push(Row::new(
+            format!("{times}x by hash"),
+            "Mbit/s",
+            published,
+            original,
+            Role::Fitted,
+        ));
+        let published = SPARSE_PATCHED[index];
+        rows.push(Row::new(
+            format!("{times}x in slots"),
+            "Mbit/s",
+            published,
+            patched,
+            Role::Beside,
+        ));
+        let gain = 100.0 * (patched / original - 1.0);
+        let published = SPARSE_DELTA_PERCENT[index];
+        rows.push(Row::new(format!("{times}x gain"), "%", published, gain, Role::Predicted));
+    }
+    let spread = |a: usize, b: usize| spread(&cells[0][a], &cells[0][b]);
+    let spreads = [
+        ("1x by hash, spread", SPARSE_ORIGINAL_SPREAD_X1, spread(0, 1)),
+        ("1x in slots, spread", SPARSE_PATCHED_SPREAD_X1, spread(2, 3)),
+    ];
+    for (what, published, own) in spreads {
+        rows.push(Row::new(what, "Mbit/s", published, own, Role::Beside));
+    }
+    let targets = targets(&rows, spreads.map(|(_, published, own)| (published, own)));
+    Ok(Report {
+        experiment: Experiment::Sparse,
+        title: "sparse flows: a router of 25 MHz, iperf between two PCs, hash over CPUs 1-3 and 4 loops of slots",
+        source: "Deng-Cheng Zhu, \"RPS: Sparse connection optimizations - v2\" (2011)",
+        seeds: SEEDS.into(),
+        targets,
+        rows,
+        lacks: LACKS.to_vec(),
+        fit,
+        constants: router::CONSTANTS.to_vec(),
+    })
+}
+
+fn targets(rows: &[Row], spreads: [(f64, f64); 2]) -> Vec<Target> {
+    let gains: Vec<&Row> = rows.iter().filter(|row| row.role == Role::Predicted).collect();
+    let error = gains.iter().map(|row| row.error().abs()).sum::<f64>() / gains.len() as f64;
+    let base = rows.iter().filter(|row| row.role == Role::Fitted);
+    let worst = base.max_by(|a, b| a.error().abs().total_cmp(&b.error().abs()));
+    let (worst, what) = worst.map_or((f64::INFINITY, ""), |row| (row.error(), &row.what));
+    let alike = |(published, own): (f64, f64)| {
+        own > published / 10f64.sqrt() && own < published * 10f64.sqrt()
+    };
+    vec![
+        Target {
+            what: "mean absolute error of the gain at most 5 points",
+            reached: format!("{error:.1} points"),
+            is_met: error <= 5.0,
+        },
+        Target {
+            what: "by hash within 5 % in every row",
+            reached: format!("at most {worst:+.1} % ({what})"),
+            is_met: worst.abs() <= 5.0,
+        },
+        Target {
+            what: "spread of runs of the same order, by hash",
+            reached: format!("{:.1} Mbit/s", spreads[0].1),
+            is_met: alike(spreads[0]),
+        },
+        Target {
+            what: "spread of runs of the same order, in slots",
+            reached: format!("{:.2} Mbit/s", spreads[1].1),
+            is_met: alike(spreads[1]),
+        },
+    ]
+}
+
+/// All runs: by row there and back by hash, there and back with slots.
+fn runs(values: &[f64]) -> Result<Vec<Vec<RunResult>>, FitError> {
+    let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let plan = Plan { first_seed: 1, seeds: SEEDS, threads };
+    let cell = |cell: usize, _seed: u64| {
+        let way = if cell.is_multiple_of(2) { Way::There } else { Way::Back };
+        let policy = if cell % 4 < 2 { Policy::Rps } else { Policy::Sparse(4) };
+        router::scenario(values, SPARSE_ORIGINAL[cell / 4].connections, way, policy)
+    };
+    let never = AtomicBool::new(false);
+    let runs = run_cells(4 * SPARSE_ORIGINAL.len(), plan, &cell, &|| {}, &never)?;
+    Ok(runs.cells)
+}
+
+fn mean(runs: &[RunResult]) -> f64 {
+    runs.iter().map(router::mbits).sum::<f64>() / runs.len() as f64
+}
+
+/// The standard deviation (of all, as the source's figures give it) of the sum of both directions, run by run.
+fn spread(there: &[RunResult], back: &[RunResult]) -> f64 {
+    let sums: Vec<f64> =
+        there.iter().zip(back).map(|(a, b)| router::mbits(a) + router::mbits(b)).collect();
+    let mean = sums.iter().sum::<f64>() / sums.len() as f64;
+    let squares: f64 = sums.iter().map(|sum| (sum - mean).powi(2)).sum();
+    (squares / sums.len() as f64).sqrt()
+}
