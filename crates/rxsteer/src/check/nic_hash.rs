@@ -12,11 +12,10 @@ const TOPIC: &str = "nic_hash";
 
 /// What stands in every report.
 pub(crate) fn finding() -> Finding {
-    Finding::no(
+    Finding::note(
         TOPIC,
-        "the NIC's own hash can't be steered by",
-        "it would save computing one for each frame; but the programs that ask a driver for it can crash kernels \
-         (it was seen on Linux 6.18) when their interface is deleted",
-        "leave --hash as it is: the symmetric hash is computed",
+        "frames are steered by a hash that is computed, not by the NIC's own",
+        "the programs that ask a driver for its hash can crash kernels when their interface is deleted (that was seen \
+         on Linux 6.18), so --hash nic is refused",
     )
 }
