@@ -52,9 +52,10 @@ fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) 
 }
 
 /// The guarded run: nothing late, though flows moved.
-fn in_order(test: &str, queue_size: &str, gro: bool, family: Family) {
+fn in_order(test: &str, queue_size: &str, gro: bool, family: Family, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
-    let Run { seen, heard, totals } = run(queue_size, gro, family, &[], slice(300_000, 10_000_000));
+    let Run { seen, heard, totals } =
+        run(queue_size, gro, family, more, slice(300_000, 10_000_000));
     assert_eq!((seen.late, heard.late, heard.repeated), (0, 0, 0), "{seen:?} {heard:?} {totals:?}");
     assert!(seen.moves > 10 && totals.moves > 10, "hardly moved: {seen:?} {heard:?} {totals:?}");
     assert_eq!(gro, seen.merged > 0, "{seen:?}");
@@ -63,22 +64,29 @@ fn in_order(test: &str, queue_size: &str, gro: bool, family: Family) {
 
 #[test]
 fn small_rings_keep_order() {
-    in_order("order::small_rings_keep_order", "64", false, Family::V4);
+    in_order("order::small_rings_keep_order", "64", false, Family::V4, &[]);
 }
 
 #[test]
 fn large_rings_keep_order() {
-    in_order("order::large_rings_keep_order", "2048", false, Family::V6);
+    in_order("order::large_rings_keep_order", "2048", false, Family::V6, &[]);
 }
 
 #[test]
 fn small_rings_keep_order_of_merged_packets() {
-    in_order("order::small_rings_keep_order_of_merged_packets", "64", true, Family::V6);
+    in_order("order::small_rings_keep_order_of_merged_packets", "64", true, Family::V6, &[]);
 }
 
 #[test]
 fn large_rings_keep_order_of_merged_packets() {
-    in_order("order::large_rings_keep_order_of_merged_packets", "2048", true, Family::V4);
+    in_order("order::large_rings_keep_order_of_merged_packets", "2048", true, Family::V4, &[]);
+}
+
+#[test]
+fn slots_without_statistics_keep_order() {
+    // Eight flows' slots share a line of the cache then.
+    let test = "order::slots_without_statistics_keep_order";
+    in_order(test, "2048", true, Family::V6, &["--no-flow-stats"]);
 }
 
 #[test]
