@@ -142,8 +142,12 @@ metrics! {
         "Packets per second that reached their goal.";
     "packets", "packets", Packets, More, false, Of::TrafficSum(|_, traffic| Some(traffic.packets as f64)),
         "Packets that reached their goal in the measured time.";
-    "fairness", "fairness", Share, More, true, Of::Traffic(|traffic| Some(traffic.fairness)),
+    "fairness", "fairness", Share, More, true, Of::Traffic(|traffic| (traffic.flows > 1).then_some(traffic.fairness)),
         "Jain's index over the flows' packets: 1 all alike, 1/n where one of n flows has all.";
+    "slowest_flow", "slowest flow", BitsPerSecond, More, false, Of::Traffic(|traffic| Some(traffic.slowest_flow)),
+        "Bits per second of the traffic's flow that got least.";
+    "fastest_flow", "fastest flow", BitsPerSecond, Neither, false, Of::Traffic(|traffic| Some(traffic.fastest_flow)),
+        "Bits per second of the traffic's flow that got most.";
     "latency_mean_ns", "latency mean", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.mean)),
         "Mean latency: of requests the round trip, else from the card to the end of processing.";
     "latency_std_dev_ns", "latency std dev", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.std_dev)),
@@ -195,6 +199,10 @@ metrics! {
         "Packets whose card was removed, warm-up included.";
     "flow_limit", "flow limit", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::FlowLimit)),
         "Packets refused by the flow limit, warm-up included.";
+    "tx_full", "tx full", Packets, Less, false, Of::Run(|_, run| Some(run.tx_full as f64)),
+        "Processed packets that found no room at the card they are forwarded to.";
+    "socket_full", "socket full", Packets, Less, false, Of::Run(|_, run| Some(run.socket_full as f64)),
+        "Processed packets that found no room in their application's socket.";
     "moves", "moves", Events, Neither, false, Of::Run(|_, run| Some(run.moves as f64)),
         "Packets processed on another CPU than their flow's packet before.";
     "reordered", "reordered", Packets, Less, false, Of::Run(|_, run| Some(run.reordered as f64)),

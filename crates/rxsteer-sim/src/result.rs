@@ -25,6 +25,10 @@ pub struct RunResult {
     pub kicks: u64,
     /// Interrupts.
     pub interrupts: u64,
+    /// Processed packets that were to be forwarded, and found no room at the card.
+    pub tx_full: u64,
+    /// Processed packets that found no room in their application's socket.
+    pub socket_full: u64,
 }
 
 /// What one kind of traffic got.
@@ -38,6 +42,12 @@ pub struct TrafficResult {
     pub bits_per_second: f64,
     /// Jain's index of fairness over its flows' packets: 1 all alike, 1/n one has all. 1 without packets.
     pub fairness: f64,
+    /// How many flows (or connections) it has.
+    pub flows: u32,
+    /// What the slowest and the fastest of them got, in bits per second; 0 without packets.
+    pub slowest_flow: f64,
+    /// See `slowest_flow`.
+    pub fastest_flow: f64,
     /// Transactions per second, where there are requests.
     pub transactions_per_second: Option<f64>,
     /// Packets that were lost on the way, by anybody.

@@ -79,6 +79,9 @@ pub(crate) fn result(seed: u64) -> RunResult {
         packets: 1800,
         bits_per_second: 8e8 * by_seed,
         fairness: 0.9,
+        flows: 4,
+        slowest_flow: 1e8,
+        fastest_flow: 3e8,
         transactions_per_second: transactions,
         lost: seed,
         latency,
@@ -113,5 +116,7 @@ pub(crate) fn result(seed: u64) -> RunResult {
         reordered: 0,
         kicks: 100,
         interrupts: 200,
+        tx_full: 0,
+        socket_full: 0,
     }
 }

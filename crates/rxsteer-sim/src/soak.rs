@@ -178,6 +178,8 @@ mod tests {
             reordered: 0,
             kicks: 0,
             interrupts: 0,
+            tx_full: 0,
+            socket_full: 0,
         }
     }
 

@@ -203,3 +203,67 @@ fn memory_does_not_grow_with_time() {
     assert!(under_way(2000) < 4 * 1000 + 2 * 512);
     assert!(under_way(2000) < under_way(200) + 2000);
 }
+
+#[test]
+fn a_backlog_whose_cpu_is_away_gets_its_turn() {
+    // Its heir's own backlog never empties.
+    let mut scenario = machine(4, "rps", "1-3");
+    scenario.duration_ns = 600_000_000;
+    scenario.warm_up_ns = 300_000_000;
+    scenario.traffic = vec![forward(traffic("flood", 64, constant(6e6)))];
+    scenario.events = vec![Event { at_ns: 100_000_000, what: Happening::Offline(cpu(1)) }];
+    let result = checked(&scenario, 1);
+    assert_eq!(result.reordered, 0);
+    assert!(result.traffic[0].slowest_flow > 0.0, "{:?}", result.traffic[0]);
+}
+
+#[test]
+fn a_wire_carries_no_more_than_its_rate_and_no_memory_waits_for_it() {
+    let mut scenario = machine(8, "rps", "0-7");
+    // Towards us: ten times what the wire takes.
+    scenario.nics[0].rate = 100e6;
+    scenario.traffic = vec![forward(traffic("flood", 16, constant(1.5e6)))];
+    let result = checked(&scenario, 1);
+    assert!(result.traffic[0].bits_per_second < 100e6, "{:?}", result.traffic[0]);
+    assert!(result.traffic[0].lost > 100_000 && result.ledger.arrived < 40_000);
+    // Away from us.
+    scenario.nics.swap(0, 1);
+    let result = checked(&scenario, 1);
+    assert!(result.traffic[0].bits_per_second < 100e6, "{:?}", result.traffic[0]);
+    assert!(result.tx_full > 0 && result.tx_full <= result.traffic[0].lost);
+}
+
+#[test]
+fn pinned_threads_stay_and_an_empty_cache_costs_what_it_may() {
+    let mut scenario = machine(4, "rps", "1");
+    scenario.scheduler.placement = Placement::Pinned;
+    scenario.costs.flow_cache = 0.0;
+    scenario.traffic = vec![traffic("one", 1, requests()), traffic("another", 1, requests())];
+    let result = checked(&scenario, 1);
+    let application = result.cpus.iter().map(|cpu| cpu.application).collect::<Vec<f64>>();
+    assert!(application[0] > 0.0 && application[1] > 0.0, "{application:?}");
+    assert!(application[2] == 0.0 && application[3] == 0.0, "{application:?}");
+    assert!(result.cpus.iter().all(|cpu| cpu.busy().is_finite()));
+}
+
+#[test]
+fn a_clock_that_steps_back_goes_on() {
+    let in_slots = |at_ns: u64| {
+        let mut scenario = machine(4, "sparse", "1-3");
+        scenario.traffic = vec![traffic("few", 4, constant(1e5))];
+        scenario.events = vec![Event { at_ns, what: Happening::ClockStep(-10_000_000_000) }];
+        checked(&scenario, 1).steered.in_slots
+    };
+    assert!(in_slots(60_000_000) > in_slots(190_000_000) / 2);
+}
+
+#[test]
+fn a_burst_of_constant_traffic_arrives() {
+    let packets = |burst: u32| {
+        let mut scenario = machine(4, "rps", "1-3");
+        scenario.traffic = vec![forward(traffic("few", 4, constant(1e5)))];
+        scenario.events = vec![Event { at_ns: 100_000_000, what: Happening::Burst(0, burst) }];
+        checked(&scenario, 1).traffic[0].packets
+    };
+    assert_eq!(packets(30), packets(0) + 30);
+}

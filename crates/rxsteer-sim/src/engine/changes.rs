@@ -4,7 +4,7 @@ use super::World;
 use super::calendar::What;
 use super::cpu::State;
 use super::lanes::Seen;
-use crate::scenario::{Happening, Steering};
+use crate::scenario::{Happening, Placement, Steering};
 use rxsteer_core::{CpuId, CpuSet};
 use std::sync::Arc;
 
@@ -107,7 +107,8 @@ impl World<'_> {
             self.calendar.note(event.at_ns, What::Event { index });
         }
         let every = self.scenario.scheduler.balance_ns;
-        if every > 0 && !self.threads.is_empty() {
+        let may_move = self.scenario.scheduler.placement != Placement::Pinned;
+        if every > 0 && may_move && !self.threads.is_empty() {
             self.calendar.note(every, What::Balance);
         }
     }

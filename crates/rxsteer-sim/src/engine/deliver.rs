@@ -105,16 +105,14 @@ impl World<'_> {
         if packet.data == BURST {
             return;
         }
-        let (role, nic) = (flow.role, flow.nic);
+        let role = flow.role;
         match (flow.out, role) {
-            (Some(out), _) => self.forwarded(packet, role, nic, out),
+            (Some(out), _) => self.forwarded(packet, role, out),
             (None, Role::Data(connection)) => {
                 let reads = self.stream(connection).application > 0.0;
                 if reads {
                     let thread = self.reader_of[connection as usize];
-                    if !self.give(thread, cpu, *packet) {
-                        self.lost(packet);
-                    }
+                    self.give_or_lose(thread, cpu, packet);
                 } else {
                     self.reached(packet, self.now);
                     self.stream_data_came(connection, packet, self.now);
@@ -122,21 +120,29 @@ impl World<'_> {
             }
             (None, Role::Request(connection)) => {
                 let thread = self.clients[connection as usize].thread;
-                if !self.give(thread, cpu, *packet) {
-                    self.lost(packet);
-                }
+                self.give_or_lose(thread, cpu, packet);
             }
             (None, Role::Packet(thread)) if thread > 0 => {
-                if !self.give(thread - 1, cpu, *packet) {
-                    self.lost(packet);
-                }
+                self.give_or_lose(thread - 1, cpu, packet);
             }
             (None, Role::Packet(_)) => self.reached(packet, self.now),
             (None, Role::Ack(connection)) => self.acknowledged(connection, packet, self.now),
         }
     }
 
-    fn forwarded(&mut self, packet: &Packet, role: Role, nic: u16, out: u16) {
+    fn give_or_lose(&mut self, thread: u32, cpu: u16, packet: &Packet) {
+        if !self.give(thread, cpu, *packet) {
+            self.socket_full += u64::from(self.is_measured());
+            self.lost(packet);
+        }
+    }
+
+    fn forwarded(&mut self, packet: &Packet, role: Role, out: u16) {
+        if self.links[usize::from(out)].is_full(self.now, packet.bytes) {
+            self.tx_full += u64::from(self.is_measured());
+            self.lost(packet);
+            return;
+        }
         let there = self.links[usize::from(out)].send(self.now, packet.bytes);
         match role {
             Role::Data(connection) => {
@@ -146,7 +152,6 @@ impl World<'_> {
             Role::Ack(connection) => self.acknowledged(connection, packet, there),
             Role::Request(_) | Role::Packet(_) => self.reached(packet, self.now),
         }
-        debug_assert!(usize::from(nic) < self.links.len());
     }
 
     /// A packet has reached its goal; its latency ends at `now`.

@@ -121,6 +121,8 @@ struct World<'a> {
     reordered: u64,
     kicks: u64,
     interrupts: u64,
+    tx_full: u64,
+    socket_full: u64,
 }
 
 impl World<'_> {

@@ -12,6 +12,9 @@ use std::collections::VecDeque;
 const WIRE_OVERHEAD: f64 = 24.0;
 /// The least a frame takes on the wire, without those: 60 bytes.
 const LEAST_FRAME: u32 = 60;
+/// Frames that wait for a wire at most, in time of frames of the size at hand: the kernel's default
+/// queue of a device (`txqueuelen`).
+const TX_QUEUE: f64 = 1000.0;
 
 /// Both directions of the wire at a card.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +23,33 @@ pub(crate) struct Link {
     delay_ns: u64,
     free_in: f64,
     free_out: f64,
+    /// Until when what was taken of traffic that goes by the clock needs the wire to us.
+    clocked: f64,
 }
 
 impl Link {
     pub(crate) fn new(nic: &Nic, delay_ns: u64) -> Link {
-        Link { ns_per_byte: 8e9 / nic.rate, delay_ns, free_in: 0.0, free_out: 0.0 }
+        Link { ns_per_byte: 8e9 / nic.rate, delay_ns, free_in: 0.0, free_out: 0.0, clocked: 0.0 }
     }
 
     fn time_of(&self, bytes: u32) -> f64 {
         (f64::from(bytes.max(LEAST_FRAME)) + WIRE_OVERHEAD) * self.ns_per_byte
+    }
+
+    /// Whether the far host's card has room for one more frame of traffic that goes by the clock; it counts
+    /// as taken then.
+    pub(crate) fn takes(&mut self, at_ns: u64, bytes: u32) -> bool {
+        let (each, begins) = (self.time_of(bytes), self.clocked.max(at_ns as f64));
+        let has_room = begins - at_ns as f64 <= TX_QUEUE * each;
+        if has_room {
+            self.clocked = begins + each;
+        }
+        has_room
+    }
+
+    /// Whether our card has no room for one more frame to be sent.
+    pub(crate) fn is_full(&self, now: u64, bytes: u32) -> bool {
+        self.free_out - now as f64 > TX_QUEUE * self.time_of(bytes)
     }
 
     /// When a frame that the far host hands to its card at `now` is at ours.

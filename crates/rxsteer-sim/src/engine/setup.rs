@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// The flow has not been noted among those of a CPU.
 const NO_WINDOW: u32 = u32::MAX;
 
+/// What packets' clock shows when a run begins: a step back has somewhere to go, a step forward too.
+const CLOCK_BEGINS_NS: i64 = i64::MAX / 2;
+
 impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, seed: u64) -> Result<World<'a>, ConfigError> {
         let settings = scenario.steering.clone();
@@ -59,7 +62,7 @@ impl<'a> World<'a> {
             reader_of: Vec::new(),
             clients: Vec::new(),
             threads: Vec::new(),
-            clock_offset: 0,
+            clock_offset: CLOCK_BEGINS_NS,
             chunk: 0,
             spliced: vec![0; cpus],
             arrivals: Vec::new(),
@@ -70,6 +73,8 @@ impl<'a> World<'a> {
             reordered: 0,
             kicks: 0,
             interrupts: 0,
+            tx_full: 0,
+            socket_full: 0,
         };
         let mut first_virtual = 0;
         for nic in &scenario.nics {
@@ -173,8 +178,8 @@ impl<'a> World<'a> {
 
     fn add_threads(&mut self, count: u32) {
         let cpus: Vec<u16> = self.scenario.scheduler.cpus.iter().map(CpuId::get).collect();
-        for thread in 0..count as usize {
-            self.threads.push(Thread::new(cpus[thread % cpus.len()]));
+        for _ in 0..count {
+            self.threads.push(Thread::new(cpus[self.threads.len() % cpus.len()]));
         }
     }
 

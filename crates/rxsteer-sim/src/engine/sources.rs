@@ -62,7 +62,7 @@ impl World<'_> {
                     let pause: f64 =
                         if constant.poisson { Exp1.sample(&mut self.rng) } else { 1.0 };
                     source.next_ns += gap * pause;
-                    self.emit(flow, at_ns, constant.frame_bytes, 0, 0);
+                    self.emit_if_room(flow, at_ns, constant.frame_bytes);
                 }
             }
             Load::Recorded(recorded) => loop {
@@ -75,13 +75,23 @@ impl World<'_> {
                 source.sent += 1;
                 let at_ns = source.next_ns as u64;
                 let flow = source.first_flow + packet.flow;
-                self.emit(flow, at_ns, packet.bytes, 0, 0);
+                self.emit_if_room(flow, at_ns, packet.bytes);
             },
             Load::Stream(_) | Load::Requests(_) => return,
         }
         let next_ns = self.sources[usize::from(traffic)].next_ns;
         if next_ns < end {
             self.calendar.note((next_ns as u64).max(self.now + 1), What::Emit { traffic });
+        }
+    }
+
+    /// Puts a frame on the wire, unless so many wait for it already that the far host's card has no room.
+    fn emit_if_room(&mut self, flow: u32, at_ns: u64, bytes: u32) {
+        let entry = &self.flows[flow as usize];
+        if self.links[usize::from(entry.nic)].takes(at_ns, bytes) {
+            self.emit(flow, at_ns, bytes, 0, 0);
+        } else if self.now >= self.from_ns {
+            self.results[usize::from(entry.traffic)].lost += 1;
         }
     }
 
@@ -97,8 +107,13 @@ impl World<'_> {
         else {
             return;
         };
+        let data = match &self.scenario.traffic[traffic].load {
+            Load::Constant(_) | Load::Recorded(_) => 0,
+            // Nobody waits for them: they are no part of a window or of a question.
+            Load::Stream(_) | Load::Requests(_) => BURST,
+        };
         for packet in 0..packets {
-            self.emit(first + packet % count.max(1), self.now, bytes, BURST, 0);
+            self.emit(first + packet % count.max(1), self.now, bytes, data, 0);
         }
     }
 }

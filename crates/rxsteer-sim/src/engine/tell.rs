@@ -63,6 +63,8 @@ impl World<'_> {
             reordered: self.reordered,
             kicks: self.kicks,
             interrupts: self.interrupts,
+            tx_full: self.tx_full,
+            socket_full: self.socket_full,
         }
     }
 
@@ -74,13 +76,18 @@ impl World<'_> {
             self.results.get(index + 1).map_or(self.flows.len(), |next| next.first_flow as usize);
         let flows = &self.flows[count.first_flow as usize..end];
         let goals = flows.iter().filter(|flow| !matches!(flow.role, Role::Ack(_)));
-        let arrived = goals.map(|flow| flow.arrived as f64);
+        let arrived: Vec<f64> = goals.map(|flow| flow.arrived as f64).collect();
+        let bits_per_second = count.bytes as f64 * 8.0 / seconds;
+        let of_packets = |packets: f64| packets / count.packets.max(1) as f64 * bits_per_second;
         let is_requests = matches!(traffic.load, Load::Requests(_));
         TrafficResult {
             name: traffic.name.clone(),
             packets: count.packets,
-            bits_per_second: count.bytes as f64 * 8.0 / seconds,
-            fairness: fairness(arrived),
+            bits_per_second,
+            flows: arrived.len() as u32,
+            slowest_flow: of_packets(arrived.iter().copied().reduce(f64::min).unwrap_or(0.0)),
+            fastest_flow: of_packets(arrived.iter().copied().reduce(f64::max).unwrap_or(0.0)),
+            fairness: fairness(arrived.into_iter()),
             transactions_per_second: is_requests.then(|| count.packets as f64 / seconds),
             lost: count.lost,
             latency: count.latency.tell(),

@@ -92,7 +92,11 @@ impl World<'_> {
     fn least_loaded(&self, else_cpu: u16) -> u16 {
         let cpus = self.scenario.scheduler.cpus.iter().map(CpuId::get);
         let online = cpus.filter(|cpu| self.cpus[usize::from(*cpu)].online);
-        online.min_by_key(|cpu| self.cpus[usize::from(*cpu)].run_queue.len()).unwrap_or(else_cpu)
+        let threads = |cpu: &u16| {
+            let cpu = &self.cpus[usize::from(*cpu)];
+            cpu.run_queue.len() + usize::from(cpu.running.is_some())
+        };
+        online.min_by_key(threads).unwrap_or(else_cpu)
     }
 
     /// Threads that wait behind others go to CPUs where none does.

@@ -54,7 +54,14 @@ impl World<'_> {
         while let Some(work) = self.choose(cpu) {
             let cost = match work {
                 Work::Poll(queue) => self.poll(cpu, queue),
-                Work::Lane(lane) => Some(self.take_from(cpu, lane)),
+                Work::Lane(lane) => {
+                    // In turn: an adopted backlog must not wait for an own one that never empties.
+                    let serves = &mut self.cpus[index].serves;
+                    if let Some(at) = serves.iter().position(|own| *own == lane) {
+                        serves[at..].rotate_left(1);
+                    }
+                    Some(self.take_from(cpu, lane))
+                }
                 Work::Thread(thread) => {
                     Some(Cost { application: self.run_thread(cpu, thread), ..Cost::default() })
                 }
@@ -341,8 +348,8 @@ impl World<'_> {
             state.flows[1] += 1;
         }
         let mut cost = costs.protocol + costs.protocol_byte * f64::from(packet.bytes) + miss;
-        if costs.flow_miss > 0.0 {
-            let flows = state.flows();
+        let flows = state.flows();
+        if flows > 0.0 {
             cost += costs.flow_miss * flows / (flows + costs.flow_cache);
         }
         if packet.data == BURST {
@@ -350,12 +357,21 @@ impl World<'_> {
         }
         cost + match flow.role {
             _ if flow.out.is_some() => costs.transmit,
-            Role::Data(_) => match &self.scenario.traffic[usize::from(flow.traffic)].load {
-                Load::Stream(stream) if stream.application == 0.0 => {
-                    costs.transmit / f64::from(stream.packets_per_ack)
+            Role::Data(connection) => {
+                match &self.scenario.traffic[usize::from(flow.traffic)].load {
+                    Load::Stream(stream) if stream.application == 0.0 => {
+                        costs.transmit / f64::from(stream.packets_per_ack)
+                    }
+                    _ => {
+                        let thread = self.reader_of[connection as usize];
+                        if self.threads[thread as usize].is_asleep() {
+                            costs.thread_wake
+                        } else {
+                            0.0
+                        }
+                    }
                 }
-                _ => costs.thread_wake,
-            },
+            }
             Role::Request(connection) => {
                 let thread = self.clients[connection as usize].thread;
                 if self.threads[thread as usize].is_asleep() { costs.thread_wake } else { 0.0 }

@@ -28,6 +28,7 @@ use choose::Chosen;
 use policies::Policies;
 use rxsteer_sim::Scenario;
 use rxsteer_sim::compare::compare;
+use rxsteer_sim::scenario::Happening;
 use rxsteer_sim::seeds::{Plan, run_cells};
 use rxsteer_user::core::Policy;
 use std::num::NonZeroUsize;
@@ -71,7 +72,9 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
 
 fn text(told: &Told) -> String {
     let figures = match told.cells.as_slice() {
-        _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => "no run was done\n".to_owned(),
+        _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => "no run was done: one that is given up tells nothing; shorter ones do (--seconds), and many of \
+             them (--seeds)\n"
+            .to_owned(),
         [cell] => table::one(cell),
         _ => compared::all(told),
     };
@@ -85,7 +88,15 @@ fn cells(args: &SimArgs, chosen: &Chosen) -> anyhow::Result<Vec<Cell>> {
     };
     let with = |policy: &Policy| {
         let mut scenario = chosen.scenario.clone();
-        scenario.steering.policy = policy.clone();
+        let was = std::mem::replace(&mut scenario.steering.policy, policy.clone());
+        // What an event does not change stays: the policy that is compared.
+        for event in &mut scenario.events {
+            if let Happening::Steering(later) = &mut event.what
+                && later.policy == was
+            {
+                later.policy = policy.clone();
+            }
+        }
         scenario.check().with_context(|| format!("{policy} can't run in {}", chosen.name))?;
         Ok(cell(scenario))
     };

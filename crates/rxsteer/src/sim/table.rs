@@ -160,6 +160,10 @@ fn totals(text: &mut String, cell: &Cell) {
         ),
     );
     line("refused", format!("{} of the frames{}", run("refused"), by_reason(cell)));
+    let behind = reasons(cell, &["tx_full", "socket_full"]);
+    if !behind.is_empty() {
+        line("lost later", format!("{behind}, after processing"));
+    }
     line("order", format!("{} reordered, {} moves", run("reordered"), run("moves")));
     line("wake-ups", format!("{}; {} interrupts", run("kicks"), run("interrupts")));
     let mechanisms = mechanisms(cell);
@@ -170,7 +174,7 @@ fn totals(text: &mut String, cell: &Cell) {
 
 /// Who refused frames, if anybody.
 fn by_reason(cell: &Cell) -> String {
-    let reasons = [
+    let names = [
         "ring_full",
         "backlog_full",
         "no_buffer",
@@ -178,12 +182,16 @@ fn by_reason(cell: &Cell) -> String {
         "interface_removed",
         "flow_limit",
     ];
-    let parts: Vec<String> = reasons
-        .into_iter()
-        .filter(|name| cell.mean(name, Subject::Run) > 0.0)
-        .map(|name| format!("{} {}", shown(cell, name, Subject::Run), name.replace('_', " ")))
-        .collect();
-    if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) }
+    let parts = reasons(cell, &names);
+    if parts.is_empty() { parts } else { format!(": {parts}") }
+}
+
+/// Those of the named counts that are not 0.
+fn reasons(cell: &Cell, names: &[&str]) -> String {
+    let counted = names.iter().filter(|name| cell.mean(name, Subject::Run) > 0.0);
+    let parts = counted
+        .map(|name| format!("{} {}", shown(cell, name, Subject::Run), name.replace('_', " ")));
+    parts.collect::<Vec<String>>().join(", ")
 }
 
 fn mechanisms(cell: &Cell) -> String {
