@@ -75,7 +75,8 @@ impl World<'_> {
                 source.sent += 1;
                 let at_ns = source.next_ns as u64;
                 let flow = source.first_flow + packet.flow;
-                self.emit_if_room(flow, at_ns, packet.bytes);
+                // All of it was on a wire once; the recording bounds what waits for ours.
+                self.emit(flow, at_ns, packet.bytes, 0, 0);
             },
             Load::Stream(_) | Load::Requests(_) => return,
         }
