@@ -1,7 +1,16 @@
 //! The calendar: what is to happen when. Events of one time happen in the order they were noted in,
-//! so that a run never depends on how the heap breaks ties.
+//! so that a run depends on nothing but its seed.
+//!
+//! ```text
+//!   slots   one per CPU: its next step │ one per RX queue: its next interrupt │ the soonest of `rest`
+//!   above   the soonest of each eight slots; above that the soonest of each eight of those; …
+//! ```
+//!
+//! Nearly all events are steps and interrupts, of which each CPU and queue has one at most: noting one
+//! is a store into its slot, and the next event is the least of eight keys, for each level once.
+//! Everything else is in a heap.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What is to happen.
@@ -9,8 +18,15 @@ use std::collections::BinaryHeap;
 pub(crate) enum What {
     /// An RX queue interrupts.
     Interrupt { queue: u32 },
-    /// A CPU has done what it had in hand, or is woken. Void unless it still has this turn.
-    Step { cpu: u16, turn: u32 },
+    /// A CPU has done what it had in hand, or is woken.
+    Step { cpu: u16 },
+    /// Anything else.
+    Other(Other),
+}
+
+/// What is to happen, apart from steps and interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
     /// A traffic that goes by the clock sends on.
     Emit { traffic: u16 },
     /// A client sends its request (again).
@@ -25,18 +41,35 @@ pub(crate) enum What {
     Balance,
 }
 
+/// Keys that are compared at a time.
+const EIGHT: usize = 8;
+
+/// The key of a slot in which nothing is noted.
+const NEVER: u128 = u128::MAX;
+
+/// Bits of a key below its time: the number of the note, and below that [`SLOT_BITS`].
+const TIME_SHIFT: u32 = 64;
+const SLOT_BITS: u32 = 16;
+
 /// Events in the order of time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Calendar {
-    heap: BinaryHeap<Entry>,
+    /// The slots' keys, then the least of each eight, and so on, as long as they are more than eight.
+    below: Vec<Vec<[u128; EIGHT]>>,
+    /// The last eight: the slots themselves where they are so few.
+    top: [u128; EIGHT],
+    /// Slots of CPUs, and up to where those of queues go; then comes that of `rest`.
+    cpus: usize,
+    rest_slot: usize,
+    rest: BinaryHeap<Reverse<Entry>>,
     noted: u64,
 }
 
-/// An event with its time and, below that, its number: no two have the same.
+/// An event with its key: no two have the same.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u128,
-    what: What,
+    what: Other,
 }
 
 impl PartialEq for Entry {
@@ -48,45 +81,197 @@ impl PartialEq for Entry {
 impl Eq for Entry {}
 
 impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Entry {
-    /// The soonest is the greatest: the heap's top.
     #[inline]
-    fn cmp(&self, other: &Entry) -> Ordering {
-        other.key.cmp(&self.key)
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
     }
 }
 
 impl Calendar {
-    /// Notes that `what` is to happen at `at_ns`.
-    pub(crate) fn note(&mut self, at_ns: u64, what: What) {
-        self.noted += 1;
-        let key = u128::from(at_ns) << 64 | u128::from(self.noted);
-        self.heap.push(Entry { key, what });
+    /// For so many CPUs and RX queues.
+    ///
+    /// # Panics
+    /// When they are more than 65,535 together.
+    pub(crate) fn new(cpus: usize, queues: usize) -> Calendar {
+        let slots = cpus + queues + 1;
+        assert!(slots <= 1 << SLOT_BITS, "a slot's number has {SLOT_BITS} bits");
+        let mut below = Vec::new();
+        let mut keys = slots;
+        while keys > EIGHT {
+            keys = keys.div_ceil(EIGHT);
+            below.push(vec![[NEVER; EIGHT]; keys]);
+        }
+        Calendar {
+            below,
+            top: [NEVER; EIGHT],
+            cpus,
+            rest_slot: cpus + queues,
+            rest: BinaryHeap::new(),
+            noted: 0,
+        }
     }
 
-    /// Takes the next event.
-    pub(crate) fn next(&mut self) -> Option<(u64, What)> {
-        self.heap.pop().map(|entry| ((entry.key >> 64) as u64, entry.what))
+    /// Notes when `cpu` steps next, in place of what was noted of that.
+    #[inline]
+    pub(crate) fn note_step(&mut self, cpu: u16, at_ns: u64) {
+        self.note_in(usize::from(cpu), at_ns);
     }
+
+    /// No step of `cpu` is to come.
+    #[inline]
+    pub(crate) fn cancel_step(&mut self, cpu: u16) {
+        self.put(usize::from(cpu), NEVER);
+    }
+
+    /// Notes when `queue` interrupts next, in place of what was noted of that.
+    #[inline]
+    pub(crate) fn note_interrupt(&mut self, queue: u32, at_ns: u64) {
+        self.note_in(self.cpus + queue as usize, at_ns);
+    }
+
+    /// Notes that `what` is to happen at `at_ns`.
+    pub(crate) fn note(&mut self, at_ns: u64, what: Other) {
+        let key = self.next_key(self.rest_slot, at_ns);
+        self.rest.push(Reverse(Entry { key, what }));
+        self.show_rest();
+    }
+
+    /// Takes the next event. A step stays noted until its CPU's next one is noted or cancelled, as
+    /// every step does.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(u64, What)> {
+        let key = least(&self.top);
+        if key == NEVER {
+            return None;
+        }
+        let (at_ns, slot) = ((key >> TIME_SHIFT) as u64, usize::from(key as u16));
+        if slot < self.cpus {
+            Some((at_ns, What::Step { cpu: slot as u16 }))
+        } else if slot < self.rest_slot {
+            self.put(slot, NEVER);
+            Some((at_ns, What::Interrupt { queue: (slot - self.cpus) as u32 }))
+        } else {
+            let Reverse(entry) = self.rest.pop()?;
+            self.show_rest();
+            Some((at_ns, What::Other(entry.what)))
+        }
+    }
+
+    #[inline]
+    fn next_key(&mut self, slot: usize, at_ns: u64) -> u128 {
+        self.noted += 1;
+        u128::from(at_ns) << TIME_SHIFT | u128::from(self.noted << SLOT_BITS | slot as u64)
+    }
+
+    #[inline]
+    fn note_in(&mut self, slot: usize, at_ns: u64) {
+        let key = self.next_key(slot, at_ns);
+        self.put(slot, key);
+    }
+
+    /// The heap's soonest stands in its slot.
+    fn show_rest(&mut self) {
+        let key = self.rest.peek().map_or(NEVER, |Reverse(entry)| entry.key);
+        self.put(self.rest_slot, key);
+    }
+
+    /// Puts `key` into the slot, and what follows into the levels above.
+    #[inline]
+    fn put(&mut self, slot: usize, key: u128) {
+        let (mut index, mut key) = (slot, key);
+        for level in &mut self.below {
+            let group = &mut level[index / EIGHT];
+            group[index % EIGHT] = key;
+            key = least(group);
+            index /= EIGHT;
+        }
+        self.top[index % EIGHT] = key;
+    }
+}
+
+/// The least of eight keys, without a jump: which one it is can't be foretold.
+#[inline]
+fn least(keys: &[u128; EIGHT]) -> u128 {
+    let pairs: [u128; EIGHT / 2] = std::array::from_fn(|at| keys[at].min(keys[at + EIGHT / 2]));
+    pairs[0].min(pairs[2]).min(pairs[1].min(pairs[3]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn all(mut calendar: Calendar) -> Vec<(u64, What)> {
+        std::iter::from_fn(|| {
+            let next = calendar.next();
+            if let Some((_, What::Step { cpu })) = next {
+                calendar.cancel_step(cpu);
+            }
+            next
+        })
+        .collect()
+    }
 
     #[test]
     fn events_come_by_time_and_then_as_noted() {
-        let mut calendar = Calendar::default();
-        calendar.note(5, What::Balance);
-        calendar.note(3, What::Event { index: 2 });
-        calendar.note(3, What::Event { index: 1 });
-        let order: Vec<_> = std::iter::from_fn(|| calendar.next()).collect();
-        let event = |index| (3, What::Event { index });
-        assert_eq!(order, [event(2), event(1), (5, What::Balance)]);
+        let mut calendar = Calendar::new(2, 1);
+        calendar.note(5, Other::Balance);
+        calendar.note(3, Other::Event { index: 2 });
+        calendar.note_step(1, 3);
+        calendar.note_interrupt(0, 3);
+        calendar.note_step(0, 3);
+        calendar.note(3, Other::Event { index: 1 });
+        let event = |index| (3, What::Other(Other::Event { index }));
+        let step = |cpu| (3, What::Step { cpu });
+        let interrupt = (3, What::Interrupt { queue: 0 });
+        let last = (5, What::Other(Other::Balance));
+        assert_eq!(all(calendar), [event(2), step(1), interrupt, step(0), event(1), last]);
+    }
+
+    #[test]
+    fn a_step_that_is_noted_anew_or_cancelled_does_not_come() {
+        let mut calendar = Calendar::new(100, 0);
+        calendar.note_step(99, 7);
+        calendar.note_step(99, 4);
+        calendar.note_step(3, 5);
+        calendar.cancel_step(3);
+        assert_eq!(all(calendar), [(4, What::Step { cpu: 99 })]);
+    }
+
+    proptest! {
+        /// Whatever the number of levels, it is as if all were sorted.
+        #[test]
+        fn it_is_a_stable_sort(
+            cpus in 1usize..600,
+            notes in proptest::collection::vec((0u64..50, 0usize..1000), 0..200),
+        ) {
+            let mut calendar = Calendar::new(cpus, 3);
+            let mut expected: Vec<(u64, What)> = Vec::new();
+            for (at_ns, which) in notes {
+                let what = if which < 500 {
+                    let cpu = (which % cpus) as u16;
+                    calendar.note_step(cpu, at_ns);
+                    What::Step { cpu }
+                } else if which < 700 {
+                    let queue = which as u32 % 3;
+                    calendar.note_interrupt(queue, at_ns);
+                    What::Interrupt { queue }
+                } else {
+                    let other = Other::Event { index: expected.len() as u32 };
+                    calendar.note(at_ns, other);
+                    What::Other(other)
+                };
+                expected.retain(|(_, noted)| *noted != what);
+                expected.push((at_ns, what));
+            }
+            expected.sort_by_key(|(at_ns, _)| *at_ns);
+            prop_assert_eq!(all(calendar), expected);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What happens in mid-run: CPUs that go and come, other speeds, another policy, a clock that jumps.
 
 use super::World;
-use super::calendar::What;
+use super::calendar::Other;
 use super::cpu::State;
 use super::lanes::Seen;
 use crate::scenario::{Happening, Placement, Steering};
@@ -14,7 +14,9 @@ impl World<'_> {
         match self.scenario.events[index as usize].what.clone() {
             Happening::Offline(cpu) => self.offline(cpu.get()),
             Happening::Online(cpu) => self.online(cpu.get()),
-            Happening::Speed(cpu, speed) => self.cpus[cpu.index()].speed = speed,
+            Happening::Speed(cpu, speed) => {
+                self.cpus[cpu.index()].set_speed(speed, self.scenario.smt_speed);
+            }
             Happening::Steering(steering) => self.change(steering),
             Happening::ClockStep(by_ns) => {
                 self.clock_offset = self.clock_offset.saturating_add(by_ns)
@@ -77,7 +79,7 @@ impl World<'_> {
     pub(crate) fn evacuate(&mut self, cpu: u16) {
         let state = &mut self.cpus[usize::from(cpu)];
         state.state = State::Idle;
-        state.turn = state.turn.wrapping_add(1);
+        self.calendar.cancel_step(cpu);
         let polls: Vec<u32> = state.polls.drain(..).collect();
         let heir = self.heir(cpu);
         self.cpus[usize::from(heir)].polls.extend(polls);
@@ -104,12 +106,12 @@ impl World<'_> {
     /// Notes all that is to happen at a known time.
     pub(crate) fn note_events(&mut self) {
         for (index, event) in (0..).zip(&self.scenario.events) {
-            self.calendar.note(event.at_ns, What::Event { index });
+            self.calendar.note(event.at_ns, Other::Event { index });
         }
         let every = self.scenario.scheduler.balance_ns;
         let may_move = self.scenario.scheduler.placement != Placement::Pinned;
         if every > 0 && may_move && !self.threads.is_empty() {
-            self.calendar.note(every, What::Balance);
+            self.calendar.note(every, Other::Balance);
         }
     }
 }

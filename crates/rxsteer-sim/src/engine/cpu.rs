@@ -9,7 +9,7 @@
 //! nobody ever sees what is not done yet. What it costs is settled at its start.
 
 use super::packet::Packet;
-use crate::scenario::{Cpu, Scenario};
+use crate::scenario::{Costs, Cpu, Scenario};
 use rxsteer_core::Verdict;
 use std::collections::VecDeque;
 
@@ -63,14 +63,14 @@ pub(crate) struct Busy {
 pub(crate) struct CpuState {
     pub(crate) id: u16,
     pub(crate) speed: f64,
+    /// How long the costs of 1 ns take it: alone, and while an SMT sibling works.
+    ns_per_cost: [f64; 2],
     pub(crate) core: u16,
     pub(crate) cache: u16,
     /// Its SMT siblings.
     pub(crate) siblings: Box<[u16]>,
     pub(crate) online: bool,
     pub(crate) state: State,
-    /// Steps noted with another number are void.
-    pub(crate) turn: u32,
     pub(crate) items: Vec<Item>,
     /// RX queues to be polled.
     pub(crate) polls: VecDeque<u32>,
@@ -92,7 +92,9 @@ pub(crate) struct CpuState {
     pub(crate) kept_off_ns: f64,
     /// The present window, and the flows seen in the one before and in this.
     pub(crate) window: u32,
-    pub(crate) flows: [u32; 2],
+    flows: [u32; 2],
+    /// What a packet costs more, since so many flows share the cache.
+    pub(crate) flow_miss: f64,
     pub(crate) busy: Busy,
     /// Packets whose processing ended here in the measured part.
     pub(crate) packets: u64,
@@ -104,15 +106,15 @@ impl CpuState {
         let siblings = (0u16..).zip(&scenario.cpus);
         let siblings =
             siblings.filter(|(other, cpu)| cpu.core == core && usize::from(*other) != id);
-        CpuState {
+        let mut state = CpuState {
             id: id as u16,
             speed,
+            ns_per_cost: [1.0; 2],
             core,
             cache,
             siblings: siblings.map(|(other, _)| other).collect(),
             online: true,
             state: State::Idle,
-            turn: 0,
             items: Vec::new(),
             polls: VecDeque::new(),
             serves: vec![id as u16],
@@ -125,9 +127,23 @@ impl CpuState {
             kept_off_ns: 0.0,
             window: 0,
             flows: [0; 2],
+            flow_miss: 0.0,
             busy: Busy::default(),
             packets: 0,
-        }
+        };
+        state.set_speed(speed, scenario.smt_speed);
+        state
+    }
+
+    /// From now on it works so fast, and by the factor `smt_speed` of that beside a sibling that works.
+    pub(crate) fn set_speed(&mut self, speed: f64, smt_speed: f64) {
+        self.speed = speed;
+        self.ns_per_cost = [1.0, smt_speed].map(|share| 1.0 / (speed * share));
+    }
+
+    /// How long the costs of 1 ns take.
+    pub(crate) fn ns_per_cost(&self, sibling_works: bool) -> f64 {
+        self.ns_per_cost[usize::from(sibling_works)]
     }
 
     pub(crate) fn is_working(&self) -> bool {
@@ -140,16 +156,24 @@ impl CpuState {
     }
 
     /// Goes on to `window`.
-    pub(crate) fn turn_window(&mut self, window: u32) {
+    pub(crate) fn turn_window(&mut self, window: u32, costs: &Costs) {
         if self.window != window {
             self.flows[0] = if self.window + 1 == window { self.flows[1] } else { 0 };
             self.flows[1] = 0;
             self.window = window;
+            self.flow_miss = self.flow_miss_now(costs);
         }
     }
 
-    /// About how many flows it has at present.
-    pub(crate) fn flows(&self) -> f64 {
-        f64::from(self.flows[0].max(self.flows[1]))
+    /// One flow more is seen in this window.
+    pub(crate) fn add_flow(&mut self, costs: &Costs) {
+        self.flows[1] += 1;
+        self.flow_miss = self.flow_miss_now(costs);
+    }
+
+    /// What a packet costs more for the flows it has about at present.
+    fn flow_miss_now(&self, costs: &Costs) -> f64 {
+        let flows = f64::from(self.flows[0].max(self.flows[1]));
+        if flows > 0.0 { costs.flow_miss * flows / (flows + costs.flow_cache) } else { 0.0 }
     }
 }

@@ -6,7 +6,7 @@
 //! the time they will arrive at. Frames wait for a wire in the order in which they are planned.
 
 use super::World;
-use super::calendar::What;
+use super::calendar::Other;
 use super::nic::Watch;
 use super::packet::{BURST, Packet, Role};
 use crate::scenario::{Load, Stream};
@@ -15,7 +15,7 @@ use rand_distr::{Distribution, Exp1};
 /// After this a client asks again whose request was lost.
 const ASK_AGAIN_NS: u64 = 200_000_000;
 
-impl World<'_> {
+impl<'a> World<'a> {
     pub(crate) fn is_measured(&self) -> bool {
         self.now >= self.from_ns
     }
@@ -34,7 +34,7 @@ impl World<'_> {
             && let Some(at_ns) = rx.next_interrupt(self.now)
         {
             rx.watch = Watch::Noted;
-            self.calendar.note(at_ns, What::Interrupt { queue });
+            self.calendar.note_interrupt(queue, at_ns);
         }
     }
 
@@ -64,7 +64,7 @@ impl World<'_> {
                 self.wait_if_stalled(connection);
             }
             Role::Request(connection) => {
-                self.calendar.note(self.now + ASK_AGAIN_NS, What::Ask { connection });
+                self.calendar.note(self.now + ASK_AGAIN_NS, Other::Ask { connection });
             }
             Role::Packet(_) => {}
         }
@@ -171,10 +171,10 @@ impl World<'_> {
     // Streams
 
     /// The settings of the connection's traffic.
-    pub(crate) fn stream(&self, connection: u32) -> Stream {
+    pub(crate) fn stream(&self, connection: u32) -> &'a Stream {
         let traffic = usize::from(self.streams[connection as usize].traffic);
         match &self.scenario.traffic[traffic].load {
-            Load::Stream(stream) => *stream,
+            Load::Stream(stream) => stream,
             _ => unreachable!("a stream's state belongs to a stream's traffic"),
         }
     }
@@ -240,7 +240,7 @@ impl World<'_> {
     fn wait_if_stalled(&mut self, connection: u32) {
         if self.streams[connection as usize].alive == 0 {
             let at_ns = self.now + self.stream(connection).min_rto_ns;
-            self.calendar.note(at_ns, What::Timeout { connection });
+            self.calendar.note(at_ns, Other::Timeout { connection });
         }
     }
 
@@ -284,7 +284,7 @@ impl World<'_> {
         if requests.think_ns > 0.0 {
             let pause: f64 = Exp1.sample(&mut self.rng);
             let at_ns = there + (pause * requests.think_ns) as u64;
-            self.calendar.note(at_ns, What::Ask { connection });
+            self.calendar.note(at_ns, Other::Ask { connection });
         } else {
             self.ask(connection, there);
         }

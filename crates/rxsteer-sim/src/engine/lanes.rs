@@ -12,13 +12,22 @@ use std::collections::VecDeque;
 /// The queue to one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
+    /// Those in work, then those that wait.
     pub(crate) packets: VecDeque<Packet>,
-    /// Places taken: those of `packets` and those reserved.
+    /// Places taken: those of packets that wait and those reserved.
     pub(crate) waiting: u32,
-    /// Whether somebody works on what was taken from it.
-    pub(crate) in_work: bool,
+    /// How many of the first `packets` somebody works on.
+    pub(crate) in_work: u32,
     /// Packets reserved so far, and completed, by producer.
     counts: Box<[(u32, u32)]>,
+}
+
+impl Lane {
+    /// Whether packets wait that may be worked on.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.in_work == 0 && !self.packets.is_empty()
+    }
 }
 
 /// All of them, by CPU id.

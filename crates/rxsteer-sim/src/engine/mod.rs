@@ -30,7 +30,7 @@ mod work;
 
 use crate::result::{Ledger, RunResult};
 use crate::scenario::{Scenario, Steering as Settings};
-use calendar::{Calendar, What};
+use calendar::{Calendar, Other, What};
 use cpu::CpuState;
 use lanes::Lanes;
 use nic::{Link, RxQueue};
@@ -140,21 +140,17 @@ impl World<'_> {
             debug_assert!(at_ns >= self.now, "time does not go back");
             self.now = at_ns;
             match what {
-                What::Step { cpu, turn } => {
-                    if self.cpus[usize::from(cpu)].turn == turn {
-                        self.step(cpu);
-                    }
-                }
+                What::Step { cpu } => self.step(cpu),
                 What::Interrupt { queue } => self.interrupt(queue),
-                What::Emit { traffic } => self.emit_by_clock(traffic),
-                What::Ask { connection } => self.ask(connection, at_ns),
-                What::Begin { connection } => self.stream_sends(connection, at_ns),
-                What::Timeout { connection } => self.timeout(connection),
-                What::Event { index } => self.happen(index),
-                What::Balance => {
+                What::Other(Other::Emit { traffic }) => self.emit_by_clock(traffic),
+                What::Other(Other::Ask { connection }) => self.ask(connection, at_ns),
+                What::Other(Other::Begin { connection }) => self.stream_sends(connection, at_ns),
+                What::Other(Other::Timeout { connection }) => self.timeout(connection),
+                What::Other(Other::Event { index }) => self.happen(index),
+                What::Other(Other::Balance) => {
                     self.balance();
                     let next = self.now + self.scenario.scheduler.balance_ns;
-                    self.calendar.note(next, What::Balance);
+                    self.calendar.note(next, Other::Balance);
                 }
             }
         }

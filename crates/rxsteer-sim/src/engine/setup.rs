@@ -1,6 +1,6 @@
 //! How a run begins: CPUs, cards, flows, threads.
 
-use super::calendar::{Calendar, What};
+use super::calendar::{Calendar, Other};
 use super::cpu::CpuState;
 use super::lanes::Lanes;
 use super::nic::{Link, RxQueue};
@@ -35,6 +35,7 @@ impl<'a> World<'a> {
             }
         }
         let cpus = scenario.cpus.len();
+        let queues = scenario.nics.iter().map(|nic| nic.irq_cpus.len()).sum();
         // Numbers wrap, so they begin where they soon will.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let first = u32::MAX - rng.random_range(0..10_000);
@@ -43,7 +44,7 @@ impl<'a> World<'a> {
             now: 0,
             from_ns: scenario.warm_up_ns,
             rng,
-            calendar: Calendar::default(),
+            calendar: Calendar::new(cpus, queues),
             flows: Vec::new(),
             cpus: (0..cpus).map(|cpu| CpuState::new(cpu, scenario)).collect(),
             in_hand_ns: vec![0.0; cpus],
@@ -116,7 +117,7 @@ impl<'a> World<'a> {
                     };
                     self.streams.push(StreamState::new(index, data, ack));
                     self.reader_of.push(first_thread + flow);
-                    self.calendar.note(begin(flow), What::Begin { connection });
+                    self.calendar.note(begin(flow), Other::Begin { connection });
                 }
             }
             Load::Requests(requests) => {
@@ -134,7 +135,7 @@ impl<'a> World<'a> {
                         request_bytes: requests.request_bytes,
                         asked_ns: u64::MAX,
                     });
-                    self.calendar.note(begin(flow), What::Ask { connection });
+                    self.calendar.note(begin(flow), Other::Ask { connection });
                 }
             }
             Load::Constant(constant) => {
@@ -173,7 +174,7 @@ impl<'a> World<'a> {
             let thread = if is_read { first_thread + flow % threads + 1 } else { 0 };
             self.add_flow(index, nic, out, hash, Role::Packet(thread));
         }
-        self.calendar.note(traffic.start_ns, What::Emit { traffic: index });
+        self.calendar.note(traffic.start_ns, Other::Emit { traffic: index });
     }
 
     fn add_threads(&mut self, count: u32) {

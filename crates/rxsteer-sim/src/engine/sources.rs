@@ -1,7 +1,7 @@
 //! Traffic that goes by the clock: packets at a constant rate, recorded ones, bursts.
 
 use super::World;
-use super::calendar::What;
+use super::calendar::Other;
 use super::packet::BURST;
 use crate::scenario::Load;
 use rand_distr::weighted::WeightedAliasIndex;
@@ -82,7 +82,7 @@ impl World<'_> {
         }
         let next_ns = self.sources[usize::from(traffic)].next_ns;
         if next_ns < end {
-            self.calendar.note((next_ns as u64).max(self.now + 1), What::Emit { traffic });
+            self.calendar.note((next_ns as u64).max(self.now + 1), Other::Emit { traffic });
         }
     }
 

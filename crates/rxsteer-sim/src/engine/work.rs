@@ -1,7 +1,6 @@
 //! Steps of CPUs: polling rings, working on backlogs, and what each costs.
 
 use super::World;
-use super::calendar::What;
 use super::cpu::{CHUNK_NS, Item, State, WINDOW_NS, Work};
 use super::lanes::Seen;
 use super::nic::Watch;
@@ -28,8 +27,7 @@ impl World<'_> {
         };
         if sooner {
             state.state = State::Woken(at_ns);
-            state.turn = state.turn.wrapping_add(1);
-            self.calendar.note(at_ns, What::Step { cpu, turn: state.turn });
+            self.calendar.note_step(cpu, at_ns);
         }
     }
 
@@ -72,30 +70,30 @@ impl World<'_> {
             }
         }
         self.cpus[index].kept_off_ns = 0.0;
-        // What woke it meanwhile was seen; a step noted for it is void.
+        // What woke it meanwhile was seen.
         self.cpus[index].state = State::Idle;
-        self.cpus[index].turn = self.cpus[index].turn.wrapping_add(1);
+        self.calendar.cancel_step(cpu);
     }
 
     fn choose(&mut self, cpu: u16) -> Option<Work> {
-        let state = &self.cpus[usize::from(cpu)];
+        let state = &mut self.cpus[usize::from(cpu)];
         let thread = state.running;
-        let mut lanes = state.serves.iter().copied();
-        let lane = lanes.find(|lane| {
-            let lane = &self.lanes.of_cpu[usize::from(*lane)];
-            !lane.packets.is_empty() && !lane.in_work
-        });
         let may_interrupt =
             thread.is_none() || state.kept_off_ns < self.scenario.scheduler.softirq_ns as f64;
-        let queue = state.polls.front().copied();
-        match (queue, lane) {
-            (Some(_), Some(lane)) if may_interrupt && state.polled => Some(Work::Lane(lane)),
-            (Some(queue), _) if may_interrupt => {
-                self.cpus[usize::from(cpu)].polls.pop_front();
-                Some(Work::Poll(queue))
+        if !may_interrupt {
+            return thread.map(Work::Thread);
+        }
+        // Rings and backlogs in turn.
+        if state.polls.is_empty() || state.polled {
+            let mut lanes = state.serves.iter().copied();
+            let lane = lanes.find(|lane| self.lanes.of_cpu[usize::from(*lane)].is_ready());
+            if let Some(lane) = lane {
+                return Some(Work::Lane(lane));
             }
-            (None, Some(lane)) if may_interrupt => Some(Work::Lane(lane)),
-            _ => thread.map(Work::Thread),
+        }
+        match state.polls.pop_front() {
+            Some(queue) => Some(Work::Poll(queue)),
+            None => thread.map(Work::Thread),
         }
     }
 
@@ -105,11 +103,9 @@ impl World<'_> {
         let sibling_works =
             self.cpus[index].siblings.iter().any(|cpu| self.cpus[usize::from(*cpu)].is_working());
         let state = &mut self.cpus[index];
-        let share = if sibling_works { self.scenario.smt_speed } else { 1.0 };
-        let ns_per_cost = 1.0 / (state.speed * share);
         let extra = std::mem::take(&mut state.extra);
         let all = extra + cost.receiving + cost.protocol + cost.application;
-        let lasts = (all * ns_per_cost).max(1.0);
+        let lasts = (all * state.ns_per_cost(sibling_works)).max(1.0);
         let ends = self.now + (lasts + 0.5) as u64;
         let measured = ends.clamp(self.from_ns, self.scenario.duration_ns)
             - self.now.clamp(self.from_ns, self.scenario.duration_ns);
@@ -131,9 +127,8 @@ impl World<'_> {
             }
         }
         state.state = State::Working(work);
-        state.turn = state.turn.wrapping_add(1);
         self.in_hand_ns[index] = lasts;
-        self.calendar.note(ends, What::Step { cpu, turn: state.turn });
+        self.calendar.note_step(cpu, ends);
     }
 
     // -----------------------------------------------------------------------------------------
@@ -152,10 +147,19 @@ impl World<'_> {
         let lane = &self.lanes.of_cpu[index];
         // Processed in the same poll, as the kernel does without RPS, where nothing waits that it
         // would overtake.
-        let at_once = !is_steered && !rx.spread && lane.waiting == 0 && !lane.in_work;
-        let each = costs.receive + if at_once { costs.protocol } else { costs.steer };
-        let most = (CHUNK_NS * self.cpus[index].speed / each.max(1.0)) as usize;
-        let most = most.min(self.steering.budget.min(self.steering.max_backlog) as usize).max(1);
+        let at_once = !is_steered && !rx.spread && lane.waiting == 0 && lane.in_work == 0;
+        let in_ring = rx.ring.len();
+        let most = if in_ring > 1 {
+            let each = costs.receive + if at_once { costs.protocol } else { costs.steer };
+            let most = (CHUNK_NS * self.cpus[index].speed / each.max(1.0)) as usize;
+            most.min(self.steering.budget.min(self.steering.max_backlog) as usize).clamp(1, in_ring)
+        } else {
+            in_ring
+        };
+        if most == 0 {
+            self.arm(queue);
+            return None;
+        }
         self.arrivals.clear();
         let mut items = std::mem::take(&mut self.cpus[index].items);
         let time_ns = self.now.saturating_add_signed(self.clock_offset);
@@ -168,13 +172,9 @@ impl World<'_> {
             self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, reserved: 0 });
             items.push(Item { packet, verdict: Verdict::default(), inline: false });
         }
-        if items.is_empty() {
-            self.cpus[index].items = items;
-            self.arm(queue);
-            return None;
+        if self.verdicts.len() < items.len() {
+            self.verdicts.resize(items.len(), Verdict::default());
         }
-        self.verdicts.clear();
-        self.verdicts.resize(items.len(), Verdict::default());
         let mut seen = Seen { lanes: &mut self.lanes, producer };
         let decided = self.steerings[usize::from(producer)].decide(
             &self.arrivals,
@@ -194,10 +194,12 @@ impl World<'_> {
             costs.receive + if self.steering.policy == Policy::None { 0.0 } else { costs.steer };
         let mut cost = Cost { receiving: each * items.len() as f64, ..Cost::default() };
         self.chunk += 1;
-        for (index, item) in items.iter_mut().enumerate() {
-            let verdict = self.verdicts[index];
+        let mut refused = false;
+        for (at, item) in items.iter_mut().enumerate() {
+            let verdict = self.verdicts[at];
             item.verdict = verdict;
             if verdict.is_drop() {
+                refused = true;
                 continue;
             }
             let target = verdict.cpu().index();
@@ -215,17 +217,20 @@ impl World<'_> {
             }
         }
         // A refused packet is gone at once.
-        if items.iter().any(|item| item.verdict.is_drop()) {
-            let refused = items.extract_if(.., |item| item.verdict.is_drop());
-            let refused: Vec<Item> = refused.collect();
-            for Item { packet, verdict, .. } in refused {
-                if let Some(reason) = verdict.drop_reason() {
-                    self.ledger.drops.add(reason, 1);
-                }
-                self.lost(&packet);
-            }
+        if refused {
+            self.drop_refused(items);
         }
         cost
+    }
+
+    #[cold]
+    fn drop_refused(&mut self, items: &mut Vec<Item>) {
+        for Item { packet, verdict, .. } in items.extract_if(.., |item| item.verdict.is_drop()) {
+            if let Some(reason) = verdict.drop_reason() {
+                self.ledger.drops.add(reason, 1);
+            }
+            self.lost(&packet);
+        }
     }
 
     /// The poll is over: lists are spliced, CPUs woken, and the queue polled again or armed.
@@ -263,7 +268,7 @@ impl World<'_> {
     fn kick(&mut self, cpu: u16, target: usize) {
         let lane = &self.lanes.of_cpu[target];
         let server = self.server[target];
-        if !lane.packets.is_empty() || lane.in_work || server == cpu {
+        if !lane.packets.is_empty() || server == cpu {
             return;
         }
         self.kicks += u64::from(self.is_measured());
@@ -278,7 +283,7 @@ impl World<'_> {
         rx.watch = Watch::Armed;
         if let Some(at_ns) = rx.next_interrupt(self.now) {
             rx.watch = Watch::Noted;
-            self.calendar.note(at_ns, What::Interrupt { queue });
+            self.calendar.note_interrupt(queue, at_ns);
         }
     }
 
@@ -303,31 +308,30 @@ impl World<'_> {
         let index = usize::from(cpu);
         let most = CHUNK_NS * self.cpus[index].speed;
         let budget = self.steering.budget as usize;
-        let mut items = std::mem::take(&mut self.cpus[index].items);
+        let mut taken = 0;
         let mut cost = 0.0;
-        while items.len() < budget && (items.is_empty() || cost < most) {
-            let lane = &mut self.lanes.of_cpu[usize::from(lane)];
-            let Some(packet) = lane.packets.pop_front() else { break };
-            lane.waiting -= 1;
+        while taken < budget
+            && (taken == 0 || cost < most)
+            && let Some(&packet) = self.lanes.of_cpu[usize::from(lane)].packets.get(taken)
+        {
+            taken += 1;
             self.begins(cpu, &packet);
             cost += self.protocol(cpu, &packet);
-            items.push(Item { packet, verdict: Verdict::default(), inline: false });
         }
-        self.lanes.of_cpu[usize::from(lane)].in_work = true;
-        self.cpus[index].items = items;
+        let lane = &mut self.lanes.of_cpu[usize::from(lane)];
+        lane.in_work = taken as u32;
+        lane.waiting -= taken as u32;
         Cost { protocol: cost, ..Cost::default() }
     }
 
     /// The packets taken from the backlog are processed.
     fn lane_done(&mut self, cpu: u16, lane: u16) {
-        let items = std::mem::take(&mut self.cpus[usize::from(cpu)].items);
-        for item in &items {
-            self.processed(cpu, usize::from(lane), &item.packet);
+        for _ in 0..self.lanes.of_cpu[usize::from(lane)].in_work {
+            if let Some(packet) = self.lanes.of_cpu[usize::from(lane)].packets.pop_front() {
+                self.processed(cpu, usize::from(lane), &packet);
+            }
         }
-        self.lanes.of_cpu[usize::from(lane)].in_work = false;
-        let state = &mut self.cpus[usize::from(cpu)];
-        state.items = items;
-        state.items.clear();
+        self.lanes.of_cpu[usize::from(lane)].in_work = 0;
         // Its own CPU may have come back meanwhile.
         let server = self.server[usize::from(lane)];
         if server != cpu && !self.lanes.of_cpu[usize::from(lane)].packets.is_empty() {
@@ -341,17 +345,14 @@ impl World<'_> {
         let miss = self.miss(packet.cpu, cpu);
         let window = (self.now / WINDOW_NS) as u32;
         let state = &mut self.cpus[usize::from(cpu)];
-        state.turn_window(window);
+        state.turn_window(window, costs);
         let flow = &mut self.flows[packet.flow as usize];
         if flow.window != window {
             flow.window = window;
-            state.flows[1] += 1;
+            state.add_flow(costs);
         }
-        let mut cost = costs.protocol + costs.protocol_byte * f64::from(packet.bytes) + miss;
-        let flows = state.flows();
-        if flows > 0.0 {
-            cost += costs.flow_miss * flows / (flows + costs.flow_cache);
-        }
+        let cost = costs.protocol + costs.protocol_byte * f64::from(packet.bytes) + miss;
+        let cost = cost + state.flow_miss;
         if packet.data == BURST {
             return cost;
         }
