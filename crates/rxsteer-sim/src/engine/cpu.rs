@@ -67,8 +67,6 @@ pub(crate) struct CpuState {
     ns_per_cost: [f64; 2],
     pub(crate) core: u16,
     pub(crate) cache: u16,
-    /// Its SMT siblings.
-    pub(crate) siblings: Box<[u16]>,
     pub(crate) online: bool,
     pub(crate) state: State,
     pub(crate) items: Vec<Item>,
@@ -103,16 +101,12 @@ pub(crate) struct CpuState {
 impl CpuState {
     pub(crate) fn new(id: usize, scenario: &Scenario) -> CpuState {
         let Cpu { speed, core, cache } = scenario.cpus[id];
-        let siblings = (0u16..).zip(&scenario.cpus);
-        let siblings =
-            siblings.filter(|(other, cpu)| cpu.core == core && usize::from(*other) != id);
         let mut state = CpuState {
             id: id as u16,
             speed,
             ns_per_cost: [1.0; 2],
             core,
             cache,
-            siblings: siblings.map(|(other, _)| other).collect(),
             online: true,
             state: State::Idle,
             items: Vec::new(),

@@ -1,5 +1,6 @@
 //! Times, counted.
 
+use super::packet::float_ns;
 use crate::result::Latency;
 use hdrhistogram::Histogram;
 
@@ -27,7 +28,7 @@ impl Times {
     #[inline]
     pub(crate) fn note(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
-        let ns = ns as f64;
+        let ns = float_ns(ns);
         self.sum += ns;
         self.squares += ns * ns;
     }

@@ -89,6 +89,8 @@ struct World<'a> {
     calendar: Calendar,
     flows: Vec<Flow>,
     cpus: Vec<CpuState>,
+    /// By core how many of its CPUs work.
+    working: Vec<u32>,
     /// By CPU how long what it has in hand takes.
     in_hand_ns: Vec<f64>,
     queues: Vec<RxQueue>,

@@ -4,7 +4,7 @@
 //! settled which of them found a place. Between two looks nothing leaves a ring, so that is exact,
 //! and no frame needs an event of its own.
 
-use super::packet::Packet;
+use super::packet::{Packet, float_ns, whole_ns};
 use crate::scenario::{Interrupts, Nic};
 use std::collections::VecDeque;
 
@@ -39,8 +39,8 @@ impl Link {
     /// Whether the far host's card has room for one more frame of traffic that goes by the clock; it counts
     /// as taken then.
     pub(crate) fn takes(&mut self, at_ns: u64, bytes: u32) -> bool {
-        let (each, begins) = (self.time_of(bytes), self.clocked.max(at_ns as f64));
-        let has_room = begins - at_ns as f64 <= TX_QUEUE * each;
+        let (each, begins) = (self.time_of(bytes), self.clocked.max(float_ns(at_ns)));
+        let has_room = begins - float_ns(at_ns) <= TX_QUEUE * each;
         if has_room {
             self.clocked = begins + each;
         }
@@ -49,19 +49,19 @@ impl Link {
 
     /// Whether our card has no room for one more frame to be sent.
     pub(crate) fn is_full(&self, now: u64, bytes: u32) -> bool {
-        self.free_out - now as f64 > TX_QUEUE * self.time_of(bytes)
+        self.free_out - float_ns(now) > TX_QUEUE * self.time_of(bytes)
     }
 
     /// When a frame that the far host hands to its card at `now` is at ours.
     pub(crate) fn receive(&mut self, now: u64, bytes: u32) -> u64 {
-        self.free_in = self.free_in.max(now as f64) + self.time_of(bytes);
-        self.free_in as u64 + self.delay_ns
+        self.free_in = self.free_in.max(float_ns(now)) + self.time_of(bytes);
+        whole_ns(self.free_in) + self.delay_ns
     }
 
     /// When a frame that we hand to our card at `now` is at the far host.
     pub(crate) fn send(&mut self, now: u64, bytes: u32) -> u64 {
-        self.free_out = self.free_out.max(now as f64) + self.time_of(bytes);
-        self.free_out as u64 + self.delay_ns
+        self.free_out = self.free_out.max(float_ns(now)) + self.time_of(bytes);
+        whole_ns(self.free_out) + self.delay_ns
     }
 }
 

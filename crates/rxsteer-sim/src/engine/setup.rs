@@ -35,6 +35,7 @@ impl<'a> World<'a> {
             }
         }
         let cpus = scenario.cpus.len();
+        let cores = scenario.cpus.iter().map(|cpu| usize::from(cpu.core) + 1).max().unwrap_or(0);
         let queues = scenario.nics.iter().map(|nic| nic.irq_cpus.len()).sum();
         // Numbers wrap, so they begin where they soon will.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -47,6 +48,7 @@ impl<'a> World<'a> {
             calendar: Calendar::new(cpus, queues),
             flows: Vec::new(),
             cpus: (0..cpus).map(|cpu| CpuState::new(cpu, scenario)).collect(),
+            working: vec![0; cores],
             in_hand_ns: vec![0.0; cpus],
             queues: Vec::new(),
             links: scenario.nics.iter().map(|nic| Link::new(nic, scenario.wire_ns)).collect(),

@@ -4,7 +4,7 @@ use super::World;
 use super::cpu::{CHUNK_NS, Item, State, WINDOW_NS, Work};
 use super::lanes::Seen;
 use super::nic::Watch;
-use super::packet::{BURST, Packet, Role};
+use super::packet::{BURST, Packet, Role, float_ns, whole_ns};
 use crate::scenario::Load;
 use rxsteer_core::{Arrival, Policy, Verdict};
 
@@ -34,16 +34,17 @@ impl World<'_> {
     /// The CPU has done what it had in hand, and begins something else.
     pub(crate) fn step(&mut self, cpu: u16) {
         let index = usize::from(cpu);
-        let state = self.cpus[index].state;
-        self.cpus[index].state = State::Idle;
-        match state {
-            State::Working(Work::Poll(queue)) => self.polled(cpu, queue),
-            State::Working(Work::Lane(lane)) => self.lane_done(cpu, lane),
-            State::Working(Work::Thread(thread)) => {
-                let ran_ns = self.in_hand_ns[index];
-                self.thread_ran(cpu, thread, ran_ns);
+        let state = &mut self.cpus[index];
+        if let State::Working(work) = std::mem::replace(&mut state.state, State::Idle) {
+            self.working[usize::from(state.core)] -= 1;
+            match work {
+                Work::Poll(queue) => self.polled(cpu, queue),
+                Work::Lane(lane) => self.lane_done(cpu, lane),
+                Work::Thread(thread) => {
+                    let ran_ns = self.in_hand_ns[index];
+                    self.thread_ran(cpu, thread, ran_ns);
+                }
             }
-            State::Idle | State::Woken(_) => {}
         }
         if !self.cpus[index].online {
             self.evacuate(cpu);
@@ -55,7 +56,9 @@ impl World<'_> {
                 Work::Lane(lane) => {
                     // In turn: an adopted backlog must not wait for an own one that never empties.
                     let serves = &mut self.cpus[index].serves;
-                    if let Some(at) = serves.iter().position(|own| *own == lane) {
+                    if serves.len() > 1
+                        && let Some(at) = serves.iter().position(|own| *own == lane)
+                    {
                         serves[at..].rotate_left(1);
                     }
                     Some(self.take_from(cpu, lane))
@@ -85,10 +88,10 @@ impl World<'_> {
         }
         // Rings and backlogs in turn.
         if state.polls.is_empty() || state.polled {
-            let mut lanes = state.serves.iter().copied();
-            let lane = lanes.find(|lane| self.lanes.of_cpu[usize::from(*lane)].is_ready());
-            if let Some(lane) = lane {
-                return Some(Work::Lane(lane));
+            for &lane in &state.serves {
+                if self.lanes.of_cpu[usize::from(lane)].is_ready() {
+                    return Some(Work::Lane(lane));
+                }
             }
         }
         match state.polls.pop_front() {
@@ -100,16 +103,20 @@ impl World<'_> {
     /// The CPU has `work` in hand until what it costs is done.
     fn take_in_hand(&mut self, cpu: u16, work: Work, cost: Cost) {
         let index = usize::from(cpu);
-        let sibling_works =
-            self.cpus[index].siblings.iter().any(|cpu| self.cpus[usize::from(*cpu)].is_working());
         let state = &mut self.cpus[index];
+        let working = &mut self.working[usize::from(state.core)];
+        let sibling_works = *working > 0;
+        *working += 1;
         let extra = std::mem::take(&mut state.extra);
         let all = extra + cost.receiving + cost.protocol + cost.application;
         let lasts = (all * state.ns_per_cost(sibling_works)).max(1.0);
-        let ends = self.now + (lasts + 0.5) as u64;
+        let ends = self.now + whole_ns(lasts + 0.5);
+        self.calendar.note_step(cpu, ends);
+        self.in_hand_ns[index] = lasts;
+        state.state = State::Working(work);
         let measured = ends.clamp(self.from_ns, self.scenario.duration_ns)
             - self.now.clamp(self.from_ns, self.scenario.duration_ns);
-        let scale = measured as f64 / all.max(f64::MIN_POSITIVE);
+        let scale = float_ns(measured) / all.max(f64::MIN_POSITIVE);
         state.busy.receiving += cost.receiving * scale;
         state.busy.protocol += cost.protocol * scale;
         state.busy.application += cost.application * scale;
@@ -126,9 +133,6 @@ impl World<'_> {
                 }
             }
         }
-        state.state = State::Working(work);
-        self.in_hand_ns[index] = lasts;
-        self.calendar.note_step(cpu, ends);
     }
 
     // -----------------------------------------------------------------------------------------
@@ -160,16 +164,15 @@ impl World<'_> {
             self.arm(queue);
             return None;
         }
-        self.arrivals.clear();
         let mut items = std::mem::take(&mut self.cpus[index].items);
         let time_ns = self.now.saturating_add_signed(self.clock_offset);
+        self.arrivals.clear();
         while items.len() < most
-            && let Some(mut packet) = rx.ring.pop_front()
+            && let Some(packet) = rx.ring.pop_front()
         {
-            packet.producer = producer;
-            packet.cpu = cpu;
             let hash = self.flows[packet.flow as usize].hash;
             self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, reserved: 0 });
+            let packet = Packet { producer, cpu, ..packet };
             items.push(Item { packet, verdict: Verdict::default(), inline: false });
         }
         if self.verdicts.len() < items.len() {
@@ -195,8 +198,8 @@ impl World<'_> {
         let mut cost = Cost { receiving: each * items.len() as f64, ..Cost::default() };
         self.chunk += 1;
         let mut refused = false;
-        for (at, item) in items.iter_mut().enumerate() {
-            let verdict = self.verdicts[at];
+        let verdicts = std::mem::take(&mut self.verdicts);
+        for (item, &verdict) in items.iter_mut().zip(&verdicts) {
             item.verdict = verdict;
             if verdict.is_drop() {
                 refused = true;
@@ -216,6 +219,7 @@ impl World<'_> {
                 }
             }
         }
+        self.verdicts = verdicts;
         // A refused packet is gone at once.
         if refused {
             self.drop_refused(items);
