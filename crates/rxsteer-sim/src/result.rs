@@ -109,13 +109,20 @@ pub struct Ledger {
     pub processed: u64,
     /// Packets that were in a ring, in a backlog or in work when the run ended.
     pub under_way: u64,
+    /// Processed packets that ended here: sent on, read, or an acknowledgement.
+    pub ended: u64,
+    /// Processed packets that found no room at the next card or in a socket.
+    pub no_room: u64,
+    /// Processed packets that were with an application when the run ended.
+    pub with_application: u64,
 }
 
 impl Ledger {
-    /// Whether each packet is in one place.
+    /// Whether each packet is in one place, before its processing and behind it.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         self.arrived == self.ring_full + self.dropped() + self.processed + self.under_way
+            && self.processed == self.ended + self.no_room + self.with_application
     }
 
     /// Packets refused behind the ring.

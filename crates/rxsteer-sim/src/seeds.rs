@@ -32,6 +32,9 @@ pub struct Runs {
     /// Whether it was stopped before all were done; the seeds that are there then are complete, but
     /// some are missing, and not the same of each cell.
     pub stopped: bool,
+    /// By cell what runs had measured that were given up: each for as long as its
+    /// [`RunResult::measured_ns`] says. Empty unless it was stopped.
+    pub unfinished: Vec<Vec<RunResult>>,
 }
 
 /// Runs `scenario` with each seed; see [`run_cells`].
@@ -49,7 +52,7 @@ pub fn run_seeds(
 
 /// Runs every cell with every seed. `scenario_of` says what is simulated, given the cell's number and
 /// the seed: it may differ from seed to seed (faults). `progress` is called after each run, by the
-/// thread that did it. When `stop` becomes true no further run begins, and those in work are finished.
+/// thread that did it. When `stop` becomes true no further run begins, and those in work are given up.
 ///
 /// # Errors
 /// When the core refuses a steering's configuration: the first in the order of runs. Nothing further
@@ -64,24 +67,28 @@ pub fn run_cells(
     let halt = Halt { stop, refused: AtomicBool::new(false) };
     let run = |number: usize| {
         let seed = plan.first_seed.wrapping_add((number / cells) as u64);
-        let result = engine::run_unless(stop, &scenario_of(number % cells, seed), seed);
+        let scenario = scenario_of(number % cells, seed);
+        let result = engine::run_unless(stop, &scenario, seed);
         if result.is_err() {
             halt.refuse();
         }
         progress();
-        result.transpose()
+        let whole_ns = scenario.duration_ns - scenario.warm_up_ns;
+        result.transpose().map(|result| result.map(|it| (it.measured_ns == whole_ns, it)))
     };
     let all = cells * plan.seeds as usize;
     let done = share_out(all, plan.threads, &|| halt.is_due(), &run);
     let mut by_cell = vec![Vec::with_capacity(plan.seeds as usize); cells];
+    let mut unfinished = vec![Vec::new(); cells];
     for (number, result) in done {
-        // A run that was given up tells nothing.
-        if let Some(result) = result {
-            by_cell[number % cells].push(result?);
-        }
+        // One that was given up in its warm-up has measured nothing.
+        let Some(result) = result else { continue };
+        let (is_whole, result) = result?;
+        let goal = if is_whole { &mut by_cell } else { &mut unfinished };
+        goal[number % cells].push(result);
     }
     let stopped = by_cell.iter().map(Vec::len).sum::<usize>() < all;
-    Ok(Runs { cells: by_cell, stopped })
+    Ok(Runs { cells: by_cell, stopped, unfinished })
 }
 
 /// Why no further run is to begin.
@@ -141,6 +148,7 @@ mod tests {
     use crate::faults;
     use crate::sample::scenario;
     use rxsteer_core::Policy;
+    use std::time::Duration;
 
     #[test]
     fn work_is_done_once_each_and_comes_in_order() {
@@ -207,6 +215,37 @@ mod tests {
             (some.cells[0].as_slice(), some.cells[1].as_slice()),
             (&all.cells[0][..3], &all.cells[1][..2])
         );
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_tells_what_it_measured() {
+        let mut scenario = scenario();
+        // Days: the stop comes sooner.
+        scenario.duration_ns = 1_000_000_000_000_000;
+        let plan = Plan { first_seed: 1, seeds: 2, threads: NonZeroUsize::MIN };
+        let stopped_after = |pause: Duration| {
+            let stop = AtomicBool::new(false);
+            let runs = std::thread::scope(|scope| {
+                let runs = scope.spawn(|| run_seeds(&scenario, plan, &|| {}, &stop).unwrap());
+                std::thread::sleep(pause);
+                stop.store(true, Ordering::Relaxed);
+                runs.join().unwrap()
+            });
+            assert!(runs.stopped && runs.cells[0].is_empty());
+            runs.unfinished.concat()
+        };
+        // The warm-up, in which nothing is measured, is over in a moment; on a busy host later.
+        let mut pauses = (4..14).map(|log| Duration::from_millis(1 << log));
+        let unfinished =
+            pauses.find_map(|pause| Some(stopped_after(pause)).filter(|u| !u.is_empty()));
+        let unfinished = unfinished.expect("something is measured within seconds");
+        let [run] = unfinished.as_slice() else { panic!("{unfinished:?}") };
+        assert!(run.measured_ns < scenario.duration_ns - scenario.warm_up_ns);
+        assert!(run.ledger.adds_up() && run.traffic[0].packets > 0, "{run:?}");
+        // As far as it went it is the run it would have been.
+        scenario.duration_ns = scenario.warm_up_ns + run.measured_ns;
+        let whole = engine::run(&scenario, 1).unwrap();
+        assert!(whole.ledger.arrived.abs_diff(run.ledger.arrived) <= 1, "{whole:?} {run:?}");
     }
 
     #[test]

@@ -144,6 +144,11 @@ impl CpuState {
         matches!(self.state, State::Working(_))
     }
 
+    /// Whether what it has in hand are packets that a thread reads.
+    pub(crate) fn runs_thread(&self) -> bool {
+        matches!(self.state, State::Working(Work::Thread(_)))
+    }
+
     /// Whether no thread runs or waits here: what a scheduler calls idle, whatever interrupts do.
     pub(crate) fn is_free_of_threads(&self) -> bool {
         self.running.is_none() && self.run_queue.is_empty()

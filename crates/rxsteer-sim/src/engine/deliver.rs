@@ -102,11 +102,9 @@ impl<'a> World<'a> {
         } else {
             flow.ended = packet.number;
         }
-        if packet.data == BURST {
-            return;
-        }
         let role = flow.role;
         match (flow.out, role) {
+            _ if packet.data == BURST => self.ledger.ended += 1,
             (Some(out), _) => self.forwarded(packet, role, out),
             (None, Role::Data(connection)) => {
                 let reads = self.stream(connection).application > 0.0;
@@ -114,6 +112,7 @@ impl<'a> World<'a> {
                     let thread = self.reader_of[connection as usize];
                     self.give_or_lose(thread, cpu, packet);
                 } else {
+                    self.ledger.ended += 1;
                     self.reached(packet, self.now);
                     self.stream_data_came(connection, packet, self.now);
                 }
@@ -125,14 +124,21 @@ impl<'a> World<'a> {
             (None, Role::Packet(thread)) if thread > 0 => {
                 self.give_or_lose(thread - 1, cpu, packet);
             }
-            (None, Role::Packet(_)) => self.reached(packet, self.now),
-            (None, Role::Ack(connection)) => self.acknowledged(connection, packet, self.now),
+            (None, Role::Packet(_)) => {
+                self.ledger.ended += 1;
+                self.reached(packet, self.now);
+            }
+            (None, Role::Ack(connection)) => {
+                self.ledger.ended += 1;
+                self.acknowledged(connection, packet, self.now);
+            }
         }
     }
 
     fn give_or_lose(&mut self, thread: u32, cpu: u16, packet: &Packet) {
         if !self.give(thread, cpu, *packet) {
             self.socket_full += u64::from(self.is_measured());
+            self.ledger.no_room += 1;
             self.lost(packet);
         }
     }
@@ -140,9 +146,11 @@ impl<'a> World<'a> {
     fn forwarded(&mut self, packet: &Packet, role: Role, out: u16) {
         if self.links[usize::from(out)].is_full(self.now, packet.bytes) {
             self.tx_full += u64::from(self.is_measured());
+            self.ledger.no_room += 1;
             self.lost(packet);
             return;
         }
+        self.ledger.ended += 1;
         let there = self.links[usize::from(out)].send(self.now, packet.bytes);
         match role {
             Role::Data(connection) => {

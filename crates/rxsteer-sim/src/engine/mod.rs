@@ -54,7 +54,8 @@ pub fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, ConfigError> {
     Ok(world.tell(seed))
 }
 
-/// As [`run`], but given up when `stop` becomes true: `None` then, since half a run tells nothing.
+/// As [`run`], but given up when `stop` becomes true. What was measured until then is told, for so long
+/// as [`RunResult::measured_ns`] says; `None` where that had not begun.
 ///
 /// # Errors
 /// As [`run`].
@@ -64,7 +65,8 @@ pub fn run_unless(
     seed: u64,
 ) -> Result<Option<RunResult>, ConfigError> {
     let mut world = World::new(scenario, seed)?;
-    Ok(world.run(stop).then(|| world.tell(seed)))
+    let is_whole = world.run(stop);
+    Ok((is_whole || world.now > world.from_ns).then(|| world.tell(seed)))
 }
 
 /// A client that asks and waits.

@@ -3,6 +3,7 @@
 use super::World;
 use super::latency::Times;
 use super::packet::Role;
+use super::threads::Thread;
 use crate::result::{CpuResult, RunResult, TrafficResult};
 use crate::scenario::Load;
 use rxsteer_core::SteerCounts;
@@ -33,7 +34,10 @@ impl World<'_> {
         ledger.arrived = self.queues.iter().map(|queue| queue.arrived).sum();
         let in_rings: u64 = self.queues.iter().map(|queue| queue.ring.len() as u64).sum();
         ledger.under_way = in_rings + self.lanes.under_way();
-        let measured_ns = self.scenario.duration_ns - self.from_ns;
+        let in_hand = self.cpus.iter().filter(|cpu| cpu.runs_thread()).map(|cpu| cpu.items.len());
+        let with_threads = self.threads.iter().map(Thread::packets);
+        ledger.with_application = in_hand.chain(with_threads).sum::<usize>() as u64;
+        let measured_ns = self.now - self.from_ns;
         let mut steered = SteerCounts::default();
         for steering in &self.steerings {
             steered.merge(&steering.counts());

@@ -30,6 +30,11 @@ impl Thread {
         Thread { cpu, home: cpu, is_asleep: true, queue: VecDeque::new(), current: None }
     }
 
+    /// Packets it has to read, or is at; without those that its CPU has in hand.
+    pub(crate) fn packets(&self) -> usize {
+        self.queue.len() + usize::from(self.current.is_some())
+    }
+
     pub(crate) fn is_asleep(&self) -> bool {
         self.is_asleep
     }
@@ -189,6 +194,7 @@ impl World<'_> {
     pub(crate) fn thread_ran(&mut self, cpu: u16, thread: u32, ran_ns: f64) {
         let index = usize::from(cpu);
         let items = std::mem::take(&mut self.cpus[index].items);
+        self.ledger.ended += items.len() as u64;
         for Item { packet, .. } in &items {
             match self.flows[packet.flow as usize].role {
                 Role::Request(connection) => self.answer(connection, packet),

@@ -24,6 +24,7 @@ pub(crate) fn all(told: &Told) -> Value {
         "faults": told.faults,
         "measured_ns": scenario.duration_ns - scenario.warm_up_ns,
         "interrupted": told.interrupted,
+        "unfinished": told.unfinished,
         "cells": told.cells.iter().map(cell).collect::<Value>(),
         "comparison": comparison(told),
     })
@@ -35,7 +36,7 @@ fn cell(cell: &Cell) -> Value {
     });
     json!({
         "policy": cell.label,
-        "seeds_done": cell.runs.len(),
+        "seeds_done": cell.done(),
         "order_holds": cell.order_holds(),
         "interrupts_spread": cell.is_spread(),
         "conservation_holds": cell.lost_count().is_empty(),
@@ -47,6 +48,7 @@ fn cell(cell: &Cell) -> Value {
 fn one(scenario: &Scenario, run: &RunResult) -> Value {
     let mut object = Map::new();
     object.insert("seed".to_owned(), json!(run.seed));
+    object.insert("measured_ns".to_owned(), json!(run.measured_ns));
     let figures = grouped(scenario, |metric, of| {
         METRICS[metric].value(scenario, run, of).map(|value| json!(value))
     });

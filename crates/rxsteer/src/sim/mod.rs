@@ -55,7 +55,10 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     }
     let told = run(args, chosen, cells, &stop)?;
     if told.interrupted {
-        output::note("rxsteer: interrupted; what follows is of the runs that were done by then");
+        let shown = if told.unfinished { "begun" } else { "done" };
+        output::note(&format!(
+            "rxsteer: interrupted; what follows is of the runs that were {shown} by then"
+        ));
     }
     output::print(&if args.json { format!("{:#}\n", json::all(&told)) } else { text(&told) })?;
     if let Some(file) = csv {
@@ -72,9 +75,9 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
 
 fn text(told: &Told) -> String {
     let figures = match told.cells.as_slice() {
-        _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => "no run was done: one that is given up tells nothing; shorter ones do (--seconds), and many of \
-             them (--seeds)\n"
-            .to_owned(),
+        _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => {
+            "nothing was measured yet: it was interrupted during the warm-up\n".to_owned()
+        }
         [cell] => table::one(cell),
         _ => compared::all(told),
     };
@@ -121,7 +124,10 @@ fn run(
     let runs = run_cells(cells.len(), plan, &scenario_of, &|| bar.inc(1), stop)?;
     bar.finish_and_clear();
     let differences = compare(&cells[0].scenario, &runs.cells);
-    for (cell, runs) in cells.iter_mut().zip(runs.cells) {
+    // Better what was begun than nothing.
+    let unfinished = runs.stopped && runs.cells.iter().all(Vec::is_empty);
+    let shown = if unfinished { runs.unfinished } else { runs.cells };
+    for (cell, runs) in cells.iter_mut().zip(shown) {
         cell.runs = runs;
     }
     Ok(Told {
@@ -135,6 +141,7 @@ fn run(
         differences,
         cells,
         interrupted: runs.stopped,
+        unfinished,
     })
 }
 

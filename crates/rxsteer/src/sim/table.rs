@@ -34,9 +34,21 @@ pub(crate) fn head(told: &Told) -> String {
         duration(measured)
     );
     if told.interrupted {
-        let done = told.cells.iter().map(|cell| cell.runs.len().to_string());
+        let done = told.cells.iter().map(|cell| cell.done().to_string());
         let done: Vec<String> = done.collect();
         let _ = writeln!(text, "interrupted: of {} seeds {} are done", told.seeds, done.join(", "));
+        if told.unfinished {
+            let runs = told.cells.iter().flat_map(|cell| &cell.runs);
+            let times = runs.map(|run| duration(Duration::from_nanos(run.measured_ns)));
+            let times: Vec<String> = times.collect();
+            if !times.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "so what follows is of runs given up after {}",
+                    times.join(", ")
+                );
+            }
+        }
     }
     text
 }

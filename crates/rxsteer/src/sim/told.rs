@@ -37,6 +37,8 @@ pub(crate) struct Told {
     /// Against the first cell; empty unless there are several.
     pub(crate) differences: Vec<Difference>,
     pub(crate) interrupted: bool,
+    /// Whether no run was done, and the runs of the cells are those that were given up.
+    pub(crate) unfinished: bool,
 }
 
 impl Cell {
@@ -54,6 +56,12 @@ impl Cell {
     pub(crate) fn mean(&self, name: &str, of: Subject) -> f64 {
         let metric = Metric::named(name);
         metric.and_then(|metric| self.summary(metric, of)).map_or(0.0, |told| told.mean)
+    }
+
+    /// Runs that measured all they were to.
+    pub(crate) fn done(&self) -> usize {
+        let whole_ns = self.scenario.duration_ns - self.scenario.warm_up_ns;
+        self.runs.iter().filter(|run| run.measured_ns == whole_ns).count()
     }
 
     /// Packets that came out of order, of all seeds.
