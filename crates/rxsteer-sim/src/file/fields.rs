@@ -157,11 +157,13 @@ impl<'a> Item<'a> {
 
     /// A whole number that fits.
     pub(super) fn whole<T: TryFrom<i64>>(&self) -> Read<T> {
-        let number = match self.node.value {
-            Value::Whole(number) => T::try_from(number).ok(),
-            _ => None,
-        };
-        number.ok_or_else(|| self.takes("a whole number from 0 up"))
+        match self.node.value {
+            Value::Whole(number) if number < 0 => Err(self.wrong("it can't be negative")),
+            Value::Whole(number) => {
+                T::try_from(number).map_err(|_| self.wrong(format!("{number} is far too much")))
+            }
+            _ => Err(self.takes("a whole number from 0 up")),
+        }
     }
 
     /// A time with its unit, in nanoseconds; `signed` where it may be negative.
