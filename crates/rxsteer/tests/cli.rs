@@ -1,25 +1,16 @@
 //! The program as it is used: output, exit status, messages.
 
+mod program;
+
+use program::{errors, rxsteer};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-fn rxsteer(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("rxsteer can be started")
-}
-
 fn status(output: &Output) -> i32 {
     output.status.code().expect("it exits by itself")
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn json(arguments: &[&str]) -> Value {

@@ -7,6 +7,7 @@ mod captures;
 mod files;
 #[path = "flows/keys.rs"]
 mod keys;
+mod program;
 #[path = "flows/reading.rs"]
 mod reading;
 #[path = "flows/sums.rs"]
@@ -18,23 +19,13 @@ mod traffic;
 #[path = "flows/walk.rs"]
 mod walk;
 
+use program::{errors, rxsteer};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn rxsteer(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .args(arguments)
-        .output()
-        .expect("rxsteer can be started")
-}
+use std::process::Output;
 
 fn status(output: &Output) -> i32 {
     output.status.code().expect("it exits by itself")
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn text(path: &Path) -> &str {

@@ -1,20 +1,17 @@
 //! `rxsteer sim --published` and `--fit` as they are used: JSON, text, refusals.
 
+mod program;
+
+use program::{errors, rxsteer};
 use serde_json::Value;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 fn sim(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .arg("sim")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("rxsteer can be started")
+    rxsteer(&[&["sim"], arguments].concat())
 }
 
 fn text(output: &Output) -> String {
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

@@ -1,20 +1,14 @@
 //! `rxsteer sim` as it is used: output, exit status, messages.
 
+mod program;
+
+use program::{errors, rxsteer};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 fn sim(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .arg("sim")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("rxsteer can be started")
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    rxsteer(&[&["sim"], arguments].concat())
 }
 
 fn text(output: &Output) -> String {

@@ -2,25 +2,20 @@
 //!
 //! The folder of captures is looked for as in `captures.rs`; without it those tests say SKIPPED.
 
+mod program;
 #[path = "../../rxsteer-user/tests/reference/mod.rs"]
 mod reference;
 
+use program::{errors, rxsteer};
 use reference::{folder, number, rows};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn rxsteer(arguments: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_rxsteer");
-    Command::new(program).args(arguments).output().expect("rxsteer can be started")
-}
 
 /// The exit status, the report, and what was said beside it.
 fn sim(arguments: &[&str]) -> (i32, Value, String) {
     let output = rxsteer(&[&["sim", "--json"], arguments].concat());
     let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().unwrap_or(-1), report, said)
+    (output.status.code().unwrap_or(-1), report, errors(&output))
 }
 
 fn count(report: &Value, field: &str) -> u64 {

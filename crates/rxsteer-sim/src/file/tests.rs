@@ -124,10 +124,7 @@ fn what_is_wrong_is_told_with_its_line() {
             "duration = \"1s\"\n[machine]\ncpus = 0",
             "x.toml:3: machine.cpus: a machine without CPUs",
         ),
-        (
-            "duration = \"1s\"\n[machine]\ncpus = -1",
-            "x.toml:3: machine.cpus: it can't be negative",
-        ),
+        ("duration = \"1s\"\n[machine]\ncpus = -1", "x.toml:3: machine.cpus: it can't be negative"),
         (
             "duration = \"1s\"\n[machine]\ncpus = 1.5",
             "x.toml:3: machine.cpus: it takes a whole number",

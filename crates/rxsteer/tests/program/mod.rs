@@ -1,0 +1,17 @@
+//! The program, started as a user starts it.
+
+use std::process::{Command, Output, Stdio};
+
+/// What `rxsteer` does with these arguments, and nothing on standard input.
+pub(crate) fn rxsteer(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("rxsteer can be started")
+}
+
+/// What it said on standard error.
+pub(crate) fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
