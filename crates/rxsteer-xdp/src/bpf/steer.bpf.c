@@ -7,8 +7,9 @@
  *             │  └── delivered ◄── sched_switch, xdp_cpumap_kthread ◄───┘
  *             └── wishes ◄── sock_recv_length, sock_send_length (applications)
  *
- * steer_entry runs on the receiving CPU (src) for each frame, steer_cpumap in the kernel thread of the
- * CPU it was sent to (dst). Which lines who writes is said in steer_shared.h; no line is written by both.
+ * steer_entry, which is here, runs on the receiving CPU (src) for each frame, steer_cpumap (steer_arrive.h) in
+ * the kernel thread of the CPU it was sent to (dst); what applications tell is in steer_sockets.h. Which lines who
+ * writes is said in steer_shared.h; no line is written by both. All of it is one object.
  */
 #include "steer_shared.h"
 
@@ -65,18 +66,10 @@ struct steer_test {
 #include "steer_policy.h"
 #include "steer_order.h"
 #include "steer_flows.h"
+#include "steer_arrive.h"
+#include "steer_sockets.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-/* The key words of the flow hash. The compiler must not see which object they are: it takes what a constant
- * was initialized with, which is zeroes, for what it is, unless every access says `volatile`. */
-static __always_inline const struct steer_hash_words *steer_hash_key(void)
-{
-	const struct steer_hash_words *words = (const struct steer_hash_words *)&steer_words;
-
-	asm volatile("" : "+r"(words));
-	return words;
-}
 
 enum { STEER_LONG_FRAME = 1024 };
 
@@ -358,114 +351,6 @@ int steer_entry(struct xdp_md *ctx)
 	return steer_frame(ctx);
 }
 
-/* Takes the frame's number off it; 0 when it has none. */
-static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)
-{
-	struct steer_meta *meta;
-
-	if (steer_generic && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
-		return 0;
-	meta = (void *)(long)ctx->data_meta;
-	if ((void *)(meta + 1) > (void *)(long)ctx->data)
-		return steer_uncarry((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses, number);
-	if ((meta->src & STEER_META_MASK) != STEER_META_MARK)
-		return 0;
-	number->seq = meta->seq;
-	number->src = meta->src & ~STEER_META_MASK;
-	number->dst = meta->dst;
-	/* Frames with different metadata are not merged by GRO. */
-	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
-	return 1;
-}
-
-SEC("xdp.frags/cpumap")
-int steer_cpumap(struct xdp_md *ctx)
-{
-	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-	struct steer_number number;
-	struct steer_pair *pair;
-	struct steer_dst *dst;
-
-	if (!steer_take_number(ctx, &number))
-		return steer_cpumap_verdict;
-	pair = steer_pair_at(number.src, number.dst);
-	dst = steer_dst_at(number.dst);
-	if (!pair || !dst || !running)
-		return steer_cpumap_verdict;
-	steer_dequeued(dst, pair, number.src, number.seq);
-	if (running->dst[number.dst % STEER_BANKS] != number.dst + 1)
-		WRITE_ONCE(running->dst[number.dst % STEER_BANKS], number.dst + 1);
-	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
-	if (!dst->pid)
-		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
-	return steer_cpumap_verdict;
-}
-
-static __always_inline int steer_is_ours(__u32 map_id)
-{
-	return map_id == steer_map_ids[0] || map_id == steer_map_ids[1];
-}
-
-/* The dst plus one whose thread `pid` is and which ran here; 0: none. */
-static __always_inline __u32 steer_thread_of(struct steer_running *running, __u32 pid)
-{
-	__u32 bank;
-
-	for (bank = 0; bank < STEER_BANKS; bank++) {
-		__u32 number = running->dst[bank];
-		struct steer_dst *dst;
-
-		if (!number)
-			continue;
-		dst = steer_dst_at(number - 1);
-		if (dst && dst->pid == pid)
-			return number;
-	}
-	return 0;
-}
-
-/* Rule (b) of steer_order.h, and frames the kernel had no memory for. */
-SEC("tp_btf/xdp_cpumap_kthread")
-int BPF_PROG(steer_kthread, int map_id, unsigned int processed, unsigned int drops, int sched,
-	     struct xdp_cpumap_stats *stats)
-{
-	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-	struct steer_dst *dst;
-	__u32 number;
-
-	if (!processed || !steer_is_ours(map_id) || !running)
-		return 0;
-	number = steer_thread_of(running, (__u32)bpf_get_current_pid_tgid());
-	dst = number ? steer_dst_at(number - 1) : 0;
-	if (!dst)
-		return 0;
-	dst->alloc_drops += drops;
-	if (steer_flushes_fully)
-		steer_dst_goes_on(dst, number - 1, processed);
-	return 0;
-}
-
-/* Rule (a) of steer_order.h. */
-SEC("tp_btf/sched_switch")
-int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
-{
-	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-	struct steer_dst *dst;
-	__u32 number;
-
-	if (!running || !(running->dst[0] | running->dst[1]))
-		return 0;
-	if (preempt || prev_state != STEER_TASK_INTERRUPTIBLE)
-		return 0;
-	number = steer_thread_of(running, prev->pid);
-	dst = number ? steer_dst_at(number - 1) : 0;
-	if (!dst)
-		return 0;
-	steer_dst_sleeps(dst, number - 1);
-	WRITE_ONCE(running->dst[(number - 1) % STEER_BANKS], 0);
-	return 0;
-}
-
 /* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused
  * the dst finds out by the numbers: kernels were seen that leave a tracepoint program out now and then. */
 SEC("tp_btf/xdp_cpumap_enqueue")
@@ -499,90 +384,6 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	counters = steer_counters_at(src, running->device);
 	if (counters)
 		counters->redirect_errors++;
-	return 0;
-}
-
-/* Loaded in generic mode alone. Kernels were found (6.18) that hand a CPUMAP's socket buffers on with the
- * Ethernet header still in front: they take its length from skb->mac_len, which nobody has set by then. IP
- * refuses such packets. A program can't mend it, for it can't tell which buffers are so; this counts them. */
-SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(steer_misplaced, struct sk_buff *skb)
-{
-	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-
-	if (!running || !(running->dst[0] | running->dst[1]) ||
-	    !steer_thread_of(running, (__u32)bpf_get_current_pid_tgid()))
-		return 0;
-	if (skb->data == skb->head + skb->mac_header)
-		__sync_fetch_and_add(&steer_misplaced_frames, 1);
-	return 0;
-}
-
-/* What wishes of this socket are kept under; 0: it is not one that is steered to. The tuple as on the wire
- * of packets to it: the remote end is the source. */
-static __always_inline __u32 steer_hash_of(const struct sock *sk)
-{
-	const struct steer_hash_words *words = steer_hash_key();
-	__u16 family = sk->__sk_common.skc_family, protocol = sk->sk_protocol;
-	__u16 src_port = bpf_ntohs(sk->__sk_common.skc_dport), dst_port = sk->__sk_common.skc_num;
-	__u32 remote[4], local[4];
-	__u64 src[2], dst[2];
-	int i;
-
-	if (protocol != STEER_TCP && protocol != STEER_UDP)
-		return 0;
-	/* A port the kernel chose is given back before the socket is closed; where it is sent from stays. */
-	if (!dst_port)
-		dst_port = bpf_ntohs(BPF_CORE_READ((const struct inet_sock *)sk, inet_sport));
-	if (family == STEER_AF_INET) {
-		remote[3] = bpf_ntohl(sk->__sk_common.skc_daddr);
-		local[3] = bpf_ntohl(sk->__sk_common.skc_rcv_saddr);
-		return steer_wish_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
-				       remote[3] > local[3]);
-	}
-	if (family != STEER_AF_INET6 || !bpf_core_field_exists(sk->__sk_common.skc_v6_daddr))
-		return 0;
-	for (i = 0; i < 4; i++) {
-		remote[i] = bpf_ntohl(sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i]);
-		local[i] = bpf_ntohl(sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[i]);
-	}
-	/* An IPv4 connection of an IPv6 socket: ::ffff:a.b.c.d. */
-	if (!remote[0] && !remote[1] && remote[2] == 0xffff)
-		return steer_wish_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
-				       remote[3] > local[3]);
-	src[0] = (__u64)remote[0] << 32 | remote[1];
-	src[1] = (__u64)remote[2] << 32 | remote[3];
-	dst[0] = (__u64)local[0] << 32 | local[1];
-	dst[1] = (__u64)local[2] << 32 | local[3];
-	return steer_wish_hash(steer_hash_ipv6(words, src, src_port, dst, dst_port, protocol),
-			       src[0] != dst[0] ? src[0] > dst[0] : src[1] > dst[1]);
-}
-
-/* An application receives or sends here. Connected UDP sockets are in this state too. */
-static __always_inline int steer_wished(const struct sock *sk)
-{
-	if (sk->__sk_common.skc_state == STEER_TCP_ESTABLISHED)
-		steer_record_wish(steer_hash_of(sk), bpf_get_smp_processor_id());
-	return 0;
-}
-
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(steer_receives, struct sock *sk, int ret, int flags)
-{
-	return steer_wished(sk);
-}
-
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(steer_sends, struct sock *sk, int ret, int flags)
-{
-	return steer_wished(sk);
-}
-
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(steer_closes, const struct sock *sk, const int oldstate, const int newstate)
-{
-	if (newstate == STEER_TCP_CLOSE)
-		steer_forget_wish(steer_hash_of(sk));
 	return 0;
 }
 

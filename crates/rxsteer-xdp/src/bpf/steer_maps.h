@@ -115,6 +115,16 @@ struct {
 STEER_CPUMAP(steer_ring_0);
 STEER_CPUMAP(steer_ring_1);
 
+/* The key words of the flow hash. The compiler must not see which object they are: it takes what a constant
+ * was initialized with, which is zeroes, for what it is, unless every access says `volatile`. */
+static __always_inline const struct steer_hash_words *steer_hash_key(void)
+{
+	const struct steer_hash_words *words = (const struct steer_hash_words *)&steer_words;
+
+	asm volatile("" : "+r"(words));
+	return words;
+}
+
 static __always_inline struct steer_slot *steer_slot_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&steer_slots, &index);

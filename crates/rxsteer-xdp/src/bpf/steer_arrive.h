@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Where frames arrive, on the CPU they were sent to (dst): the program of the CPUMAP's entries, which takes a
+ * frame's number off it and notes it, and the tracepoints that tell when what was noted is delivered, by the rules
+ * of steer_order.h. In the kernel thread of the dst, or in its own switch, so that the dst's lines have one writer.
+ *
+ * Part of steer.bpf.c, which includes it after the maps, the policy and steer_carry.h.
+ */
+#ifndef STEER_ARRIVE_H
+#define STEER_ARRIVE_H
+
+/* Takes the frame's number off it; 0 when it has none. */
+static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)
+{
+	struct steer_meta *meta;
+
+	if (steer_generic && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return 0;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return steer_uncarry((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses, number);
+	if ((meta->src & STEER_META_MASK) != STEER_META_MARK)
+		return 0;
+	number->seq = meta->seq;
+	number->src = meta->src & ~STEER_META_MASK;
+	number->dst = meta->dst;
+	/* Frames with different metadata are not merged by GRO. */
+	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
+	return 1;
+}
+
+SEC("xdp.frags/cpumap")
+int steer_cpumap(struct xdp_md *ctx)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+	struct steer_number number;
+	struct steer_pair *pair;
+	struct steer_dst *dst;
+
+	if (!steer_take_number(ctx, &number))
+		return steer_cpumap_verdict;
+	pair = steer_pair_at(number.src, number.dst);
+	dst = steer_dst_at(number.dst);
+	if (!pair || !dst || !running)
+		return steer_cpumap_verdict;
+	steer_dequeued(dst, pair, number.src, number.seq);
+	if (running->dst[number.dst % STEER_BANKS] != number.dst + 1)
+		WRITE_ONCE(running->dst[number.dst % STEER_BANKS], number.dst + 1);
+	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
+	if (!dst->pid)
+		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
+	return steer_cpumap_verdict;
+}
+
+static __always_inline int steer_is_ours(__u32 map_id)
+{
+	return map_id == steer_map_ids[0] || map_id == steer_map_ids[1];
+}
+
+/* The dst plus one whose thread `pid` is and which ran here; 0: none. */
+static __always_inline __u32 steer_thread_of(struct steer_running *running, __u32 pid)
+{
+	__u32 bank;
+
+	for (bank = 0; bank < STEER_BANKS; bank++) {
+		__u32 number = running->dst[bank];
+		struct steer_dst *dst;
+
+		if (!number)
+			continue;
+		dst = steer_dst_at(number - 1);
+		if (dst && dst->pid == pid)
+			return number;
+	}
+	return 0;
+}
+
+/* Rule (b) of steer_order.h, and frames the kernel had no memory for. */
+SEC("tp_btf/xdp_cpumap_kthread")
+int BPF_PROG(steer_kthread, int map_id, unsigned int processed, unsigned int drops, int sched,
+	     struct xdp_cpumap_stats *stats)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+	struct steer_dst *dst;
+	__u32 number;
+
+	if (!processed || !steer_is_ours(map_id) || !running)
+		return 0;
+	number = steer_thread_of(running, (__u32)bpf_get_current_pid_tgid());
+	dst = number ? steer_dst_at(number - 1) : 0;
+	if (!dst)
+		return 0;
+	dst->alloc_drops += drops;
+	if (steer_flushes_fully)
+		steer_dst_goes_on(dst, number - 1, processed);
+	return 0;
+}
+
+/* Rule (a) of steer_order.h. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+	struct steer_dst *dst;
+	__u32 number;
+
+	if (!running || !(running->dst[0] | running->dst[1]))
+		return 0;
+	if (preempt || prev_state != STEER_TASK_INTERRUPTIBLE)
+		return 0;
+	number = steer_thread_of(running, prev->pid);
+	dst = number ? steer_dst_at(number - 1) : 0;
+	if (!dst)
+		return 0;
+	steer_dst_sleeps(dst, number - 1);
+	WRITE_ONCE(running->dst[(number - 1) % STEER_BANKS], 0);
+	return 0;
+}
+
+/* Loaded in generic mode alone. Kernels were found (6.18) that hand a CPUMAP's socket buffers on with the
+ * Ethernet header still in front: they take its length from skb->mac_len, which nobody has set by then. IP
+ * refuses such packets. A program can't mend it, for it can't tell which buffers are so; this counts them. */
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(steer_misplaced, struct sk_buff *skb)
+{
+	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
+
+	if (!running || !(running->dst[0] | running->dst[1]) ||
+	    !steer_thread_of(running, (__u32)bpf_get_current_pid_tgid()))
+		return 0;
+	if (skb->data == skb->head + skb->mac_header)
+		__sync_fetch_and_add(&steer_misplaced_frames, 1);
+	return 0;
+}
+
+#endif
