@@ -6,6 +6,9 @@
 struct native_frame {
 	const unsigned char *bytes;
 	unsigned int length;
+	/* The first `linear` bytes of it, once more. */
+	const unsigned char *in_place;
+	unsigned int linear;
 };
 
 static int native_load(const struct native_frame *frame, unsigned int offset, void *to,
@@ -19,6 +22,8 @@ static int native_load(const struct native_frame *frame, unsigned int offset, vo
 
 #define STEER_FRAME			      const struct native_frame *
 #define STEER_FRAME_LEN(frame)		      ((frame)->length)
+#define STEER_FRAME_BEGIN(frame)	      ((const void *)(frame)->in_place)
+#define STEER_FRAME_END(frame)		      ((const void *)((frame)->in_place + (frame)->linear))
 #define STEER_LOAD(frame, offset, to, length) native_load(frame, offset, to, length)
 #include "shim.h"
 #include "steer_parse.h"
@@ -29,9 +34,14 @@ void native_parse(const unsigned char *bytes, unsigned int length, unsigned char
 		  unsigned int linear, int inner, const struct steer_hash_words *words,
 		  struct steer_packet *packet)
 {
-	struct native_frame frame = {.bytes = bytes, .length = length};
+	struct native_frame frame = {
+		.bytes = bytes,
+		.length = length,
+		.in_place = in_place,
+		.linear = linear,
+	};
 
-	steer_parse(&frame, in_place, in_place + linear, inner, words, packet);
+	steer_parse(&frame, inner, words, packet);
 }
 
 unsigned int native_hash_ipv4(const struct steer_hash_words *words, __u32 src, __u16 sport,

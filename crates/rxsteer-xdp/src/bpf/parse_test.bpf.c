@@ -5,6 +5,8 @@
 
 #define STEER_FRAME			       struct xdp_md *
 #define STEER_FRAME_LEN(frame)		       bpf_xdp_get_buff_len(frame)
+#define STEER_FRAME_BEGIN(frame)	       ((const void *)(long)(frame)->data)
+#define STEER_FRAME_END(frame)		       ((const void *)(long)(frame)->data_end)
 #define STEER_LOAD(frame, offset, to, length)  bpf_xdp_load_bytes(frame, offset, to, length)
 #define STEER_REPEAT(count, function, context) bpf_loop(count, function, context, 0)
 #include "steer_parse.h"
@@ -20,8 +22,7 @@ int parse(struct xdp_md *ctx)
 {
 	struct steer_packet packet = {};
 
-	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, inner, &hash_words,
-		    &packet);
+	steer_parse(ctx, inner, &hash_words, &packet);
 	result = packet;
 	return XDP_PASS;
 }

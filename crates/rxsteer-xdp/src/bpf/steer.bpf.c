@@ -61,6 +61,8 @@ struct steer_test {
 #define STEER_FRAME struct xdp_md *
 #define STEER_LOAD(frame, offset, to, length) bpf_xdp_load_bytes(frame, offset, to, length)
 #define STEER_FRAME_LEN(frame) bpf_xdp_get_buff_len(frame)
+#define STEER_FRAME_BEGIN(frame) ((const void *)(long)(frame)->data)
+#define STEER_FRAME_END(frame)	 ((const void *)(long)(frame)->data_end)
 #include "steer_parse.h"
 #include "steer_carry.h"
 #include "steer_policy.h"
@@ -209,27 +211,28 @@ static __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *
  *
  * It must do to frame, slot and counters what steer_by_all_rules would: a slot that names the wanted place
  * already needs no look at the numbers there, and its patience, which is full, stays so. */
-static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_work *work)
+static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
+					   struct steer_counters *counters, struct steer_slot *slot, __u32 src,
+					   struct steer_want want)
 {
-	__u32 cpu = work->want.cpu, bank = steer_bank_of(work->config, cpu);
-	struct steer_place place = { .cpu = cpu, .bank = bank };
-	struct steer_number number = { .src = work->src, .dst = cpu * STEER_BANKS + bank };
-	struct steer_slot *slot = work->slot;
+	__u32 bank = steer_bank_of(config, want.cpu);
+	struct steer_place place = { .cpu = want.cpu, .bank = bank };
+	struct steer_number number = { .src = src, .dst = want.cpu * STEER_BANKS + bank };
 	struct steer_line *tails;
 	__u32 carrier;
 
-	if (!work->config->simple)
+	if (!config->simple)
 		return -1;
 #ifdef STEER_TEST
-	steer_test.cpu = cpu;
+	steer_test.cpu = want.cpu;
 	steer_test.bank = bank;
-	steer_test.straight = work->want.by == STEER_BY_LOCAL;
+	steer_test.straight = want.by == STEER_BY_LOCAL;
 #endif
-	if (work->want.by == STEER_BY_LOCAL)
-		return slot->place || work->config->local_by_ring ? -1 : steer_pass(work->counters);
-	if (slot->place != steer_place_word(&place, STEER_PATIENCE, work->src))
+	if (want.by == STEER_BY_LOCAL)
+		return slot->place || config->local_by_ring ? -1 : steer_pass(counters);
+	if (slot->place != steer_place_word(&place, STEER_PATIENCE, src))
 		return -1;
-	tails = steer_tail_line(work->src, number.dst);
+	tails = steer_tail_line(src, number.dst);
 	carrier = steer_carrier_of(ctx);
 	if (!tails || !carrier)
 		return -1;
@@ -239,50 +242,74 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 	steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
 	tails->word[number.dst & 15] = number.seq;
 	slot->last_seq = number.seq;
-	work->counters->redirected++;
+	counters->redirected++;
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
 #endif
 	return XDP_REDIRECT;
 }
 
-/* Whether the source address is above the destination. */
-static __always_inline int steer_is_reversed(const struct steer_packet *packet)
+/* 1 if the source address is above the destination, else 0. Of IPv4 without a branch: of traffic both ways, that
+ * is a coin toss no processor can predict. */
+static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet)
 {
 	const __u64 *words = (const __u64 *)&packet->key;
+	__u64 below;
 
-	if (!packet->has_key)
-		return __builtin_bswap32((__u32)packet->addresses) > __builtin_bswap32(packet->addresses >> 32);
+	if (!packet->has_key) {
+		below = (__u64)__builtin_bswap32(packet->addresses >> 32) -
+			__builtin_bswap32((__u32)packet->addresses);
+		/* Else the compiler sees what this is for, and branches. */
+		asm volatile("" : "+r"(below));
+		return below >> 63;
+	}
 	if (words[0] != words[2])
 		return __builtin_bswap64(words[0]) > __builtin_bswap64(words[2]);
 	return __builtin_bswap64(words[1]) > __builtin_bswap64(words[3]);
 }
 
+/* A frame without a flow, or of a queue that has no table. */
+static __always_inline int steer_without_flow(struct steer_counters *counters, const struct steer_packet *packet)
+{
+	if (packet->class == STEER_NOT_IP)
+		counters->not_ip++;
+	else if (packet->class == STEER_MALFORMED)
+		counters->malformed++;
+	counters->by_rule[STEER_BY_LOCAL]++;
+	return steer_pass(counters);
+}
+
 static __always_inline int steer_frame(struct xdp_md *ctx)
 {
-	__u32 src = STEER_SRC(), ifindex = STEER_IFINDEX(ctx), queue = STEER_QUEUE(ctx);
-	const struct steer_device *device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
-	struct steer_running *running = steer_running_at(src);
+	__u32 src, ifindex, queue, number, index, hash, cpu;
+	const struct steer_device *device;
+	const struct steer_config *config;
+	struct steer_running *running;
 	struct steer_counters *counters;
 	struct steer_arrival arrival;
 	struct steer_packet packet;
-	struct steer_work work;
-	__u32 number, index;
+	struct steer_slot *slot;
+	struct steer_want want;
 	__u64 bytes;
 	int verdict;
 
+	/* First of all, for everything waits for the hash. */
+	hash = steer_parse(ctx, steer_inner, steer_hash_key(), &packet);
+	src = STEER_SRC();
+	ifindex = STEER_IFINDEX(ctx);
+	device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
+	/* Else its address is made anew for each look at it. */
+	asm volatile("" : "+r"(device));
 	if (device->ifindex != ifindex)
 		return XDP_PASS;
 	number = device->device;
 	counters = steer_counters_at(src, number);
 	if (!counters)
 		return XDP_PASS;
-	/* First of all, for everything waits for the hash. */
-	steer_parse(ctx, (void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_inner,
-		    steer_hash_key(), &packet);
+	arrival.queue = STEER_QUEUE(ctx);
 	/* In generic mode several CPUs may receive one queue at a time, so that tables are by CPU. */
-	if (steer_generic)
-		queue = src;
+	queue = steer_generic ? src : arrival.queue;
+	running = steer_running_at(src);
 	if (running->device != number)
 		running->device = number;
 	bytes = ctx->data_end - ctx->data;
@@ -291,56 +318,58 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		bytes = bpf_xdp_get_buff_len(ctx);
 	counters->received++;
 	counters->bytes += bytes;
-	if (!packet.hash || queue >= device->queues) {
-		if (packet.class == STEER_NOT_IP)
-			counters->not_ip++;
-		else if (packet.class == STEER_MALFORMED)
-			counters->malformed++;
-		counters->by_rule[STEER_BY_LOCAL]++;
-		return steer_pass(counters);
-	}
+	if (!hash || queue >= device->queues)
+		return steer_without_flow(counters, &packet);
 
-	index = ((device->first_table + queue) << steer_flow_log) + steer_hash_32(packet.hash, steer_flow_log);
-	work.slot = steer_slot_at(index);
-	if (!work.slot)
+	index = ((device->first_table + queue) << steer_flow_log) + steer_hash_32(hash, steer_flow_log);
+	slot = steer_slot_at(index);
+	if (!slot)
 		return XDP_ABORTED;
 	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
-	(void)READ_ONCE(work.slot->place);
-	work.config = &steer_configs[READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING :
-								   READ_ONCE(steer_active) & 1];
-	work.counters = counters;
-	work.hash = packet.hash;
-	work.src = src;
-	arrival.hash = packet.hash;
+	(void)READ_ONCE(slot->place);
+	config = &steer_configs[READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING : READ_ONCE(steer_active) & 1];
+	/* As for `device`. */
+	asm volatile("" : "+r"(config));
+	arrival.hash = hash;
 	arrival.src = src;
-	arrival.queue = STEER_QUEUE(ctx);
 	arrival.device = number;
-	arrival.wish_hash = steer_wish_hash(packet.hash, STEER_IS_REVERSED(&packet));
+	arrival.wish_hash = steer_wish_hash(hash, STEER_IS_REVERSED(&packet));
 	arrival.reserved = 0;
 	arrival.now = STEER_NOW();
-	work.want = steer_want(work.config, &arrival);
-	work.cpu = work.want.cpu;
-	if (work.want.by < STEER_RULES)
-		counters->by_rule[work.want.by]++;
+	want = steer_want(config, &arrival);
+	cpu = want.cpu;
+	if (want.by < STEER_RULES)
+		counters->by_rule[want.by]++;
 #ifdef STEER_TEST
-	steer_test.want = work.want.cpu;
-	steer_test.by = work.want.by;
-	steer_test.hash = packet.hash;
+	steer_test.want = want.cpu;
+	steer_test.by = want.by;
+	steer_test.hash = hash;
 #endif
-	verdict = steer_as_before(ctx, &work);
-	if (verdict < 0)
+	verdict = steer_as_before(ctx, config, counters, slot, src, want);
+	if (verdict < 0) {
+		struct steer_work work = {
+			.config = config,
+			.counters = counters,
+			.slot = slot,
+			.want = want,
+			.hash = hash,
+			.src = src,
+			.cpu = cpu,
+		};
+
 		verdict = steer_by_all_rules(ctx, &work);
-	if (steer_flow_stats) {
+		cpu = work.cpu;
+	}
+	if (steer_flow_stats && (verdict == XDP_REDIRECT || verdict == XDP_PASS)) {
 		struct steer_counted counted = {
 			.packet = &packet,
 			.counters = counters,
-			.cpu = work.cpu,
+			.cpu = cpu,
 			.now = (__u32)arrival.now,
 			.bytes = bytes,
 		};
 
-		if (verdict == XDP_REDIRECT || verdict == XDP_PASS)
-			steer_count_flow(work.slot, index, &counted);
+		steer_count_flow(slot, index, &counted);
 	}
 	return verdict;
 }

@@ -8,7 +8,9 @@
  * No helper is called by name. Whoever includes this defines before:
  *   STEER_FRAME                              the type of a frame: what the next two take
  *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; 0 when they are there
- *   STEER_FRAME_LEN(frame)                   its bytes, those outside data..data_end included
+ *   STEER_FRAME_LEN(frame)                   its bytes, all of them
+ *   STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame)
+ *                                            the part of it that can be read in place, none perhaps
  *   STEER_REPEAT(count, function, context)   calls long function(__u32 index, void *context) until
  *                                            it returns 1, `count` times at most
  */
@@ -141,11 +143,11 @@ static __always_inline int steer_plain_ipv4(const void *frame, const void *data_
 	__u32 ports = __builtin_bswap32(STEER_U32(frame + 34));
 	__u64 addresses, numbers;
 
-	if (protocol == STEER_TCP && !fragment) {
+	if (__builtin_expect(protocol == STEER_TCP && !fragment, 1)) {
 		if (frame + 54 > data_end || total_length < 40)
 			return 0;
 		tcp_flags = STEER_U8(frame + 47);
-	} else if (protocol == STEER_UDP && !fragment) {
+	} else if (__builtin_expect(protocol == STEER_UDP && !fragment, 1)) {
 		if (total_length < 28 || (inner && steer_tunnel_port(ports)))
 			return 0;
 	} else {
@@ -223,7 +225,7 @@ static __always_inline int steer_plain(const void *frame, const void *data_end, 
 		return 0;
 	/* The ethertype, then the IP version (and, of IPv4, the header's length). */
 	start = STEER_U32(frame + 12);
-	if ((start & 0xffffff) == 0x450008)
+	if (__builtin_expect((start & 0xffffff) == 0x450008, 1))
 		return steer_plain_ipv4(frame, data_end, inner, words, packet);
 	if ((start & 0xf0ffff) == 0x60dd86)
 		return steer_plain_ipv6(frame, data_end, inner, words, packet);
@@ -245,19 +247,24 @@ static __always_inline int steer_plain_tagged(const void *data, const void *data
 	return steer_plain(data + 4, data_end, inner, words, packet);
 }
 
-/*
- * What the frame is, its flow and the flow's hash. `data`..`data_end` is the part of it that can be
- * read in place, none perhaps. With `inner`, tunnels are entered.
- */
-static __always_inline void steer_parse(STEER_FRAME frame, void *data, void *data_end, int inner,
-					const struct steer_hash_words *words,
-					struct steer_packet *packet)
+/* Any other frame: with one tag, which is read in place, or walked. Out of line, so that the frames above have
+ * the registers for themselves. */
+static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner, const struct steer_hash_words *words,
+					  struct steer_packet *packet)
 {
-	if (steer_plain(data, data_end, inner, words, packet))
-		return;
-	if (steer_plain_tagged(data, data_end, inner, words, packet))
-		return;
-	steer_walk(frame, inner, words, packet);
+	if (!steer_plain_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet))
+		steer_walk(frame, inner, words, packet);
+	return packet->hash;
+}
+
+/* What the frame is, its flow and the flow's hash, which is returned. With `inner`, tunnels are entered. */
+static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner, const struct steer_hash_words *words,
+					 struct steer_packet *packet)
+{
+	if (__builtin_expect(
+		    steer_plain(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet), 1))
+		return packet->hash;
+	return steer_parse_other(frame, inner, words, packet);
 }
 
 #endif

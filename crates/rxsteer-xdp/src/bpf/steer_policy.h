@@ -88,10 +88,10 @@ static __always_inline int steer_is_usable(const struct steer_config *config, __
 
 /* Wishes are kept by direction, unlike all else: where both ends of a connection are on this machine (in two
  * containers, say), each of the two applications wishes the packets that *it* receives on its CPU. `reversed`:
- * the packets' source address is above their destination. */
-static __always_inline __u32 steer_wish_hash(__u32 hash, int reversed)
+ * 1 if the packets' source address is above their destination, else 0. */
+static __always_inline __u32 steer_wish_hash(__u32 hash, __u32 reversed)
 {
-	return reversed ? hash ^ 0x5851f42d : hash;
+	return hash ^ (0x5851f42du * reversed);
 }
 
 /* The CPU plus one that the flow's application wishes it on, if packets can be sent there; else 0. */
