@@ -14,12 +14,15 @@ use crate::{Outcome, shell};
 /// of each program.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --policies rps,rfs+sparse --rounds 15"
+    after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --cpus 1 --policies rps,rfs+sparse --rounds 15"
 )]
 pub(crate) struct Options {
     /// Only these policies
     #[arg(long, value_name = "POLICIES")]
     policies: Option<String>,
+    /// CPUs that frames are steered to [default: 0-1]; with 1 all go where the fixed program sends them
+    #[arg(long, value_name = "CPUS")]
+    cpus: Option<String>,
     /// How often each policy has its turn
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
@@ -49,6 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         lab.arg("bpf-cost").args(load);
         for (option, value) in [
             ("--policies", options.policies.clone()),
+            ("--cpus", options.cpus.clone()),
             ("--rounds", options.rounds.map(|rounds| rounds.to_string())),
             ("--frames", options.frames.map(|frames| frames.to_string())),
         ] {
@@ -73,7 +77,12 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 
 /// The rows of one load.
 fn costs(name: &str, report: &Value) {
-    println!("{name}; {} frames a turn, {} rounds", report["frames_a_turn"], report["rounds"]);
+    println!(
+        "{name}; steered to CPUs {}; {} frames a turn, {} rounds",
+        report["cpus"].as_str().unwrap_or_default(),
+        report["frames_a_turn"],
+        report["rounds"]
+    );
     let columns = ["interface program", "arrival program", "sched_switch program"];
     println!(
         "  {:34}{:>24}{:>24}{:>24}",

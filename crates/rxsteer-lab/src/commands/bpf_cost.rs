@@ -15,7 +15,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bench::Quartiles;
-use rxsteer_core::Policy;
+use rxsteer_core::{CpuSet, Policy};
 use rxsteer_lab::{
     EmptySwitch, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic,
 };
@@ -52,6 +52,10 @@ pub(crate) struct Options {
     /// Slots of the flow table
     #[arg(long, value_name = "N", default_value_t = FLOW_CNT)]
     flow_cnt: u32,
+    /// CPUs that frames are steered to: with `1` all go where the fixed program sends them, so that the
+    /// difference is the decision's; with `0-1` the CPU that receives does the work of every other frame too
+    #[arg(long, value_name = "CPUS", default_value = "0-1")]
+    cpus: CpuSet,
     /// Only these policies
     #[arg(
         long,
@@ -111,7 +115,7 @@ fn measure(options: &Options) -> Result<Value> {
         _path: None,
     }];
     for ((policy, flow_stats), link) in policies.into_iter().zip(&testbed.links[1..]) {
-        variants.push(steered(receiver, link, (policy, flow_stats, options.flow_cnt), &traffic)?);
+        variants.push(steered(receiver, link, (policy, flow_stats), options, &traffic)?);
     }
     // The last at the tracepoint, where the others have fetched what it takes: they can only look dearer for it.
     let empty_switch = EmptySwitch::attach()?;
@@ -165,11 +169,13 @@ fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
 fn steered(
     receiver: &Namespace,
     link: &Link,
-    (policy, flow_stats, flow_cnt): (&str, bool, u32),
+    (policy, flow_stats): (&str, bool),
+    options: &Options,
     traffic: &Traffic,
 ) -> Result<Variant> {
     let rule: Policy = policy.parse()?;
-    let mut path = Path::load(&setup(flow_stats, flow_cnt)?, &Settings::new(rule, "0-1".parse()?))?;
+    let setup = setup(flow_stats, options.flow_cnt)?;
+    let mut path = Path::load(&setup, &Settings::new(rule, options.cpus.clone()))?;
     receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
@@ -250,6 +256,7 @@ fn report(
         "train": options.train,
         "random": options.random,
         "flow_cnt": options.flow_cnt,
+        "cpus": options.cpus.to_string(),
         "rounds": options.rounds,
         "frames_a_turn": options.frames,
         "figures": figures,
