@@ -2,7 +2,8 @@
 
 use crate::block::Block;
 use crate::lane::{Descriptor, LaneSender};
-use crate::receiver::{LaneReport, OnFull};
+use crate::receiver::OnFull;
+use crate::rx_report::LaneReport;
 use crate::team::Team;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Verdict};
 use std::sync::Arc;

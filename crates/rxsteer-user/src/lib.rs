@@ -109,6 +109,7 @@
 pub mod block;
 mod change;
 mod clock;
+mod config;
 mod flow_stats;
 mod handler;
 mod lane;
@@ -119,6 +120,7 @@ mod packet_clock;
 mod pipeline;
 mod receiver;
 mod report;
+mod rx_report;
 pub mod source;
 pub mod sys;
 mod team;
@@ -126,17 +128,16 @@ mod worker;
 
 pub use block::{Block, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};
+pub use config::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, PipelineConfig, PipelineError};
 pub use flow_stats::FlowStats;
 pub use handler::{Handler, Packet, PacketList};
 pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};
 pub use packet_clock::PacketClock;
-pub use pipeline::{
-    Control, DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, Pipeline, PipelineConfig, PipelineError,
-    run,
-};
-pub use receiver::{LaneReport, MAX_BATCH, OnFull, Receiver, RxProgress, RxReport};
+pub use pipeline::{Control, Pipeline, run};
+pub use receiver::{MAX_BATCH, OnFull, Receiver};
 pub use report::{CpuReport, Report};
+pub use rx_report::{LaneReport, RxProgress, RxReport};
 pub use worker::WorkerReport;
 
 pub use rxsteer_core as core;

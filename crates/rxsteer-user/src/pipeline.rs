@@ -7,251 +7,26 @@
 //! ```
 
 use crate::block::{Block, BlockPool};
-use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch, When};
+use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch};
 use crate::clock::Clock;
+use crate::config::{PipelineConfig, PipelineError};
 use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
 use crate::lanes::Lanes;
 use crate::ledger::{Ledger, OrderCheck, books};
 use crate::pace::{Pace, Speed};
 use crate::packet_clock::PacketClock;
-use crate::receiver::{Batch, MAX_BATCH, OnFull, Receiver, RxReport};
+use crate::receiver::{Batch, Receiver};
 use crate::report::Report;
+use crate::rx_report::RxReport;
 use crate::source::Source;
-use crate::sys;
 use crate::team::Team;
 use crate::worker::{Worker, WorkerReport};
-use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
-use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Plan, Policy, SteerConfig, Steering,
-};
-use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
+use rxsteer_core::{CpuId, CpuSet, DropReason, Steering};
+use rxsteer_packet::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-
-/// Largest `max_backlog`: 16 MiB of descriptors per RX thread and CPU, beside the frames.
-pub const MAX_BACKLOG: u32 = 1 << 20;
-
-/// The kernel's `net.core.netdev_max_backlog` by default.
-pub const DEFAULT_BACKLOG: u32 = 1000;
-
-/// Packets decided on at once by default: as many as the kernel takes from a queue in one poll
-/// (`dev_weight`).
-pub const DEFAULT_BATCH: usize = 64;
-
-/// Everything the receive path is told before it starts.
-#[derive(Clone, Debug)]
-pub struct PipelineConfig {
-    /// Which rule picks the CPU.
-    pub policy: Policy,
-    /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU a packet can go
-    /// to.
-    pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for policies that go by maps.
-    pub rps_maps: Vec<(u16, CpuSet)>,
-    /// How many RX queues there are.
-    pub rx_queues: u16,
-    /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
-    pub rx_devices: Vec<u16>,
-    /// CPUs that get a worker though nothing goes there yet: a [`Control::change`] may name them, and
-    /// applications may run there. Those that `changes` name get one in any case.
-    pub standby: Option<CpuSet>,
-    /// Entries of the sock flow table, for `rfs`.
-    pub sock_flow_entries: u32,
-    /// Entries of each RX queue's flow table, for policies that remember flows; `None` for a number
-    /// by how many queues there are ([`SteerConfig::flow_cnt`]).
-    pub flow_cnt: Option<u32>,
-    /// Buckets of the flow limit, where there is one.
-    pub flow_limit: Option<u32>,
-    /// The CPU each RX thread runs on; its length is the number of RX threads. RX queue `q` is
-    /// received by thread `q % length`, whose CPU is the queue's default CPU.
-    pub rx_cpus: Vec<CpuId>,
-    /// The flow hash.
-    pub hasher: Hasher,
-    /// How far to look into frames.
-    pub dissect: DissectOptions,
-    /// Packets that may wait per RX thread and CPU, 1 to [`MAX_BACKLOG`].
-    pub max_backlog: u32,
-    /// Changes to make on the way, in this order; each at the first batch that begins when it is due.
-    pub changes: Vec<(When, SteerChange)>,
-    /// What a [`SteerChange`] may raise `max_backlog` to; memory is taken for so many. No more than
-    /// `max_backlog` where this is less.
-    pub largest_backlog: u32,
-    /// Packets decided on at once, 1 to [`MAX_BATCH`]: the longest list that is handed over.
-    pub batch: usize,
-    /// What happens to a packet whose backlog is full.
-    pub on_full: OnFull,
-    /// Pin RX threads and workers to their CPUs, when this host has them all.
-    pub pin: bool,
-    /// Number every packet in its flow and check the order on the workers; also counts flows and
-    /// moves. Costs a table lookup per packet.
-    pub check_order: bool,
-}
-
-impl PipelineConfig {
-    /// One RX queue received on the lowest CPU of `cpus`, the symmetric hash under a fresh random
-    /// key, the kernel's backlog limit and poll weight, full backlogs drop, pinned, order unchecked.
-    #[must_use]
-    pub fn new(policy: Policy, cpus: CpuSet) -> PipelineConfig {
-        PipelineConfig {
-            policy,
-            rx_cpus: vec![cpus.lowest()],
-            cpus,
-            rps_maps: Vec::new(),
-            rx_queues: 1,
-            rx_devices: Vec::new(),
-            standby: None,
-            sock_flow_entries: DEFAULT_SOCK_FLOW_ENTRIES,
-            flow_cnt: None,
-            flow_limit: None,
-            hasher: Hasher::Symmetric(SymmetricHash::new(rand::random())),
-            dissect: DissectOptions::default(),
-            max_backlog: DEFAULT_BACKLOG,
-            changes: Vec::new(),
-            largest_backlog: 0,
-            batch: DEFAULT_BATCH,
-            on_full: OnFull::Drop,
-            pin: true,
-            check_order: false,
-        }
-    }
-
-    /// Every CPU that gets a worker.
-    #[must_use]
-    pub fn workers(&self) -> CpuSet {
-        // RX threads' CPUs too, even of those that receive no queue: their backlog is the local
-        // one of a hand-off.
-        let destinations = self.steer_config_without_standby().destinations();
-        let planned = self.changes.iter().flat_map(|(_, change)| change.named_cpus());
-        let standby = self.standby.iter().flat_map(CpuSet::iter).chain(planned);
-        let all = destinations.iter().chain(self.rx_cpus.iter().copied()).chain(standby);
-        CpuSet::new(all).unwrap_or(destinations)
-    }
-
-    /// The CPUs that packets are meant to be spread over: those of `cpus`, of maps and bindings.
-    fn steered_to(&self) -> CpuSet {
-        let maps = self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
-        let named = self.cpus.iter().chain(maps).chain(self.policy.named_cpus());
-        CpuSet::new(named).unwrap_or_else(|| self.cpus.clone())
-    }
-
-    /// Whether every CPU involved is there and may be used, so that threads can be pinned.
-    #[must_use]
-    pub fn fits_host(&self) -> bool {
-        sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
-    }
-
-    /// Memory that full backlogs take, in bytes: descriptors, and frames of 1536 bytes.
-    #[must_use]
-    pub fn backlog_memory(&self) -> u64 {
-        let lanes = self.workers().len() as u64;
-        let largest = self.largest_backlog();
-        let descriptors = u64::from(largest.next_power_of_two()) * 16 * lanes;
-        // Beside each ring a queue of blocks, 8 bytes an entry.
-        let blocks = u64::from(largest) * 8 * lanes;
-        // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
-        let frames = (u64::from(self.max_backlog) * 1536 * lanes)
-            .min(BlockPool::most_memory(lanes as usize) as u64);
-        (descriptors + blocks + frames) * self.rx_cpus.len() as u64
-    }
-
-    /// The limit that the backlogs are made for.
-    fn largest_backlog(&self) -> u32 {
-        let planned = self.changes.iter().filter_map(|(_, change)| change.max_backlog);
-        planned.chain([self.largest_backlog, self.max_backlog]).max().unwrap_or(0)
-    }
-
-    fn steer_config(&self) -> SteerConfig {
-        let possible = Some(self.workers());
-        SteerConfig { possible, ..self.steer_config_without_standby() }
-    }
-
-    fn steer_config_without_standby(&self) -> SteerConfig {
-        let receiving = |queue: u16| self.rx_cpus[usize::from(queue) % self.rx_cpus.len()];
-        let receiving = match self.rx_cpus.len() {
-            0 => Vec::new(),
-            _ => (0..self.rx_queues).map(receiving).collect(),
-        };
-        SteerConfig {
-            rps_maps: self.rps_maps.clone(),
-            devices: self.rx_devices.clone(),
-            sock_flow_entries: self.sock_flow_entries,
-            flow_cnt: self.flow_cnt,
-            flow_limit: self.flow_limit,
-            ..SteerConfig::new(self.policy.clone(), self.cpus.clone(), receiving)
-        }
-    }
-
-    /// Where a running receive path's settings are published.
-    fn switch(&self) -> Result<Switch, ConfigError> {
-        let plan = Plan::new(&self.steer_config(), self.rx_cpus.len() as u16)?;
-        Ok(Switch::new(plan, self.max_backlog, self.largest_backlog()))
-    }
-
-    /// Whether a receive path can be started so; everything that can be told beforehand.
-    ///
-    /// # Errors
-    /// [`PipelineError`], when the configuration contradicts itself or is out of range.
-    pub fn check(&self) -> Result<(), PipelineError> {
-        if self.rx_cpus.is_empty() || self.rx_cpus.len() > usize::from(MAX_RX_QUEUES) {
-            return Err(PipelineError::RxThreads(self.rx_cpus.len()));
-        }
-        if self.max_backlog == 0 || self.max_backlog > MAX_BACKLOG {
-            return Err(PipelineError::Backlog(self.max_backlog));
-        }
-        if self.largest_backlog() > MAX_BACKLOG {
-            return Err(PipelineError::Backlog(self.largest_backlog()));
-        }
-        if self.batch == 0 || self.batch > MAX_BATCH {
-            return Err(PipelineError::Batch(self.batch));
-        }
-        self.steer_config().check()?;
-        if !self.changes.is_empty() {
-            let trial = self.switch()?;
-            for (number, (when, change)) in (1..).zip(&self.changes) {
-                let is_late =
-                    self.changes[..number - 1].iter().any(|(other, _)| other.is_after(*when));
-                if is_late {
-                    return Err(PipelineError::ChangeOrder(number));
-                }
-                trial.change(change).map_err(|why| PipelineError::Change(number, why))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Why a receive path can't start.
-#[derive(Debug, thiserror::Error)]
-pub enum PipelineError {
-    /// The policy contradicts itself.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A planned change is impossible; holds which, from 1.
-    #[error("planned change {0} is impossible")]
-    Change(usize, #[source] ChangeError),
-    /// A planned change is due before the one ahead of it; holds which, from 1.
-    #[error(
-        "planned change {0} is due before the one ahead of it; put them in the order of their times"
-    )]
-    ChangeOrder(usize),
-    /// No RX thread, or too many.
-    #[error("{0} RX threads are configured; there can be 1 to {MAX_RX_QUEUES}")]
-    RxThreads(usize),
-    /// The backlog limit is out of range.
-    #[error("a backlog limit of {0} packets is out of range; it can be 1 to {MAX_BACKLOG}")]
-    Backlog(u32),
-    /// The batch length is out of range.
-    #[error("a batch of {0} packets is out of range; it can be 1 to {MAX_BATCH}")]
-    Batch(usize),
-    /// There are more or fewer sources than RX threads.
-    #[error("{0} sources are given for {1} RX threads; each thread needs one")]
-    Sources(usize, usize),
-    /// A worker thread could not be started.
-    #[error("can't start a worker thread: {0}; use fewer CPUs or raise the limit of threads")]
-    Thread(#[from] std::io::Error),
-}
 
 /// A receive path whose workers run.
 pub struct Pipeline<H> {

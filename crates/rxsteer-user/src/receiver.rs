@@ -14,17 +14,16 @@ use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
 use crate::lanes::{Lanes, Place};
-use crate::ledger::{Ledger, LedgerReport};
+use crate::ledger::Ledger;
 use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
+use crate::rx_report::{LaneReport, RxProgress, RxReport};
 use crate::source::{Fill, Source};
 use crate::sys;
-use rxsteer_core::{
-    Arrival, Backlogs, CpuId, DropReason, Drops, FlowHash, Refusal, SteerCounts, Steering, Verdict,
-};
-use rxsteer_packet::{DissectOptions, FrameClass, Hasher, Malformed};
+use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, FlowHash, Refusal, Steering, Verdict};
+use rxsteer_packet::{DissectOptions, FrameClass, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest batch that is decided on at once, in packets.
 pub const MAX_BATCH: usize = 256;
@@ -37,59 +36,6 @@ pub enum OnFull {
     Wait,
     /// The packet is dropped and counted, as a live system does.
     Drop,
-}
-
-/// What one RX thread did.
-#[derive(Clone, Debug, Default)]
-pub struct RxReport {
-    /// Packets received.
-    pub packets: u64,
-    /// Their bytes on the wire.
-    pub bytes: u64,
-    /// Frames that carry no IP packet.
-    pub not_ip: u64,
-    /// Frames whose outermost IP header can't be read, by reason.
-    pub malformed: [u64; Malformed::ALL.len()],
-    /// IP packets whose transport header is damaged or cut off.
-    pub transport_truncated: u64,
-    /// Packets refused before they had a destination.
-    pub drops: Drops,
-    /// Which mechanisms decided.
-    pub steering: SteerCounts,
-    /// Planned changes that were made, by any RX thread.
-    pub changes_made: usize,
-    /// What was queued to each CPU.
-    pub lanes: Vec<LaneReport>,
-    /// Flows and moves, where order is checked.
-    pub ledger: Option<LedgerReport>,
-    /// Whether the RX thread was pinned to its CPU.
-    pub pinned: bool,
-}
-
-/// What one RX thread queued to one CPU.
-#[derive(Clone, Copy, Debug)]
-pub struct LaneReport {
-    /// The CPU.
-    pub cpu: CpuId,
-    /// Lists published.
-    pub lists: u64,
-    /// Packets in them.
-    pub queued: u64,
-    /// Wake-ups sent.
-    pub kicks: u64,
-    /// Packets refused.
-    pub drops: Drops,
-}
-
-/// Figures of a running receiver, to be looked at from other threads.
-#[derive(Debug, Default)]
-pub struct RxProgress {
-    /// Packets received so far.
-    pub packets: AtomicU64,
-    /// Units of the source done so far ([`Source::progress`]).
-    pub done: AtomicU64,
-    /// Units of the source altogether; 0 while unknown.
-    pub total: AtomicU64,
 }
 
 /// One RX thread's end of the receive path.

@@ -1,7 +1,7 @@
 //! What a run did, put together from its RX threads and workers.
 
 use crate::ledger::FlowCensus;
-use crate::receiver::RxReport;
+use crate::rx_report::RxReport;
 use crate::worker::{WorkerReport, delay_histogram};
 use hdrhistogram::Histogram;
 use rxsteer_core::{CpuId, CpuSet, Drops, SteerCounts};
