@@ -66,6 +66,11 @@ impl Oracle {
             self.check(frame, options, &packet);
             let walked = parse(frame, 0, options, self.words());
             self.check(frame, options, &walked);
+            for packet in [&packet, &walked] {
+                let Some(flow) = packet.flow() else { continue };
+                let reversed = flow.src > flow.dst;
+                assert_eq!(packet.is_reversed(), reversed, "{packet:?} {frame:02x?}");
+            }
             // A plain IPv4 frame has no key in the one, and has it in the other.
             let same = (packet.addresses, packet.rest) == (walked.addresses, walked.rest);
             assert!(same, "{options:?} {packet:?} {walked:?} {frame:02x?}");

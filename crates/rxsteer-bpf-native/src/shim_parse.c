@@ -44,6 +44,11 @@ void native_parse(const unsigned char *bytes, unsigned int length, unsigned char
 	steer_parse(&frame, inner, words, packet);
 }
 
+unsigned int native_is_reversed(const struct steer_packet *packet)
+{
+	return steer_is_reversed(packet);
+}
+
 unsigned int native_hash_ipv4(const struct steer_hash_words *words, __u32 src, __u16 sport,
 			      __u32 dst, __u16 dport, __u8 protocol)
 {

@@ -213,7 +213,7 @@ impl Path {
         libbpf_rs::Program::id_from_fd(self.loaded.skel.progs.steer_entry.as_fd()).unwrap_or(0)
     }
 
-    /// The kernel's numbers of the programs, by their names in `bpf/steer.bpf.c`: what they cost stands
+    /// The kernel's numbers of the programs, by their names in `src/bpf`: what they cost stands
     /// under them.
     #[must_use]
     pub fn programs(&self) -> Vec<(&'static str, u32)> {

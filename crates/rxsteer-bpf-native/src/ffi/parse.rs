@@ -49,6 +49,7 @@ unsafe extern "C" {
         words: *const HashWords,
         packet: *mut Packet,
     );
+    fn native_is_reversed(packet: *const Packet) -> u32;
     fn native_hash_ipv4(
         words: *const HashWords,
         src: u32,
@@ -87,6 +88,15 @@ impl Packet {
         }
         let (src, dst) = (self.addresses & 0xffff_ffff, self.addresses >> 32);
         (self.rest != 0).then(|| FlowWords([src, 0, dst, 0, self.rest]).key())
+    }
+}
+
+impl Packet {
+    /// Whether its source address is above its destination, of a packet that has a flow.
+    #[must_use]
+    pub fn is_reversed(&self) -> bool {
+        // SAFETY: it lives until the call is over, and the layout is the same on both sides.
+        unsafe { native_is_reversed(self) != 0 }
     }
 }
 

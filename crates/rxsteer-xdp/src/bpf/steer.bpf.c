@@ -249,25 +249,6 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 	return XDP_REDIRECT;
 }
 
-/* 1 if the source address is above the destination, else 0. Of IPv4 without a branch: of traffic both ways, that
- * is a coin toss no processor can predict. */
-static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet)
-{
-	const __u64 *words = (const __u64 *)&packet->key;
-	__u64 below;
-
-	if (!packet->has_key) {
-		below = (__u64)__builtin_bswap32(packet->addresses >> 32) -
-			__builtin_bswap32((__u32)packet->addresses);
-		/* Else the compiler sees what this is for, and branches. */
-		asm volatile("" : "+r"(below));
-		return below >> 63;
-	}
-	if (words[0] != words[2])
-		return __builtin_bswap64(words[0]) > __builtin_bswap64(words[2]);
-	return __builtin_bswap64(words[1]) > __builtin_bswap64(words[3]);
-}
-
 /* A frame without a flow, or of a queue that has no table. */
 static __always_inline int steer_without_flow(struct steer_counters *counters, const struct steer_packet *packet)
 {

@@ -4,7 +4,7 @@
  * frame's number off it and notes it, and the tracepoints that tell when what was noted is delivered, by the rules
  * of steer_order.h. In the kernel thread of the dst, or in its own switch, so that the dst's lines have one writer.
  *
- * Part of steer.bpf.c, which includes it after the maps, the policy and steer_carry.h.
+ * Part of steer.bpf.c, which includes it after the maps, the policy, steer_order.h and steer_carry.h.
  */
 #ifndef STEER_ARRIVE_H
 #define STEER_ARRIVE_H

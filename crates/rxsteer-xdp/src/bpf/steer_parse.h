@@ -6,7 +6,7 @@
  * rxsteer_packet::dissect gives.
  *
  * No helper is called by name. Whoever includes this defines before:
- *   STEER_FRAME                              the type of a frame: what the next two take
+ *   STEER_FRAME                              the type of a frame: what the next four take
  *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; 0 when they are there
  *   STEER_FRAME_LEN(frame)                   its bytes, all of them
  *   STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame)
@@ -47,6 +47,25 @@ struct steer_packet {
 	/* The flow; only when has_key. */
 	struct steer_flow_key key;
 };
+
+/* 1 if the source address is above the destination, else 0. Of IPv4 without a branch: of
+ * traffic both ways, that is a coin toss no processor can predict. */
+static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet)
+{
+	const __u64 *words = (const __u64 *)&packet->key;
+	__u64 below;
+
+	if (!packet->has_key) {
+		below = (__u64)__builtin_bswap32(packet->addresses >> 32) -
+			__builtin_bswap32((__u32)packet->addresses);
+		/* Else the compiler sees what this is for, and branches. */
+		asm volatile("" : "+r"(below));
+		return below >> 63;
+	}
+	if (words[0] != words[2])
+		return __builtin_bswap64(words[0]) > __builtin_bswap64(words[2]);
+	return __builtin_bswap64(words[1]) > __builtin_bswap64(words[3]);
+}
 
 /* Packet bytes as numbers. IP headers of Ethernet frames begin at 2 modulo 4; machines for which
  * that is slow are not among those this is for, and BPF would load an unaligned type byte by byte.
@@ -247,18 +266,21 @@ static __always_inline int steer_plain_tagged(const void *data, const void *data
 	return steer_plain(data + 4, data_end, inner, words, packet);
 }
 
-/* Any other frame: with one tag, which is read in place, or walked. Out of line, so that the frames above have
- * the registers for themselves. */
-static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner, const struct steer_hash_words *words,
+/* Any other frame: with one tag, which is read in place, or walked. Out of line, so that the frames
+ * above have the registers for themselves. */
+static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
+					  const struct steer_hash_words *words,
 					  struct steer_packet *packet)
 {
-	if (!steer_plain_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet))
+	if (!steer_plain_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words,
+				packet))
 		steer_walk(frame, inner, words, packet);
 	return packet->hash;
 }
 
 /* What the frame is, its flow and the flow's hash, which is returned. With `inner`, tunnels are entered. */
-static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner, const struct steer_hash_words *words,
+static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner,
+					 const struct steer_hash_words *words,
 					 struct steer_packet *packet)
 {
 	if (__builtin_expect(

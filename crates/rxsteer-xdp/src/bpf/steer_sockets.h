@@ -4,7 +4,7 @@
  * when they arrive (steer_record_wish in steer_policy.h), and forgotten when a TCP socket closes. No socket is
  * changed, and all network namespaces are seen. What is not seen stands in docs/in-kernel.md.
  *
- * Part of steer.bpf.c, which includes it after the maps and the policy.
+ * Part of steer.bpf.c, which includes it after the maps, steer_parse.h and the policy.
  */
 #ifndef STEER_SOCKETS_H
 #define STEER_SOCKETS_H

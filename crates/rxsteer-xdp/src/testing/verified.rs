@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 /// One program, as the verifier saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Its name in `bpf/steer.bpf.c`.
+    /// Its name in `src/bpf`.
     pub program: String,
     /// Instructions looked at, on all paths together.
     pub instructions: u32,
