@@ -109,7 +109,7 @@ pub struct Ledger {
     pub processed: u64,
     /// Packets that were in a ring, in a backlog or in work when the run ended.
     pub under_way: u64,
-    /// Processed packets that ended here: sent on, read, or an acknowledgement.
+    /// Processed packets that ended here: sent on, read, an acknowledgement, or for nobody who reads.
     pub ended: u64,
     /// Processed packets that found no room at the next card or in a socket.
     pub no_room: u64,

@@ -33,7 +33,7 @@ pub struct Runs {
     /// some are missing, and not the same of each cell.
     pub stopped: bool,
     /// By cell what runs had measured that were given up: each for as long as its
-    /// [`RunResult::measured_ns`] says. Empty unless it was stopped.
+    /// [`RunResult::measured_ns`] says. None unless it was stopped.
     pub unfinished: Vec<Vec<RunResult>>,
 }
 
@@ -245,7 +245,8 @@ mod tests {
         // As far as it went it is the run it would have been.
         scenario.duration_ns = scenario.warm_up_ns + run.measured_ns;
         let whole = engine::run(&scenario, 1).unwrap();
-        assert!(whole.ledger.arrived.abs_diff(run.ledger.arrived) <= 1, "{whole:?} {run:?}");
+        assert_eq!(whole.ledger.arrived, run.ledger.arrived);
+        assert!(run.cpus.iter().all(|cpu| cpu.busy() <= 1.0 + 1e-9), "{:?}", run.cpus);
     }
 
     #[test]

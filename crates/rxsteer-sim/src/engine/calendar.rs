@@ -129,6 +129,14 @@ impl Calendar {
         self.put(usize::from(cpu), NEVER);
     }
 
+    /// When `cpu` steps next, where that is noted.
+    pub(crate) fn step_of(&self, cpu: u16) -> Option<u64> {
+        let slot = usize::from(cpu);
+        let slots = self.below.first().map_or(&self.top, |groups| &groups[slot / EIGHT]);
+        let key = slots[slot % EIGHT];
+        (key != NEVER).then_some((key >> TIME_SHIFT) as u64)
+    }
+
     /// Notes when `queue` interrupts next, in place of what was noted of that.
     #[inline]
     pub(crate) fn note_interrupt(&mut self, queue: u32, at_ns: u64) {
@@ -236,24 +244,49 @@ mod tests {
 
     #[test]
     fn a_step_that_is_noted_anew_or_cancelled_does_not_come() {
-        let mut calendar = Calendar::new(100, 0);
-        calendar.note_step(99, 7);
-        calendar.note_step(99, 4);
-        calendar.note_step(3, 5);
-        calendar.cancel_step(3);
-        assert_eq!(all(calendar), [(4, What::Step { cpu: 99 })]);
+        for cpus in [6, 100] {
+            let mut calendar = Calendar::new(cpus, 0);
+            calendar.note_step(5, 7);
+            calendar.note_step(5, 4);
+            calendar.note_step(3, 5);
+            assert_eq!((calendar.step_of(5), calendar.step_of(3)), (Some(4), Some(5)));
+            calendar.cancel_step(3);
+            assert_eq!((calendar.step_of(3), calendar.step_of(0)), (None, None));
+            assert_eq!(all(calendar), [(4, What::Step { cpu: 5 })]);
+        }
     }
 
     proptest! {
-        /// Whatever the number of levels, it is as if all were sorted.
+        /// Whatever the number of levels, and whatever was taken between, it is as if all that is noted
+        /// were sorted.
         #[test]
         fn it_is_a_stable_sort(
             cpus in 1usize..600,
-            notes in proptest::collection::vec((0u64..50, 0usize..1000), 0..200),
+            notes in proptest::collection::vec((0u64..50, 0usize..1300), 0..200),
         ) {
             let mut calendar = Calendar::new(cpus, 3);
             let mut expected: Vec<(u64, What)> = Vec::new();
-            for (at_ns, which) in notes {
+            for (index, (at_ns, which)) in (0..).zip(notes) {
+                if which >= 1200 {
+                    let cpu = (which % cpus) as u16;
+                    calendar.cancel_step(cpu);
+                    expected.retain(|(_, noted)| *noted != What::Step { cpu });
+                    continue;
+                }
+                if which >= 1000 {
+                    expected.sort_by_key(|(at_ns, _)| *at_ns);
+                    let next = calendar.next();
+                    prop_assert_eq!(next, expected.first().copied());
+                    // A step stays noted until the next one takes its place.
+                    if let Some((_, What::Step { cpu })) = next {
+                        calendar.note_step(cpu, at_ns);
+                        expected.push((at_ns, What::Step { cpu }));
+                    }
+                    if next.is_some() {
+                        expected.remove(0);
+                    }
+                    continue;
+                }
                 let what = if which < 500 {
                     let cpu = (which % cpus) as u16;
                     calendar.note_step(cpu, at_ns);
@@ -263,7 +296,7 @@ mod tests {
                     calendar.note_interrupt(queue, at_ns);
                     What::Interrupt { queue }
                 } else {
-                    let other = Other::Event { index: expected.len() as u32 };
+                    let other = Other::Event { index };
                     calendar.note(at_ns, other);
                     What::Other(other)
                 };

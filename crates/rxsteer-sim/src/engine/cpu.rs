@@ -69,6 +69,7 @@ pub(crate) struct CpuState {
     pub(crate) cache: u16,
     pub(crate) online: bool,
     pub(crate) state: State,
+    /// Packets in hand, but for those of a backlog, which stay in it meanwhile.
     pub(crate) items: Vec<Item>,
     /// RX queues to be polled.
     pub(crate) polls: VecDeque<u32>,

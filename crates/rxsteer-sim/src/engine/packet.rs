@@ -2,7 +2,8 @@
 
 use rxsteer_core::FlowHash;
 
-/// A time as a float. Times are far below 2^63, and so converted is one instruction, not seven.
+/// A time as a float. Times that matter are below 2^63 (a run has a day at most), and so converted they
+/// take one instruction, not seven.
 #[inline(always)]
 pub(crate) fn float_ns(at_ns: u64) -> f64 {
     at_ns as i64 as f64

@@ -1,8 +1,9 @@
-//! What a run tells when it has ended.
+//! What a run tells when it has ended, or was given up.
 
 use super::World;
+use super::cpu::{Busy, State, Work};
 use super::latency::Times;
-use super::packet::Role;
+use super::packet::{Role, float_ns};
 use super::threads::Thread;
 use crate::result::{CpuResult, RunResult, TrafficResult};
 use crate::scenario::Load;
@@ -38,6 +39,12 @@ impl World<'_> {
         let with_threads = self.threads.iter().map(Thread::packets);
         ledger.with_application = in_hand.chain(with_threads).sum::<usize>() as u64;
         let measured_ns = self.now - self.from_ns;
+        debug_assert_eq!(
+            self.working.iter().sum::<u32>() as usize,
+            self.cpus.iter().filter(|cpu| cpu.is_working()).count(),
+            "CPUs at work are counted by core"
+        );
+        self.take_back_what_is_to_come();
         let mut steered = SteerCounts::default();
         for steering in &self.steerings {
             steered.merge(&steering.counts());
@@ -69,6 +76,28 @@ impl World<'_> {
             interrupts: self.interrupts,
             tx_full: self.tx_full,
             socket_full: self.socket_full,
+        }
+    }
+
+    /// What CPUs have in hand was counted when they began with it: of a run that is given up, the part
+    /// that was still to be done is not in the measured time.
+    fn take_back_what_is_to_come(&mut self) {
+        for cpu in &mut self.cpus {
+            let State::Working(work) = cpu.state else { continue };
+            let ends_ns = self.calendar.step_of(cpu.id).unwrap_or(self.now);
+            let mut left =
+                float_ns(ends_ns.min(self.scenario.duration_ns).saturating_sub(self.now));
+            let Busy { receiving, protocol, application } = &mut cpu.busy;
+            let kinds = match work {
+                Work::Poll(_) => [receiving, protocol, application],
+                Work::Lane(_) => [protocol, receiving, application],
+                Work::Thread(_) => [application, receiving, protocol],
+            };
+            for kind in kinds {
+                let back = left.min(*kind);
+                *kind -= back;
+                left -= back;
+            }
         }
     }
 

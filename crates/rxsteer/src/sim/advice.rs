@@ -14,6 +14,9 @@ pub(crate) fn advice(told: &Told) -> Option<String> {
     if told.cells.len() < 2 {
         return None;
     }
+    if told.unfinished {
+        return Some("nothing can be said: it was interrupted before any run was whole".to_owned());
+    }
     if told.differences.is_empty() {
         return Some(
             "nothing can be said: a comparison takes at least two seeds of each policy (--seeds)"

@@ -76,7 +76,7 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
 fn text(told: &Told) -> String {
     let figures = match told.cells.as_slice() {
         _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => {
-            "nothing was measured yet: it was interrupted during the warm-up\n".to_owned()
+            "nothing was measured yet: it was interrupted before a warm-up was over\n".to_owned()
         }
         [cell] => table::one(cell),
         _ => compared::all(told),

@@ -4,6 +4,7 @@ use super::figure::{self, lines};
 use super::told::{Cell, Told};
 use crate::output::table::{self, duration, grouped};
 use crate::words::plural;
+use rxsteer_sim::RunResult;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use std::fmt::Write;
 use std::time::Duration;
@@ -38,15 +39,13 @@ pub(crate) fn head(told: &Told) -> String {
         let done: Vec<String> = done.collect();
         let _ = writeln!(text, "interrupted: of {} seeds {} are done", told.seeds, done.join(", "));
         if told.unfinished {
-            let runs = told.cells.iter().flat_map(|cell| &cell.runs);
-            let times = runs.map(|run| duration(Duration::from_nanos(run.measured_ns)));
-            let times: Vec<String> = times.collect();
-            if !times.is_empty() {
-                let _ = writeln!(
-                    text,
-                    "so what follows is of runs given up after {}",
-                    times.join(", ")
-                );
+            for cell in told.cells.iter().filter(|cell| !cell.runs.is_empty()) {
+                let time = |run: &RunResult| {
+                    let measured = duration(Duration::from_nanos(run.measured_ns));
+                    format!("seed {} after {measured}", run.seed)
+                };
+                let times: Vec<String> = cell.runs.iter().map(time).collect();
+                let _ = writeln!(text, "given up under {}: {}", cell.label, times.join(", "));
             }
         }
     }

@@ -125,9 +125,10 @@ impl Told {
             let lost = cell.lost_count();
             if !lost.is_empty() {
                 notes.push(format!(
-                    "packets do not add up under {label} (seed {}): arrived is not refused + processed \
-                     + under way. That is a bug in rxsteer: please report it with this command line.",
-                    listed(lost.into_iter())
+                    "packets do not add up under {label} (seed {}; the first: {:?}). That is a bug in \
+                     rxsteer: please report it with this command line.",
+                    listed(lost.into_iter()),
+                    cell.runs.iter().map(|run| run.ledger).find(|ledger| !ledger.adds_up())
                 ));
             }
         }

@@ -76,7 +76,9 @@ Figure = tuple[str | None, int | None, str, str | None, str | None, float | None
 
 
 def figures(report: dict[str, Any]) -> Iterator[Figure]:
-    """Every figure of a report (docs/sim.md, "JSON")."""
+    """Every figure of a report (docs/sim.md, "JSON"); none of runs that were given up."""
+    if report.get("unfinished"):
+        return
     for cell in report["cells"]:
         for run in cell["runs"]:
             parts: list[tuple[str, str | None, dict[str, Any]]] = [("run", None, run["run"])]
