@@ -35,8 +35,9 @@ runs = [
     }}
     for seed in range(option("--seed"), option("--seed") + option("--seeds"))
 ]
-print(json.dumps({{"cells": [{{"policy": settings.get("steering.policy", "rps"), "runs": runs}}]}}))
-if what == "reorder":
+cells = [{{"policy": settings.get("steering.policy", "rps"), "runs": runs}}]
+print(json.dumps({{"cells": cells, "unfinished": what == "reorder-and-stop"}}))
+if what.startswith("reorder"):
     print("rxsteer: 2 packets were processed out of order", file=sys.stderr)
     sys.exit(1)
 """
