@@ -193,6 +193,12 @@ pub enum Happening {
 }
 
 impl Scenario {
+    /// How long is measured: all but the warm-up.
+    #[must_use]
+    pub fn measured_ns(&self) -> u64 {
+        self.duration_ns - self.warm_up_ns
+    }
+
     /// How many RX queues all cards have.
     #[must_use]
     pub fn rx_queues(&self) -> usize {

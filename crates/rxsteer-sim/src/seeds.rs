@@ -73,8 +73,8 @@ pub fn run_cells(
             halt.refuse();
         }
         progress();
-        let whole_ns = scenario.duration_ns - scenario.warm_up_ns;
-        result.transpose().map(|result| result.map(|it| (it.measured_ns == whole_ns, it)))
+        let is_whole = |it: &RunResult| it.measured_ns == scenario.measured_ns();
+        result.transpose().map(|result| result.map(|it| (is_whole(&it), it)))
     };
     let all = cells * plan.seeds as usize;
     let done = share_out(all, plan.threads, &|| halt.is_due(), &run);
@@ -240,7 +240,7 @@ mod tests {
             pauses.find_map(|pause| Some(stopped_after(pause)).filter(|u| !u.is_empty()));
         let unfinished = unfinished.expect("something is measured within seconds");
         let [run] = unfinished.as_slice() else { panic!("{unfinished:?}") };
-        assert!(run.measured_ns < scenario.duration_ns - scenario.warm_up_ns);
+        assert!(run.measured_ns < scenario.measured_ns());
         assert!(run.ledger.adds_up() && run.traffic[0].packets > 0, "{run:?}");
         // As far as it went it is the run it would have been.
         scenario.duration_ns = scenario.warm_up_ns + run.measured_ns;

@@ -14,7 +14,7 @@ pub(crate) fn advice(told: &Told) -> Option<String> {
     if told.cells.len() < 2 {
         return None;
     }
-    if told.unfinished {
+    if told.is_unfinished() {
         return Some("nothing can be said: it was interrupted before any run was whole".to_owned());
     }
     if told.differences.is_empty() {

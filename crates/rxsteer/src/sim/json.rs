@@ -22,9 +22,9 @@ pub(crate) fn all(told: &Told) -> Value {
         "first_seed": told.first_seed,
         "seeds": told.seeds,
         "faults": told.faults,
-        "measured_ns": scenario.duration_ns - scenario.warm_up_ns,
+        "measured_ns": scenario.measured_ns(),
         "interrupted": told.interrupted,
-        "unfinished": told.unfinished,
+        "unfinished": told.is_unfinished(),
         "cells": told.cells.iter().map(cell).collect::<Value>(),
         "comparison": comparison(told),
     })

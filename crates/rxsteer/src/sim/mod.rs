@@ -55,7 +55,7 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     }
     let told = run(args, chosen, cells, &stop)?;
     if told.interrupted {
-        let shown = if told.unfinished { "begun" } else { "done" };
+        let shown = if told.is_unfinished() { "begun" } else { "done" };
         output::note(&format!(
             "rxsteer: interrupted; what follows is of the runs that were {shown} by then"
         ));
@@ -125,8 +125,8 @@ fn run(
     bar.finish_and_clear();
     let differences = compare(&cells[0].scenario, &runs.cells);
     // Better what was begun than nothing.
-    let unfinished = runs.stopped && runs.cells.iter().all(Vec::is_empty);
-    let shown = if unfinished { runs.unfinished } else { runs.cells };
+    let none_is_whole = runs.cells.iter().all(Vec::is_empty);
+    let shown = if none_is_whole { runs.unfinished } else { runs.cells };
     for (cell, runs) in cells.iter_mut().zip(shown) {
         cell.runs = runs;
     }
@@ -141,7 +141,6 @@ fn run(
         differences,
         cells,
         interrupted: runs.stopped,
-        unfinished,
     })
 }
 

@@ -15,7 +15,7 @@ const MOST_ROWS: usize = 16;
 /// What was simulated, in two lines.
 pub(crate) fn head(told: &Told) -> String {
     let scenario = told.scenario();
-    let measured = Duration::from_nanos(scenario.duration_ns - scenario.warm_up_ns);
+    let measured = Duration::from_nanos(scenario.measured_ns());
     let last = told.first_seed.wrapping_add(u64::from(told.seeds) - 1);
     let seeds = match told.seeds {
         1 => format!("seed {last}"),
@@ -38,7 +38,7 @@ pub(crate) fn head(told: &Told) -> String {
         let done = told.cells.iter().map(|cell| cell.done().to_string());
         let done: Vec<String> = done.collect();
         let _ = writeln!(text, "interrupted: of {} seeds {} are done", told.seeds, done.join(", "));
-        if told.unfinished {
+        if told.is_unfinished() {
             for cell in told.cells.iter().filter(|cell| !cell.runs.is_empty()) {
                 let time = |run: &RunResult| {
                     let measured = duration(Duration::from_nanos(run.measured_ns));

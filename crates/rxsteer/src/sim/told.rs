@@ -37,8 +37,6 @@ pub(crate) struct Told {
     /// Against the first cell; empty unless there are several.
     pub(crate) differences: Vec<Difference>,
     pub(crate) interrupted: bool,
-    /// Whether no run was done, and the runs of the cells are those that were given up.
-    pub(crate) unfinished: bool,
 }
 
 impl Cell {
@@ -60,7 +58,7 @@ impl Cell {
 
     /// Runs that measured all they were to.
     pub(crate) fn done(&self) -> usize {
-        let whole_ns = self.scenario.duration_ns - self.scenario.warm_up_ns;
+        let whole_ns = self.scenario.measured_ns();
         self.runs.iter().filter(|run| run.measured_ns == whole_ns).count()
     }
 
@@ -89,6 +87,11 @@ impl Told {
     /// What is simulated; the cells differ in policy only.
     pub(crate) fn scenario(&self) -> &Scenario {
         &self.cells[0].scenario
+    }
+
+    /// Whether no run was done, and the runs of the cells are those that were given up.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.interrupted && self.cells.iter().all(|cell| cell.done() == 0)
     }
 
     /// Whether order and conservation held everywhere.
