@@ -1,5 +1,5 @@
 //! Does order hold, and is every packet accounted for, whatever goes wrong? One run with random
-//! [`faults`](crate::faults) and what must hold of its result.
+//! [`faults`] and what must hold of its result.
 //!
 //! The runs by the thousand are `cargo xtask sim-soak`; a slice of them is a test of this crate.
 
