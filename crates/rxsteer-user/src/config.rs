@@ -32,7 +32,7 @@ pub struct PipelineConfig {
     pub rx_queues: u16,
     /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
     pub rx_devices: Vec<u16>,
-    /// CPUs that get a worker though nothing goes there yet: a [`Control::change`] may name them, and
+    /// CPUs that get a worker though nothing goes there yet: a [`crate::Control::change`] may name them, and
     /// applications may run there. Those that `changes` name get one in any case.
     pub standby: Option<CpuSet>,
     /// Entries of the sock flow table, for `rfs`.

@@ -52,7 +52,7 @@ pub struct LaneReport {
 pub struct RxProgress {
     /// Packets received so far.
     pub packets: AtomicU64,
-    /// Units of the source done so far ([`Source::progress`]).
+    /// Units of the source done so far ([`crate::source::Source::progress`]).
     pub done: AtomicU64,
     /// Units of the source altogether; 0 while unknown.
     pub total: AtomicU64,
