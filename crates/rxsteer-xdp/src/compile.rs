@@ -35,6 +35,7 @@ pub(crate) fn compile(
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
+        impatient: u8::from(!settings.policy.remembers_flows()),
         ..empty()
     };
     for (place, cpu) in config.map.iter_mut().zip(settings.cpus.iter()) {
@@ -88,7 +89,9 @@ fn empty() -> steer_config {
         shadow: 0,
         without_guard: 0,
         simple: 0,
-        reserved: [0; 4],
+        plain: 0,
+        impatient: 0,
+        reserved: [0; 2],
         map: [NO_CPU; CPUS],
         walk: [NO_CPU; CPUS],
         position: [NO_CPU; CPUS],

@@ -22,7 +22,7 @@ impl RxCounts {
     pub fn get(&self, counter: LiveCounter) -> u64 {
         let counts = &self.0;
         match counter {
-            LiveCounter::Received => counts.received,
+            LiveCounter::Received => self.received(),
             LiveCounter::Bytes => counts.bytes,
             LiveCounter::Local => counts.by_rule[0],
             LiveCounter::Bound => counts.by_rule[1],
@@ -33,7 +33,9 @@ impl RxCounts {
             LiveCounter::Malformed => counts.malformed,
             LiveCounter::Passed => counts.passed,
             LiveCounter::Unnumbered => counts.unnumbered,
-            LiveCounter::Redirected => counts.redirected,
+            LiveCounter::Redirected => {
+                self.received().saturating_sub(counts.passed + counts.flow_limit_drops)
+            }
             LiveCounter::RedirectErrors => counts.redirect_errors,
             LiveCounter::FlowLimitDrops => counts.flow_limit_drops,
             LiveCounter::Moves => counts.moves,
@@ -43,6 +45,13 @@ impl RxCounts {
             LiveCounter::FlowsEnded => counts.flows_ended,
             LiveCounter::FlowPacketsRefused => counts.flow_packets_refused,
         }
+    }
+}
+
+impl RxCounts {
+    /// Each frame is wanted by one rule.
+    fn received(&self) -> u64 {
+        self.0.by_rule.iter().sum()
     }
 }
 
@@ -182,8 +191,8 @@ impl Path {
         let (cpus, interfaces) = (self.loaded.sizes.cpus, self.loaded.sizes.interfaces);
         let rows = (0..cpus).flat_map(|cpu| (0..interfaces).map(move |device| (cpu, device)));
         let received = rows.filter_map(|(cpu, device)| {
-            let counts = self.loaded.counts.get(cpu * interfaces + device);
-            (counts.received != 0).then(|| (cpu_of(cpu), DeviceId(device as u16), RxCounts(counts)))
+            let counts = RxCounts(self.loaded.counts.get(cpu * interfaces + device));
+            (counts.received() != 0).then(|| (cpu_of(cpu), DeviceId(device as u16), counts))
         });
         let processed = (0..cpus).filter_map(|cpu| {
             let counts = self.cpu_counts(cpu);

@@ -5,6 +5,7 @@
 
 mod attach;
 mod change;
+mod plain;
 
 pub use attach::{AttachError, DeviceId, LinkState};
 
@@ -41,6 +42,8 @@ pub struct Path {
     /// A change that has to wait.
     wanted: Option<Settings>,
     is_draining: bool,
+    /// Whether frames are numbered.
+    plainness: plain::Plainness,
     /// The configuration that holds lets frames go straight on. It may be one on the way to `wanted`.
     goes_straight: bool,
     /// Always attached: they count.
@@ -98,6 +101,7 @@ impl Path {
             settings: settings.clone(),
             wanted: None,
             is_draining: false,
+            plainness: plain::Plainness::default(),
             goes_straight: false,
             _counting: counting,
             _misplaced: None,
@@ -166,6 +170,9 @@ impl Path {
             return Ok(Progress::Draining);
         }
         self.look_at_switches()?;
+        if !self.is_draining {
+            self.approach_plain()?;
+        }
         Ok(Progress::Settled)
     }
 
@@ -177,16 +184,33 @@ impl Path {
         self.wanted = None;
         self.is_draining = true;
         self.attach_switches()?;
-        let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };
-        self.decide_by(&settings);
+        self.leave_plain();
+        if self.are_plain_delivered() {
+            self.go_straight();
+        }
         Ok(())
     }
 
-    /// Whether nothing is under way in any ring.
+    /// Whether nothing is under way in any ring, and nothing is sent there. To be asked again and again after
+    /// [`Path::begin_drain`].
     #[must_use]
-    pub fn is_drained(&self) -> bool {
+    pub fn is_drained(&mut self) -> bool {
+        if !self.is_draining {
+            return false;
+        }
+        if self.has_left_plain() {
+            if !self.are_plain_delivered() {
+                return false;
+            }
+            self.go_straight();
+        }
         let rings = self.loaded.rings.all();
-        self.is_draining && self.loaded.rings.drained(rings.clone(), grace).len() == rings.len()
+        self.loaded.rings.drained(rings.clone(), grace).len() == rings.len()
+    }
+
+    fn go_straight(&mut self) {
+        let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };
+        self.decide_by(&settings);
     }
 
     /// The settings that hold.

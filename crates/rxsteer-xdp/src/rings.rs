@@ -5,7 +5,7 @@
 //! thread away and leaves it there), is made in the CPU's other bank; flows go over one by one as the
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
-use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
+use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair, steer_refused};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rustix::thread::{Pid, sched_getaffinity};
 use rxsteer_core::{CpuId, CpuSet};
@@ -27,6 +27,11 @@ pub(crate) struct Rings {
     pub(crate) dsts: Array<steer_dst>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
+    /// As `tails`: how many frames were sent without a number.
+    pub(crate) plains: Array<steer_line>,
+    /// What rings refused of those, as far as kernels told, and by dst what was counted of it.
+    pub(crate) refusals: Array<steer_refused>,
+    refused: Box<[Cell<Refused>]>,
     /// By dst: what it had been sent when its ring was made.
     sent_when_made: Box<[u32]>,
     /// By dst: what it had been sent and had seen when that was last noted, and how often in a row it was
@@ -36,6 +41,17 @@ pub(crate) struct Rings {
     found_lost: Box<[Cell<u64>]>,
 }
 
+/// Frames without a number that a ring refused.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refused {
+    /// What all sources had been told when that was last looked at, modulo 2³².
+    told: u32,
+    /// All that was told.
+    told_in_all: u64,
+    /// What is known to be lost, by whatever way: never less than is told.
+    lost: u64,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
     sent: u32,
@@ -43,15 +59,27 @@ struct Noted {
     times: u32,
 }
 
-/// A ring that nothing is under way in, and by src the last number sent there when that was found.
-#[derive(Clone, Debug)]
-pub(crate) struct Drained {
+/// What a ring had been sent at a moment: by src the last number, and how many frames without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
     pub(crate) dst: u32,
     tails: Box<[u32]>,
+    plains: Box<[u32]>,
+}
+
+/// A moment in a ring's life, a grace period long: what is in `before` was in the ring, or refused by it, when `after`
+/// was noted.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    before: Sent,
+    after: Sent,
 }
 
 /// So many looks in a row nothing has to move before a thread that can't be looked at is taken to sleep.
 const STILL: u32 = 20;
+
+/// Frames in a bulk queue, and frames that a thread takes from its ring at a time.
+const BULK: u32 = 8;
 
 /// Whether what was asked for is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +94,8 @@ impl Rings {
         maps: [MapHandle; BANKS as usize],
         dsts: Array<steer_dst>,
         pairs: Array<steer_pair>,
-        tails: Array<steer_line>,
+        [tails, plains]: [Array<steer_line>; 2],
+        refusals: Array<steer_refused>,
     ) -> Rings {
         let cpus = (dsts.len() / BANKS) as usize;
         Rings {
@@ -77,9 +106,12 @@ impl Rings {
             sent_when_made: vec![0; dsts.len() as usize].into(),
             before: vec![Noted::default(); dsts.len() as usize].into(),
             found_lost: vec![Cell::new(0); dsts.len() as usize].into(),
+            refused: vec![Cell::new(Refused::default()); dsts.len() as usize].into(),
             dsts,
             pairs,
             tails,
+            plains,
+            refusals,
         }
     }
 
@@ -105,7 +137,7 @@ impl Rings {
         &mut self,
         cpus: &CpuSet,
         size: u32,
-        program: BorrowedFd<'_>,
+        programs: [BorrowedFd<'_>; BANKS as usize],
     ) -> io::Result<Made> {
         // By CPU: the bank its frames are to go to.
         let mut planned = Vec::new();
@@ -122,7 +154,7 @@ impl Rings {
             planned.push((cpu, place));
         }
         for (cpu, place) in &planned {
-            self.make(*cpu, *place, size, program)?;
+            self.make(*cpu, *place, size, programs[*place])?;
         }
         // All together: a bank that isn't in use is deleted once it has drained, so none may be said to be out
         // of use before there is a configuration that sends nothing there.
@@ -156,22 +188,53 @@ impl Rings {
 
     /// What `dst` was sent by all CPUs, modulo 2³².
     fn sent(&self, dst: u32) -> u32 {
-        (0..self.cpus()).fold(0u32, |sent, src| sent.wrapping_add(self.tail(src, dst)))
+        self.sent_by_now(dst).frames()
     }
 
-    fn tail(&self, src: u32, dst: u32) -> u32 {
+    /// What `dst` was sent until now.
+    fn sent_by_now(&self, dst: u32) -> Sent {
         let row = (self.cpus() * BANKS).div_ceil(16);
-        self.tails.get(src * row + dst / 16).word[(dst % 16) as usize]
+        let of = |lines: &Array<steer_line>| {
+            let word = |src| lines.get(src * row + dst / 16).word[(dst % 16) as usize];
+            (0..self.cpus()).map(word).collect()
+        };
+        Sent { dst, tails: of(&self.tails), plains: of(&self.plains) }
     }
 
     /// Frames that never came to `dst` and frames that are under way to it. Those lost never get fewer. Whether
     /// the last ones were lost shows with the next one that comes, or by [`Rings::find_lost`].
     pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
+        // First what was sent: what is seen meanwhile is then not taken for lost.
+        let sent = self.sent_by_now(dst);
         let state = self.dsts.get(dst);
         let lost = state.lost.max(self.found_lost[dst as usize].get());
-        let seen = state.passed.wrapping_add(lost) as u32;
-        let waiting = (self.sent(dst).wrapping_sub(seen) as i32).max(0);
-        (lost, u64::from(waiting as u32))
+        let seen = state.passed.wrapping_sub(state.plain).wrapping_add(lost) as u32;
+        let waiting = (sum(&sent.tails).wrapping_sub(seen) as i32).max(0) as u32;
+        let (plain_lost, plain_waiting) = self.plain_lost_and_waiting(&sent, &state);
+        (lost + plain_lost, u64::from(waiting) + u64::from(plain_waiting))
+    }
+
+    /// The same of frames without a number. What was lost of those shows in two ways while they flow: sources are
+    /// told what a ring refused (kernels were seen that leave that out now and then), and no more can be under way
+    /// than there is room for.
+    fn plain_lost_and_waiting(&self, sent: &Sent, state: &steer_dst) -> (u64, u32) {
+        let (dst, cpus) = (sent.dst, self.cpus());
+        let told = (0..cpus).map(|src| self.refusals.get(src * cpus * BANKS + dst).frames);
+        let told = told.fold(0u32, u32::wrapping_add);
+        let mut refused = self.refused[dst as usize].get();
+        refused.told_in_all += u64::from(told.wrapping_sub(refused.told));
+        refused.told = told;
+        refused.lost = refused.lost.max(refused.told_in_all);
+        let seen = state.plain.wrapping_add(refused.lost) as u32;
+        let mut waiting = (sum(&sent.plains).wrapping_sub(seen) as i32).max(0) as u32;
+        // The ring, what its thread has taken out at once, and what each source holds until its poll ends.
+        let room = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] + BULK * (1 + cpus);
+        if waiting > room {
+            refused.lost += u64::from(waiting - room);
+            waiting = room;
+        }
+        self.refused[dst as usize].set(refused);
+        (refused.lost, waiting)
     }
 
     /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
@@ -179,11 +242,15 @@ impl Rings {
     pub(crate) fn find_lost(&self, grace: impl FnOnce()) {
         let is_short = |dst: &u32| self.lost_and_waiting(*dst).1 != 0;
         for ring in self.drained((0..self.dsts.len()).filter(is_short).collect(), grace) {
-            let state = self.dsts.get(ring.dst);
-            let sent = ring.tails.iter().fold(0u32, |sent, tail| sent.wrapping_add(*tail));
-            let seen = state.passed.wrapping_add(state.lost) as u32;
-            let rest = u64::from((sent.wrapping_sub(seen) as i32).max(0) as u32);
-            self.found_lost[ring.dst as usize].set(state.lost + rest);
+            let (state, place) = (self.dsts.get(ring.dst), ring.dst as usize);
+            let seen = state.passed.wrapping_sub(state.plain).wrapping_add(state.lost) as u32;
+            let rest = (sum(&ring.tails).wrapping_sub(seen) as i32).max(0) as u32;
+            self.found_lost[place].set(state.lost + u64::from(rest));
+            let mut refused = self.refused[place].get();
+            let seen = state.plain.wrapping_add(refused.lost) as u32;
+            let rest = (sum(&ring.plains).wrapping_sub(seen) as i32).max(0) as u32;
+            refused.lost += u64::from(rest);
+            self.refused[place].set(refused);
         }
     }
 
@@ -239,25 +306,57 @@ impl Rings {
         }
     }
 
-    fn tails(&self, dst: u32) -> Box<[u32]> {
-        (0..self.cpus()).map(|src| self.tail(src, dst)).collect()
-    }
-
-    /// The rings of `rings` that nothing is under way in, and nothing they handed over is undelivered.
-    /// `grace` waits until every poll that is under way now is over: then bulk queues are empty, too.
-    pub(crate) fn drained(&self, rings: Vec<u32>, grace: impl FnOnce()) -> Vec<Drained> {
+    /// The rings of `rings` that nothing is under way in, and nothing they handed over is undelivered; with what
+    /// they had been sent when that was found. `grace` waits until every poll that is under way now is over: then
+    /// bulk queues are empty, too.
+    pub(crate) fn drained(&self, rings: Vec<u32>, grace: impl FnOnce()) -> Vec<Sent> {
         if rings.is_empty() {
             return Vec::new();
         }
-        let before = rings.into_iter().map(|dst| Drained { dst, tails: self.tails(dst) });
-        let before: Vec<Drained> = before.collect();
+        let before: Vec<Sent> = rings.into_iter().map(|dst| self.sent_by_now(dst)).collect();
         grace();
-        let is_drained = |ring: &Drained| {
-            // First whether its thread sleeps, then whether that was still about the same numbers.
+        let is_drained = |ring: &Sent| {
+            // First whether its thread sleeps, then whether that was still about the same frames.
             self.is_asleep(ring.dst, self.dsts.get(ring.dst).pid)
-                && self.tails(ring.dst) == ring.tails
+                && self.sent_by_now(ring.dst) == *ring
         };
         before.into_iter().filter(is_drained).collect()
+    }
+
+    /// Marks this moment in the life of all rings.
+    pub(crate) fn mark(&self, grace: impl FnOnce()) -> Vec<Mark> {
+        let before: Vec<Sent> = self.existing().map(|dst| self.sent_by_now(dst)).collect();
+        grace();
+        let after = |before: Sent| Mark { after: self.sent_by_now(before.dst), before };
+        before.into_iter().map(after).collect()
+    }
+
+    /// Whether what was sent before a mark is delivered, or dropped: a frame that was numbered after it is delivered,
+    /// and so is all that was in the ring before that; or nothing is under way in the ring.
+    pub(crate) fn have_turned_over(&self, marks: &[Mark], grace: impl FnOnce()) -> bool {
+        let has_gone_on = |mark: &Mark| {
+            let delivered = |src: u32| self.pairs.get(mark.after.dst * self.cpus() + src).delivered;
+            let mut tails = (0..).zip(&mark.after.tails);
+            tails.any(|(src, tail)| (delivered(src).wrapping_sub(*tail) as i32) > 0)
+        };
+        let rest: Vec<&Mark> = marks.iter().filter(|mark| !has_gone_on(mark)).collect();
+        let drained = self.drained(rest.iter().map(|mark| mark.after.dst).collect(), grace);
+        let is_drained = |mark: &&Mark| drained.iter().any(|ring| ring.dst == mark.after.dst);
+        rest.iter().all(|mark| is_drained(mark) || has_gone_on(mark))
+    }
+
+    /// Declares what was sent before marks that all have turned over delivered or lost, which is so.
+    pub(crate) fn settle_marks(&self, marks: &[Mark]) {
+        marks.iter().for_each(|mark| self.settle(&mark.before));
+    }
+
+    /// Whether what was sent before the marks counts as delivered.
+    pub(crate) fn are_settled(&self, marks: &[Mark]) -> bool {
+        let delivered = |dst: u32, src: u32| self.pairs.get(dst * self.cpus() + src).delivered;
+        marks.iter().all(|mark| {
+            let mut tails = (0..).zip(&mark.before.tails);
+            tails.all(|(src, tail)| delivered(mark.before.dst, src).wrapping_sub(*tail) as i32 >= 0)
+        })
     }
 
     /// Every ring there is.
@@ -284,10 +383,10 @@ impl Rings {
     /// Declares everything that was sent to a ring until it was found drained delivered or lost, which is so;
     /// then flows whose last packets a full ring refused don't wait for a next one. What was sent since (a
     /// flow that waits for its last packets still goes there) is not meant.
-    pub(crate) fn settle(&self, ring: &Drained) {
+    pub(crate) fn settle(&self, ring: &Sent) {
         for (src, tail) in (0..).zip(&ring.tails) {
             let index = ring.dst * self.cpus() + src;
-            if self.pairs.get(index).delivered != *tail {
+            if tail.wrapping_sub(self.pairs.get(index).delivered) as i32 > 0 {
                 // Should a frame come meanwhile, its thread may have said more: then this takes some of it
                 // back, which can only hold a flow, until the thread says it again.
                 self.pairs.set_number(index, offset_of!(steer_pair, delivered), *tail);
@@ -302,6 +401,17 @@ impl Rings {
         self.sizes[cpu as usize][bank] = 0;
         Ok(())
     }
+}
+
+impl Sent {
+    /// All of it, modulo 2³².
+    fn frames(&self) -> u32 {
+        sum(&self.tails).wrapping_add(sum(&self.plains))
+    }
+}
+
+fn sum(counts: &[u32]) -> u32 {
+    counts.iter().fold(0, |sum: u32, count| sum.wrapping_add(*count))
 }
 
 /// Whether `pid` is the ring thread of `cpu` and may run on another CPU. (One that was bound when its CPU went

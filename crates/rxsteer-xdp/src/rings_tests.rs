@@ -41,8 +41,9 @@ pub(crate) fn told(test: &str, result: Result<Loaded, LoadError>) -> Option<Load
 }
 
 fn ensure(loaded: &mut Loaded, cpus: &str, size: u32) -> Made {
-    let program = loaded.skel.progs.steer_cpumap.as_fd();
-    loaded.rings.ensure(&cpus.parse().unwrap(), size, program).unwrap()
+    let progs = &loaded.skel.progs;
+    let programs = [progs.steer_cpumap.as_fd(), progs.steer_cpumap_1.as_fd()];
+    loaded.rings.ensure(&cpus.parse().unwrap(), size, programs).unwrap()
 }
 
 /// CPU 0 sent `count` frames more to `dst`.

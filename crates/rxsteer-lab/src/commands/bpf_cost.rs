@@ -177,6 +177,7 @@ fn steered(
     let setup = setup(flow_stats, options.flow_cnt)?;
     let mut path = Path::load(&setup, &Settings::new(rule, options.cpus.clone()))?;
     receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
+    come_to_rest(&mut path)?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
         name: format!("{policy}{}", if flow_stats { " + flow statistics" } else { "" }),
@@ -184,6 +185,14 @@ fn steered(
         programs: [ids["steer_entry"], ids["steer_cpumap"], ids["steer_switch"]],
         _path: Some(path),
     })
+}
+
+/// Lets the steps be taken that follow upon attaching: at rest some policies need no numbers.
+pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
+    for _ in 0..4 {
+        path.tick()?;
+    }
+    Ok(())
 }
 
 /// Nanoseconds a run of each program in one turn; none where a program did not run, as the one at switches does

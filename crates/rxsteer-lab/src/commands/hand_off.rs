@@ -12,6 +12,7 @@ use rxsteer_lab::{
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::Value;
 
+use super::bpf_cost::come_to_rest;
 use super::rounds::{Plan, Variant, measure};
 
 /// Live frames on CPU 0, dropped where they arrive on CPU 1: rxsteer beside a program that only
@@ -79,6 +80,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         Settings { queue_size: options.queue_size, ..Settings::new(options.policy.clone(), only) };
     let mut path = Path::load(&setup, &settings)?;
     receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
+    come_to_rest(&mut path)?;
     Ok(path)
 }
 

@@ -66,8 +66,6 @@ struct steer_test {
 #include "steer_policy.h"
 #include "steer_order.h"
 #include "steer_flows.h"
-#include "steer_arrive.h"
-#include "steer_sockets.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -112,18 +110,6 @@ static __always_inline int steer_pass(struct steer_counters *counters)
 	return XDP_PASS;
 }
 
-/* A frame on its way through the rules. */
-struct steer_work {
-	const struct steer_config *config;
-	struct steer_counters *counters;
-	struct steer_slot *slot;
-	struct steer_want want;
-	__u32 hash;
-	__u32 src;
-	/* The CPU it went to. */
-	__u32 cpu;
-};
-
 /* Of a call whose map is known the kernel makes a direct one. Left to itself the compiler makes one call of these
  * two, with a map that depends; that goes through two tables of functions, and costs 10 ns. */
 static __always_inline long steer_redirect(const struct steer_place *place)
@@ -137,6 +123,22 @@ static __always_inline long steer_redirect(const struct steer_place *place)
 	}
 	return bpf_redirect_map(&steer_ring_0, place->cpu, XDP_PASS);
 }
+
+#include "steer_plain.h"
+#include "steer_arrive.h"
+#include "steer_sockets.h"
+
+/* A frame on its way through the rules. */
+struct steer_work {
+	const struct steer_config *config;
+	struct steer_counters *counters;
+	struct steer_slot *slot;
+	struct steer_want want;
+	__u32 hash;
+	__u32 src;
+	/* The CPU it went to. */
+	__u32 cpu;
+};
 
 /* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
@@ -176,7 +178,6 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
 		counters->moves++;
 	steer_queued(slot, place, work->want.cpu, work->src, number.seq);
-	counters->redirected++;
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
 #endif
@@ -215,6 +216,9 @@ static __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *
 	}
 	if (place.cpu != work->want.cpu)
 		work->counters->held++;
+	if (place.cpu != work->want.cpu || place.bank != steer_bank_of(work->config, place.cpu) ||
+	    (work->want.by == STEER_BY_LOCAL && !work->config->local_by_ring))
+		work->counters->detours++;
 	return steer_send(ctx, work, &place);
 }
 
@@ -254,7 +258,6 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 	steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
 	tails->word[number.dst & 15] = number.seq;
 	slot->last_seq = number.seq;
-	counters->redirected++;
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
 #endif
@@ -270,6 +273,18 @@ static __always_inline int steer_without_flow(struct steer_counters *counters, c
 		counters->malformed++;
 	counters->by_rule[STEER_BY_LOCAL]++;
 	return steer_pass(counters);
+}
+
+/* What the rules say is counted, and, in tests, told. */
+static __always_inline void steer_wanted(struct steer_counters *counters, __u32 hash, struct steer_want want)
+{
+	if (want.by < STEER_RULES)
+		counters->by_rule[want.by]++;
+#ifdef STEER_TEST
+	steer_test.want = want.cpu;
+	steer_test.by = want.by;
+	steer_test.hash = hash;
+#endif
 }
 
 static __always_inline int steer_frame(struct xdp_md *ctx)
@@ -309,10 +324,22 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	/* A frame of several buffers fills the first. To ask is a call, which costs as much as parsing. */
 	if (bytes >= STEER_LONG_FRAME)
 		bytes = bpf_xdp_get_buff_len(ctx);
-	counters->received++;
 	counters->bytes += bytes;
 	if (!hash || queue >= device->queues)
 		return steer_without_flow(counters, &packet);
+	config = &steer_configs[READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING : READ_ONCE(steer_active) & 1];
+	/* As for `device`. */
+	asm volatile("" : "+r"(config));
+	arrival.hash = hash;
+	arrival.src = src;
+	if (!steer_flow_stats && config->plain) {
+		want = steer_want_plain(config, &arrival);
+		verdict = steer_plainly(ctx, config, counters, src, want);
+		if (verdict >= 0) {
+			steer_wanted(counters, hash, want);
+			return verdict;
+		}
+	}
 
 	index = ((device->first_table + queue) << steer_flow_log) + steer_hash_32(hash, steer_flow_log);
 	slot = steer_slot_at(index);
@@ -320,25 +347,15 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
 	(void)READ_ONCE(slot->place);
-	config = &steer_configs[READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING : READ_ONCE(steer_active) & 1];
-	/* As for `device`. */
-	asm volatile("" : "+r"(config));
-	arrival.hash = hash;
-	arrival.src = src;
 	arrival.device = number;
 	arrival.wish_hash = steer_wish_hash(hash, STEER_IS_REVERSED(&packet));
 	arrival.reserved = 0;
 	arrival.now = STEER_NOW();
 	want = steer_want(config, &arrival);
 	cpu = want.cpu;
-	if (want.by < STEER_RULES)
-		counters->by_rule[want.by]++;
-#ifdef STEER_TEST
-	steer_test.want = want.cpu;
-	steer_test.by = want.by;
-	steer_test.hash = hash;
-#endif
-	verdict = steer_as_before(ctx, config, counters, slot, src, want);
+	steer_wanted(counters, hash, want);
+	verdict = config->plain ? steer_plainly(ctx, config, counters, src, want)
+				: steer_as_before(ctx, config, counters, slot, src, want);
 	if (verdict < 0) {
 		struct steer_work work = {
 			.config = config,
@@ -384,6 +401,7 @@ int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int dro
 
 	if (!steer_is_ours(map_id) || !running)
 		return 0;
+	steer_plain_refused(src, to_cpu * STEER_BANKS + ((__u32)map_id == steer_map_ids[1]), drops);
 	/* The poll is over before another interface's begins on this CPU. */
 	counters = steer_counters_at(src, running->device);
 	if (counters)

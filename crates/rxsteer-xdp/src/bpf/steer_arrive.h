@@ -29,19 +29,23 @@ static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_nu
 	return 1;
 }
 
-SEC("xdp.frags/cpumap")
-int steer_cpumap(struct xdp_md *ctx)
+static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 bank)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
 	struct steer_number number;
 	struct steer_pair *pair;
 	struct steer_dst *dst;
 
-	if (!steer_take_number(ctx, &number))
+	if (!running)
 		return steer_cpumap_verdict;
+	if (!steer_take_number(ctx, &number)) {
+		if (!steer_generic)
+			steer_plain_arrived(running, bank);
+		return steer_cpumap_verdict;
+	}
 	pair = steer_pair_at(number.src, number.dst);
 	dst = steer_dst_at(number.dst);
-	if (!pair || !dst || !running)
+	if (!pair || !dst)
 		return steer_cpumap_verdict;
 	steer_dequeued(dst, pair, number.src, number.seq);
 	if (running->dst[number.dst % STEER_BANKS] != number.dst + 1)
@@ -50,6 +54,19 @@ int steer_cpumap(struct xdp_md *ctx)
 	if (!dst->pid)
 		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
 	return steer_cpumap_verdict;
+}
+
+SEC("xdp.frags/cpumap")
+int steer_cpumap(struct xdp_md *ctx)
+{
+	return steer_arrived(ctx, 0);
+}
+
+/* The same for the rings of the other bank. */
+SEC("xdp.frags/cpumap")
+int steer_cpumap_1(struct xdp_md *ctx)
+{
+	return steer_arrived(ctx, 1);
 }
 
 static __always_inline int steer_is_ours(__u32 map_id)

@@ -9,8 +9,11 @@
  *            destination     source      type   version
  *            seq      word               kind   (stays)
  *
- *   word, kind: src (10 bits) and dst (11), and, in 10 bits more, the place of the destination address in a
- *   table that both sides read. The type follows from the version: IPv4 or IPv6.
+ *   word: src (10 bits), and 6 bits of the place of the destination address in a table that both sides read;
+ *   kind: dst (11), a mark, and the place's other 4. The type follows from the version: IPv4 or IPv6.
+ *
+ * The mark is a bit that the type has not: set for IPv4, whose type is without it, and clear for IPv6. So a frame
+ * that goes as it came (steer_plain.h) is never taken for one that carries a number.
  *
  * What must hold: a place of the table is written once and never again, so whoever has seen it filled may
  * send its number, at any time, to any CPU. A frame whose address finds its place taken by another goes with
@@ -34,16 +37,33 @@ enum steer_carry {
 	STEER_CARRY_LENGTH = 16,
 	STEER_WORD_SRC_BITS = 10,
 	STEER_KIND_DST_BITS = 11,
-	/* The bits of the table's place that stand in `word` below the mark, and those in `kind` above. */
-	STEER_WORD_PLACE_BITS = 5,
-	STEER_KIND_PLACE_BITS = 5,
-	/* All that is handed over is numbered; this is here lest anything else is ever taken for it. */
-	STEER_WORD_MARK = 1 << (STEER_WORD_SRC_BITS + STEER_WORD_PLACE_BITS),
+	/* The bits of the table's place that stand in `word`, and those in `kind`. */
+	STEER_WORD_PLACE_BITS = 6,
+	STEER_KIND_PLACE_BITS = 4,
+	STEER_KIND_MARK = 1 << STEER_KIND_DST_BITS,
+	STEER_KIND_PLACE_SHIFT = STEER_KIND_DST_BITS + 1,
+	/* Types, as they stand in memory. */
+	STEER_TYPE_IPV4 = 0x0008,
+	STEER_TYPE_IPV6 = 0xdd86,
 };
 _Static_assert(STEER_MAX_CPUS <= 1 << STEER_WORD_SRC_BITS, "a source fits");
 _Static_assert(STEER_MAX_CPUS * STEER_BANKS <= 1 << STEER_KIND_DST_BITS, "a destination fits");
 _Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_PLACE_BITS + STEER_KIND_PLACE_BITS, "a place fits");
-_Static_assert(STEER_KIND_DST_BITS + STEER_KIND_PLACE_BITS == 16 && STEER_WORD_MARK == 0x8000, "of 16 bits each");
+_Static_assert(STEER_KIND_PLACE_SHIFT + STEER_KIND_PLACE_BITS == 16 &&
+	       STEER_WORD_SRC_BITS + STEER_WORD_PLACE_BITS == 16, "of 16 bits each");
+_Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark tells");
+
+/* Whether type and version say IPv4, or IPv6, and say the same: `start` is bytes 12 to 15. */
+static __always_inline int steer_is_bare_ip(__u32 start)
+{
+	return (start & 0xf0ffff) == 0x400008 || (start & 0xf0ffff) == 0x60dd86;
+}
+
+/* The mark of a frame whose byte 14 is `version`, where it carries a number. */
+static __always_inline __u32 steer_mark_of(__u8 version)
+{
+	return (version & 0xf0) == 0x40 ? STEER_KIND_MARK : 0;
+}
 
 /* The destination address as the table has it; never 0. */
 static __always_inline __u64 steer_address_of(const void *data)
@@ -66,7 +86,7 @@ static __always_inline __u32 steer_carrier(const void *data, const void *data_en
 	if (data + STEER_CARRY_LENGTH > data_end)
 		return 0;
 	start = STEER_U32(data + 12);
-	if ((start & 0xf0ffff) != 0x400008 && (start & 0xf0ffff) != 0x60dd86)
+	if (!steer_is_bare_ip(start))
 		return 0;
 	address = steer_address_of(data);
 	place = steer_address_place(address);
@@ -88,9 +108,10 @@ static __always_inline int steer_carry(void *data, const void *data_end, __u32 c
 	if (data + STEER_CARRY_LENGTH > data_end)
 		return 0;
 	*(steer_place32 *)data = number->seq;
-	*(steer_place16 *)(data + 4) = STEER_WORD_MARK | number->src |
+	*(steer_place16 *)(data + 4) = number->src |
 				       (place & ((1 << STEER_WORD_PLACE_BITS) - 1)) << STEER_WORD_SRC_BITS;
-	*(steer_place16 *)(data + 12) = (place >> STEER_WORD_PLACE_BITS) << STEER_KIND_DST_BITS | number->dst;
+	*(steer_place16 *)(data + 12) = (place >> STEER_WORD_PLACE_BITS) << STEER_KIND_PLACE_SHIFT |
+					steer_mark_of(STEER_U8(data + 14)) | number->dst;
 	return 1;
 }
 
@@ -105,17 +126,16 @@ static __always_inline int steer_uncarry(void *data, const void *data_end, const
 		return 0;
 	word = STEER_U16(data + 4);
 	kind = STEER_U16(data + 12);
-	if (!(word & STEER_WORD_MARK))
+	if ((kind & STEER_KIND_MARK) != steer_mark_of(STEER_U8(data + 14)))
 		return 0;
 	number->seq = STEER_U32(data);
 	number->src = word & ((1 << STEER_WORD_SRC_BITS) - 1);
 	number->dst = kind & ((1 << STEER_KIND_DST_BITS) - 1);
-	place = (word >> STEER_WORD_SRC_BITS & ((1 << STEER_WORD_PLACE_BITS) - 1)) |
-		kind >> STEER_KIND_DST_BITS << STEER_WORD_PLACE_BITS;
+	place = word >> STEER_WORD_SRC_BITS | kind >> STEER_KIND_PLACE_SHIFT << STEER_WORD_PLACE_BITS;
 	address = addresses[place & (STEER_ADDRESSES - 1)] >> 16;
 	*(steer_place32 *)data = address;
 	*(steer_place16 *)(data + 4) = address >> 32;
-	*(steer_place16 *)(data + 12) = (STEER_U8(data + 14) & 0xf0) == 0x40 ? 0x0008 : 0xdd86;
+	*(steer_place16 *)(data + 12) = (STEER_U8(data + 14) & 0xf0) == 0x40 ? STEER_TYPE_IPV4 : STEER_TYPE_IPV6;
 	return 1;
 }
 

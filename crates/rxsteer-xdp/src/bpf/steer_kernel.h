@@ -12,6 +12,7 @@
 
 struct task_struct {
 	int pid;
+	char comm[16];
 };
 
 struct in6_addr {

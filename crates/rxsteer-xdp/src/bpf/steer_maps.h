@@ -91,6 +91,10 @@ STEER_LINES(steer_hash_actives, struct steer_hash_active);
 STEER_LINES(steer_pairs, struct steer_pair);
 /* By src, each in a row of its own, and dst / 16. */
 STEER_LINES(steer_tails, struct steer_line);
+/* Likewise: frames sent without a number. */
+STEER_LINES(steer_plains, struct steer_line);
+/* By src and dst. */
+STEER_LINES(steer_refusals, struct steer_refused);
 STEER_LINES(steer_dsts, struct steer_dst);
 /* By src and interface. */
 STEER_LINES(steer_counts, struct steer_counters);
@@ -167,6 +171,20 @@ static __always_inline struct steer_line *steer_tail_line(__u32 src, __u32 dst)
 	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
 
 	return bpf_map_lookup_elem(&steer_tails, &index);
+}
+
+static __always_inline struct steer_line *steer_plain_line(__u32 src, __u32 dst)
+{
+	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
+
+	return bpf_map_lookup_elem(&steer_plains, &index);
+}
+
+static __always_inline struct steer_refused *steer_refused_at(__u32 src, __u32 dst)
+{
+	__u32 index = src * steer_cpus * STEER_BANKS + dst;
+
+	return bpf_map_lookup_elem(&steer_refusals, &index);
 }
 
 static __always_inline struct steer_dst *steer_dst_at(__u32 dst)

@@ -50,10 +50,11 @@ static __always_inline void steer_dequeued(struct steer_dst *dst, struct steer_p
 }
 
 /* ORDER: an exchange is a full barrier: whoever reads the number finds the packets delivered. Pairs with
- * the READ_ONCE in steer_is_delivered; what follows it there depends on it. */
+ * the READ_ONCE in steer_is_delivered; what follows it there depends on it. User space may have said more: where
+ * the last frames were lost, it finds that out first. */
 static __always_inline void steer_publish(struct steer_pair *pair, __u32 number)
 {
-	if (pair->delivered != number)
+	if ((__s32)(number - READ_ONCE(pair->delivered)) > 0)
 		__sync_lock_test_and_set(&pair->delivered, number);
 }
 

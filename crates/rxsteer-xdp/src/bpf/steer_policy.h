@@ -150,24 +150,36 @@ static __always_inline __u32 steer_by_hash(const struct steer_config *config, co
 	return cpu == STEER_NO_CPU ? packet->src : cpu;
 }
 
-/* Where the packet, which has a flow, is to go by all the rules. */
-static __always_inline struct steer_want steer_want(const struct steer_config *config,
-						    const struct steer_arrival *packet)
+/* Where the packet, which has a flow, is to go by the policies that remember nothing: none, bound, rps. */
+static __always_inline struct steer_want steer_want_plain(const struct steer_config *config,
+							  const struct steer_arrival *packet)
 {
 	struct steer_want want = { .cpu = packet->src, .by = STEER_BY_LOCAL };
-	__u32 policy = config->policy;
 	__u32 chosen;
 
-	if (policy == STEER_NONE)
-		return want;
-	if (policy == STEER_BOUND) {
+	if (config->policy == STEER_RPS) {
+		want.cpu = steer_by_hash(config, packet);
+		want.by = STEER_BY_HASH;
+	} else if (config->policy == STEER_BOUND) {
 		chosen = config->bound[packet->queue & (STEER_MAX_QUEUES - 1)];
 		if (chosen != STEER_NO_CPU && packet->queue < STEER_MAX_QUEUES) {
 			want.cpu = chosen;
 			want.by = STEER_BY_BOUND;
 		}
-		return want;
 	}
+	return want;
+}
+
+/* Where the packet, which has a flow, is to go by all the rules. */
+static __always_inline struct steer_want steer_want(const struct steer_config *config,
+						    const struct steer_arrival *packet)
+{
+	struct steer_want want;
+	__u32 policy = config->policy;
+	__u32 chosen;
+
+	if (policy < STEER_SPARSE)
+		return steer_want_plain(config, packet);
 	if (policy >= STEER_RFS) {
 		chosen = steer_wish(config, packet->wish_hash);
 		if (chosen) {
@@ -214,7 +226,8 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  * seconds (`without_the_guard_flows_are_reordered`).
  *
  * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places
- * follows a delivered slot too, while the slot has patience and its CPU is usable.
+ * follows a delivered slot too, while the slot has patience and its CPU is usable (where flows may move at all:
+ * not under rps).
  */
 static __always_inline struct steer_place steer_allowed(const struct steer_config *config,
 							const struct steer_slot *slot,
@@ -232,7 +245,7 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 		place.cpu = current;
 		place.bank = bank;
 		place.straight = 0;
-	} else if (want->by == STEER_BY_HASH && slot->place >> STEER_PATIENCE_SHIFT &&
+	} else if (want->by == STEER_BY_HASH && !config->impatient && slot->place >> STEER_PATIENCE_SHIFT &&
 		   steer_is_usable(config, current)) {
 		place.cpu = current;
 		place.bank = steer_bank_of(config, current);

@@ -98,7 +98,12 @@ struct steer_config {
 	/* Neither shadow nor a flow limit: a packet that goes where the last one of its flow went needs no other
 	 * rule. */
 	__u8 simple;
-	__u8 reserved[4];
+	/* Every frame goes where it is wanted, without a number and without a look at its flow's slot: these rules
+	 * don't change their mind, and nothing is under way by others. See steer_plain.h. */
+	__u8 plain;
+	/* A flow goes where it is wanted as soon as it may. */
+	__u8 impatient;
+	__u8 reserved[2];
 	/* The RPS map; STEER_NO_CPU stands for the receiving CPU, in place of one that is offline. */
 	__u16 map[STEER_MAX_CPUS];
 	/* The map's usable CPUs, for sparse slots, and where each stands in it, else STEER_NO_CPU. */
@@ -191,6 +196,8 @@ struct steer_pair {
 struct steer_dst {
 	/* Frames the CPUMAP program passed on: all it saw. */
 	__u64 passed;
+	/* Of them, those that came without a number. */
+	__u64 plain;
 	/* Of them, those for which the kernel had no socket buffer. */
 	__u64 alloc_drops;
 	/* Frames that were numbered for it and never came: gaps in the numbers. */
@@ -201,8 +208,16 @@ struct steer_dst {
 	__u32 pid;
 	/* How many of `sources` are used: each src that ever sent here. */
 	__u32 source_count;
-	__u32 reserved[7];
+	__u32 reserved[5];
 	__u16 sources[STEER_MAX_CPUS];
+};
+
+/* What the ring of a dst refused of frames without a number, as far as a src was told. */
+struct steer_refused {
+	__u32 frames;
+	/* The tail of the pair when its bulk queue was emptied last, and the time before. */
+	__u32 tail[2];
+	__u32 reserved;
 };
 
 /* What runs on a CPU: by bank, the dst plus one whose thread ran here last and has not slept since. */
@@ -249,10 +264,9 @@ struct steer_limiter {
 
 /* Counted by each CPU for each interface it receives from. */
 struct steer_counters {
-	__u64 received;
-	__u64 bytes;
-	/* By steer_rule: wanted by this rule. */
+	/* By steer_rule: wanted by this rule. Each frame received is in one of them. */
 	__u64 by_rule[STEER_RULES];
+	__u64 bytes;
 	__u64 not_ip;
 	__u64 malformed;
 	__u64 passed;
@@ -260,17 +274,20 @@ struct steer_counters {
 	__u64 unnumbered;
 	/* Frames for which redirecting failed, dropped; the dst sees them as lost too. */
 	__u64 redirect_errors;
+	/* What is neither passed nor dropped here was redirected. */
 	__u64 flow_limit_drops;
-	__u64 redirected;
 	__u64 moves;
 	__u64 held;
+	/* Frames that went elsewhere than they were wanted: to another CPU, to its other ring, or through a ring
+	 * rather than straight on. */
+	__u64 detours;
 	__u64 batches;
 	/* Flows that got a slot, and flows that lost theirs to another. */
 	__u64 flows;
 	__u64 flows_ended;
 	/* Packets of flows without a slot for which there was no room in `moved` either. */
 	__u64 flow_packets_refused;
-	__u64 reserved[4];
+	__u64 reserved[5];
 };
 
 /* In front of a redirected frame that can't carry its number: see steer_carry.h. */

@@ -81,6 +81,8 @@ impl Path {
             return Err(AttachError::Collision(ifindex, other));
         }
         self.clear(number as u32, first_table, queues);
+        // While it settles its frames go through other rings, guarded; and are numbered until those have drained.
+        self.leave_plain();
         let settles = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[place];
         device.device = number as u16;

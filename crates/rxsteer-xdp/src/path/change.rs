@@ -16,6 +16,11 @@ impl Path {
     pub(super) fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
+        // First frames are numbered again, where they were not.
+        self.leave_plain();
+        if !self.are_plain_delivered() {
+            return Ok(false);
+        }
         if settings.shadow && !self.settings.shadow {
             // A shadow passes everything, so nothing may be under way.
             let straight = Settings { policy: Policy::None, ..self.settings.clone() };
@@ -54,10 +59,16 @@ impl Path {
 
     /// Writes the configuration that does not hold, and lets it hold.
     pub(super) fn decide_by(&mut self, settings: &Settings) {
+        self.decide(settings, false);
+    }
+
+    /// The same; with `plain`, without numbers: see `plain.rs`.
+    pub(super) fn decide(&mut self, settings: &Settings, plain: bool) {
         self.goes_straight = settings.has_straight_flows();
         let hz = self.loaded.hz;
         let rings = &self.loaded.rings;
-        let config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
+        let mut config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
+        config.plain = u8::from(plain);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
         let settling = compile(&none, Local::ByRing, hz, |cpu| rings.bank(cpu));
         let bss = self.bss();
@@ -74,7 +85,8 @@ impl Path {
         let online = self.possible.iter().filter(|cpu| settings.is_online(*cpu));
         let Some(online) = CpuSet::new(online) else { return Ok(Made::Done) };
         let Loaded { rings, skel, .. } = &mut self.loaded;
-        Ok(rings.ensure(&online, settings.queue_size, skel.progs.steer_cpumap.as_fd())?)
+        let programs = [skel.progs.steer_cpumap.as_fd(), skel.progs.steer_cpumap_1.as_fd()];
+        Ok(rings.ensure(&online, settings.queue_size, programs)?)
     }
 
     /// Deletes the rings that were settled in the last tick and are drained still, and settles others. A

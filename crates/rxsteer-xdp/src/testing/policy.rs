@@ -244,6 +244,8 @@ fn size_maps(
     size(&mut maps.steer_hash_actives, sizes.sources)?;
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.sources * dsts.div_ceil(16))?;
+    size(&mut maps.steer_plains, sizes.sources * dsts.div_ceil(16))?;
+    size(&mut maps.steer_refusals, sizes.sources * dsts)?;
     size(&mut maps.steer_dsts, dsts)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
     size(&mut maps.steer_limiters, sizes.sources)?;

@@ -35,7 +35,7 @@ pub(crate) trait Datapath {
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
     fn begin_drain(&mut self) -> Result<(), String>;
-    fn is_drained(&self) -> bool;
+    fn is_drained(&mut self) -> bool;
     fn counted(&self) -> Counted<Self::Device>;
     /// Where a flow is and why.
     fn whereabouts(&self, key: &FlowKey) -> Whereabouts;
@@ -83,7 +83,7 @@ impl Datapath for Path {
         Path::begin_drain(self).map_err(|error| error.to_string())
     }
 
-    fn is_drained(&self) -> bool {
+    fn is_drained(&mut self) -> bool {
         Path::is_drained(self)
     }
 

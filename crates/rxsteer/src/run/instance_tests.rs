@@ -65,7 +65,7 @@ impl Datapath for Mock {
     fn begin_drain(&mut self) -> Result<(), String> {
         Ok(())
     }
-    fn is_drained(&self) -> bool {
+    fn is_drained(&mut self) -> bool {
         true
     }
     fn counted(&self) -> Counted<u32> {

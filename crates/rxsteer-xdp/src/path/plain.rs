@@ -1,0 +1,134 @@
+//! When frames go without a number: `bpf/steer_plain.h`.
+//!
+//! Under policies that remember nothing a flow is wanted in one place as long as the settings hold. Once nothing is
+//! under way anywhere else, the order guard has nothing to hold, and the programs leave out slot and number (*plain*).
+//!
+//! **Before.** The same rules hold, with the guard. In some tick all rings are marked, and frames that went elsewhere
+//! than they were wanted (*detours*) are counted. Once all rings have turned over since the mark, and there was no
+//! detour since, nothing is under way elsewhere:
+//! what was sent before the mark is delivered, and what was sent after it went where it was wanted. Nor can there be
+//! a detour any more: a slot that names another place names a number before the mark, which is declared delivered.
+//! (Slots are unset then, too: by the time they are needed again, 2³¹ frames later say, a stale one would seem to be
+//! under way.) Should a detour be counted while that is written, all begins again.
+//!
+//! **After.** First frames are numbered again, by the same rules. A grace period later all that were not are in their
+//! rings. When each ring has turned over since, flows without a slot have nothing under way, and those with one are
+//! guarded: now the rules may change.
+
+use super::{Path, grace};
+use crate::abi::{Mode, steer_slot};
+use crate::load::LoadError;
+use crate::rings::Mark;
+use crate::setup::Settings;
+use rxsteer_core::Policy;
+use std::mem::offset_of;
+
+/// Whether frames are numbered.
+#[derive(Debug, Default)]
+pub(super) struct Plainness {
+    /// They are not.
+    holds: bool,
+    /// They are again: what must turn over before rules may change.
+    left: Option<Vec<Mark>>,
+    /// On the way there: the mark, and the detours there had been before it.
+    approach: Option<(Vec<Mark>, u64)>,
+}
+
+impl Settings {
+    /// Whether a flow is always wanted in the same place, and nothing else needs to be known of its frames.
+    fn can_be_plain(&self) -> bool {
+        // In place of an offline CPU stands the receiving one, which may change.
+        let is_fixed =
+            self.policy != Policy::Rps || self.cpus.iter().all(|cpu| self.is_online(cpu));
+        let needs_numbers = self.policy.remembers_flows()
+            || self.shadow
+            || self.flow_limit.is_some()
+            || self.without_guard;
+        is_fixed && !needs_numbers
+    }
+}
+
+impl Path {
+    /// Whether frames go without a number, as they do some ticks after a change under `none`, `rps` and `bound`.
+    /// (Not in generic mode, not with a flow limit, nor under `rps` while one of its CPUs is offline.)
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.plainness.holds
+    }
+
+    /// From when this returns all frames are numbered.
+    pub(super) fn leave_plain(&mut self) {
+        self.plainness.approach = None;
+        if self.plainness.holds {
+            self.plainness.holds = false;
+            self.decide_by(&self.settings.clone());
+            self.plainness.left = Some(self.loaded.rings.mark(|| ()));
+        }
+    }
+
+    /// Whether rules have to wait until no frame is under way that has no number.
+    pub(super) fn has_left_plain(&self) -> bool {
+        self.plainness.left.is_some()
+    }
+
+    /// Whether no frame is under way that has no number. To be asked after [`Path::leave_plain`].
+    pub(super) fn are_plain_delivered(&mut self) -> bool {
+        let rings = &self.loaded.rings;
+        if self.plainness.left.as_ref().is_some_and(|marks| rings.have_turned_over(marks, grace)) {
+            self.plainness.left = None;
+        }
+        self.plainness.left.is_none()
+    }
+
+    /// Goes on towards frames without a number, where the settings allow that. To be called in each tick in which
+    /// nothing else is under way.
+    pub(super) fn approach_plain(&mut self) -> Result<(), LoadError> {
+        if self.plainness.holds || self.mode == Mode::Generic || !self.settings.can_be_plain() {
+            return Ok(());
+        }
+        // Whether rings turn over shows best by their threads' sleep.
+        self.attach_switches()?;
+        match self.plainness.approach.take() {
+            Some((marks, detours)) if self.detours() == detours => {
+                if !self.loaded.rings.have_turned_over(&marks, grace) {
+                    self.plainness.approach = Some((marks, detours));
+                } else if self.has_no_detours_any_more(&marks, detours) {
+                    self.decide(&self.settings.clone(), true);
+                    self.plainness = Plainness { holds: true, ..Plainness::default() };
+                    self.switches = None;
+                }
+            }
+            _ => {
+                let detours = self.detours();
+                self.plainness.approach = Some((self.loaded.rings.mark(grace), detours));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees that no frame goes elsewhere than it is wanted from now on; whether none did since the mark, since when
+    /// all rings have turned over.
+    fn has_no_detours_any_more(&self, marks: &[Mark], detours: u64) -> bool {
+        self.loaded.rings.settle_marks(marks);
+        // A program that looked before that may count only now.
+        grace();
+        if !self.loaded.rings.are_settled(marks) || self.detours() != detours {
+            return false;
+        }
+        for (_, first, queues) in self.devices() {
+            let log = self.loaded.sizes.flow_log;
+            for slot in first << log..(first + queues) << log {
+                // Where a flow has anything under way, it is where it is wanted: without a slot it goes there, too.
+                if self.loaded.slots.get(slot).place != 0 {
+                    self.loaded.slots.set_number(slot, offset_of!(steer_slot, place), 0);
+                }
+            }
+        }
+        grace();
+        self.detours() == detours
+    }
+
+    fn detours(&self) -> u64 {
+        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).detours).sum()
+    }
+}
