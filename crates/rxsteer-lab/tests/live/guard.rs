@@ -1,19 +1,13 @@
 //! Flows that move because the set of CPUs changes: merged TCP segments, which no socket takes.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, rxsteer, slice,
+    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, slice,
 };
 
-/// Changes a setting of a running rxsteer.
-fn set(socket: &str, setting: &str) {
-    let mut set = Command::new(rxsteer().unwrap());
-    let output = set.args(["set", "--socket", socket, setting]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
+use super::set;
 
 /// Changes the CPUs of a running rxsteer, to and fro, for a time; returns how often.
 fn keep_changing(socket: &str, time: Duration) -> u32 {

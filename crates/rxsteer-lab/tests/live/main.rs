@@ -12,6 +12,7 @@ mod faults;
 mod guard;
 mod killed;
 mod order;
+mod plain;
 
 use std::sync::MutexGuard;
 
@@ -32,6 +33,19 @@ fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'stati
         return None;
     }
     Some(alone())
+}
+
+/// What a running rxsteer answers to a command.
+fn ask(command: &[&str]) -> String {
+    let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Changes settings of a running rxsteer.
+fn set(socket: &str, settings: &str) {
+    let settings: Vec<&str> = settings.split(' ').collect();
+    ask(&[&["set", "--socket", socket], &*settings].concat());
 }
 
 /// The number of the XDP program on an interface, as `ip` shows it.

@@ -34,6 +34,8 @@ pub(crate) trait Datapath {
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
+    /// Whether frames go without numbers, since the policy changes its mind about none.
+    fn is_plain(&self) -> bool;
     fn begin_drain(&mut self) -> Result<(), String>;
     fn is_drained(&mut self) -> bool;
     fn counted(&self) -> Counted<Self::Device>;
@@ -77,6 +79,10 @@ impl Datapath for Path {
     fn tick(&mut self) -> Result<bool, String> {
         let progress = Path::tick(self).map_err(|error| error.to_string())?;
         Ok(progress != Progress::Settled)
+    }
+
+    fn is_plain(&self) -> bool {
+        Path::is_plain(self)
     }
 
     fn begin_drain(&mut self) -> Result<(), String> {

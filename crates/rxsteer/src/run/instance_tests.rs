@@ -19,6 +19,8 @@ pub(crate) struct Mock {
     ticks_left: u32,
     /// A change can't be finished.
     fails: bool,
+    /// Frames go without numbers.
+    plain: bool,
 }
 
 impl Datapath for Mock {
@@ -61,6 +63,9 @@ impl Datapath for Mock {
         }
         self.ticks_left = self.ticks_left.saturating_sub(1);
         Ok(self.ticks_left > 0)
+    }
+    fn is_plain(&self) -> bool {
+        self.plain
     }
     fn begin_drain(&mut self) -> Result<(), String> {
         Ok(())

@@ -27,6 +27,9 @@ pub(crate) fn status(status: &Status) -> String {
             "a change is under way: what was sent by the old settings is not all delivered yet\n",
         );
     }
+    if !status.numbered {
+        text.push_str("frames go without numbers: this policy changes its mind about no flow\n");
+    }
     if status.settings.shadow {
         text.push_str(
             "shadow: every frame goes where it would have gone; what the order guard would refuse can't be counted\n",
@@ -240,7 +243,10 @@ pub(crate) fn whereabouts(at: &FlowWhere) -> String {
             ),
         );
     }
-    if at.slots.is_empty() {
+    if !at.numbered {
+        let why = "not needed: the policy changes its mind about no flow, frames go without numbers";
+        line("flow table", why.to_owned());
+    } else if at.slots.is_empty() {
         line("flow table", "none of its packets is known".to_owned());
     }
     match at.flows.is_empty() {

@@ -1,0 +1,135 @@
+//! Policies that change their mind about no flow send frames without numbers; changes keep the order all the same.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, slice,
+};
+use serde_json::Value;
+
+use super::{ask, set};
+
+/// How long it may take until frames go without numbers: some ticks, on a machine that others use, too.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until frames go without numbers.
+fn wait_until_plain(socket: &str) {
+    let asked = Instant::now();
+    loop {
+        let status: Value =
+            serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
+        // One instance, or a list of them.
+        let status = status.get(0).unwrap_or(&status);
+        if status["numbered"] == false {
+            return;
+        }
+        assert!(asked.elapsed() < PATIENCE, "frames are still numbered: {status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Changes away from frames without numbers, again and again, under load, from where all go to a CPU that can't keep
+/// up; nothing may come late.
+fn changes_keep_order(test: &str, gro: bool, protocol: Protocol, more: &[&str]) {
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let start = ["in0", "--policy", "rps", "--cpus", "0-0", "--socket", &socket];
+    let steering = Steering::start(receiver, &[&start, more].concat()).unwrap();
+    let traffic = Traffic {
+        flows: 8,
+        train: 4,
+        protocol,
+        length: 200,
+        pace: Duration::from_micros(2),
+        ..Traffic::default()
+    };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    // Those that keep what they know of flows, and those that don't; CPUs, rings, and settings that take numbers.
+    let away = [
+        "cpus=1-1",
+        "policy=sparse cpus=1-1",
+        "policy=bound:0=1",
+        "cpus=0-1 queue-size=512",
+        "policy=rfs+sparse cpus=0-1",
+        "policy=none",
+    ];
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
+        for round in 0..slice(6, 120) {
+            wait_until_plain(&socket);
+            set(&socket, away[round % away.len()]);
+            std::thread::sleep(Duration::from_millis(100));
+            set(&socket, "policy=rps cpus=0-0 queue-size=2048");
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+    });
+    let seen = check.settled().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
+    assert!(seen.moves > 20, "hardly moved: {seen:?} {totals:?}");
+    assert_eq!(gro, seen.merged > 0, "{seen:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
+
+#[test]
+fn changes_away_from_frames_without_numbers_keep_order() {
+    let test = "plain::changes_away_from_frames_without_numbers_keep_order";
+    changes_keep_order(test, false, Protocol::Udp, &["--no-flow-stats"]);
+}
+
+#[test]
+fn merged_segments_without_numbers_keep_order() {
+    let test = "plain::merged_segments_without_numbers_keep_order";
+    changes_keep_order(test, true, Protocol::Tcp, &[]);
+}
+
+#[test]
+fn what_is_lost_without_numbers_is_told_while_frames_flow() {
+    let test = "plain::what_is_lost_without_numbers_is_told_while_frames_flow";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    // The CPU that sends is the one that is to take them.
+    let start = ["in0", "--policy", "rps", "--cpus", "0-0", "--queue-size", "64", "--socket", &socket];
+    let steering = Steering::start(receiver, &start).unwrap();
+    wait_until_plain(&socket);
+    let traffic = Traffic { flows: 8, ..Traffic::default() };
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let told = || {
+        let status: Value =
+            serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
+        let status = status.get(0).unwrap_or(&status).clone();
+        let number = |value: &Value| value.as_u64().unwrap();
+        (number(&status["drops"]["ring_full"]), number(&status["waiting"]), status)
+    };
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
+        let mut before = 0;
+        for _ in 0..slice(5, 50) {
+            std::thread::sleep(Duration::from_millis(200));
+            let (lost, waiting, status) = told();
+            assert_eq!(status["numbered"], false, "{status}");
+            assert!(lost >= before, "what was lost was taken back: {before}, then {status}");
+            // The ring, a batch of its thread's, and a bulk queue of either CPU.
+            assert!(waiting <= 64 + 3 * 8, "more waits than there is room for: {status}");
+            before = lost;
+        }
+        assert!(before > 0, "nothing was lost");
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+    });
+    let (lost, waiting, status) = told();
+    let totals = steering.totals().unwrap();
+    assert_eq!((totals.unaccounted(), waiting), (0, 0), "{status} {totals:?}");
+    assert_eq!(totals.dropped(), lost, "{totals:?}");
+}
