@@ -44,6 +44,13 @@ impl RingThread {
     }
 }
 
+impl RingThread {
+    /// Lets it run after every ordinary process of its CPU, so that frames wait long in its ring.
+    pub fn go_last(&self) -> Result<()> {
+        typed(&format!("renice -n 19 -p {}", self.process)).map(drop)
+    }
+}
+
 /// The threads of the CPUMAP rings of a process' maps.
 pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
     let folder = format!("/proc/{process}/fdinfo");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, slice,
+    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, ring_threads, slice,
 };
 use serde_json::Value;
 
@@ -39,8 +39,9 @@ fn changes_keep_order(test: &str, gro: bool, protocol: Protocol, more: &[&str]) 
     let (link, receiver) = (testbed.link(), testbed.receiver());
     let start = ["in0", "--policy", "rps", "--cpus", "0-0", "--socket", &socket];
     let steering = Steering::start(receiver, &[&start, more].concat()).unwrap();
+    // So many that most send nothing while the rules change.
     let traffic = Traffic {
-        flows: 8,
+        flows: 4096,
         train: 4,
         protocol,
         length: 200,
@@ -55,16 +56,25 @@ fn changes_keep_order(test: &str, gro: bool, protocol: Protocol, more: &[&str]) 
         "cpus=1-1",
         "policy=sparse cpus=1-1",
         "policy=bound:0=1",
-        "cpus=0-1 queue-size=512",
+        "cpus=1-1 queue-size=512",
         "policy=rfs+sparse cpus=0-1",
         "policy=none",
     ];
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
-        for round in 0..slice(6, 120) {
+        for round in 0..slice(away.len(), 120) {
+            // Its frames wait far longer than a change takes by itself.
+            for thread in ring_threads(steering.id()).unwrap() {
+                if thread.cpu == 0 {
+                    thread.go_last().unwrap();
+                }
+            }
             wait_until_plain(&socket);
-            set(&socket, away[round % away.len()]);
-            std::thread::sleep(Duration::from_millis(100));
+            let away = away[round % away.len()];
+            set(&socket, away);
+            if away.starts_with("cpus") || away.starts_with("policy=bound") {
+                wait_until_plain(&socket);
+            }
             set(&socket, "policy=rps cpus=0-0 queue-size=2048");
         }
         stop.store(true, Ordering::Relaxed);
@@ -99,7 +109,8 @@ fn what_is_lost_without_numbers_is_told_while_frames_flow() {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
     // The CPU that sends is the one that is to take them.
-    let start = ["in0", "--policy", "rps", "--cpus", "0-0", "--queue-size", "64", "--socket", &socket];
+    let start =
+        ["in0", "--policy", "rps", "--cpus", "0-0", "--queue-size", "64", "--socket", &socket];
     let steering = Steering::start(receiver, &start).unwrap();
     wait_until_plain(&socket);
     let traffic = Traffic { flows: 8, ..Traffic::default() };

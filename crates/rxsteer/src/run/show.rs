@@ -244,7 +244,8 @@ pub(crate) fn whereabouts(at: &FlowWhere) -> String {
         );
     }
     if !at.numbered {
-        let why = "not needed: the policy changes its mind about no flow, frames go without numbers";
+        let why =
+            "not needed: the policy changes its mind about no flow, frames go without numbers";
         line("flow table", why.to_owned());
     } else if at.slots.is_empty() {
         line("flow table", "none of its packets is known".to_owned());
