@@ -74,6 +74,14 @@ fn frames_without_a_plain_type_carry_nothing() {
 
 proptest! {
     #[test]
+    fn a_frame_without_a_number_is_taken_for_none(to: [u8; 6], is_ipv6: bool) {
+        let plain = frame(to, is_ipv6);
+        let mut arrived = plain.clone();
+        prop_assert_eq!(Addresses::default().uncarry(&mut arrived), None);
+        prop_assert_eq!(arrived, plain);
+    }
+
+    #[test]
     fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, src in 0..1024_u32, dst in 0..2048_u32) {
         let mut addresses = Addresses::default();
         let carried = there_and_back(&mut addresses, &frame(to, is_ipv6), Number { seq, src, dst });

@@ -109,6 +109,7 @@ impl Subject for InKernel {
             flow_limit: rules.flow_limit,
             inactive_after: rules.inactive_after,
             local_by_ring: rules.local_by_ring != 0,
+            plain: false,
             map: &rules.map[..rules.map_len as usize],
             bound: &rules.bound,
             cpu: &rules.cpu,
@@ -244,4 +245,95 @@ fn rfs() {
 fn rfs_and_sparse() {
     let Some(seen) = run("rfs_and_sparse", Kind::RfsSparse) else { return };
     assert!(seen.by[2] > 10_000 && seen.by[3] > 1_000 && seen.by[4] > 10_000, "{seen:?}");
+}
+
+/// Frames by a policy that remembers nothing go where it wants them, untouched and unnumbered; those that can't be
+/// told from numbered ones are numbered.
+fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
+    let hash = SymmetricHash::new([7; 16]);
+    let sizes = TestSizes {
+        cpus: 4,
+        sources: 4,
+        tables: 2,
+        flow_log,
+        sock_entries: 16,
+        wish_mask: 7,
+        chains_log: 4,
+        limit_lines: 1,
+    };
+    let devices = [TestDevice { queues: 2, first_table: 0 }];
+    let mut policy = match KernelPolicy::load(sizes, hash.words(), &devices) {
+        Ok(policy) => policy,
+        Err(error) if is_forbidden(&error) => {
+            let why = "not allowed to load BPF programs; run as root";
+            let _ = writeln!(std::io::stderr(), "SKIPPED policy::{test}: {why} ({error})");
+            return;
+        }
+        Err(error) => panic!("the kernel refuses the programs: {error:#}"),
+    };
+    policy.configure(rules);
+    let mut dice = ChaCha8Rng::seed_from_u64(flow_log.into());
+    let mut expected = HashMap::<(u32, u32), u32>::new();
+    let mut numbered = 0;
+    for now in 0..20_000 {
+        let frame = frame(&mut dice);
+        let (src, queue) = (dice.random_range(0..4), dice.random_range(0..2));
+        let key = dissect(LinkType::Ethernet, &frame, DissectOptions::default()).key;
+        let flow = hash.hash(&key).get();
+        let decided = policy.receive(&Asked { src, queue, device: 0, now }, &frame);
+        let place = (u64::from(flow) * rules.map.len() as u64) >> 32;
+        let (cpu, by) = match (rules.policy, rules.bound[queue as usize]) {
+            (1, _) => (u32::from(rules.map[place as usize]), 2),
+            (2, cpu) if cpu != 0xffff => (u32::from(cpu), 1),
+            _ => (src, 0),
+        };
+        assert_eq!((decided.hash, decided.want, decided.by, decided.cpu), (flow, cpu, by, cpu));
+        let goes_straight = by == 0;
+        assert_eq!((decided.straight, decided.verdict == 2), (goes_straight, goes_straight));
+        let bank = u32::from(rules.cpu[cpu as usize] >> 1);
+        let is_tagged = frame[12..14] == [0x81, 0];
+        match (goes_straight, is_tagged) {
+            (true, _) => assert_eq!((decided.seq, decided.is_changed), (0, false), "{decided:?}"),
+            (false, true) => {
+                assert!(decided.seq != 0 && decided.bank == bank, "{decided:?}");
+                numbered += 1;
+            }
+            (false, false) => {
+                assert_eq!((decided.seq, decided.is_changed, decided.bank), (0, false, bank));
+                *expected.entry((src, cpu * 2 + bank)).or_default() += 1;
+            }
+        }
+    }
+    for pair in (0..4).flat_map(|src| (0..8).map(move |dst| (src, dst))) {
+        assert_eq!(policy.plain(pair), expected.get(&pair).copied().unwrap_or(0), "{pair:?}");
+    }
+    assert_eq!(rules.policy == 0, expected.is_empty());
+    assert_eq!(rules.policy == 0, numbered == 0, "{numbered}");
+}
+
+#[test]
+fn policies_that_remember_nothing_send_frames_untouched() {
+    libbpf_rs::set_print(None);
+    let (mut cpu, mut bound) = ([1; 1024], [0xffff; 1024]);
+    // The second ring of CPU 2 is in use.
+    cpu[2] |= 2;
+    bound[1] = 2;
+    for policy in 0..=2 {
+        let rules = TestRules {
+            policy,
+            loops: 0,
+            ring_size: 64,
+            flow_limit: 0,
+            inactive_after: 250,
+            local_by_ring: false,
+            plain: true,
+            map: &[1, 2, 3],
+            bound: &bound,
+            cpu: &cpu,
+        };
+        // Of few slots no statistics are kept.
+        for flow_log in [1, 8] {
+            plain("policies_that_remember_nothing_send_frames_untouched", &rules, flow_log);
+        }
+    }
 }

@@ -238,7 +238,9 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 	__u32 bank = slot->place >> STEER_PLACE_BANK_SHIFT & 1;
 
 	place.straight = want->by == STEER_BY_LOCAL && !config->local_by_ring;
-	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard ||
+	/* Under a plain configuration (steer_plain.h) nothing of any flow is under way elsewhere, whatever a slot that it
+	 * shares says. */
+	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard || config->plain ||
 	    (current == place.cpu && bank == place.bank && !place.straight))
 		return place;
 	if (!steer_is_delivered(slot)) {

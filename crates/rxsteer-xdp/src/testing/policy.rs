@@ -21,6 +21,7 @@ pub struct KernelPolicy {
     sparse: Array<steer_sparse_slot>,
     pairs: Array<steer_pair>,
     tails: Array<steer_line>,
+    plains: Array<steer_line>,
 }
 
 struct Skeleton(SteerTestSkel<'static>);
@@ -86,6 +87,7 @@ impl KernelPolicy {
             sparse: Array::new(&maps.steer_sparse)?,
             pairs: Array::new(&maps.steer_pairs)?,
             tails: Array::new(&maps.steer_tails)?,
+            plains: Array::new(&maps.steer_plains)?,
             sizes,
             skeleton,
         })
@@ -101,6 +103,8 @@ impl KernelPolicy {
         config.inactive_after = rules.inactive_after;
         config.local_by_ring = u8::from(rules.local_by_ring);
         config.simple = u8::from(rules.flow_limit == 0);
+        config.plain = u8::from(rules.plain);
+        config.impatient = u8::from(rules.plain);
         config.map_len = rules.map.len() as u32;
         config.map[..rules.map.len()].copy_from_slice(rules.map);
         config.bound = *rules.bound;
@@ -122,7 +126,14 @@ impl KernelPolicy {
         test.queue = asked.queue;
         test.ifindex = FIRST_IFINDEX + asked.device;
         test.seq = 0;
-        let verdict = run(&self.skeleton.0.progs.steer_entry, Some(frame));
+        // With room for metadata, which is given back as well.
+        let mut after = vec![0; frame.len() + 64];
+        let input = ProgramInput {
+            data_in: Some(frame),
+            data_out: Some(&mut after),
+            ..ProgramInput::default()
+        };
+        let verdict = run(&self.skeleton.0.progs.steer_entry, input);
         let test = &self.skeleton.globals().steer_test;
         Decided {
             hash: test.hash,
@@ -133,6 +144,7 @@ impl KernelPolicy {
             straight: test.straight != 0,
             seq: test.seq,
             verdict,
+            is_changed: !after.starts_with(frame),
         }
     }
 
@@ -140,13 +152,13 @@ impl KernelPolicy {
     pub fn record_wish(&mut self, hash: u32, cpu: u32) {
         let test = &mut self.skeleton.globals().steer_test;
         (test.hash, test.cpu) = (hash, cpu);
-        run(&self.skeleton.0.progs.steer_test_record, None);
+        run(&self.skeleton.0.progs.steer_test_record, ProgramInput::default());
     }
 
     /// The flow has ended.
     pub fn forget_wish(&mut self, hash: u32) {
         self.skeleton.globals().steer_test.hash = hash;
-        run(&self.skeleton.0.progs.steer_test_forget, None);
+        run(&self.skeleton.0.progs.steer_test_forget, ProgramInput::default());
     }
 
     fn tail_index(&self, src: u32, dst: u32) -> u32 {
@@ -168,6 +180,12 @@ impl KernelPolicy {
     #[must_use]
     pub fn tail(&self, (src, dst): (u32, u32)) -> u32 {
         self.tails.get(self.tail_index(src, dst)).word[dst as usize & 15]
+    }
+
+    /// How many frames without a number a source sent to a destination.
+    #[must_use]
+    pub fn plain(&self, (src, dst): (u32, u32)) -> u32 {
+        self.plains.get(self.tail_index(src, dst)).word[dst as usize & 15]
     }
 
     /// `last_seq` and `place` of a guard slot.
@@ -222,8 +240,7 @@ impl KernelPolicy {
 }
 
 /// Runs a program once: what it returned.
-fn run(program: &ProgramMut<'_>, frame: Option<&[u8]>) -> u32 {
-    let input = ProgramInput { data_in: frame, ..ProgramInput::default() };
+fn run(program: &ProgramMut<'_>, input: ProgramInput<'_>) -> u32 {
     program.test_run(input).expect("the kernel runs programs it has loaded").return_value
 }
 

@@ -36,6 +36,8 @@ pub struct TestRules<'a> {
     pub inactive_after: u64,
     /// Likewise.
     pub local_by_ring: bool,
+    /// Likewise; then flows are impatient, too.
+    pub plain: bool,
     /// The map, with 0xffff for CPUs that are offline.
     pub map: &'a [u16],
     /// By queue the CPU it is bound to, or 0xffff.
@@ -85,4 +87,6 @@ pub struct Decided {
     pub seq: u32,
     /// What the program said: 1 drop, 2 pass, 4 redirect.
     pub verdict: u32,
+    /// The frame is not what it was.
+    pub is_changed: bool,
 }
