@@ -210,7 +210,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 
 	state = policy;
 	slot = steer_slot_at((table << steer_flow_log) +
-			     steer_hash_32(arrival->hash, steer_flow_log));
+			     steer_slot_of(arrival->hash, steer_flow_log));
 	want = steer_want(config, arrival);
 	place = steer_allowed(config, slot, &want);
 	*decision = (struct native_decision){
@@ -270,7 +270,7 @@ void native_policy_guard(struct native_policy *policy, __u32 table, __u32 hash, 
 	struct steer_slot *slot;
 
 	state = policy;
-	slot = steer_slot_at((table << steer_flow_log) + steer_hash_32(hash, steer_flow_log));
+	slot = steer_slot_at((table << steer_flow_log) + steer_slot_of(hash, steer_flow_log));
 	words[0] = slot->last_seq;
 	words[1] = slot->place;
 }

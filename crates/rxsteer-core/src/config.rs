@@ -39,9 +39,23 @@ pub struct SteerConfig {
     /// [`MAX_FLOW_CNT`], rounded up to a power of two. `None`: [`DEFAULT_SOCK_FLOW_ENTRIES`]
     /// divided by the RX queues, but at least 1024.
     pub flow_cnt: Option<u32>,
+    /// Which flows share a slot of a flow table. It can't be changed later.
+    pub slot_order: SlotOrder,
     /// Buckets of the flow limit, where there is one: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to
     /// a power of two.
     pub flow_limit: Option<u32>,
+}
+
+/// Which slot of a flow table is a flow's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlotOrder {
+    /// By a multiplicative hash, `hash_32`, as in the kernel since Linux 6.15: hashes of one RX queue may have
+    /// lower bits in common, for NICs choose queues by those.
+    #[default]
+    Scattered,
+    /// By the upper bits. Flows that share a slot are then wanted on the same CPU by `rps`, but for slots that
+    /// lie across a boundary. So does the in-kernel path, whose hash is its own.
+    Ascending,
 }
 
 /// Most entries of one RX queue's flow table: 128 MiB of them.
@@ -126,6 +140,7 @@ impl SteerConfig {
             possible: None,
             sock_flow_entries: DEFAULT_SOCK_FLOW_ENTRIES,
             flow_cnt: None,
+            slot_order: SlotOrder::default(),
             flow_limit: None,
         }
     }

@@ -40,7 +40,7 @@ pub mod transition;
 pub mod verdict;
 
 pub use backlogs::{Arrival, Backlogs, Idle, Refusal};
-pub use config::{ConfigError, MAX_RX_QUEUES, SteerConfig};
+pub use config::{ConfigError, MAX_RX_QUEUES, SlotOrder, SteerConfig};
 pub use cpu::{CpuId, CpuSet, CpuSetError};
 pub use flow::{FlowHash, FlowKey, FlowWords};
 pub use order::DevFlow;

@@ -20,7 +20,7 @@
 //!   renews it: it can only hold, never permit.
 
 use crate::backlogs::{Arrival, Backlogs};
-use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES};
+use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES, SlotOrder};
 use crate::cpu::CpuId;
 use crate::plan::{Chosen, Rules, Want};
 use alloc::boxed::Box;
@@ -29,8 +29,14 @@ use alloc::vec;
 /// A multiplicative hash to `log` bits: the kernel's `hash_32`. 0 bits give 0.
 #[inline(always)]
 pub(crate) const fn hash_32(value: u32, log: u32) -> u32 {
-    const GOLDEN_RATIO_32: u32 = 0x61c8_8647;
-    (((value.wrapping_mul(GOLDEN_RATIO_32) as u64) << log) >> 32) as u32
+    upper_bits(value.wrapping_mul(GOLDEN_RATIO_32), log)
+}
+
+const GOLDEN_RATIO_32: u32 = 0x61c8_8647;
+
+#[inline(always)]
+const fn upper_bits(value: u32, log: u32) -> u32 {
+    (((value as u64) << log) >> 32) as u32
 }
 
 /// One slot of a flow table: where the last packet of its flows went. All zero is unset.
@@ -169,25 +175,31 @@ pub(crate) struct FlowTables {
     /// [`DevFlow`]s, since an array of numbers is had zeroed, page by page as it is used.
     slots: Box<[[u32; 2]]>,
     log: u32,
+    /// What a hash is multiplied by before its upper bits are taken.
+    multiplier: u32,
     /// By RX queue where its table begins; queues that are not this producer's share the first.
     bases: Box<[u32]>,
 }
 
 impl FlowTables {
     /// Unset tables of `1 << log` slots for the queues whose tables `table_of_queue` numbers.
-    pub(crate) fn new(log: u32, table_of_queue: &[u16]) -> FlowTables {
+    pub(crate) fn new(log: u32, order: SlotOrder, table_of_queue: &[u16]) -> FlowTables {
         let tables = table_of_queue.iter().max().map_or(1, |last| usize::from(*last) + 1);
         let base = |table: &u16| u32::from(*table) * row(log) as u32;
         FlowTables {
             slots: unset(tables * row(log)),
             log,
+            multiplier: match order {
+                SlotOrder::Scattered => GOLDEN_RATIO_32,
+                SlotOrder::Ascending => 1,
+            },
             bases: table_of_queue.iter().map(base).collect(),
         }
     }
 
     /// No tables, for rules that need none.
     pub(crate) fn none() -> FlowTables {
-        FlowTables { slots: Box::new([]), log: 0, bases: Box::new([]) }
+        FlowTables { slots: Box::new([]), log: 0, multiplier: 1, bases: Box::new([]) }
     }
 
     pub(crate) fn is_none(&self) -> bool {
@@ -210,7 +222,9 @@ impl FlowTables {
         let without_flow = UNSTEERED | 1 << self.log;
         match self.bases.get(usize::from(packet.rx_queue)) {
             Some(base) if packet.hash.is_none() => base + without_flow,
-            Some(base) => base + hash_32(packet.hash.get(), self.log),
+            Some(base) => {
+                base + upper_bits(packet.hash.get().wrapping_mul(self.multiplier), self.log)
+            }
             None => without_flow,
         }
     }

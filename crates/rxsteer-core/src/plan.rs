@@ -126,6 +126,9 @@ impl Plan {
         if config.devices != self.config.devices {
             return Err(ConfigError::Fixed("the device of an RX queue"));
         }
+        if self.config.slot_order != config.slot_order {
+            return Err(ConfigError::Fixed("the order of flow tables' slots"));
+        }
         let entries = config.sock_flow_entries.next_power_of_two();
         let socks = if entries == self.socks.len() {
             self.socks.clone()

@@ -79,7 +79,7 @@ impl Steering {
         }
         let table_of_queue: Arc<[u16]> = table_of_queue.into();
         let flows = if plan.rules.remember_flows() {
-            FlowTables::new(plan.flow_log(), &table_of_queue)
+            FlowTables::new(plan.flow_log(), plan.config.slot_order, &table_of_queue)
         } else {
             FlowTables::none()
         };
@@ -107,7 +107,8 @@ impl Steering {
             transition.rules_change();
         } else if self.flows.is_none() {
             if old.rules != plan.rules {
-                self.flows = FlowTables::new(plan.flow_log(), &self.table_of_queue);
+                let order = plan.config.slot_order;
+                self.flows = FlowTables::new(plan.flow_log(), order, &self.table_of_queue);
                 self.transition = Some(Box::new(Transition::begin(plan, Some(old), backlogs)));
             }
         } else if !remembers || self.flows.log() != plan.flow_log() {
@@ -124,7 +125,8 @@ impl Steering {
             && self.flows.log() != log
             && transition.has_room()
         {
-            let tables = FlowTables::new(log, &self.table_of_queue);
+            let order = self.plan.config.slot_order;
+            let tables = FlowTables::new(log, order, &self.table_of_queue);
             transition.table_changes(core::mem::replace(&mut self.flows, tables));
             return true;
         }

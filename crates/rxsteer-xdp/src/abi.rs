@@ -140,6 +140,15 @@ impl<T: Plain> Array<T> {
         unsafe { value.assume_init() }
     }
 
+    /// The number that stands `offset` bytes into the element.
+    pub(crate) fn get_number(&self, index: u32, offset: usize) -> u32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
+        // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
+        let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
+        // ORDER: Acquire: what was counted before it is there, too.
+        number.load(Ordering::Acquire)
+    }
+
     /// Replaces the number that stands `offset` bytes into the element, and nothing beside it.
     pub(crate) fn set_number(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");

@@ -13,12 +13,12 @@ pub(crate) enum Local {
     ByRing,
 }
 
-/// The configuration of `settings`, where `bank` says which of a CPU's rings is in use and a second has
-/// `hz` jiffies.
+/// The configuration of `settings`, where `bank` says which of a CPU's rings is in use a second has
+/// `hz` jiffies, and a flow table `1 << flow_log` slots.
 pub(crate) fn compile(
     settings: &Settings,
     local: Local,
-    hz: u32,
+    (hz, flow_log): (u32, u32),
     bank: impl Fn(CpuId) -> u32,
 ) -> steer_config {
     let mut config = steer_config {
@@ -36,6 +36,10 @@ pub(crate) fn compile(
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
         impatient: u8::from(!settings.policy.remembers_flows()),
+        // Where the CPUs divide the slots, no slot's flows are wanted on two.
+        straddling: u8::from(
+            settings.policy == Policy::Rps && (1usize << flow_log) % settings.cpus.len() != 0,
+        ),
         ..empty()
     };
     for (place, cpu) in config.map.iter_mut().zip(settings.cpus.iter()) {
@@ -91,7 +95,8 @@ fn empty() -> steer_config {
         simple: 0,
         plain: 0,
         impatient: 0,
-        reserved: [0; 2],
+        straddling: 0,
+        reserved: 0,
         map: [NO_CPU; CPUS],
         walk: [NO_CPU; CPUS],
         position: [NO_CPU; CPUS],
@@ -108,7 +113,8 @@ mod tests {
     fn offline_cpus_are_absent_and_banks_are_marked() {
         let mut settings = Settings::new(Policy::Sparse(4), "1-3".parse().unwrap());
         settings.offline = "2".parse().ok();
-        let config = compile(&settings, Local::Straight, 250, |cpu| u32::from(cpu.get() == 3));
+        let config =
+            compile(&settings, Local::Straight, (250, 15), |cpu| u32::from(cpu.get() == 3));
         assert_eq!((config.policy, config.loops, config.map_len, config.walk_len), (3, 4, 3, 2));
         assert_eq!(config.map[..4], [1, NO_CPU, 3, NO_CPU]);
         assert_eq!(
@@ -125,11 +131,11 @@ mod tests {
         let mut settings = Settings::new(policy, "0-2".parse().unwrap());
         settings.offline = "2".parse().ok();
         settings.flow_limit = Some(3000);
-        let config = compile(&settings, Local::ByRing, 1000, |_| 0);
+        let config = compile(&settings, Local::ByRing, (1000, 15), |_| 0);
         assert_eq!((config.bound[0], config.bound[5], config.bound[1]), (1, NO_CPU, NO_CPU));
         assert_eq!((config.flow_limit, config.local_by_ring), (13, 1));
         settings.flow_limit = Some(1 << 20);
-        let config = compile(&settings, Local::ByRing, 1000, |_| 0);
+        let config = compile(&settings, Local::ByRing, (1000, 15), |_| 0);
         assert_eq!(config.flow_limit, 13, "the programs' table has 4096 buckets for each CPU");
     }
 }

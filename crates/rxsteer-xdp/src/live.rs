@@ -288,7 +288,7 @@ impl Path {
         let log = self.loaded.sizes.flow_log;
         let slots = self.devices().flat_map(|(device, first, queues)| {
             let slot =
-                move |queue| (device, queue, ((first + queue) << log) + hash_32(hash.get(), log));
+                move |queue| (device, queue, ((first + queue) << log) + slot_of(hash.get(), log));
             (0..queues).map(slot)
         });
         let slots = slots.filter_map(|(device, queue, index)| {
@@ -359,7 +359,7 @@ fn cpu_of(id: u32) -> CpuId {
     u16::try_from(id).ok().and_then(CpuId::new).unwrap_or(CpuId::MAX)
 }
 
-/// As in the programs, and in `rxsteer_core::order`.
-fn hash_32(value: u32, log: u32) -> u32 {
-    ((u64::from(value.wrapping_mul(0x61c8_8647)) << log) >> 32) as u32
+/// As in the programs, and in `rxsteer_core::SlotOrder::Ascending`.
+fn slot_of(hash: u32, log: u32) -> u32 {
+    ((u64::from(hash) << log) >> 32) as u32
 }

@@ -183,6 +183,7 @@ impl Path {
     pub fn begin_drain(&mut self) -> Result<(), LoadError> {
         self.wanted = None;
         self.is_draining = true;
+        self.quiet_ticks = 0;
         self.attach_switches()?;
         self.leave_plain();
         if self.are_plain_delivered() {

@@ -188,21 +188,32 @@ impl Rings {
 
     /// What `dst` was sent by all CPUs, modulo 2³².
     fn sent(&self, dst: u32) -> u32 {
-        self.sent_by_now(dst).frames()
+        let frames = |src| self.tail(src, dst).wrapping_add(self.plain(src, dst));
+        (0..self.cpus()).fold(0, |sum: u32, src| sum.wrapping_add(frames(src)))
+    }
+
+    /// The last number from `src` to `dst`.
+    fn tail(&self, src: u32, dst: u32) -> u32 {
+        self.tails.get_number(self.line(src, dst), (dst % 16) as usize * 4)
+    }
+
+    /// How many frames without a number went from `src` to `dst`.
+    fn plain(&self, src: u32, dst: u32) -> u32 {
+        self.plains.get_number(self.line(src, dst), (dst % 16) as usize * 4)
+    }
+
+    fn line(&self, src: u32, dst: u32) -> u32 {
+        src * (self.cpus() * BANKS).div_ceil(16) + dst / 16
     }
 
     /// What `dst` was sent until now.
     fn sent_by_now(&self, dst: u32) -> Sent {
-        let row = (self.cpus() * BANKS).div_ceil(16);
-        let of = |lines: &Array<steer_line>| {
-            let word = |src| lines.get(src * row + dst / 16).word[(dst % 16) as usize];
-            (0..self.cpus()).map(word).collect()
-        };
-        Sent { dst, tails: of(&self.tails), plains: of(&self.plains) }
+        let tails = (0..self.cpus()).map(|src| self.tail(src, dst)).collect();
+        Sent { dst, tails, plains: (0..self.cpus()).map(|src| self.plain(src, dst)).collect() }
     }
 
     /// Frames that never came to `dst` and frames that are under way to it. Those lost never get fewer. Whether
-    /// the last ones were lost shows with the next one that comes, or by [`Rings::find_lost`].
+    /// the last numbered ones were lost shows with the next one that comes, or by [`Rings::find_lost`].
     pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
         // First what was sent: what is seen meanwhile is then not taken for lost.
         let sent = self.sent_by_now(dst);
@@ -227,8 +238,10 @@ impl Rings {
         refused.lost = refused.lost.max(refused.told_in_all);
         let seen = state.plain.wrapping_add(refused.lost) as u32;
         let mut waiting = (sum(&sent.plains).wrapping_sub(seen) as i32).max(0) as u32;
-        // The ring, what its thread has taken out at once, and what each source holds until its poll ends.
-        let room = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] + BULK * (1 + cpus);
+        // The ring, what its thread has taken out at once, and what each source holds until its poll ends, with
+        // the frame that finds that full.
+        let size = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize];
+        let room = size + BULK + (BULK + 1) * cpus;
         if waiting > room {
             refused.lost += u64::from(waiting - room);
             waiting = room;
@@ -274,6 +287,8 @@ impl Rings {
     /// To be called now and then: whether numbers went on since the last time tells what is at rest.
     pub(crate) fn note_sent(&mut self) {
         for dst in 0..self.dsts.len() {
+            // What sources are told wraps around.
+            self.lost_and_waiting(dst);
             let (sent, seen) = (self.sent(dst), self.dsts.get(dst).passed as u32);
             let before = &mut self.before[dst as usize];
             let is_same = before.sent == sent && before.seen == seen;
@@ -400,13 +415,6 @@ impl Rings {
         self.maps[bank].delete(&cpu.to_ne_bytes()).map_err(io::Error::other)?;
         self.sizes[cpu as usize][bank] = 0;
         Ok(())
-    }
-}
-
-impl Sent {
-    /// All of it, modulo 2³².
-    fn frames(&self) -> u32 {
-        sum(&self.tails).wrapping_add(sum(&self.plains))
     }
 }
 

@@ -68,9 +68,9 @@ impl InKernel {
     }
 }
 
-/// The kernel's `hash_32`.
-fn hash_32(value: u32, log: u32) -> u32 {
-    ((u64::from(value.wrapping_mul(0x61c8_8647)) << log) >> 32) as u32
+/// Which slot of a table with `1 << log` is a flow's.
+fn slot_of(hash: u32, log: u32) -> u32 {
+    ((u64::from(hash) << log) >> 32) as u32
 }
 
 /// A TCP or UDP frame over IPv4 or IPv6, with or without a VLAN tag.
@@ -110,6 +110,7 @@ impl Subject for InKernel {
             inactive_after: rules.inactive_after,
             local_by_ring: rules.local_by_ring != 0,
             plain: false,
+            straddling: false,
             map: &rules.map[..rules.map_len as usize],
             bound: &rules.bound,
             cpu: &rules.cpu,
@@ -153,7 +154,7 @@ impl Subject for InKernel {
     }
 
     fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
-        self.policy.guard((table << self.flow_log) + hash_32(hash, self.flow_log))
+        self.policy.guard((table << self.flow_log) + slot_of(hash, self.flow_log))
     }
 
     fn sock_entry(&self, index: u32) -> u32 {
@@ -274,20 +275,30 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     policy.configure(rules);
     let mut dice = ChaCha8Rng::seed_from_u64(flow_log.into());
     let mut expected = HashMap::<(u32, u32), u32>::new();
-    let mut numbered = 0;
+    let (mut numbered, mut straddling) = (0, 0);
     for now in 0..20_000 {
         let frame = frame(&mut dice);
         let (src, queue) = (dice.random_range(0..4), dice.random_range(0..2));
         let key = dissect(LinkType::Ethernet, &frame, DissectOptions::default()).key;
         let flow = hash.hash(&key).get();
         let decided = policy.receive(&Asked { src, queue, device: 0, now }, &frame);
-        let place = (u64::from(flow) * rules.map.len() as u64) >> 32;
+        let place_of = |hash: u64| (hash * rules.map.len() as u64) >> 32;
+        let place = place_of(flow.into());
         let (cpu, by) = match (rules.policy, rules.bound[queue as usize]) {
             (1, _) => (u32::from(rules.map[place as usize]), 2),
             (2, cpu) if cpu != 0xffff => (u32::from(cpu), 1),
             _ => (src, 0),
         };
-        assert_eq!((decided.hash, decided.want, decided.by, decided.cpu), (flow, cpu, by, cpu));
+        assert_eq!((decided.hash, decided.want, decided.by), (flow, cpu, by));
+        let slot = u64::from(slot_of(flow, flow_log));
+        let [first, after] = [slot, slot + 1].map(|slot| slot << (32 - flow_log));
+        if by == 2 && place_of(first) != place_of(after - 1) {
+            // Its slot's flows are wanted in two places: it is guarded, and nothing is delivered here.
+            assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
+            straddling += 1;
+            continue;
+        }
+        assert_eq!(decided.cpu, cpu, "{decided:?}");
         let goes_straight = by == 0;
         assert_eq!((decided.straight, decided.verdict == 2), (goes_straight, goes_straight));
         let bank = u32::from(rules.cpu[cpu as usize] >> 1);
@@ -309,6 +320,7 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     }
     assert_eq!(rules.policy == 0, expected.is_empty());
     assert_eq!(rules.policy == 0, numbered == 0, "{numbered}");
+    assert_eq!(straddling != 0, rules.straddling, "{straddling}");
 }
 
 #[test]
@@ -319,20 +331,21 @@ fn policies_that_remember_nothing_send_frames_untouched() {
     cpu[2] |= 2;
     bound[1] = 2;
     for policy in 0..=2 {
-        let rules = TestRules {
-            policy,
-            loops: 0,
-            ring_size: 64,
-            flow_limit: 0,
-            inactive_after: 250,
-            local_by_ring: false,
-            plain: true,
-            map: &[1, 2, 3],
-            bound: &bound,
-            cpu: &cpu,
-        };
         // Of few slots no statistics are kept.
-        for flow_log in [1, 8] {
+        for (flow_log, map) in [(1, &[2, 3][..]), (8, &[2, 3]), (8, &[1, 2, 3])] {
+            let rules = TestRules {
+                policy,
+                loops: 0,
+                ring_size: 64,
+                flow_limit: 0,
+                inactive_after: 250,
+                local_by_ring: false,
+                plain: true,
+                straddling: policy == 1 && map.len() == 3,
+                map,
+                bound: &bound,
+                cpu: &cpu,
+            };
             plain("policies_that_remember_nothing_send_frames_untouched", &rules, flow_log);
         }
     }

@@ -4,7 +4,7 @@ use crate::policy::{NO_CPU, Rules, Sizes};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::{CpuId, CpuSet, Policy, SockFlowTable, SteerConfig};
+use rxsteer_core::{CpuId, CpuSet, Policy, SlotOrder, SockFlowTable, SteerConfig};
 
 /// A policy without its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,7 @@ impl Scenario {
         config.devices = queues.iter().map(|queue| queue.device).collect();
         let flow_log = dice.random_range(0..7);
         config.flow_cnt = Some(1 << flow_log);
+        config.slot_order = SlotOrder::Ascending;
         config.sock_flow_entries = 16 << dice.random_range(0..6);
         config.flow_limit = dice.random_ratio(1, 2).then(|| 1 << dice.random_range(0..9));
         let ring_size = dice.random_range(8..80);

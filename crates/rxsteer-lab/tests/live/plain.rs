@@ -29,15 +29,15 @@ fn wait_until_plain(socket: &str) {
     }
 }
 
-/// Changes away from frames without numbers, again and again, under load, from where all go to a CPU that can't keep
-/// up; nothing may come late.
-fn changes_keep_order(test: &str, gro: bool, protocol: Protocol, more: &[&str]) {
+/// Changes away from frames without numbers, again and again, under load, from where some or all go to a CPU that can't
+/// keep up; nothing may come late.
+fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    let start = ["in0", "--policy", "rps", "--cpus", "0-0", "--socket", &socket];
+    let start = ["in0", "--policy", "rps", "--cpus", cpus, "--socket", &socket];
     let steering = Steering::start(receiver, &[&start, more].concat()).unwrap();
     // So many that most send nothing while the rules change.
     let traffic = Traffic {
@@ -75,7 +75,7 @@ fn changes_keep_order(test: &str, gro: bool, protocol: Protocol, more: &[&str]) 
             if away.starts_with("cpus") || away.starts_with("policy=bound") {
                 wait_until_plain(&socket);
             }
-            set(&socket, "policy=rps cpus=0-0 queue-size=2048");
+            set(&socket, &format!("policy=rps cpus={cpus} queue-size=2048"));
         }
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
@@ -91,13 +91,20 @@ fn changes_keep_order(test: &str, gro: bool, protocol: Protocol, more: &[&str]) 
 #[test]
 fn changes_away_from_frames_without_numbers_keep_order() {
     let test = "plain::changes_away_from_frames_without_numbers_keep_order";
-    changes_keep_order(test, false, Protocol::Udp, &["--no-flow-stats"]);
+    changes_keep_order(test, "0-0", false, Protocol::Udp, &["--no-flow-stats"]);
 }
 
 #[test]
 fn merged_segments_without_numbers_keep_order() {
     let test = "plain::merged_segments_without_numbers_keep_order";
-    changes_keep_order(test, true, Protocol::Tcp, &[]);
+    changes_keep_order(test, "0-0", true, Protocol::Tcp, &[]);
+}
+
+#[test]
+fn flows_that_share_a_slot_keep_order_without_numbers() {
+    // Each slot has 64 flows; those of CPU 1 are quick, those of CPU 0 wait.
+    let test = "plain::flows_that_share_a_slot_keep_order_without_numbers";
+    changes_keep_order(test, "0-1", false, Protocol::Udp, &["--flow-cnt", "64"]);
 }
 
 #[test]

@@ -216,8 +216,9 @@ static __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *
 	}
 	if (place.cpu != work->want.cpu)
 		work->counters->held++;
-	if (place.cpu != work->want.cpu || place.bank != steer_bank_of(work->config, place.cpu) ||
-	    (work->want.by == STEER_BY_LOCAL && !work->config->local_by_ring))
+	if ((place.cpu != work->want.cpu || place.bank != steer_bank_of(work->config, place.cpu) ||
+	     (work->want.by == STEER_BY_LOCAL && !work->config->local_by_ring)) &&
+	    !(work->want.by == STEER_BY_HASH && steer_straddles(work->config, work->hash)))
 		work->counters->detours++;
 	return steer_send(ctx, work, &place);
 }
@@ -334,14 +335,14 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	arrival.src = src;
 	if (!steer_flow_stats && config->plain) {
 		want = steer_want_plain(config, &arrival);
-		verdict = steer_plainly(ctx, config, counters, src, want);
+		verdict = steer_plainly(ctx, config, counters, hash, src, want);
 		if (verdict >= 0) {
 			steer_wanted(counters, hash, want);
 			return verdict;
 		}
 	}
 
-	index = ((device->first_table + queue) << steer_flow_log) + steer_hash_32(hash, steer_flow_log);
+	index = ((device->first_table + queue) << steer_flow_log) + steer_slot_of(hash, steer_flow_log);
 	slot = steer_slot_at(index);
 	if (!slot)
 		return XDP_ABORTED;
@@ -354,8 +355,10 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	want = steer_want(config, &arrival);
 	cpu = want.cpu;
 	steer_wanted(counters, hash, want);
-	verdict = config->plain ? steer_plainly(ctx, config, counters, src, want)
-				: steer_as_before(ctx, config, counters, slot, src, want);
+	if (!config->plain)
+		verdict = steer_as_before(ctx, config, counters, slot, src, want);
+	else
+		verdict = steer_flow_stats ? steer_plainly(ctx, config, counters, hash, src, want) : -1;
 	if (verdict < 0) {
 		struct steer_work work = {
 			.config = config,
@@ -390,8 +393,8 @@ int steer_entry(struct xdp_md *ctx)
 	return steer_frame(ctx);
 }
 
-/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused
- * the dst finds out by the numbers: kernels were seen that leave a tracepoint program out now and then. */
+/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused of numbered
+ * frames the dst finds out by the numbers: kernels were seen that leave a tracepoint program out now and then. */
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
 {

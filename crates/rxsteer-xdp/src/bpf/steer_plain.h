@@ -16,8 +16,12 @@
  * A ring has *turned over* since a moment when a frame that was numbered after it is delivered (steer_order.h), or
  * when nothing is under way in it: what was in the ring at that moment is delivered then, numbered or not.
  *
- * Frames that can't go plainly (with a VLAN tag, behind metadata) are numbered all the while, and go where they are
- * wanted like the others: both kinds may mix in a flow.
+ * A slot has room for one ring. So all flows that share it must be wanted in one place: then it says that place, or
+ * nothing, and no flow is held by another's. Under none and bound this is so, since a table is of one queue; under rps
+ * but for slots across a boundary, whose flows are numbered and guarded all the while (steer_straddles).
+ *
+ * Frames that can't go plainly (with a VLAN tag, behind metadata) are numbered, too, and go where they are wanted like
+ * the others: both kinds may mix in a flow.
  *
  * Part of steer.bpf.c, which includes it after the maps, the policy and steer_carry.h.
  */
@@ -26,7 +30,8 @@
 
 /* Sends a frame where it is wanted. -1: it can't go plainly, and nothing was done. */
 static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_config *config,
-					 struct steer_counters *counters, __u32 src, struct steer_want want)
+					 struct steer_counters *counters, __u32 hash, __u32 src,
+					 struct steer_want want)
 {
 	const void *data = (void *)(long)ctx->data;
 	struct steer_place place = { .cpu = want.cpu, .bank = steer_bank_of(config, want.cpu) };
@@ -43,7 +48,7 @@ static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_
 	/* Where it arrives, the rest of a frame says whether it carries a number; other programs' metadata would be
 	 * taken for ours. */
 	if ((void *)(long)ctx->data_meta < data || data + STEER_CARRY_LENGTH > (void *)(long)ctx->data_end ||
-	    !steer_is_bare_ip(STEER_U32(data + 12)))
+	    !steer_is_bare_ip(STEER_U32(data + 12)) || steer_straddles(config, hash))
 		return -1;
 	sent = steer_plain_line(src, dst);
 	if (!sent || STEER_REDIRECT(&place) != XDP_REDIRECT)

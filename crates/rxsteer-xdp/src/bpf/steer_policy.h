@@ -74,6 +74,23 @@ static __always_inline __u32 steer_hash_32(__u32 value, __u32 log)
 	return (__u32)(((__u64)(value * 0x61c88647u) << log) >> 32);
 }
 
+/* Which slot of a flow table is a flow's: by the upper bits of its hash, as its CPU is under rps. So flows that share
+ * a slot are wanted on one CPU, but for slots that lie across a boundary. (The kernel takes hash_32, since its hash is
+ * the NIC's, of which the flows of one queue may share some bits. Ours is not.) */
+static __always_inline __u32 steer_slot_of(__u32 hash, __u32 log)
+{
+	return (__u64)hash << log >> 32;
+}
+
+/* Whether the flow's slot lies across a boundary: some of its flows are wanted on another CPU by their hash. */
+static __always_inline int steer_straddles(const struct steer_config *config, __u32 hash)
+{
+	__u32 below = 0xffffffffu >> steer_flow_log;
+	__u64 first = (__u64)(hash & ~below) * config->map_len, last = (__u64)(hash | below) * config->map_len;
+
+	return config->straddling && (first ^ last) >> 32;
+}
+
 static __always_inline __u32 steer_bank_of(const struct steer_config *config, __u32 cpu)
 {
 	return (config->cpu[cpu & (STEER_MAX_CPUS - 1)] / STEER_CPU_BANK) & 1;
@@ -238,9 +255,7 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 	__u32 bank = slot->place >> STEER_PLACE_BANK_SHIFT & 1;
 
 	place.straight = want->by == STEER_BY_LOCAL && !config->local_by_ring;
-	/* Under a plain configuration (steer_plain.h) nothing of any flow is under way elsewhere, whatever a slot that it
-	 * shares says. */
-	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard || config->plain ||
+	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard ||
 	    (current == place.cpu && bank == place.bank && !place.straight))
 		return place;
 	if (!steer_is_delivered(slot)) {

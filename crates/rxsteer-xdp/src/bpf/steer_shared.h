@@ -103,7 +103,9 @@ struct steer_config {
 	__u8 plain;
 	/* A flow goes where it is wanted as soon as it may. */
 	__u8 impatient;
-	__u8 reserved[2];
+	/* By hash some slots' flows are wanted on two CPUs: see steer_straddles. */
+	__u8 straddling;
+	__u8 reserved;
 	/* The RPS map; STEER_NO_CPU stands for the receiving CPU, in place of one that is offline. */
 	__u16 map[STEER_MAX_CPUS];
 	/* The map's usable CPUs, for sparse slots, and where each stands in it, else STEER_NO_CPU. */
@@ -194,10 +196,11 @@ struct steer_pair {
 
 /* A dst, written by its kernel thread alone. */
 struct steer_dst {
-	/* Frames the CPUMAP program passed on: all it saw. */
-	__u64 passed;
-	/* Of them, those that came without a number. */
+	/* Frames the CPUMAP program passed on that came without a number. (Before all of them: whoever reads both
+	 * takes too few for numbered rather than too many.) */
 	__u64 plain;
+	/* All it saw. */
+	__u64 passed;
 	/* Of them, those for which the kernel had no socket buffer. */
 	__u64 alloc_drops;
 	/* Frames that were numbered for it and never came: gaps in the numbers. */
@@ -272,14 +275,14 @@ struct steer_counters {
 	__u64 passed;
 	/* Frames that can't carry their number and have no room for metadata, passed instead. */
 	__u64 unnumbered;
-	/* Frames for which redirecting failed, dropped; the dst sees them as lost too. */
+	/* Frames for which redirecting failed, dropped; they count as lost, too. */
 	__u64 redirect_errors;
 	/* What is neither passed nor dropped here was redirected. */
 	__u64 flow_limit_drops;
 	__u64 moves;
 	__u64 held;
 	/* Frames that went elsewhere than they were wanted: to another CPU, to its other ring, or through a ring
-	 * rather than straight on. */
+	 * rather than straight on. Without those of slots across a boundary. */
 	__u64 detours;
 	__u64 batches;
 	/* Flows that got a slot, and flows that lost theirs to another. */

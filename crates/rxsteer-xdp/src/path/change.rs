@@ -65,12 +65,12 @@ impl Path {
     /// The same; with `plain`, without numbers: see `plain.rs`.
     pub(super) fn decide(&mut self, settings: &Settings, plain: bool) {
         self.goes_straight = settings.has_straight_flows();
-        let hz = self.loaded.hz;
+        let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
         let rings = &self.loaded.rings;
-        let mut config = compile(settings, Local::Straight, hz, |cpu| rings.bank(cpu));
+        let mut config = compile(settings, Local::Straight, sizes, |cpu| rings.bank(cpu));
         config.plain = u8::from(plain);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
-        let settling = compile(&none, Local::ByRing, hz, |cpu| rings.bank(cpu));
+        let settling = compile(&none, Local::ByRing, sizes, |cpu| rings.bank(cpu));
         let bss = self.bss();
         let next = 1 - (bss.steer_active & 1);
         bss.steer_configs[2] = settling;
@@ -166,7 +166,7 @@ impl Path {
             return self.attach_switches();
         }
         if is_quiet {
-            if self.quiet_ticks >= QUIET_TICKS {
+            if self.quiet_ticks >= QUIET_TICKS && !self.is_draining && !self.waits_for_rings() {
                 self.switches = None;
             }
             return Ok(());

@@ -9,11 +9,12 @@
 //! what was sent before the mark is delivered, and what was sent after it went where it was wanted. Nor can there be
 //! a detour any more: a slot that names another place names a number before the mark, which is declared delivered.
 //! (Slots are unset then, too: by the time they are needed again, 2³¹ frames later say, a stale one would seem to be
-//! under way.) Should a detour be counted while that is written, all begins again.
+//! under way.) Should a detour be counted while that is written, all begins again. Slots whose flows are wanted in two
+//! places are left out of all this: their flows stay numbered.
 //!
 //! **After.** First frames are numbered again, by the same rules. A grace period later all that were not are in their
-//! rings. When each ring has turned over since, flows without a slot have nothing under way, and those with one are
-//! guarded: now the rules may change.
+//! rings. When each ring has turned over since, flows whose slot is unset have nothing under way, and those of others are
+//! guarded: a slot names the ring that all its flows were wanted in. Now the rules may change.
 
 use super::{Path, grace};
 use crate::abi::{Mode, steer_slot};
@@ -66,6 +67,11 @@ impl Path {
         }
     }
 
+    /// Whether something waits for rings to turn over.
+    pub(super) fn waits_for_rings(&self) -> bool {
+        self.plainness.left.is_some() || self.plainness.approach.is_some()
+    }
+
     /// Whether rules have to wait until no frame is under way that has no number.
     pub(super) fn has_left_plain(&self) -> bool {
         self.plainness.left.is_some()
@@ -83,7 +89,13 @@ impl Path {
     /// Goes on towards frames without a number, where the settings allow that. To be called in each tick in which
     /// nothing else is under way.
     pub(super) fn approach_plain(&mut self) -> Result<(), LoadError> {
-        if self.plainness.holds || self.mode == Mode::Generic || !self.settings.can_be_plain() {
+        // Where a busy thread never tells what it has delivered, a full ring would keep all changes waiting.
+        let can_turn_over = self.loaded.hz < 1000;
+        if self.plainness.holds
+            || self.mode == Mode::Generic
+            || !can_turn_over
+            || !self.settings.can_be_plain()
+        {
             return Ok(());
         }
         // Whether rings turn over shows best by their threads' sleep.
@@ -100,6 +112,8 @@ impl Path {
             }
             _ => {
                 let detours = self.detours();
+                // What was counted then has its number before the mark.
+                grace();
                 self.plainness.approach = Some((self.loaded.rings.mark(grace), detours));
             }
         }
@@ -118,14 +132,25 @@ impl Path {
         for (_, first, queues) in self.devices() {
             let log = self.loaded.sizes.flow_log;
             for slot in first << log..(first + queues) << log {
-                // Where a flow has anything under way, it is where it is wanted: without a slot it goes there, too.
-                if self.loaded.slots.get(slot).place != 0 {
+                // Where its flows have anything under way, it is where all are wanted: without a slot they go there,
+                // too.
+                if self.loaded.slots.get(slot).place != 0 && !self.straddles(slot) {
                     self.loaded.slots.set_number(slot, offset_of!(steer_slot, place), 0);
                 }
             }
         }
         grace();
         self.detours() == detours
+    }
+
+    /// As `steer_straddles`: whether flows of a slot are wanted on two CPUs by their hash.
+    fn straddles(&self, slot: u32) -> bool {
+        let log = self.loaded.sizes.flow_log;
+        let number = u64::from(slot) % (1 << log);
+        let cpus = self.settings.cpus.len() as u64;
+        let cpu_of = |hash: u64| (hash * cpus) >> 32;
+        self.settings.policy == Policy::Rps
+            && cpu_of(number << (32 - log)) != cpu_of(((number + 1) << (32 - log)) - 1)
     }
 
     fn detours(&self) -> u64 {

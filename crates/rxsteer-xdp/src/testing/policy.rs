@@ -105,6 +105,7 @@ impl KernelPolicy {
         config.simple = u8::from(rules.flow_limit == 0);
         config.plain = u8::from(rules.plain);
         config.impatient = u8::from(rules.plain);
+        config.straddling = u8::from(rules.straddling);
         config.map_len = rules.map.len() as u32;
         config.map[..rules.map.len()].copy_from_slice(rules.map);
         config.bound = *rules.bound;

@@ -38,6 +38,8 @@ pub struct TestRules<'a> {
     pub local_by_ring: bool,
     /// Likewise; then flows are impatient, too.
     pub plain: bool,
+    /// Likewise.
+    pub straddling: bool,
     /// The map, with 0xffff for CPUs that are offline.
     pub map: &'a [u16],
     /// By queue the CPU it is bound to, or 0xffff.
