@@ -13,6 +13,15 @@ use super::{ask, set};
 /// How long it may take until frames go without numbers: some ticks, on a machine that others use, too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Ends what sends, also when a check fails before its end.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits until frames go without numbers.
 fn wait_until_plain(socket: &str) {
     let asked = Instant::now();
@@ -62,6 +71,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
     ];
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
+        let ends = Ends(&stop);
         for round in 0..slice(away.len(), 120) {
             // Its frames wait far longer than a change takes by itself.
             for thread in ring_threads(steering.id()).unwrap() {
@@ -77,7 +87,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
             }
             set(&socket, &format!("policy=rps cpus={cpus} queue-size=2048"));
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(ends);
         sending.join().unwrap().unwrap();
     });
     let seen = check.settled().unwrap();
@@ -132,6 +142,7 @@ fn what_is_lost_without_numbers_is_told_while_frames_flow() {
     };
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
+        let ends = Ends(&stop);
         let mut before = 0;
         for _ in 0..slice(5, 50) {
             std::thread::sleep(Duration::from_millis(200));
@@ -143,7 +154,7 @@ fn what_is_lost_without_numbers_is_told_while_frames_flow() {
             before = lost;
         }
         assert!(before > 0, "nothing was lost");
-        stop.store(true, Ordering::Relaxed);
+        drop(ends);
         sending.join().unwrap().unwrap();
     });
     let (lost, waiting, status) = told();
