@@ -38,7 +38,8 @@ pub(crate) fn compile(
         impatient: u8::from(!settings.policy.remembers_flows()),
         // Where the CPUs divide the slots, no slot's flows are wanted on two.
         straddling: u8::from(
-            settings.policy == Policy::Rps && (1usize << flow_log) % settings.cpus.len() != 0,
+            settings.policy == Policy::Rps
+                && !(1usize << flow_log).is_multiple_of(settings.cpus.len()),
         ),
         ..empty()
     };

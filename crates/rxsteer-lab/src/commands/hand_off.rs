@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// The policy of rxsteer, over CPU 1 alone.
     #[arg(long, default_value = "rps")]
     policy: Policy,
+    /// Without the statistics of flows.
+    #[arg(long)]
+    no_flow_stats: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -72,7 +75,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         sock_flow_entries: 32768,
         secret: *b"hand-off's secrt",
         inner: false,
-        flow_stats: true,
+        flow_stats: !options.no_flow_stats,
         drop_on_arrival: true,
     };
     let only: CpuSet = "1-1".parse()?;
