@@ -126,3 +126,81 @@ fn a_kernel_that_tells_nothing_of_applications_will_do_without_rfs() {
     assert!(loaded.skel.progs.steer_switch.attach_trace().is_ok());
     assert!(loaded.skel.progs.steer_receives.attach_trace().is_err());
 }
+
+/// CPU 0 sent `count` frames without a number more to `dst`.
+fn send_plain(rings: &mut Rings, dst: u32, count: u32) {
+    let mut line = rings.plains.get(dst / 16);
+    line.word[(dst % 16) as usize] += count;
+    rings.plains.set(dst / 16, line);
+}
+
+/// A CPU's ring, with what its thread has seen.
+fn seen(rings: &mut Rings, dst: u32, plain: u64, numbered: u64) {
+    let state = steer_dst { plain, passed: plain + numbered, ..rings.dsts.get(dst) };
+    rings.dsts.set(dst, state);
+}
+
+#[test]
+fn what_is_lost_without_numbers_is_found_in_three_ways() {
+    let test = "what_is_lost_without_numbers_is_found_in_three_ways";
+    let Some(mut loaded) = loaded(test) else { return };
+    assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
+    let rings = &mut loaded.rings;
+    let cpus = rings.cpus();
+    // The ring, a batch of its thread's, and for each CPU a bulk queue and the frame that finds it full.
+    let room = 64 + 8 + 9 * cpus;
+    send_plain(rings, 0, room);
+    assert_eq!(rings.lost_and_waiting(0), (0, room.into()), "there is room for them");
+    // By the room there is.
+    send_plain(rings, 0, 5);
+    assert_eq!(rings.lost_and_waiting(0), (5, room.into()));
+    // By what the source was told, which counts from the first.
+    rings.refusals.set(0, steer_refused { frames: 7, tail: [0; 2], reserved: 0 });
+    assert_eq!(rings.lost_and_waiting(0), (7, u64::from(room) - 2));
+    seen(rings, 0, 20, 0);
+    send(rings, 0, 3);
+    assert_eq!(rings.lost_and_waiting(0), (7, u64::from(room) - 2 - 20 + 3), "both kinds wait");
+    seen(rings, 0, 20, 3);
+    assert_eq!(rings.lost_and_waiting(0), (7, u64::from(room) - 22));
+    // By the end: nothing moves any more.
+    (0..=STILL).for_each(|_| rings.note_sent());
+    rings.find_lost(|| ());
+    let lost = u64::from(room) + 5 - 20;
+    assert_eq!(rings.lost_and_waiting(0), (lost, 0));
+    // What the source is told of it later was known.
+    rings.refusals.set(0, steer_refused { frames: 9, tail: [0; 2], reserved: 0 });
+    assert_eq!(rings.lost_and_waiting(0), (lost, 0));
+}
+
+#[test]
+fn a_ring_has_turned_over_when_a_later_number_is_delivered() {
+    let test = "a_ring_has_turned_over_when_a_later_number_is_delivered";
+    let Some(mut loaded) = loaded(test) else { return };
+    assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
+    let rings = &mut loaded.rings;
+    send(rings, 0, 10);
+    send_plain(rings, 0, 100);
+    let marks = rings.mark(|| ());
+    let delivered = |rings: &Rings, number| {
+        rings.pairs.set_number(0, offset_of!(steer_pair, delivered), number);
+    };
+    delivered(rings, 10);
+    assert!(!rings.have_turned_over(&marks, || ()), "frames without a number came after it");
+    assert!(rings.are_settled(&marks));
+    send(rings, 0, 1);
+    assert!(!rings.have_turned_over(&marks, || ()));
+    delivered(rings, 11);
+    assert!(rings.have_turned_over(&marks, || ()));
+    // What is declared delivered is what had been sent before, and takes nothing back.
+    rings.settle_marks(&marks);
+    assert_eq!(rings.pairs.get(0).delivered, 11);
+    let marks = rings.mark(|| ());
+    delivered(rings, 9);
+    assert!(!rings.are_settled(&marks));
+    rings.settle_marks(&marks);
+    assert!(rings.are_settled(&marks) && rings.pairs.get(0).delivered == 11);
+    // Without anything later: when nothing is under way.
+    assert!(!rings.have_turned_over(&marks, || ()), "its thread has yet to run");
+    (0..=STILL).for_each(|_| rings.note_sent());
+    assert!(rings.have_turned_over(&marks, || ()));
+}
