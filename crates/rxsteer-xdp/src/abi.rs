@@ -13,7 +13,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[allow(
     missing_docs,
@@ -149,6 +149,15 @@ impl<T: Plain> Array<T> {
         number.load(Ordering::Acquire)
     }
 
+    /// Replaces the first 8 bytes of the element, if they are `old`.
+    pub(crate) fn exchange_word(&self, index: u32, old: u64, new: u64) {
+        // SAFETY: an element has 8 bytes at least, and is aligned to them; the programs load and store it in
+        // whole numbers.
+        let word = unsafe { AtomicU64::from_ptr(self.at(index).cast()) };
+        // ORDER: Relaxed: nothing else is told by it. If it is another by now, that is as well.
+        let _ = word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Replaces the number that stands `offset` bytes into the element, and nothing beside it.
     pub(crate) fn set_number(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
@@ -174,7 +183,7 @@ pub(crate) fn of_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
     (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// Lets the programs decide by the configuration that stands in place `index`.
+/// Lets the programs decide by the configuration that stands in place `index`, or steer the interface of that index.
 pub(crate) fn activate(active: &mut u32, index: u32) {
     // SAFETY: the word is valid and aligned; the programs only load it.
     let active = unsafe { AtomicU32::from_ptr(active) };

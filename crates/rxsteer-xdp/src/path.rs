@@ -246,6 +246,7 @@ impl Path {
         let all = [
             ("steer_entry", &progs.steer_entry),
             ("steer_cpumap", &progs.steer_cpumap),
+            ("steer_cpumap_1", &progs.steer_cpumap_1),
             ("steer_kthread", &progs.steer_kthread),
             ("steer_switch", &progs.steer_switch),
             ("steer_enqueue", &progs.steer_enqueue),

@@ -258,7 +258,8 @@ impl Rings {
             let (state, place) = (self.dsts.get(ring.dst), ring.dst as usize);
             let seen = state.passed.wrapping_sub(state.plain).wrapping_add(state.lost) as u32;
             let rest = (sum(&ring.tails).wrapping_sub(seen) as i32).max(0) as u32;
-            self.found_lost[place].set(state.lost + u64::from(rest));
+            let found = state.lost + u64::from(rest);
+            self.found_lost[place].set(self.found_lost[place].get().max(found));
             let mut refused = self.refused[place].get();
             let seen = state.plain.wrapping_add(refused.lost) as u32;
             let rest = (sum(&ring.plains).wrapping_sub(seen) as i32).max(0) as u32;
@@ -286,14 +287,16 @@ impl Rings {
 
     /// To be called now and then: whether numbers went on since the last time tells what is at rest.
     pub(crate) fn note_sent(&mut self) {
-        for dst in 0..self.dsts.len() {
-            // What sources are told wraps around.
-            self.lost_and_waiting(dst);
+        for dst in self.all() {
             let (sent, seen) = (self.sent(dst), self.dsts.get(dst).passed as u32);
-            let before = &mut self.before[dst as usize];
+            let before = self.before[dst as usize];
             let is_same = before.sent == sent && before.seen == seen;
+            if !is_same {
+                // What sources are told wraps around.
+                self.lost_and_waiting(dst);
+            }
             let times = if is_same { before.times.saturating_add(1) } else { 0 };
-            *before = Noted { sent, seen, times };
+            self.before[dst as usize] = Noted { sent, seen, times };
         }
     }
 
@@ -363,6 +366,14 @@ impl Rings {
     /// Declares what was sent before marks that all have turned over delivered or lost, which is so.
     pub(crate) fn settle_marks(&self, marks: &[Mark]) {
         marks.iter().for_each(|mark| self.settle(&mark.before));
+    }
+
+    /// Whether number `seq` from `src` to `dst` was given after the marks, or so it seems: a ring without a mark
+    /// was made since.
+    pub(crate) fn is_after(&self, marks: &[Mark], (src, dst): (u32, u32), seq: u32) -> bool {
+        let mark = marks.iter().find(|mark| mark.before.dst == dst);
+        let tail = mark.and_then(|mark| mark.before.tails.get(src as usize));
+        tail.is_none_or(|tail| seq.wrapping_sub(*tail).wrapping_sub(1) < 1 << 30)
     }
 
     /// Whether what was sent before the marks counts as delivered.

@@ -36,8 +36,8 @@ static __always_inline void steer_dequeued(struct steer_dst *dst, struct steer_p
 {
 	/* Frames between were refused by the full ring, or could not be handed over. */
 	dst->lost += (__u32)(seq - pair->dequeued - 1);
-	/* Where neither rule holds for long, it must not fall so far behind that it seems to be ahead. Far more
-	 * than a ring's worth behind is as good as delivered. */
+	/* Where neither rule holds for long, it must not fall so far behind that it seems to be ahead. What is so far
+	 * behind is delivered, unless that many were refused while the thread was held up with packets in hand. */
 	if ((__s32)(seq - pair->delivered) > 1 << 30)
 		WRITE_ONCE(pair->delivered, seq - (1 << 30));
 	WRITE_ONCE(pair->dequeued, seq);

@@ -90,8 +90,8 @@ static __always_inline void steer_plain_arrived(struct steer_running *running, _
 		dst->pid = pid;
 		WRITE_ONCE(running->dst[bank], number + 1);
 	}
-	dst->plain++;
 	dst->passed++;
+	WRITE_ONCE(dst->plain, dst->plain + 1);
 }
 
 /* The bulk queue of `src` for `dst` was emptied, and the ring refused `drops` of its frames. Counted only where none

@@ -287,8 +287,8 @@ static __always_inline void steer_queued(struct steer_slot *slot, const struct s
 		patience = STEER_PATIENCE;
 	else if (patience)
 		patience--;
-	slot->last_seq = seq;
-	slot->place = steer_place_word(place, patience, src);
+	/* At once: user space unsets slots by comparing both. */
+	*(volatile __u64 *)slot = (__u64)steer_place_word(place, patience, src) << 32 | seq;
 }
 
 /* ----------------------------------------------------------------------------------- flow limit */

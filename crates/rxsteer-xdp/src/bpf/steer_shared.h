@@ -137,7 +137,7 @@ struct steer_device {
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
  * kept; else only `last_seq` and `place` are there. `last_seq`
- * and `place` are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that
+ * (the lower half of a word of 8 bytes) and `place` are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that
  * receives the queue. */
 struct steer_slot {
 	__u32 last_seq;
@@ -196,8 +196,8 @@ struct steer_pair {
 
 /* A dst, written by its kernel thread alone. */
 struct steer_dst {
-	/* Frames the CPUMAP program passed on that came without a number. (Before all of them: whoever reads both
-	 * takes too few for numbered rather than too many.) */
+	/* Frames the CPUMAP program passed on that came without a number. Counted after `passed`, and read before
+	 * it: whoever reads both takes too many for numbered rather than too few. */
 	__u64 plain;
 	/* All it saw. */
 	__u64 passed;

@@ -80,6 +80,15 @@ impl Path {
         if other != 0 {
             return Err(AttachError::Collision(ifindex, other));
         }
+        // Until the table names it, its frames go on as without us.
+        let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
+        let link = abi::link_xdp(program.as_fd(), ifindex, mode).map_err(|error| {
+            match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::BUSY | rustix::io::Errno::EXIST) => AttachError::Busy,
+                Some(rustix::io::Errno::OPNOTSUPP) => AttachError::NotSupported(mode),
+                _ => AttachError::Refused(error),
+            }
+        })?;
         self.clear(number as u32, first_table, queues);
         // While it settles its frames go through other rings, guarded; and are numbered until those have drained.
         self.leave_plain();
@@ -91,24 +100,13 @@ impl Path {
         // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all go straight
         // on, they stay with them.
         device.settling = u32::from(settles);
-        device.ifindex = ifindex;
-        let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
-        let link = abi::link_xdp(program.as_fd(), ifindex, mode);
-        match link {
-            Ok(_) if settles => self.wait_for_straight(&[ifindex]),
-            Ok(_) => grace(),
-            Err(_) => {}
+        abi::activate(&mut device.ifindex, ifindex);
+        if settles {
+            self.wait_for_straight(&[ifindex]);
+        } else {
+            grace();
         }
-        let device = &mut self.bss().steer_devices[place];
-        device.settling = 0;
-        let link = link.map_err(|error| {
-            device.ifindex = 0;
-            match rustix::io::Errno::from_io_error(&error) {
-                Some(rustix::io::Errno::BUSY | rustix::io::Errno::EXIST) => AttachError::Busy,
-                Some(rustix::io::Errno::OPNOTSUPP) => AttachError::NotSupported(mode),
-                _ => AttachError::Refused(error),
-            }
-        })?;
+        self.bss().steer_devices[place].settling = 0;
         self.tables[first_table as usize..][..queues as usize].fill(true);
         self.devices[number] = Some(Device { ifindex, first_table, queues, link });
         Ok(DeviceId(number as u16))

@@ -7,22 +7,22 @@
 //! than they were wanted (*detours*) are counted. Once all rings have turned over since the mark, and there was no
 //! detour since, nothing is under way elsewhere:
 //! what was sent before the mark is delivered, and what was sent after it went where it was wanted. Nor can there be
-//! a detour any more: a slot that names another place names a number before the mark, which is declared delivered.
-//! (Slots are unset then, too: by the time they are needed again, 2³¹ frames later say, a stale one would seem to be
-//! under way.) Should a detour be counted while that is written, all begins again. Slots whose flows are wanted in two
-//! places are left out of all this: their flows stay numbered.
+//! a detour any more: a slot that names another place names a number before the mark, which is declared delivered, and
+//! the slot is unset (for 2³¹ frames later it would seem to be under way). Should a detour be counted until that is
+//! done, all begins again. Slots whose flows are wanted in two places are left out of all this: their flows stay
+//! numbered.
 //!
 //! **After.** First frames are numbered again, by the same rules. A grace period later all that were not are in their
 //! rings. When each ring has turned over since, flows whose slot is unset have nothing under way, and those of others are
-//! guarded: a slot names the ring that all its flows were wanted in. Now the rules may change.
+//! guarded: a slot names the ring that all its flows were wanted in, but for flows that were guarded all the while. Now
+//! the rules may change.
 
 use super::{Path, grace};
-use crate::abi::{Mode, steer_slot};
+use crate::abi::{BANKS, Mode};
 use crate::load::LoadError;
 use crate::rings::Mark;
 use crate::setup::Settings;
 use rxsteer_core::Policy;
-use std::mem::offset_of;
 
 /// Whether frames are numbered.
 #[derive(Debug, Default)]
@@ -33,6 +33,8 @@ pub(super) struct Plainness {
     left: Option<Vec<Mark>>,
     /// On the way there: the mark, and the detours there had been before it.
     approach: Option<(Vec<Mark>, u64)>,
+    /// Detours there had been at the last look.
+    detours: u64,
 }
 
 impl Settings {
@@ -50,8 +52,9 @@ impl Settings {
 }
 
 impl Path {
-    /// Whether frames go without a number, as they do some ticks after a change under `none`, `rps` and `bound`.
-    /// (Not in generic mode, not with a flow limit, nor under `rps` while one of its CPUs is offline.)
+    /// Whether frames go without a number, as they do some ticks after a change under `none`, `rps` and `bound`: in
+    /// native mode, with less than 1000 ticks a second, without a flow limit, not in shadow, nor under `rps` while one
+    /// of its CPUs is offline.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.plainness.holds
@@ -100,8 +103,10 @@ impl Path {
         }
         // Whether rings turn over shows best by their threads' sleep.
         self.attach_switches()?;
+        let now = self.detours();
+        let is_quiet = now == std::mem::replace(&mut self.plainness.detours, now);
         match self.plainness.approach.take() {
-            Some((marks, detours)) if self.detours() == detours => {
+            Some((marks, detours)) => {
                 if !self.loaded.rings.have_turned_over(&marks, grace) {
                     self.plainness.approach = Some((marks, detours));
                 } else if self.has_no_detours_any_more(&marks, detours) {
@@ -110,11 +115,12 @@ impl Path {
                     self.switches = None;
                 }
             }
-            _ => {
-                let detours = self.detours();
-                // What was counted then has its number before the mark.
+            // As long as flows go over there is no point.
+            None if !is_quiet => {}
+            None => {
+                // What was counted until now has its number before the mark.
                 grace();
-                self.plainness.approach = Some((self.loaded.rings.mark(grace), detours));
+                self.plainness.approach = Some((self.loaded.rings.mark(grace), now));
             }
         }
         Ok(())
@@ -122,29 +128,40 @@ impl Path {
 
     /// Sees that no frame goes elsewhere than it is wanted from now on; whether none did since the mark, since when
     /// all rings have turned over.
-    fn has_no_detours_any_more(&self, marks: &[Mark], detours: u64) -> bool {
+    fn has_no_detours_any_more(&mut self, marks: &[Mark], detours: u64) -> bool {
         self.loaded.rings.settle_marks(marks);
+        // Also where there were detours: stale slots make them.
+        self.unset_slots(marks);
         // A program that looked before that may count only now.
         grace();
-        if !self.loaded.rings.are_settled(marks) || self.detours() != detours {
-            return false;
+        let is_so = self.loaded.rings.are_settled(marks) && self.detours() == detours;
+        if !is_so {
+            // Some flows with something under way may be without their slot: before rules change, that is delivered.
+            self.plainness.left = Some(self.loaded.rings.mark(|| ()));
         }
+        is_so
+    }
+
+    /// Unsets the slots that name a number before the marks: it is delivered. What was sent since is where the flow
+    /// is wanted, or a detour; its slot stays as it is.
+    fn unset_slots(&self, marks: &[Mark]) {
+        let slots = &self.loaded.slots;
         for (_, first, queues) in self.devices() {
             let log = self.loaded.sizes.flow_log;
             for slot in first << log..(first + queues) << log {
-                // Where its flows have anything under way, it is where all are wanted: without a slot they go there,
-                // too.
-                if self.loaded.slots.get(slot).place != 0 && !self.straddles(slot) {
-                    self.loaded.slots.set_number(slot, offset_of!(steer_slot, place), 0);
+                let (seq, place) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
+                let Some(cpu) = (place & 0x1fff).checked_sub(1) else { continue };
+                let (bank, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
+                let pair = (src, cpu * BANKS + bank);
+                if !self.straddles(slot) && !self.loaded.rings.is_after(marks, pair, seq) {
+                    slots.exchange_word(slot, u64::from(place) << 32 | u64::from(seq), 0);
                 }
             }
         }
-        grace();
-        self.detours() == detours
     }
 
-    /// As `steer_straddles`: whether flows of a slot are wanted on two CPUs by their hash.
-    fn straddles(&self, slot: u32) -> bool {
+    /// As `steer_straddles`: whether flows of a slot are wanted on two CPUs by their hash, and stay numbered.
+    pub(crate) fn straddles(&self, slot: u32) -> bool {
         let log = self.loaded.sizes.flow_log;
         let number = u64::from(slot) % (1 << log);
         let cpus = self.settings.cpus.len() as u64;

@@ -80,6 +80,7 @@ impl Datapath for Mock {
         Whereabouts {
             wish: CpuId::new(1),
             slots: Vec::new(),
+            numbered: !self.plain,
             sparse: CpuId::new(0).map(|cpu| (DeviceId(1), cpu)).into_iter().collect(),
             place_in_map: 1,
             flows: Vec::new(),
