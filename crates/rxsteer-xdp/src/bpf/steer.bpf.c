@@ -111,7 +111,7 @@ static __always_inline int steer_pass(struct steer_counters *counters)
 }
 
 /* Of a call whose map is known the kernel makes a direct one. Left to itself the compiler makes one call of these
- * two, with a map that depends; that goes through two tables of functions, and costs 10 ns. */
+ * two, with a map that depends; that goes through a table of functions, which retpolines make dear. */
 static __always_inline long steer_redirect(const struct steer_place *place)
 {
 	long verdict;

@@ -101,7 +101,6 @@ static __always_inline void steer_plain_refused(__u32 src, __u32 dst, __u32 drop
 {
 	struct steer_refused *refused = steer_refused_at(src, dst);
 	struct steer_line *tails = steer_tail_line(src, dst);
-
 	__u32 tail;
 
 	if (!refused || !tails)

@@ -136,9 +136,8 @@ struct steer_device {
 };
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
- * kept; else only `last_seq` and `place` are there. `last_seq`
- * (the lower half of a word of 8 bytes) and `place` are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that
- * receives the queue. */
+ * kept; else only `last_seq` and `place` are there. `last_seq` (the lower half of a word of 8 bytes) and `place`
+ * are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that receives the queue. */
 struct steer_slot {
 	__u32 last_seq;
 	__u32 place;
