@@ -127,6 +127,18 @@ mod tests {
     }
 
     #[test]
+    fn slots_lie_across_boundaries_where_the_cpus_do_not_divide_them() {
+        let straddling = |policy, cpus: &str, flow_log| {
+            let settings = Settings::new(policy, cpus.parse().unwrap());
+            compile(&settings, Local::Straight, (250, flow_log), |_| 0).straddling
+        };
+        assert_eq!(straddling(Policy::Rps, "0-1", 2), 0);
+        assert_eq!(straddling(Policy::Rps, "0-2", 15), 1);
+        assert_eq!(straddling(Policy::Rps, "0-7", 2), 1, "fewer slots than CPUs");
+        assert_eq!(straddling(Policy::None, "0-2", 15), 0, "all are wanted where they are");
+    }
+
+    #[test]
     fn queues_bound_to_an_offline_cpu_are_not_bound() {
         let policy = "bound:0=1,5=2".parse().unwrap();
         let mut settings = Settings::new(policy, "0-2".parse().unwrap());

@@ -22,14 +22,19 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// What a running rxsteer says of itself.
+fn status(socket: &str) -> Value {
+    let told: Value =
+        serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
+    // One instance, or a list of them.
+    told.get(0).unwrap_or(&told).clone()
+}
+
 /// Waits until frames go without numbers.
 fn wait_until_plain(socket: &str) {
     let asked = Instant::now();
     loop {
-        let status: Value =
-            serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
-        // One instance, or a list of them.
-        let status = status.get(0).unwrap_or(&status);
+        let status = status(socket);
         if status["numbered"] == false {
             return;
         }
@@ -134,9 +139,7 @@ fn what_is_lost_without_numbers_is_told_while_frames_flow() {
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
     let told = || {
-        let status: Value =
-            serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
-        let status = status.get(0).unwrap_or(&status).clone();
+        let status = status(&socket);
         let number = |value: &Value| value.as_u64().unwrap();
         (number(&status["drops"]["ring_full"]), number(&status["waiting"]), status)
     };
