@@ -31,7 +31,7 @@ mod skeleton {
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
     steer_config, steer_counters, steer_dst, steer_flow, steer_flow_key, steer_hash_active,
-    steer_line, steer_moved, steer_moved_key, steer_pair, steer_refused, steer_running, steer_slot,
+    steer_line, steer_moved, steer_moved_key, steer_pair, steer_running, steer_slot,
     steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
@@ -88,7 +88,6 @@ plain!(
     steer_moved,
     steer_moved_key,
     steer_pair,
-    steer_refused,
     steer_slot,
     steer_sparse_slot
 );

@@ -157,8 +157,8 @@ pub struct Whereabouts {
     pub wish: Option<CpuId>,
     /// Of each interface and RX queue where its slot was used: what the order guard knows.
     pub slots: Vec<GuardSlot>,
-    /// Whether its packets are numbered, and guarded by these slots: else it is wanted in one place, always.
-    pub numbered: bool,
+    /// Whether its packets are guarded by these slots: else it is wanted in one place, always.
+    pub guarded: bool,
     /// The CPU of its sparse slot on each interface that has one; it may be out of use.
     pub sparse: Vec<(DeviceId, CpuId)>,
     /// Where its hash puts it in a map of so many CPUs: its place, from 0.
@@ -301,7 +301,7 @@ impl Path {
         Whereabouts {
             wish: self.wish(hash, key.src > key.dst),
             slots: slots.collect(),
-            numbered: !self.is_plain() || self.straddles(slot_of(hash.get(), log)),
+            guarded: !self.is_plain() || self.straddles(slot_of(hash.get(), log)),
             sparse: self.sparse_slots(hash),
             place_in_map: ((u64::from(hash.get()) * map_len) >> 32) as usize,
             flows: self.flows().into_iter().filter(|flow| both.contains(&flow.key)).collect(),

@@ -6,8 +6,7 @@ use crate::abi::{
     WAYS,
 };
 use crate::abi::{
-    steer_counters, steer_dst, steer_flow, steer_line, steer_pair, steer_refused, steer_slot,
-    steer_sparse_slot,
+    steer_counters, steer_dst, steer_flow, steer_line, steer_pair, steer_slot, steer_sparse_slot,
 };
 use crate::rings::Rings;
 use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_SLOTS, Setup};
@@ -158,8 +157,6 @@ pub(crate) fn open(
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.cpus * dsts.div_ceil(16))?;
-    size(&mut maps.steer_plains, sizes.cpus * dsts.div_ceil(16))?;
-    size(&mut maps.steer_refusals, sizes.cpus * dsts)?;
     size(&mut maps.steer_dsts, dsts)?;
     size(&mut maps.steer_counts, sizes.cpus * sizes.interfaces)?;
     size(&mut maps.steer_limiters, sizes.cpus)?;
@@ -204,8 +201,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         [MapHandle::try_from(&maps.steer_ring_0)?, MapHandle::try_from(&maps.steer_ring_1)?],
         Array::<steer_dst>::new(&maps.steer_dsts)?,
         Array::<steer_pair>::new(&maps.steer_pairs)?,
-        [Array::new(&maps.steer_tails)?, Array::new(&maps.steer_plains)?],
-        Array::<steer_refused>::new(&maps.steer_refusals)?,
+        Array::new(&maps.steer_tails)?,
     );
     Ok(Loaded {
         rings,

@@ -42,7 +42,7 @@ pub struct Path {
     /// A change that has to wait.
     wanted: Option<Settings>,
     is_draining: bool,
-    /// Whether frames are numbered.
+    /// Whether frames are guarded.
     plainness: plain::Plainness,
     /// The configuration that holds lets frames go straight on. It may be one on the way to `wanted`.
     goes_straight: bool,

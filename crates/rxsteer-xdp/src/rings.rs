@@ -5,7 +5,7 @@
 //! thread away and leaves it there), is made in the CPU's other bank; flows go over one by one as the
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
-use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair, steer_refused};
+use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rustix::thread::{Pid, sched_getaffinity};
 use rxsteer_core::{CpuId, CpuSet};
@@ -27,29 +27,21 @@ pub(crate) struct Rings {
     pub(crate) dsts: Array<steer_dst>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
-    /// As `tails`: how many frames were sent without a number.
-    pub(crate) plains: Array<steer_line>,
-    /// What rings refused of those, as far as kernels told, and by dst what was counted of it.
-    pub(crate) refusals: Array<steer_refused>,
-    refused: Box<[Cell<Refused>]>,
     /// By dst: what it had been sent when its ring was made.
     sent_when_made: Box<[u32]>,
     /// By dst: what it had been sent and had seen when that was last noted, and how often in a row it was
     /// the same.
     before: Box<[Noted]>,
-    /// By dst: frames that were found lost though no later one has shown it yet.
-    found_lost: Box<[Cell<u64>]>,
+    /// By dst: what is known to be lost.
+    lost: Box<[Cell<Lost>]>,
 }
 
-/// Frames without a number that a ring refused.
+/// Frames that a ring refused.
 #[derive(Clone, Copy, Debug, Default)]
-struct Refused {
-    /// What all sources had been told when that was last looked at, modulo 2³².
-    told: u32,
-    /// All that was told.
-    told_in_all: u64,
-    /// What is known to be lost, by whatever way: never less than is told.
-    lost: u64,
+struct Lost {
+    frames: u64,
+    /// The sum of the numbers that had been seen of each source, modulo 2³², when that was last looked at.
+    seen: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,12 +51,11 @@ struct Noted {
     times: u32,
 }
 
-/// What a ring had been sent at a moment: by src the last number, and how many frames without one.
+/// What a ring had been sent at a moment: by src the last number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) dst: u32,
     tails: Box<[u32]>,
-    plains: Box<[u32]>,
 }
 
 /// A moment in a ring's life, a grace period long: what is in `before` was in the ring, or refused by it, when `after`
@@ -94,8 +85,7 @@ impl Rings {
         maps: [MapHandle; BANKS as usize],
         dsts: Array<steer_dst>,
         pairs: Array<steer_pair>,
-        [tails, plains]: [Array<steer_line>; 2],
-        refusals: Array<steer_refused>,
+        tails: Array<steer_line>,
     ) -> Rings {
         let cpus = (dsts.len() / BANKS) as usize;
         Rings {
@@ -105,13 +95,10 @@ impl Rings {
             displaced: vec![false; cpus].into(),
             sent_when_made: vec![0; dsts.len() as usize].into(),
             before: vec![Noted::default(); dsts.len() as usize].into(),
-            found_lost: vec![Cell::new(0); dsts.len() as usize].into(),
-            refused: vec![Cell::new(Refused::default()); dsts.len() as usize].into(),
+            lost: vec![Cell::new(Lost::default()); dsts.len() as usize].into(),
             dsts,
             pairs,
             tails,
-            plains,
-            refusals,
         }
     }
 
@@ -188,66 +175,45 @@ impl Rings {
 
     /// What `dst` was sent by all CPUs, modulo 2³².
     fn sent(&self, dst: u32) -> u32 {
-        let frames = |src| self.tail(src, dst).wrapping_add(self.plain(src, dst));
-        (0..self.cpus()).fold(0, |sum: u32, src| sum.wrapping_add(frames(src)))
+        (0..self.cpus()).fold(0, |sum: u32, src| sum.wrapping_add(self.tail(src, dst)))
     }
 
     /// The last number from `src` to `dst`.
     fn tail(&self, src: u32, dst: u32) -> u32 {
-        self.tails.get_number(self.line(src, dst), (dst % 16) as usize * 4)
-    }
-
-    /// How many frames without a number went from `src` to `dst`.
-    fn plain(&self, src: u32, dst: u32) -> u32 {
-        self.plains.get_number(self.line(src, dst), (dst % 16) as usize * 4)
-    }
-
-    fn line(&self, src: u32, dst: u32) -> u32 {
-        src * (self.cpus() * BANKS).div_ceil(16) + dst / 16
+        let line = src * (self.cpus() * BANKS).div_ceil(16) + dst / 16;
+        self.tails.get_number(line, (dst % 16) as usize * 4)
     }
 
     /// What `dst` was sent until now.
     fn sent_by_now(&self, dst: u32) -> Sent {
-        let tails = (0..self.cpus()).map(|src| self.tail(src, dst)).collect();
-        Sent { dst, tails, plains: (0..self.cpus()).map(|src| self.plain(src, dst)).collect() }
+        Sent { dst, tails: (0..self.cpus()).map(|src| self.tail(src, dst)).collect() }
     }
 
-    /// Frames that never came to `dst` and frames that are under way to it. Those lost never get fewer. Whether
-    /// the last numbered ones were lost shows with the next one that comes, or by [`Rings::find_lost`].
+    /// Frames that never came to `dst` and frames that are under way to it. Those lost never get fewer. They show in
+    /// two ways while frames flow: as gaps in the numbers, and since no more can be under way than there is room for;
+    /// the last ones by [`Rings::find_lost`].
     pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
-        // First what was sent: what is seen meanwhile is then not taken for lost.
-        let sent = self.sent_by_now(dst);
-        let state = self.dsts.get(dst);
-        let lost = state.lost.max(self.found_lost[dst as usize].get());
-        let seen = state.passed.wrapping_sub(state.plain).wrapping_add(lost) as u32;
-        let waiting = (sum(&sent.tails).wrapping_sub(seen) as i32).max(0) as u32;
-        let (plain_lost, plain_waiting) = self.plain_lost_and_waiting(&sent, &state);
-        (lost + plain_lost, u64::from(waiting) + u64::from(plain_waiting))
-    }
-
-    /// The same of frames without a number. What was lost of those shows in two ways while they flow: sources are
-    /// told what a ring refused (kernels were seen that leave that out now and then), and no more can be under way
-    /// than there is room for.
-    fn plain_lost_and_waiting(&self, sent: &Sent, state: &steer_dst) -> (u64, u32) {
-        let (dst, cpus) = (sent.dst, self.cpus());
-        let told = (0..cpus).map(|src| self.refusals.get(src * cpus * BANKS + dst).frames);
-        let told = told.fold(0u32, u32::wrapping_add);
-        let mut refused = self.refused[dst as usize].get();
-        refused.told_in_all += u64::from(told.wrapping_sub(refused.told));
-        refused.told = told;
-        refused.lost = refused.lost.max(refused.told_in_all);
-        let seen = state.plain.wrapping_add(refused.lost) as u32;
-        let mut waiting = (sum(&sent.plains).wrapping_sub(seen) as i32).max(0) as u32;
+        // First what was sent: what passes meanwhile is then not taken for lost.
+        let sent = self.sent(dst);
+        let dequeued =
+            |src| self.pairs.get_number(dst * self.cpus() + src, offset_of!(steer_pair, dequeued));
+        let seen = (0..self.cpus()).map(dequeued).fold(0, u32::wrapping_add);
+        let passed = self.dsts.get(dst).passed;
+        let mut lost = self.lost[dst as usize].get();
+        let missing = |count: u32, lost: &Lost| {
+            (count.wrapping_sub(passed.wrapping_add(lost.frames) as u32) as i32).max(0) as u32
+        };
+        // What had been seen at the last look was counted before this one, on any machine.
+        lost.frames += u64::from(missing(lost.seen, &lost));
+        lost.seen = seen;
+        let waiting = missing(sent, &lost);
         // The ring, what its thread has taken out at once, and what each source holds until its poll ends, with
         // the frame that finds that full.
         let size = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize];
-        let room = size + BULK + (BULK + 1) * cpus;
-        if waiting > room {
-            refused.lost += u64::from(waiting - room);
-            waiting = room;
-        }
-        self.refused[dst as usize].set(refused);
-        (refused.lost, waiting)
+        let room = size + BULK + (BULK + 1) * self.cpus();
+        lost.frames += u64::from(waiting.saturating_sub(room));
+        self.lost[dst as usize].set(lost);
+        (lost.frames, u64::from(waiting.min(room)))
     }
 
     /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
@@ -255,16 +221,10 @@ impl Rings {
     pub(crate) fn find_lost(&self, grace: impl FnOnce()) {
         let is_short = |dst: &u32| self.lost_and_waiting(*dst).1 != 0;
         for ring in self.drained((0..self.dsts.len()).filter(is_short).collect(), grace) {
-            let (state, place) = (self.dsts.get(ring.dst), ring.dst as usize);
-            let seen = state.passed.wrapping_sub(state.plain).wrapping_add(state.lost) as u32;
-            let rest = (sum(&ring.tails).wrapping_sub(seen) as i32).max(0) as u32;
-            let found = state.lost + u64::from(rest);
-            self.found_lost[place].set(self.found_lost[place].get().max(found));
-            let mut refused = self.refused[place].get();
-            let seen = state.plain.wrapping_add(refused.lost) as u32;
-            let rest = (sum(&ring.plains).wrapping_sub(seen) as i32).max(0) as u32;
-            refused.lost += u64::from(rest);
-            self.refused[place].set(refused);
+            let mut lost = self.lost[ring.dst as usize].get();
+            let seen = self.dsts.get(ring.dst).passed.wrapping_add(lost.frames) as u32;
+            lost.frames += u64::from((sum(&ring.tails).wrapping_sub(seen) as i32).max(0) as u32);
+            self.lost[ring.dst as usize].set(lost);
         }
     }
 

@@ -107,10 +107,8 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     send(rings, 0, 2);
     rings.find_lost(|| ());
     assert_eq!(rings.lost_and_waiting(0), (3, 2), "what was lost stays lost");
-    // The second one comes; the gap before it says again what is known, and one frame more.
-    let dst = steer_dst { passed: 1, lost: 4, ..rings.dsts.get(0) };
-    rings.dsts.set(0, dst);
-    assert_eq!(rings.lost_and_waiting(0), (4, 0));
+    seen(rings, 0, 2, 5);
+    assert_eq!(rings.lost_and_waiting(0), (3, 0));
     // Another process' number, as seen from another PID namespace, says nothing of the thread.
     let dst = steer_dst { pid: 1, ..rings.dsts.get(0) };
     rings.dsts.set(0, dst);
@@ -127,49 +125,66 @@ fn a_kernel_that_tells_nothing_of_applications_will_do_without_rfs() {
     assert!(loaded.skel.progs.steer_receives.attach_trace().is_err());
 }
 
-/// CPU 0 sent `count` frames without a number more to `dst`.
-fn send_plain(rings: &mut Rings, dst: u32, count: u32) {
-    let mut line = rings.plains.get(dst / 16);
-    line.word[(dst % 16) as usize] += count;
-    rings.plains.set(dst / 16, line);
-}
-
-/// A CPU's ring, with what its thread has seen.
-fn seen(rings: &mut Rings, dst: u32, plain: u64, numbered: u64) {
-    let state = steer_dst { plain, passed: plain + numbered, ..rings.dsts.get(dst) };
+/// The thread of a ring has seen so many frames, and number `number` of CPU 0.
+fn seen(rings: &mut Rings, dst: u32, frames: u64, number: u32) {
+    let state = steer_dst { passed: frames, ..rings.dsts.get(dst) };
     rings.dsts.set(dst, state);
+    let index = dst * rings.cpus();
+    rings.pairs.set_number(index, offset_of!(steer_pair, dequeued), number);
 }
 
 #[test]
-fn what_is_lost_without_numbers_is_found_in_three_ways() {
-    let test = "what_is_lost_without_numbers_is_found_in_three_ways";
+fn what_is_lost_is_found_in_three_ways() {
+    let test = "what_is_lost_is_found_in_three_ways";
     let Some(mut loaded) = loaded(test) else { return };
     assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
     let rings = &mut loaded.rings;
-    let cpus = rings.cpus();
     // The ring, a batch of its thread's, and for each CPU a bulk queue and the frame that finds it full.
-    let room = 64 + 8 + 9 * cpus;
-    send_plain(rings, 0, room);
+    let room = 64 + 8 + 9 * rings.cpus();
+    send(rings, 0, room);
     assert_eq!(rings.lost_and_waiting(0), (0, room.into()), "there is room for them");
     // By the room there is.
-    send_plain(rings, 0, 5);
+    send(rings, 0, 5);
     assert_eq!(rings.lost_and_waiting(0), (5, room.into()));
-    // By what the source was told, which counts from the first.
-    rings.refusals.set(0, steer_refused { frames: 7, tail: [0; 2], reserved: 0 });
-    assert_eq!(rings.lost_and_waiting(0), (7, u64::from(room) - 2));
-    seen(rings, 0, 20, 0);
-    send(rings, 0, 3);
-    assert_eq!(rings.lost_and_waiting(0), (7, u64::from(room) - 2 - 20 + 3), "both kinds wait");
-    seen(rings, 0, 20, 3);
-    assert_eq!(rings.lost_and_waiting(0), (7, u64::from(room) - 22));
+    // By gaps in the numbers, once what was counted before is surely there.
+    seen(rings, 0, 20, 32);
+    rings.lost_and_waiting(0);
+    assert_eq!(rings.lost_and_waiting(0), (12, u64::from(room) + 5 - 12 - 20));
+    // Some that carried no number came after the last that did.
+    seen(rings, 0, 26, 32);
+    assert_eq!(rings.lost_and_waiting(0), (12, u64::from(room) + 5 - 12 - 26));
+    assert_eq!(rings.lost_and_waiting(0).0, 12, "what is known lost is not lost again");
     // By the end: nothing moves any more.
     (0..=STILL).for_each(|_| rings.note_sent());
     rings.find_lost(|| ());
-    let lost = u64::from(room) + 5 - 20;
+    let lost = u64::from(room) + 5 - 26;
     assert_eq!(rings.lost_and_waiting(0), (lost, 0));
-    // What the source is told of it later was known.
-    rings.refusals.set(0, steer_refused { frames: 9, tail: [0; 2], reserved: 0 });
-    assert_eq!(rings.lost_and_waiting(0), (lost, 0));
+    send(rings, 0, 1);
+    seen(rings, 0, 27, room + 6);
+    rings.lost_and_waiting(0);
+    assert_eq!(rings.lost_and_waiting(0), (lost, 0), "the gap was known");
+}
+
+#[test]
+fn numbers_that_wrap_around_lose_nothing() {
+    let test = "numbers_that_wrap_around_lose_nothing";
+    let Some(mut loaded) = loaded(test) else { return };
+    assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
+    let rings = &mut loaded.rings;
+    // In steps as they are looked at: of each a quarter is lost.
+    let (mut sent, mut passed) = (0_u64, 0_u64);
+    for _ in 0..5 {
+        sent += 1 << 30;
+        passed += 3 << 28;
+        let mut line = rings.tails.get(0);
+        line.word[0] = sent as u32;
+        rings.tails.set(0, line);
+        seen(rings, 0, passed, sent as u32);
+        rings.note_sent();
+        rings.note_sent();
+    }
+    rings.lost_and_waiting(0);
+    assert_eq!(rings.lost_and_waiting(0), (sent - passed, 0));
 }
 
 #[test]
@@ -179,13 +194,12 @@ fn a_ring_has_turned_over_when_a_later_number_is_delivered() {
     assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
     let rings = &mut loaded.rings;
     send(rings, 0, 10);
-    send_plain(rings, 0, 100);
     let marks = rings.mark(|| ());
     let delivered = |rings: &Rings, number| {
         rings.pairs.set_number(0, offset_of!(steer_pair, delivered), number);
     };
     delivered(rings, 10);
-    assert!(!rings.have_turned_over(&marks, || ()), "frames without a number came after it");
+    assert!(!rings.have_turned_over(&marks, || ()), "other CPUs' frames may be behind it");
     assert!(rings.are_settled(&marks));
     send(rings, 0, 1);
     assert!(!rings.have_turned_over(&marks, || ()));

@@ -1,4 +1,4 @@
-//! Policies that change their mind about no flow send frames without numbers; changes keep the order all the same.
+//! Policies that change their mind about no flow leave the guard out; changes keep the order all the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{ask, set};
 
-/// How long it may take until frames go without numbers: some ticks, on a machine that others use, too.
+/// How long it may take until frames go unguarded: some ticks, on a machine that others use, too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ends what sends, also when a check fails before its end.
@@ -30,20 +30,20 @@ fn status(socket: &str) -> Value {
     told.get(0).unwrap_or(&told).clone()
 }
 
-/// Waits until frames go without numbers.
+/// Waits until frames go unguarded.
 fn wait_until_plain(socket: &str) {
     let asked = Instant::now();
     loop {
         let status = status(socket);
-        if status["numbered"] == false {
+        if status["guarded"] == false {
             return;
         }
-        assert!(asked.elapsed() < PATIENCE, "frames are still numbered: {status}");
+        assert!(asked.elapsed() < PATIENCE, "frames are still guarded: {status}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Changes away from frames without numbers, again and again, under load, from where some or all go to a CPU that can't
+/// Changes away from frames without guard, again and again, under load, from where some or all go to a CPU that can't
 /// keep up; nothing may come late.
 fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
@@ -65,7 +65,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
-    // Those that keep what they know of flows, and those that don't; CPUs, rings, and settings that take numbers.
+    // Those that keep what they know of flows, and those that don't; CPUs, rings, and settings that take the guard.
     let away = [
         "cpus=1-1",
         "policy=sparse cpus=1-1",
@@ -104,27 +104,27 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
 }
 
 #[test]
-fn changes_away_from_frames_without_numbers_keep_order() {
-    let test = "plain::changes_away_from_frames_without_numbers_keep_order";
+fn changes_away_from_unguarded_frames_keep_order() {
+    let test = "plain::changes_away_from_unguarded_frames_keep_order";
     changes_keep_order(test, "0-0", false, Protocol::Udp, &["--no-flow-stats"]);
 }
 
 #[test]
-fn merged_segments_without_numbers_keep_order() {
-    let test = "plain::merged_segments_without_numbers_keep_order";
+fn merged_unguarded_segments_keep_order() {
+    let test = "plain::merged_unguarded_segments_keep_order";
     changes_keep_order(test, "0-0", true, Protocol::Tcp, &[]);
 }
 
 #[test]
-fn flows_that_share_a_slot_keep_order_without_numbers() {
+fn unguarded_flows_that_share_a_slot_keep_order() {
     // Each slot has 64 flows; those of CPU 1 are quick, those of CPU 0 wait.
-    let test = "plain::flows_that_share_a_slot_keep_order_without_numbers";
+    let test = "plain::unguarded_flows_that_share_a_slot_keep_order";
     changes_keep_order(test, "0-1", false, Protocol::Udp, &["--flow-cnt", "64"]);
 }
 
 #[test]
-fn what_is_lost_without_numbers_is_told_while_frames_flow() {
-    let test = "plain::what_is_lost_without_numbers_is_told_while_frames_flow";
+fn what_is_lost_is_told_while_frames_flow() {
+    let test = "plain::what_is_lost_is_told_while_frames_flow";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -150,7 +150,7 @@ fn what_is_lost_without_numbers_is_told_while_frames_flow() {
         for _ in 0..slice(5, 50) {
             std::thread::sleep(Duration::from_millis(200));
             let (lost, waiting, status) = told();
-            assert_eq!(status["numbered"], false, "{status}");
+            assert_eq!(status["guarded"], false, "{status}");
             assert!(lost >= before, "what was lost was taken back: {before}, then {status}");
             // The ring, a batch of its thread's, and for either CPU a bulk queue and the frame that finds it full.
             assert!(waiting <= 64 + 8 + 2 * 9, "more waits than there is room for: {status}");

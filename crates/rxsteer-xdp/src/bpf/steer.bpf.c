@@ -124,15 +124,50 @@ static __always_inline long steer_redirect(const struct steer_place *place)
 	return bpf_redirect_map(&steer_ring_0, place->cpu, XDP_PASS);
 }
 
+/* Sends a frame to `place` that nothing but its number has to be known of, and says which that is. Each eighth carries
+ * it, so that most are only read here: what is written, the dst has to fetch from this CPU's cache, and this CPU
+ * once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
+static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_place *place, __u32 src, __u32 *seq)
+{
+	struct steer_number number = { .src = src, .dst = place->cpu * STEER_BANKS + place->bank };
+	struct steer_line *tails = steer_tail_line(src, number.dst);
+	const void *data = (void *)(long)ctx->data;
+	__u32 carrier = 0;
+
+	/* Where it arrives, the rest of a frame says whether it carries a number; other programs' metadata would be
+	 * taken for ours. */
+	if (!tails || steer_generic || (void *)(long)ctx->data_meta < data ||
+	    data + STEER_CARRY_LENGTH > (void *)(long)ctx->data_end || !steer_is_bare_ip(STEER_U32(data + 12)))
+		return -1;
+	number.seq = tails->word[number.dst & 15] + 1;
+	if (!(number.seq % STEER_CARRIED_EACH)) {
+		carrier = steer_carrier(data, (void *)(long)ctx->data_end, steer_addresses);
+		if (!carrier)
+			return -1;
+	}
+	if (STEER_REDIRECT(place) != XDP_REDIRECT)
+		return -1;
+	if (carrier)
+		steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
+	tails->word[number.dst & 15] = number.seq;
+	*seq = number.seq;
+#ifdef STEER_TEST
+	steer_test.seq = number.seq;
+#endif
+	return XDP_REDIRECT;
+}
+
 #include "steer_plain.h"
 #include "steer_arrive.h"
 #include "steer_sockets.h"
 
-/* A frame on its way through the rules. */
+/* A frame on its way through the rules. In numbers, for what is done with it by all rules is verified by itself, not
+ * once more for each way that leads there: that took the verifier more than all else together. */
 struct steer_work {
-	const struct steer_config *config;
-	struct steer_counters *counters;
-	struct steer_slot *slot;
+	/* Of the configuration, the interface and the slot. */
+	__u32 config;
+	__u32 device;
+	__u32 slot;
 	struct steer_want want;
 	__u32 hash;
 	__u32 src;
@@ -140,20 +175,20 @@ struct steer_work {
 	__u32 cpu;
 };
 
-/* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. */
+/* Sends the frame to `place`, as the next number of this CPU, which it carries, and notes that in the flow's slot. A
+ * flow that is held waits for this number, so it must not depend on another frame's coming. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
-				      const struct steer_place *place)
+				      const struct steer_config *config, struct steer_counters *counters,
+				      struct steer_slot *slot, const struct steer_place *place)
 {
 	__u32 dst = place->cpu * STEER_BANKS + place->bank;
 	struct steer_line *tails = steer_tail_line(work->src, dst);
 	struct steer_number number = { .src = work->src, .dst = dst };
-	struct steer_counters *counters = work->counters;
-	struct steer_slot *slot = work->slot;
 	__u32 carrier;
 
 	if (!tails)
 		return XDP_ABORTED;
-	if (work->config->flow_limit && steer_exceeds_limit(work->config, work->hash, work->src, dst)) {
+	if (config->flow_limit && steer_exceeds_limit(config, work->hash, work->src, dst)) {
 		counters->flow_limit_drops++;
 		return XDP_DROP;
 	}
@@ -185,46 +220,54 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 }
 
 /* What is done with a frame by all the rules there are. */
-static __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
+__noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 {
+	const struct steer_config *config;
+	struct steer_counters *counters;
 	struct steer_place place;
+	struct steer_slot *slot;
+	__u32 place_before;
 
-	if (!work || !work->config || !work->counters || !work->slot)
+	if (!work || work->config >= STEER_CONFIGS)
 		return XDP_ABORTED;
-	place = steer_allowed(work->config, work->slot, &work->want);
+	config = &steer_configs[work->config];
+	counters = steer_counters_at(work->src, work->device);
+	slot = steer_slot_at(work->slot);
+	if (!counters || !slot)
+		return XDP_ABORTED;
+	place = steer_allowed(config, slot, &work->want);
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
 	steer_test.bank = place.bank;
 	steer_test.straight = place.straight;
 #endif
 	work->cpu = place.cpu;
-	if (work->config->shadow) {
-		struct steer_slot *slot = work->slot;
-
+	if (config->shadow) {
+		place_before = slot->place & STEER_PLACE_CPU;
 		/* What would be: nothing is under way anywhere, so nothing is held. */
-		if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != work->want.cpu + 1)
-			work->counters->moves++;
+		if (place_before && place_before != work->want.cpu + 1)
+			counters->moves++;
 		place.cpu = work->want.cpu;
 		place.bank = 0;
 		work->cpu = place.cpu;
 		steer_queued(slot, &place, work->want.cpu, work->src, 0);
-		return steer_pass(work->counters);
+		return steer_pass(counters);
 	}
 	if (place.straight) {
-		work->slot->place = 0;
-		return steer_pass(work->counters);
+		slot->place = 0;
+		return steer_pass(counters);
 	}
 	if (place.cpu != work->want.cpu)
-		work->counters->held++;
-	if ((place.cpu != work->want.cpu || place.bank != steer_bank_of(work->config, place.cpu) ||
-	     (work->want.by == STEER_BY_LOCAL && !work->config->local_by_ring)) &&
-	    !(work->want.by == STEER_BY_HASH && steer_straddles(work->config, work->hash)))
-		work->counters->detours++;
-	return steer_send(ctx, work, &place);
+		counters->held++;
+	if ((place.cpu != work->want.cpu || place.bank != steer_bank_of(config, place.cpu) ||
+	     (work->want.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
+	    !(work->want.by == STEER_BY_HASH && steer_straddles(config, work->hash)))
+		counters->detours++;
+	return steer_send(ctx, work, config, counters, slot, &place);
 }
 
-/* The same for nearly every frame: one that goes where its flow's last one went, and carries its number itself;
- * or goes straight on, with nothing of its flow under way. -1: it is not such a frame, and nothing was done.
+/* The same for nearly every frame: one that goes where its flow's last one went; or straight on, with nothing of its
+ * flow under way. -1: it is not such a frame, and nothing was done.
  *
  * It must do to frame, slot and counters what steer_by_all_rules would: a slot that names the wanted place
  * already needs no look at the numbers there, and its patience, which is full, stays so. */
@@ -234,9 +277,8 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 {
 	__u32 bank = steer_bank_of(config, want.cpu);
 	struct steer_place place = { .cpu = want.cpu, .bank = bank };
-	struct steer_number number = { .src = src, .dst = want.cpu * STEER_BANKS + bank };
-	struct steer_line *tails;
-	__u32 carrier;
+	__u32 seq;
+	int verdict;
 
 	if (!config->simple)
 		return -1;
@@ -249,20 +291,10 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 		return slot->place || config->local_by_ring ? -1 : steer_pass(counters);
 	if (slot->place != steer_place_word(&place, STEER_PATIENCE, src))
 		return -1;
-	tails = steer_tail_line(src, number.dst);
-	carrier = steer_carrier_of(ctx);
-	if (!tails || !carrier)
-		return -1;
-	if (STEER_REDIRECT(&place) != XDP_REDIRECT)
-		return -1;
-	number.seq = tails->word[number.dst & 15] + 1;
-	steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
-	tails->word[number.dst & 15] = number.seq;
-	slot->last_seq = number.seq;
-#ifdef STEER_TEST
-	steer_test.seq = number.seq;
-#endif
-	return XDP_REDIRECT;
+	verdict = steer_send_on(ctx, &place, src, &seq);
+	if (verdict == XDP_REDIRECT)
+		slot->last_seq = seq;
+	return verdict;
 }
 
 /* A frame without a flow, or of a queue that has no table. */
@@ -290,7 +322,7 @@ static __always_inline void steer_wanted(struct steer_counters *counters, __u32 
 
 static __always_inline int steer_frame(struct xdp_md *ctx)
 {
-	__u32 src, ifindex, queue, number, index, hash, cpu;
+	__u32 src, ifindex, queue, number, index, rules, hash, cpu;
 	const struct steer_device *device;
 	const struct steer_config *config;
 	struct steer_running *running;
@@ -328,7 +360,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	counters->bytes += bytes;
 	if (!hash || queue >= device->queues)
 		return steer_without_flow(counters, &packet);
-	config = &steer_configs[READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING : READ_ONCE(steer_active) & 1];
+	rules = READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING : READ_ONCE(steer_active) & 1;
+	config = &steer_configs[rules];
 	/* As for `device`. */
 	asm volatile("" : "+r"(config));
 	arrival.hash = hash;
@@ -361,9 +394,9 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		verdict = steer_flow_stats ? steer_plainly(ctx, config, counters, hash, src, want) : -1;
 	if (verdict < 0) {
 		struct steer_work work = {
-			.config = config,
-			.counters = counters,
-			.slot = slot,
+			.config = rules,
+			.device = number,
+			.slot = index,
 			.want = want,
 			.hash = hash,
 			.src = src,
@@ -393,8 +426,8 @@ int steer_entry(struct xdp_md *ctx)
 	return steer_frame(ctx);
 }
 
-/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused of numbered
- * frames the dst finds out by the numbers: kernels were seen that leave a tracepoint program out now and then. */
+/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused is found out
+ * by the numbers: kernels were seen that leave a tracepoint program out now and then. */
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
 {
@@ -404,7 +437,6 @@ int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int dro
 
 	if (!steer_is_ours(map_id) || !running)
 		return 0;
-	steer_plain_refused(src, to_cpu * STEER_BANKS + ((__u32)map_id == steer_map_ids[1]), drops);
 	/* The poll is over before another interface's begins on this CPU. */
 	counters = steer_counters_at(src, running->device);
 	if (counters)

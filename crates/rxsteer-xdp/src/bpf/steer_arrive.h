@@ -29,6 +29,42 @@ static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_nu
 	return 1;
 }
 
+/* The CPU whose ring `task` serves. Its name says so wherever it runs: "cpumap/1/map:7". */
+static __always_inline __u32 steer_cpu_served_by(const struct task_struct *task)
+{
+	__u32 cpu = 0, i;
+
+	if (task->comm[0] != 'c' || task->comm[6] != '/')
+		return bpf_get_smp_processor_id();
+#pragma unroll
+	for (i = 7; i < 11; i++) {
+		__u32 digit = (__u32)task->comm[i] - '0';
+
+		if (digit > 9)
+			break;
+		cpu = cpu * 10 + digit;
+	}
+	return cpu;
+}
+
+/* A frame that carries no number has arrived in the thread that runs, from a ring of `bank`. */
+static __always_inline void steer_arrived_bare(struct steer_running *running, __u32 bank)
+{
+	const struct task_struct *task = (void *)bpf_get_current_task_btf();
+	__u32 pid = task->pid, number = running->dst[bank];
+	struct steer_dst *dst = number ? steer_dst_at(number - 1) : 0;
+
+	if (!dst || dst->pid != pid) {
+		number = steer_cpu_served_by(task) * STEER_BANKS + bank;
+		dst = steer_dst_at(number);
+		if (!dst)
+			return;
+		dst->pid = pid;
+		WRITE_ONCE(running->dst[bank], number + 1);
+	}
+	steer_passed(dst);
+}
+
 static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 bank)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
@@ -40,13 +76,14 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 bank)
 		return steer_cpumap_verdict;
 	if (!steer_take_number(ctx, &number)) {
 		if (!steer_generic)
-			steer_plain_arrived(running, bank);
+			steer_arrived_bare(running, bank);
 		return steer_cpumap_verdict;
 	}
 	pair = steer_pair_at(number.src, number.dst);
 	dst = steer_dst_at(number.dst);
 	if (!pair || !dst)
 		return steer_cpumap_verdict;
+	steer_passed(dst);
 	steer_dequeued(dst, pair, number.src, number.seq);
 	if (running->dst[number.dst % STEER_BANKS] != number.dst + 1)
 		WRITE_ONCE(running->dst[number.dst % STEER_BANKS], number.dst + 1);
@@ -108,8 +145,7 @@ int BPF_PROG(steer_kthread, int map_id, unsigned int processed, unsigned int dro
 	if (!dst)
 		return 0;
 	dst->alloc_drops += drops;
-	if (steer_flushes_fully)
-		steer_dst_goes_on(dst, number - 1, processed);
+	steer_dst_goes_on(dst, number - 1, processed, (__u32)bpf_jiffies64());
 	return 0;
 }
 

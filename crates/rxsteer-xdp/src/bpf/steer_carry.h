@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * How a frame's number goes with it, in the frame itself.
+ * How a frame's number goes with it, in the frame itself. Not every frame has to: frames of a pair arrive in the
+ * order of their numbers, so one that carries its number tells of those before it as well.
  *
  * Room in front of a frame (metadata) has to be made, and taken away, by a call into the kernel each time,
  * which costs more than parsing. So where it can, the number stands over bytes that are known anyway:
@@ -13,7 +14,7 @@
  *   kind: dst (11), a mark, and the place's other 4. The type follows from the version: IPv4 or IPv6.
  *
  * The mark is a bit that the type has not: set for IPv4, whose type is without it, and clear for IPv6. So a frame
- * that goes as it came (steer_plain.h) is never taken for one that carries a number.
+ * that goes as it came is never taken for one that carries a number.
  *
  * What must hold: a place of the table is written once and never again, so whoever has seen it filled may
  * send its number, at any time, to any CPU. A frame whose address finds its place taken by another goes with
@@ -33,6 +34,8 @@ struct steer_number {
 };
 
 enum steer_carry {
+	/* Of frames that go where their flow's last one went, those carry their number that it divides. */
+	STEER_CARRIED_EACH = 8,
 	/* How much of a frame is read here. */
 	STEER_CARRY_LENGTH = 16,
 	STEER_WORD_SRC_BITS = 10,

@@ -44,7 +44,7 @@ __u32 steer_map_ids[STEER_BANKS] = {};
 
 /* Jiffies after which a silent flow's line may be given to another. */
 __u32 steer_flow_idle_after = 0;
-/* Rule (b) of steer_order.h holds here. */
+/* Where a tick is long GRO is flushed fully now and then, else only of what is old: rule (b) of steer_order.h. */
 __u32 steer_flushes_fully = 0;
 
 /* Destination addresses of frames, each in its place: see steer_carry.h. */
@@ -91,10 +91,6 @@ STEER_LINES(steer_hash_actives, struct steer_hash_active);
 STEER_LINES(steer_pairs, struct steer_pair);
 /* By src, each in a row of its own, and dst / 16. */
 STEER_LINES(steer_tails, struct steer_line);
-/* Likewise: frames sent without a number. */
-STEER_LINES(steer_plains, struct steer_line);
-/* By src and dst. */
-STEER_LINES(steer_refusals, struct steer_refused);
 STEER_LINES(steer_dsts, struct steer_dst);
 /* By src and interface. */
 STEER_LINES(steer_counts, struct steer_counters);
@@ -171,20 +167,6 @@ static __always_inline struct steer_line *steer_tail_line(__u32 src, __u32 dst)
 	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
 
 	return bpf_map_lookup_elem(&steer_tails, &index);
-}
-
-static __always_inline struct steer_line *steer_plain_line(__u32 src, __u32 dst)
-{
-	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
-
-	return bpf_map_lookup_elem(&steer_plains, &index);
-}
-
-static __always_inline struct steer_refused *steer_refused_at(__u32 src, __u32 dst)
-{
-	__u32 index = src * steer_cpus * STEER_BANKS + dst;
-
-	return bpf_map_lookup_elem(&steer_refusals, &index);
 }
 
 static __always_inline struct steer_dst *steer_dst_at(__u32 dst)

@@ -6,18 +6,19 @@
  *   seq 7 ─► [bulk queue] ─► 4 5 6 7 ─► program ─► socket buffer ─► GRO ─► stack
  *                                       dequeued = 7                       delivered = 7, but when?
  *
- * Each src numbers its frames to each dst. The number goes with the frame (steer_carry.h), so a frame
- * that a full ring refused is a gap and needs no account. `dequeued` is the last number the CPUMAP
- * program saw; frames of a pair pass there in order, for the bulk queue, the ring and the thread are
- * each first in, first out. But up to 8 frames of its batch, and up to 64 that GRO holds, may not be
- * delivered yet. `delivered` follows `dequeued`
+ * Each src numbers its frames to each dst. Frames that the guard held, and of the others each eighth, carry their
+ * number (steer_carry.h), so a frame that a full ring refused is a gap and needs no account. `dequeued` is the last
+ * number the CPUMAP program was told; frames of a pair pass there in order, for the bulk queue, the ring and the
+ * thread are each first in, first out: all that are numbered below it passed, too, or were lost. But up to 8 frames
+ * of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows `dequeued`
  *
  * (a) when the thread goes to sleep of its own will: it does so only after it found the ring empty, and
  *     the iteration before saw that too and flushed GRO fully. All it has dequeued is delivered.
  * (b) while it is busy, through a snapshot: GRO is flushed fully at the latest in the iteration in which
  *     64 frames have passed since the last flush. So once 64 have passed since the snapshot in
- *     iterations that are *over*, all of the snapshot is delivered, and a new one is taken. (Not where
- *     GRO flushes only old packets, as it does with HZ of 1000 and more: then (a) alone.)
+ *     iterations that are *over*, all of the snapshot is delivered, and a new one is taken. Where a second has
+ *     1000 ticks or more the flush takes only packets that GRO did not get in the present one. So there the
+ *     64 begin to count in a later tick than the one in which GRO had all of the snapshot (enum steer_age).
  *
  * The tracepoint of an iteration fires before its frames are delivered, so the frames of the present
  * iteration are not counted in (b).
@@ -31,17 +32,30 @@
 
 enum steer_order { STEER_FLUSH_AFTER = 64 };
 
-/* The CPUMAP program saw frame `seq` from `src`. */
+/* How old a snapshot is, where GRO flushes only what is old. */
+enum steer_age {
+	/* GRO may not have all its packets yet: the iteration may be under way in which it was taken. */
+	STEER_NEW = 0,
+	/* It had them at the jiffies that stand beside it, or before. */
+	STEER_RECEIVED,
+	/* A later tick has come, and the 64 count. */
+	STEER_OLD,
+};
+
+/* The CPUMAP program saw a frame of the dst's. Before its number is noted: see `lost_and_waiting` in src/rings.rs. */
+static __always_inline void steer_passed(struct steer_dst *dst)
+{
+	WRITE_ONCE(dst->passed, dst->passed + 1);
+}
+
+/* The frame carries number `seq` from `src`. */
 static __always_inline void steer_dequeued(struct steer_dst *dst, struct steer_pair *pair, __u32 src, __u32 seq)
 {
-	/* Frames between were refused by the full ring, or could not be handed over. */
-	dst->lost += (__u32)(seq - pair->dequeued - 1);
 	/* Where neither rule holds for long, it must not fall so far behind that it seems to be ahead. What is so far
 	 * behind is delivered, unless that many were refused while the thread was held up with packets in hand. */
 	if ((__s32)(seq - pair->delivered) > 1 << 30)
 		WRITE_ONCE(pair->delivered, seq - (1 << 30));
 	WRITE_ONCE(pair->dequeued, seq);
-	dst->passed++;
 	if (!pair->listed) {
 		__u32 count = dst->source_count;
 
@@ -78,11 +92,22 @@ static __always_inline void steer_dst_sleeps(struct steer_dst *dst, __u32 number
 	dst->snapshot_at = (__u32)dst->passed;
 }
 
-/* Rule (b): an iteration with `count` frames is under way. */
-static __always_inline void steer_dst_goes_on(struct steer_dst *dst, __u32 number, __u32 count)
+/* Rule (b): an iteration with `count` frames is under way, `now` in jiffies. */
+static __always_inline void steer_dst_goes_on(struct steer_dst *dst, __u32 number, __u32 count, __u32 now)
 {
 	__u32 i;
 
+	if (!steer_flushes_fully && dst->age != STEER_OLD) {
+		/* The iteration before this one is over, and GRO has what that took out. */
+		if (dst->age == STEER_NEW) {
+			dst->age = STEER_RECEIVED;
+			dst->received_at = now;
+		} else if (dst->received_at != now) {
+			dst->age = STEER_OLD;
+			dst->snapshot_at = (__u32)dst->passed;
+		}
+		return;
+	}
 	if ((__s32)((__u32)dst->passed - count - dst->snapshot_at) < STEER_FLUSH_AFTER)
 		return;
 	for (i = 0; i < STEER_MAX_CPUS && i < dst->source_count; i++) {
@@ -94,6 +119,7 @@ static __always_inline void steer_dst_goes_on(struct steer_dst *dst, __u32 numbe
 		pair->snapshot = pair->dequeued;
 	}
 	dst->snapshot_at = (__u32)dst->passed;
+	dst->age = STEER_NEW;
 }
 
 #endif

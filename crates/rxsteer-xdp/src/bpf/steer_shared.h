@@ -98,8 +98,8 @@ struct steer_config {
 	/* Neither shadow nor a flow limit: a packet that goes where the last one of its flow went needs no other
 	 * rule. */
 	__u8 simple;
-	/* Every frame goes where it is wanted, without a number and without a look at its flow's slot: these rules
-	 * don't change their mind, and nothing is under way by others. See steer_plain.h. */
+	/* Every frame goes where it is wanted, without a look at its flow's slot: these rules don't change their
+	 * mind, and nothing is under way by others. See steer_plain.h. */
 	__u8 plain;
 	/* A flow goes where it is wanted as soon as it may. */
 	__u8 impatient;
@@ -183,7 +183,7 @@ struct steer_moved {
 
 /* Numbers of the frames from one src to one dst, written by the dst. */
 struct steer_pair {
-	/* The last that the CPUMAP program saw. */
+	/* The last that the CPUMAP program was told; up to 7 later ones may be through that carried none. */
 	__u32 dequeued;
 	/* The last that is surely delivered. */
 	__u32 delivered;
@@ -195,31 +195,21 @@ struct steer_pair {
 
 /* A dst, written by its kernel thread alone. */
 struct steer_dst {
-	/* Frames the CPUMAP program passed on that came without a number. Counted after `passed`, and read before
-	 * it: whoever reads both takes too many for numbered rather than too few. */
-	__u64 plain;
-	/* All it saw. */
+	/* Frames the CPUMAP program saw. */
 	__u64 passed;
 	/* Of them, those for which the kernel had no socket buffer. */
 	__u64 alloc_drops;
-	/* Frames that were numbered for it and never came: gaps in the numbers. */
-	__u64 lost;
-	/* The lower half of `passed` at the last snapshot. */
+	/* The lower half of `passed` when the last snapshot's 64 frames began to count. */
 	__u32 snapshot_at;
+	/* Where GRO flushes only what is old: of enum steer_age, and the jiffies, lower half, it was reached at. */
+	__u32 age;
+	__u32 received_at;
 	/* The kernel thread; 0: not known yet. */
 	__u32 pid;
 	/* How many of `sources` are used: each src that ever sent here. */
 	__u32 source_count;
-	__u32 reserved[5];
+	__u32 reserved[7];
 	__u16 sources[STEER_MAX_CPUS];
-};
-
-/* What the ring of a dst refused of frames without a number, as far as a src was told. */
-struct steer_refused {
-	__u32 frames;
-	/* The tail of the pair when its bulk queue was emptied last, and the time before. */
-	__u32 tail[2];
-	__u32 reserved;
 };
 
 /* What runs on a CPU: by bank, the dst plus one whose thread ran here last and has not slept since. */

@@ -90,7 +90,7 @@ impl Path {
             }
         })?;
         self.clear(number as u32, first_table, queues);
-        // While it settles its frames go through other rings, guarded; and are numbered until those have drained.
+        // While it settles its frames go through other rings, and all are guarded until those have drained.
         self.leave_plain();
         let settles = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[place];

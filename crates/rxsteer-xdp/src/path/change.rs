@@ -16,7 +16,7 @@ impl Path {
     pub(super) fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
-        // First frames are numbered again, where they were not.
+        // First frames are guarded again, where they were not.
         self.leave_plain();
         if !self.are_plain_delivered() {
             return Ok(false);
@@ -62,7 +62,7 @@ impl Path {
         self.decide(settings, false);
     }
 
-    /// The same; with `plain`, without numbers: see `plain.rs`.
+    /// The same; with `plain`, without the guard: see `plain.rs`.
     pub(super) fn decide(&mut self, settings: &Settings, plain: bool) {
         self.goes_straight = settings.has_straight_flows();
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);

@@ -1,7 +1,7 @@
-//! When frames go without a number: `bpf/steer_plain.h`.
+//! When frames go without a slot: `bpf/steer_plain.h`.
 //!
 //! Under policies that remember nothing a flow is wanted in one place as long as the settings hold. Once nothing is
-//! under way anywhere else, the order guard has nothing to hold, and the programs leave out slot and number (*plain*).
+//! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*plain*).
 //!
 //! **Before.** The same rules hold, with the guard. In some tick all rings are marked, and frames that went elsewhere
 //! than they were wanted (*detours*) are counted. Once all rings have turned over since the mark, and there was no
@@ -10,9 +10,9 @@
 //! a detour any more: a slot that names another place names a number before the mark, which is declared delivered, and
 //! the slot is unset (for 2³¹ frames later it would seem to be under way). Should a detour be counted until that is
 //! done, all begins again. Slots whose flows are wanted in two places are left out of all this: their flows stay
-//! numbered.
+//! guarded.
 //!
-//! **After.** First frames are numbered again, by the same rules. A grace period later all that were not are in their
+//! **After.** First frames are guarded again, by the same rules. A grace period later all that were not are in their
 //! rings. When each ring has turned over since, flows whose slot is unset have nothing under way, and those of others are
 //! guarded: a slot names the ring that all its flows were wanted in, but for flows that were guarded all the while. Now
 //! the rules may change.
@@ -24,7 +24,7 @@ use crate::rings::Mark;
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 
-/// Whether frames are numbered.
+/// Whether frames are guarded.
 #[derive(Debug, Default)]
 pub(super) struct Plainness {
     /// They are not.
@@ -52,15 +52,14 @@ impl Settings {
 }
 
 impl Path {
-    /// Whether frames go without a number, as they do some ticks after a change under `none`, `rps` and `bound`: in
-    /// native mode, with less than 1000 ticks a second, without a flow limit, not in shadow, nor under `rps` while one
-    /// of its CPUs is offline.
+    /// Whether frames go without a slot, as they do some ticks after a change under `none`, `rps` and `bound`: in
+    /// native mode, without a flow limit, not in shadow, nor under `rps` while one of its CPUs is offline.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.plainness.holds
     }
 
-    /// From when this returns all frames are numbered.
+    /// From when this returns all frames are guarded.
     pub(super) fn leave_plain(&mut self) {
         self.plainness.approach = None;
         if self.plainness.holds {
@@ -75,12 +74,12 @@ impl Path {
         self.plainness.left.is_some() || self.plainness.approach.is_some()
     }
 
-    /// Whether rules have to wait until no frame is under way that has no number.
+    /// Whether rules have to wait until no frame is under way that no slot knows of.
     pub(super) fn has_left_plain(&self) -> bool {
         self.plainness.left.is_some()
     }
 
-    /// Whether no frame is under way that has no number. To be asked after [`Path::leave_plain`].
+    /// Whether no frame is under way that no slot knows of. To be asked after [`Path::leave_plain`].
     pub(super) fn are_plain_delivered(&mut self) -> bool {
         let rings = &self.loaded.rings;
         if self.plainness.left.as_ref().is_some_and(|marks| rings.have_turned_over(marks, grace)) {
@@ -89,16 +88,11 @@ impl Path {
         self.plainness.left.is_none()
     }
 
-    /// Goes on towards frames without a number, where the settings allow that. To be called in each tick in which
+    /// Goes on towards frames without a slot, where the settings allow that. To be called in each tick in which
     /// nothing else is under way.
     pub(super) fn approach_plain(&mut self) -> Result<(), LoadError> {
-        // Where a busy thread never tells what it has delivered, a full ring would keep all changes waiting.
-        let can_turn_over = self.loaded.hz < 1000;
-        if self.plainness.holds
-            || self.mode == Mode::Generic
-            || !can_turn_over
-            || !self.settings.can_be_plain()
-        {
+        let is_generic = self.mode == Mode::Generic;
+        if self.plainness.holds || is_generic || !self.settings.can_be_plain() {
             return Ok(());
         }
         // Whether rings turn over shows best by their threads' sleep.

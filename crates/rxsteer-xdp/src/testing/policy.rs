@@ -21,7 +21,6 @@ pub struct KernelPolicy {
     sparse: Array<steer_sparse_slot>,
     pairs: Array<steer_pair>,
     tails: Array<steer_line>,
-    plains: Array<steer_line>,
 }
 
 struct Skeleton(SteerTestSkel<'static>);
@@ -87,7 +86,6 @@ impl KernelPolicy {
             sparse: Array::new(&maps.steer_sparse)?,
             pairs: Array::new(&maps.steer_pairs)?,
             tails: Array::new(&maps.steer_tails)?,
-            plains: Array::new(&maps.steer_plains)?,
             sizes,
             skeleton,
         })
@@ -183,12 +181,6 @@ impl KernelPolicy {
         self.tails.get(self.tail_index(src, dst)).word[dst as usize & 15]
     }
 
-    /// How many frames without a number a source sent to a destination.
-    #[must_use]
-    pub fn plain(&self, (src, dst): (u32, u32)) -> u32 {
-        self.plains.get(self.tail_index(src, dst)).word[dst as usize & 15]
-    }
-
     /// `last_seq` and `place` of a guard slot.
     #[must_use]
     pub fn guard(&self, index: u32) -> [u32; 2] {
@@ -262,8 +254,6 @@ fn size_maps(
     size(&mut maps.steer_hash_actives, sizes.sources)?;
     size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.sources * dsts.div_ceil(16))?;
-    size(&mut maps.steer_plains, sizes.sources * dsts.div_ceil(16))?;
-    size(&mut maps.steer_refusals, sizes.sources * dsts)?;
     size(&mut maps.steer_dsts, dsts)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
     size(&mut maps.steer_limiters, sizes.sources)?;

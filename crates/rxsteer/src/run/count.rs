@@ -80,7 +80,7 @@ pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status 
         policy: instance.settings.policy.to_string(),
         settings: instance.shown(),
         changing: !instance.is_settled(),
-        numbered: !instance.path.is_plain(),
+        guarded: !instance.path.is_plain(),
         interfaces: interfaces.collect(),
         cpus: shown.into_iter().map(|(cpu, counts)| CpuStatus { cpu, counts }).collect(),
         totals,

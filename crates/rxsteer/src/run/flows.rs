@@ -64,7 +64,7 @@ pub(crate) fn explained<P: Datapath>(instance: &Instance<P>, key: &FlowKey) -> F
         sparse: if settings.policy.loops().is_some() { sparse.collect() } else { Vec::new() },
         wanted: wanted(instance, &at),
         slots: slots.collect(),
-        numbered: at.numbered,
+        guarded: at.guarded,
         flows: at.flows.iter().map(flow_shown).collect(),
     }
 }

@@ -36,8 +36,8 @@ pub(crate) struct FlowWhere {
     pub(crate) wanted: Place,
     /// What the order guard knows of the slot it shares with others, by interface and RX queue.
     pub(crate) slots: Vec<SlotShown>,
-    /// Frames are numbered; else the order guard has nothing to know.
-    pub(crate) numbered: bool,
+    /// The order guard is asked; else it has nothing to know.
+    pub(crate) guarded: bool,
     /// Its statistics, in both directions.
     pub(crate) flows: Vec<FlowShown>,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Mock {
     ticks_left: u32,
     /// A change can't be finished.
     fails: bool,
-    /// Frames go without numbers.
+    /// Frames go unguarded.
     plain: bool,
 }
 
@@ -80,7 +80,7 @@ impl Datapath for Mock {
         Whereabouts {
             wish: CpuId::new(1),
             slots: Vec::new(),
-            numbered: !self.plain,
+            guarded: !self.plain,
             sparse: CpuId::new(0).map(|cpu| (DeviceId(1), cpu)).into_iter().collect(),
             place_in_map: 1,
             flows: Vec::new(),

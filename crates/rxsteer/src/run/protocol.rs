@@ -65,9 +65,9 @@ pub(crate) struct Status {
     pub(crate) settings: SettingsShown,
     /// A change is under way: what was sent by the old settings is not yet delivered.
     pub(crate) changing: bool,
-    /// Frames are numbered. They are not where the policy changes its mind about no flow, once nothing of former
+    /// The order guard is asked. It is not where the policy changes its mind about no flow, once nothing of former
     /// settings is under way.
-    pub(crate) numbered: bool,
+    pub(crate) guarded: bool,
     pub(crate) interfaces: Vec<InterfaceStatus>,
     pub(crate) cpus: Vec<CpuStatus>,
     #[serde(flatten)]

@@ -27,8 +27,8 @@ pub(crate) fn status(status: &Status) -> String {
             "a change is under way: what was sent by the old settings is not all delivered yet\n",
         );
     }
-    if !status.numbered {
-        text.push_str("frames go without numbers: this policy changes its mind about no flow\n");
+    if !status.guarded {
+        text.push_str("frames go unguarded: this policy changes its mind about no flow\n");
     }
     if status.settings.shadow {
         text.push_str(
@@ -243,9 +243,8 @@ pub(crate) fn whereabouts(at: &FlowWhere) -> String {
             ),
         );
     }
-    if !at.numbered {
-        let why =
-            "not needed: the policy changes its mind about no flow, frames go without numbers";
+    if !at.guarded {
+        let why = "not needed: the policy changes its mind about no flow";
         line("flow table", why.to_owned());
     } else if at.slots.is_empty() {
         line("flow table", "none of its packets is known".to_owned());
