@@ -31,6 +31,9 @@ struct native_policy {
 	struct steer_limiter *limiters;
 	struct steer_bytes *limit_counts;
 	__u32 giving;
+	/* The thread of dst 0, and whether GRO flushes fully. */
+	struct steer_dst thread;
+	__u32 flushes_fully;
 };
 
 /* The accessors have no argument for whose state they reach into. */
@@ -42,6 +45,7 @@ static __thread struct native_policy *state;
 #define steer_sock_mask	 (state->sizes.sock_entries - 1)
 #define steer_wish_mask	 (state->sizes.wish_mask)
 #define steer_chains_log (state->sizes.chains_log)
+#define steer_flushes_fully (state->flushes_fully)
 #define TAIL_LINES	 ((steer_cpus * STEER_BANKS + 15) / 16)
 
 static struct steer_slot *steer_slot_at(__u32 index)
@@ -101,6 +105,7 @@ static __u32 *steer_giving(void)
 }
 
 #include "steer_policy.h"
+#include "steer_order.h"
 
 static void *zeroed(size_t count, size_t size)
 {
@@ -332,4 +337,36 @@ __u32 native_policy_limit_count(struct native_policy *policy, __u32 src, __u32 b
 	state = policy;
 	counts = steer_limit_counts(src, bucket / 64);
 	return counts->byte[bucket & 63];
+}
+
+void native_order_begin(struct native_policy *policy, __u32 flushes_fully)
+{
+	policy->flushes_fully = flushes_fully;
+}
+
+/* A frame passes that carries number `seq`, unless that is 0. */
+void native_order_passes(struct native_policy *policy, __u32 src, __u32 seq)
+{
+	state = policy;
+	steer_passed(&policy->thread);
+	if (seq)
+		steer_dequeued(&policy->thread, steer_pair_at(src, 0), src, seq);
+}
+
+void native_order_goes_on(struct native_policy *policy, __u32 count, __u32 now)
+{
+	state = policy;
+	steer_dst_goes_on(&policy->thread, 0, count, now);
+}
+
+void native_order_sleeps(struct native_policy *policy)
+{
+	state = policy;
+	steer_dst_sleeps(&policy->thread, 0);
+}
+
+__u32 native_order_delivered(struct native_policy *policy, __u32 src)
+{
+	state = policy;
+	return steer_pair_at(src, 0)->delivered;
 }

@@ -117,6 +117,11 @@ unsafe extern "C" {
     fn native_policy_chains_are_sound(policy: *mut State) -> u32;
     fn native_policy_history(policy: *mut State, src: u32, history: *mut [u32; 128]);
     fn native_policy_limit_count(policy: *mut State, src: u32, bucket: u32) -> u32;
+    fn native_order_begin(policy: *mut State, flushes_fully: u32);
+    fn native_order_passes(policy: *mut State, src: u32, seq: u32);
+    fn native_order_goes_on(policy: *mut State, count: u32, now: u32);
+    fn native_order_sleeps(policy: *mut State);
+    fn native_order_delivered(policy: *mut State, src: u32) -> u32;
 }
 
 /// The C policy with tables of its own, all empty.
@@ -262,5 +267,56 @@ impl Drop for NativePolicy {
     fn drop(&mut self) {
         // SAFETY: it was made by `native_policy_new`, and nobody has it but this.
         unsafe { native_policy_free(self.state.as_ptr()) }
+    }
+}
+
+/// What `steer_order.h` knows of one ring's kernel thread.
+#[derive(Debug)]
+pub struct RingThread(NativePolicy);
+
+impl RingThread {
+    /// Of a kernel whose GRO is flushed fully now and then, or only of what is older than the present tick.
+    #[must_use]
+    pub fn new(sources: u32, flushes_fully: bool) -> RingThread {
+        let policy = NativePolicy::new(Sizes {
+            cpus: sources,
+            sources,
+            tables: 1,
+            flow_log: 2,
+            sock_entries: 16,
+            wish_mask: 15,
+            chains_log: 4,
+            limit_lines: 1,
+        });
+        // SAFETY: the state is there.
+        unsafe { native_order_begin(policy.state.as_ptr(), flushes_fully.into()) };
+        RingThread(policy)
+    }
+
+    /// The CPUMAP program sees a frame of `src`, which may carry its number (not 0).
+    pub fn passes(&mut self, src: u32, number: Option<u32>) {
+        self.0.assert_pair(src, 0);
+        // SAFETY: the state is there, and so is the source.
+        unsafe { native_order_passes(self.0.state.as_ptr(), src, number.unwrap_or(0)) }
+    }
+
+    /// The tracepoint `xdp_cpumap_kthread`: in an iteration with `count` frames, at `jiffies`.
+    pub fn goes_on(&mut self, count: u32, jiffies: u32) {
+        // SAFETY: the state is there.
+        unsafe { native_order_goes_on(self.0.state.as_ptr(), count, jiffies) }
+    }
+
+    /// The tracepoint `sched_switch`: the thread goes to sleep.
+    pub fn sleeps(&mut self) {
+        // SAFETY: the state is there.
+        unsafe { native_order_sleeps(self.0.state.as_ptr()) }
+    }
+
+    /// The last number of `src` that counts as delivered.
+    #[must_use]
+    pub fn delivered(&self, src: u32) -> u32 {
+        self.0.assert_pair(src, 0);
+        // SAFETY: the state is there, and so is the source.
+        unsafe { native_order_delivered(self.0.state.as_ptr(), src) }
     }
 }

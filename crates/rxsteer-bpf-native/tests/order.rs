@@ -1,0 +1,224 @@
+//! What counts as delivered (`steer_order.h`) is delivered, by a model of the kernel's thread and of GRO.
+//!
+//! The model follows `cpu_map_kthread_run` of Linux 6.15 and later: it takes up to 8 frames, runs the program on each,
+//! tells of the iteration, hands the frames to GRO, and flushes that when 64 have passed or the ring is empty. Where a
+//! tick is 1 ms or shorter and the ring is not empty, only packets are flushed that GRO did not get in this tick.
+//! Between any two steps the clock may go on, and any CPU may send.
+
+use std::collections::VecDeque;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rxsteer_bpf_native::policy::RingThread;
+
+const SOURCES: u32 = 3;
+/// What a CPU holds until its poll ends, what the thread takes at a time, and after how many it flushes.
+const BULK: usize = 8;
+const FLUSH_AFTER: usize = 64;
+/// More packets than this GRO does not hold.
+const HELD: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    src: u32,
+    number: u32,
+    carries: bool,
+}
+
+struct Model {
+    dice: ChaCha8Rng,
+    thread: RingThread,
+    /// A second has 1000 ticks or more.
+    ticks_are_short: bool,
+    /// How often the clock goes on: once in so many chances.
+    tick_every: u32,
+    /// How often a CPU sends: likewise.
+    send_every: u32,
+    /// The tracepoint that tells of sleep is attached.
+    tells_of_sleep: bool,
+    room: usize,
+    jiffies: u32,
+    tails: [u32; SOURCES as usize],
+    bulk: [Vec<Frame>; SOURCES as usize],
+    ring: VecDeque<Frame>,
+    /// What the thread has taken out and not yet handed to GRO.
+    batch: VecDeque<Frame>,
+    /// What GRO holds, and since when.
+    held: Vec<(Frame, u32)>,
+    since_flush: usize,
+    /// How often `delivered` of a source went on while its ring was never empty.
+    went_on: u32,
+    /// A number counted as delivered that was not.
+    violation: Option<String>,
+}
+
+impl Model {
+    fn new(seed: u64, ticks_are_short: bool, rule_flushes_fully: bool) -> Model {
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        let first = if dice.random() { 0 } else { u32::MAX - 5000 };
+        let mut model = Model {
+            thread: RingThread::new(SOURCES, rule_flushes_fully),
+            ticks_are_short,
+            tick_every: [10, 100, 2000][dice.random_range(0..3)],
+            send_every: [3, 20, 40][dice.random_range(0..3)],
+            tells_of_sleep: dice.random(),
+            room: [16, 64, 2048][dice.random_range(0..3)],
+            jiffies: dice.random(),
+            tails: [0; SOURCES as usize],
+            bulk: Default::default(),
+            ring: VecDeque::new(),
+            batch: VecDeque::new(),
+            held: Vec::new(),
+            since_flush: 0,
+            went_on: 0,
+            violation: None,
+            dice,
+        };
+        // Numbers that wrap around: the rings turn over once to get there.
+        if first != 0 {
+            for src in 0..SOURCES {
+                for number in [1 << 30, 1 << 31, 3 << 30, first] {
+                    model.thread.passes(src, Some(number));
+                    model.thread.sleeps();
+                }
+                model.tails[src as usize] = first;
+            }
+        }
+        model
+    }
+
+    /// Time passes, and CPUs send.
+    fn meanwhile(&mut self) {
+        if self.dice.random_ratio(1, self.tick_every) {
+            self.jiffies = self.jiffies.wrapping_add(1);
+        }
+        if !self.dice.random_ratio(1, self.send_every) {
+            return;
+        }
+        let src = self.dice.random_range(0..SOURCES);
+        // Now and then a burst, so that a ring that was all but empty is not empty for long.
+        let frames = if self.dice.random_ratio(1, 8) { 30..90 } else { 1..16 };
+        for _ in 0..self.dice.random_range(frames) {
+            let tail = &mut self.tails[src as usize];
+            *tail = tail.wrapping_add(1);
+            // Each eighth, and those the guard holds. 0 stands for none.
+            let carries = *tail != 0 && (tail.is_multiple_of(8) || self.dice.random_ratio(1, 40));
+            let frame = Frame { src, number: *tail, carries };
+            if self.bulk[src as usize].len() == BULK {
+                self.empty_bulk(src);
+            }
+            self.bulk[src as usize].push(frame);
+        }
+        if self.dice.random() {
+            self.empty_bulk(src);
+        }
+    }
+
+    /// The end of a poll, or a full bulk queue; what the ring has no room for is lost.
+    fn empty_bulk(&mut self, src: u32) {
+        for frame in std::mem::take(&mut self.bulk[src as usize]) {
+            if self.ring.len() < self.room {
+                self.ring.push_back(frame);
+            }
+        }
+    }
+
+    /// Whether all that counts as delivered is.
+    fn check(&mut self) {
+        let held = self.held.iter().map(|(frame, _)| frame);
+        let bulk = self.bulk.iter().flatten();
+        for frame in self.batch.iter().chain(&self.ring).chain(held).chain(bulk) {
+            let delivered = self.thread.delivered(frame.src);
+            if delivered.wrapping_sub(frame.number) as i32 >= 0 {
+                let place = format!("{frame:?} is under way, and {delivered} counts as delivered");
+                self.violation.get_or_insert(place);
+            }
+        }
+    }
+
+    fn all_delivered(&self) -> [u32; SOURCES as usize] {
+        std::array::from_fn(|src| self.thread.delivered(src as u32))
+    }
+
+    fn iterate(&mut self) {
+        if self.ring.is_empty() {
+            assert!(self.held.is_empty(), "a full flush came before");
+            if self.tells_of_sleep {
+                self.thread.sleeps();
+                self.check();
+            }
+            self.meanwhile();
+            return;
+        }
+        let count = self.ring.len().min(BULK);
+        self.batch.extend(self.ring.drain(..count));
+        self.meanwhile();
+        for frame in self.batch.clone() {
+            self.thread.passes(frame.src, frame.carries.then_some(frame.number));
+        }
+        self.check();
+        self.meanwhile();
+        let before = self.all_delivered();
+        self.thread.goes_on(count as u32, self.jiffies);
+        self.went_on += u32::from(before != self.all_delivered());
+        self.check();
+        while let Some(frame) = self.batch.pop_front() {
+            self.meanwhile();
+            // GRO holds it, or hands it on; what is too much for it goes before.
+            if self.held.len() == HELD {
+                self.held.remove(0);
+            }
+            if !self.dice.random_ratio(1, 4) {
+                self.held.push((frame, self.jiffies));
+            }
+        }
+        self.meanwhile();
+        self.since_flush += count;
+        let is_empty = self.ring.is_empty();
+        if self.since_flush >= FLUSH_AFTER || is_empty {
+            let now = self.jiffies;
+            self.held.retain(|(_, since)| !is_empty && self.ticks_are_short && *since == now);
+            self.since_flush = 0;
+        }
+    }
+}
+
+/// Runs the model for some thousands of iterations.
+fn run(seed: u64, ticks_are_short: bool, rule_flushes_fully: bool) -> Model {
+    let mut model = Model::new(seed, ticks_are_short, rule_flushes_fully);
+    for _ in 0..3000 {
+        model.iterate();
+    }
+    model
+}
+
+#[test]
+fn what_counts_as_delivered_is_where_ticks_are_long() {
+    let mut went_on = 0;
+    for seed in 0..100 {
+        let model = run(seed, false, true);
+        assert_eq!(model.violation, None, "seed {seed}");
+        went_on += model.went_on;
+    }
+    assert!(went_on > 1000, "{went_on}");
+}
+
+#[test]
+fn what_counts_as_delivered_is_where_ticks_are_short() {
+    let mut went_on = 0;
+    for seed in 0..100 {
+        let model = run(seed, true, false);
+        assert_eq!(model.violation, None, "seed {seed}");
+        // It takes a tick, and 64 frames after it. A ring that is never empty must go on by this rule alone.
+        let must_go_on = model.tick_every == 10 && model.send_every == 3;
+        assert!(!must_go_on || model.went_on > 100, "seed {seed}: {}", model.went_on);
+        went_on += model.went_on;
+    }
+    assert!(went_on > 1000, "{went_on}");
+}
+
+#[test]
+fn the_rule_for_long_ticks_does_not_do_where_they_are_short() {
+    let broken = (0..100).filter(|seed| run(*seed, true, true).violation.is_some()).count();
+    assert!(broken > 50, "the model hardly tells the rules apart: {broken} of 100");
+}
