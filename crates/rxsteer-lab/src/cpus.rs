@@ -45,6 +45,16 @@ impl RingThread {
 }
 
 impl RingThread {
+    /// How often it went to sleep, as it does when its ring is empty.
+    pub fn sleeps(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.process);
+        let status = std::fs::read_to_string(&path).tried(|| format!("read {path}"))?;
+        let switches = field(&status, "voluntary_ctxt_switches:").and_then(|n| n.parse().ok());
+        Ok(switches.unwrap_or_default())
+    }
+}
+
+impl RingThread {
     /// Lets it run after every ordinary process of its CPU, so that frames wait long in its ring.
     pub fn go_last(&self) -> Result<()> {
         typed(&format!("renice -n 19 -p {}", self.process)).map(drop)

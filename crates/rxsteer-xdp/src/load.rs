@@ -193,8 +193,8 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
         bss.steer_map_ids = ids;
         bss.steer_flow_idle_after = FLOW_IDLE_AFTER_S * hz;
-        // GRO flushes what it holds at the end of a busy poll only where a jiffy is longer than that.
-        bss.steer_flushes_fully = u32::from(hz < 1000);
+        // GRO flushes all it holds at the end of a busy poll only where a jiffy is longer than that.
+        bss.steer_flushes_fully = u32::from(hz < 1000 && !setup.as_with_short_ticks);
     }
     let maps = &skel.maps;
     let rings = Rings::new(

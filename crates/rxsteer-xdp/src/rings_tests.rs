@@ -18,6 +18,7 @@ pub(crate) fn setup() -> Setup {
         inner: false,
         flow_stats: false,
         drop_on_arrival: false,
+        as_with_short_ticks: false,
     }
 }
 

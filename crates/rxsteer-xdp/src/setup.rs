@@ -42,6 +42,8 @@ pub struct Setup {
     pub flow_stats: bool,
     /// For measurements alone: frames end where they arrive, before they cost anything more.
     pub drop_on_arrival: bool,
+    /// For tests alone: what is delivered is told as where a second has 1000 ticks or more.
+    pub as_with_short_ticks: bool,
 }
 
 /// What can be changed while frames flow.

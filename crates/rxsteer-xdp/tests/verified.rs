@@ -25,6 +25,7 @@ fn no_program_takes_the_verifier_long() {
             inner,
             flow_stats: true,
             drop_on_arrival: false,
+            as_with_short_ticks: false,
         };
         let programs = match verify(&setup) {
             Ok(programs) => programs,

@@ -162,6 +162,7 @@ fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
         inner: false,
         flow_stats,
         drop_on_arrival: true,
+        as_with_short_ticks: false,
     })
 }
 

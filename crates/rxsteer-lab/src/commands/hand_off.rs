@@ -77,6 +77,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         inner: false,
         flow_stats: !options.no_flow_stats,
         drop_on_arrival: true,
+        as_with_short_ticks: false,
     };
     let only: CpuSet = "1-1".parse()?;
     let settings =

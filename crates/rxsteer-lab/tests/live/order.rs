@@ -90,6 +90,12 @@ fn slots_without_statistics_keep_order() {
 }
 
 #[test]
+fn small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks() {
+    let test = "order::small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks";
+    in_order(test, "64", true, Family::V4, &["--as-with-short-ticks"]);
+}
+
+#[test]
 fn without_the_guard_packets_come_late() {
     let Some(_alone) = super::ready("order::without_the_guard_packets_come_late", &[], 2) else {
         return;

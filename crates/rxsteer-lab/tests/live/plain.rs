@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, ring_threads, slice,
+    LinkOptions, LiveFrames, OrderCheck, Protocol, Steering, Testbed, Traffic, pin, ring_threads,
+    slice,
 };
 use serde_json::Value;
 
@@ -116,10 +117,73 @@ fn merged_unguarded_segments_keep_order() {
 }
 
 #[test]
+fn unguarded_segments_keep_order_by_the_rule_for_short_ticks() {
+    // Where a second has 1000 ticks, that GRO has flushed must be told in another way.
+    let test = "plain::unguarded_segments_keep_order_by_the_rule_for_short_ticks";
+    changes_keep_order(test, "0-0", true, Protocol::Tcp, &["--as-with-short-ticks"]);
+}
+
+#[test]
 fn unguarded_flows_that_share_a_slot_keep_order() {
     // Each slot has 64 flows; those of CPU 1 are quick, those of CPU 0 wait.
     let test = "plain::unguarded_flows_that_share_a_slot_keep_order";
     changes_keep_order(test, "0-1", false, Protocol::Udp, &["--flow-cnt", "64"]);
+}
+
+/// Changes while a ring is never empty, so that its thread does not sleep: what it has delivered, it must tell all the
+/// same.
+fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    // With all that is started here, so that nothing keeps the other CPU from sending.
+    pin(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let start = ["in0", "--policy", "rps", "--cpus", "1-1", "--socket", &socket];
+    let steering = Steering::start(receiver, &[&start, more].concat()).unwrap();
+    let traffic = Traffic { flows: 64, train: 4, length: 200, ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let threads = ring_threads(steering.id()).unwrap();
+    let thread = threads.iter().find(|thread| thread.cpu == 1).unwrap();
+    let sleeps = || thread.sleeps().unwrap();
+    let mut without_sleep = false;
+    std::thread::scope(|scope| {
+        // Its ring is empty between two calls alone.
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 4_000_000, &stop));
+        let ends = Ends(&stop);
+        for _ in 0..slice(100, 200) {
+            let before = sleeps();
+            set(&socket, "policy=sparse cpus=1-1");
+            set(&socket, "policy=rps cpus=1-1");
+            wait_until_plain(&socket);
+            without_sleep |= sleeps() == before;
+            if without_sleep && slice(true, false) {
+                break;
+            }
+        }
+        drop(ends);
+        sending.join().unwrap().unwrap();
+    });
+    let seen = check.settled().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!((seen.late, totals.unaccounted()), (0, 0), "{seen:?} {totals:?}");
+    assert!(totals.dropped() > 0, "the ring was never full: {totals:?}");
+    assert!(without_sleep, "rings turned over only while their threads slept");
+}
+
+#[test]
+fn a_busy_ring_turns_over_by_the_rule_for_long_ticks() {
+    let test = "plain::a_busy_ring_turns_over_by_the_rule_for_long_ticks";
+    a_busy_ring_turns_over(test, &[]);
+}
+
+#[test]
+fn a_busy_ring_turns_over_by_the_rule_for_short_ticks() {
+    let test = "plain::a_busy_ring_turns_over_by_the_rule_for_short_ticks";
+    a_busy_ring_turns_over(test, &["--as-with-short-ticks"]);
 }
 
 #[test]

@@ -117,6 +117,10 @@ pub(crate) struct RunArgs {
     /// For tests of the order guard: without it, flows are reordered
     #[arg(long, hide = true)]
     pub(crate) without_order_guard: bool,
+
+    /// For tests: what is delivered is told as where a second has 1000 ticks
+    #[arg(long, hide = true)]
+    pub(crate) as_with_short_ticks: bool,
 }
 
 /// Show what running instances of `rxsteer run` do

@@ -264,6 +264,7 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
         inner: args.inner,
         flow_stats: !args.no_flow_stats,
         drop_on_arrival: false,
+        as_with_short_ticks: args.as_with_short_ticks,
     })
 }
 
