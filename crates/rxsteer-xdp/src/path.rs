@@ -154,6 +154,7 @@ impl Path {
         self.look_at_generic()?;
         self.forget_old_flows();
         self.loaded.rings.note_sent();
+        self.loaded.rings.settle_those_at_rest(grace);
         self.free_retired_rings()?;
         if self.loaded.rings.find_displaced() && self.wanted.is_none() && !self.is_draining {
             // A CPU was away and is back already: nobody asks for a change, and it takes one.

@@ -380,6 +380,23 @@ impl Rings {
         }
     }
 
+    /// Settles rings that are at rest since a look or longer, so that flows whose last frames carried no number need
+    /// not send one that does before they may go elsewhere. Only where nothing is missing: then no frame is there
+    /// that a thread which merely seems to sleep could still deliver.
+    pub(crate) fn settle_those_at_rest(&self, grace: impl FnOnce()) {
+        let is_unsettled = |dst: u32, src: u32| {
+            let delivered = self.pairs.get(dst * self.cpus() + src).delivered;
+            self.tail(src, dst).wrapping_sub(delivered) as i32 > 0
+        };
+        let is_at_rest = |dst: &u32| {
+            self.before[*dst as usize].times > 0
+                && (0..self.cpus()).any(|src| is_unsettled(*dst, src))
+                && self.lost_and_waiting(*dst).1 == 0
+        };
+        let at_rest = self.existing().filter(is_at_rest).collect();
+        self.drained(at_rest, grace).iter().for_each(|ring| self.settle(ring));
+    }
+
     /// Deletes a ring that was settled, and drained still a grace period after that.
     pub(crate) fn delete(&mut self, dst: u32) -> io::Result<()> {
         let (cpu, bank) = (dst / BANKS, (dst % BANKS) as usize);

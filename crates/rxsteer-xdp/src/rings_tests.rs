@@ -189,6 +189,28 @@ fn numbers_that_wrap_around_lose_nothing() {
 }
 
 #[test]
+fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
+    let test = "what_came_without_a_number_is_delivered_once_its_ring_is_at_rest";
+    let Some(mut loaded) = loaded(test) else { return };
+    assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
+    let rings = &mut loaded.rings;
+    let delivered = |rings: &Rings| {
+        rings.settle_those_at_rest(|| ());
+        rings.pairs.get(0).delivered
+    };
+    send(rings, 0, 11);
+    // Number 8 was carried, one of the last three is missing.
+    seen(rings, 0, 10, 8);
+    (0..=STILL).for_each(|_| rings.note_sent());
+    assert_eq!(delivered(rings), 0, "a frame is missing");
+    seen(rings, 0, 11, 8);
+    rings.note_sent();
+    assert_eq!(delivered(rings), 0, "its thread was at work a moment ago");
+    (0..=STILL).for_each(|_| rings.note_sent());
+    assert_eq!(delivered(rings), 11);
+}
+
+#[test]
 fn a_ring_has_turned_over_when_a_later_number_is_delivered() {
     let test = "a_ring_has_turned_over_when_a_later_number_is_delivered";
     let Some(mut loaded) = loaded(test) else { return };

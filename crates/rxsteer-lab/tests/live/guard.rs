@@ -95,3 +95,27 @@ fn a_change_away_from_none_waits_for_what_gro_holds() {
     assert!(held > 0 && seen.moves > 0, "nothing was held: {held} {seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
+
+#[test]
+fn flows_at_rest_are_not_held() {
+    let test = "guard::flows_at_rest_are_not_held";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments = ["in0", "--policy", "sparse", "--cpus", "0-0", "--socket", &socket];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic = Traffic { flows: 5, ..Traffic::default() };
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    // Few, so that the last ones carry no number.
+    for cpus in ["cpus=1-1", "cpus=0-0", "cpus=1-1"] {
+        source.send(testbed.sender(), 0, 30).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        set(&socket, cpus);
+    }
+    source.send(testbed.sender(), 0, 30).unwrap();
+    let totals = steering.totals().unwrap();
+    assert!(totals.moves >= 15, "{totals:?}");
+    assert_eq!((totals.held, totals.unaccounted()), (0, 0), "{totals:?}");
+}
