@@ -189,7 +189,11 @@ impl Path {
     /// are or were lost.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.loaded.rings.find_lost(grace);
+        let rings = &self.loaded.rings;
+        rings.look();
+        grace();
+        rings.look();
+        rings.find_lost(grace);
         let (cpus, interfaces) = (self.loaded.sizes.cpus, self.loaded.sizes.interfaces);
         let rows = (0..cpus).flat_map(|cpu| (0..interfaces).map(move |device| (cpu, device)));
         let received = rows.filter_map(|(cpu, device)| {

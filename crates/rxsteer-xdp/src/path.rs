@@ -11,6 +11,7 @@ pub use attach::{AttachError, DeviceId, LinkState};
 
 use crate::abi::{self, Mode};
 use crate::load::{LoadError, Loaded, load};
+use crate::rings::Mark;
 use crate::setup::{Settings, SettingsError, Setup};
 use libbpf_rs::{Link, ProgramMut};
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -56,6 +57,8 @@ pub struct Path {
     switches: Option<Link>,
     /// What applications do, for rfs.
     wishes: Option<[Link; 3]>,
+    /// Since a flow limit holds: what was sent before, and may have carried no number.
+    before_limit: Option<Vec<Mark>>,
     /// Rings that were settled in the last tick.
     settled: Vec<u32>,
     /// How many frames had been held at the last tick, and for how many ticks it was none.
@@ -108,6 +111,7 @@ impl Path {
             is_broken: false,
             switches: None,
             wishes: None,
+            before_limit: None,
             settled: Vec::new(),
             held_before: 0,
             quiet_ticks: 0,
@@ -155,6 +159,7 @@ impl Path {
         self.forget_old_flows();
         self.loaded.rings.note_sent();
         self.loaded.rings.settle_those_at_rest(grace);
+        self.settle_before_limit();
         self.free_retired_rings()?;
         if self.loaded.rings.find_displaced() && self.wanted.is_none() && !self.is_draining {
             // A CPU was away and is back already: nobody asks for a change, and it takes one.

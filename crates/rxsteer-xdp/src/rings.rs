@@ -32,16 +32,19 @@ pub(crate) struct Rings {
     /// By dst: what it had been sent and had seen when that was last noted, and how often in a row it was
     /// the same.
     before: Box<[Noted]>,
-    /// By dst: what is known to be lost.
-    lost: Box<[Cell<Lost>]>,
+    accounts: Box<[Cell<Account>]>,
 }
 
-/// Frames that a ring refused.
+/// What is known of the frames of a ring.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lost {
-    frames: u64,
-    /// The sum of the numbers that had been seen of each source, modulo 2³², when that was last looked at.
-    seen: u32,
+struct Account {
+    /// It refused so many.
+    lost: u64,
+    /// What it had been sent, and the sum of the numbers that had been seen of each source, at the last look.
+    sent: u64,
+    seen: u64,
+    /// What it had been sent at the look before: of that it is known how much is lost, but for what is under way.
+    known: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,6 +75,15 @@ const STILL: u32 = 20;
 /// Frames in a bulk queue, and frames that a thread takes from its ring at a time.
 const BULK: u32 = 8;
 
+/// Whether a ring's thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sleep {
+    No,
+    /// It can't be looked at, and nothing has moved for long.
+    Seeming,
+    Sure,
+}
+
 /// Whether what was asked for is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
@@ -95,7 +107,7 @@ impl Rings {
             displaced: vec![false; cpus].into(),
             sent_when_made: vec![0; dsts.len() as usize].into(),
             before: vec![Noted::default(); dsts.len() as usize].into(),
-            lost: vec![Cell::new(Lost::default()); dsts.len() as usize].into(),
+            accounts: vec![Cell::new(Account::default()); dsts.len() as usize].into(),
             dsts,
             pairs,
             tails,
@@ -189,42 +201,54 @@ impl Rings {
         Sent { dst, tails: (0..self.cpus()).map(|src| self.tail(src, dst)).collect() }
     }
 
-    /// Frames that never came to `dst` and frames that are under way to it. Those lost never get fewer. They show in
-    /// two ways while frames flow: as gaps in the numbers, and since no more can be under way than there is room for;
-    /// the last ones by [`Rings::find_lost`].
-    pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
-        // First what was sent: what passes meanwhile is then not taken for lost.
-        let sent = self.sent(dst);
-        let dequeued =
-            |src| self.pairs.get_number(dst * self.cpus() + src, offset_of!(steer_pair, dequeued));
-        let seen = (0..self.cpus()).map(dequeued).fold(0, u32::wrapping_add);
+    /// Looks at what rings were sent and what they have seen, and finds what shows to be lost since the look before:
+    /// gaps in the numbers, and what would be under way beyond the room there is. In between there must be time for a
+    /// thread's counts to come here: a tick, or a grace period.
+    pub(crate) fn look(&self) {
+        (0..self.dsts.len()).for_each(|dst| self.look_at(dst));
+    }
+
+    fn look_at(&self, dst: u32) {
+        let mut account = self.accounts[dst as usize].get();
         let passed = self.dsts.get(dst).passed;
-        let mut lost = self.lost[dst as usize].get();
-        let missing = |count: u32, lost: &Lost| {
-            (count.wrapping_sub(passed.wrapping_add(lost.frames) as u32) as i32).max(0) as u32
-        };
-        // What had been seen at the last look was counted before this one, on any machine.
-        lost.frames += u64::from(missing(lost.seen, &lost));
-        lost.seen = seen;
-        let waiting = missing(sent, &lost);
+        let by_gaps = account.seen.saturating_sub(passed);
         // The ring, what its thread has taken out at once, and what each source holds until its poll ends, with
         // the frame that finds that full.
         let size = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize];
-        let room = size + BULK + (BULK + 1) * self.cpus();
-        lost.frames += u64::from(waiting.saturating_sub(room));
-        self.lost[dst as usize].set(lost);
-        (lost.frames, u64::from(waiting.min(room)))
+        let room = u64::from(size + BULK + (BULK + 1) * self.cpus());
+        let by_room = account.sent.saturating_sub(passed + room);
+        account.lost = account.lost.max(by_gaps).max(by_room);
+        let since = |now: u32, before: u64| u64::from(now.wrapping_sub(before as u32));
+        let dequeued =
+            |src| self.pairs.get_number(dst * self.cpus() + src, offset_of!(steer_pair, dequeued));
+        let seen = (0..self.cpus()).map(dequeued).fold(0, u32::wrapping_add);
+        account.seen += since(seen, account.seen);
+        account.known = account.sent;
+        account.sent += since(self.sent(dst), account.sent);
+        self.accounts[dst as usize].set(account);
+    }
+
+    /// Frames that never came to `dst` and frames that are under way to it, of those it had been sent at the look
+    /// before the last. Those lost never get fewer; the last ones are found by [`Rings::find_lost`].
+    pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
+        let account = self.accounts[dst as usize].get();
+        let passed = self.dsts.get(dst).passed;
+        (account.lost, account.known.saturating_sub(passed + account.lost))
     }
 
     /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
-    /// it has not seen. A guess would not do: what is called lost and comes after all would have to be taken back.
+    /// it has not seen. What is called lost and comes after all would have to be taken back; so it would be where a
+    /// thread can't be looked at, and gets no time for long.
     pub(crate) fn find_lost(&self, grace: impl FnOnce()) {
         let is_short = |dst: &u32| self.lost_and_waiting(*dst).1 != 0;
         for ring in self.drained((0..self.dsts.len()).filter(is_short).collect(), grace) {
-            let mut lost = self.lost[ring.dst as usize].get();
-            let seen = self.dsts.get(ring.dst).passed.wrapping_add(lost.frames) as u32;
-            lost.frames += u64::from((sum(&ring.tails).wrapping_sub(seen) as i32).max(0) as u32);
-            self.lost[ring.dst as usize].set(lost);
+            self.look_at(ring.dst);
+            let mut account = self.accounts[ring.dst as usize].get();
+            // What was sent since the ring was found drained is not meant.
+            let later = sum(&ring.tails).wrapping_sub(account.sent as u32) as i32;
+            let sent = account.sent.saturating_add_signed(i64::from(later));
+            account.lost = account.lost.max(sent.saturating_sub(self.dsts.get(ring.dst).passed));
+            self.accounts[ring.dst as usize].set(account);
         }
     }
 
@@ -247,14 +271,11 @@ impl Rings {
 
     /// To be called now and then: whether numbers went on since the last time tells what is at rest.
     pub(crate) fn note_sent(&mut self) {
+        self.look();
         for dst in self.all() {
             let (sent, seen) = (self.sent(dst), self.dsts.get(dst).passed as u32);
             let before = self.before[dst as usize];
             let is_same = before.sent == sent && before.seen == seen;
-            if !is_same {
-                // What sources are told wraps around.
-                self.lost_and_waiting(dst);
-            }
             let times = if is_same { before.times.saturating_add(1) } else { 0 };
             self.before[dst as usize] = Noted { sent, seen, times };
         }
@@ -262,25 +283,27 @@ impl Rings {
 
     /// Whether the kernel thread sleeps. It does so only when its ring is empty and all it took from there
     /// is delivered. One that had nothing to do yet does; one that can't be looked at (its number is not known
-    /// before its first frames, nor in another PID namespace) is taken to when nothing has moved for long.
-    fn is_asleep(&self, dst: u32, pid: u32) -> bool {
+    /// before its first frames, nor in another PID namespace) seems to when nothing has moved for long.
+    fn sleep_of(&self, dst: u32, pid: u32) -> Sleep {
         let is_there = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] != 0;
         if !is_there || self.sent(dst) == self.sent_when_made[dst as usize] {
-            return true;
+            return Sleep::Sure;
         }
         let before = self.before[dst as usize];
         // What was sent since the last look has not been still for long.
         let is_still = before.times >= STILL && before.sent == self.sent(dst);
+        let it_seems = if is_still { Sleep::Seeming } else { Sleep::No };
         if pid == 0 {
-            return is_still;
+            return it_seems;
         }
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // After the name in brackets, which may itself hold brackets.
         match stat.rsplit_once(')') {
             Some((name, state)) if name.contains("(cpumap/") => {
-                matches!(state.trim_start().chars().next(), Some('S' | 'I'))
+                let is_asleep = matches!(state.trim_start().chars().next(), Some('S' | 'I'));
+                if is_asleep { Sleep::Sure } else { Sleep::No }
             }
-            _ => is_still,
+            _ => it_seems,
         }
     }
 
@@ -295,7 +318,7 @@ impl Rings {
         grace();
         let is_drained = |ring: &Sent| {
             // First whether its thread sleeps, then whether that was still about the same frames.
-            self.is_asleep(ring.dst, self.dsts.get(ring.dst).pid)
+            self.sleep_of(ring.dst, self.dsts.get(ring.dst).pid) != Sleep::No
                 && self.sent_by_now(ring.dst) == *ring
         };
         before.into_iter().filter(is_drained).collect()
@@ -389,7 +412,9 @@ impl Rings {
             self.tail(src, dst).wrapping_sub(delivered) as i32 > 0
         };
         let is_at_rest = |dst: &u32| {
+            // A guess would not do: what was called lost by it may be there.
             self.before[*dst as usize].times > 0
+                && self.sleep_of(*dst, self.dsts.get(*dst).pid) == Sleep::Sure
                 && (0..self.cpus()).any(|src| is_unsettled(*dst, src))
                 && self.lost_and_waiting(*dst).1 == 0
         };

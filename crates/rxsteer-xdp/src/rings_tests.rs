@@ -98,7 +98,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     assert_eq!(rings.drained(vec![0], || ()).len(), 1, "nothing was sent");
     send(rings, 0, 3);
     assert_eq!(rings.drained(vec![0], || ()).len(), 0, "its thread has yet to run");
-    assert_eq!(rings.lost_and_waiting(0), (0, 3));
+    assert_eq!(told_of(rings), (0, 3));
     // They were lost, it seems: nothing comes of them.
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(rings.drained(vec![0], || ()).len(), 1);
@@ -107,9 +107,9 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     assert_eq!(rings.lost_and_waiting(0), (3, 0));
     send(rings, 0, 2);
     rings.find_lost(|| ());
-    assert_eq!(rings.lost_and_waiting(0), (3, 2), "what was lost stays lost");
+    assert_eq!(told_of(rings), (3, 2), "what was lost stays lost");
     seen(rings, 0, 2, 5);
-    assert_eq!(rings.lost_and_waiting(0), (3, 0));
+    assert_eq!(told_of(rings), (3, 0));
     // Another process' number, as seen from another PID namespace, says nothing of the thread.
     let dst = steer_dst { pid: 1, ..rings.dsts.get(0) };
     rings.dsts.set(0, dst);
@@ -143,27 +143,33 @@ fn what_is_lost_is_found_in_three_ways() {
     // The ring, a batch of its thread's, and for each CPU a bulk queue and the frame that finds it full.
     let room = 64 + 8 + 9 * rings.cpus();
     send(rings, 0, room);
-    assert_eq!(rings.lost_and_waiting(0), (0, room.into()), "there is room for them");
+    assert_eq!(told_of(rings), (0, room.into()), "there is room for them");
     // By the room there is.
     send(rings, 0, 5);
-    assert_eq!(rings.lost_and_waiting(0), (5, room.into()));
+    assert_eq!(told_of(rings), (5, room.into()));
     // By gaps in the numbers, once what was counted before is surely there.
     seen(rings, 0, 20, 32);
-    rings.lost_and_waiting(0);
-    assert_eq!(rings.lost_and_waiting(0), (12, u64::from(room) + 5 - 12 - 20));
+    rings.look();
+    assert_eq!(rings.lost_and_waiting(0).0, 5);
+    assert_eq!(told_of(rings), (12, u64::from(room) + 5 - 12 - 20));
     // Some that carried no number came after the last that did.
     seen(rings, 0, 26, 32);
-    assert_eq!(rings.lost_and_waiting(0), (12, u64::from(room) + 5 - 12 - 26));
-    assert_eq!(rings.lost_and_waiting(0).0, 12, "what is known lost is not lost again");
+    assert_eq!(told_of(rings), (12, u64::from(room) + 5 - 12 - 26));
     // By the end: nothing moves any more.
     (0..=STILL).for_each(|_| rings.note_sent());
     rings.find_lost(|| ());
     let lost = u64::from(room) + 5 - 26;
-    assert_eq!(rings.lost_and_waiting(0), (lost, 0));
+    assert_eq!(told_of(rings), (lost, 0));
     send(rings, 0, 1);
     seen(rings, 0, 27, room + 6);
-    rings.lost_and_waiting(0);
-    assert_eq!(rings.lost_and_waiting(0), (lost, 0), "the gap was known");
+    assert_eq!(told_of(rings), (lost, 0), "the gap was known");
+}
+
+/// What is lost and what waits in the ring of CPU 0, after two looks.
+fn told_of(rings: &Rings) -> (u64, u64) {
+    rings.look();
+    rings.look();
+    rings.lost_and_waiting(0)
 }
 
 #[test]
@@ -172,20 +178,29 @@ fn numbers_that_wrap_around_lose_nothing() {
     let Some(mut loaded) = loaded(test) else { return };
     assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
     let rings = &mut loaded.rings;
+    let sends = |rings: &mut Rings, sent: u64| {
+        let mut line = rings.tails.get(0);
+        line.word[0] = sent as u32;
+        rings.tails.set(0, line);
+    };
     // In steps as they are looked at: of each a quarter is lost.
     let (mut sent, mut passed) = (0_u64, 0_u64);
     for _ in 0..5 {
         sent += 1 << 30;
         passed += 3 << 28;
-        let mut line = rings.tails.get(0);
-        line.word[0] = sent as u32;
-        rings.tails.set(0, line);
+        sends(rings, sent);
         seen(rings, 0, passed, sent as u32);
         rings.note_sent();
+    }
+    assert_eq!(told_of(rings), (sent - passed, 0));
+    // Of a thread that gets no time all is refused, but what there is room for.
+    let room = u64::from(64 + 8 + 9 * rings.cpus());
+    for _ in 0..5 {
+        sent += 1 << 30;
+        sends(rings, sent);
         rings.note_sent();
     }
-    rings.lost_and_waiting(0);
-    assert_eq!(rings.lost_and_waiting(0), (sent - passed, 0));
+    assert_eq!(told_of(rings), (sent - passed - room, room));
 }
 
 #[test]
@@ -193,12 +208,19 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     let test = "what_came_without_a_number_is_delivered_once_its_ring_is_at_rest";
     let Some(mut loaded) = loaded(test) else { return };
     assert_eq!(ensure(&mut loaded, "0", 64), Made::Done);
+    let map = loaded.skel.maps.steer_ring_0.info().unwrap().info.id;
+    let thread = thread_of(&format!("cpumap/0/map:{map}"));
     let rings = &mut loaded.rings;
     let delivered = |rings: &Rings| {
         rings.settle_those_at_rest(|| ());
         rings.pairs.get(0).delivered
     };
     send(rings, 0, 11);
+    seen(rings, 0, 11, 8);
+    (0..=STILL).for_each(|_| rings.note_sent());
+    assert_eq!(delivered(rings), 0, "its thread is not known");
+    let dst = steer_dst { pid: thread, ..rings.dsts.get(0) };
+    rings.dsts.set(0, dst);
     // Number 8 was carried, one of the last three is missing.
     seen(rings, 0, 10, 8);
     (0..=STILL).for_each(|_| rings.note_sent());
@@ -206,8 +228,20 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     seen(rings, 0, 11, 8);
     rings.note_sent();
     assert_eq!(delivered(rings), 0, "its thread was at work a moment ago");
-    (0..=STILL).for_each(|_| rings.note_sent());
+    rings.note_sent();
     assert_eq!(delivered(rings), 11);
+}
+
+/// The number of the thread of that name, which sleeps by now.
+fn thread_of(name: &str) -> u32 {
+    let is_it = |entry: &std::fs::DirEntry| {
+        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        // The kernel cuts names.
+        comm.trim_end().len() > 9 && name.starts_with(comm.trim_end())
+    };
+    let mut all = std::fs::read_dir("/proc").unwrap().flatten();
+    let found = all.find(is_it).expect("the ring has a thread");
+    found.file_name().to_str().unwrap().parse().unwrap()
 }
 
 #[test]

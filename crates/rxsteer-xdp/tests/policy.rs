@@ -118,10 +118,23 @@ impl Subject for InKernel {
         self.rules = Some(rules.clone());
     }
 
-    fn decide(&mut self, packet: &Packet, _table: u32) -> Decision {
+    fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
         let Packet { src, queue, device, now, .. } = *packet;
-        let asked = Asked { src, queue, device, now };
-        let decided = self.policy.receive(&asked, &self.frames[&packet.hash]);
+        let asked = Asked { src, queue, device, now, has_metadata: true };
+        let frame = &self.frames[&packet.hash];
+        let [_, before] = self.guard(table, packet.hash);
+        let decided = self.policy.receive(&asked, frame);
+        let [_, after] = self.guard(table, packet.hash);
+        if decided.verdict == 4 {
+            // All carry their number but those that go where their flow's last one went: of these each eighth does.
+            let rules = self.rules.as_ref().expect("it was configured");
+            let bank = u32::from(rules.cpu[decided.want as usize] >> 1 & 1);
+            let is_wanted = (decided.cpu, decided.bank) == (decided.want, bank) && decided.by != 0;
+            let goes_on = before == after && is_wanted && after >> 28 == 7 && rules.flow_limit == 0;
+            let may_be_bare = goes_on && frame[12..14] != [0x81, 0];
+            let carries = !may_be_bare || decided.seq.is_multiple_of(8);
+            assert_eq!(decided.is_changed, carries, "{decided:?} {before:x} {after:x}");
+        }
         assert_eq!(decided.hash, packet.hash, "{decided:?} {packet:?}");
         let (pass, dropped) = (decided.verdict == 2, decided.verdict == 1);
         assert_eq!(pass, decided.straight, "only what goes straight on is passed: {decided:?}");
@@ -248,10 +261,9 @@ fn rfs_and_sparse() {
     assert!(seen.by[2] > 10_000 && seen.by[3] > 1_000 && seen.by[4] > 10_000, "{seen:?}");
 }
 
-/// Frames by a policy that remembers nothing go where it wants them, and no slot is touched, but by those that need
-/// metadata, or share a slot with flows of another CPU. Of the others each eighth carries its number.
-fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
-    let hash = SymmetricHash::new([7; 16]);
+/// The programs with tables of that size, or `None` after saying why not.
+fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolicy> {
+    libbpf_rs::set_print(None);
     let sizes = TestSizes {
         cpus: 4,
         sources: 4,
@@ -263,15 +275,22 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         limit_lines: 1,
     };
     let devices = [TestDevice { queues: 2, first_table: 0 }];
-    let mut policy = match KernelPolicy::load(sizes, hash.words(), &devices) {
-        Ok(policy) => policy,
+    match KernelPolicy::load(sizes, hash.words(), &devices) {
+        Ok(policy) => Some(policy),
         Err(error) if is_forbidden(&error) => {
             let why = "not allowed to load BPF programs; run as root";
             let _ = writeln!(std::io::stderr(), "SKIPPED policy::{test}: {why} ({error})");
-            return;
+            None
         }
         Err(error) => panic!("the kernel refuses the programs: {error:#}"),
-    };
+    }
+}
+
+/// Frames by a policy that remembers nothing go where it wants them, and no slot is touched, but by those that need
+/// metadata, or share a slot with flows of another CPU. Of the others each eighth carries its number.
+fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
+    let hash = SymmetricHash::new([7; 16]);
+    let Some(mut policy) = loaded(test, &hash, flow_log) else { return };
     policy.configure(rules);
     let mut dice = ChaCha8Rng::seed_from_u64(flow_log.into());
     let mut sent = HashMap::<(u32, u32), u32>::new();
@@ -284,7 +303,8 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         let slot = slot_of(flow, flow_log);
         let guard = (queue << flow_log) + slot;
         let before = policy.guard(guard);
-        let decided = policy.receive(&Asked { src, queue, device: 0, now }, &frame);
+        let decided =
+            policy.receive(&Asked { src, queue, device: 0, now, has_metadata: true }, &frame);
         let place_of = |hash: u64| (hash * rules.map.len() as u64) >> 32;
         let place = place_of(flow.into());
         let (cpu, by) = match (rules.policy, rules.bound[queue as usize]) {
@@ -297,6 +317,7 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         if by == 2 && place_of(first) != place_of(after - 1) {
             // Its slot's flows are wanted in two places: it is guarded, and nothing is delivered here.
             assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
+            assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
             *sent.entry((src, decided.cpu * 2 + decided.bank)).or_default() += 1;
             straddling += 1;
             continue;
@@ -336,7 +357,6 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
 
 #[test]
 fn policies_that_remember_nothing_send_frames_untouched() {
-    libbpf_rs::set_print(None);
     let (mut cpu, mut bound) = ([1; 1024], [0xffff; 1024]);
     // The second ring of CPU 2 is in use.
     cpu[2] |= 2;
@@ -359,5 +379,48 @@ fn policies_that_remember_nothing_send_frames_untouched() {
             };
             plain("policies_that_remember_nothing_send_frames_untouched", &rules, flow_log);
         }
+    }
+}
+
+/// Where a driver knows no metadata, what can't carry its number goes without it through the ring: past it, it would
+/// overtake what is there. What would be taken for a frame that carries one always passes.
+#[test]
+fn frames_that_can_carry_no_number_keep_to_their_ring() {
+    let test = "frames_that_can_carry_no_number_keep_to_their_ring";
+    let hash = SymmetricHash::new([7; 16]);
+    for plain in [true, false] {
+        let Some(mut policy) = loaded(test, &hash, 8) else { return };
+        policy.configure(&TestRules {
+            policy: 1,
+            loops: 0,
+            ring_size: 64,
+            flow_limit: 0,
+            inactive_after: 250,
+            local_by_ring: false,
+            plain,
+            straddling: false,
+            map: &[2, 3],
+            bound: &[0xffff; 1024],
+            cpu: &[1; 1024],
+        });
+        let mut dice = ChaCha8Rng::seed_from_u64(8);
+        let (mut bare, mut carried, mut passed) = (0, 0, 0);
+        // More addresses than there are places for.
+        for now in 0..40_000 {
+            let frame = frame(&mut dice);
+            let asked = Asked { src: 1, queue: 0, device: 0, now, has_metadata: false };
+            let decided = policy.receive(&asked, &frame);
+            if frame[12..14] == [0x81, 0] {
+                assert_eq!((decided.verdict, decided.is_changed), (2, false), "{decided:?}");
+                passed += 1;
+                continue;
+            }
+            assert_eq!(decided.verdict, 4, "{decided:?}");
+            bare += u32::from(!decided.is_changed && decided.seq.is_multiple_of(8));
+            carried += u32::from(decided.is_changed);
+        }
+        assert!(bare > 100 && carried > 100 && passed > 100, "{bare} {carried} {passed}");
+        let sent: u32 = (0..8).map(|dst| policy.tail((1, dst))).sum();
+        assert_eq!(sent + passed, 40_000, "each has its number");
     }
 }

@@ -55,10 +55,8 @@ fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
         Some(hz) if hz >= FAST_TIMER_HZ => Finding::note(
             topic,
             format!("on, at {hz} timer ticks a second"),
-            "there GRO may hold a packet past its batch, so while a CPU is busy nothing tells that its packets are \
-             processed: its flows move only when it has caught up",
-        )
-        .fix(format!("if flows move too late: ethtool -K {name} gro off")),
+            "there GRO may hold a packet past its batch, so while a CPU is busy its flows move a few ticks later",
+        ),
         _ => Finding::fine(topic, "on, also behind a CPUMAP"),
     }
 }

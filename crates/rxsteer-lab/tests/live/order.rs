@@ -91,6 +91,7 @@ fn slots_without_statistics_keep_order() {
 
 #[test]
 fn small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks() {
+    // That the rule is right shows by its model (rxsteer-bpf-native); here, that flows move by it.
     let test = "order::small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks";
     in_order(test, "64", true, Family::V4, &["--as-with-short-ticks"]);
 }

@@ -118,7 +118,8 @@ fn merged_unguarded_segments_keep_order() {
 
 #[test]
 fn unguarded_segments_keep_order_by_the_rule_for_short_ticks() {
-    // Where a second has 1000 ticks, that GRO has flushed must be told in another way.
+    // Where a second has 1000 ticks, that GRO has flushed must be told in another way. Whether that is right shows by
+    // its model (rxsteer-bpf-native), as long as ticks are long here.
     let test = "plain::unguarded_segments_keep_order_by_the_rule_for_short_ticks";
     changes_keep_order(test, "0-0", true, Protocol::Tcp, &["--as-with-short-ticks"]);
 }

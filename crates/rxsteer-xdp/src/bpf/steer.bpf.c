@@ -30,6 +30,8 @@ struct steer_test {
 	__u32 src;
 	__u32 queue;
 	__u32 ifindex;
+	/* The driver knows no metadata. */
+	__u32 no_metadata;
 	/* Decisions. */
 	__u32 cpu;
 	__u32 want;
@@ -47,6 +49,7 @@ struct steer_test {
 #define STEER_IS_REVERSED(packet) (0 && steer_is_reversed(packet))
 /* Tests decide for CPUs that this machine has not, and so can't have a ring. */
 #define STEER_REDIRECT(place) XDP_REDIRECT
+#define STEER_HAS_METADATA(ctx) (!steer_test.no_metadata)
 #else
 #define STEER_NOW() bpf_jiffies64()
 #define STEER_SRC() bpf_get_smp_processor_id()
@@ -54,6 +57,8 @@ struct steer_test {
 #define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
 #define STEER_IS_REVERSED(packet) steer_is_reversed(packet)
 #define STEER_REDIRECT(place) steer_redirect(place)
+/* Drivers that know none say so by an impossible place. */
+#define STEER_HAS_METADATA(ctx) ((ctx)->data_meta <= (ctx)->data)
 #endif
 
 #define STEER_FRAME struct xdp_md *
@@ -83,11 +88,13 @@ static __always_inline __u32 steer_carrier_of(struct xdp_md *ctx)
 	return steer_carrier(data, (void *)(long)ctx->data_end, steer_addresses);
 }
 
-/* Puts the frame's number in front of it; 0 when there is no room. */
+/* Puts the frame's number in front of it; 0 when there is no room, or the driver knows no metadata. */
 static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_number *number)
 {
 	struct steer_meta *meta;
 
+	if (!STEER_HAS_METADATA(ctx))
+		return 0;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
 		/* Another program may have left something in front, which nobody behind us reads. Such a frame must
 		 * not go straight on: it would overtake those that were numbered. */
@@ -124,6 +131,17 @@ static __always_inline long steer_redirect(const struct steer_place *place)
 	return bpf_redirect_map(&steer_ring_0, place->cpu, XDP_PASS);
 }
 
+/* Whether the frame, where it arrives, can't be taken for one that carries a number: the rest of it says that, and
+ * other programs' metadata would be taken for ours. */
+static __always_inline int steer_can_go_bare(const struct xdp_md *ctx)
+{
+	const void *data = (void *)(long)ctx->data;
+
+	return !steer_generic && (void *)(long)ctx->data_meta >= data &&
+	       data + STEER_CARRY_LENGTH <= (const void *)(long)ctx->data_end &&
+	       steer_is_bare_ip(STEER_U32(data + 12));
+}
+
 /* Sends a frame to `place` that nothing but its number has to be known of, and says which that is. Each eighth carries
  * it, so that most are only read here: what is written, the dst has to fetch from this CPU's cache, and this CPU
  * once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
@@ -131,18 +149,15 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 {
 	struct steer_number number = { .src = src, .dst = place->cpu * STEER_BANKS + place->bank };
 	struct steer_line *tails = steer_tail_line(src, number.dst);
-	const void *data = (void *)(long)ctx->data;
 	__u32 carrier = 0;
 
-	/* Where it arrives, the rest of a frame says whether it carries a number; other programs' metadata would be
-	 * taken for ours. */
-	if (!tails || steer_generic || (void *)(long)ctx->data_meta < data ||
-	    data + STEER_CARRY_LENGTH > (void *)(long)ctx->data_end || !steer_is_bare_ip(STEER_U32(data + 12)))
+	if (!tails || !steer_can_go_bare(ctx))
 		return -1;
 	number.seq = tails->word[number.dst & 15] + 1;
 	if (!(number.seq % STEER_CARRIED_EACH)) {
-		carrier = steer_carrier(data, (void *)(long)ctx->data_end, steer_addresses);
-		if (!carrier)
+		carrier = steer_carrier((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
+		/* It goes with metadata, where there is some; else without its number, as the others do. */
+		if (!carrier && STEER_HAS_METADATA(ctx))
 			return -1;
 	}
 	if (STEER_REDIRECT(place) != XDP_REDIRECT)
@@ -175,8 +190,8 @@ struct steer_work {
 	__u32 cpu;
 };
 
-/* Sends the frame to `place`, as the next number of this CPU, which it carries, and notes that in the flow's slot. A
- * flow that is held waits for this number, so it must not depend on another frame's coming. */
+/* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. A flow that is held
+ * waits for this number, so it must not depend on another frame's coming: the frame carries it, if it can at all. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
 				      const struct steer_config *config, struct steer_counters *counters,
 				      struct steer_slot *slot, const struct steer_place *place)
@@ -184,7 +199,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	__u32 dst = place->cpu * STEER_BANKS + place->bank;
 	struct steer_line *tails = steer_tail_line(work->src, dst);
 	struct steer_number number = { .src = work->src, .dst = dst };
-	__u32 carrier;
+	__u32 carrier, in_front = 0;
 
 	if (!tails)
 		return XDP_ABORTED;
@@ -194,15 +209,19 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	}
 	number.seq = tails->word[dst & 15] + 1;
 	carrier = steer_carrier_of(ctx);
-	if (!carrier && !steer_number(ctx, &number)) {
-		counters->unnumbered++;
-		return steer_pass(counters);
+	if (!carrier) {
+		in_front = steer_number(ctx, &number);
+		/* Past the ring it would overtake what is there. */
+		if (!in_front && !steer_can_go_bare(ctx)) {
+			counters->unnumbered++;
+			return steer_pass(counters);
+		}
 	}
 	if (STEER_REDIRECT(place) != XDP_REDIRECT) {
 		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. A ring
 		 * that a slot still named is gone with all that was in it: nothing would ever say that its last
 		 * number is delivered, and the flow would go on past the ring for ever. */
-		if (!carrier)
+		if (in_front)
 			bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
 		slot->place = 0;
 		return steer_pass(counters);
@@ -269,7 +288,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 /* The same for nearly every frame: one that goes where its flow's last one went; or straight on, with nothing of its
  * flow under way. -1: it is not such a frame, and nothing was done.
  *
- * It must do to frame, slot and counters what steer_by_all_rules would: a slot that names the wanted place
+ * It must do to slot and counters what steer_by_all_rules would: a slot that names the wanted place
  * already needs no look at the numbers there, and its patience, which is full, stays so. */
 static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
 					   struct steer_counters *counters, struct steer_slot *slot, __u32 src,

@@ -302,12 +302,18 @@ static long steer_add_waiting(__u32 src, struct steer_waiting *waiting)
 {
 	struct steer_pair *pair = steer_pair_at(src, waiting->dst);
 	struct steer_line *line = steer_tail_line(src, waiting->dst);
+	__u32 delivered, dequeued;
 	__s32 under_way;
 
 	if (!pair || !line)
 		return 1;
+	dequeued = READ_ONCE(pair->dequeued);
+	delivered = READ_ONCE(pair->delivered);
+	/* User space may know more: that frames of before the limit, which carried no number, are through. */
+	if ((__s32)(delivered - dequeued) > 0)
+		dequeued = delivered;
 	/* Frames that a full ring refused last may count until the next one of the pair is seen. */
-	under_way = READ_ONCE(line->word[waiting->dst & 15]) - READ_ONCE(pair->dequeued);
+	under_way = READ_ONCE(line->word[waiting->dst & 15]) - dequeued;
 	if (under_way > 0)
 		waiting->packets += under_way;
 	return 0;

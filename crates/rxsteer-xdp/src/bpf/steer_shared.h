@@ -183,7 +183,7 @@ struct steer_moved {
 
 /* Numbers of the frames from one src to one dst, written by the dst. */
 struct steer_pair {
-	/* The last that the CPUMAP program was told; up to 7 later ones may be through that carried none. */
+	/* The last that the CPUMAP program was told; later ones may be through that carried none. */
 	__u32 dequeued;
 	/* The last that is surely delivered. */
 	__u32 delivered;

@@ -39,6 +39,7 @@ impl Path {
         if !settings.policy.is_rfs() {
             self.wishes = None;
         }
+        self.before_limit = settings.flow_limit.map(|_| self.loaded.rings.mark(|| ()));
         self.settings = settings.clone();
         self.quiet_ticks = 0;
         Ok(true)
@@ -78,6 +79,16 @@ impl Path {
         abi::activate(&mut bss.steer_active, next);
         // Nobody reads the other one any more, so that it can be written.
         grace();
+    }
+
+    /// A flow limit asks how much waits, by numbers; from when it holds every frame carries its own. Of a source that
+    /// sends nothing any more the last ones from before are declared delivered once they are.
+    pub(super) fn settle_before_limit(&mut self) {
+        let rings = &self.loaded.rings;
+        if self.before_limit.as_ref().is_some_and(|marks| rings.have_turned_over(marks, grace)) {
+            let marks = self.before_limit.take().unwrap_or_default();
+            rings.settle_marks(&marks);
+        }
     }
 
     /// Every CPU that may receive or be sent to has its ring.

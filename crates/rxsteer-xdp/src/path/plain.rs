@@ -43,11 +43,11 @@ impl Settings {
         // In place of an offline CPU stands the receiving one, which may change.
         let is_fixed =
             self.policy != Policy::Rps || self.cpus.iter().all(|cpu| self.is_online(cpu));
-        let needs_numbers = self.policy.remembers_flows()
+        let needs_guard = self.policy.remembers_flows()
             || self.shadow
             || self.flow_limit.is_some()
             || self.without_guard;
-        is_fixed && !needs_numbers
+        is_fixed && !needs_guard
     }
 }
 
@@ -154,7 +154,7 @@ impl Path {
         }
     }
 
-    /// As `steer_straddles`: whether flows of a slot are wanted on two CPUs by their hash, and stay numbered.
+    /// As `steer_straddles`: whether flows of a slot are wanted on two CPUs by their hash, and stay guarded.
     pub(crate) fn straddles(&self, slot: u32) -> bool {
         let log = self.loaded.sizes.flow_log;
         let number = u64::from(slot) % (1 << log);

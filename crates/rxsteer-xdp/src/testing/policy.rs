@@ -124,6 +124,7 @@ impl KernelPolicy {
         test.src = asked.src;
         test.queue = asked.queue;
         test.ifindex = FIRST_IFINDEX + asked.device;
+        test.no_metadata = (!asked.has_metadata).into();
         test.seq = 0;
         // With room for metadata, which is given back as well.
         let mut after = vec![0; frame.len() + 64];

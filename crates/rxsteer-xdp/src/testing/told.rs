@@ -68,6 +68,8 @@ pub struct Asked {
     pub device: u32,
     /// The time.
     pub now: u64,
+    /// The driver knows metadata.
+    pub has_metadata: bool,
 }
 
 /// What the program did with a frame.
