@@ -185,8 +185,8 @@ pub struct GuardSlot {
 }
 
 impl Path {
-    /// All counts as they are now. Where frames are under way, it takes some milliseconds to tell whether they
-    /// are or were lost.
+    /// All counts as they are now. It takes a grace period, some milliseconds, to tell what is lost; where frames are
+    /// under way, another, to tell whether they were lost last of all.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let rings = &self.loaded.rings;

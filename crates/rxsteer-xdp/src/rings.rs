@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 /// What is sent to, waiting in, and done by the rings.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Rings {
     /// the same.
     before: Box<[Noted]>,
     accounts: Box<[Cell<Account>]>,
+    /// When all were looked at.
+    looked: Cell<Option<Instant>>,
 }
 
 /// What is known of the frames of a ring.
@@ -43,8 +46,6 @@ struct Account {
     /// What it had been sent, and the sum of the numbers that had been seen of each source, at the last look.
     sent: u64,
     seen: u64,
-    /// What it had been sent at the look before: of that it is known how much is lost, but for what is under way.
-    known: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +72,9 @@ pub(crate) struct Mark {
 
 /// So many looks in a row nothing has to move before a thread that can't be looked at is taken to sleep.
 const STILL: u32 = 20;
+
+/// Between two looks at what is lost.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// Frames in a bulk queue, and frames that a thread takes from its ring at a time.
 const BULK: u32 = 8;
@@ -108,6 +112,7 @@ impl Rings {
             sent_when_made: vec![0; dsts.len() as usize].into(),
             before: vec![Noted::default(); dsts.len() as usize].into(),
             accounts: vec![Cell::new(Account::default()); dsts.len() as usize].into(),
+            looked: Cell::new(None),
             dsts,
             pairs,
             tails,
@@ -202,38 +207,53 @@ impl Rings {
     }
 
     /// Looks at what rings were sent and what they have seen, and finds what shows to be lost since the look before:
-    /// gaps in the numbers, and what would be under way beyond the room there is. In between there must be time for a
-    /// thread's counts to come here: a tick, or a grace period.
+    /// gaps in the numbers, and what would be under way beyond the room there is. Not right after another look: a
+    /// thread's counts may take a moment to come here, each by itself.
     pub(crate) fn look(&self) {
-        (0..self.dsts.len()).for_each(|dst| self.look_at(dst));
+        if self.looked.get().is_some_and(|looked| looked.elapsed() < BETWEEN_LOOKS) {
+            return;
+        }
+        self.looked.set(Some(Instant::now()));
+        let has_ring = |dst: &u32| self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] != 0;
+        // Of one that is deleted no more is heard once all is accounted for.
+        let is_open = |dst: &u32| {
+            let account = self.accounts[*dst as usize].get();
+            account.sent != account.lost + self.dsts.get(*dst).passed
+        };
+        let all = 0..self.dsts.len();
+        all.filter(|dst| has_ring(dst) || is_open(dst)).for_each(|dst| self.look_at(dst));
     }
 
     fn look_at(&self, dst: u32) {
         let mut account = self.accounts[dst as usize].get();
         let passed = self.dsts.get(dst).passed;
         let by_gaps = account.seen.saturating_sub(passed);
-        // The ring, what its thread has taken out at once, and what each source holds until its poll ends, with
-        // the frame that finds that full.
-        let size = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize];
-        let room = u64::from(size + BULK + (BULK + 1) * self.cpus());
-        let by_room = account.sent.saturating_sub(passed + room);
+        let by_room = account.sent.saturating_sub(passed + self.room(dst));
         account.lost = account.lost.max(by_gaps).max(by_room);
-        let since = |now: u32, before: u64| u64::from(now.wrapping_sub(before as u32));
+        let since = |now: u32, before: u64| {
+            u64::from((now.wrapping_sub(before as u32) as i32).max(0) as u32)
+        };
         let dequeued =
             |src| self.pairs.get_number(dst * self.cpus() + src, offset_of!(steer_pair, dequeued));
         let seen = (0..self.cpus()).map(dequeued).fold(0, u32::wrapping_add);
         account.seen += since(seen, account.seen);
-        account.known = account.sent;
         account.sent += since(self.sent(dst), account.sent);
         self.accounts[dst as usize].set(account);
     }
 
-    /// Frames that never came to `dst` and frames that are under way to it, of those it had been sent at the look
-    /// before the last. Those lost never get fewer; the last ones are found by [`Rings::find_lost`].
+    /// How many frames can be under way to `dst`: in the ring, in what its thread has taken out at once, and in what
+    /// each source holds until its poll ends, with the frame that finds that full.
+    fn room(&self, dst: u32) -> u64 {
+        let size = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize];
+        u64::from(size + BULK + (BULK + 1) * self.cpus())
+    }
+
+    /// Frames that never came to `dst` and frames that are under way to it, of those it had been sent at the last
+    /// look. Those lost never get fewer; the last ones are found by [`Rings::find_lost`].
     pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
         let account = self.accounts[dst as usize].get();
         let passed = self.dsts.get(dst).passed;
-        (account.lost, account.known.saturating_sub(passed + account.lost))
+        (account.lost, account.sent.saturating_sub(passed + account.lost).min(self.room(dst)))
     }
 
     /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
@@ -404,8 +424,8 @@ impl Rings {
     }
 
     /// Settles rings that are at rest since a look or longer, so that flows whose last frames carried no number need
-    /// not send one that does before they may go elsewhere. Only where nothing is missing: then no frame is there
-    /// that a thread which merely seems to sleep could still deliver.
+    /// not send one that does before they may go elsewhere. Only where the thread is seen to sleep, and nothing is
+    /// missing: then no frame is there that it could still deliver.
     pub(crate) fn settle_those_at_rest(&self, grace: impl FnOnce()) {
         let is_unsettled = |dst: u32, src: u32| {
             let delivered = self.pairs.get(dst * self.cpus() + src).delivered;

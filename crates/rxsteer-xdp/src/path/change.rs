@@ -39,7 +39,7 @@ impl Path {
         if !settings.policy.is_rfs() {
             self.wishes = None;
         }
-        self.before_limit = settings.flow_limit.map(|_| self.loaded.rings.mark(|| ()));
+        self.before_limit = settings.flow_limit.map(|_| self.loaded.rings.mark(grace));
         self.settings = settings.clone();
         self.quiet_ticks = 0;
         Ok(true)
@@ -81,7 +81,7 @@ impl Path {
         grace();
     }
 
-    /// A flow limit asks how much waits, by numbers; from when it holds every frame carries its own. Of a source that
+    /// A flow limit asks how much waits, by numbers; from when it holds every frame that can carries its own. Of a source that
     /// sends nothing any more the last ones from before are declared delivered once they are.
     pub(super) fn settle_before_limit(&mut self) {
         let rings = &self.loaded.rings;
