@@ -356,7 +356,7 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
 }
 
 #[test]
-fn policies_that_remember_nothing_send_frames_untouched() {
+fn policies_that_remember_nothing_leave_slots_alone() {
     let (mut cpu, mut bound) = ([1; 1024], [0xffff; 1024]);
     // The second ring of CPU 2 is in use.
     cpu[2] |= 2;
@@ -377,7 +377,7 @@ fn policies_that_remember_nothing_send_frames_untouched() {
                 bound: &bound,
                 cpu: &cpu,
             };
-            plain("policies_that_remember_nothing_send_frames_untouched", &rules, flow_log);
+            plain("policies_that_remember_nothing_leave_slots_alone", &rules, flow_log);
         }
     }
 }

@@ -188,7 +188,7 @@ fn steered(
     })
 }
 
-/// Lets the steps be taken that follow upon attaching: at rest some policies need no numbers.
+/// Lets the steps be taken that follow upon attaching: at rest some policies ask no guard.
 pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
     for _ in 0..4 {
         path.tick()?;

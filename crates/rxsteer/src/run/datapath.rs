@@ -34,7 +34,7 @@ pub(crate) trait Datapath {
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
-    /// Whether frames go without numbers, since the policy changes its mind about none.
+    /// Whether frames go unguarded, since the policy changes its mind about no flow.
     fn is_plain(&self) -> bool;
     fn begin_drain(&mut self) -> Result<(), String>;
     fn is_drained(&mut self) -> bool;
