@@ -240,8 +240,7 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
 fn thread_of(name: &str) -> u32 {
     let is_it = |entry: &std::fs::DirEntry| {
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        // The kernel cuts names.
-        comm.trim_end().len() > 9 && name.starts_with(comm.trim_end())
+        comm.trim_end() == name
     };
     let mut all = std::fs::read_dir("/proc").unwrap().flatten();
     let found = all.find(is_it).expect("the ring has a thread");

@@ -7,10 +7,10 @@
  *                                       dequeued = 7                       delivered = 7, but when?
  *
  * Each src numbers its frames to each dst. Of those that go where their flow's last one went each eighth carries its
- * number, others all (steer_carry.h), so a frame that a full ring refused is a gap and needs no account. `dequeued` is the last
- * number the CPUMAP program was told; frames of a pair pass there in order, for the bulk queue, the ring and the
- * thread are each first in, first out: all that are numbered below it passed, too, or were lost. But up to 8 frames
- * of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows `dequeued`
+ * number, others all (steer_carry.h), so a frame that a full ring refused is a gap and needs no account. `dequeued`
+ * is the last number the CPUMAP program was told; frames of a pair pass there in order, for the bulk queue, the ring
+ * and the thread are each first in, first out: all that are numbered below it passed, too, or were lost. But up to 8
+ * frames of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows `dequeued`
  *
  * (a) when the thread goes to sleep of its own will: it does so only after it found the ring empty, and
  *     the iteration before saw that too and flushed GRO fully. All it has dequeued is delivered.
@@ -42,7 +42,7 @@ enum steer_age {
 	STEER_OLD,
 };
 
-/* The CPUMAP program saw a frame of the dst's. Before its number is noted: see `lost_and_waiting` in src/rings.rs. */
+/* The CPUMAP program saw a frame of the dst's. Before its number is noted: see `look_at` in src/rings.rs. */
 static __always_inline void steer_passed(struct steer_dst *dst)
 {
 	WRITE_ONCE(dst->passed, dst->passed + 1);

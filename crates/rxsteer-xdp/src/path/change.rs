@@ -81,8 +81,8 @@ impl Path {
         grace();
     }
 
-    /// A flow limit asks how much waits, by numbers; from when it holds every frame that can carries its own. Of a source that
-    /// sends nothing any more the last ones from before are declared delivered once they are.
+    /// A flow limit asks how much waits, by numbers; from when it holds every frame that can carries its own. Of a
+    /// source that sends nothing any more the last ones from before are declared delivered once they are.
     pub(super) fn settle_before_limit(&mut self) {
         let rings = &self.loaded.rings;
         if self.before_limit.as_ref().is_some_and(|marks| rings.have_turned_over(marks, grace)) {
