@@ -160,7 +160,7 @@ impl Source for Later {
         for frame in filled.frames() {
             self.now_ns += 1000;
             let info = FrameInfo { timestamp_ns: self.now_ns, ..frame.info() };
-            block.push(filled.bytes_of(frame), info);
+            assert!(block.push(filled.bytes_of(frame), info));
         }
         fill
     }

@@ -140,11 +140,12 @@ impl Block {
         self.frames.is_empty()
     }
 
-    /// Appends a frame; says `false`, and appends nothing, when the block is full.
+    /// Appends a frame; returns `false`, and appends nothing, when the block is full.
     ///
     /// # Panics
     /// When `frame` is longer than [`MAX_CAPTURED`].
     #[inline]
+    #[must_use = "a full block does not take the frame"]
     pub fn push(&mut self, frame: &[u8], info: FrameInfo) -> bool {
         assert!(frame.len() <= MAX_CAPTURED, "a frame of {} bytes is too long", frame.len());
         if self.is_full() {
@@ -166,6 +167,7 @@ impl Block {
     }
 
     /// Appends a frame of another block with all that is known of it; `false` when full.
+    #[must_use = "a full block does not take the frame"]
     pub(crate) fn push_again(&mut self, other: &Block, frame: &FrameMeta) -> bool {
         self.push(other.bytes_of(frame), frame.info())
     }
@@ -311,7 +313,7 @@ mod tests {
     /// Takes a block, fills it, shares it with a worker, and gives it back.
     fn share(pool: &mut BlockPool) -> Option<Arc<Block>> {
         let mut block = pool.take()?;
-        Arc::get_mut(&mut block).unwrap().push(&[0; 1000], info());
+        assert!(Arc::get_mut(&mut block).unwrap().push(&[0; 1000], info()));
         let held = block.clone();
         pool.give_back(block);
         Some(held)

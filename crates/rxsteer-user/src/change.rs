@@ -5,7 +5,9 @@
 //! too, since a change can replace the table they are kept in.
 
 use crate::sys;
-use rxsteer_core::{ConfigError, CpuId, CpuSet, FlowHash, Plan, Policy, SockFlowTable};
+use rxsteer_core::{
+    ConfigError, CpuId, CpuSet, Fallback, FlowHash, Plan, Policy, QueueName, SockFlowTable,
+};
 use rxsteer_ring::{Published, Seen};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,7 +20,11 @@ pub struct SteerChange {
     /// The CPU map.
     pub cpus: Option<CpuSet>,
     /// The CPU maps of single RX queues, all of them.
-    pub rps_maps: Option<Vec<(u16, CpuSet)>>,
+    pub rps_maps: Option<Vec<(QueueName, CpuSet)>>,
+    /// What places a flow that nothing else places.
+    pub fallback: Option<Fallback>,
+    /// CPUs that `rfs` sends a flow to where its application runs; `Some(None)`: every possible one.
+    pub rfs_cpus: Option<Option<CpuSet>>,
     /// Entries of the sock flow table.
     pub sock_flow_entries: Option<u32>,
     /// Entries of each RX queue's flow table.
@@ -34,7 +40,8 @@ impl SteerChange {
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let maps = self.rps_maps.iter().flatten().flat_map(|(_, cpus)| cpus.iter());
         let named = self.policy.iter().flat_map(Policy::named_cpus);
-        self.cpus.iter().flat_map(CpuSet::iter).chain(maps).chain(named)
+        let desired = self.rfs_cpus.iter().flatten().flat_map(CpuSet::iter);
+        self.cpus.iter().flat_map(CpuSet::iter).chain(maps).chain(named).chain(desired)
     }
 }
 
@@ -115,6 +122,8 @@ impl Switch {
             }
             replace(&mut config.cpus, change.cpus.as_ref());
             replace(&mut config.rps_maps, change.rps_maps.as_ref());
+            replace(&mut config.fallback, change.fallback.as_ref());
+            replace(&mut config.rfs_cpus, change.rfs_cpus.as_ref());
             replace(&mut config.sock_flow_entries, change.sock_flow_entries.as_ref());
             replace(&mut config.flow_cnt, change.flow_cnt.map(Some).as_ref());
             replace(&mut config.flow_limit, change.flow_limit.as_ref());

@@ -5,7 +5,9 @@ use crate::change::{ChangeError, SteerChange, Switch, When};
 use crate::receiver::{MAX_BATCH, OnFull};
 use crate::sys;
 use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
-use rxsteer_core::{ConfigError, CpuId, CpuSet, MAX_RX_QUEUES, Plan, Policy, SteerConfig};
+use rxsteer_core::{
+    ConfigError, CpuId, CpuSet, Fallback, MAX_RX_QUEUES, Plan, Policy, QueueName, SteerConfig,
+};
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 
 /// Largest `max_backlog`: 16 MiB of descriptors per RX thread and CPU, beside the frames.
@@ -26,8 +28,12 @@ pub struct PipelineConfig {
     /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU a packet can go
     /// to.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for policies that go by maps.
-    pub rps_maps: Vec<(u16, CpuSet)>,
+    /// CPU maps of single RX queues, for policies that go by maps; names that say an interface are refused.
+    pub rps_maps: Vec<(QueueName, CpuSet)>,
+    /// What places a flow that nothing else places, for policies that remember flows.
+    pub fallback: Fallback,
+    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every one that has a worker.
+    pub rfs_cpus: Option<CpuSet>,
     /// How many RX queues there are.
     pub rx_queues: u16,
     /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
@@ -77,6 +83,8 @@ impl PipelineConfig {
             rx_cpus: vec![cpus.lowest()],
             cpus,
             rps_maps: Vec::new(),
+            fallback: Fallback::default(),
+            rfs_cpus: None,
             rx_queues: 1,
             rx_devices: Vec::new(),
             standby: None,
@@ -153,6 +161,8 @@ impl PipelineConfig {
         };
         SteerConfig {
             rps_maps: self.rps_maps.clone(),
+            fallback: self.fallback,
+            rfs_cpus: self.rfs_cpus.clone(),
             devices: self.rx_devices.clone(),
             sock_flow_entries: self.sock_flow_entries,
             flow_cnt: self.flow_cnt,

@@ -6,7 +6,10 @@ use crate::receiver::OnFull;
 use crate::rx_report::LaneReport;
 use crate::team::Team;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Verdict};
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where the frames of a batch lie, and when they are queued.
 pub(crate) struct Place<'a> {
@@ -17,6 +20,53 @@ pub(crate) struct Place<'a> {
     pub(crate) first: usize,
     /// In the ticks of [`crate::clock`].
     pub(crate) now: u32,
+}
+
+/// How long packets in hand wait for room once receiving was stopped. Workers that make progress take them in less.
+const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
+
+/// Whether the caller has asked an RX thread to stop, and since when the thread knows.
+pub(crate) struct Stop<'a> {
+    flag: Option<&'a AtomicBool>,
+    seen: Cell<Option<Instant>>,
+}
+
+impl<'a> Stop<'a> {
+    /// A request that another thread makes by setting `flag`.
+    pub(crate) fn on(flag: &'a AtomicBool) -> Stop<'a> {
+        Stop { flag: Some(flag), seen: Cell::new(None) }
+    }
+
+    /// No request can be made.
+    pub(crate) fn never() -> Stop<'static> {
+        Stop { flag: None, seen: Cell::new(None) }
+    }
+
+    /// Whether the request was made.
+    pub(crate) fn is_set(&self) -> bool {
+        // ORDER: Relaxed; a stop is a request, and the flag carries no data.
+        self.flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// Whether waiting for room ends, too.
+    fn is_over(&self) -> bool {
+        if !self.is_set() {
+            return false;
+        }
+        let now = Instant::now();
+        let seen = self.seen.get().unwrap_or(now);
+        self.seen.set(Some(seen));
+        now.duration_since(seen) >= ROOM_AFTER_STOP
+    }
+}
+
+/// How a wait for room in a backlog ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// There is room, or no worker is left: the packet is decided on again.
+    There,
+    /// Receiving was stopped, and there is still no room.
+    Stopped,
 }
 
 /// The RX thread's queues to all CPUs.
@@ -128,6 +178,12 @@ impl Lanes {
         }
     }
 
+    /// Counts `packets` that were received and found no room on the queue that was full.
+    #[cold]
+    pub(crate) fn give_up(&mut self, packets: usize) {
+        self.lanes[self.full].drops.add(DropReason::BacklogFull, packets as u64);
+    }
+
     #[cold]
     fn drop_packet(&mut self, verdict: Verdict) {
         if let Some(reason) = verdict.drop_reason() {
@@ -164,19 +220,24 @@ impl Lanes {
         }
     }
 
-    /// Waits until the lane that was full has a place, or nobody is left to make one.
+    /// Waits until the queue that was full has room, until no worker is left to make room, or until `stop` has
+    /// been set for [`ROOM_AFTER_STOP`].
     #[cold]
-    pub(crate) fn wait_for_room(&mut self) {
+    pub(crate) fn wait_for_room(&mut self, stop: &Stop<'_>) -> Room {
         self.kick_own();
         let mut looks = 0u32;
         while !self.lanes[self.full].has_room() && !self.team.is_lost() {
             looks += 1;
-            if looks.is_multiple_of(64) {
-                std::thread::yield_now();
-            } else {
+            if !looks.is_multiple_of(64) {
                 std::hint::spin_loop();
+                continue;
             }
+            if stop.is_over() {
+                return Room::Stopped;
+            }
+            std::thread::yield_now();
         }
+        Room::There
     }
 
     pub(crate) fn reports(&self) -> Vec<LaneReport> {

@@ -101,18 +101,18 @@ impl FlowCensus {
 
 /// What a ledger found.
 #[derive(Clone, Debug, Default)]
-pub struct LedgerReport {
+pub(crate) struct LedgerReport {
     /// Distinct transport flows.
-    pub census: FlowCensus,
+    pub(crate) census: FlowCensus,
     /// Distinct (RX queue, steering key) pairs, frames without a key counted as one per queue.
-    pub steered_flows: u64,
+    pub(crate) steered_flows: u64,
     /// Packets of the largest of these flows. Order binds a flow to one CPU at a time, so under a
     /// fixed hash, unless some are dropped, the busiest CPU cannot have less.
-    pub largest_flow: u64,
+    pub(crate) largest_flow: u64,
     /// How often a packet of a flow went to another CPU than the one before it.
-    pub moves: u64,
+    pub(crate) moves: u64,
     /// Packets not numbered because [`MAX_TRACKED_FLOWS`] was reached, or 2³² packets of a flow.
-    pub untracked_packets: u64,
+    pub(crate) untracked_packets: u64,
 }
 
 /// The RX thread's side: numbers packets, counts flows and moves.
@@ -277,7 +277,7 @@ mod tests {
                 link: LinkType::Raw,
                 nic_hash: None,
             };
-            block.push(b"", info);
+            assert!(block.push(b"", info));
         }
         Ledger::new(0, DissectOptions::default(), true).number(&mut block);
         let packets: Vec<Descriptor> = [0, 2, 1].map(Descriptor::of_frame).to_vec();

@@ -28,7 +28,8 @@
 //! };
 //! receiver.netif_rx(&[0; 60], info);                      // one by one, or
 //! receiver.netif_receive([(&[0; 60][..], info); 3]);      // as a polled list
-//! let report = pipeline.finish(&[receiver.finish()]);
+//! receiver.finish();                                     // or drop it
+//! let report = pipeline.finish()?;
 //! assert_eq!((report.packets, report.delivered), (4, 4));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -78,7 +79,8 @@
 //! })?;
 //! let impossible = SteerChange { cpus: Some("9".parse()?), ..SteerChange::default() };
 //! assert!(control.change(&impossible).is_err(), "CPU 9 has no worker; nothing has changed");
-//! let report = pipeline.finish(&[receivers.remove(0).finish()]);
+//! receivers.remove(0).finish();
+//! let report = pipeline.finish()?;
 //! assert_eq!(report.reordered, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -100,7 +102,8 @@
 //! })?;
 //! table.for_each(|flow| println!("{}: {} packets", flow.key, flow.totals.packets));
 //! table.collect(|flow| println!("over: {}", flow.key)); // to be called now and then
-//! let report = pipeline.finish(&[receivers.remove(0).finish()]);
+//! receivers.remove(0).finish();
+//! let report = pipeline.finish()?;
 //! # drop(report);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -131,13 +134,13 @@ pub use change::{ChangeError, FlowRecorder, SteerChange, When};
 pub use config::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, PipelineConfig, PipelineError};
 pub use flow_stats::FlowStats;
 pub use handler::{Handler, Packet, PacketList};
-pub use ledger::{FlowCensus, LedgerReport, MAX_TRACKED_FLOWS};
+pub use ledger::{FlowCensus, MAX_TRACKED_FLOWS};
 pub use pace::{Pace, Speed};
 pub use packet_clock::PacketClock;
-pub use pipeline::{Control, Pipeline, run};
+pub use pipeline::{Control, Pipeline, StillReceiving, run};
 pub use receiver::{MAX_BATCH, OnFull, Receiver};
 pub use report::{CpuReport, Report};
-pub use rx_report::{LaneReport, RxProgress, RxReport};
+pub use rx_report::{LaneReport, RxProgress};
 pub use worker::WorkerReport;
 
 pub use rxsteer_core as core;

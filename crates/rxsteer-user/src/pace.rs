@@ -90,7 +90,7 @@ mod tests {
                 link: LinkType::Raw,
                 nic_hash: None,
             };
-            block.push(b"", info);
+            assert!(block.push(b"", info));
         }
         block
     }

@@ -18,7 +18,7 @@ use crate::pace::{Pace, Speed};
 use crate::packet_clock::PacketClock;
 use crate::receiver::{Batch, Receiver};
 use crate::report::Report;
-use crate::rx_report::RxReport;
+use crate::rx_report::{RxReport, RxReports};
 use crate::source::Source;
 use crate::team::Team;
 use crate::worker::{Worker, WorkerReport};
@@ -35,6 +35,7 @@ pub struct Pipeline<H> {
     team: Arc<Team>,
     switch: Arc<Switch>,
     workers: Vec<JoinHandle<WorkerReport<H>>>,
+    reports: Arc<RxReports>,
 }
 
 /// Controls a running receive path from any thread.
@@ -98,7 +99,9 @@ impl<H: Handler> Pipeline<H> {
         let switch = Arc::new(config.switch()?);
         let team = Arc::new(Team::new(&cpus, cpus.len() * rx_threads, config.rx_queues));
         let clock = Clock::start();
-        let (receivers, lanes_by_cpu) = receivers(config, &switch, &cpus, &team, clock);
+        let reports = Arc::new(RxReports::new(rx_threads));
+        let shared = Shared { switch: &switch, team: &team, reports: &reports, clock };
+        let (receivers, lanes_by_cpu) = receivers(config, &cpus, &shared);
         let books = config.check_order.then(|| books(rx_threads));
         let pin = config.pin && config.fits_host();
         let steered_to = config.steered_to();
@@ -107,6 +110,7 @@ impl<H: Handler> Pipeline<H> {
             team: team.clone(),
             switch: switch.clone(),
             workers: Vec::new(),
+            reports,
         };
         // All of them before the first thread: should one panic, nobody waits for the others.
         let handlers: Vec<H> = team.seats.iter().map(|seat| handler(seat.cpu)).collect();
@@ -162,10 +166,20 @@ impl<H: Handler> Pipeline<H> {
         Control { team: self.team.clone(), switch: self.switch.clone() }
     }
 
-    /// Waits until everything received is processed, and reports. Every receiver must be finished
-    /// (or be finished by another thread): the workers end when all lanes are closed and empty.
-    #[must_use]
-    pub fn finish(self, rx: &[RxReport]) -> Report<H> {
+    /// Waits until everything received is processed, and reports. Every receiver must have ended first, by
+    /// [`Receiver::finish`] or by being dropped: until then workers wait for its packets.
+    ///
+    /// # Errors
+    /// [`StillReceiving`], at once, when a receiver is left. It holds the pipeline.
+    pub fn finish(self) -> Result<Report<H>, StillReceiving<H>> {
+        let receivers = self.reports.receiving();
+        if receivers > 0 {
+            return Err(StillReceiving { pipeline: self, receivers });
+        }
+        Ok(self.join())
+    }
+
+    fn join(self) -> Report<H> {
         let mut workers = Vec::new();
         for worker in self.workers {
             match worker.join() {
@@ -185,17 +199,49 @@ impl<H: Handler> Pipeline<H> {
                 worker.drops.add(DropReason::WorkerLost, lost);
             }
         }
-        Report::new(rx, workers, &self.steered_to)
+        Report::new(&self.reports.take(), workers, &self.steered_to)
     }
+}
+
+/// A pipeline can't be finished yet: frames may still be received.
+pub struct StillReceiving<H> {
+    /// The pipeline, as it was.
+    pub pipeline: Pipeline<H>,
+    /// Receivers that have neither been finished nor dropped.
+    pub receivers: usize,
+}
+
+impl<H> std::fmt::Debug for StillReceiving<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StillReceiving").field("receivers", &self.receivers).finish_non_exhaustive()
+    }
+}
+
+impl<H> std::fmt::Display for StillReceiving<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} receivers are still in use, so the workers wait for their packets; finish or drop them first",
+            self.receivers
+        )
+    }
+}
+
+impl<H> std::error::Error for StillReceiving<H> {}
+
+/// What all threads of a receive path share.
+struct Shared<'a> {
+    switch: &'a Arc<Switch>,
+    team: &'a Arc<Team>,
+    reports: &'a Arc<RxReports>,
+    clock: Clock,
 }
 
 /// The receivers, and for each CPU the worker's ends of its lanes, own lanes first.
 fn receivers(
     config: &PipelineConfig,
-    switch: &Arc<Switch>,
     cpus: &CpuSet,
-    team: &Arc<Team>,
-    clock: Clock,
+    shared: &Shared<'_>,
 ) -> (Vec<Receiver>, Vec<Vec<LaneReceiver>>) {
     let mut lane_of = vec![u16::MAX; cpus.highest().index() + 1].into_boxed_slice();
     for (index, cpu) in (0..).zip(cpus.iter()) {
@@ -214,20 +260,20 @@ fn receivers(
             receiving_ends.push(receiver);
         }
         let symmetric = matches!(config.hasher, Hasher::Symmetric(_));
-        let settings = switch.see();
+        let settings = shared.switch.see();
         let queues = (0..config.rx_queues).filter(|q| usize::from(*q) % threads == thread);
         Receiver {
             queue_cpu,
             steering: Steering::of_plan(settings.value().plan.clone(), queues),
             settings,
-            switch: switch.clone(),
+            switch: shared.switch.clone(),
             schedule: (!config.changes.is_empty()).then(|| schedule.clone()),
             hasher: config.hasher.clone(),
             dissect: config.dissect,
             ledger: config.check_order.then(|| Ledger::new(thread, config.dissect, symmetric)),
             batch: config.batch,
             pin: config.pin && config.fits_host(),
-            clock,
+            clock: shared.clock,
             lanes: Lanes {
                 producer: thread as u16,
                 batch: 1,
@@ -238,8 +284,9 @@ fn receivers(
                 own_unkicked: false,
                 full: 0,
                 on_full: config.on_full,
-                team: team.clone(),
+                team: shared.team.clone(),
             },
+            rx_queues: config.rx_queues,
             pool: BlockPool::new(cpus.len()),
             refused: Block::default(),
             scratch: Batch::new(),
@@ -248,6 +295,7 @@ fn receivers(
             packet_clock: PacketClock::default(),
             report: RxReport::default(),
             progress: Arc::default(),
+            reports: shared.reports.clone(),
         }
     });
     let receivers = receivers.collect();
@@ -286,21 +334,18 @@ pub fn run<H: Handler>(
     let (pipeline, receivers) = Pipeline::start(config, handler)?;
     started(&receivers, pipeline.control());
     let pace = &Pace::new(speed);
-    let rx: Vec<RxReport> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = receivers
             .into_iter()
             .zip(sources)
             .map(|(mut receiver, source)| {
-                scope.spawn(move || {
-                    receiver.run(source.as_mut(), pace, stop);
-                    receiver.finish()
-                })
+                scope.spawn(move || receiver.run(source.as_mut(), pace, stop))
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     });
-    Ok(pipeline.finish(&rx))
+    // Each thread has dropped its receiver.
+    Ok(pipeline.join())
 }

@@ -13,17 +13,18 @@
 use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
-use crate::lanes::{Lanes, Place};
+use crate::lanes::{Lanes, Place, Room, Stop};
 use crate::ledger::Ledger;
 use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
-use crate::rx_report::{LaneReport, RxProgress, RxReport};
+use crate::rx_report::{LaneReport, RxProgress, RxReport, RxReports};
 use crate::source::{Fill, Source};
 use crate::sys;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, FlowHash, Refusal, Steering, Verdict};
 use rxsteer_packet::{DissectOptions, FrameClass, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Longest batch that is decided on at once, in packets.
 pub const MAX_BATCH: usize = 256;
@@ -54,6 +55,8 @@ pub struct Receiver {
     pub(crate) pin: bool,
     pub(crate) clock: Clock,
     pub(crate) lanes: Lanes,
+    /// RX queues that are configured; their numbers are below this.
+    pub(crate) rx_queues: u16,
     pub(crate) pool: BlockPool,
     /// The batch in work; kept, so that its memory is not cleared for every batch.
     pub(crate) scratch: Box<Batch>,
@@ -67,6 +70,8 @@ pub struct Receiver {
     pub(crate) packet_clock: PacketClock,
     pub(crate) report: RxReport,
     pub(crate) progress: Arc<RxProgress>,
+    /// Where the report goes when this ends.
+    pub(crate) reports: Arc<RxReports>,
 }
 
 impl Receiver {
@@ -77,8 +82,7 @@ impl Receiver {
     /// When the frame is longer than [`crate::block::MAX_CAPTURED`]; so do the other entries.
     pub fn netif_rx(&mut self, frame: &[u8], info: FrameInfo) {
         let batch = self.batch;
-        let block = self.open_block();
-        block.push(frame, info);
+        let block = self.enter(frame, info);
         if block.len() >= batch || block.is_full() {
             self.flush();
         }
@@ -88,9 +92,7 @@ impl Receiver {
     /// everything is steered.
     pub fn netif_receive<'a>(&mut self, list: impl IntoIterator<Item = (&'a [u8], FrameInfo)>) {
         for (frame, info) in list {
-            let block = self.open_block();
-            block.push(frame, info);
-            if block.is_full() {
+            if self.enter(frame, info).is_full() {
                 self.flush();
             }
         }
@@ -100,8 +102,12 @@ impl Receiver {
     /// Steers what has entered and not been steered yet: to be called when no frame follows at
     /// once, like the end of a poll.
     pub fn flush(&mut self) {
+        self.flush_until(&Stop::never());
+    }
+
+    fn flush_until(&mut self, stop: &Stop<'_>) {
         if let Some(block) = self.seal() {
-            self.steer(&block);
+            self.steer(&block, stop);
             self.pool.give_back(block);
         }
     }
@@ -121,40 +127,51 @@ impl Receiver {
         self.flush();
         let cpu = if self.lanes.is_served(cpu) { cpu } else { self.queue_cpu };
         for (frame, info) in list {
-            let block = self.open_block();
-            block.push(frame, info);
-            if block.is_full() {
+            if self.enter(frame, info).is_full() {
                 self.hand_off_open(cpu);
             }
         }
         self.hand_off_open(cpu);
     }
 
+    /// Appends a frame to the open block, which has room: a block that is full is never left open.
+    fn enter(&mut self, frame: &[u8], info: FrameInfo) -> &mut Block {
+        let block = self.open_block(&Stop::never());
+        let taken = block.push(frame, info);
+        debug_assert!(taken, "an open block is not full");
+        block
+    }
+
     /// Receives from `source` until its end, at `pace`, or until `stop` is set.
+    ///
+    /// When `stop` is set, what has been received is still handed over. Where a backlog stays full for 100 ms, the
+    /// rest of the batch in hand is dropped and counted (`backlog_full`), and frames behind it count as not received.
     pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         // For this run only: the thread is the caller's.
-        let pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
-        self.report.pinned = pin.is_some();
-        self.flush();
+        let _pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
+        let request = Stop::on(stop);
+        self.flush_until(&request);
         if pace.is_paced() {
             self.run_paced(source, pace, stop);
             return;
         }
-        // ORDER: Relaxed; a stop is a request, and the flag carries no data.
-        while !stop.load(Ordering::Relaxed) {
+        let mut idle = Idle::default();
+        while !request.is_set() {
+            let received = self.report.packets;
             // Numbering writes into blocks, so it needs ones of its own.
             let shared = if self.ledger.is_none() { source.shared_block() } else { None };
             let fill = if let Some((block, fill)) = shared {
                 self.blocks_sealed += 1;
-                self.steer(&block);
+                self.steer(&block, &request);
                 fill
             } else {
-                self.receive_block(source)
+                self.receive_block(source, &request)
             };
             self.publish_progress(source);
             if fill == Fill::End {
                 break;
             }
+            idle.after(self.report.packets != received);
         }
     }
 
@@ -162,6 +179,8 @@ impl Receiver {
     /// received. So an interrupted run has received exactly what was due.
     fn run_paced(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         let mut ahead = Block::new();
+        let mut idle = Idle::default();
+        let request = Stop::on(stop);
         loop {
             ahead.clear();
             let fill = source.fill(&mut ahead);
@@ -177,23 +196,20 @@ impl Receiver {
                 for frame in &ahead.frames()[next..next + due] {
                     self.netif_rx(ahead.bytes_of(frame), frame.info());
                 }
-                self.flush();
+                self.flush_until(&request);
                 next += due;
                 self.publish_progress(source);
             }
-            // ORDER: Relaxed, as above.
-            if fill == Fill::End || stop.load(Ordering::Relaxed) {
+            if fill == Fill::End || request.is_set() {
                 return;
             }
+            idle.after(!ahead.is_empty());
         }
     }
 
-    fn receive_block(&mut self, source: &mut dyn Source) -> Fill {
-        let fill = source.fill(self.open_block());
-        if let Some(block) = self.seal() {
-            self.steer(&block);
-            self.pool.give_back(block);
-        }
+    fn receive_block(&mut self, source: &mut dyn Source, stop: &Stop<'_>) -> Fill {
+        let fill = source.fill(self.open_block(stop));
+        self.flush_until(stop);
         fill
     }
 
@@ -218,28 +234,29 @@ impl Receiver {
         self.lanes.reports()
     }
 
-    /// Steers what is left, closes the lanes, and says what was done.
-    #[must_use]
-    pub fn finish(mut self) -> RxReport {
-        self.flush();
-        let mut report = std::mem::take(&mut self.report);
-        report.lanes = self.lane_reports();
-        report.steering = self.steering.counts();
-        report.changes_made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
-        report.ledger = self.ledger.take().map(Ledger::into_report);
-        report
+    /// Steers what is left and closes the queues. Dropping a receiver does the same; this is to be seen in code.
+    pub fn finish(self) {
+        drop(self);
+    }
+
+    /// Counts the frames that entered and will not be steered, since this thread panics.
+    #[cold]
+    fn abandon(&mut self) {
+        let open = self.open.take().map_or(0, |block| block.len()) + self.refused.len();
+        self.report.packets += open as u64;
+        self.report.drops.add(DropReason::WorkerLost, open as u64);
     }
 
     /// The block that frames enter into. When all frame memory is in use and packets are to be
     /// dropped rather than wait, it is one that will not be queued.
-    fn open_block(&mut self) -> &mut Block {
+    fn open_block(&mut self, stop: &Stop<'_>) -> &mut Block {
         // A batch that began without memory ends without: the pool is asked once for it.
         if self.open.is_none() && self.refused.is_empty() {
             self.open = self.pool.take();
         }
         // Nothing waits unkicked here: every block ends with a kick. Workers let go of blocks as
         // they go on, and the pool has room beside those that idle ones keep.
-        while self.open.is_none() && self.lanes.must_wait() {
+        while self.open.is_none() && self.lanes.must_wait() && !stop.is_set() {
             std::thread::yield_now();
             self.open = self.pool.take();
         }
@@ -285,11 +302,13 @@ impl Receiver {
     }
 
     /// Hashes, decides and queues the frames of a sealed block, batch by batch.
-    fn steer(&mut self, block: &Arc<Block>) {
+    fn steer(&mut self, block: &Arc<Block>, stop: &Stop<'_>) {
         let mut next = 0;
         while next < block.len() {
             let count = self.batch.min(block.len() - next);
-            self.steer_batch(block, next, count);
+            if self.steer_batch(block, next, count, stop) == Room::Stopped {
+                break;
+            }
             next += count;
         }
         self.lanes.kick_own();
@@ -305,7 +324,13 @@ impl Receiver {
     }
 
     #[inline]
-    fn steer_batch(&mut self, block: &Arc<Block>, first: usize, count: usize) {
+    fn steer_batch(
+        &mut self,
+        block: &Arc<Block>,
+        first: usize,
+        count: usize,
+        stop: &Stop<'_>,
+    ) -> Room {
         let frames = &block.frames()[first..first + count];
         if let Some(schedule) = &self.schedule {
             schedule.come_to(frames[0].timestamp_ns, self.report.packets, &self.switch);
@@ -327,10 +352,12 @@ impl Receiver {
             }
             self.lanes.publish();
             done += decided;
-            if done < count {
-                self.lanes.wait_for_room();
+            if done < count && self.lanes.wait_for_room(stop) == Room::Stopped {
+                self.lanes.give_up(count - done);
+                return Room::Stopped;
             }
         }
+        Room::There
     }
 
     /// Gives the packets of a batch the times of one clock, that of all RX threads.
@@ -370,7 +397,7 @@ impl Receiver {
         // By index, over slices known to be equally long: zipped iterators compile to far more
         // instructions here.
         let arrivals = &mut self.scratch.arrivals[..frames.len()];
-        let (hasher, options) = (&self.hasher, self.dissect);
+        let (hasher, options, queues) = (&self.hasher, self.dissect, self.rx_queues);
         for index in 0..frames.len() {
             let frame = &frames[index];
             bytes += u64::from(frame.wire_len);
@@ -382,6 +409,7 @@ impl Receiver {
                 hashed.hash
             };
             let (time_ns, rx_queue) = (frame.timestamp_ns, frame.rx_queue);
+            odd |= rx_queue >= queues;
             in_order &= time_ns >= last_time_ns;
             last_time_ns = time_ns;
             arrivals[index] = Arrival { time_ns, hash, rx_queue, reserved: 0 };
@@ -396,10 +424,12 @@ impl Receiver {
         }
     }
 
-    /// Counts the frames of a batch that are not plain IP packets; reads them again, since few
+    /// Counts the frames of a batch that are not plain IP packets or of no known RX queue; reads them again, since few
     /// batches have any.
     #[cold]
     fn count_odd(&mut self, block: &Block, frames: &[FrameMeta]) {
+        let unknown = frames.iter().filter(|frame| frame.rx_queue >= self.rx_queues);
+        self.report.unknown_rx_queue += unknown.count() as u64;
         for frame in frames.iter().filter(|frame| !frame.has_nic_hash) {
             let hashed = self.hasher.flow_hash(frame.link, block.bytes_of(frame), self.dissect);
             match hashed.class {
@@ -424,7 +454,7 @@ impl Receiver {
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
                     Err(Refusal::Wait) => {
                         self.lanes.publish();
-                        self.lanes.wait_for_room();
+                        self.lanes.wait_for_room(&Stop::never());
                         continue;
                     }
                 };
@@ -440,6 +470,52 @@ impl Receiver {
         }
         self.lanes.kick_own();
         self.pool.give_back(block);
+    }
+}
+
+impl Drop for Receiver {
+    /// Steers what is left, closes the queues and leaves the report for [`crate::Pipeline::finish`].
+    fn drop(&mut self) {
+        // What this thread was at when it panicked may be half done.
+        if std::thread::panicking() {
+            self.abandon();
+        } else {
+            self.flush();
+        }
+        let mut report = std::mem::take(&mut self.report);
+        report.lanes = self.lane_reports();
+        report.steering = self.steering.counts();
+        report.changes_made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
+        report.ledger = self.ledger.take().map(Ledger::into_report);
+        // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.
+        self.reports.add(report);
+    }
+}
+
+/// What an RX thread does while its source has nothing: the longer, the longer it sleeps.
+#[derive(Default)]
+struct Idle {
+    fills: u32,
+}
+
+impl Idle {
+    /// Fills without a frame after which the thread sleeps between them.
+    const SPINS: u32 = 64;
+    const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+
+    /// After the source was asked and had frames or not.
+    fn after(&mut self, had_frames: bool) {
+        if had_frames {
+            self.fills = 0;
+            return;
+        }
+        self.fills = self.fills.saturating_add(1);
+        if self.fills < Self::SPINS {
+            std::thread::yield_now();
+        } else {
+            let micros = u64::from(self.fills - Self::SPINS + 1) * 10;
+            std::thread::sleep(Duration::from_micros(micros).min(Self::LONGEST_SLEEP));
+        }
     }
 }
 

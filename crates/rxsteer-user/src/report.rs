@@ -61,6 +61,9 @@ pub struct Report<H> {
     pub malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
     pub transport_truncated: u64,
+    /// Packets of an RX queue that the configuration does not have: they are not steered, and are processed on
+    /// the CPU of queue 0.
+    pub unknown_rx_queue: u64,
     /// Which mechanisms decided, in packets.
     pub steering: SteerCounts,
     /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
@@ -100,6 +103,7 @@ impl<H> Report<H> {
             not_ip: 0,
             malformed: [0; Malformed::ALL.len()],
             transport_truncated: 0,
+            unknown_rx_queue: 0,
             steering: SteerCounts::default(),
             changes_made: 0,
             reordered: 0,
@@ -147,6 +151,7 @@ impl<H> Report<H> {
         self.bytes += rx.bytes;
         self.not_ip += rx.not_ip;
         self.transport_truncated += rx.transport_truncated;
+        self.unknown_rx_queue += rx.unknown_rx_queue;
         self.steering.merge(&rx.steering);
         self.changes_made = self.changes_made.max(rx.changes_made);
         self.drops.merge(&rx.drops);

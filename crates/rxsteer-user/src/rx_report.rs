@@ -4,32 +4,33 @@ use crate::ledger::LedgerReport;
 use rxsteer_core::{CpuId, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one RX thread did.
 #[derive(Clone, Debug, Default)]
-pub struct RxReport {
+pub(crate) struct RxReport {
     /// Packets received.
-    pub packets: u64,
+    pub(crate) packets: u64,
     /// Their bytes on the wire.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Frames that carry no IP packet.
-    pub not_ip: u64,
+    pub(crate) not_ip: u64,
     /// Frames whose outermost IP header can't be read, by reason.
-    pub malformed: [u64; Malformed::ALL.len()],
+    pub(crate) malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
-    pub transport_truncated: u64,
+    pub(crate) transport_truncated: u64,
+    /// Packets of an RX queue that the configuration does not have.
+    pub(crate) unknown_rx_queue: u64,
     /// Packets refused before they had a destination.
-    pub drops: Drops,
+    pub(crate) drops: Drops,
     /// Which mechanisms decided.
-    pub steering: SteerCounts,
+    pub(crate) steering: SteerCounts,
     /// Planned changes that were made, by any RX thread.
-    pub changes_made: usize,
+    pub(crate) changes_made: usize,
     /// What was queued to each CPU.
-    pub lanes: Vec<LaneReport>,
+    pub(crate) lanes: Vec<LaneReport>,
     /// Flows and moves, where order is checked.
-    pub ledger: Option<LedgerReport>,
-    /// Whether the RX thread was pinned to its CPU.
-    pub pinned: bool,
+    pub(crate) ledger: Option<LedgerReport>,
 }
 
 /// What one RX thread queued to one CPU.
@@ -56,4 +57,39 @@ pub struct RxProgress {
     pub done: AtomicU64,
     /// Units of the source altogether; 0 while unknown.
     pub total: AtomicU64,
+}
+
+/// Where receivers leave their reports when they end: a pipeline can count on each, however it ended.
+#[derive(Debug)]
+pub(crate) struct RxReports {
+    state: Mutex<(usize, Vec<RxReport>)>,
+}
+
+impl RxReports {
+    /// For `receivers` receivers, which all still receive.
+    pub(crate) fn new(receivers: usize) -> RxReports {
+        RxReports { state: Mutex::new((receivers, Vec::with_capacity(receivers))) }
+    }
+
+    /// One receiver has ended.
+    pub(crate) fn add(&self, report: RxReport) {
+        let (receiving, reports) = &mut *self.lock();
+        *receiving -= 1;
+        reports.push(report);
+    }
+
+    /// How many still receive.
+    pub(crate) fn receiving(&self) -> usize {
+        self.lock().0
+    }
+
+    /// The reports of those that have ended.
+    pub(crate) fn take(&self) -> Vec<RxReport> {
+        std::mem::take(&mut self.lock().1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (usize, Vec<RxReport>)> {
+        // A receiver that panicked left the count and the list whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

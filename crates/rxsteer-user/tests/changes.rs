@@ -71,7 +71,7 @@ fn changes_at_run_time_keep_every_flow_in_order() {
             SteerChange { max_backlog: Some(500), ..change() },
             SteerChange { policy: policy("bound:0=3,1=2,2=1"), ..change() },
             SteerChange { policy: policy("rps"), cpus: cpus("0,4"), ..change() },
-            SteerChange { rps_maps: Some(vec![(1, "2-3".parse().unwrap())]), ..change() },
+            SteerChange { rps_maps: Some(vec![(1.into(), "2-3".parse().unwrap())]), ..change() },
             SteerChange { policy: policy("none"), max_backlog: Some(20), ..change() },
             SteerChange { policy: policy("sparse"), flow_limit: Some(Some(256)), ..change() },
             SteerChange { policy: policy("rfs"), flow_limit: Some(None), ..change() },
@@ -143,7 +143,8 @@ fn an_impossible_change_is_refused_and_changes_nothing() {
     for port in 0..64u8 {
         receiver.netif_rx(&udp(port), info(0));
     }
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert!(report.per_cpu.iter().all(|cpu| cpu.packets > 0), "still rps");
 }
 
@@ -175,7 +176,8 @@ fn a_stopped_cpu_is_steered_around() {
         });
         assert!(settled, "{policy}: packets still go to a CPU that is gone");
         assert_eq!(queued_to_1(100), last, "{policy}: and later none");
-        let report = pipeline.finish(&[receiver.finish()]);
+        receiver.finish();
+        let report = pipeline.finish().unwrap();
         assert_conserved(&report);
         assert_eq!((report.reordered, report.drops.total()), (0, 0), "{policy}");
     }
@@ -207,7 +209,8 @@ fn the_flow_limit_drops_the_elephant() {
     }
     receiver.flush();
     gate.store(true, Ordering::Relaxed);
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_conserved(&report);
     let limited = report.drops.get(DropReason::FlowLimit);
     assert!(limited > 100, "{limited} of 400 were over the limit");
@@ -233,7 +236,8 @@ fn sparse_flows_of_two_devices_keep_their_cpus() {
             receiver.netif_receive(list);
         }
     }
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_eq!((report.moves, report.reordered), (0, 0));
     let packets: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
     assert_eq!(packets, [0, 0, 12_800, 12_800], "one flow each, from the last CPU on");
@@ -251,7 +255,8 @@ fn a_clock_that_is_set_back_frees_slots() {
             .netif_rx(&udp(port), FrameInfo { timestamp_ns: seconds * 1_000_000_000, ..info(0) });
         receiver.flush();
     }
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_eq!(report.steering.in_slots, 3, "the second flow got the slot of the first");
 }
 
@@ -277,7 +282,8 @@ fn a_clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     for (port, seconds) in [(2, 12), (3, 14), (4, 16)] {
         send(port, seconds);
     }
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_eq!(report.steering.in_slots, 4);
 }
 
@@ -290,7 +296,7 @@ fn planned_changes_are_made_in_their_order_by_several_threads() {
         config.rx_cpus = config.cpus.iter().cycle().take(4).collect();
         let policy = |text: &str| Some(text.parse().unwrap());
         let change = |policy, rps_maps| SteerChange { policy, rps_maps, ..SteerChange::default() };
-        let maps = |cpus: &str| Some(vec![(0, cpus.parse().unwrap())]);
+        let maps = |cpus: &str| Some(vec![(0.into(), cpus.parse().unwrap())]);
         config.changes = [
             change(policy("rps"), None),
             change(None, maps("0")),

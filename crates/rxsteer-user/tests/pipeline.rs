@@ -69,7 +69,8 @@ fn the_order_check_finds_what_hand_off_can_reorder() {
     receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0))]);
     receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0))]);
     receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0))]);
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_eq!((report.delivered, report.reordered, report.moves), (3, 1, 1));
 }
 
@@ -102,7 +103,8 @@ fn held_up(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Report<
     feed(&mut receiver);
     receiver.flush();
     drop(release);
-    pipeline.finish(&[receiver.finish()])
+    receiver.finish();
+    pipeline.finish().unwrap()
 }
 
 #[test]
@@ -181,7 +183,8 @@ fn a_full_backlog_of_a_stopped_worker_is_taken_over() {
     receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0)); 100]);
     assert!(pipeline.control().stop_worker(cpu(1)));
     drop(release);
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_conserved(&report);
     assert_eq!((report.delivered, report.reordered), (100, 0));
     let processed: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
@@ -237,7 +240,8 @@ fn a_thread_can_receive_again_after_a_run() {
     let pace = rxsteer_user::Pace::new(Speed::Max);
     receiver.run(&mut source, &pace, &AtomicBool::new(false));
     assert_eq!(rxsteer_user::sys::allowed_cpus(), before, "it was pinned for the run only");
-    let _ = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let _ = pipeline.finish().unwrap();
 }
 
 #[test]
@@ -300,7 +304,8 @@ fn placed(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Placed {
     drop(sender);
     let mut receiver = receivers.remove(0);
     feed(&mut receiver);
-    let report = pipeline.finish(&[receiver.finish()]);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
     assert_conserved(&report);
     drop(report);
     let mut placed = Placed::new();
@@ -376,7 +381,7 @@ fn an_rx_thread_without_a_queue_is_harmless() {
 fn a_queue_can_have_its_own_cpu_map() {
     let mut config = config("rps", "0-1");
     config.rx_queues = 2;
-    config.rps_maps = vec![(1, "5".parse::<CpuSet>().unwrap())];
+    config.rps_maps = vec![(1.into(), "5".parse::<CpuSet>().unwrap())];
     let placed = placed(&config, |receiver| {
         for queue in [0, 1] {
             receiver.netif_rx(b"", FrameInfo { nic_hash: Some(9), ..info(queue) });
@@ -453,6 +458,6 @@ fn impossible_configurations_are_refused() {
     assert!(start(&|c| c.max_backlog = 0).unwrap().contains("backlog limit of 0"));
     assert!(start(&|c| c.batch = 0).unwrap().contains("batch of 0"));
     assert!(start(&|c| c.batch = 257).unwrap().contains("batch of 257"));
-    let bound = Policy::Bound(vec![(3, cpu(0))]);
+    let bound = Policy::Bound(vec![(3.into(), cpu(0))]);
     assert!(start(&|c| c.policy = bound.clone()).unwrap().contains("RX queue 3"));
 }

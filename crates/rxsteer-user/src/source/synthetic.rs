@@ -135,7 +135,8 @@ impl Source for SyntheticSource {
                 link: LinkType::Ethernet,
                 nic_hash: flow.nic_hash,
             };
-            block.push(&self.frame[..size], info);
+            let taken = block.push(&self.frame[..size], info);
+            debug_assert!(taken, "the loop ends with a full block");
         }
         Fill::End
     }
