@@ -2,7 +2,8 @@
 
 use crate::cpu::{CpuId, CpuSet};
 pub use crate::flow_limit::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_LIMIT_BUCKETS};
-use crate::policy::Policy;
+use crate::policy::{Fallback, Policy};
+use crate::queue_name::QueueName;
 pub use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
 pub use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 use alloc::vec::Vec;
@@ -18,8 +19,13 @@ pub struct SteerConfig {
     pub policy: Policy,
     /// The CPU map of every RX queue that has none of its own.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for policies that go by maps.
-    pub rps_maps: Vec<(u16, CpuSet)>,
+    /// CPU maps of single RX queues, for policies that go by maps. Queues have numbers alone here, over all
+    /// devices: a name that says an interface is refused.
+    pub rps_maps: Vec<(QueueName, CpuSet)>,
+    /// What places a flow that nothing else places, for policies that remember flows.
+    pub fallback: Fallback,
+    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every possible one.
+    pub rfs_cpus: Option<CpuSet>,
     /// For each RX queue the CPU that receives it: its *default CPU*, where packets without a flow
     /// go. Its length is the number of RX queues.
     pub receiving_cpus: Vec<CpuId>,
@@ -77,7 +83,9 @@ pub enum ConfigError {
     /// Maps per queue are given, but the policy has none.
     MapsNeedRps,
     /// One queue has two maps.
-    MappedTwice(u16),
+    MappedTwice(QueueName),
+    /// A setting names an interface, and here are RX queues alone; holds the setting and the name.
+    NoInterfaces(&'static str, QueueName),
     /// A size is out of range; holds the setting, the size and the highest possible.
     Size(&'static str, u64, u64),
     /// Loops are out of range.
@@ -106,7 +114,12 @@ impl fmt::Display for ConfigError {
                 "CPU maps per RX queue are given, but the policies 'none' and 'bound' use none; \
                  choose another or leave the maps out",
             ),
-            Self::MappedTwice(queue) => write!(f, "RX queue {queue} has two CPU maps"),
+            Self::MappedTwice(name) => write!(f, "RX queue {name} has two CPU maps"),
+            Self::NoInterfaces(setting, name) => write!(
+                f,
+                "{setting} names {name}, but here RX queues have numbers and no interfaces; write the queue's \
+                 number alone, e.g. 0=1"
+            ),
             Self::Size(setting, size, most) => {
                 write!(f, "{setting} is {size}; it can be 1 to {most}")
             }
@@ -134,6 +147,8 @@ impl SteerConfig {
             policy,
             cpus,
             rps_maps: Vec::new(),
+            fallback: Fallback::default(),
+            rfs_cpus: None,
             receiving_cpus,
             devices: Vec::new(),
             offline: None,
@@ -159,8 +174,8 @@ impl SteerConfig {
         }
         self.check_maps()?;
         if let Policy::Bound(bindings) = &self.policy {
-            for (queue, _) in bindings {
-                self.check_queue("bound", *queue)?;
+            for (name, _) in bindings {
+                self.check_queue("bound", name)?;
             }
         }
         if let Some(loops) = self.policy.loops().filter(|n| !(1..=MAX_LOOPS).contains(n)) {
@@ -185,21 +200,21 @@ impl SteerConfig {
         if !self.rps_maps.is_empty() && !self.policy.has_maps() {
             return Err(ConfigError::MapsNeedRps);
         }
-        for (index, (queue, _)) in self.rps_maps.iter().enumerate() {
-            self.check_queue("the CPU map", *queue)?;
-            if self.rps_maps[..index].iter().any(|(earlier, _)| earlier == queue) {
-                return Err(ConfigError::MappedTwice(*queue));
-            }
+        for (name, _) in &self.rps_maps {
+            self.check_queue("the CPU map", name)?;
         }
-        Ok(())
+        match QueueName::repeated(&self.rps_maps) {
+            Some(name) => Err(ConfigError::MappedTwice(name.clone())),
+            None => Ok(()),
+        }
     }
 
-    fn check_queue(&self, setting: &'static str, queue: u16) -> Result<(), ConfigError> {
+    fn check_queue(&self, setting: &'static str, name: &QueueName) -> Result<(), ConfigError> {
         let queues = self.receiving_cpus.len();
-        if usize::from(queue) < queues {
-            Ok(())
-        } else {
-            Err(ConfigError::NoSuchQueue(setting, queue, queues))
+        match (name.interface(), name.queue()) {
+            (None, Some(queue)) if usize::from(queue) < queues => Ok(()),
+            (None, Some(queue)) => Err(ConfigError::NoSuchQueue(setting, queue, queues)),
+            _ => Err(ConfigError::NoInterfaces(setting, name.clone())),
         }
     }
 
@@ -213,15 +228,19 @@ impl SteerConfig {
     /// The CPU map of `queue`.
     #[must_use]
     pub fn map_of(&self, queue: u16) -> &CpuSet {
-        let own = self.rps_maps.iter().find(|(mapped, _)| *mapped == queue);
-        own.map_or(&self.cpus, |(_, cpus)| cpus)
+        QueueName::most_specific(&self.rps_maps, None, queue).unwrap_or(&self.cpus)
+    }
+
+    /// The CPUs that the policy spreads flows over by itself: those of the general map and of the queues' own.
+    pub(crate) fn mapped_cpus(&self) -> impl Iterator<Item = CpuId> + Clone + '_ {
+        self.cpus.iter().chain(self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter()))
     }
 
     /// Every CPU a packet can be sent to under this configuration.
     #[must_use]
     pub fn destinations(&self) -> CpuSet {
-        let maps = self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
-        let all = self.cpus.iter().chain(maps);
+        let desired = self.rfs_cpus.iter().flat_map(CpuSet::iter);
+        let all = self.mapped_cpus().chain(desired);
         CpuSet::new(all.chain(self.receiving_cpus.iter().copied()).chain(self.policy.named_cpus()))
             .unwrap_or_else(|| self.cpus.clone())
     }
@@ -261,7 +280,7 @@ mod tests {
         };
         assert_eq!(bad(&|c| c.receiving_cpus.clear()), ConfigError::RxQueues(0));
         assert_eq!(bad(&|c| c.receiving_cpus[1] = CpuId::NONE), ConfigError::NoReceivingCpu(1));
-        let map = || vec![(1, "0".parse().unwrap())];
+        let map = || vec![(1.into(), "0".parse().unwrap())];
         assert_eq!(
             bad(&|c| {
                 c.policy = Policy::None;
@@ -269,10 +288,29 @@ mod tests {
             }),
             ConfigError::MapsNeedRps
         );
-        assert_eq!(bad(&|c| c.rps_maps = [map(), map()].concat()), ConfigError::MappedTwice(1));
         assert_eq!(
-            bad(&|c| c.policy = Policy::Bound(vec![(2, cpu(0))])),
+            bad(&|c| c.rps_maps = [map(), map()].concat()),
+            ConfigError::MappedTwice(1.into())
+        );
+        assert_eq!(
+            bad(&|c| c.policy = Policy::Bound(vec![(2.into(), cpu(0))])),
             ConfigError::NoSuchQueue("bound", 2, 2)
+        );
+        let named = |text: &str| text.parse::<QueueName>().unwrap();
+        assert_eq!(
+            bad(&|c| c.rps_maps = vec![(named("eth0:0"), "0".parse().unwrap())]),
+            ConfigError::NoInterfaces("the CPU map", named("eth0:0"))
+        );
+        assert_eq!(
+            bad(&|c| c.policy = Policy::Bound(vec![(named("eth0"), cpu(0))])),
+            ConfigError::NoInterfaces("bound", named("eth0"))
+        );
+        assert_eq!(
+            bad(&|c| {
+                c.possible = "0-1".parse().ok();
+                c.rfs_cpus = "1-2".parse().ok();
+            }),
+            ConfigError::NotPossible(cpu(2))
         );
         let size = |setting, size, most| ConfigError::Size(setting, size, most);
         assert_eq!(bad(&|c| c.flow_cnt = Some(0)), size("flow_cnt", 0, MAX_FLOW_CNT.into()));

@@ -12,6 +12,8 @@ pub enum Unit {
     Events,
     /// Flows.
     Flows,
+    /// Time.
+    Nanoseconds,
 }
 
 macro_rules! counters {
@@ -65,6 +67,7 @@ counters! {
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         TransportTruncated, "transport_truncated", Packets, "IP packets whose transport header is damaged or cut off.";
+        UnknownRxQueue, "unknown_rx_queue", Packets, "Packets of an RX queue that is not configured: processed on the CPU of queue 0, not steered.";
     }
 }
 
@@ -102,6 +105,7 @@ counters! {
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         Passed, "passed", Packets, "Frames that went straight on to the kernel's stack on this CPU.";
         Unnumbered, "unnumbered", Packets, "Frames among the passed that can't carry a number and for which the driver leaves no room in front.";
+        PartialChecksums, "partial_checksums", Packets, "Frames among the passed whose sender left the checksum to a device: after a redirect receivers would drop them.";
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
         RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
         FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
@@ -111,6 +115,9 @@ counters! {
         Flows, "flows", Flows, "Flows that got a place in the flow statistics.";
         FlowsEnded, "flows_ended", Flows, "Flows silent for long that lost their place to a new one.";
         FlowPacketsRefused, "flow_packets_refused", Packets, "Frames in no flow's statistics, for want of room.";
+        FlowPacketsEnded, "flow_packets_ended", Packets, "Frames that flows had counted when they ended.";
+        FlowPacketsCleared, "flow_packets_cleared", Packets, "Frames that flows had counted before a clear (status --reset), counted here when the flow's next frame comes.";
+        FlowRecordsLost, "flow_records_lost", Flows, "Flows that ended and whose last counts could not be handed on one by one.";
     }
 }
 
@@ -121,5 +128,12 @@ counters! {
         AllocDrops, "alloc_drops", Packets, "Frames dropped because the kernel had no socket buffer for them.";
         Lost, "lost", Packets, "Frames sent to this CPU that never came: its ring was full, or (redirect_errors) they could not be handed over.";
         Waiting, "waiting", Packets, "Frames under way to this CPU now.";
+        LostWaiting, "lost_while_waiting", Packets, "Frames lost while the thread of this CPU's ring was ready to run and waited for the CPU.";
+        LostBusy, "lost_while_busy", Packets, "Frames lost while the thread of this CPU's ring ran more than half of the time.";
+        LostBurst, "lost_in_bursts", Packets, "Frames lost while the thread of this CPU's ring neither waited for the CPU nor ran for long: more came at once than the ring holds.";
+        ThreadRan, "ran_ns", Nanoseconds, "CPU time of the thread of this CPU's ring.";
+        ThreadWaited, "waited_ns", Nanoseconds, "Time in which the thread of this CPU's ring was ready to run and waited for the CPU.";
+        LongestWait, "longest_wait_ns", Nanoseconds, "The most that it waited between two looks, some 100 ms apart; more where it did not run from one look to the next.";
+        Rate, "per_second", Packets, "Frames that came out of this CPU's ring in the last second.";
     }
 }

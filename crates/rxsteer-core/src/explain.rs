@@ -4,8 +4,9 @@
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
-use crate::order::allowed;
-use crate::plan::{Map, Maps, Rule, Want};
+use crate::order::{DevFlow, allowed};
+use crate::plan::{Chosen, Map, Maps, Rule, Want};
+use crate::policy::Fallback;
 use crate::sparse::SlotId;
 use crate::steer::Steering;
 
@@ -52,7 +53,8 @@ pub enum WishState {
     OfAnotherFlow,
     /// Its application runs on this CPU.
     Cpu(CpuId),
-    /// Its application runs on this CPU, which packets can't be sent to now.
+    /// Its application runs on this CPU, which is offline or not among those of
+    /// [`SteerConfig::rfs_cpus`](crate::SteerConfig::rfs_cpus).
     Unusable(CpuId),
 }
 
@@ -89,6 +91,11 @@ pub enum Reason {
     },
     /// Its application runs there.
     Wish,
+    /// Nothing places it, and so it stays on the CPU that receives it ([`Fallback::Local`]).
+    Stays {
+        /// Why the flow has no sparse slot, where it might have one.
+        no_slot: Option<NoSlot>,
+    },
 }
 
 /// Why a flow gets no sparse slot.
@@ -122,6 +129,16 @@ impl Steering {
     /// before; the explanation is that of the new rules then.
     #[must_use]
     pub fn explain<B: Backlogs>(&self, packet: &Arrival, backlogs: &mut B) -> Explanation {
+        self.explain_with(packet, backlogs, self.flow_slot(packet))
+    }
+
+    /// The same where `slot` is the packet's slot of its flow table: index, slots of the table, what it holds.
+    pub(crate) fn explain_with<B: Backlogs>(
+        &self,
+        packet: &Arrival,
+        backlogs: &mut B,
+        slot: Option<(u32, u32, DevFlow)>,
+    ) -> Explanation {
         let plan = self.plan();
         let rules = &plan.rules;
         let wish = rules.rfs.then(|| self.wish_of(packet));
@@ -129,7 +146,6 @@ impl Steering {
             Some(want) if rules.rfs => (want, Reason::Wish),
             _ => self.placed(packet, backlogs.producer()),
         };
-        let slot = self.flow_slot(packet);
         let flow = slot.map(|(index, entries, flow)| FlowSlot {
             index,
             entries,
@@ -167,6 +183,9 @@ impl Steering {
         let rules = &self.plan().rules;
         let local = |reason| (rules.local(packet), reason);
         match &rules.rule {
+            Rule::None if rules.rfs => {
+                self.unsteered(packet).unwrap_or_else(|| local(Reason::Stays { no_slot: None }))
+            }
             Rule::None => local(Reason::PolicyNone),
             Rule::Bound(bindings) => match bindings.cpu(packet.rx_queue) {
                 Some(_) => (rules.bound(bindings, packet), Reason::Bound),
@@ -179,7 +198,7 @@ impl Steering {
                 let found =
                     maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, *loops));
                 if let Some((slot, held)) = found {
-                    let want = Want { cpu: slot.cpu, by: crate::plan::Chosen::Slot };
+                    let want = Want { cpu: slot.cpu, by: Chosen::Slot };
                     return (want, Reason::Slot { slot, held });
                 }
                 self.by_map(packet, maps, |_| {
@@ -190,6 +209,17 @@ impl Steering {
         }
     }
 
+    /// Where a packet goes that has no flow, or whose queue is not there.
+    fn unsteered(&self, packet: &Arrival) -> Option<(Want, Reason)> {
+        let rules = &self.plan().rules;
+        let local = |reason| Some((rules.local(packet), reason));
+        match usize::from(packet.rx_queue) >= rules.local.len() {
+            true => local(Reason::NoSuchQueue),
+            false if packet.hash.is_none() => local(Reason::NoHash),
+            false => None,
+        }
+    }
+
     fn by_map(
         &self,
         packet: &Arrival,
@@ -197,12 +227,16 @@ impl Steering {
         no_slot: impl Fn(&Map) -> Option<NoSlot>,
     ) -> (Want, Reason) {
         let rules = &self.plan().rules;
-        let Some(map) = maps.map(packet) else {
-            let no_queue = usize::from(packet.rx_queue) >= rules.local.len();
-            let reason = if no_queue { Reason::NoSuchQueue } else { Reason::NoHash };
-            return (rules.local(packet), reason);
+        let map = match (maps.map(packet), self.unsteered(packet)) {
+            (Some(map), None) => map,
+            (_, unsteered) => {
+                return unsteered.unwrap_or((rules.local(packet), Reason::NoSuchQueue));
+            }
         };
-        let want = crate::plan::by_hash(packet)(map);
+        let want = rules.fall_back(packet, map);
+        if rules.fallback() == Fallback::Local {
+            return (want, Reason::Stays { no_slot: no_slot(map) });
+        }
         let place = map.rps.index(packet.hash);
         let configured = self.plan().config.map_of(packet.rx_queue).as_slice()[place];
         let (places, offline) = (map.rps.len(), configured != want.cpu);
@@ -253,8 +287,17 @@ mod tests {
 
     #[test]
     fn an_explanation_foretells_the_decision_and_leaves_no_trace() {
-        for policy in ["none", "rps", "bound:0=2", "sparse:loops=1", "rfs", "rfs+sparse"] {
-            let mut steering = steering(policy.parse().unwrap());
+        let policies = ["none", "rps", "bound:0=2", "sparse:loops=1", "rfs", "rfs+sparse"];
+        for (policy, fallback) in policies
+            .into_iter()
+            .flat_map(|policy| [Fallback::Hash, Fallback::Local].map(|fallback| (policy, fallback)))
+        {
+            let cpus = "1-2".parse().unwrap();
+            let config = SteerConfig {
+                fallback,
+                ..SteerConfig::new(policy.parse().unwrap(), cpus, vec![cpu(0)])
+            };
+            let mut steering = Steering::new(&config).unwrap();
             let mut backlogs = Stuck(0);
             for n in 0..40u32 {
                 let hash = FlowHash::from_raw((n * n % 7).wrapping_mul(0x2345_6789));
@@ -300,5 +343,26 @@ mod tests {
         assert_eq!(reason(&steering), Some(NoSlot::AllTaken));
         steering.decide(&packets[2..], &mut Stuck(0), &mut verdicts);
         assert_eq!(reason(&steering), Some(NoSlot::HashActive));
+    }
+
+    #[test]
+    fn a_flow_that_nothing_places_stays() {
+        let cpus = "1-2".parse().unwrap();
+        let mut config = SteerConfig::new(Policy::RfsSparse(1), cpus, vec![cpu(0)]);
+        (config.fallback, config.rfs_cpus) = (Fallback::Local, "2".parse().ok());
+        let mut steering = Steering::new(&config).unwrap();
+        let mut verdicts = [Verdict::default(); 3];
+        steering.decide(&[1, 2, 3].map(packet), &mut Stuck(0), &mut verdicts);
+        assert_eq!(verdicts.map(Verdict::cpu), [cpu(2), cpu(1), cpu(0)], "slots come before it");
+        let explained = steering.explain(&packet(4), &mut Stuck(0));
+        let stays = Reason::Stays { no_slot: Some(NoSlot::HashActive) };
+        assert_eq!((explained.want, explained.reason), (cpu(0), stays));
+        steering.plan().sock_flows().record(FlowHash::from_raw(4), cpu(1));
+        let explained = steering.explain(&packet(4), &mut Stuck(0));
+        assert_eq!((explained.want, explained.reason), (cpu(0), stays));
+        assert_eq!(explained.wish.map(|wish| wish.state), Some(WishState::Unusable(cpu(1))));
+        assert_eq!(steering.explain(&packet(0), &mut Stuck(0)).reason, Reason::NoHash);
+        steering.plan().sock_flows().record(FlowHash::from_raw(4), cpu(2));
+        assert_eq!(steering.explain(&packet(4), &mut Stuck(0)).want, cpu(2));
     }
 }

@@ -138,6 +138,16 @@ impl Placing for InSlots<'_> {
     }
 }
 
+/// Where it is received.
+pub(crate) struct Stays<'a>(pub(crate) &'a Rules);
+
+impl Placing for Stays<'_> {
+    #[inline(always)]
+    fn place(&self, packet: &Arrival) -> Want {
+        self.0.local(packet)
+    }
+}
+
 /// By hash.
 pub(crate) struct ByHash<'a> {
     pub(crate) maps: &'a Maps,

@@ -22,13 +22,14 @@
 use crate::backlogs::{Arrival, Backlogs};
 use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES, SlotOrder};
 use crate::cpu::CpuId;
-use crate::plan::{Chosen, Rules, Want};
+use crate::plan::{Rules, Want};
 use alloc::boxed::Box;
 use alloc::vec;
 
 /// A multiplicative hash to `log` bits: the kernel's `hash_32`. 0 bits give 0.
 #[inline(always)]
-pub(crate) const fn hash_32(value: u32, log: u32) -> u32 {
+#[must_use]
+pub const fn hash_32(value: u32, log: u32) -> u32 {
     upper_bits(value.wrapping_mul(GOLDEN_RATIO_32), log)
 }
 
@@ -100,8 +101,14 @@ impl DevFlow {
 
     /// A slot as it is stored.
     #[inline(always)]
-    pub(crate) const fn of_words([last_seq, place]: [u32; 2]) -> DevFlow {
+    #[must_use]
+    pub const fn of_words([last_seq, place]: [u32; 2]) -> DevFlow {
         DevFlow { last_seq, place }
+    }
+
+    /// The same slot when no packet may follow it against its want.
+    pub(crate) const fn without_patience(self) -> DevFlow {
+        DevFlow { place: self.place & !(u32::MAX << PATIENCE_SHIFT), ..self }
     }
 
     /// As it is stored.
@@ -143,7 +150,8 @@ impl DevFlow {
 /// `without_the_guard_flows_are_reordered` makes `has_completed` say yes to everything.
 ///
 /// Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash
-/// places follows a completed slot too, while the slot has patience and its CPU is online. It has [`PATIENCE`] anew with
+/// places (or that nothing places, and so is to stay where it is received: [`crate::policy::Fallback`]) follows a
+/// completed slot too, while the slot has patience and its CPU is online and in a CPU map. It has [`PATIENCE`] anew with
 /// every packet that is wanted where it went. So a flood of new flows does not carry an established
 /// flow off with it: most slots are met by few of its packets before one of the flow comes again.
 #[inline(always)]
@@ -155,7 +163,7 @@ pub(crate) fn allowed<B: Backlogs>(
 ) -> CpuId {
     let current = flow.cpu();
     if current != want.cpu && current != CpuId::NONE {
-        let follows = want.by == Chosen::Hash && flow.patience() != 0 && rules.is_usable(current);
+        let follows = flow.patience() != 0 && rules.may_linger(want.by, current);
         if follows || !backlogs.has_completed(flow.producer(), current, flow.last_seq) {
             return current;
         }

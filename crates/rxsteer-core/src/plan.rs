@@ -7,7 +7,8 @@ use crate::bound::Bindings;
 use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowHash;
-use crate::policy::Policy;
+use crate::policy::{Fallback, Policy};
+use crate::queue_name::QueueName;
 use crate::rfs::SockFlowTable;
 use crate::rps::RpsMap;
 use crate::sparse::{Asking, SparseTable, Walk};
@@ -37,12 +38,17 @@ pub(crate) struct Rules {
     pub(crate) local: Box<[CpuId]>,
     /// By RX queue.
     devices: Box<[u16]>,
-    /// By CPU id plus one: whether a packet can be sent there now; row 0 is "no CPU". As many rows as
-    /// the CPU bits of a sock flow entry can say.
-    usable: Box<[bool]>,
+    /// What places a flow that nothing else places; [`Fallback::Hash`] under rules that keep no table.
+    fallback: Fallback,
+    /// By CPU id plus one: whether a flow may go there because its application runs there; row 0 is "no
+    /// CPU". As many rows as the CPU bits of a sock flow entry can say; none under rules that keep no table.
+    desired: Box<[bool]>,
+    /// By CPU id: whether a flow that nothing but the fallback places may stay there for a while. None under
+    /// rules that keep no table.
+    lingers: Box<[bool]>,
 }
 
-/// What places a flow that nobody wishes anywhere.
+/// What places a flow without a desired CPU.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     None,
@@ -176,13 +182,9 @@ impl Plan {
 
 impl Rules {
     fn new(config: &SteerConfig, possible: &CpuSet) -> Rules {
-        let rows = SockFlowTable::new(1, possible.highest()).cpu_mask() as usize + 1;
-        let mut usable = vec![false; rows].into_boxed_slice();
-        for cpu in possible.iter() {
-            usable[cpu.index() + 1] =
-                !config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
-        }
-        let is_usable = |cpu: CpuId| usable[cpu.index() + 1];
+        let is_offline =
+            |cpu: CpuId| config.offline.as_ref().is_some_and(|offline| offline.contains(cpu));
+        let is_usable = |cpu: CpuId| possible.contains(cpu) && !is_offline(cpu);
         let first_usable = possible.iter().find(|cpu| is_usable(*cpu));
         let local: Box<[CpuId]> = config
             .receiving_cpus
@@ -193,9 +195,13 @@ impl Rules {
         let rule = match &config.policy {
             Policy::None => Rule::None,
             Policy::Bound(bindings) => {
-                let online = bindings.iter().copied().filter(|(_, cpu)| is_usable(*cpu));
+                let bound = |queue| QueueName::most_specific(bindings, None, queue).copied();
+                let queues = (0..local.len() as u16).map(|queue| (queue, bound(queue)));
+                let online = queues.filter_map(|(queue, cpu)| Some((queue, cpu?)));
+                let online = online.filter(|(_, cpu)| is_usable(*cpu));
                 Rule::Bound(Bindings::new(&online.collect::<Vec<_>>()))
             }
+            Policy::Rfs if config.fallback == Fallback::Local => Rule::None,
             Policy::Rps | Policy::Rfs => Rule::Rps(Maps::new(config, &is_usable, &local)),
             Policy::Sparse(loops) | Policy::RfsSparse(loops) => {
                 Rule::Sparse(Maps::new(config, &is_usable, &local), *loops)
@@ -203,18 +209,38 @@ impl Rules {
         };
         let queues = config.receiving_cpus.len();
         let devices = config.devices.iter().copied().chain(core::iter::repeat(0));
-        Rules {
+        let mut rules = Rules {
             rule,
             rfs: config.policy.is_rfs(),
             local,
             devices: devices.take(queues).collect(),
-            usable,
+            fallback: Fallback::default(),
+            desired: Box::new([]),
+            lingers: Box::new([]),
+        };
+        if rules.remember_flows() {
+            rules.fallback = config.fallback;
+            let rows = SockFlowTable::wish_mask(possible.highest()) as usize + 1;
+            rules.desired = vec![false; rows].into();
+            rules.lingers = vec![false; possible.highest().index() + 1].into();
+            for cpu in possible.iter().filter(|cpu| is_usable(*cpu)) {
+                let desired = config.rfs_cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+                rules.desired[cpu.index() + 1] = desired;
+                // Where the fallback goes by no map a flow may stay wherever its application ran.
+                rules.lingers[cpu.index()] = config.mapped_cpus().any(|mapped| mapped == cpu)
+                    || desired && rules.fallback == Fallback::Local;
+            }
         }
+        rules
     }
 
-    /// Whether packets can be sent to `cpu` now.
-    pub(crate) fn is_usable(&self, cpu: CpuId) -> bool {
-        self.usable.get(cpu.index() + 1).copied().unwrap_or(false)
+    /// Whether a packet that is to go by this rule may follow its slot to `cpu` for a while: see
+    /// [`crate::order::PATIENCE`].
+    #[inline(always)]
+    pub(crate) fn may_linger(&self, by: Chosen, cpu: CpuId) -> bool {
+        let falls_back =
+            by == Chosen::Hash || by == Chosen::Local && self.fallback == Fallback::Local;
+        falls_back && self.lingers.get(cpu.index()).copied().unwrap_or(false)
     }
 
     /// Whether a flow's CPU can change though the rules don't.
@@ -242,11 +268,11 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn usable_wish(&self, socks: &SockFlowTable, entry: u32, hash: FlowHash) -> u16 {
         let wish = socks.wish_in(entry, hash);
-        let usable = self.usable.get(wish as usize).copied().unwrap_or(false);
-        if usable { wish as u16 } else { 0 }
+        let desired = self.desired.get(wish as usize).copied().unwrap_or(false);
+        if desired { wish as u16 } else { 0 }
     }
 
-    /// Where the flow is placed when nobody wishes it anywhere.
+    /// Where the flow is placed that has no desired CPU.
     pub(crate) fn place(&self, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Want {
         match &self.rule {
             Rule::None => self.local(packet),
@@ -278,8 +304,21 @@ impl Rules {
     ) -> Want {
         match sparse.find(&self.asking(packet, producer), &map.walk, loops) {
             Some(cpu) => Want { cpu, by: Chosen::Slot },
-            None => by_hash(packet)(map),
+            None => self.fall_back(packet, map),
         }
+    }
+
+    /// Where a flow goes that has neither a desired CPU nor a slot.
+    #[inline(always)]
+    pub(crate) fn fall_back(&self, packet: &Arrival, map: &Map) -> Want {
+        match self.fallback {
+            Fallback::Hash => by_hash(packet)(map),
+            Fallback::Local => self.local(packet),
+        }
+    }
+
+    pub(crate) fn fallback(&self) -> Fallback {
+        self.fallback
     }
 
     #[inline(always)]

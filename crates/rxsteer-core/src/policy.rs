@@ -2,6 +2,7 @@
 
 use crate::config::MAX_RX_QUEUES;
 use crate::cpu::CpuId;
+use crate::queue_name::QueueName;
 use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,14 +16,14 @@ pub enum Policy {
     None,
     /// Receive packet steering: the flow hash picks from the RX queue's CPU map.
     Rps,
-    /// Each RX queue's packets go to the CPU it is bound to.
-    Bound(Vec<(u16, CpuId)>),
+    /// Each RX queue's packets go to the CPU it is bound to: by the most specific name that is for it.
+    Bound(Vec<(QueueName, CpuId)>),
     /// The first flows are laid round the CPU map, this many loops deep; the hash picks for others.
     Sparse(u8),
-    /// Receive flow steering: each flow goes where its application runs; the hash picks for flows
-    /// nobody said that of.
+    /// Receive flow steering: each flow goes to its desired CPU, where its application runs; flows that
+    /// have none go by the [`Fallback`].
     Rfs,
-    /// Receive flow steering, with sparse placement of the flows nobody spoke for.
+    /// Receive flow steering, with sparse placement of flows without a desired CPU.
     RfsSparse(u8),
 }
 
@@ -32,7 +33,7 @@ impl Policy {
 
     /// Every CPU the policy names itself.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
-        let bindings: &[(u16, CpuId)] = match self {
+        let bindings: &[(QueueName, CpuId)] = match self {
             Policy::Bound(bindings) => bindings,
             _ => &[],
         };
@@ -67,6 +68,27 @@ impl Policy {
     }
 }
 
+/// What places a flow that has neither a desired CPU nor a sparse slot, under policies that look for these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fallback {
+    /// The hash picks from the CPU map.
+    #[default]
+    Hash,
+    /// It stays on the CPU that receives it, as in the kernel where `rps_cpus` is empty.
+    Local,
+}
+
+impl Fallback {
+    /// The words for them.
+    pub const NAMES: [&'static str; 2] = ["hash", "local"];
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES[*self as usize])
+    }
+}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -98,10 +120,10 @@ pub enum PolicyError {
     TakesNothing(&'static str, String),
     /// `bound` without any binding.
     NothingBound,
-    /// A part of `bound:` is not `QUEUE=CPU`.
-    BadBinding(String),
-    /// One queue is bound twice.
-    BoundTwice(u16),
+    /// A part of `bound:` is no binding; holds it and why.
+    BadBinding(String, String),
+    /// The same queues are bound twice.
+    BoundTwice(QueueName),
     /// What follows `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the
     /// policy and the text.
     BadLoops(&'static str, String),
@@ -117,13 +139,13 @@ impl fmt::Display for PolicyError {
             Self::NothingBound => {
                 f.write_str("'bound' needs at least one binding, e.g. bound:0=1,1=2 (queue=CPU)")
             }
-            Self::BadBinding(text) => write!(
+            Self::BadBinding(text, why) => write!(
                 f,
-                "'{text}' is no binding; write QUEUE=CPU with a queue below {MAX_RX_QUEUES} and a \
-                 CPU up to {}, e.g. 0=1",
+                "'{text}' is not a binding: {why}. Write QUEUE=CPU or IFACE:QUEUE=CPU with a queue below \
+                 {MAX_RX_QUEUES} and a CPU up to {}, e.g. 0=1 or eth0:0=1",
                 CpuId::MAX
             ),
-            Self::BoundTwice(queue) => write!(f, "RX queue {queue} is bound twice"),
+            Self::BoundTwice(name) => write!(f, "RX queue {name} is bound twice"),
             Self::BadLoops(name, text) => write!(
                 f,
                 "the policy '{name}' has one setting, loops=1 to loops={MAX_LOOPS}, not '{text}'"
@@ -133,17 +155,6 @@ impl fmt::Display for PolicyError {
 }
 
 impl core::error::Error for PolicyError {}
-
-/// Reads `QUEUE=…` and returns the queue and what follows the sign.
-///
-/// # Errors
-/// The text, when it has no such form or the queue is not below [`MAX_RX_QUEUES`].
-pub fn parse_queue_setting(text: &str) -> Result<(u16, &str), String> {
-    text.split_once('=')
-        .and_then(|(queue, value)| Some((queue.trim().parse::<u16>().ok()?, value.trim())))
-        .filter(|(queue, _)| *queue < MAX_RX_QUEUES)
-        .ok_or_else(|| text.to_string())
-}
 
 impl FromStr for Policy {
     type Err = PolicyError;
@@ -179,21 +190,19 @@ fn parse_loops(name: &'static str, rest: Option<&str>) -> Result<u8, PolicyError
         .ok_or_else(|| PolicyError::BadLoops(name, rest.to_string()))
 }
 
-fn parse_bindings(text: &str) -> Result<Vec<(u16, CpuId)>, PolicyError> {
-    let mut bindings: Vec<(u16, CpuId)> = Vec::new();
+fn parse_bindings(text: &str) -> Result<Vec<(QueueName, CpuId)>, PolicyError> {
+    let mut bindings: Vec<(QueueName, CpuId)> = Vec::new();
     for item in text.split(',') {
-        let (queue, cpu) = parse_queue_setting(item).map_err(PolicyError::BadBinding)?;
-        let cpu = cpu
-            .parse()
-            .ok()
-            .and_then(CpuId::new)
-            .ok_or_else(|| PolicyError::BadBinding(item.to_string()))?;
-        if bindings.iter().any(|(bound, _)| *bound == queue) {
-            return Err(PolicyError::BoundTwice(queue));
-        }
-        bindings.push((queue, cpu));
+        let bad = |why: String| PolicyError::BadBinding(item.to_string(), why);
+        let (name, cpu) = QueueName::parse_setting(item).map_err(|error| bad(error.to_string()))?;
+        let id = cpu.parse().ok().and_then(CpuId::new);
+        let id = id.ok_or_else(|| bad(alloc::format!("'{cpu}' is not a CPU's number")))?;
+        bindings.push((name, id));
     }
-    Ok(bindings)
+    match QueueName::repeated(&bindings) {
+        Some(name) => Err(PolicyError::BoundTwice(name.clone())),
+        None => Ok(bindings),
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -206,6 +215,7 @@ mod tests {
             "none",
             "rps",
             "bound:0=1,1=1,5=0",
+            "bound:eth0:0=1,eth1=2,0=3",
             "sparse",
             "sparse:loops=1",
             "rfs",
@@ -229,9 +239,12 @@ mod tests {
         }
         assert_eq!(error("bound"), PolicyError::NothingBound);
         assert_eq!(error("bound:"), PolicyError::NothingBound);
-        for bad in ["bound:0", "bound:0=", "bound:0=1,", "bound:1024=0", "bound:0=9000"] {
-            assert!(matches!(error(bad), PolicyError::BadBinding(_)), "{bad}");
+        for bad in
+            ["bound:0", "bound:0=", "bound:0=1,", "bound:1024=0", "bound:0=9000", "bound:eth*:0=1"]
+        {
+            assert!(matches!(error(bad), PolicyError::BadBinding(..)), "{bad}");
         }
-        assert_eq!(error("bound:0=1,0=2"), PolicyError::BoundTwice(0));
+        assert_eq!(error("bound:0=1,0=2"), PolicyError::BoundTwice(0.into()));
+        assert_eq!(error("bound:a:0=1,a:0=2").to_string(), "RX queue a:0 is bound twice");
     }
 }

@@ -130,11 +130,6 @@ impl SockFlowTable {
         }
     }
 
-    /// The bits of an entry that hold the CPU plus one, all set.
-    pub(crate) fn cpu_mask(&self) -> u32 {
-        self.cpu_mask
-    }
-
     /// The CPU plus one that `entry`, loaded for `hash` ([`SockFlowTable::raw`]), wishes it on; 0
     /// when it wishes none.
     #[inline(always)]
@@ -150,6 +145,12 @@ impl SockFlowTable {
     #[must_use]
     pub fn raw(&self, hash: FlowHash) -> u32 {
         self.entries[self.index(hash) as usize].load(Ordering::Relaxed)
+    }
+
+    /// Makes the entry that `hash` belongs to what another table stores there.
+    pub(crate) fn restore(&self, hash: FlowHash, entry: u32) {
+        self.entries[self.index(hash) as usize].store(entry, Ordering::Relaxed);
+        self.has_wishes.store(entry != 0 || self.has_wishes(), Ordering::Relaxed);
     }
 
     fn wish_of(&self, hash: FlowHash, cpu: CpuId) -> u32 {

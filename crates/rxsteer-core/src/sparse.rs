@@ -179,6 +179,19 @@ pub struct SlotId {
     pub loop_: u8,
 }
 
+/// A slot that was given away, as another table has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotState {
+    /// Which slot.
+    pub slot: SlotId,
+    /// The device of the flow that holds it.
+    pub device: u16,
+    /// That flow's hash.
+    pub hash: FlowHash,
+    /// When that flow was last seen.
+    pub seen_ns: u64,
+}
+
 impl SparseTable {
     /// Slots for CPUs up to `highest`, used by up to `producers` producers.
     pub(crate) fn new(highest: CpuId, producers: u16) -> SparseTable {
@@ -363,6 +376,20 @@ impl SparseTable {
             self.slots[slot].next.store(head.load(Ordering::Relaxed), Ordering::Release);
             head.store(link, Ordering::Release);
         }
+    }
+
+    /// Makes a slot what another table has there. One that is not in this table is in no map either.
+    pub(crate) fn restore(&self, state: &SlotState) {
+        let at = state.slot.cpu.index() * ROW + usize::from(state.slot.loop_);
+        if usize::from(state.slot.loop_) < ROW && at < self.slots.len() {
+            let SlotState { device, hash, seen_ns, .. } = *state;
+            self.give(at, &Asking { device, hash, now_ns: seen_ns, producer: 0 });
+        }
+    }
+
+    /// A producer let the hash decide at that time.
+    pub(crate) fn restore_hash_active(&self, producer: u16, seen_ns: u64) {
+        self.own_row(producer).touch(seen_ns);
     }
 
     fn unlink(&self, chain: usize, link: u32) {

@@ -20,7 +20,7 @@ use crate::counters::SteerCounter;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::loops::{
-    Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Tally, place,
+    Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Stays, Tally, place,
 };
 use crate::order::{DevFlow, FlowTables};
 use crate::plan::{Chosen, Plan, Rule, by_hash};
@@ -238,6 +238,14 @@ impl Steering {
             Rule::Bound(bindings) => {
                 place(arrivals, admission, verdicts, |packet| rules.bound(bindings, packet))
             }
+            Rule::None if rules.rfs => {
+                let place = Stays(rules);
+                if has_wishes {
+                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                } else {
+                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                }
+            }
             Rule::None => place(arrivals, admission, verdicts, |packet| rules.local(packet)),
         }
     }
@@ -408,13 +416,13 @@ mod tests {
     fn rps_goes_by_hash_and_without_one_by_queue() {
         assert_eq!(chosen(&config(Policy::Rps), &packets()), [0, 1, 2, 2, 3]);
         let mut config = config(Policy::Rps);
-        config.rps_maps = vec![(1, "7".parse().unwrap())];
+        config.rps_maps = vec![(1.into(), "7".parse().unwrap())];
         assert_eq!(chosen(&config, &packets()), [0, 1, 2, 7, 3]);
     }
 
     #[test]
     fn bound_goes_by_queue_alone() {
-        let policy = Policy::Bound(vec![(1, cpu(5))]);
+        let policy = Policy::Bound(vec![(1.into(), cpu(5))]);
         assert_eq!(chosen(&config(policy), &packets()), [0, 0, 0, 5, 5]);
     }
 

@@ -75,7 +75,8 @@ pub enum DropReason {
     BacklogFull = 0,
     /// All frame memory was in use: the workers are behind by that much.
     NoBuffer = 1,
-    /// The worker died while its handler had the packet, or no worker was left to process it.
+    /// The worker died while its handler had the packet, no worker was left to process it, or the receiving thread
+    /// panicked before it was steered.
     WorkerLost = 2,
     /// The packet's interface was removed while it waited.
     InterfaceRemoved = 3,

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, DropReason, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
-    Verdict,
+    Arrival, Backlogs, CpuId, DropReason, Fallback, FlowHash, Plan, Policy, Refusal, SteerConfig,
+    Steering, Verdict,
 };
 use std::sync::Arc;
 
@@ -45,18 +45,20 @@ fn config() -> impl Strategy<Value = SteerConfig> {
     let policies = prop_oneof![
         Just(Policy::None),
         Just(Policy::Rps),
-        Just(Policy::Bound(vec![(0, cpu(3)), (2, cpu(1))])),
+        Just(Policy::Bound(vec![(0.into(), cpu(3)), (2.into(), cpu(1))])),
         (1..=5u8).prop_map(Policy::Sparse),
         Just(Policy::Rfs),
         (1..=5u8).prop_map(Policy::RfsSparse),
     ];
-    (policies, 1..8u16, any::<[bool; 3]>()).prop_map(
-        |(policy, cpus, [mapped, limited, offline])| {
+    (policies, 1..8u16, any::<[bool; 5]>()).prop_map(
+        |(policy, cpus, [mapped, limited, offline, local, rfs_cpus])| {
             let mapped = mapped && policy.has_maps();
             let cpus = rxsteer_core::CpuSet::first(cpus).unwrap();
             let receiving = vec![cpu(0), cpu(6), cpu(7)];
             SteerConfig {
-                rps_maps: if mapped { vec![(1, "2,5".parse().unwrap())] } else { vec![] },
+                rps_maps: if mapped { vec![(1.into(), "2,5".parse().unwrap())] } else { vec![] },
+                fallback: if local { Fallback::Local } else { Fallback::Hash },
+                rfs_cpus: if rfs_cpus { "1,7".parse().ok() } else { None },
                 devices: vec![0, 1, 1],
                 offline: if offline { "0,2".parse().ok() } else { None },
                 possible: "0-7".parse().ok(),

@@ -15,7 +15,8 @@ use lanes::Lanes;
 use proptest::prelude::*;
 use rxsteer_core::order::PATIENCE;
 use rxsteer_core::{
-    Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+    Arrival, CpuId, CpuSet, DropReason, Fallback, FlowHash, Policy, Refusal, SteerConfig, Steering,
+    Verdict,
 };
 use sparse::{Sparse, by_hash};
 use std::collections::{HashMap, VecDeque};
@@ -42,6 +43,9 @@ enum Op {
 struct Setup {
     /// Sparse flows below RFS.
     loops: Option<u8>,
+    fallback: Fallback,
+    /// The only CPUs that applications' flows may follow them to.
+    rfs_cpus: Option<Vec<u16>>,
     sock_flow_entries: u32,
     flow_cnt: u32,
     offline: Vec<u16>,
@@ -63,7 +67,9 @@ impl Setup {
         let policy = self.loops.map_or(Policy::Rfs, Policy::RfsSparse);
         let receiving = RECEIVING.map(cpu).to_vec();
         Steering::new(&SteerConfig {
-            rps_maps: vec![(1, set(MAPS[1]).unwrap())],
+            rps_maps: vec![(1.into(), set(MAPS[1]).unwrap())],
+            fallback: self.fallback,
+            rfs_cpus: self.rfs_cpus.as_deref().and_then(set),
             devices: DEVICES.to_vec(),
             offline: set(&self.offline),
             possible: CpuSet::first(CPUS),
@@ -130,7 +136,19 @@ impl Model {
         !self.setup.offline.contains(&cpu)
     }
 
-    /// Where a packet is to go, and whether nothing but its hash says so.
+    /// Whether a flow may be sent to a CPU because its application runs there.
+    fn is_desired(&self, cpu: u16) -> bool {
+        let allowed = self.setup.rfs_cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu));
+        allowed && self.is_online(cpu)
+    }
+
+    /// Whether a flow that is left to the fallback may stay on a CPU for a while.
+    fn may_linger(&self, cpu: u16) -> bool {
+        let mapped = MAPS.iter().any(|map| map.contains(&cpu)) && self.is_online(cpu);
+        mapped || self.setup.fallback == Fallback::Local && self.is_desired(cpu)
+    }
+
+    /// Where a packet is to go, and whether nothing but the fallback says so.
     fn wanted(&mut self, queue: u16, hash: u32, now: u64) -> (u16, bool) {
         // Not steered: a queue that is not there counts as the first.
         let Some(map) = MAPS.get(usize::from(queue)).filter(|_| hash != 0) else {
@@ -138,29 +156,32 @@ impl Model {
         };
         let (index, upper) = self.sock_flow(hash);
         if let Some(&(_, wish)) = self.sock_flows.get(&index).filter(|entry| entry.0 == upper)
-            && self.is_online(wish)
+            && self.is_desired(wish)
         {
             self.counts[0] += 1;
             return (wish, false);
         }
-        let mut hashed = true;
+        let mut falls_back = true;
         let chosen = match self.setup.loops {
             None => by_hash(map, hash),
             Some(loops) => {
                 let flow = (DEVICES[usize::from(queue)], hash);
                 let chosen = self.sparse.find_cpu(map, loops, &self.setup.offline, flow, now);
-                hashed = self.sparse.by_hash;
+                falls_back = self.sparse.by_hash;
                 chosen
             }
         };
+        if falls_back && self.setup.fallback == Fallback::Local {
+            return (RECEIVING[usize::from(queue)], true);
+        }
         let chosen = if self.is_online(chosen) { chosen } else { RECEIVING[usize::from(queue)] };
-        (chosen, hashed)
+        (chosen, falls_back)
     }
 
     /// `None`: the packet must wait.
     fn packet(&mut self, queue: u16, hash: u32, now: u64) -> Option<Verdict> {
         let before = self.counts;
-        let (want, hashed) = self.wanted(queue, hash, now);
+        let (want, falls_back) = self.wanted(queue, hash, now);
         let (table, slot) = if hash == 0 || queue > 1 {
             (usize::from(queue % 2), self.dev_flows[0].len() - 1)
         } else {
@@ -173,9 +194,9 @@ impl Model {
             Some((current, number, _)) if self.lanes[usize::from(current)].contains(&number) => {
                 current
             }
-            // Left to its hash, it follows the flows of the slot for a while.
+            // Left to the fallback, it follows the flows of the slot for a while.
             Some((current, _, followed))
-                if hashed && followed < PATIENCE && self.is_online(current) =>
+                if falls_back && followed < PATIENCE && self.may_linger(current) =>
             {
                 current
             }
@@ -212,6 +233,10 @@ fn setup() -> impl Strategy<Value = Setup> {
     let refusals = [Refusal::Wait, Refusal::Drop(DropReason::BacklogFull)];
     (
         prop::option::of(1..=5u8),
+        (
+            prop::sample::select(vec![Fallback::Hash, Fallback::Local]),
+            prop::sample::select(vec![None, Some(vec![1, 6])]),
+        ),
         prop::sample::select(vec![1u32, 2, 5, 64]),
         prop::sample::select(vec![1u32, 2, 4, 64]),
         prop::sample::select(vec![vec![], vec![2], vec![2, 7]]),
@@ -219,9 +244,30 @@ fn setup() -> impl Strategy<Value = Setup> {
         prop::sample::select(refusals.to_vec()),
         prop_oneof![Just(u32::MAX - 5), Just(i32::MAX as u32 - 5), any::<u32>()],
     )
-        .prop_map(|(loops, sock_flow_entries, flow_cnt, offline, limit, refusal, start)| {
-            Setup { loops, sock_flow_entries, flow_cnt, offline, limit, refusal, start }
-        })
+        .prop_map(
+            |(
+                loops,
+                (fallback, rfs_cpus),
+                sock_flow_entries,
+                flow_cnt,
+                offline,
+                limit,
+                refusal,
+                start,
+            )| {
+                Setup {
+                    loops,
+                    fallback,
+                    rfs_cpus,
+                    sock_flow_entries,
+                    flow_cnt,
+                    offline,
+                    limit,
+                    refusal,
+                    start,
+                }
+            },
+        )
 }
 
 /// Few flows, some of which differ in one bit only; and "no hash".

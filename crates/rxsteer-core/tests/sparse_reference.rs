@@ -50,7 +50,7 @@ impl Rules {
         let receiving = RECEIVING.map(cpu).to_vec();
         SteerConfig {
             // Queue 0 goes by the common map.
-            rps_maps: (1..4).map(|queue| (queue, self.map(queue))).collect(),
+            rps_maps: (1..4).map(|queue| (queue.into(), self.map(queue))).collect(),
             devices: DEVICES.to_vec(),
             offline: set(&self.offline),
             possible: CpuSet::first(cpus),

@@ -278,7 +278,7 @@ fn a_change_in_the_first_period() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
     world.change_map("2");
-    world.change(|config| config.policy = Policy::Bound(vec![(0, cpu(3))]));
+    world.change(|config| config.policy = Policy::Bound(vec![(0.into(), cpu(3))]));
     assert_eq!(world.send(LOW), 1);
     world.change_map("4");
     world.change(|config| config.policy = Policy::Rps);
@@ -452,7 +452,7 @@ fn no_list_of_changes_reorders_a_flow() {
                     config.policy = match below(6) {
                         0 => Policy::None,
                         1 => Policy::Rps,
-                        2 => Policy::Bound(vec![(0, cpu(below(8) as u16))]),
+                        2 => Policy::Bound(vec![(0.into(), cpu(below(8) as u16))]),
                         3 => Policy::Sparse(1 + below(5) as u8),
                         4 => Policy::Rfs,
                         _ => Policy::RfsSparse(1 + below(5) as u8),

@@ -1,7 +1,7 @@
 //! Configurations, and what can be changed in one at run time.
 
 use crate::dice::Dice;
-use rxsteer_core::{CpuId, CpuSet, Policy, SteerConfig};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, SteerConfig};
 
 /// What stays as it is throughout a run.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ impl Shape {
         let mut config = SteerConfig::new(self.policy(dice), self.some_cpus(dice), receiving);
         config.devices = (0..self.queues).map(|_| dice.below(3) as u16).collect();
         config.possible = CpuSet::new(self.cpus.iter().copied());
+        config.fallback = dice.pick(&[Fallback::Hash, Fallback::Hash, Fallback::Local]);
+        config.rfs_cpus = dice.chance(48).then(|| self.some_cpus(dice));
         config.sock_flow_entries = entries(dice);
         config.flow_cnt = Some(flow_cnt(dice));
         config.flow_limit = flow_limit(dice);
@@ -49,17 +51,21 @@ impl Shape {
     /// Changes one thing of `config`, or several.
     pub(crate) fn change(&self, dice: &mut Dice, config: &mut SteerConfig) {
         loop {
-            match dice.below(8) {
+            match dice.below(10) {
                 0..=2 => config.policy = self.policy(dice),
                 3 => config.cpus = self.some_cpus(dice),
                 4 => {
                     let queues = (0..self.queues).filter(|_| dice.chance(96));
                     let queues: Vec<u16> = queues.collect();
-                    config.rps_maps =
-                        queues.into_iter().map(|queue| (queue, self.some_cpus(dice))).collect();
+                    config.rps_maps = queues
+                        .into_iter()
+                        .map(|queue| (queue.into(), self.some_cpus(dice)))
+                        .collect();
                 }
                 5 => config.flow_cnt = Some(flow_cnt(dice)),
                 6 => config.sock_flow_entries = entries(dice),
+                7 => config.fallback = dice.pick(&[Fallback::Hash, Fallback::Local]),
+                8 => config.rfs_cpus = dice.chance(160).then(|| self.some_cpus(dice)),
                 _ => config.flow_limit = flow_limit(dice),
             }
             if dice.chance(160) {
@@ -96,7 +102,9 @@ impl Shape {
         let first = dice.below(u32::from(self.queues)) as u16;
         let bound: Vec<u16> =
             (first..self.queues).filter(|queue| *queue == first || dice.chance(128)).collect();
-        Policy::Bound(bound.into_iter().map(|queue| (queue, dice.pick(&self.cpus))).collect())
+        Policy::Bound(
+            bound.into_iter().map(|queue| (queue.into(), dice.pick(&self.cpus))).collect(),
+        )
     }
 
     fn some_cpus(&self, dice: &mut Dice) -> CpuSet {

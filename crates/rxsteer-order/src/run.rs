@@ -220,9 +220,11 @@ impl Run {
         self.published += 1;
         self.world.summary.changes += 1;
         self.world.trace.note(None, || {
-            let SteerConfig { policy, cpus, rps_maps, offline, flow_cnt, .. } = &config;
+            let SteerConfig { policy, cpus, rps_maps, fallback, rfs_cpus, offline, flow_cnt, .. } =
+                &config;
             format!(
-                "plan {}: {policy} on {cpus}, maps {rps_maps:?}, offline {offline:?}, \
+                "plan {}: {policy} on {cpus}, maps {rps_maps:?}, else {fallback}, rfs CPUs {rfs_cpus:?}, \
+                 offline {offline:?}, \
                  flow_cnt {flow_cnt:?}",
                 self.published
             )

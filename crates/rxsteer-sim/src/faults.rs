@@ -8,7 +8,7 @@
 use crate::scenario::{Event, Happening, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::{CpuId, CpuSet, Policy};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Policy};
 
 /// Most faults of a run.
 pub const MAX_FAULTS: u32 = 1000;
@@ -172,12 +172,14 @@ impl<'a> Draw<'a> {
         let mut rps_maps = Vec::new();
         if policy.has_maps() && self.below(4) == 0 {
             let queues = self.scenario.rx_queues().min(4) as u16;
-            rps_maps = (0..queues).map(|queue| (queue, self.cpus())).collect();
+            rps_maps = (0..queues).map(|queue| (queue.into(), self.cpus())).collect();
         }
         Steering {
             policy,
             cpus,
             rps_maps,
+            fallback: if self.below(4) == 0 { Fallback::Local } else { Fallback::Hash },
+            rfs_cpus: (self.below(4) == 0).then(|| self.cpus()),
             sock_flow_entries: self.size(15),
             flow_cnt: (self.below(2) == 0).then(|| self.size(13)),
             flow_limit: (self.below(4) == 0).then(|| self.size(12)),
@@ -194,7 +196,8 @@ impl<'a> Draw<'a> {
             2 => {
                 let queues = self.scenario.rx_queues().min(64) as u16;
                 let cpus = self.scenario.cpus.len() as u64;
-                let binding = |queue| CpuId::new(self.below(cpus) as u16).map(|cpu| (queue, cpu));
+                let binding =
+                    |queue: u16| CpuId::new(self.below(cpus) as u16).map(|cpu| (queue.into(), cpu));
                 Policy::Bound((0..queues).filter_map(binding).collect())
             }
             3 => Policy::Sparse(loops),

@@ -8,7 +8,7 @@ mod traffic;
 
 pub use traffic::{Constant, Load, Recorded, RecordedPacket, Requests, Share, Stream, Traffic};
 
-use rxsteer_core::{CpuId, CpuSet, Policy, SteerConfig};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, SteerConfig};
 
 /// One experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +126,11 @@ pub struct Steering {
     /// The CPU map of every RX queue without one of its own.
     pub cpus: CpuSet,
     /// CPU maps of single RX queues.
-    pub rps_maps: Vec<(u16, CpuSet)>,
+    pub rps_maps: Vec<(QueueName, CpuSet)>,
+    /// What places a flow that nothing else places.
+    pub fallback: Fallback,
+    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every one.
+    pub rfs_cpus: Option<CpuSet>,
     /// Entries of the sock flow table.
     pub sock_flow_entries: u32,
     /// Entries of each RX queue's flow table; `None`: as many as the core makes it.
@@ -218,6 +222,8 @@ impl Scenario {
             } else {
                 Vec::new()
             },
+            fallback: steering.fallback,
+            rfs_cpus: steering.rfs_cpus.clone(),
             devices,
             offline,
             possible: CpuSet::first(self.cpus.len() as u16),
@@ -258,6 +264,8 @@ impl Steering {
             policy,
             cpus,
             rps_maps: Vec::new(),
+            fallback: Fallback::default(),
+            rfs_cpus: None,
             sock_flow_entries: rxsteer_core::config::DEFAULT_SOCK_FLOW_ENTRIES,
             flow_cnt: None,
             flow_limit: None,

@@ -7,8 +7,8 @@ use super::{
 use crate::Scenario;
 use crate::costs::COSTS;
 use crate::scenario::{Interrupts, Nic, Steering};
-use rxsteer_core::CpuId;
 use rxsteer_core::config::MAX_RX_QUEUES;
+use rxsteer_core::{CpuId, CpuSet};
 
 pub(super) fn check(scenario: &Scenario) -> Checked {
     if scenario.cpus.is_empty() {
@@ -99,12 +99,14 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
     there(scenario, steering.cpus.iter(), &at("cpus"), "the CPU map names")?;
     let policy = at("policy");
     there(scenario, steering.policy.named_cpus(), &policy, "the policy names")?;
+    let desired = steering.rfs_cpus.iter().flat_map(CpuSet::iter);
+    there(scenario, desired, &at("rfs_cpus"), "applications' flows may go to")?;
     let queues = scenario.rx_queues();
-    for (queue, cpus) in &steering.rps_maps {
-        let path = at(&format!("maps.{queue}"));
-        if usize::from(*queue) >= queues {
+    for (name, cpus) in &steering.rps_maps {
+        let path = at(&format!("maps.{name}"));
+        if name.queue().is_some_and(|queue| usize::from(queue) >= queues) {
             let last = queues - 1;
-            return refuse(path, format!("there is no RX queue {queue}: they are 0 to {last}"));
+            return refuse(path, format!("there is no RX queue {name}: they are 0 to {last}"));
         }
         there(scenario, cpus.iter(), &path, "the queue's CPU map names")?;
     }

@@ -19,7 +19,7 @@ fn event(at_ns: u64, what: Happening) -> Event {
 type Change = fn(&mut Scenario);
 
 /// Changes that make a scenario impossible, the key that is told, and a part of the reason.
-const IMPOSSIBLE: [(Change, &str, &str); 38] = [
+const IMPOSSIBLE: [(Change, &str, &str); 39] = [
     (|s| s.duration_ns = 0, "duration", "lasts no time"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),
     (|s| s.warm_up_ns = s.duration_ns, "warm_up", "leaves nothing"),
@@ -49,9 +49,18 @@ const IMPOSSIBLE: [(Change, &str, &str); 38] = [
     (|s| s.scheduler.cpus = "3-4".parse().unwrap(), "scheduler.cpus", "no CPU 4"),
     (|s| s.scheduler.balance_ns = 1, "scheduler.balance", "that often"),
     (|s| s.steering.cpus = "0-9".parse().unwrap(), "steering.cpus", "no CPU 4"),
-    (|s| s.steering.policy = Policy::Bound(vec![(0, cpu(7))]), "steering.policy", "no CPU 7"),
-    (|s| s.steering.policy = Policy::Bound(vec![(9, cpu(1))]), "steering", "names RX queue 9"),
-    (|s| s.steering.rps_maps[0].0 = 5, "steering.maps.5", "no RX queue 5"),
+    (
+        |s| s.steering.policy = Policy::Bound(vec![(0.into(), cpu(7))]),
+        "steering.policy",
+        "no CPU 7",
+    ),
+    (
+        |s| s.steering.policy = Policy::Bound(vec![(9.into(), cpu(1))]),
+        "steering",
+        "names RX queue 9",
+    ),
+    (|s| s.steering.rfs_cpus = "1,9".parse().ok(), "steering.rfs_cpus", "no CPU 9"),
+    (|s| s.steering.rps_maps[0].0 = 5.into(), "steering.maps.5", "no RX queue 5"),
     (|s| s.steering.policy = Policy::Sparse(9), "steering", "9 loops"),
     (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt is 0"),
     (|s| s.steering.budget = 0, "steering.budget", "it is 0"),

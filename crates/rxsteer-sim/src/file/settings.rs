@@ -4,7 +4,7 @@ use super::error::{FileError, nearest};
 use super::fields::{Fields, Item, Keys};
 use crate::scenario::{Placement, Scheduler, Steering};
 use rxsteer_core::policy::PolicyError;
-use rxsteer_core::{CpuSet, Policy};
+use rxsteer_core::{CpuSet, Fallback, Policy, QueueName};
 
 /// The keys of the steering, also in an event.
 pub(super) const STEERING: Keys = Keys {
@@ -13,6 +13,8 @@ pub(super) const STEERING: Keys = Keys {
         "policy",
         "cpus",
         "maps",
+        "else",
+        "rfs_cpus",
         "sock_flow_entries",
         "flow_cnt",
         "flow_limit",
@@ -48,6 +50,12 @@ pub(super) fn changed(item: &Item<'_>, before: &Steering) -> Read<Steering> {
         policy: given.or("policy", before.policy, policy)?,
         cpus: given.or("cpus", before.cpus, Item::cpus)?,
         rps_maps: given.or("maps", before.rps_maps, maps)?,
+        fallback: given.or("else", before.fallback, |item| {
+            item.word(
+                &[Fallback::Hash, Fallback::Local].map(|is| (Fallback::NAMES[is as usize], is)),
+            )
+        })?,
+        rfs_cpus: given.maybe("rfs_cpus", Item::cpus)?.or(before.rfs_cpus),
         sock_flow_entries: given.or("sock_flow_entries", before.sock_flow_entries, Item::whole)?,
         flow_cnt: given.maybe("flow_cnt", Item::whole)?.or(before.flow_cnt),
         flow_limit: given.maybe("flow_limit", Item::whole)?.or(before.flow_limit),
@@ -70,7 +78,7 @@ fn policy(item: &Item<'_>) -> Read<Policy> {
 }
 
 /// CPU maps by the number of their RX queue.
-fn maps(item: &Item<'_>) -> Read<Vec<(u16, CpuSet)>> {
+fn maps(item: &Item<'_>) -> Read<Vec<(QueueName, CpuSet)>> {
     let mut maps = Vec::new();
     for (key, node) in item.entries()? {
         let map = Item { node, path: format!("{}.{key}", item.path), ..item.clone() };
@@ -79,12 +87,13 @@ fn maps(item: &Item<'_>) -> Read<Vec<(u16, CpuSet)>> {
                 "'{key}' is no RX queue; write its number and its CPUs, e.g. maps = {{ 1 = \"0-3\" }}"
             )));
         };
+        let queue = QueueName::from(queue);
         if maps.iter().any(|(mapped, _)| *mapped == queue) {
             return Err(map.wrong(format!("RX queue {queue} has two CPU maps")));
         }
         maps.push((queue, map.cpus()?));
     }
-    maps.sort_by_key(|(queue, _)| *queue);
+    maps.sort_by_key(|(queue, _): &(QueueName, CpuSet)| queue.queue());
     Ok(maps)
 }
 

@@ -4,7 +4,7 @@ use super::builtin::{builtin, find};
 use super::*;
 use crate::scenario::{Happening, Interrupts, Load, Share};
 use proptest::prelude::*;
-use rxsteer_core::{CpuId, Policy};
+use rxsteer_core::{CpuId, Fallback, Policy};
 
 /// The smallest scenario there is.
 const SMALL: &str = "\
@@ -74,7 +74,9 @@ fn all_is_read_as_it_is_written() {
     for (index, cost) in crate::costs::COSTS.iter().enumerate() {
         assert_eq!(*(cost.field)(&mut costs), 100.0 + index as f64, "{}", cost.key);
     }
-    assert_eq!(scenario.steering.rps_maps, [(1, "0-1".parse().unwrap())]);
+    assert_eq!(scenario.steering.rps_maps, [(1.into(), "0-1".parse().unwrap())]);
+    assert_eq!(scenario.steering.fallback, Fallback::Local);
+    assert_eq!(scenario.steering.rfs_cpus, "1-2".parse().ok());
     assert_eq!(scenario.steering.flow_limit, Some(4096));
     let Load::Constant(constant) = &scenario.traffic[1].load else { panic!("constant") };
     assert_eq!((constant.rate, constant.share), (5e4, Share::Zipf(1.1)));
@@ -169,7 +171,7 @@ fn values_can_be_set_from_outside() {
     .unwrap();
     assert_eq!((scenario.duration_ns, scenario.warm_up_ns), (20_000_000_000, 2_000_000_000));
     assert_eq!(scenario.steering.policy, Policy::Sparse(2));
-    assert_eq!(scenario.steering.rps_maps, [(0, "2".parse().unwrap())]);
+    assert_eq!(scenario.steering.rps_maps, [(0.into(), "2".parse().unwrap())]);
     assert_eq!((scenario.traffic[0].flows, scenario.cpus[3].core), (8, 2));
     assert!(matches!(&scenario.traffic[0].load, Load::Stream(stream) if stream.window == 9));
     assert_eq!(scenario.title, "a\nduration = 5");

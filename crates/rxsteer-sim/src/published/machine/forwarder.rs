@@ -101,7 +101,7 @@ pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pai
         debug_assert!(side < 2, "a pair is two CPUs");
         Cpu { speed: 1.0, core, cache }
     };
-    let bindings = (0..LANES).filter_map(|queue| Some((queue, CpuId::new(LANES + queue)?)));
+    let bindings = (0..LANES).filter_map(|queue| Some((queue.into(), CpuId::new(LANES + queue)?)));
     let policy = if hand_off { Policy::Bound(bindings.collect()) } else { Policy::None };
     let mut steering = Steering::new(policy, cpus(0, all));
     steering.max_backlog = BACKLOG.value as u32;

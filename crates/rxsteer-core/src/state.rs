@@ -1,0 +1,186 @@
+//! Explaining a decision by tables that are not the core's own: another implementation of the policy hands over what
+//! it remembers, as far as one packet's decision depends on it, and the core's own rules are asked.
+
+use crate::backlogs::{Arrival, Backlogs};
+use crate::config::{ConfigError, SteerConfig};
+use crate::explain::Explanation;
+use crate::order::DevFlow;
+use crate::plan::Plan;
+use crate::sparse::SlotState;
+use crate::steer::Steering;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// What is remembered of a packet's flow, and of all that shares its tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The entry of the sock flow table that the packet's hash belongs to, as it is stored.
+    pub sock_entry: u32,
+    /// The sparse slots that were ever given away.
+    pub sparse: Vec<SlotState>,
+    /// When each producer last let the hash decide, in nanoseconds of the packets' clock.
+    pub hash_active_ns: Vec<u64>,
+    /// The packet's slot of its flow table; `None` where the order guard is not asked.
+    pub slot: Option<DevFlow>,
+}
+
+impl Steering {
+    /// Why `packet` would go where it would go now by the rules of `config` and by `state`. The configuration is that
+    /// of the packet's RX queue alone: its number is 0.
+    ///
+    /// # Errors
+    /// [`ConfigError`], when the configuration is impossible.
+    pub fn explain_by<B: Backlogs>(
+        config: &SteerConfig,
+        state: &State,
+        packet: &Arrival,
+        backlogs: &mut B,
+    ) -> Result<Explanation, ConfigError> {
+        // The flow table is `state`'s.
+        let config = SteerConfig { flow_cnt: Some(1), ..config.clone() };
+        let producers = state.hash_active_ns.len().max(1);
+        let plan = Plan::new(&config, u16::try_from(producers).unwrap_or(u16::MAX))?;
+        plan.socks.restore(packet.hash, state.sock_entry);
+        state.sparse.iter().for_each(|slot| plan.sparse.restore(slot));
+        for (producer, seen_ns) in (0..).zip(&state.hash_active_ns) {
+            plan.sparse.restore_hash_active(producer, *seen_ns);
+        }
+        let remembers = plan.rules.remember_flows();
+        // Rules that remember nothing are guarded across changes, and have no patience.
+        let slot = state.slot.map(|slot| if remembers { slot } else { slot.without_patience() });
+        let steering = Steering::of_plan(Arc::new(plan), 0..1);
+        Ok(steering.explain_with(packet, backlogs, slot.map(|slot| (0, 1, slot))))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backlogs::Refusal;
+    use crate::cpu::CpuId;
+    use crate::explain::{NoSlot, Reason, WishState};
+    use crate::flow::FlowHash;
+    use crate::policy::Policy;
+    use crate::sparse::{INACTIVE_AFTER_NS, SlotId};
+    use alloc::vec;
+
+    /// Says whether everything is completed.
+    struct Completed(bool);
+
+    impl Backlogs for Completed {
+        fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+            Err(Refusal::Wait)
+        }
+        fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+            self.0
+        }
+        fn tail(&self, _cpu: CpuId) -> u32 {
+            0
+        }
+        fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+            (0, 1)
+        }
+    }
+
+    fn cpu(id: u16) -> CpuId {
+        CpuId::new(id).unwrap()
+    }
+
+    fn config(policy: &str) -> SteerConfig {
+        let mut config =
+            SteerConfig::new(policy.parse().unwrap(), "1-2".parse().unwrap(), vec![cpu(0)]);
+        config.devices = vec![3];
+        config.sock_flow_entries = 16;
+        config
+    }
+
+    const NOW: u64 = 10 * INACTIVE_AFTER_NS;
+
+    fn packet() -> Arrival {
+        Arrival { time_ns: NOW, hash: FlowHash::from_raw(0x8000_0005), ..Arrival::default() }
+    }
+
+    fn ask(config: &SteerConfig, state: &State, completed: bool) -> Explanation {
+        Steering::explain_by(config, state, &packet(), &mut Completed(completed)).unwrap()
+    }
+
+    fn slot(cpu_: u16, loop_: u8, device: u16, seen_ns: u64) -> SlotState {
+        let slot = SlotId { cpu: cpu(cpu_), loop_ };
+        SlotState { slot, device, hash: packet().hash, seen_ns }
+    }
+
+    #[test]
+    fn state_of_a_sparse_slot_counts_only_if_the_policy_would_use_it() {
+        let held = |slot, policy: &str, offline: Option<&str>| {
+            let mut config = config(policy);
+            config.offline = offline.map(|cpus| cpus.parse().unwrap());
+            let state = State { sparse: vec![slot], ..State::default() };
+            match ask(&config, &state, true).reason {
+                Reason::Slot { slot, held: true } => Some((slot.cpu, slot.loop_)),
+                Reason::Slot { held: false, .. } => None,
+                other => panic!("{other:?}"),
+            }
+        };
+        let mine = slot(1, 1, 3, NOW);
+        assert_eq!(held(mine, "sparse", None), Some((cpu(1), 1)));
+        assert_eq!(held(slot(1, 1, 2, NOW), "sparse", None), None, "of another device");
+        let (last, late) = (NOW - INACTIVE_AFTER_NS, NOW - INACTIVE_AFTER_NS - 1);
+        assert_eq!(held(slot(1, 1, 3, last), "sparse", None), Some((cpu(1), 1)));
+        assert_eq!(held(slot(1, 1, 3, late), "sparse", None), None, "it was silent for too long");
+        assert_eq!(held(slot(1, 1, 3, NOW + 1), "sparse", None), None, "time went back");
+        assert_eq!(held(mine, "sparse:loops=1", None), None, "no such loop");
+        assert_eq!(held(mine, "sparse", Some("1")), None, "its CPU is offline");
+        assert_eq!(held(slot(7, 0, 3, NOW), "sparse", None), None, "no CPU of the map");
+    }
+
+    #[test]
+    fn state_of_hashing_keeps_slots_from_flows() {
+        let reason = |seen_ns| {
+            let state = State { hash_active_ns: vec![0, seen_ns], ..State::default() };
+            ask(&config("sparse"), &state, true).reason
+        };
+        assert!(matches!(reason(NOW - INACTIVE_AFTER_NS - 1), Reason::Slot { held: false, .. }));
+        let active = reason(NOW - INACTIVE_AFTER_NS);
+        assert!(matches!(active, Reason::Hash { no_slot: Some(NoSlot::HashActive), .. }));
+    }
+
+    #[test]
+    fn state_of_the_sock_flow_table_is_told_as_it_is() {
+        let wish = |entry| {
+            let state = State { sock_entry: entry, ..State::default() };
+            let told = ask(&config("rfs"), &state, true);
+            (told.wish.unwrap().state, told.want)
+        };
+        // Three CPUs and "nobody": two bits.
+        assert_eq!(wish(0x8000_0004 | 3), (WishState::Cpu(cpu(2)), cpu(2)));
+        assert_eq!(wish(0x4000_0004 | 3).0, WishState::OfAnotherFlow);
+        assert_eq!(wish(0).0, WishState::Unset);
+    }
+
+    #[test]
+    fn state_of_the_guard_holds_what_is_under_way() {
+        let last = DevFlow::default().queued(cpu(1), cpu(1), 0, 9);
+        let state = State { slot: Some(last), ..State::default() };
+        // By its hash it is wanted on CPU 2.
+        let at = |policy: &str, completed| {
+            let told = ask(&config(policy), &state, completed);
+            assert_eq!(told.want, cpu(2));
+            (told.cpu, told.flow.unwrap().completed)
+        };
+        assert_eq!(at("rps", false), (cpu(1), false));
+        assert_eq!(at("rps", true), (cpu(2), true), "rules that remember nothing have no patience");
+        assert_eq!(at("rfs", true), (cpu(1), true), "by hash alone it follows its slot");
+        let none = ask(&config("rps"), &State::default(), false);
+        assert_eq!((none.cpu, none.flow), (cpu(2), None));
+        assert!(
+            Steering::explain_by(
+                &SteerConfig { receiving_cpus: vec![], ..config("rps") },
+                &state,
+                &packet(),
+                &mut Completed(true)
+            )
+            .is_err()
+        );
+        assert_eq!(config("none").policy, Policy::None);
+    }
+}
