@@ -3,13 +3,15 @@
 use std::path::Path;
 
 fn main() {
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxsteer-xdp/src/bpf");
+    // Asked now, not when this was compiled: a build script may be used by another checkout.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let headers = Path::new(&here).join("../rxsteer-xdp/src/bpf");
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed={}", headers.display());
     cc::Build::new()
         .file("src/shim_parse.c")
         .file("src/shim_policy.c")
-        .include(headers)
+        .include(&headers)
         .std("gnu11")
         .opt_level(2)
         .warnings(true)

@@ -8,6 +8,7 @@ fn main() {
         // For tests only: not one of its programs is loaded by anything else.
         skeleton("parse_test.bpf.c", "parse_test.skel.rs", &[]);
         skeleton("steer_test.bpf.c", "steer_test.skel.rs", &[]);
+        skeleton("grace_test.bpf.c", "grace_test.skel.rs", &[]);
     }
 }
 

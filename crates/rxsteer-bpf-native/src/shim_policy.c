@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The policy over arrays in memory; src/ffi/policy.rs declares these functions. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim.h"
 #include "steer_shared.h"
@@ -18,9 +19,13 @@ struct native_sizes {
 	__u32 limit_lines;
 };
 
+/* Most RX queues of all devices. */
+enum { MAX_ROWS = 64 };
+
 struct native_policy {
 	struct native_sizes sizes;
 	struct steer_config config;
+	struct steer_row rows[MAX_ROWS];
 	struct steer_slot *slots;
 	struct steer_line *socks;
 	struct steer_sparse_slot *sparse;
@@ -51,6 +56,11 @@ static __thread struct native_policy *state;
 static struct steer_slot *steer_slot_at(__u32 index)
 {
 	return index < state->sizes.tables << steer_flow_log ? &state->slots[index] : NULL;
+}
+
+static const struct steer_row *steer_row_at(__u32 index)
+{
+	return index < state->sizes.tables && index < MAX_ROWS ? &state->rows[index] : NULL;
 }
 
 static struct steer_line *steer_sock_line(__u32 index)
@@ -158,12 +168,25 @@ struct native_rules {
 	__u32 flow_limit;
 	__u64 inactive_after;
 	__u32 local_by_ring;
+	__u32 else_local;
+	__u32 by_queue;
+	/* Entries of the general map, which comes first; STEER_NO_CPU for CPUs that are offline. */
 	__u32 map_len;
-	/* STEER_NO_CPU for those offline. */
-	__u16 map[STEER_MAX_CPUS];
-	__u16 bound[STEER_MAX_QUEUES];
+	__u16 map[STEER_MAP_ENTRIES];
+	struct steer_row rows[MAX_ROWS];
 	__u8 cpu[STEER_MAX_CPUS];
 };
+
+static void add_members(struct steer_config *config, __u32 first, __u32 len, __u32 number)
+{
+	__u32 i;
+
+	for (i = first; i < first + len; i++) {
+		if (config->map[i] != STEER_NO_CPU)
+			config->members[number * (STEER_MAX_CPUS / 64) + config->map[i] / 64] |=
+				1ull << (config->map[i] & 63);
+	}
+}
 
 void native_policy_configure(struct native_policy *policy, const struct native_rules *rules)
 {
@@ -176,19 +199,16 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 	config->flow_limit = rules->flow_limit;
 	config->inactive_after = rules->inactive_after;
 	config->local_by_ring = rules->local_by_ring;
+	config->else_local = rules->else_local;
+	config->by_queue = rules->by_queue;
 	config->map_len = rules->map_len;
-	config->walk_len = 0;
-	for (i = 0; i < STEER_MAX_CPUS; i++)
-		config->position[i] = STEER_NO_CPU;
-	for (i = 0; i < STEER_MAX_CPUS; i++) {
-		config->map[i] = i < rules->map_len ? rules->map[i] : STEER_NO_CPU;
-		config->bound[i] = rules->bound[i];
-		config->cpu[i] = rules->cpu[i];
-		if (config->map[i] != STEER_NO_CPU) {
-			config->position[config->map[i]] = config->walk_len;
-			config->walk[config->walk_len++] = config->map[i];
-		}
-	}
+	memcpy(config->map, rules->map, sizeof(config->map));
+	memcpy(config->cpu, rules->cpu, sizeof(config->cpu));
+	memcpy(policy->rows, rules->rows, sizeof(policy->rows));
+	memset(config->members, 0, sizeof(config->members));
+	add_members(config, 0, rules->map_len, 0);
+	for (i = 0; rules->by_queue && i < policy->sizes.tables; i++)
+		add_members(config, rules->rows[i].first, rules->rows[i].len, rules->rows[i].number);
 }
 
 struct native_decision {
@@ -286,11 +306,15 @@ __u32 native_policy_sock_entry(struct native_policy *policy, __u32 index)
 	return steer_sock_line(index / 16)->word[index & 15];
 }
 
-/* The flow's slot at a time, plus one. */
-__u32 native_policy_slot_held(struct native_policy *policy, __u32 device, __u32 hash, __u64 now)
+/* The slot, plus one, that a flow of the queue with flow table `table` would use at a time. */
+__u32 native_policy_slot_held(struct native_policy *policy, __u32 table, __u32 device, __u32 hash, __u64 now)
 {
+	struct steer_arrival arrival = { .row = table };
+	struct steer_map map;
+
 	state = policy;
-	return steer_slot_held(&policy->config, ((__u64)device + 1) << 32 | hash, now);
+	map = steer_map_of(&policy->config, &arrival);
+	return steer_slot_held(&policy->config, &map, ((__u64)device + 1) << 32 | hash, now);
 }
 
 /* Whether every slot that was ever given stands in its flow's chain, once, and no other slot in

@@ -57,6 +57,7 @@ fn sparse() {
 fn rfs() {
     let seen = run(Kind::Rfs);
     assert!(seen.by[2] > 100_000 && seen.by[4] > 50_000 && seen.moved > 5_000, "{seen:?}");
+    assert!(seen.by[0] > 50_000, "else local: {seen:?}");
 }
 
 #[test]

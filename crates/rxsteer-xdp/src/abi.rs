@@ -1,5 +1,5 @@
 //! The line between Rust and the BPF programs: types made of `bpf/steer_shared.h`, arrays mapped into
-//! memory, and the one system call that libbpf's bindings have no safe form of. All unsafe code of
+//! memory, and the system calls that no library here has a safe form of. All unsafe code of
 //! this crate is here.
 
 #![allow(unsafe_code)]
@@ -7,7 +7,7 @@
 use libbpf_rs::MapCore;
 use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
-use rxsteer_core::{DevFlow, FlowKey};
+use rxsteer_core::{DevFlow, FlowKey, ThreadClass};
 use rxsteer_packet::HashWords;
 use std::io;
 use std::marker::PhantomData;
@@ -30,16 +30,18 @@ mod skeleton {
 /// The programs' variables that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
-    steer_config, steer_counters, steer_dst, steer_flow, steer_flow_key, steer_hash_active,
-    steer_line, steer_moved, steer_moved_key, steer_pair, steer_running, steer_slot,
+    steer_config, steer_counters, steer_dst, steer_ended, steer_flow, steer_flow_key,
+    steer_hash_active, steer_line, steer_pair, steer_row, steer_running, steer_slot,
     steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
 /// Highest CPU id the programs' tables have room for, plus one: `STEER_MAX_CPUS`.
 pub const MAX_CPUS: u16 = 1024;
-/// RX queues a binding can name: `STEER_MAX_QUEUES`.
-pub(crate) const MAX_QUEUES: usize = 1024;
+/// CPU maps of a configuration, the general one among them: `STEER_MAX_MAPS`.
+pub(crate) const MAX_MAPS: usize = 128;
+/// CPUs in all of them together: `STEER_MAP_ENTRIES`.
+pub(crate) const MAP_ENTRIES: usize = 8192;
 /// Interfaces are found by their index modulo this: `STEER_MAX_DEVICES`.
 pub(crate) const MAX_DEVICES: u32 = 1024;
 /// CPUMAP entries a CPU can have, so that one drains while the other is used: `STEER_BANKS`.
@@ -51,8 +53,16 @@ pub(crate) const WAYS: u32 = 4;
 /// Sparse slots of a CPU in the table: `STEER_SPARSE_ROW`.
 pub(crate) const SPARSE_ROW: u32 = 8;
 
-pub(crate) const CPU_USABLE: u8 = 1;
+/// Of a list of CPUs plus one: several, counted together: `STEER_OTHER_CPUS`.
+pub(crate) const OTHER_CPUS: u16 = 0xffff;
+
+/// Bits of `enum steer_cpu_bits`.
+pub(crate) const CPU_LINGER: u8 = 1;
 pub(crate) const CPU_BANK: u8 = 2;
+pub(crate) const CPU_DESIRED: u8 = 4;
+/// Flags of an interface: enum steer_device_flags.
+pub(crate) const SETTLING: u32 = 1;
+pub(crate) const MAY_BE_PARTIAL: u32 = 2;
 
 // What one side writes and the other reads must be laid out alike.
 const _: () = {
@@ -68,8 +78,9 @@ const _: () = {
         size_of::<steer_slot>() == 64
             && std::mem::offset_of!(steer_slot, addresses) == size_of::<DevFlow>()
     );
-    assert!(size_of::<steer_line>() == 64);
+    assert!(size_of::<steer_line>() == 64 && size_of::<steer_flow>() == 168);
     assert!(size_of::<steer_running>() == 64 && size_of::<steer_hash_active>() == 128);
+    assert!(size_of::<steer_row>() == 8);
     assert!(size_of::<steer_pair>() == 16 && size_of::<steer_sparse_slot>() == 24);
 };
 
@@ -85,9 +96,9 @@ plain!(
     steer_flow_key,
     steer_hash_active,
     steer_line,
-    steer_moved,
-    steer_moved_key,
+    steer_ended,
     steer_pair,
+    steer_row,
     steer_slot,
     steer_sparse_slot
 );
@@ -157,6 +168,17 @@ impl<T: Plain> Array<T> {
         let _ = word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Raises the number that stands `offset` bytes into the element to `value`, modulo 2³²; a program that raises it
+    /// further meanwhile is not undone.
+    pub(crate) fn raise_number(&self, index: u32, offset: usize, value: u32) {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
+        // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
+        let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
+        let raised = |now: u32| (value.wrapping_sub(now) as i32 > 0).then_some(value);
+        // ORDER: Release, as the programs publish it. That it is there already is as well.
+        let _ = number.fetch_update(Ordering::Release, Ordering::Relaxed, raised);
+    }
+
     /// Replaces the number that stands `offset` bytes into the element, and nothing beside it.
     pub(crate) fn set_number(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
@@ -174,6 +196,51 @@ impl<T: Plain> Array<T> {
             unsafe { to.add(word).write_volatile(from.add(word).read_unaligned()) };
         }
     }
+}
+
+/// A number among the programs' variables, mapped into memory.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    memory: MmapRaw,
+    offset: usize,
+}
+
+impl Variable {
+    /// The number that stands `offset` bytes into `map`, which holds the programs' variables.
+    pub(crate) fn new(map: &impl MapCore, offset: usize) -> io::Result<Variable> {
+        let size = map.value_size() as usize;
+        assert!(offset.is_multiple_of(4) && offset + 4 <= size, "a number of the map");
+        let memory = MmapOptions::new().len(size).map_raw(map.as_fd().as_raw_fd())?;
+        Ok(Variable { memory, offset })
+    }
+
+    fn number(&self) -> &AtomicU32 {
+        // SAFETY: the number lies within the memory, which lives as long as `self`, and is aligned; the programs load
+        // it whole.
+        unsafe { AtomicU32::from_ptr(self.memory.as_mut_ptr().add(self.offset).cast()) }
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        // ORDER: Relaxed: one thread sets it, and nothing else is told by it.
+        self.number().load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, value: u32) {
+        // ORDER: Relaxed, as above.
+        self.number().store(value, Ordering::Relaxed);
+    }
+}
+
+/// Runs a program of the type `syscall`: what it returned.
+pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open while it is borrowed, and the options live until the call is over.
+    let error =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if error < 0 { Err(io::Error::from_raw_os_error(-error)) } else { Ok(options.retval) }
 }
 
 /// The value that `bytes` are, if there are as many as it has.
@@ -253,6 +320,25 @@ pub(crate) fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
     }
     // SAFETY: the link is an XDP link, so this is the member that was written; it is a number.
     Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+}
+
+/// Puts the thread `pid` into a scheduling class (sched_setattr(2)).
+pub(crate) fn set_class(pid: u32, class: ThreadClass) -> io::Result<()> {
+    let (policy, nice, priority) = crate::threads::kernel_values(class);
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: policy,
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: priority,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the structure is valid for the call and says its own size; the kernel only reads it.
+    let error =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, pid, &raw const attributes, 0_u32) };
+    if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The hash's key words as the programs have them.

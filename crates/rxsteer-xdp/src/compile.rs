@@ -1,8 +1,11 @@
 //! Settings, compiled to what the programs decide by: the counterpart of `rxsteer_core::plan`.
 
-use crate::abi::{CPU_BANK, CPU_USABLE, MAX_CPUS, NO_CPU, steer_config};
+use crate::abi::{
+    CPU_BANK, CPU_DESIRED, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, steer_config,
+    steer_row,
+};
 use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, Settings};
-use rxsteer_core::{CpuId, Policy};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
 
 /// How frames that are to stay on their CPU go there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,25 +16,33 @@ pub(crate) enum Local {
     ByRing,
 }
 
-/// The configuration of `settings`, where `bank` says which of a CPU's rings is in use a second has
-/// `hz` jiffies, and a flow table `1 << flow_log` slots.
+const WORDS: usize = MAX_CPUS as usize / 64;
+
+/// The configuration of `settings`, where `bank` says which of a CPU's rings is in use, a second has
+/// `hz` jiffies, and a flow table `1 << flow_log` slots. Its rows ([`Rows`]) begin at `first_row`.
 pub(crate) fn compile(
     settings: &Settings,
     local: Local,
     (hz, flow_log): (u32, u32),
+    first_row: u32,
     bank: impl Fn(CpuId) -> u32,
 ) -> steer_config {
+    let maps = Rows::new(settings).maps;
+    let else_local = settings.fallback == Fallback::Local && settings.policy.remembers_flows();
     let mut config = steer_config {
         policy: number_of(&settings.policy),
         loops: u32::from(settings.policy.loops().unwrap_or(0)),
         map_len: settings.cpus.len() as u32,
+        first_row,
         ring_size: settings.queue_size,
         // There is room for no more, which was checked; what lies behind is another CPU's.
         flow_limit: settings.flow_limit.map_or(0, |buckets| {
             buckets.min(MAX_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
         }),
         inactive_after: u64::from(hz),
-        local_by_ring: u8::from(local == Local::ByRing),
+        // A flow that goes straight on has no number by which it could be seen to be delivered. One that may get a
+        // desired CPU at any time goes through the ring of its own CPU.
+        local_by_ring: u8::from(local == Local::ByRing || else_local),
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
@@ -39,34 +50,82 @@ pub(crate) fn compile(
         // Where the CPUs divide the slots, no slot's flows are wanted on two.
         straddling: u8::from(
             settings.policy == Policy::Rps
-                && !(1usize << flow_log).is_multiple_of(settings.cpus.len()),
+                && maps.iter().any(|map| !(1usize << flow_log).is_multiple_of(map.len())),
         ),
+        by_queue: u8::from(match settings.policy {
+            Policy::Bound(_) => true,
+            _ => maps.len() > 1 && settings.policy.has_maps(),
+        }),
+        else_local: u8::from(else_local),
         ..empty()
     };
-    for (place, cpu) in config.map.iter_mut().zip(settings.cpus.iter()) {
+    let entries =
+        maps.iter().enumerate().flat_map(|(number, map)| map.iter().map(move |cpu| (number, cpu)));
+    for (place, (number, cpu)) in config.map.iter_mut().zip(entries) {
         // In place of a CPU that is offline stands the receiving one: the others keep their flows.
-        *place = if settings.is_online(cpu) { cpu.get() } else { NO_CPU };
-    }
-    let usable = settings.cpus.iter().filter(|cpu| settings.is_online(*cpu));
-    for (index, cpu) in (0..).zip(usable) {
-        config.walk[usize::from(index)] = cpu.get();
-        config.position[cpu.index()] = index;
-        config.walk_len = u32::from(index) + 1;
-        config.cpu[cpu.index()] |= CPU_USABLE;
-    }
-    for cpu in (0..MAX_CPUS).filter_map(CpuId::new) {
-        if bank(cpu) != 0 {
-            config.cpu[cpu.index()] |= CPU_BANK;
+        if settings.is_online(cpu) {
+            *place = cpu.get();
+            config.members[number * WORDS + cpu.index() / 64] |= 1 << (cpu.index() % 64);
+            config.cpu[cpu.index()] |= CPU_LINGER;
         }
     }
-    if let Policy::Bound(bindings) = &settings.policy {
-        for (queue, cpu) in bindings {
-            if settings.is_online(*cpu) {
-                config.bound[usize::from(*queue)] = cpu.get();
-            }
+    for cpu in (0..MAX_CPUS).filter_map(CpuId::new) {
+        let bits = &mut config.cpu[cpu.index()];
+        if bank(cpu) != 0 {
+            *bits |= CPU_BANK;
+        }
+        if settings.is_desired(cpu) {
+            // Where the fallback goes by no map a flow may stay wherever its application ran.
+            *bits |= if else_local { CPU_DESIRED | CPU_LINGER } else { CPU_DESIRED };
         }
     }
     config
+}
+
+/// What RX queues have of their own.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    settings: &'a Settings,
+    /// Each CPU map once, the general one first: as they stand in the configuration.
+    maps: Vec<&'a CpuSet>,
+}
+
+impl Rows<'_> {
+    pub(crate) fn new(settings: &Settings) -> Rows<'_> {
+        let mut maps = vec![&settings.cpus];
+        for (_, map) in &settings.rps_maps {
+            if !maps.contains(&map) {
+                maps.push(map);
+            }
+        }
+        Rows { settings, maps }
+    }
+
+    /// Whether there is room for all maps.
+    pub(crate) fn fit(&self) -> bool {
+        let entries: usize = self.maps.iter().map(|map| map.len()).sum();
+        self.maps.len() <= MAX_MAPS && entries <= MAP_ENTRIES
+    }
+
+    /// The row of an interface's queue.
+    pub(crate) fn of(&self, interface: &str, queue: u16) -> steer_row {
+        let map = self.settings.map_of(interface, queue);
+        let number = self.maps.iter().position(|known| *known == map).unwrap_or(0);
+        let first: usize = self.maps[..number].iter().map(|map| map.len()).sum();
+        let bound = match &self.settings.policy {
+            Policy::Bound(bindings) => {
+                QueueName::most_specific(bindings, Some(interface), queue).copied()
+            }
+            _ => None,
+        };
+        let bound = bound.filter(|cpu| self.settings.is_online(*cpu));
+        steer_row {
+            first: first as u16,
+            len: map.len() as u16,
+            number: number as u16,
+            bound: bound.map_or(NO_CPU, CpuId::get),
+        }
+    }
 }
 
 fn number_of(policy: &Policy) -> u32 {
@@ -81,12 +140,11 @@ fn number_of(policy: &Policy) -> u32 {
 }
 
 fn empty() -> steer_config {
-    const CPUS: usize = MAX_CPUS as usize;
     steer_config {
         policy: 0,
         loops: 0,
         map_len: 0,
-        walk_len: 0,
+        first_row: 0,
         ring_size: 0,
         flow_limit: 0,
         inactive_after: 0,
@@ -97,12 +155,12 @@ fn empty() -> steer_config {
         plain: 0,
         impatient: 0,
         straddling: 0,
-        reserved: 0,
-        map: [NO_CPU; CPUS],
-        walk: [NO_CPU; CPUS],
-        position: [NO_CPU; CPUS],
-        bound: [NO_CPU; crate::abi::MAX_QUEUES],
-        cpu: [0; CPUS],
+        by_queue: 0,
+        else_local: 0,
+        reserved: [0; 7],
+        map: [NO_CPU; MAP_ENTRIES],
+        members: [0; MAX_MAPS * WORDS],
+        cpu: [0; MAX_CPUS as usize],
     }
 }
 
@@ -110,45 +168,101 @@ fn empty() -> steer_config {
 mod tests {
     use super::*;
 
+    fn compiled(settings: &Settings) -> steer_config {
+        compile(settings, Local::Straight, (250, 15), 0, |_| 0)
+    }
+
+    fn maps(maps: &[(&str, &str)]) -> Vec<(QueueName, CpuSet)> {
+        let map = |(name, cpus): &(&str, &str)| (name.parse().unwrap(), cpus.parse().unwrap());
+        maps.iter().map(map).collect()
+    }
+
     #[test]
     fn offline_cpus_are_absent_and_banks_are_marked() {
         let mut settings = Settings::new(Policy::Sparse(4), "1-3".parse().unwrap());
         settings.offline = "2".parse().ok();
         let config =
-            compile(&settings, Local::Straight, (250, 15), |cpu| u32::from(cpu.get() == 3));
-        assert_eq!((config.policy, config.loops, config.map_len, config.walk_len), (3, 4, 3, 2));
+            compile(&settings, Local::Straight, (250, 15), 0, |cpu| u32::from(cpu.get() == 3));
+        assert_eq!((config.policy, config.loops, config.map_len, config.by_queue), (3, 4, 3, 0));
         assert_eq!(config.map[..4], [1, NO_CPU, 3, NO_CPU]);
-        assert_eq!(
-            (config.walk[..2].to_vec(), config.position[1..4].to_vec()),
-            (vec![1, 3], vec![0, NO_CPU, 1])
-        );
-        assert_eq!(config.cpu[..4], [0, CPU_USABLE, 0, CPU_USABLE | CPU_BANK]);
+        assert_eq!(config.members[..2], [0b1010, 0]);
+        let (linger, bank, desired) = (CPU_LINGER, CPU_BANK, CPU_DESIRED);
+        assert_eq!(config.cpu[..4], [desired, linger | desired, 0, linger | bank | desired]);
         assert_eq!((config.inactive_after, config.flow_limit), (250, 0));
     }
 
     #[test]
     fn slots_lie_across_boundaries_where_the_cpus_do_not_divide_them() {
-        let straddling = |policy, cpus: &str, flow_log| {
-            let settings = Settings::new(policy, cpus.parse().unwrap());
-            compile(&settings, Local::Straight, (250, flow_log), |_| 0).straddling
+        let straddling = |policy, cpus: &str, own: &[(&str, &str)], flow_log| {
+            let mut settings = Settings::new(policy, cpus.parse().unwrap());
+            settings.rps_maps = maps(own);
+            compile(&settings, Local::Straight, (250, flow_log), 0, |_| 0).straddling
         };
-        assert_eq!(straddling(Policy::Rps, "0-1", 2), 0);
-        assert_eq!(straddling(Policy::Rps, "0-2", 15), 1);
-        assert_eq!(straddling(Policy::Rps, "0-7", 2), 1, "fewer slots than CPUs");
-        assert_eq!(straddling(Policy::None, "0-2", 15), 0, "all are wanted where they are");
+        assert_eq!(straddling(Policy::Rps, "0-1", &[], 2), 0);
+        assert_eq!(straddling(Policy::Rps, "0-2", &[], 15), 1);
+        assert_eq!(straddling(Policy::Rps, "0-7", &[], 2), 1, "fewer slots than CPUs");
+        assert_eq!(straddling(Policy::None, "0-2", &[], 15), 0, "all are wanted where they are");
+        assert_eq!(straddling(Policy::Rps, "0-1", &[("eth0", "0-2")], 15), 1, "one of the maps");
     }
 
     #[test]
     fn queues_bound_to_an_offline_cpu_are_not_bound() {
-        let policy = "bound:0=1,5=2".parse().unwrap();
+        let policy = "bound:0=1,5=2,eth1:0=0,eth1=1".parse().unwrap();
         let mut settings = Settings::new(policy, "0-2".parse().unwrap());
         settings.offline = "2".parse().ok();
         settings.flow_limit = Some(3000);
-        let config = compile(&settings, Local::ByRing, (1000, 15), |_| 0);
-        assert_eq!((config.bound[0], config.bound[5], config.bound[1]), (1, NO_CPU, NO_CPU));
+        let bound = |interface, queue| Rows::new(&settings).of(interface, queue).bound;
+        assert_eq!([0, 1, 5].map(|queue| bound("eth0", queue)), [1, NO_CPU, NO_CPU]);
+        assert_eq!([0, 1, 5].map(|queue| bound("eth1", queue)), [0, 1, 1]);
+        let config = compile(&settings, Local::ByRing, (1000, 15), 7, |_| 0);
         assert_eq!((config.flow_limit, config.local_by_ring), (13, 1));
+        assert_eq!((config.by_queue, config.first_row), (1, 7));
         settings.flow_limit = Some(1 << 20);
-        let config = compile(&settings, Local::ByRing, (1000, 15), |_| 0);
+        let config = compile(&settings, Local::ByRing, (1000, 15), 0, |_| 0);
         assert_eq!(config.flow_limit, 13, "the programs' table has 4096 buckets for each CPU");
+    }
+
+    #[test]
+    fn each_map_stands_once_behind_the_general_one() {
+        let mut settings = Settings::new(Policy::Sparse(1), "0-1".parse().unwrap());
+        settings.rps_maps =
+            maps(&[("eth0:0", "4-6"), ("eth1", "0-1"), ("1", "4-6"), ("eth0", "9")]);
+        settings.offline = "5".parse().ok();
+        let config = compiled(&settings);
+        assert_eq!((config.by_queue, config.map_len), (1, 2));
+        assert_eq!(config.map[..7], [0, 1, 4, NO_CPU, 6, 9, NO_CPU]);
+        assert_eq!([0, 1, 2].map(|map| config.members[map * WORDS]), [0b11, 0b101_0000, 1 << 9]);
+        let rows = Rows::new(&settings);
+        let of = |interface, queue| {
+            let row = rows.of(interface, queue);
+            (row.first, row.len, row.number)
+        };
+        assert_eq!(
+            [of("eth0", 0), of("eth0", 1), of("eth0", 7)],
+            [(2, 3, 1), (5, 1, 2), (5, 1, 2)]
+        );
+        assert_eq!(
+            [of("eth1", 0), of("eth2", 0), of("eth2", 1)],
+            [(0, 2, 0), (0, 2, 0), (2, 3, 1)]
+        );
+        settings.policy = Policy::None;
+        assert_eq!(compiled(&settings).by_queue, 0, "nothing goes by a map");
+    }
+
+    #[test]
+    fn desired_cpus_may_lie_outside_the_map() {
+        let mut settings = Settings::new(Policy::Rfs, "0".parse().unwrap());
+        settings.rfs_cpus = "1-3".parse().ok();
+        settings.offline = "2".parse().ok();
+        let config = compiled(&settings);
+        assert_eq!(config.cpu[..5], [CPU_LINGER, CPU_DESIRED, 0, CPU_DESIRED, 0]);
+        assert_eq!((config.else_local, config.local_by_ring), (0, 0));
+        settings.fallback = Fallback::Local;
+        let config = compiled(&settings);
+        let both = CPU_LINGER | CPU_DESIRED;
+        assert_eq!(config.cpu[..5], [CPU_LINGER, both, 0, both, 0]);
+        assert_eq!((config.else_local, config.local_by_ring), (1, 1));
+        settings.policy = Policy::Rps;
+        assert_eq!(compiled(&settings).else_local, 0, "rps has its hash alone");
     }
 }

@@ -7,7 +7,10 @@
 //!
 //! The programs are in `src/bpf`; begin with `steer.bpf.c`. Here: [`Path`] is what an owner holds;
 //! `setup.rs` what it is told, `compile.rs` makes of it what the programs decide by, `rings.rs` looks after
-//! the CPUMAP entries, `gro.rs` knows how long frames may be held before them, `live.rs` reads what was counted, `abi.rs` is the line between the languages.
+//! the CPUMAP entries, `threads.rs` after their kernel threads, `waits.rs` says why a ring lost frames, `grace.rs`
+//! waits until programs are over, `gro.rs` knows how long frames may be held before them, `live.rs` is what was
+//! counted and `flows.rs` what of each flow, `view.rs` what another thread asks of the path while its owner goes on,
+//! `said.rs` what the kernel answers to programs it refuses, `abi.rs` is the line between the languages.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 
@@ -16,7 +19,15 @@ mod abi;
 #[cfg(feature = "bpf")]
 mod compile;
 #[cfg(feature = "bpf")]
+mod explain;
+#[cfg(feature = "bpf")]
+mod flows;
+#[cfg(feature = "bpf")]
+mod grace;
+#[cfg(feature = "bpf")]
 mod gro;
+#[cfg(feature = "bpf")]
+mod latest;
 #[cfg(feature = "bpf")]
 mod live;
 #[cfg(feature = "bpf")]
@@ -26,19 +37,33 @@ mod path;
 #[cfg(feature = "bpf")]
 mod rings;
 #[cfg(feature = "bpf")]
+mod said;
+#[cfg(feature = "bpf")]
 mod setup;
 #[cfg(feature = "bpf")]
 #[doc(hidden)]
 pub mod testing;
+#[cfg(feature = "bpf")]
+mod threads;
+#[cfg(feature = "bpf")]
+mod view;
+#[cfg(feature = "bpf")]
+mod waits;
 
 #[cfg(feature = "bpf")]
 pub use crate::{
     abi::{MAX_CPUS, Mode},
-    live::{Counters, CpuCounts, CpuShare, GuardSlot, LiveFlow, RxCounts, Whereabouts},
-    load::LoadError,
+    explain::{FlowExplained, LiveDecision},
+    flows::{CpuShare, FlowStatistics, LiveFlow},
+    latest::Latest,
+    live::{Counters, CpuCounts, RxCounts},
+    load::{LoadError, memory_of, try_to_load},
     path::{AttachError, DeviceId, LinkState, Path, Progress},
+    said::Refusal,
     setup::{
         DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,
         MIN_QUEUE_SIZE, Settings, SettingsError, Setup,
     },
+    threads::ThreadsError,
+    view::View,
 };

@@ -5,18 +5,25 @@ use crate::abi::{
     self, Array, BANKS, MAX_CPUS, Mode, OpenSteerSkel, SPARSE_ROW, SteerSkel, SteerSkelBuilder,
     WAYS,
 };
-use crate::abi::{
-    steer_counters, steer_dst, steer_flow, steer_line, steer_pair, steer_slot, steer_sparse_slot,
+use crate::abi::{steer_counters, steer_dst, steer_pair, steer_row};
+use crate::flows::Lines;
+use crate::grace::Grace;
+use crate::rings::{Rings, SharedRings, try_ring};
+use crate::said::{self, Refusal};
+use crate::setup::{
+    MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_SLOTS, Settings, SettingsError, Setup,
 };
-use crate::rings::Rings;
-use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_SLOTS, Setup};
+use crate::threads::Threads;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapHandle, MapMut, OpenMapMut, ProgramInput};
-use rxsteer_core::{DevFlow, SockFlowTable};
+use libbpf_rs::{ErrorKind, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel, ProgramInput};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use rxsteer_core::{CpuId, DevFlow, SockFlowTable};
 use rxsteer_packet::SymmetricHash;
+use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -28,22 +35,29 @@ pub enum LoadError {
     TooLarge(&'static str, u64, u64),
     /// The kernel refused a program or map.
     #[error(
-        "the kernel refused the BPF programs: {0}. It takes Linux 5.19 or newer with BTF, and the capabilities \
-         CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON ('rxsteer check' says what is missing)"
+        "the kernel refused the BPF programs: {0}. It takes a kernel with BTF, and the capabilities CAP_BPF, \
+         CAP_NET_ADMIN and CAP_PERFMON ('rxsteer check' says what is missing)"
     )]
     Refused(#[source] libbpf_rs::Error),
+    /// The kernel's verifier refused a program.
+    #[error(
+        "the kernel refused the BPF program {0}; 'rxsteer check --kernel-log' shows its whole answer"
+    )]
+    Program(Refusal),
+    /// Maps can't be changed by a process without capabilities, as a running instance is one.
+    #[error(
+        "the kernel lets no process without capabilities change the BPF maps it holds ({0}), and a running instance has \
+         none. Linux allows it since 5.19; before that where the setting kernel.unprivileged_bpf_disabled is 0"
+    )]
+    NeedsCapabilities(#[source] std::io::Error),
+    /// The kernel does not tell where applications run; holds the tracepoint that it has not.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// A tracepoint could not be attached.
     #[error(
         "the tracepoint {0} could not be attached: {1} ('rxsteer check' says what this kernel has)"
     )]
     Tracepoint(&'static str, #[source] libbpf_rs::Error),
-    /// Generic mode does not work here.
-    #[error(
-        "this kernel hands the frames of a CPUMAP on wrongly in generic mode, with their Ethernet header still \
-         in front, so that IP refuses them. Some were lost until that was noticed; now all are let pass. Steer in \
-         native mode, or not at all"
-    )]
-    GenericBroken,
     /// A map could not be made use of.
     #[error("a BPF map could not be used: {0}")]
     Map(#[from] std::io::Error),
@@ -58,18 +72,27 @@ impl From<libbpf_rs::Error> for LoadError {
 /// The loaded programs and what is read of their maps.
 pub(crate) struct Loaded {
     pub(crate) skel: SteerSkel<'static>,
-    pub(crate) rings: Rings,
-    pub(crate) slots: Array<steer_slot>,
-    pub(crate) flows: Array<steer_flow>,
-    pub(crate) socks: Array<steer_line>,
+    pub(crate) rings: SharedRings,
+    pub(crate) lines: Lines,
+    /// By configuration that can be active, and flow table.
+    pub(crate) rows: Array<steer_row>,
     pub(crate) counts: Array<steer_counters>,
-    pub(crate) sparse: Array<steer_sparse_slot>,
     pub(crate) hash: SymmetricHash,
     pub(crate) sizes: Sizes,
     /// Jiffies a second.
     pub(crate) hz: u32,
     /// A tracepoint that rfs takes and this kernel has not.
     pub(crate) no_wishes: Option<&'static str>,
+}
+
+impl Loaded {
+    /// Whether this kernel has what `settings` take.
+    pub(crate) fn can_decide_by(&self, settings: &Settings) -> Result<(), SettingsError> {
+        match self.no_wishes.filter(|_| settings.policy.is_rfs()) {
+            Some(missing) => Err(SettingsError::NoTracepoint(settings.policy.clone(), missing)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// How large everything is.
@@ -114,11 +137,13 @@ impl Sizes {
     }
 }
 
-/// The programs, with the constants and table sizes that `setup` asks for; not loaded yet.
+/// The programs, with the constants and table sizes that `setup` asks for; not loaded yet. `has` says which
+/// tracepoints the kernel has: a program for one that is missing can't be loaded.
 pub(crate) fn open(
     setup: &Setup,
     sizes: &Sizes,
     hash: &SymmetricHash,
+    has: impl Fn(&str) -> bool,
 ) -> Result<OpenSteerSkel<'static>, LoadError> {
     // The object lives as long as the process: there is one.
     let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -132,6 +157,7 @@ pub(crate) fn open(
         rodata.steer_chains_log = sizes.chains_log;
         rodata.steer_devices_max = sizes.interfaces;
         rodata.steer_limit_lines = sizes.limit_lines;
+        rodata.steer_rfs_namespace = setup.rfs_namespace.unwrap_or(0);
         rodata.steer_inner = u8::from(setup.inner);
         rodata.steer_flow_stats = u8::from(setup.flow_stats);
         rodata.steer_generic = u8::from(setup.mode == Mode::Generic);
@@ -140,7 +166,10 @@ pub(crate) fn open(
             rodata.steer_cpumap_verdict = XDP_DROP;
         }
     }
-    open.progs.steer_misplaced.set_autoload(setup.mode == Mode::Generic);
+    let [receives, sends, closes] = WISH_TRACEPOINTS.map(has);
+    open.progs.steer_receives.set_autoload(receives);
+    open.progs.steer_sends.set_autoload(sends);
+    open.progs.steer_closes.set_autoload(closes);
     let dsts = sizes.cpus * BANKS;
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
@@ -150,7 +179,8 @@ pub(crate) fn open(
         maps.steer_slots.set_value_size(size_of::<DevFlow>() as u32)?;
     }
     size(&mut maps.steer_flows, if setup.flow_stats { sizes.slots() } else { 1 })?;
-    size(&mut maps.steer_moved, if setup.flow_stats { sizes.slots().max(1024) } else { 1 })?;
+    size(&mut maps.steer_rows, 2 * sizes.tables)?;
+    size(&mut maps.steer_ended, if setup.flow_stats { ENDED_BYTES } else { 4096 })?;
     size(&mut maps.steer_socks, (1 << sizes.sock_log) / 16)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;
@@ -166,15 +196,68 @@ pub(crate) fn open(
     Ok(open)
 }
 
+/// Bytes that the maps of `setup` take, rings left out. Loads nothing.
+///
+/// # Errors
+/// [`LoadError`]: a size is out of range.
+pub fn memory_of(setup: &Setup) -> Result<u64, LoadError> {
+    let hash = SymmetricHash::new(setup.secret);
+    let mut open = open(setup, &Sizes::of(setup)?, &hash, |_| true)?;
+    let maps = open.open_object_mut().maps_mut();
+    let of_map = |map: OpenMapMut<'_>| {
+        // The kernel keeps a hash table's element with its key and some words of its own.
+        let of_element = match map.map_type() {
+            MapType::Hash => u64::from(map.key_size() + map.value_size() + 64),
+            // Its entries are bytes.
+            MapType::RingBuf => 1,
+            _ => u64::from(map.value_size()),
+        };
+        u64::from(map.max_entries()) * of_element
+    };
+    Ok(maps.map(of_map).sum())
+}
+
 /// Loads the programs for `setup`.
 pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
+    let loaded = load_on(setup, tracepoints())?;
+    go_on_without_capabilities(&loaded, setup.possible.lowest())?;
+    Ok(loaded)
+}
+
+/// Loads the programs as [`Path::load`](crate::Path::load) does, tries what a running instance does, and lets all go
+/// again. Nothing is attached.
+///
+/// # Errors
+/// [`LoadError`].
+pub fn try_to_load(setup: &Setup) -> Result<(), LoadError> {
+    load(setup).map(|_| ())
+}
+
+/// Makes a ring, deletes it and waits for a grace period in a thread that has dropped its capabilities.
+fn go_on_without_capabilities(loaded: &Loaded, cpu: CpuId) -> Result<(), LoadError> {
+    let ring = MapHandle::try_from(&loaded.skel.maps.steer_ring_0)?;
+    let program = loaded.skel.progs.steer_cpumap.as_fd();
+    let grace = Grace::new()?;
+    let tried = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            set_capabilities(None, sets)?;
+            try_ring(&ring, cpu, program)?;
+            grace.wait()
+        });
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the trial ended early")))
+    });
+    tried.map_err(LoadError::NeedsCapabilities)
+}
+
+/// Which tracepoints this kernel has, by its type information. Where that can't be read, loading says so.
+pub(crate) fn tracepoints() -> impl Fn(&str) -> bool {
     let btf = Btf::from_vmlinux();
-    // Where types can't be read, loading says so.
-    let has = |name: &str| {
+    move |name| {
         let name = format!("btf_trace_{name}");
         btf.as_ref().map_or(true, |btf| btf.type_by_name::<Typedef<'_>>(&name).is_some())
-    };
-    load_on(setup, has)
+    }
 }
 
 /// Loads them on a kernel that `has` these tracepoints. Without those that tell of applications (Linux 6.3)
@@ -182,34 +265,40 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
 pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loaded, LoadError> {
     let sizes = Sizes::of(setup)?;
     let hash = SymmetricHash::new(setup.secret);
-    let mut open = open(setup, &sizes, &hash)?;
-    let [receives, sends, closes] = WISH_TRACEPOINTS.map(&has);
-    open.progs.steer_receives.set_autoload(receives);
-    open.progs.steer_sends.set_autoload(sends);
-    open.progs.steer_closes.set_autoload(closes);
-    let mut skel = open.load()?;
-    let hz = measure_hz(&skel)?;
+    let open = open(setup, &sizes, &hash, &has)?;
+    let (result, said) = said::during(PrintLevel::Warn, || open.load());
+    let mut skel = result.map_err(|error| match Refusal::of(&said) {
+        // Who may load no program at all has no log.
+        Some(refusal) if error.kind() != ErrorKind::PermissionDenied || refusal.has_log() => {
+            LoadError::Program(refusal)
+        }
+        _ => LoadError::Refused(error),
+    })?;
+    let hz = match setup.hz {
+        Some(hz) => hz,
+        None => ticks_a_second(measure(&skel)?),
+    };
     let ids = [map_id(&skel.maps.steer_ring_0)?, map_id(&skel.maps.steer_ring_1)?];
     if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
         bss.steer_map_ids = ids;
         bss.steer_flow_idle_after = FLOW_IDLE_AFTER_S * hz;
+        bss.steer_flow_idle_least = hz;
         // GRO flushes all it holds at the end of a busy poll only where a jiffy is longer than that.
         bss.steer_flushes_fully = u32::from(hz < 1000 && !setup.as_with_short_ticks);
     }
     let maps = &skel.maps;
     let rings = Rings::new(
         [MapHandle::try_from(&maps.steer_ring_0)?, MapHandle::try_from(&maps.steer_ring_1)?],
+        Threads::new(ids, sizes.cpus * BANKS),
         Array::<steer_dst>::new(&maps.steer_dsts)?,
         Array::<steer_pair>::new(&maps.steer_pairs)?,
         Array::new(&maps.steer_tails)?,
     );
     Ok(Loaded {
-        rings,
-        slots: Array::new(&maps.steer_slots)?,
-        flows: Array::new(&maps.steer_flows)?,
-        socks: Array::new(&maps.steer_socks)?,
+        rings: SharedRings::new(rings),
+        lines: Lines::of(&skel)?,
+        rows: Array::new(&maps.steer_rows)?,
         counts: Array::new(&maps.steer_counts)?,
-        sparse: Array::new(&maps.steer_sparse)?,
         hash,
         sizes,
         hz,
@@ -225,17 +314,22 @@ pub(crate) const WISH_TRACEPOINTS: [&str; 3] =
 /// What the CPUMAP program says of a frame that is to end there.
 const XDP_DROP: u32 = 1;
 
-/// A flow that sent nothing for so long gives its slot to one that does.
+/// Room for the last counts of some 4000 flows, which are taken out ten times a second.
+const ENDED_BYTES: u32 = 1 << 20;
+
+/// A flow that sent nothing for so long gives its line to one that does; where none is free, after a second.
 const FLOW_IDLE_AFTER_S: u32 = 60;
 
 fn map_id(map: &MapMut<'_>) -> Result<u32, LoadError> {
-    use std::os::fd::AsFd;
     Ok(libbpf_rs::MapInfo::new(map.as_fd())?.info.id)
 }
 
-/// Jiffies a second, by two looks at both clocks.
-fn measure_hz(skel: &SteerSkel<'_>) -> Result<u32, LoadError> {
-    const USUAL: [u32; 4] = [100, 250, 300, 1000];
+/// How often both clocks are looked at, and how long each time, to tell how many jiffies a second has.
+const MEASUREMENTS: usize = 5;
+const MEASURED_FOR: Duration = Duration::from_millis(80);
+
+/// Jiffies, and nanoseconds in which they passed.
+fn measure(skel: &SteerSkel<'_>) -> Result<[(u64, u64); MEASUREMENTS], LoadError> {
     let look = || -> Result<(u64, u64), LoadError> {
         skel.progs.steer_clock.test_run(ProgramInput::default())?;
         Ok(skel
@@ -244,15 +338,56 @@ fn measure_hz(skel: &SteerSkel<'_>) -> Result<u32, LoadError> {
             .as_deref()
             .map_or((0, 0), |bss| (bss.steer_jiffies_now, bss.steer_ktime_now)))
     };
-    // A machine that stands still for a moment makes a look say less, never more.
-    let mut measured = 0.0f64;
-    for _ in 0..3 {
+    let mut measured = [(0, 0); MEASUREMENTS];
+    for one in &mut measured {
         let (jiffies, ns) = look()?;
-        std::thread::sleep(Duration::from_millis(80));
+        std::thread::sleep(MEASURED_FOR);
         let (later_jiffies, later_ns) = look()?;
-        let rate = (later_jiffies - jiffies) as f64 * 1e9 / (later_ns - ns).max(1) as f64;
-        measured = measured.max(rate);
+        *one = (later_jiffies.wrapping_sub(jiffies), later_ns.saturating_sub(ns).max(1));
     }
-    let nearest = USUAL.into_iter().min_by_key(|hz| (f64::from(*hz) - measured).abs() as u64);
-    Ok(nearest.unwrap_or(100))
+    Ok(measured)
+}
+
+/// Jiffies a second by measurements, of which single ones may be wrong: a virtual machine that stands still makes up
+/// for its jiffies later, so one says too few and the next too many. The median goes, rounded to one of the values that
+/// kernels are built with if it is near one.
+fn ticks_a_second(mut measured: [(u64, u64); MEASUREMENTS]) -> u32 {
+    const USUAL: [u32; 4] = [100, 250, 300, 1000];
+    let rate = |(jiffies, ns): (u64, u64)| jiffies as f64 * 1e9 / ns as f64;
+    measured.sort_by(|one, other| rate(*one).total_cmp(&rate(*other)));
+    let median = rate(measured[MEASUREMENTS / 2]);
+    let away = |hz: u32| (f64::from(hz) - median).abs() / f64::from(hz);
+    let nearest = USUAL.into_iter().min_by(|one, other| away(*one).total_cmp(&away(*other)));
+    // One jiffy more or less is an eighth of what a slow timer has meanwhile.
+    match nearest.filter(|hz| away(*hz) < 0.15) {
+        Some(hz) => hz,
+        None => (median.round() as u32).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many jiffies in so many milliseconds.
+    fn ticks(measured: [(u64, u64); MEASUREMENTS]) -> u32 {
+        ticks_a_second(measured.map(|(jiffies, ms)| (jiffies, ms * 1_000_000)))
+    }
+
+    #[test]
+    fn hz_is_the_median_of_measurements() {
+        assert_eq!(ticks([(20, 80); 5]), 250);
+        assert_eq!(ticks([(20, 80), (21, 80), (20, 80), (19, 80), (20, 81)]), 250);
+        assert_eq!(ticks([(24, 80); 5]), 300);
+        assert_eq!(ticks([(8, 80), (9, 80), (8, 81), (7, 80), (9, 80)]), 100);
+        assert_eq!(ticks([(80, 80), (79, 80), (81, 80), (80, 80), (80, 80)]), 1000);
+        // The machine stood still, and made up for it in the next one.
+        assert_eq!(ticks([(20, 80), (0, 80), (80, 80), (20, 80), (20, 81)]), 250);
+        assert_eq!(ticks([(8, 80), (80, 80), (8, 80), (60, 80), (8, 80)]), 100);
+        // No jiffy at all: no division by it later.
+        assert_eq!(ticks([(0, 80); 5]), 1);
+        // A value that no distribution's kernel has.
+        assert_eq!(ticks([(40, 80), (41, 80), (40, 80), (40, 80), (39, 80)]), 500);
+        assert_eq!(ticks_a_second([(0, 1); 5]), 1);
+    }
 }

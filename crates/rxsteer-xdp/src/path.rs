@@ -6,18 +6,23 @@
 mod attach;
 mod change;
 mod plain;
+mod view;
 
 pub use attach::{AttachError, DeviceId, LinkState};
 
 use crate::abi::{self, Mode};
+use crate::flows::EndedFlows;
+use crate::grace::Grace;
+use crate::latest::Latest;
 use crate::load::{LoadError, Loaded, load};
 use crate::rings::Mark;
 use crate::setup::{Settings, SettingsError, Setup};
+use crate::threads::ThreadsError;
+use crate::view::Known;
 use libbpf_rs::{Link, ProgramMut};
-use rustix::thread::{MembarrierCommand, membarrier};
-use rxsteer_core::{CpuSet, Policy};
+use rxsteer_core::{CpuSet, Policy, ThreadClass};
+use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 /// Whether a change is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +47,18 @@ pub struct Path {
     settings: Settings,
     /// A change that has to wait.
     wanted: Option<Settings>,
+    /// The class of the rings' threads before that change; theirs changes at once.
+    threads_before: ThreadClass,
     is_draining: bool,
     /// Whether frames are guarded.
     plainness: plain::Plainness,
     /// The configuration that holds lets frames go straight on. It may be one on the way to `wanted`.
     goes_straight: bool,
+    pub(crate) grace: Grace,
+    /// A grace period could not be waited for, so the configuration that does not hold may still be read.
+    may_be_read: bool,
     /// Always attached: they count.
     _counting: [Link; 3],
-    /// In generic mode: tells whether that works here.
-    _misplaced: Option<Link>,
-    /// It does not: everything passes.
-    is_broken: bool,
     /// The thread of a ring goes to sleep: needed where flows may move.
     switches: Option<Link>,
     /// What applications do, for rfs.
@@ -64,8 +70,10 @@ pub struct Path {
     /// How many frames had been held at the last tick, and for how many ticks it was none.
     held_before: u64,
     quiet_ticks: u32,
-    /// How many packets had found no room in the flow statistics at the last tick.
-    refused_before: u64,
+    /// What views are told.
+    known: Latest<Known>,
+    /// Flows that ended because their interface was detached, beside those that the programs tell of.
+    ended: EndedFlows,
 }
 
 impl std::fmt::Debug for Path {
@@ -89,6 +97,7 @@ impl Path {
     /// What [`Path::load`] does once the programs are loaded.
     fn with(loaded: Loaded, setup: &Setup, settings: &Settings) -> Result<Path, LoadError> {
         assert_eq!(settings.check(&setup.possible), Ok(()), "checked by the caller");
+        loaded.can_decide_by(settings)?;
         let progs = &loaded.skel.progs;
         let counting = [
             attach("xdp_cpumap_enqueue", &progs.steer_enqueue)?,
@@ -103,27 +112,26 @@ impl Path {
             possible: setup.possible.clone(),
             settings: settings.clone(),
             wanted: None,
+            threads_before: settings.threads,
             is_draining: false,
             plainness: plain::Plainness::default(),
             goes_straight: false,
+            grace: Grace::new()?,
+            may_be_read: false,
             _counting: counting,
-            _misplaced: None,
-            is_broken: false,
             switches: None,
             wishes: None,
             before_limit: None,
             settled: Vec::new(),
             held_before: 0,
             quiet_ticks: 0,
-            refused_before: 0,
+            known: Latest::new(Known::of(settings)),
+            ended: EndedFlows::default(),
         };
-        if path.mode == Mode::Generic {
-            let program = &path.loaded.skel.progs.steer_misplaced;
-            path._misplaced = Some(attach("netif_receive_skb", program)?);
-        }
         path.attach_tracepoints(settings)?;
+        path.loaded.rings.lock().threads.begin_with(settings.threads);
         path.make_rings(settings)?;
-        path.decide_by(settings);
+        path.decide_by(settings)?;
         Ok(path)
     }
 
@@ -138,12 +146,20 @@ impl Path {
             // Its thread runs elsewhere now, and stays there: when it is back it gets a new one. It may be back
             // before this change is made, or without it: that none of the CPUs is left is refused.
             if !settings.is_online(cpu) {
-                self.loaded.rings.displace(cpu);
+                self.loaded.rings.lock().displace(cpu);
             }
         }
         settings.check(&self.possible)?;
-        if let (Some(missing), true) = (self.loaded.no_wishes, settings.policy.is_rfs()) {
-            return Err(SettingsError::NoTracepoint(settings.policy.clone(), missing));
+        self.loaded.can_decide_by(settings)?;
+        if self.wanted.is_none() {
+            self.threads_before = self.settings.threads;
+        }
+        if self.set_threads(settings.threads)?
+            && self.wanted.is_none()
+            && *settings == self.settings
+        {
+            // Nothing else is to change.
+            return Ok(());
         }
         self.wanted = Some(settings.clone());
         self.is_draining = false;
@@ -155,24 +171,25 @@ impl Path {
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; what held before holds on.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
-        self.look_at_generic()?;
-        self.forget_old_flows();
-        self.loaded.rings.note_sent();
-        self.loaded.rings.settle_those_at_rest(grace);
-        self.settle_before_limit();
+        self.loaded.rings.lock().note_sent();
+        self.loaded.rings.lock().settle_those_at_rest(|| self.grace.wait())?;
+        self.settle_before_limit()?;
         self.free_retired_rings()?;
-        if self.loaded.rings.find_displaced() && self.wanted.is_none() && !self.is_draining {
+        let is_displaced = self.loaded.rings.lock().find_displaced();
+        if is_displaced && self.wanted.is_none() && !self.is_draining {
             // A CPU was away and is back already: nobody asks for a change, and it takes one.
             self.wanted = Some(self.settings.clone());
         }
+        self.publish();
         if let Some(wanted) = self.wanted.clone() {
             // What fails is tried again in the next tick.
             if !self.change_to(&wanted)? {
                 return Ok(Progress::Waiting);
             }
             self.wanted = None;
+            self.publish();
         }
-        if !self.loaded.rings.retired().is_empty() {
+        if !self.loaded.rings.lock().retired().is_empty() {
             return Ok(Progress::Draining);
         }
         self.look_at_switches()?;
@@ -191,9 +208,9 @@ impl Path {
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
-        self.leave_plain();
-        if self.are_plain_delivered() {
-            self.go_straight();
+        self.leave_plain()?;
+        if self.are_plain_delivered()? {
+            self.go_straight()?;
         }
         Ok(())
     }
@@ -202,22 +219,65 @@ impl Path {
     /// [`Path::begin_drain`].
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        if !self.is_draining {
-            return false;
-        }
-        if self.has_left_plain() {
-            if !self.are_plain_delivered() {
-                return false;
-            }
-            self.go_straight();
-        }
-        let rings = self.loaded.rings.all();
-        self.loaded.rings.drained(rings.clone(), grace).len() == rings.len()
+        // What can't be told is not drained.
+        self.is_draining && self.goes_drained().unwrap_or(false)
     }
 
-    fn go_straight(&mut self) {
+    fn goes_drained(&mut self) -> io::Result<bool> {
+        if self.has_left_plain() {
+            if !self.are_plain_delivered()? {
+                return Ok(false);
+            }
+            self.go_straight()?;
+        }
+        self.are_drained()
+    }
+
+    /// Whether nothing is under way in any ring.
+    fn are_drained(&self) -> io::Result<bool> {
+        let rings = self.loaded.rings.lock();
+        let all = rings.all();
+        let count = all.len();
+        Ok(rings.drained(all, || self.grace.wait())?.len() == count)
+    }
+
+    fn go_straight(&mut self) -> io::Result<()> {
+        if self.settings.shadow {
+            // They do, and slots name places where nothing was sent.
+            return Ok(());
+        }
         let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };
-        self.decide_by(&settings);
+        self.decide_by(&settings)
+    }
+
+    /// What holds instead of settings that were asked for and do not hold yet.
+    #[must_use]
+    pub fn held_instead(&self) -> Option<Settings> {
+        let held = Settings { threads: self.threads_before, ..self.settings.clone() };
+        self.wanted.is_some().then_some(held)
+    }
+
+    /// Puts the threads of all rings into a class, at once: frames need not wait for that. Returns whether they were in
+    /// another.
+    fn set_threads(&mut self, class: ThreadClass) -> Result<bool, SettingsError> {
+        if class == self.settings.threads {
+            return Ok(false);
+        }
+        let mut rings = self.loaded.rings.lock();
+        let all = rings.all();
+        rings.threads.set_class(&all, class)?;
+        drop(rings);
+        self.settings.threads = class;
+        if let Some(wanted) = &mut self.wanted {
+            wanted.threads = class;
+        }
+        Ok(true)
+    }
+
+    /// Why the threads of the rings are not in the class that was asked for, if they are not.
+    #[must_use]
+    pub fn threads_problem(&self) -> Option<ThreadsError> {
+        self.loaded.rings.lock().threads.problem().cloned()
     }
 
     /// The settings that hold.
@@ -275,15 +335,6 @@ impl Path {
 
 fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {
     program.attach_trace().map_err(|error| LoadError::Tracepoint(name, error))
-}
-
-/// Waits until every poll that was under way is over, on all CPUs, with what GRO held in it.
-pub(crate) fn grace() {
-    // It waits for what the kernel calls an RCU grace period: polls run with bottom halves off, which is
-    // a reader's section. Kernels without this call can't run our programs.
-    if membarrier(MembarrierCommand::Global).is_err() {
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 #[cfg(test)]

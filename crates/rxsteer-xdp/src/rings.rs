@@ -6,6 +6,9 @@
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
 use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
+use crate::setup::MIN_QUEUE_SIZE;
+use crate::threads::Threads;
+use crate::waits::{Reading, Waits};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rustix::thread::{Pid, sched_getaffinity};
 use rxsteer_core::{CpuId, CpuSet};
@@ -13,6 +16,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is sent to, waiting in, and done by the rings.
@@ -36,6 +40,27 @@ pub(crate) struct Rings {
     accounts: Box<[Cell<Account>]>,
     /// When all were looked at.
     looked: Cell<Option<Instant>>,
+    pub(crate) threads: Threads,
+    /// By dst: what its thread did, and what was lost meanwhile.
+    waits: Box<[Cell<Waits>]>,
+    /// What the times of readings count from.
+    begun: Instant,
+}
+
+/// The rings as two threads have them: the owner of the path, and a view. One account of lost frames serves both. A
+/// view holds the lock for looks alone, some microseconds, so the owner waits for no more than that; the owner may hold
+/// it for a grace period, which a view can wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedRings(Arc<Mutex<Rings>>);
+
+impl SharedRings {
+    pub(crate) fn new(rings: Rings) -> SharedRings {
+        SharedRings(Arc::new(Mutex::new(rings)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Rings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What is known of the frames of a ring.
@@ -99,6 +124,7 @@ pub(crate) enum Made {
 impl Rings {
     pub(crate) fn new(
         maps: [MapHandle; BANKS as usize],
+        threads: Threads,
         dsts: Array<steer_dst>,
         pairs: Array<steer_pair>,
         tails: Array<steer_line>,
@@ -113,6 +139,9 @@ impl Rings {
             before: vec![Noted::default(); dsts.len() as usize].into(),
             accounts: vec![Cell::new(Account::default()); dsts.len() as usize].into(),
             looked: Cell::new(None),
+            threads,
+            waits: vec![Cell::new(Waits::default()); dsts.len() as usize].into(),
+            begun: Instant::now(),
             dsts,
             pairs,
             tails,
@@ -160,6 +189,8 @@ impl Rings {
         for (cpu, place) in &planned {
             self.make(*cpu, *place, size, programs[*place])?;
         }
+        // Before a configuration sends them anything.
+        self.threads.adopt(&self.all());
         // All together: a bank that isn't in use is deleted once it has drained, so none may be said to be out
         // of use before there is a configuration that sends nothing there.
         for (cpu, place) in planned {
@@ -180,12 +211,10 @@ impl Rings {
         // The new thread makes itself known with its first frame.
         let dst = steer_dst { pid: 0, ..self.dsts.get(number) };
         self.dsts.set(number, dst);
-        let mut value = [0; 8];
-        value[..4].copy_from_slice(&size.to_ne_bytes());
-        value[4..].copy_from_slice(&program.as_raw_fd().to_ne_bytes());
-        let key = u32::from(cpu.get()).to_ne_bytes();
-        self.maps[bank].update(&key, &value, MapFlags::ANY).map_err(io::Error::other)?;
+        put_ring(&self.maps[bank], cpu, size, program)?;
         self.sizes[cpu.index()][bank] = size;
+        self.threads.forget(number);
+        self.waits_of(number, Waits::begin);
         self.sent_when_made[number as usize] = self.sent(number);
         Ok(())
     }
@@ -256,12 +285,17 @@ impl Rings {
         (account.lost, account.sent.saturating_sub(passed + account.lost).min(self.room(dst)))
     }
 
-    /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
-    /// it has not seen. What is called lost and comes after all would have to be taken back; so it would be where a
-    /// thread can't be looked at, and gets no time for long.
-    pub(crate) fn find_lost(&self, grace: impl FnOnce()) {
+    /// What rings had been sent that have not seen all of it: for [`Rings::find_lost`], a grace period later.
+    pub(crate) fn short(&self) -> Vec<Sent> {
         let is_short = |dst: &u32| self.lost_and_waiting(*dst).1 != 0;
-        for ring in self.drained((0..self.dsts.len()).filter(is_short).collect(), grace) {
+        (0..self.dsts.len()).filter(is_short).map(|dst| self.sent_by_now(dst)).collect()
+    }
+
+    /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
+    /// it has not seen. `short` is of a grace period ago. What is called lost and comes after all would have to be
+    /// taken back; so it would be where a thread can't be looked at, and gets no time for long.
+    pub(crate) fn find_lost(&self, short: Vec<Sent>) {
+        for ring in self.drained_since(short) {
             self.look_at(ring.dst);
             let mut account = self.accounts[ring.dst as usize].get();
             // What was sent since the ring was found drained is not meant.
@@ -298,7 +332,33 @@ impl Rings {
             let is_same = before.sent == sent && before.seen == seen;
             let times = if is_same { before.times.saturating_add(1) } else { 0 };
             self.before[dst as usize] = Noted { sent, seen, times };
+            self.read_thread(dst);
         }
+    }
+
+    /// Notes what the ring's thread did since the last time, and what was lost meanwhile.
+    fn read_thread(&self, dst: u32) {
+        let Some(scheduled) = self.threads.scheduled(dst) else { return };
+        let (lost, waiting) = self.lost_and_waiting(dst);
+        let passed = self.dsts.get(dst).passed;
+        // Gaps show in an account only when fewer frames come than were lost, which is too late to tell why. Read in
+        // this order they show at once, on machines that reorder reads a few too many: the account is what counts.
+        let lost = lost.max(self.accounts[dst as usize].get().seen.saturating_sub(passed));
+        let reading =
+            Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
+        self.waits_of(dst, |waits| waits.note(reading, lost));
+    }
+
+    /// What the ring's thread did, and what was lost meanwhile.
+    pub(crate) fn waits(&self, dst: u32) -> Waits {
+        self.waits[dst as usize].get().by_now(self.accounts[dst as usize].get().lost)
+    }
+
+    fn waits_of(&self, dst: u32, change: impl FnOnce(&mut Waits)) {
+        let cell = &self.waits[dst as usize];
+        let mut waits = cell.get();
+        change(&mut waits);
+        cell.set(waits);
     }
 
     /// Whether the kernel thread sleeps. It does so only when its ring is empty and all it took from there
@@ -330,12 +390,21 @@ impl Rings {
     /// The rings of `rings` that nothing is under way in, and nothing they handed over is undelivered; with what
     /// they had been sent when that was found. `grace` waits until every poll that is under way now is over: then
     /// bulk queues are empty, too.
-    pub(crate) fn drained(&self, rings: Vec<u32>, grace: impl FnOnce()) -> Vec<Sent> {
+    pub(crate) fn drained(
+        &self,
+        rings: Vec<u32>,
+        grace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Vec<Sent>> {
         if rings.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let before: Vec<Sent> = rings.into_iter().map(|dst| self.sent_by_now(dst)).collect();
-        grace();
+        grace()?;
+        Ok(self.drained_since(before))
+    }
+
+    /// Those of `before`, which is of a grace period ago, that were sent nothing since and are drained.
+    fn drained_since(&self, before: Vec<Sent>) -> Vec<Sent> {
         let is_drained = |ring: &Sent| {
             // First whether its thread sleeps, then whether that was still about the same frames.
             self.sleep_of(ring.dst, self.dsts.get(ring.dst).pid) != Sleep::No
@@ -345,25 +414,29 @@ impl Rings {
     }
 
     /// Marks this moment in the life of all rings.
-    pub(crate) fn mark(&self, grace: impl FnOnce()) -> Vec<Mark> {
+    pub(crate) fn mark(&self, grace: impl FnOnce() -> io::Result<()>) -> io::Result<Vec<Mark>> {
         let before: Vec<Sent> = self.existing().map(|dst| self.sent_by_now(dst)).collect();
-        grace();
+        grace()?;
         let after = |before: Sent| Mark { after: self.sent_by_now(before.dst), before };
-        before.into_iter().map(after).collect()
+        Ok(before.into_iter().map(after).collect())
     }
 
     /// Whether what was sent before a mark is delivered, or dropped: a frame that was numbered after it is delivered,
     /// and so is all that was in the ring before that; or nothing is under way in the ring.
-    pub(crate) fn have_turned_over(&self, marks: &[Mark], grace: impl FnOnce()) -> bool {
+    pub(crate) fn have_turned_over(
+        &self,
+        marks: &[Mark],
+        grace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<bool> {
         let has_gone_on = |mark: &Mark| {
             let delivered = |src: u32| self.pairs.get(mark.after.dst * self.cpus() + src).delivered;
             let mut tails = (0..).zip(&mark.after.tails);
             tails.any(|(src, tail)| (delivered(src).wrapping_sub(*tail) as i32) > 0)
         };
         let rest: Vec<&Mark> = marks.iter().filter(|mark| !has_gone_on(mark)).collect();
-        let drained = self.drained(rest.iter().map(|mark| mark.after.dst).collect(), grace);
+        let drained = self.drained(rest.iter().map(|mark| mark.after.dst).collect(), grace)?;
         let is_drained = |mark: &&Mark| drained.iter().any(|ring| ring.dst == mark.after.dst);
-        rest.iter().all(|mark| is_drained(mark) || has_gone_on(mark))
+        Ok(rest.iter().all(|mark| is_drained(mark) || has_gone_on(mark)))
     }
 
     /// Declares what was sent before marks that all have turned over delivered or lost, which is so.
@@ -415,18 +488,17 @@ impl Rings {
     pub(crate) fn settle(&self, ring: &Sent) {
         for (src, tail) in (0..).zip(&ring.tails) {
             let index = ring.dst * self.cpus() + src;
-            if tail.wrapping_sub(self.pairs.get(index).delivered) as i32 > 0 {
-                // Should a frame come meanwhile, its thread may have said more: then this takes some of it
-                // back, which can only hold a flow, until the thread says it again.
-                self.pairs.set_number(index, offset_of!(steer_pair, delivered), *tail);
-            }
+            self.pairs.raise_number(index, offset_of!(steer_pair, delivered), *tail);
         }
     }
 
     /// Settles rings that are at rest since a look or longer, so that flows whose last frames carried no number need
     /// not send one that does before they may go elsewhere. Only where the thread is seen to sleep, and nothing is
     /// missing: then no frame is there that it could still deliver.
-    pub(crate) fn settle_those_at_rest(&self, grace: impl FnOnce()) {
+    pub(crate) fn settle_those_at_rest(
+        &self,
+        grace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let is_unsettled = |dst: u32, src: u32| {
             let delivered = self.pairs.get(dst * self.cpus() + src).delivered;
             self.tail(src, dst).wrapping_sub(delivered) as i32 > 0
@@ -439,16 +511,36 @@ impl Rings {
                 && self.lost_and_waiting(*dst).1 == 0
         };
         let at_rest = self.existing().filter(is_at_rest).collect();
-        self.drained(at_rest, grace).iter().for_each(|ring| self.settle(ring));
+        self.drained(at_rest, grace)?.iter().for_each(|ring| self.settle(ring));
+        Ok(())
     }
 
     /// Deletes a ring that was settled, and drained still a grace period after that.
     pub(crate) fn delete(&mut self, dst: u32) -> io::Result<()> {
         let (cpu, bank) = (dst / BANKS, (dst % BANKS) as usize);
-        self.maps[bank].delete(&cpu.to_ne_bytes()).map_err(io::Error::other)?;
+        remove_ring(&self.maps[bank], cpu)?;
         self.sizes[cpu as usize][bank] = 0;
+        self.threads.forget(dst);
         Ok(())
     }
+}
+
+fn put_ring(map: &MapHandle, cpu: CpuId, size: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut value = [0; 8];
+    value[..4].copy_from_slice(&size.to_ne_bytes());
+    value[4..].copy_from_slice(&program.as_raw_fd().to_ne_bytes());
+    let key = u32::from(cpu.get()).to_ne_bytes();
+    map.update(&key, &value, MapFlags::ANY).map_err(io::Error::other)
+}
+
+fn remove_ring(map: &MapHandle, cpu: u32) -> io::Result<()> {
+    map.delete(&cpu.to_ne_bytes()).map_err(io::Error::other)
+}
+
+/// Whether a ring can be made, and deleted again. Nothing may send to it.
+pub(crate) fn try_ring(map: &MapHandle, cpu: CpuId, program: BorrowedFd<'_>) -> io::Result<()> {
+    put_ring(map, cpu, MIN_QUEUE_SIZE, program)?;
+    remove_ring(map, u32::from(cpu.get()))
 }
 
 fn sum(counts: &[u32]) -> u32 {

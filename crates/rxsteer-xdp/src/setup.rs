@@ -1,8 +1,10 @@
 //! What the in-kernel path is told: once, and while it runs.
 
-use crate::abi::{MAX_CPUS, Mode};
+use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, Mode};
+use crate::compile::Rows;
+use crate::threads::ThreadsError;
 use rxsteer_core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
-use rxsteer_core::{CpuId, CpuSet, Policy};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
 use thiserror::Error;
 
 /// Packets a CPU's ring holds by default: what the kernel's own samples use.
@@ -34,12 +36,17 @@ pub struct Setup {
     pub interfaces: u32,
     /// Entries of the sock flow table, rounded up to a power of two.
     pub sock_flow_entries: u32,
+    /// For rfs: sockets of this network namespace alone (by its inode number) say where flows are desired; `None`: of
+    /// all. Another namespace may use the same addresses, and move flows that are not its own.
+    pub rfs_namespace: Option<u32>,
     /// What the flow hash is keyed with.
     pub secret: [u8; 16],
     /// Look into tunnels.
     pub inner: bool,
     /// Count each flow's packets and bytes.
     pub flow_stats: bool,
+    /// Timer ticks a second (CONFIG_HZ), where that is known; else they are measured.
+    pub hz: Option<u32>,
     /// For measurements alone: frames end where they arrive, before they cost anything more.
     pub drop_on_arrival: bool,
     /// For tests alone: what is delivered is told as where a second has 1000 ticks or more.
@@ -51,8 +58,14 @@ pub struct Setup {
 pub struct Settings {
     /// Which rule picks the CPU.
     pub policy: Policy,
-    /// The CPUs that flows are spread over, and that applications' wishes are heard for.
+    /// The general CPU map: the CPUs that flows are spread over where no own map is for their RX queue.
     pub cpus: CpuSet,
+    /// CPU maps of single interfaces and RX queues; of several for a queue the most specific holds.
+    pub rps_maps: Vec<(QueueName, CpuSet)>,
+    /// What places a flow that nothing else places, for policies that remember flows.
+    pub fallback: Fallback,
+    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every one that is online.
+    pub rfs_cpus: Option<CpuSet>,
     /// Those of all CPUs that can't be used now.
     pub offline: Option<CpuSet>,
     /// Packets each CPU's ring holds: [`MIN_QUEUE_SIZE`] to [`MAX_QUEUE_SIZE`].
@@ -60,6 +73,8 @@ pub struct Settings {
     /// Buckets of the flow limit, where there is one: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to a power
     /// of two.
     pub flow_limit: Option<u32>,
+    /// Scheduling class of the rings' threads.
+    pub threads: ThreadClass,
     /// Decide and count, but let every frame pass.
     pub shadow: bool,
     /// For tests alone: without the order guard flows are reordered.
@@ -75,6 +90,15 @@ pub enum SettingsError {
     /// A CPU whose id is above what the tables have room for.
     #[error("CPU {0} can't be steered to: the in-kernel path has room for CPUs 0 to {most}", most = MAX_CPUS - 1)]
     CpuTooHigh(CpuId),
+    /// The same RX queue has two CPU maps.
+    #[error("RX queue {0} has two CPU maps; leave one out")]
+    MappedTwice(QueueName),
+    /// More CPU maps than there is room for.
+    #[error(
+        "the in-kernel path has room for {MAX_MAPS} different CPU maps, the general one among them, with {MAP_ENTRIES} \
+         CPUs in all; name fewer maps or CPUs"
+    )]
+    TooManyMaps,
     /// None of the CPUs can be used.
     #[error("none of the CPUs {0} is online; bring one online or name others")]
     AllOffline(CpuSet),
@@ -90,6 +114,9 @@ pub enum SettingsError {
          take another policy, such as sparse, or a newer kernel"
     )]
     NoTracepoint(Policy, &'static str),
+    /// The threads of the rings can't be put into the class.
+    #[error(transparent)]
+    Threads(#[from] ThreadsError),
 }
 
 impl Settings {
@@ -99,12 +126,22 @@ impl Settings {
         Settings {
             policy,
             cpus,
+            rps_maps: Vec::new(),
+            fallback: Fallback::default(),
+            rfs_cpus: None,
             offline: None,
             queue_size: DEFAULT_QUEUE_SIZE,
             flow_limit: None,
+            threads: ThreadClass::DEFAULT,
             shadow: false,
             without_guard: false,
         }
+    }
+
+    /// Whether `rfs` sends a flow to `cpu` if its application runs there.
+    #[must_use]
+    pub fn is_desired(&self, cpu: CpuId) -> bool {
+        self.is_online(cpu) && self.rfs_cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
     }
 
     /// Whether frames can be sent to `cpu` now.
@@ -113,18 +150,43 @@ impl Settings {
         !self.offline.as_ref().is_some_and(|offline| offline.contains(cpu))
     }
 
+    /// Every CPU that is named.
+    pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        let desired = self.rfs_cpus.iter().flat_map(CpuSet::iter);
+        self.mapped_cpus().chain(desired).chain(self.policy.named_cpus())
+    }
+
+    /// The CPUs of all maps.
+    pub(crate) fn mapped_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.cpus.iter().chain(self.rps_maps.iter().flat_map(|(_, map)| map.iter()))
+    }
+
+    /// The CPU map of an interface's RX queue.
+    #[must_use]
+    pub fn map_of(&self, interface: &str, queue: u16) -> &CpuSet {
+        QueueName::most_specific(&self.rps_maps, Some(interface), queue).unwrap_or(&self.cpus)
+    }
+
     /// Checks the settings against the machine.
     ///
     /// # Errors
     /// [`SettingsError`], the first that is wrong.
     pub fn check(&self, possible: &CpuSet) -> Result<(), SettingsError> {
-        for cpu in self.cpus.iter().chain(self.policy.named_cpus()) {
+        for cpu in self.named_cpus() {
             if cpu.get() >= MAX_CPUS {
                 return Err(SettingsError::CpuTooHigh(cpu));
             }
             if !possible.contains(cpu) {
                 return Err(SettingsError::NoSuchCpu(cpu, possible.clone()));
             }
+        }
+        for (at, (name, _)) in self.rps_maps.iter().enumerate() {
+            if self.rps_maps[..at].iter().any(|(earlier, _)| earlier == name) {
+                return Err(SettingsError::MappedTwice(name.clone()));
+            }
+        }
+        if !Rows::new(self).fit() {
+            return Err(SettingsError::TooManyMaps);
         }
         if !self.cpus.iter().any(|cpu| self.is_online(cpu)) {
             return Err(SettingsError::AllOffline(self.cpus.clone()));

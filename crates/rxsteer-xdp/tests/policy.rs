@@ -26,6 +26,7 @@ struct InKernel {
     flow_log: u32,
     rules: Option<Rules>,
     cpus: u32,
+    tables: u32,
 }
 
 impl InKernel {
@@ -54,13 +55,17 @@ impl InKernel {
             flow_log: sizes.flow_log,
             rules: None,
             cpus: sizes.cpus,
+            tables: sizes.tables,
         })
     }
 
-    /// When the walk comes to a slot, if it does.
-    fn rank(&self, cpu: u32, loop_: u32) -> Option<u32> {
+    /// When the walk comes to a slot, if it does, for flows of the queue with that flow table.
+    fn rank(&self, table: u32, cpu: u32, loop_: u32) -> Option<u32> {
         let rules = self.rules.as_ref()?;
-        let map = &rules.map[..rules.map_len as usize];
+        let map = match (rules.by_queue, rules.rows[table as usize]) {
+            (0, _) => &rules.map[..rules.map_len as usize],
+            (_, row) => &rules.map[usize::from(row.first)..][..usize::from(row.len)],
+        };
         let walk: Vec<u16> = map.iter().copied().filter(|cpu| *cpu != 0xffff).collect();
         let position = walk.iter().position(|at| u32::from(*at) == cpu)?;
         (loop_ < rules.loops)
@@ -102,6 +107,8 @@ impl Subject for InKernel {
     }
 
     fn configure(&mut self, rules: &Rules) {
+        let rows = rules.rows.map(|row| [row.first, row.len, row.number, row.bound]);
+        let tables = if rules.by_queue == 0 { 0 } else { self.tables as usize };
         self.policy.configure(&TestRules {
             policy: rules.policy,
             loops: rules.loops,
@@ -111,8 +118,10 @@ impl Subject for InKernel {
             local_by_ring: rules.local_by_ring != 0,
             plain: false,
             straddling: false,
-            map: &rules.map[..rules.map_len as usize],
-            bound: &rules.bound,
+            else_local: rules.else_local != 0,
+            map_len: rules.map_len,
+            map: &rules.map,
+            rows: &rows[..tables],
             cpu: &rules.cpu,
         });
         self.rules = Some(rules.clone());
@@ -129,7 +138,8 @@ impl Subject for InKernel {
             // All carry their number but those that go where their flow's last one went: of these each eighth does.
             let rules = self.rules.as_ref().expect("it was configured");
             let bank = u32::from(rules.cpu[decided.want as usize] >> 1 & 1);
-            let is_wanted = (decided.cpu, decided.bank) == (decided.want, bank) && decided.by != 0;
+            let by_ring = decided.by != 0 || rules.local_by_ring != 0;
+            let is_wanted = (decided.cpu, decided.bank) == (decided.want, bank) && by_ring;
             let goes_on = before == after && is_wanted && after >> 28 == 7 && rules.flow_limit == 0;
             let may_be_bare = goes_on && frame[12..14] != [0x81, 0];
             let carries = !may_be_bare || decided.seq.is_multiple_of(8);
@@ -174,7 +184,7 @@ impl Subject for InKernel {
         self.policy.sock_entry(index)
     }
 
-    fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
+    fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
         let rules = self.rules.as_ref()?;
         let ours = (u64::from(device) + 1) << 32 | u64::from(hash);
         let all = (0..self.cpus).flat_map(|cpu| (0..5).map(move |loop_| (cpu, loop_)));
@@ -183,7 +193,8 @@ impl Subject for InKernel {
             let age = seen.checked_sub(1).and_then(|seen| now.checked_sub(seen));
             flow == ours && age.is_some_and(|age| age <= rules.inactive_after)
         });
-        let ranked = held.filter_map(|(cpu, loop_)| Some((self.rank(cpu, loop_)?, cpu, loop_)));
+        let ranked =
+            held.filter_map(|(cpu, loop_)| Some((self.rank(table, cpu, loop_)?, cpu, loop_)));
         ranked.min().map(|(_, cpu, loop_)| (cpu, loop_))
     }
 
@@ -305,11 +316,16 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         let before = policy.guard(guard);
         let decided =
             policy.receive(&Asked { src, queue, device: 0, now, has_metadata: true }, &frame);
-        let place_of = |hash: u64| (hash * rules.map.len() as u64) >> 32;
+        // Flow tables are by queue.
+        let [begin, len, _, bound] = match rules.rows.get(queue as usize) {
+            Some(row) => row.map(u64::from),
+            None => [0, u64::from(rules.map_len), 0, 0xffff],
+        };
+        let place_of = |hash: u64| (hash * len) >> 32;
         let place = place_of(flow.into());
-        let (cpu, by) = match (rules.policy, rules.bound[queue as usize]) {
-            (1, _) => (u32::from(rules.map[place as usize]), 2),
-            (2, cpu) if cpu != 0xffff => (u32::from(cpu), 1),
+        let (cpu, by) = match (rules.policy, bound) {
+            (1, _) => (u32::from(rules.map[(begin + place) as usize]), 2),
+            (2, cpu) if cpu != 0xffff => (cpu as u32, 1),
             _ => (src, 0),
         };
         assert_eq!((decided.hash, decided.want, decided.by), (flow, cpu, by));
@@ -357,13 +373,25 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
 
 #[test]
 fn policies_that_remember_nothing_leave_slots_alone() {
-    let (mut cpu, mut bound) = ([1; 1024], [0xffff; 1024]);
+    let mut cpu = [1; 1024];
     // The second ring of CPU 2 is in use.
     cpu[2] |= 2;
-    bound[1] = 2;
+    // RX queue 1 is bound, and may have a map of its own behind the general one.
+    let bound = |map_len, [first, len]: [u16; 2]| {
+        [[0, map_len, 0, 0xffff], [first, len, u16::from(first != 0), 2]]
+    };
     for policy in 0..=2 {
         // Of few slots no statistics are kept.
-        for (flow_log, map) in [(1, &[2, 3][..]), (8, &[2, 3]), (8, &[1, 2, 3])] {
+        for (flow_log, map, map_len, own) in [
+            (1, &[2, 3][..], 2, [0, 2]),
+            (8, &[2, 3], 2, [0, 2]),
+            (8, &[1, 2, 3], 3, [0, 3]),
+            (8, &[2, 3, 0, 1], 2, [2, 2]),
+            (8, &[2, 3, 0, 1, 3], 2, [2, 3]),
+        ] {
+            let rows = bound(map_len, own);
+            // Without rows, where they say nothing.
+            let rows = if policy != 2 && own[0] == 0 { &[][..] } else { &rows };
             let rules = TestRules {
                 policy,
                 loops: 0,
@@ -372,9 +400,11 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 inactive_after: 250,
                 local_by_ring: false,
                 plain: true,
-                straddling: policy == 1 && map.len() == 3,
+                straddling: policy == 1 && (map_len == 3 || own[1] == 3),
+                else_local: false,
+                map_len: map_len.into(),
                 map,
-                bound: &bound,
+                rows,
                 cpu: &cpu,
             };
             plain("policies_that_remember_nothing_leave_slots_alone", &rules, flow_log);
@@ -399,8 +429,10 @@ fn frames_that_can_carry_no_number_keep_to_their_ring() {
             local_by_ring: false,
             plain,
             straddling: false,
+            else_local: false,
+            map_len: 2,
             map: &[2, 3],
-            bound: &[0xffff; 1024],
+            rows: &[],
             cpu: &[1; 1024],
         });
         let mut dice = ChaCha8Rng::seed_from_u64(8);

@@ -58,7 +58,9 @@ impl<S: Subject> World<S> {
             _ => None,
         };
         let device = self.scenario.queues[usize::from(arrival.rx_queue)].device;
-        let slot = self.subject.slot_held(device.into(), arrival.hash.get(), arrival.time_ns);
+        let table = arrival.rx_queue.into();
+        let (hash, now) = (arrival.hash.get(), arrival.time_ns);
+        let slot = self.subject.slot_held(table, device.into(), hash, now);
         assert_eq!(slot, held, "{arrival:?}");
     }
 
@@ -79,7 +81,11 @@ impl<S: Subject> World<S> {
 /// The first packet of a burst was wanted where the core says, and by the same rule.
 pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
     let by = match explanation.reason {
-        Reason::PolicyNone | Reason::NotBound | Reason::NoHash | Reason::NoSuchQueue => 0,
+        Reason::PolicyNone
+        | Reason::NotBound
+        | Reason::NoHash
+        | Reason::NoSuchQueue
+        | Reason::Stays { .. } => 0,
         Reason::Bound => 1,
         Reason::Hash { .. } => 2,
         Reason::Slot { .. } => 3,

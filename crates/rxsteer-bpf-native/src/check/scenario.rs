@@ -1,10 +1,10 @@
 //! A machine, its interfaces and its settings, chosen at random.
 
-use crate::policy::{NO_CPU, Rules, Sizes};
+use crate::policy::{NO_CPU, Row, Rules, Sizes};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::{CpuId, CpuSet, Policy, SlotOrder, SockFlowTable, SteerConfig};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, SlotOrder, SockFlowTable, SteerConfig};
 
 /// A policy without its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,10 @@ fn cpu(id: u16) -> CpuId {
     CpuId::new(id).expect("ids are small here")
 }
 
+fn cpu_set(ids: &[u16]) -> CpuSet {
+    CpuSet::new(ids.iter().map(|id| cpu(*id))).expect("there is one")
+}
+
 /// So many CPUs of `of` at most.
 fn some(dice: &mut ChaCha8Rng, of: &[u16], most: usize) -> Vec<u16> {
     let count = dice.random_range(1..=most.min(of.len()));
@@ -94,6 +98,10 @@ impl Scenario {
         config.flow_limit = dice.random_ratio(1, 2).then(|| 1 << dice.random_range(0..9));
         let ring_size = dice.random_range(8..80);
         let local_by_ring = !kind.can_change() && dice.random_ratio(1, 4);
+        // `rps` has no fallback but its hash; whether a flow may linger is the same to both.
+        if kind.can_change() && kind != Kind::Rps && dice.random_ratio(1, 3) {
+            config.fallback = Fallback::Local;
+        }
         let mut scenario = Scenario {
             kind,
             queues,
@@ -122,6 +130,15 @@ impl Scenario {
         if !idle.is_empty() && dice.random_ratio(1, 2) {
             self.config.offline = CpuSet::new(some(dice, &idle, 3).iter().map(|id| cpu(*id)));
         }
+        self.config.rps_maps.clear();
+        if self.kind.can_change() && dice.random_ratio(1, 2) {
+            let queues = 0..self.queues.len() as u16;
+            let own = queues.filter(|_| dice.random_ratio(2, 3)).collect::<Vec<u16>>();
+            let map = |queue: u16| (queue.into(), cpu_set(&some(dice, &all, 8)));
+            self.config.rps_maps = own.into_iter().map(map).collect();
+        }
+        self.config.rfs_cpus =
+            dice.random_ratio(1, 3).then(|| cpu_set(&some(dice, &all, all.len())));
         self.config.policy = match self.kind {
             Kind::None => Policy::None,
             Kind::Bound => self.bindings(dice, &all),
@@ -141,16 +158,14 @@ impl Scenario {
         self.local_by_ring = dice.random();
     }
 
-    /// Some queues' numbers are bound, on every device that has them.
+    /// Some queues are bound.
     fn bindings(&self, dice: &mut ChaCha8Rng, all: &[u16]) -> Policy {
         let mut bindings = Vec::new();
-        for number in 0..4 {
+        for queue in 0..self.queues.len() as u16 {
             let id = *all.choose(dice).unwrap_or(&all[0]);
-            if dice.random_ratio(1, 4) {
-                continue;
+            if !dice.random_ratio(1, 4) {
+                bindings.push((queue.into(), cpu(id)));
             }
-            let of_number = (0..).zip(&self.queues).filter(|(_, queue)| queue.number == number);
-            bindings.extend(of_number.map(|(queue, _): (u16, _)| (queue, cpu(id))));
         }
         Policy::Bound(bindings)
     }
@@ -201,25 +216,56 @@ impl Scenario {
             ring_size: self.ring_size,
             flow_limit: self.config.flow_limit.map_or(0, |buckets| buckets.ilog2() + 1),
             inactive_after: rxsteer_core::sparse::INACTIVE_AFTER_NS,
-            local_by_ring: u32::from(self.local_by_ring),
+            local_by_ring: u32::from(self.local_by_ring || self.else_local()),
+            else_local: self.else_local().into(),
+            by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
             map_len: self.config.cpus.len() as u32,
-            map: [NO_CPU; 1024],
-            bound: [NO_CPU; 1024],
+            map: [NO_CPU; 8192],
+            rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; 64],
             cpu: [0; 1024],
         };
-        for (place, id) in rules.map.iter_mut().zip(self.config.cpus.iter()) {
-            *place = if self.is_online(id) { id.get() } else { NO_CPU };
-        }
-        for id in self.possible.iter() {
-            let second = self.second_bank.contains(&id.get());
-            rules.cpu[id.index()] = u8::from(self.is_online(id)) | u8::from(second) << 1;
-        }
-        if let Policy::Bound(bindings) = &self.config.policy {
-            for (queue, id) in bindings.iter().filter(|(_, id)| self.is_online(*id)) {
-                let number = self.queues[usize::from(*queue)].number;
-                rules.bound[usize::from(number)] = id.get();
+        let mut used = 0;
+        let mut add = |map: &CpuSet| {
+            let first = used;
+            for id in map.iter() {
+                rules.map[used] = if self.is_online(id) { id.get() } else { NO_CPU };
+                used += 1;
+            }
+            (first as u16, map.len() as u16)
+        };
+        let general = add(&self.config.cpus);
+        for (number, row) in (0..).zip(&mut rules.rows).take(self.queues.len()) {
+            (row.first, row.len) = general;
+            let own = self.config.rps_maps.iter().find(|(name, _)| name.queue() == Some(number));
+            if let Some((_, map)) = own {
+                (row.first, row.len) = add(map);
+                row.number = number + 1;
+            }
+            if let Policy::Bound(bindings) = &self.config.policy {
+                let bound = bindings.iter().find(|(name, _)| name.queue() == Some(number));
+                let bound = bound.filter(|(_, id)| self.is_online(*id));
+                row.bound = bound.map_or(NO_CPU, |(_, id)| id.get());
             }
         }
+        for id in self.possible.iter() {
+            let desired = self.is_online(id)
+                && self.config.rfs_cpus.as_ref().is_none_or(|cpus| cpus.contains(id));
+            let mut maps =
+                self.config.rps_maps.iter().map(|(_, map)| map).chain([&self.config.cpus]);
+            let mapped = self.is_online(id) && maps.any(|map| map.contains(id));
+            let bits = [
+                mapped || desired && self.else_local(),
+                self.second_bank.contains(&id.get()),
+                desired,
+            ];
+            rules.cpu[id.index()] =
+                (0..).zip(bits).map(|(bit, is_set)| u8::from(is_set) << bit).sum();
+        }
         rules
+    }
+
+    /// Flows that nothing places stay where they are received.
+    pub(crate) fn else_local(&self) -> bool {
+        self.config.fallback == Fallback::Local
     }
 }

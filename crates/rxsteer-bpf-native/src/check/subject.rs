@@ -24,8 +24,8 @@ pub trait Subject {
     fn guard(&self, table: u32, hash: u32) -> [u32; 2];
     /// An entry of the sock flow table.
     fn sock_entry(&self, index: u32) -> u32;
-    /// The sparse slot that the flow would use at a time: CPU and loop.
-    fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)>;
+    /// The sparse slot that a flow of the queue with that flow table would use at a time: CPU and loop.
+    fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)>;
     /// Whether every sparse slot that was given stands in its flow's chain, and no other.
     fn chains_are_sound(&mut self) -> bool;
     /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
@@ -71,8 +71,8 @@ impl Subject for NativePolicy {
         NativePolicy::sock_entry(self, index)
     }
 
-    fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
-        NativePolicy::slot_held(self, device, hash, now)
+    fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
+        NativePolicy::slot_held(self, table, device, hash, now)
     }
 
     fn chains_are_sound(&mut self) -> bool {

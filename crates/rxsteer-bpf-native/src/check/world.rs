@@ -133,7 +133,7 @@ impl<S: Subject> World<S> {
                 device: queue.device.into(),
                 // The core keeps one wish for both directions.
                 wish_hash: arrival.hash.get(),
-                reserved: 0,
+                row: table,
                 now: arrival.time_ns,
             };
             // Packets without a flow are not steered in the kernel.
@@ -187,7 +187,8 @@ impl<S: Subject> World<S> {
         let (last_cpu, last_bank) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
         let is_under_way = |cpu| !self.rings.is_delivered(place >> 14 & 0x3fff, cpu, last_seq);
         let under_way = last_cpu.is_some_and(is_under_way);
-        let is_local = decision.by == 0 && !self.scenario.local_by_ring;
+        let is_local =
+            decision.by == 0 && !self.scenario.local_by_ring && !self.scenario.else_local();
         assert_eq!(decision.straight != 0, is_local && !under_way, "{decision:?}");
         if decision.straight == 0 {
             let present = u32::from(self.scenario.second_bank.contains(&(decision.cpu as u16)));

@@ -40,14 +40,32 @@ pub struct Rules {
     pub inactive_after: u64,
     /// Local packets go through a ring.
     pub local_by_ring: u32,
-    /// Entries of `map`.
+    /// Not 0: flows that nothing places stay where they are received.
+    pub else_local: u32,
+    /// Not 0: `rows` hold.
+    pub by_queue: u32,
+    /// Entries of the general map, the first in `map`.
     pub map_len: u32,
-    /// CPUs, or [`NO_CPU`].
-    pub map: [u16; 1024],
-    /// By queue, or [`NO_CPU`].
-    pub bound: [u16; 1024],
+    /// All maps, one behind the other: CPUs, or [`NO_CPU`].
+    pub map: [u16; 8192],
+    /// By flow table.
+    pub rows: [Row; 64],
     /// Bits of `enum steer_cpu_bits`.
     pub cpu: [u8; 1024],
+}
+
+/// What an RX queue has of its own: `struct steer_row`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Where its map begins.
+    pub first: u16,
+    /// The entries of its map.
+    pub len: u16,
+    /// The number of its map.
+    pub number: u16,
+    /// The CPU it is bound to, or [`NO_CPU`].
+    pub bound: u16,
 }
 
 /// In tables of CPUs: none.
@@ -67,8 +85,8 @@ pub struct Packet {
     pub device: u32,
     /// What its application's wish is kept under.
     pub wish_hash: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// Its flow table, which is its queue's row.
+    pub row: u32,
     /// The time.
     pub now: u64,
 }
@@ -113,7 +131,13 @@ unsafe extern "C" {
     fn native_policy_tail(policy: *mut State, src: u32, dst: u32) -> u32;
     fn native_policy_guard(policy: *mut State, table: u32, hash: u32, words: *mut [u32; 2]);
     fn native_policy_sock_entry(policy: *mut State, index: u32) -> u32;
-    fn native_policy_slot_held(policy: *mut State, device: u32, hash: u32, now: u64) -> u32;
+    fn native_policy_slot_held(
+        policy: *mut State,
+        table: u32,
+        device: u32,
+        hash: u32,
+        now: u64,
+    ) -> u32;
     fn native_policy_chains_are_sound(policy: *mut State) -> u32;
     fn native_policy_history(policy: *mut State, src: u32, history: *mut [u32; 128]);
     fn native_policy_limit_count(policy: *mut State, src: u32, bucket: u32) -> u32;
@@ -154,7 +178,10 @@ impl NativePolicy {
     /// If they name a CPU there is no room for.
     pub fn configure(&mut self, rules: &Rules) {
         let known = |cpu: &u16| u32::from(*cpu) < self.sizes.cpus || *cpu == NO_CPU;
-        assert!(rules.map.iter().chain(&rules.bound).all(known) && rules.map_len <= 1024);
+        assert!(rules.map.iter().all(known) && rules.map_len <= 1024 && self.sizes.tables <= 64);
+        for row in &rules.rows {
+            assert!(known(&row.bound) && row.first + row.len <= 8192 && row.number < 128);
+        }
         let buckets = if rules.flow_limit == 0 { 0 } else { 1 << (rules.flow_limit - 1) };
         assert!(buckets <= self.sizes.limit_lines * 64 && rules.loops <= 5);
         // SAFETY: the state is there until it is dropped, and the rules fit its tables.
@@ -221,11 +248,12 @@ impl NativePolicy {
         unsafe { native_policy_sock_entry(self.state.as_ptr(), index) }
     }
 
-    /// The sparse slot that the flow would use at a time: CPU and loop.
+    /// The sparse slot that a flow of the queue with that flow table would use at a time: CPU and loop.
     #[must_use]
-    pub fn slot_held(&self, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
+    pub fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
         // SAFETY: the state is there; any numbers will do.
-        let slot = unsafe { native_policy_slot_held(self.state.as_ptr(), device, hash, now) };
+        let slot =
+            unsafe { native_policy_slot_held(self.state.as_ptr(), table, device, hash, now) };
         slot.checked_sub(1).map(|slot| (slot / 8, slot % 8))
     }
 

@@ -68,6 +68,7 @@ struct steer_test {
 #define STEER_FRAME_END(frame)	 ((const void *)(long)(frame)->data_end)
 #include "steer_parse.h"
 #include "steer_carry.h"
+#include "steer_checksum.h"
 #include "steer_policy.h"
 #include "steer_order.h"
 #include "steer_flows.h"
@@ -244,6 +245,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	const struct steer_config *config;
 	struct steer_counters *counters;
 	struct steer_place place;
+	struct steer_pair *pair;
 	struct steer_slot *slot;
 	__u32 place_before;
 
@@ -267,9 +269,11 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		if (place_before && place_before != work->want.cpu + 1)
 			counters->moves++;
 		place.cpu = work->want.cpu;
-		place.bank = 0;
+		place.bank = steer_bank_of(config, place.cpu);
 		work->cpu = place.cpu;
-		steer_queued(slot, &place, work->want.cpu, work->src, 0);
+		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
+		pair = steer_pair_at(work->src, place.cpu * STEER_BANKS + place.bank);
+		steer_queued(slot, &place, work->want.cpu, work->src, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
 	}
 	if (place.straight) {
@@ -280,7 +284,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		counters->held++;
 	if ((place.cpu != work->want.cpu || place.bank != steer_bank_of(config, place.cpu) ||
 	     (work->want.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
-	    !(work->want.by == STEER_BY_HASH && steer_straddles(config, work->hash)))
+	    !steer_straddles(config, work->hash, work->want))
 		counters->detours++;
 	return steer_send(ctx, work, config, counters, slot, &place);
 }
@@ -304,10 +308,10 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 #ifdef STEER_TEST
 	steer_test.cpu = want.cpu;
 	steer_test.bank = bank;
-	steer_test.straight = want.by == STEER_BY_LOCAL;
+	steer_test.straight = want.by == STEER_BY_LOCAL && !config->local_by_ring;
 #endif
-	if (want.by == STEER_BY_LOCAL)
-		return slot->place || config->local_by_ring ? -1 : steer_pass(counters);
+	if (want.by == STEER_BY_LOCAL && !config->local_by_ring)
+		return slot->place ? -1 : steer_pass(counters);
 	if (slot->place != steer_place_word(&place, STEER_PATIENCE, src))
 		return -1;
 	verdict = steer_send_on(ctx, &place, src, &seq);
@@ -327,6 +331,28 @@ static __always_inline int steer_without_flow(struct steer_counters *counters, c
 	return steer_pass(counters);
 }
 
+/* Where the flow stands, if its last frame had a partial checksum. */
+static __always_inline __u32 *steer_partial_at(__u32 hash)
+{
+	__u64 index = hash;
+
+	/* The mask has to stay for the verifier of Linux 6.1. */
+	asm volatile("" : "+r"(index));
+	return &steer_partials[index & (STEER_PARTIALS - 1)];
+}
+
+/* A frame that a redirect would spoil: see steer_checksum.h. Its flow's other frames are like it, so they pass, too. */
+static __always_inline int steer_partial(struct steer_counters *counters, __u32 hash)
+{
+	__u32 *known = steer_partial_at(hash);
+
+	if (*known != hash)
+		*known = hash;
+	counters->partial_checksums++;
+	counters->by_rule[STEER_BY_LOCAL]++;
+	return steer_pass(counters);
+}
+
 /* What the rules say is counted, and, in tests, told. */
 static __always_inline void steer_wanted(struct steer_counters *counters, __u32 hash, struct steer_want want)
 {
@@ -341,7 +367,7 @@ static __always_inline void steer_wanted(struct steer_counters *counters, __u32 
 
 static __always_inline int steer_frame(struct xdp_md *ctx)
 {
-	__u32 src, ifindex, queue, number, index, rules, hash, cpu;
+	__u32 src, ifindex, queue, number, index, rules, hash, cpu, flags, is_partial = 0;
 	const struct steer_device *device;
 	const struct steer_config *config;
 	struct steer_running *running;
@@ -379,12 +405,24 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	counters->bytes += bytes;
 	if (!hash || queue >= device->queues)
 		return steer_without_flow(counters, &packet);
-	rules = READ_ONCE(device->settling) ? STEER_CONFIG_SETTLING : READ_ONCE(steer_active) & 1;
+	flags = READ_ONCE(device->flags);
+	rules = READ_ONCE(steer_active) & 1;
+	if (__builtin_expect(flags != 0, 0)) {
+		if (flags & STEER_SETTLING)
+			rules = STEER_CONFIG_SETTLING;
+		is_partial = flags & STEER_MAY_BE_PARTIAL && steer_is_partial(ctx, *steer_partial_at(hash) == hash);
+	}
 	config = &steer_configs[rules];
 	/* As for `device`. */
 	asm volatile("" : "+r"(config));
 	arrival.hash = hash;
 	arrival.src = src;
+	arrival.row = device->first_table + arrival.queue;
+	/* A queue that came after the interface was attached. */
+	if (steer_generic && arrival.queue >= device->queues)
+		arrival.row = STEER_NO_ROW;
+	if (!steer_flow_stats && is_partial)
+		return steer_partial(counters, hash);
 	if (!steer_flow_stats && config->plain) {
 		want = steer_want_plain(config, &arrival);
 		verdict = steer_plainly(ctx, config, counters, hash, src, want);
@@ -402,8 +440,12 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	(void)READ_ONCE(slot->place);
 	arrival.device = number;
 	arrival.wish_hash = steer_wish_hash(hash, STEER_IS_REVERSED(&packet));
-	arrival.reserved = 0;
 	arrival.now = STEER_NOW();
+	if (is_partial) {
+		verdict = steer_partial(counters, hash);
+		cpu = src;
+		goto count;
+	}
 	want = steer_want(config, &arrival);
 	cpu = want.cpu;
 	steer_wanted(counters, hash, want);
@@ -425,12 +467,14 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		verdict = steer_by_all_rules(ctx, &work);
 		cpu = work.cpu;
 	}
+count:
 	if (steer_flow_stats && (verdict == XDP_REDIRECT || verdict == XDP_PASS)) {
 		struct steer_counted counted = {
 			.packet = &packet,
 			.counters = counters,
 			.cpu = cpu,
 			.now = (__u32)arrival.now,
+			.hash = hash,
 			.bytes = bytes,
 		};
 
@@ -481,11 +525,12 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	return 0;
 }
 
-/* What time it is, by both clocks: two runs tell how many jiffies a second has. */
+/* What time it is, by both clocks: two runs tell how many jiffies a second has. Returns the lower half of the
+ * jiffies. */
 SEC("syscall")
 int steer_clock(void *ctx)
 {
 	steer_jiffies_now = bpf_jiffies64();
 	steer_ktime_now = bpf_ktime_get_ns();
-	return 0;
+	return (int)steer_jiffies_now;
 }

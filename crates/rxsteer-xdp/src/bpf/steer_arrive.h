@@ -170,20 +170,4 @@ int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_
 	return 0;
 }
 
-/* Loaded in generic mode alone. Kernels were found (6.18) that hand a CPUMAP's socket buffers on with the
- * Ethernet header still in front: they take its length from skb->mac_len, which nobody has set by then. IP
- * refuses such packets. A program can't mend it, for it can't tell which buffers are so; this counts them. */
-SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(steer_misplaced, struct sk_buff *skb)
-{
-	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-
-	if (!running || !(running->dst[0] | running->dst[1]) ||
-	    !steer_thread_of(running, (__u32)bpf_get_current_pid_tgid()))
-		return 0;
-	if (skb->data == skb->head + skb->mac_header)
-		__sync_fetch_and_add(&steer_misplaced_frames, 1);
-	return 0;
-}
-
 #endif

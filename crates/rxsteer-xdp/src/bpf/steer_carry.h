@@ -122,8 +122,8 @@ static __always_inline int steer_carry(void *data, const void *data_end, __u32 c
 static __always_inline int steer_uncarry(void *data, const void *data_end, const __u64 *addresses,
 					 struct steer_number *number)
 {
-	__u32 word, kind, place;
-	__u64 address;
+	__u32 word, kind;
+	__u64 address, place;
 
 	if (data + STEER_CARRY_LENGTH > data_end)
 		return 0;
@@ -134,7 +134,10 @@ static __always_inline int steer_uncarry(void *data, const void *data_end, const
 	number->seq = STEER_U32(data);
 	number->src = word & ((1 << STEER_WORD_SRC_BITS) - 1);
 	number->dst = kind & ((1 << STEER_KIND_DST_BITS) - 1);
-	place = word >> STEER_WORD_SRC_BITS | kind >> STEER_KIND_PLACE_SHIFT << STEER_WORD_PLACE_BITS;
+	place = (kind >> STEER_KIND_PLACE_SHIFT << 16 | word) >> STEER_WORD_SRC_BITS;
+	/* The verifier of Linux 6.1 takes the `or` of two values for unbounded. The compiler knows the bounds and would
+	 * leave the mask out, unless it can't see where the value comes from. */
+	asm volatile("" : "+r"(place));
 	address = addresses[place & (STEER_ADDRESSES - 1)] >> 16;
 	*(steer_place32 *)data = address;
 	*(steer_place16 *)(data + 4) = address >> 32;

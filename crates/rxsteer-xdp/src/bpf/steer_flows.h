@@ -2,13 +2,23 @@
 /*
  * Statistics of flows, split by the CPUs they were sent to.
  *
- * A flow is counted in the slot its guard is in, so that both are one cache line, or where another flow
- * has that, in one of the three lines beside it. The slot counts for the CPU the flow goes to now. When it
- * goes elsewhere (seldom), what was counted is added to the map `moved` under (flow, CPU), and the CPU is
- * marked among those the flow used: whoever reads or ends a flow visits these alone. A flow that finds no
- * slot is counted in `moved` from the start.
+ * A flow is counted in a *line*: a slot, with the steer_flow of the same number. A line is chosen for the guard's sake
+ * first: the flow's own slot, so that guard and counts are one cache line. Where another flow is counted there, the
+ * three lines beside it are taken, then the four of a second set.
  *
- * A table belongs to one RX queue, and is written by the CPU that receives the queue.
+ *   slot:  packets and bytes sent to its present CPU        steer_flow:  list of CPUs it was sent to before,
+ *                                                                        packets and bytes of each
+ *
+ * When the flow goes to another CPU (seldom), what its slot counts is added to the list, and the CPU is put there if it
+ * is not there yet. The list is the mask of the CPUs used: reading, clearing or ending a flow visits these alone.
+ *
+ * What must hold:
+ * - A line has one writer. A table belongs to one RX queue, which one CPU polls at a time (in generic mode to one CPU).
+ * - While counts go from one place to another the line's version is odd. Else each number only grows, so that whoever
+ *   reads packets, list and packets' version alike on both sides has a total that never falls.
+ * - A clear is another epoch: counts of a former one count nothing, and are set to zero with the flow's next packet.
+ *   Nothing is lost or counted twice: a packet is counted either before or after.
+ * - Each packet of a flow is in its line, or in the counters of those ended, cleared and refused.
  */
 #ifndef STEER_FLOWS_H
 #define STEER_FLOWS_H
@@ -16,38 +26,18 @@
 #include "steer_parse.h"
 #include "steer_policy.h"
 
+/* Do not wake anybody up: user space looks by itself. */
+enum { STEER_NO_WAKEUP = 1 };
+
 /* A packet that is counted. */
 struct steer_counted {
 	const struct steer_packet *packet;
 	struct steer_counters *counters;
 	__u32 cpu;
 	__u32 now;
+	__u32 hash;
 	__u64 bytes;
 };
-
-/* Adds to what (flow, CPU) has in `moved`, if it is there. */
-static __always_inline int steer_add_to_moved(struct steer_moved_key *key, const struct steer_moved *more)
-{
-	struct steer_moved *entry = bpf_map_lookup_elem(&steer_moved, key);
-
-	if (!entry)
-		return -1;
-	/* Another queue may have packets of the same flow. */
-	__sync_fetch_and_add(&entry->packets, more->packets);
-	__sync_fetch_and_add(&entry->bytes, more->bytes);
-	WRITE_ONCE(entry->last_seen, more->last_seen);
-	return 0;
-}
-
-static __noinline int steer_add_moved(struct steer_moved_key *key, struct steer_moved *more)
-{
-	if (!key || !more)
-		return -1;
-	if (!steer_add_to_moved(key, more) || !bpf_map_update_elem(&steer_moved, key, more, BPF_NOEXIST))
-		return 0;
-	/* There is no room, or the other queue was faster. */
-	return steer_add_to_moved(key, more);
-}
 
 static __always_inline void steer_key_of(const struct steer_packet *packet, struct steer_flow_key *key)
 {
@@ -64,81 +54,172 @@ static __always_inline void steer_key_of(const struct steer_packet *packet, stru
 	key->ip_version = (__u8)(packet->rest >> 40);
 }
 
-/* The flow goes to another CPU than before: what its slot counts goes to `moved`. */
-static __noinline int steer_flow_moves(struct steer_slot *slot, struct steer_flow *flow,
-				       struct steer_counters *counters)
+/* ORDER: an exchange is a full barrier. Who reads the same even number before and after has read what stood between
+ * two changes. Pairs with the loads in `Lines::line` (src/flows.rs). */
+static __always_inline void steer_next_version(struct steer_slot *slot)
 {
-	struct steer_moved_key key = {};
-	struct steer_moved more = {};
+	__sync_lock_test_and_set(&slot->version, slot->version + 1);
+}
 
-	if (!slot || !flow || !counters)
-		return 0;
-	key.flow = flow->key;
-	key.cpu = slot->cpu;
-	more.packets = slot->packets;
-	more.bytes = slot->bytes;
-	more.first_seen = slot->first_seen;
-	more.last_seen = slot->last_seen;
-	flow->cpus[slot->cpu / 64 % (STEER_MAX_CPUS / 64)] |= 1ull << (slot->cpu & 63);
-	if (more.packets && steer_add_moved(&key, &more))
-		counters->flow_packets_refused += more.packets;
+/* What the slot counts goes to the list. By who made the version odd. */
+static __always_inline void steer_set_aside(struct steer_slot *slot, struct steer_flow *flow)
+{
+	__u16 cpu = slot->cpu + 1;
+	__u32 i, at = STEER_SHARES - 1;
+
+	for (i = 0; i < STEER_SHARES; i++) {
+		if (!flow->cpus[i] || flow->cpus[i] == cpu) {
+			at = i;
+			break;
+		}
+	}
+	/* The last place is for all the CPUs that have no other. */
+	if (i == STEER_SHARES)
+		cpu = STEER_OTHER_CPUS;
+	flow->cpus[at] = cpu;
+	flow->shares[at].packets += slot->packets;
+	flow->shares[at].bytes += slot->bytes;
 	slot->packets = 0;
 	slot->bytes = 0;
+}
+
+/* All that a line counts. */
+static __always_inline __u64 steer_line_packets(const struct steer_slot *slot, const struct steer_flow *flow)
+{
+	__u64 packets = slot->packets;
+	__u32 i;
+
+	for (i = 0; i < STEER_SHARES && flow->cpus[i]; i++)
+		packets += flow->shares[i].packets;
+	return packets;
+}
+
+/* Sets a line's counts to zero. By who made the version odd. */
+static __always_inline void steer_begin_counts(struct steer_slot *slot, struct steer_flow *flow, __u32 now)
+{
+	__u32 i;
+
+	for (i = 0; i < STEER_SHARES && flow->cpus[i]; i++) {
+		flow->cpus[i] = 0;
+		flow->shares[i].packets = 0;
+		flow->shares[i].bytes = 0;
+	}
+	slot->packets = 0;
+	slot->bytes = 0;
+	slot->first_seen = now;
+	slot->tcp_flags = 0;
+	slot->moves = 0;
+	slot->epoch = READ_ONCE(steer_flow_epoch);
+}
+
+/* The flow goes to another CPU than before, or its counts are cleared ones. */
+static __noinline int steer_flow_changes(struct steer_slot *slot, struct steer_flow *flow,
+					 const struct steer_counted *counted)
+{
+	if (!slot || !flow || !counted)
+		return 0;
+	steer_next_version(slot);
+	if (slot->epoch != READ_ONCE(steer_flow_epoch)) {
+		counted->counters->flow_packets_cleared += steer_line_packets(slot, flow);
+		steer_begin_counts(slot, flow, counted->now);
+	} else {
+		steer_set_aside(slot, flow);
+		slot->moves++;
+	}
+	slot->cpu = counted->cpu;
+	steer_next_version(slot);
 	return 0;
 }
 
-/* A flow without a line: takes one that is free, or whose flow was silent for long; else it is counted in
- * `moved`. Returns the line's number plus one; 0: there is none. */
+/* Hands a flow's last counts on. */
+static __always_inline void steer_flow_ends(const struct steer_slot *slot, const struct steer_flow *flow,
+					    struct steer_counters *counters)
+{
+	__u64 packets = steer_line_packets(slot, flow);
+	struct steer_ended *ended;
+
+	counters->flows_ended++;
+	if (slot->epoch != READ_ONCE(steer_flow_epoch)) {
+		counters->flow_packets_cleared += packets;
+		return;
+	}
+	counters->flow_packets_ended += packets;
+	ended = bpf_ringbuf_reserve(&steer_ended, sizeof(*ended), 0);
+	if (!ended) {
+		counters->flow_records_lost++;
+		return;
+	}
+	__builtin_memcpy(&ended->slot, slot, sizeof(ended->slot));
+	__builtin_memcpy(&ended->flow, flow, sizeof(ended->flow));
+	bpf_ringbuf_submit(ended, STEER_NO_WAKEUP);
+}
+
+/* Of a flow whose own slot is `index`, the line it may be in at step `i`. */
+static __always_inline __u32 steer_line_at(__u32 index, const struct steer_counted *counted, __u32 i)
+{
+	__u32 below = (1u << steer_flow_log) - 1;
+
+	/* The second set goes by other bits of the hash, so that flows that share the first are spread. */
+	if (i >= STEER_WAYS)
+		index = (index & ~below) | steer_hash_32(counted->hash, steer_flow_log);
+	return index ^ (i & (STEER_WAYS - 1));
+}
+
+/* A line for a new flow, plus one: one that is free, or whose flow was silent for long; else that of the flow that was
+ * silent longest, a second at least. 0: there is none. */
+static __noinline __u32 steer_free_line(__u32 index, const struct steer_counted *counted)
+{
+	__u32 i, at, idle, longest = steer_flow_idle_least, found = 0;
+	struct steer_slot *slot;
+
+	if (!counted)
+		return 0;
+	for (i = 0; i < 2 * STEER_WAYS; i++) {
+		at = steer_line_at(index, counted, i);
+		slot = steer_slot_at(at);
+		if (!slot)
+			return 0;
+		if (!slot->rest)
+			return at + 1;
+		idle = counted->now - slot->last_seen;
+		if (idle > steer_flow_idle_after)
+			return at + 1;
+		if (idle > longest) {
+			longest = idle;
+			found = at + 1;
+		}
+	}
+	return found;
+}
+
+/* A flow without a line: its line's number plus one; 0: there is none. */
 static __noinline __u32 steer_new_flow(__u32 index, const struct steer_counted *counted)
 {
+	__u32 at = steer_free_line(index, counted);
 	const struct steer_packet *packet;
-	struct steer_slot *slot = 0;
+	struct steer_slot *slot;
 	struct steer_flow *flow;
-	__u32 i, at = 0;
 
 	if (!counted)
 		return 0;
 	packet = counted->packet;
-	for (i = 0; i < STEER_WAYS; i++) {
-		at = index ^ i;
-		slot = steer_slot_at(at);
-		if (!slot)
-			return 0;
-		if (!slot->rest || counted->now - slot->last_seen > steer_flow_idle_after)
-			break;
-		slot = 0;
-	}
-	flow = steer_flow_at(at);
+	slot = at ? steer_slot_at(at - 1) : 0;
+	flow = at ? steer_flow_at(at - 1) : 0;
 	if (!slot || !flow) {
-		struct steer_moved_key key = {};
-		struct steer_moved more = { .packets = 1, .bytes = counted->bytes };
-
-		steer_key_of(packet, &key.flow);
-		key.cpu = counted->cpu;
-		more.first_seen = counted->now;
-		more.last_seen = counted->now;
-		if (steer_add_moved(&key, &more))
-			counted->counters->flow_packets_refused++;
+		counted->counters->flow_packets_refused++;
 		return 0;
 	}
-	if (slot->rest) {
-		/* The old flow's last counts stay readable, with those it has in `moved`. */
-		steer_flow_moves(slot, flow, counted->counters);
-		counted->counters->flows_ended++;
-	}
+	if (slot->rest)
+		steer_flow_ends(slot, flow, counted->counters);
 	counted->counters->flows++;
+	steer_next_version(slot);
+	steer_begin_counts(slot, flow, counted->now);
 	steer_key_of(packet, &flow->key);
-	for (i = 0; i < STEER_MAX_CPUS / 64; i++)
-		flow->cpus[i] = 0;
 	slot->addresses = packet->addresses;
-	slot->packets = 0;
-	slot->bytes = 0;
-	slot->first_seen = counted->now;
 	slot->cpu = counted->cpu;
-	slot->tcp_flags = 0;
-	slot->moves = 0;
-	WRITE_ONCE(slot->rest, packet->rest);
-	return at + 1;
+	slot->rest = packet->rest;
+	steer_next_version(slot);
+	return at;
 }
 
 /* Whether the flow in a line is the packet's. IPv6 addresses are told apart by a fold first. */
@@ -159,18 +240,20 @@ static __always_inline int steer_is_flow(const struct steer_slot *slot, __u32 in
 	return ours[0] == theirs[0] && ours[1] == theirs[1] && ours[2] == theirs[2] && ours[3] == theirs[3];
 }
 
-/* Looks for the flow's line beside the first, which is not its own; the line's number plus one. */
+/* Looks for the flow's line beyond the first, which is not its own; the line's number plus one. */
 static __noinline __u32 steer_other_line(__u32 index, const struct steer_counted *counted)
 {
-	__u32 i;
+	__u32 i, at;
 
 	if (!counted)
 		return 0;
-	for (i = 1; i < STEER_WAYS; i++) {
-		struct steer_slot *slot = steer_slot_at(index ^ i);
+	for (i = 1; i < 2 * STEER_WAYS; i++) {
+		struct steer_slot *slot;
 
-		if (slot && steer_is_flow(slot, index ^ i, counted->packet))
-			return (index ^ i) + 1;
+		at = steer_line_at(index, counted, i);
+		slot = steer_slot_at(at);
+		if (slot && steer_is_flow(slot, at, counted->packet))
+			return at + 1;
 	}
 	return steer_new_flow(index, counted);
 }
@@ -187,13 +270,11 @@ static __always_inline void steer_count_flow(struct steer_slot *slot, __u32 inde
 			return;
 		index--;
 	}
-	if (slot->cpu != counted->cpu) {
+	if ((slot->cpu ^ counted->cpu) | (slot->epoch ^ READ_ONCE(steer_flow_epoch))) {
 		struct steer_flow *flow = steer_flow_at(index);
 
 		if (flow)
-			steer_flow_moves(slot, flow, counted->counters);
-		slot->cpu = counted->cpu;
-		slot->moves++;
+			steer_flow_changes(slot, flow, counted);
 	}
 	slot->packets++;
 	slot->bytes += counted->bytes;

@@ -27,6 +27,8 @@ const volatile __u32 steer_devices_max = 1;
 const volatile __u32 steer_limit_lines = 1;
 /* Look into tunnels. */
 const volatile __u8 steer_inner = 0;
+/* Sockets of this network namespace alone, by its inode number, say where flows are desired; 0: of all. */
+const volatile __u32 steer_rfs_namespace = 0;
 /* Flows' packets and bytes are counted. */
 const volatile __u8 steer_flow_stats = 1;
 /* Frames are socket buffers already: what the XDP program writes in front of one must be uncovered. */
@@ -42,22 +44,25 @@ struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
 /* The ids of the two CPUMAPs: tracepoints tell of others' too. */
 __u32 steer_map_ids[STEER_BANKS] = {};
 
-/* Jiffies after which a silent flow's line may be given to another. */
+/* Jiffies after which a silent flow's line may be given to another; and where no line is free. */
 __u32 steer_flow_idle_after = 0;
+__u32 steer_flow_idle_least = 0;
+/* Flow statistics were cleared so many times. */
+__u32 steer_flow_epoch = 0;
 /* Where a tick is long GRO is flushed fully now and then, else only of what is old: rule (b) of steer_order.h. */
 __u32 steer_flushes_fully = 0;
 
 /* Destination addresses of frames, each in its place: see steer_carry.h. */
 __u64 steer_addresses[STEER_ADDRESSES] = {};
 
+/* The hashes of flows whose frames had partial checksums, by their lower bits: see steer_checksum.h. */
+__u32 steer_partials[STEER_PARTIALS] = {};
+
 /* By CPU, each on a line of its own. No map: one less lookup for each frame and each switch. */
 struct steer_running steer_runnings[STEER_MAX_CPUS] __attribute__((aligned(64))) = {};
 
 /* Written by a CPU that gives a sparse slot away. */
 __u32 steer_giving_lock = 0;
-
-/* Frames that steer_misplaced found. */
-__u64 steer_misplaced_frames = 0;
 
 /* What steer_clock reads. */
 __u64 steer_jiffies_now = 0;
@@ -83,6 +88,8 @@ struct {
 	__uint(value_size, sizeof(struct steer_slot));
 } steer_slots SEC(".maps");
 STEER_LINES(steer_flows, struct steer_flow);
+/* By configuration (of those that can be active) and flow table. */
+STEER_LINES(steer_rows, struct steer_row);
 STEER_LINES(steer_socks, struct steer_line);
 STEER_LINES(steer_sparse, struct steer_sparse_slot);
 STEER_LINES(steer_chains, struct steer_line);
@@ -97,12 +104,12 @@ STEER_LINES(steer_counts, struct steer_counters);
 STEER_LINES(steer_limiters, struct steer_limiter);
 STEER_LINES(steer_limit_bytes, struct steer_bytes);
 
+/* Of struct steer_ended: last counts of flows that ended, for user space to take. Its size is set before loading. */
+const volatile struct steer_ended steer_ended_type = {};
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct steer_moved_key);
-	__type(value, struct steer_moved);
-} steer_moved SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} steer_ended SEC(".maps");
 
 #define STEER_CPUMAP(name)                                  \
 	struct {                                            \
@@ -128,6 +135,11 @@ static __always_inline const struct steer_hash_words *steer_hash_key(void)
 static __always_inline struct steer_slot *steer_slot_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&steer_slots, &index);
+}
+
+static __always_inline const struct steer_row *steer_row_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&steer_rows, &index);
 }
 
 static __always_inline struct steer_flow *steer_flow_at(__u32 index)

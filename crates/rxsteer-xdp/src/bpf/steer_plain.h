@@ -16,8 +16,8 @@
  * when nothing is under way in it: what was in the ring at that moment is delivered then.
  *
  * A slot has room for one ring. So all flows that share it must be wanted in one place: then it says that place, or
- * nothing, and no flow is held by another's. Under none and bound this is so, since a table is of one queue; under rps
- * but for slots across a boundary, whose flows are guarded all the while (steer_straddles).
+ * nothing, and no flow is held by another's. Under none and bound this is so, since a table is of one queue; under rps,
+ * where a queue has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_straddles).
  *
  * Frames that carry metadata or a tag have their slot, too, and go where they are wanted like the others: both kinds
  * may mix in a flow.
@@ -42,7 +42,7 @@ static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_
 #endif
 	if (want.by == STEER_BY_LOCAL)
 		return steer_pass(counters);
-	if (steer_straddles(config, hash))
+	if (steer_straddles(config, hash, want))
 		return -1;
 	return steer_send_on(ctx, &place, src, &seq);
 }

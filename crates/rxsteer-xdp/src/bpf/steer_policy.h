@@ -5,6 +5,7 @@
  * provides, before including this,
  *
  *   steer_slot_at(index)          the slot of a flow table
+ *   steer_row_at(index)           what an RX queue has of its own
  *   steer_sock_line(index)        sixteen entries of the sock flow table
  *   steer_sparse_at(index)        a sparse slot
  *   steer_chain_line(index)       sixteen heads of chains of sparse slots
@@ -42,7 +43,8 @@ struct steer_arrival {
 	__u32 device;
 	/* What its application's wish is kept under: see steer_wish_hash. */
 	__u32 wish_hash;
-	__u32 reserved;
+	/* Where its queue's row stands in a configuration's part of steer_rows. */
+	__u32 row;
 	__u64 now;
 };
 
@@ -50,6 +52,15 @@ struct steer_arrival {
 struct steer_want {
 	__u32 cpu;
 	__u32 by;
+	/* By hash: how many entries the map has; else 0. */
+	__u32 map_len;
+};
+
+/* The CPU map of an RX queue. */
+struct steer_map {
+	__u32 first;
+	__u32 len;
+	__u32 number;
 };
 
 /* Where it goes. */
@@ -82,23 +93,53 @@ static __always_inline __u32 steer_slot_of(__u32 hash, __u32 log)
 	return (__u64)hash << log >> 32;
 }
 
-/* Whether the flow's slot lies across a boundary: some of its flows are wanted on another CPU by their hash. */
-static __always_inline int steer_straddles(const struct steer_config *config, __u32 hash)
+/* Whether the flow's slot lies across a boundary: some of its flows are wanted on another CPU by their hash. All of
+ * them have the same map, for a table is of one queue. */
+static __always_inline int steer_straddles(const struct steer_config *config, __u32 hash, struct steer_want want)
 {
 	__u32 below = 0xffffffffu >> steer_flow_log;
-	__u64 first = (__u64)(hash & ~below) * config->map_len, last = (__u64)(hash | below) * config->map_len;
+	__u64 first = (__u64)(hash & ~below) * want.map_len, last = (__u64)(hash | below) * want.map_len;
 
 	return config->straddling && (first ^ last) >> 32;
 }
 
-static __always_inline __u32 steer_bank_of(const struct steer_config *config, __u32 cpu)
+/* The bits of a CPU. */
+static __always_inline __u32 steer_bits_of(const struct steer_config *config, __u32 cpu)
 {
-	return (config->cpu[cpu & (STEER_MAX_CPUS - 1)] / STEER_CPU_BANK) & 1;
+	__u64 index = cpu;
+
+	/* What a comparison says of a value the verifier of Linux 6.1 forgets, and the compiler leaves a mask out that a
+	 * comparison makes superfluous, unless it can't see where the value comes from. */
+	asm volatile("" : "+r"(index));
+	return config->cpu[index & (STEER_MAX_CPUS - 1)];
 }
 
-static __always_inline int steer_is_usable(const struct steer_config *config, __u32 cpu)
+static __always_inline __u32 steer_bank_of(const struct steer_config *config, __u32 cpu)
 {
-	return cpu < STEER_MAX_CPUS && (config->cpu[cpu & (STEER_MAX_CPUS - 1)] & STEER_CPU_USABLE);
+	return (steer_bits_of(config, cpu) / STEER_CPU_BANK) & 1;
+}
+
+static __always_inline int steer_cpu_is(const struct steer_config *config, __u32 cpu, __u32 bit)
+{
+	return cpu < STEER_MAX_CPUS && (steer_bits_of(config, cpu) & bit);
+}
+
+/* The CPU map of the packet's queue. */
+static __always_inline struct steer_map steer_map_of(const struct steer_config *config,
+						     const struct steer_arrival *packet)
+{
+	struct steer_map map = { .len = config->map_len };
+	const struct steer_row *row;
+
+	if (config->by_queue) {
+		row = steer_row_at(config->first_row + packet->row);
+		if (row) {
+			map.first = row->first;
+			map.len = row->len;
+			map.number = row->number;
+		}
+	}
+	return map;
 }
 
 /* ------------------------------------------------------------------------------------------ rfs */
@@ -124,7 +165,7 @@ static __always_inline __u32 steer_wish(const struct steer_config *config, __u32
 	if ((entry ^ hash) & ~steer_wish_mask)
 		return 0;
 	wish = entry & steer_wish_mask;
-	return wish && steer_is_usable(config, wish - 1) ? wish : 0;
+	return wish && steer_cpu_is(config, wish - 1, STEER_CPU_DESIRED) ? wish : 0;
 }
 
 /* The application that consumes the flow runs on `cpu`. Written only when it changes, so that the line
@@ -159,12 +200,15 @@ static __always_inline void steer_forget_wish(__u32 hash)
 /* ------------------------------------------------------------------------------------ all rules */
 
 /* The hash picks from the map: (hash * length) >> 32. In place of an offline CPU stands the receiving. */
-static __always_inline __u32 steer_by_hash(const struct steer_config *config, const struct steer_arrival *packet)
+static __always_inline struct steer_want steer_by_hash(const struct steer_config *config,
+						       const struct steer_arrival *packet, struct steer_map map)
 {
-	__u32 index = (__u32)(((__u64)packet->hash * config->map_len) >> 32);
-	__u32 cpu = config->map[index & (STEER_MAX_CPUS - 1)];
+	__u64 index = map.first + ((__u64)packet->hash * map.len >> 32);
+	__u32 cpu = config->map[index & (STEER_MAP_ENTRIES - 1)];
+	struct steer_want want = { .cpu = cpu == STEER_NO_CPU ? packet->src : cpu, .by = STEER_BY_HASH };
 
-	return cpu == STEER_NO_CPU ? packet->src : cpu;
+	want.map_len = map.len;
+	return want;
 }
 
 /* Where the packet, which has a flow, is to go by the policies that remember nothing: none, bound, rps. */
@@ -172,15 +216,14 @@ static __always_inline struct steer_want steer_want_plain(const struct steer_con
 							  const struct steer_arrival *packet)
 {
 	struct steer_want want = { .cpu = packet->src, .by = STEER_BY_LOCAL };
-	__u32 chosen;
+	const struct steer_row *row;
 
-	if (config->policy == STEER_RPS) {
-		want.cpu = steer_by_hash(config, packet);
-		want.by = STEER_BY_HASH;
-	} else if (config->policy == STEER_BOUND) {
-		chosen = config->bound[packet->queue & (STEER_MAX_QUEUES - 1)];
-		if (chosen != STEER_NO_CPU && packet->queue < STEER_MAX_QUEUES) {
-			want.cpu = chosen;
+	if (config->policy == STEER_RPS)
+		return steer_by_hash(config, packet, steer_map_of(config, packet));
+	if (config->policy == STEER_BOUND) {
+		row = steer_row_at(config->first_row + packet->row);
+		if (row && row->bound != STEER_NO_CPU) {
+			want.cpu = row->bound;
 			want.by = STEER_BY_BOUND;
 		}
 	}
@@ -191,8 +234,9 @@ static __always_inline struct steer_want steer_want_plain(const struct steer_con
 static __always_inline struct steer_want steer_want(const struct steer_config *config,
 						    const struct steer_arrival *packet)
 {
-	struct steer_want want;
+	struct steer_want want = { .cpu = packet->src, .by = STEER_BY_LOCAL };
 	__u32 policy = config->policy;
+	struct steer_map map;
 	__u32 chosen;
 
 	if (policy < STEER_SPARSE)
@@ -205,17 +249,16 @@ static __always_inline struct steer_want steer_want(const struct steer_config *c
 			return want;
 		}
 	}
+	map = steer_map_of(config, packet);
 	if (policy == STEER_SPARSE || policy == STEER_RFS_SPARSE) {
-		chosen = steer_in_slot(config, packet);
+		chosen = steer_in_slot(config, packet, &map);
 		if (chosen) {
 			want.cpu = chosen - 1;
 			want.by = STEER_BY_SLOT;
 			return want;
 		}
 	}
-	want.cpu = steer_by_hash(config, packet);
-	want.by = STEER_BY_HASH;
-	return want;
+	return config->else_local ? want : steer_by_hash(config, packet, map);
 }
 
 /* ---------------------------------------------------------------------------------- order guard */
@@ -242,9 +285,9 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  * needs no look at the numbers. Without this rule the live order test finds packets out of order within
  * seconds (`without_the_guard_flows_are_reordered`).
  *
- * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places
- * follows a delivered slot too, while the slot has patience and its CPU is usable (where flows may move at all:
- * not under rps).
+ * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
+ * nothing places, and so is to stay) follows a delivered slot too, while the slot has patience and its CPU is online
+ * and in a map (where flows may move at all: not under rps).
  */
 static __always_inline struct steer_place steer_allowed(const struct steer_config *config,
 							const struct steer_slot *slot,
@@ -262,8 +305,9 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 		place.cpu = current;
 		place.bank = bank;
 		place.straight = 0;
-	} else if (want->by == STEER_BY_HASH && !config->impatient && slot->place >> STEER_PATIENCE_SHIFT &&
-		   steer_is_usable(config, current)) {
+	} else if ((want->by == STEER_BY_HASH || (want->by == STEER_BY_LOCAL && config->else_local)) &&
+		   !config->impatient && slot->place >> STEER_PATIENCE_SHIFT &&
+		   steer_cpu_is(config, current, STEER_CPU_LINGER)) {
 		place.cpu = current;
 		place.bank = steer_bank_of(config, current);
 	}

@@ -15,7 +15,6 @@
 enum steer_limits {
 	STEER_MAX_CPUS = 1024,
 	STEER_BANKS = 2,
-	STEER_MAX_QUEUES = 1024,
 	/* Devices by ifindex modulo this. */
 	STEER_MAX_DEVICES = 1024,
 	STEER_MAX_LOOPS = 5,
@@ -25,11 +24,22 @@ enum steer_limits {
 	STEER_FLOW_LIMIT_HISTORY = 128,
 	/* In tables of CPUs: none. */
 	STEER_NO_CPU = 0xffff,
-	/* Lines of a set of flow statistics: a flow is in one of them. */
+	/* CPU maps of a configuration (number 0 is the general one), and CPUs in all of them together. */
+	STEER_MAX_MAPS = 128,
+	STEER_MAP_ENTRIES = 8192,
+	/* Of an RX queue that has no row: beyond any table. */
+	STEER_NO_ROW = 0x7fffffff,
+	/* Lines of a set of flow statistics: a flow is in one of them, or in one of its second set. */
 	STEER_WAYS = 4,
+	/* CPUs that a flow's counts are split by, beside its present one; all others are counted together. */
+	STEER_SHARES = 7,
+	/* In a list of CPUs plus one: several, counted together. */
+	STEER_OTHER_CPUS = 0xffff,
 	/* Destination addresses of frames that can be told apart: see steer_carry.h. */
 	STEER_ADDRESSES_LOG = 10,
 	STEER_ADDRESSES = 1 << STEER_ADDRESSES_LOG,
+	/* Flows with partial checksums that are remembered. */
+	STEER_PARTIALS = 4096,
 	/* Two configurations, of which `steer_active` says which holds, so that the other can be rewritten; and
 	 * the one of interfaces that settle. */
 	STEER_CONFIG_SETTLING = 2,
@@ -79,9 +89,10 @@ struct steer_hash_words {
 struct steer_config {
 	__u32 policy;
 	__u32 loops;
-	/* Entries of `map` and of `walk`. */
+	/* Entries of the general CPU map, which is the first in `map`. */
 	__u32 map_len;
-	__u32 walk_len;
+	/* Where this configuration's part of steer_rows begins. */
+	__u32 first_row;
 	/* Packets a ring holds, for the flow limit. */
 	__u32 ring_size;
 	/* Logarithm of the flow limit's buckets, plus one; 0: there is no limit. */
@@ -105,20 +116,39 @@ struct steer_config {
 	__u8 impatient;
 	/* By hash some slots' flows are wanted on two CPUs: see steer_straddles. */
 	__u8 straddling;
-	__u8 reserved;
-	/* The RPS map; STEER_NO_CPU stands for the receiving CPU, in place of one that is offline. */
-	__u16 map[STEER_MAX_CPUS];
-	/* The map's usable CPUs, for sparse slots, and where each stands in it, else STEER_NO_CPU. */
-	__u16 walk[STEER_MAX_CPUS];
-	__u16 position[STEER_MAX_CPUS];
-	/* By RX queue the CPU it is bound to, else STEER_NO_CPU. */
-	__u16 bound[STEER_MAX_QUEUES];
-	/* By CPU: bit 0, applications' wishes to go there are heard, and flows may be patient there;
-	 * bit 1, the bank in use. */
+	/* RX queues have maps or bindings of their own: struct steer_row. */
+	__u8 by_queue;
+	/* A flow that no other rule places stays on the CPU that receives it, rather than go by its hash. */
+	__u8 else_local;
+	__u8 reserved[7];
+	/* The CPU maps, one behind the other, each in ascending order; STEER_NO_CPU stands for the receiving CPU, in
+	 * place of one that is offline. */
+	__u16 map[STEER_MAP_ENTRIES];
+	/* By map and CPU a bit: the CPU is in the map and online, so that flows may have sparse slots there. */
+	__u64 members[STEER_MAX_MAPS * STEER_MAX_CPUS / 64];
+	/* By CPU, of enum steer_cpu_bits. */
 	__u8 cpu[STEER_MAX_CPUS];
 };
 
-enum steer_cpu_bits { STEER_CPU_USABLE = 1, STEER_CPU_BANK = 2 };
+enum steer_cpu_bits {
+	/* A flow that nothing but the fallback places may stay there for a while: the CPU is in a map. */
+	STEER_CPU_LINGER = 1,
+	/* The second bank is in use. */
+	STEER_CPU_BANK = 2,
+	/* A flow whose application runs there may go there. */
+	STEER_CPU_DESIRED = 4,
+};
+
+/* What an RX queue has of its own, in the place of its flow table's number. (In generic mode, where tables are by CPU,
+ * an interface has as many as it needs for both.) */
+struct steer_row {
+	/* Its CPU map: where it begins in `map`, how many entries it has, and its number. */
+	__u16 first;
+	__u16 len;
+	__u16 number;
+	/* The CPU it is bound to, else STEER_NO_CPU. */
+	__u16 bound;
+};
 
 /* An interface that is steered, in the place its index modulo STEER_MAX_DEVICES says. */
 struct steer_device {
@@ -130,9 +160,16 @@ struct steer_device {
 	__u16 queues;
 	/* The number of its first flow table. */
 	__u32 first_table;
+	/* Of enum steer_device_flags. */
+	__u32 flags;
+};
+
+enum steer_device_flags {
 	/* Frames that went straight on a moment ago may still be held by GRO on this CPU. Until they can't be,
 	 * all frames go through this CPU's ring, whose thread can't run before the poll that holds them ends. */
-	__u32 settling;
+	STEER_SETTLING = 1,
+	/* Its frames may carry a checksum that is not complete: see steer_checksum.h. */
+	STEER_MAY_BE_PARTIAL = 2,
 };
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
@@ -151,34 +188,39 @@ struct steer_slot {
 	/* Jiffies, lower half, of the flow's first and last packet. */
 	__u32 first_seen;
 	__u32 last_seen;
-	/* The CPU that `packets` and `bytes` were sent to; those sent elsewhere before are in `moved`. */
+	/* The CPU that `packets` and `bytes` were sent to; those sent elsewhere before are in the steer_flow. */
 	__u16 cpu;
 	/* Of TCP, all that were seen. */
 	__u8 tcp_flags;
 	__u8 reserved8;
 	/* How often it went to another CPU. */
 	__u32 moves;
-	__u64 reserved64;
+	/* Of the counts: odd while some go from one place to another. */
+	__u32 version;
+	/* The value of steer_flow_epoch that the counts are of; those of another one are cleared. */
+	__u32 epoch;
+};
+
+struct steer_share {
+	__u64 packets;
+	__u64 bytes;
 };
 
 /* What is seldom needed of the flow in the slot of the same number. */
 struct steer_flow {
 	struct steer_flow_key key;
-	/* CPUs it was sent to; not the present one, unless it was there before. */
-	__u64 cpus[STEER_MAX_CPUS / 64];
+	/* The CPUs it was sent to before, plus one, in the order it came to them; 0 ends the list. The present one is
+	 * among them if it was there before. */
+	__u16 cpus[STEER_SHARES];
+	__u16 reserved;
+	/* What it sent there, but for what its slot counts. */
+	struct steer_share shares[STEER_SHARES];
 };
 
-/* Statistics of a flow on a CPU that is not its present one, or without a slot. */
-struct steer_moved_key {
-	struct steer_flow_key flow;
-	__u32 cpu;
-};
-
-struct steer_moved {
-	__u64 packets;
-	__u64 bytes;
-	__u32 first_seen;
-	__u32 last_seen;
+/* The last counts of a flow that ended, as they stood in its line. */
+struct steer_ended {
+	struct steer_slot slot;
+	struct steer_flow flow;
 };
 
 /* Numbers of the frames from one src to one dst, written by the dst. */
@@ -277,9 +319,16 @@ struct steer_counters {
 	/* Flows that got a slot, and flows that lost theirs to another. */
 	__u64 flows;
 	__u64 flows_ended;
-	/* Packets of flows without a slot for which there was no room in `moved` either. */
+	/* Packets of flows for which no line was free. */
 	__u64 flow_packets_refused;
-	__u64 reserved[5];
+	/* Frames whose checksum is partial, passed. */
+	__u64 partial_checksums;
+	/* Packets that flows had counted when they ended, and when they were seen first after a clear. */
+	__u64 flow_packets_ended;
+	__u64 flow_packets_cleared;
+	/* Flows whose last counts could not be handed on. */
+	__u64 flow_records_lost;
+	__u64 reserved[1];
 };
 
 /* In front of a redirected frame that can't carry its number: see steer_carry.h. */

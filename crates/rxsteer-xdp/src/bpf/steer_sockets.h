@@ -2,7 +2,8 @@
 /*
  * What applications wish: where a socket just received or sent is noted under the hash that its packets have
  * when they arrive (steer_record_wish in steer_policy.h), and forgotten when a TCP socket closes. No socket is
- * changed, and all network namespaces are seen. What is not seen stands in docs/in-kernel.md.
+ * changed. Other network namespaces' sockets count only where user space says so: addresses there can be anyone's, and
+ * with them other users' flows could be moved. What is not seen stands in docs/in-kernel.md.
  *
  * Part of steer.bpf.c, which includes it after the maps, steer_parse.h and the policy.
  */
@@ -49,10 +50,18 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 			       src[0] != dst[0] ? src[0] > dst[0] : src[1] > dst[1]);
 }
 
+/* Whether the socket's namespace has a say. Kernels without namespaces have one. */
+static __always_inline int steer_is_heard(const struct sock *sk)
+{
+	if (!steer_rfs_namespace || !bpf_core_field_exists(sk->__sk_common.skc_net.net))
+		return 1;
+	return sk->__sk_common.skc_net.net->ns.inum == steer_rfs_namespace;
+}
+
 /* An application receives or sends here. Connected UDP sockets are in this state too. */
 static __always_inline int steer_wished(const struct sock *sk)
 {
-	if (sk->__sk_common.skc_state == STEER_TCP_ESTABLISHED)
+	if (sk->__sk_common.skc_state == STEER_TCP_ESTABLISHED && steer_is_heard(sk))
 		steer_record_wish(steer_hash_of(sk), bpf_get_smp_processor_id());
 	return 0;
 }
@@ -72,7 +81,7 @@ int BPF_PROG(steer_sends, struct sock *sk, int ret, int flags)
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(steer_closes, const struct sock *sk, const int oldstate, const int newstate)
 {
-	if (newstate == STEER_TCP_CLOSE)
+	if (newstate == STEER_TCP_CLOSE && steer_is_heard(sk))
 		steer_forget_wish(steer_hash_of(sk));
 	return 0;
 }

@@ -18,24 +18,32 @@ static __always_inline __u32 steer_chain_of(__u64 flow)
 	return steer_hash_32(mixed, steer_chains_log);
 }
 
-/* When the walk comes to a slot, plus one, if the flow holds it and it is active; else 0. */
-static __always_inline __u32 steer_rank(const struct steer_config *config, __u32 index, __u64 flow, __u64 now)
+/* Whether the CPU is in the map and online. */
+static __always_inline int steer_is_member(const struct steer_config *config, __u32 map, __u32 cpu)
+{
+	__u64 word = map * (STEER_MAX_CPUS / 64) + cpu / 64;
+
+	return config->members[word & (STEER_MAX_MAPS * STEER_MAX_CPUS / 64 - 1)] >> (cpu & 63) & 1;
+}
+
+/* When the walk comes to a slot, in some order of numbers from 1, if the flow holds it and it is active; else 0. Loop by
+ * loop, and within one from the last CPU to the first, as they stand in every map. */
+static __always_inline __u32 steer_rank(const struct steer_config *config, __u32 map, __u32 index, __u64 flow,
+					__u64 now)
 {
 	struct steer_sparse_slot *slot = steer_sparse_at(index);
 	__u32 cpu = index / STEER_SPARSE_ROW, loop = index % STEER_SPARSE_ROW;
-	__u32 position;
 
 	if (!slot || READ_ONCE(slot->flow) != flow || loop >= config->loops || cpu >= STEER_MAX_CPUS ||
-	    !steer_is_active(READ_ONCE(slot->last_seen), now, config->inactive_after))
+	    !steer_is_active(READ_ONCE(slot->last_seen), now, config->inactive_after) ||
+	    !steer_is_member(config, map, cpu))
 		return 0;
-	position = config->position[cpu & (STEER_MAX_CPUS - 1)];
-	if (position == STEER_NO_CPU)
-		return 0;
-	return loop * config->walk_len + (config->walk_len - 1 - position) + 1;
+	return loop * STEER_MAX_CPUS + STEER_MAX_CPUS - cpu;
 }
 
 struct steer_search {
 	const struct steer_config *config;
+	const struct steer_map *map;
 	__u64 flow;
 	__u64 now;
 	/* The slot to look at next, plus one; 0: the chain is at its end. */
@@ -56,7 +64,7 @@ static long steer_follow_chain(__u32 step, struct steer_search *search)
 	slot = steer_sparse_at(index);
 	if (!slot)
 		return 1;
-	rank = steer_rank(search->config, index, search->flow, search->now);
+	rank = steer_rank(search->config, search->map->number, index, search->flow, search->now);
 	if (rank && (!search->found || rank < search->rank)) {
 		search->found = index + 1;
 		search->rank = rank;
@@ -65,8 +73,23 @@ static long steer_follow_chain(__u32 step, struct steer_search *search)
 	return 0;
 }
 
+/* The first slot in walk order of the chain that begins with `head` that the flow holds, plus one; 0: none. By itself, for
+ * chains of several slots are rare, and its stack is too much for those it is part of. */
+static __noinline __u32 steer_first_of_chain(const struct steer_config *config, const struct steer_map *map, __u64 flow,
+					     __u64 now, __u32 head)
+{
+	struct steer_search search = { .config = config, .map = map, .flow = flow, .now = now, .next = head };
+
+	if (!config || !map)
+		return 0;
+	/* A chain that changes meanwhile may lead in a circle: the count ends that. */
+	STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_follow_chain, &search);
+	return search.found;
+}
+
 /* The first active slot in walk order that the flow holds, plus one; 0: none. */
-static __always_inline __u32 steer_slot_held(const struct steer_config *config, __u64 flow, __u64 now)
+static __always_inline __u32 steer_slot_held(const struct steer_config *config, const struct steer_map *map, __u64 flow,
+					     __u64 now)
 {
 	__u32 chain = steer_chain_of(flow);
 	struct steer_line *line = steer_chain_line(chain / 16);
@@ -82,29 +105,28 @@ static __always_inline __u32 steer_slot_held(const struct steer_config *config, 
 	if (!slot)
 		return 0;
 	/* Nearly always a chain holds one slot. */
-	if (READ_ONCE(slot->next)) {
-		struct steer_search search = { .config = config, .flow = flow, .now = now, .next = head };
-
-		/* A chain that changes meanwhile may lead in a circle: the count ends that. */
-		STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_follow_chain, &search);
-		return search.found;
-	}
-	return steer_rank(config, head - 1, flow, now) ? head : 0;
+	if (READ_ONCE(slot->next))
+		return steer_first_of_chain(config, map, flow, now, head);
+	return steer_rank(config, map->number, head - 1, flow, now) ? head : 0;
 }
 
 /* Looks at the slot that the walk comes to at `step`: the map's CPUs from last to first, loop by loop. */
 static long steer_look_free(__u32 step, struct steer_search *search)
 {
 	const struct steer_config *config = search->config;
-	__u32 length = config->walk_len;
+	__u32 length = search->map->len;
 	struct steer_sparse_slot *slot;
 	__u32 loop, cpu, index;
+	__u64 entry;
 
 	/* A division for each slot, but slots are given away once a second when all are taken. */
 	if (!length || step / length >= config->loops)
 		return 1;
 	loop = step / length;
-	cpu = config->walk[(length - 1 - step % length) & (STEER_MAX_CPUS - 1)];
+	entry = search->map->first + (length - 1 - step % length);
+	cpu = config->map[entry & (STEER_MAP_ENTRIES - 1)];
+	if (cpu == STEER_NO_CPU)
+		return 0;
 	index = cpu * STEER_SPARSE_ROW + loop;
 	slot = steer_sparse_at(index);
 	if (slot && (!slot->flow || !steer_is_active(slot->last_seen, search->now, config->inactive_after))) {
@@ -189,14 +211,15 @@ static long steer_look_hash_active(__u32 src, struct steer_search *search)
 }
 
 /* The second pass: a free slot if slots may be given away now, plus one; 0: the hash decides. */
-static __noinline __u32 steer_slot_given(const struct steer_config *config, __u64 flow, __u64 now, __u32 src)
+static __noinline __u32 steer_slot_given(const struct steer_config *config, const struct steer_map *map, __u64 flow,
+					 __u64 now, __u32 src)
 {
-	struct steer_search search = { .config = config, .flow = flow, .now = now };
+	struct steer_search search = { .config = config, .map = map, .flow = flow, .now = now };
 	struct steer_hash_active *own = steer_hash_active_at(src);
 	__u32 *giving = steer_giving();
 	__u32 found;
 
-	if (!config || !own || !giving)
+	if (!config || !map || !own || !giving)
 		return 0;
 	STEER_REPEAT(steer_sources, steer_look_hash_active, &search);
 	if (!search.found) {
@@ -204,7 +227,7 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, __u6
 		 * that would keep slots from everybody as long as this flow sends. */
 		if (__sync_lock_test_and_set(giving, 1))
 			return 0;
-		found = steer_slot_held(config, flow, now);
+		found = steer_slot_held(config, map, flow, now);
 		if (!found) {
 			STEER_REPEAT(STEER_MAX_LOOPS * STEER_MAX_CPUS, steer_look_free, &search);
 			found = search.found;
@@ -221,10 +244,11 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, __u6
 }
 
 /* The document's find_cpu: the CPU of the flow's slot, plus one; 0: the hash decides. */
-static __always_inline __u32 steer_in_slot(const struct steer_config *config, const struct steer_arrival *packet)
+static __always_inline __u32 steer_in_slot(const struct steer_config *config, const struct steer_arrival *packet,
+					   const struct steer_map *map)
 {
 	__u64 flow = ((__u64)packet->device + 1) << 32 | packet->hash;
-	__u32 found = steer_slot_held(config, flow, packet->now);
+	__u32 found = steer_slot_held(config, map, flow, packet->now);
 	struct steer_hash_active *own;
 
 	if (found) {
@@ -243,7 +267,7 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 			WRITE_ONCE(own->last_seen, packet->now + 1);
 		return 0;
 	}
-	found = steer_slot_given(config, flow, packet->now, packet->src);
+	found = steer_slot_given(config, map, flow, packet->now, packet->src);
 	return found ? (found - 1) / STEER_SPARSE_ROW + 1 : 0;
 }
 

@@ -20,3 +20,10 @@ int steer_test_forget(void *ctx)
 	steer_forget_wish(steer_test.hash);
 	return 0;
 }
+
+/* Whether the frame's checksum is partial. */
+SEC("xdp.frags")
+int steer_test_partial(struct xdp_md *ctx)
+{
+	return steer_is_partial(ctx, 0);
+}

@@ -1,8 +1,11 @@
 //! Interfaces that come and go: attaching, with flow tables of their own, and detaching.
 
-use super::{Path, grace};
-use crate::abi::{self, MAX_DEVICES, Mode};
+use super::Path;
+use crate::abi::{self, MAX_DEVICES, MAY_BE_PARTIAL, Mode, SETTLING};
+use crate::compile::Rows;
 use crate::gro;
+use crate::setup::Settings;
+use crate::view::KnownDevice;
 use rxsteer_core::Policy;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +23,8 @@ pub enum AttachError {
     TooMany(u32),
     /// No flow tables are left for its RX queues.
     #[error(
-        "its {0} RX queues need flow tables, and only {1} are left; start with more interfaces or a smaller --flow-cnt"
+        "its {0} RX queues need a flow table each, and only {1} are left in a row; start rxsteer with a smaller --flow-cnt, \
+         which makes more tables of the same memory, or give the interface fewer queues (ethtool -L)"
     )]
     NoTables(u32, u32),
     /// Its index meets that of another in the table of interfaces.
@@ -34,6 +38,9 @@ pub enum AttachError {
     /// The driver does not do what is asked.
     #[error("its driver refuses XDP in {0} mode; try --mode generic")]
     NotSupported(Mode),
+    /// Programs that are under way could not be waited for.
+    #[error("{0}")]
+    Grace(#[source] io::Error),
     /// Something else.
     #[error("the kernel refused to attach: {0}")]
     Refused(#[from] io::Error),
@@ -52,23 +59,32 @@ pub enum LinkState {
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) ifindex: u32,
+    pub(super) name: String,
     first_table: u32,
     queues: u32,
     link: OwnedFd,
 }
 
 impl Path {
-    /// Attaches an interface with so many RX queues. Works without capabilities.
+    /// Attaches an interface of that name with so many RX queues. Works without capabilities. With `may_be_partial`,
+    /// frames whose TCP or UDP checksum the sender left to a device pass, as virtual interfaces receive them (veth, tun,
+    /// virtio).
     ///
     /// # Errors
     /// [`AttachError`].
-    pub fn attach(&mut self, ifindex: u32, rx_queues: u16) -> Result<DeviceId, AttachError> {
+    pub fn attach(
+        &mut self,
+        ifindex: u32,
+        name: &str,
+        rx_queues: u16,
+        may_be_partial: bool,
+    ) -> Result<DeviceId, AttachError> {
         let number = self.devices.iter().position(Option::is_none);
         let number = number.ok_or(AttachError::TooMany(self.devices.len() as u32))?;
         let queues = match self.mode {
             Mode::Native => u32::from(rx_queues.max(1)),
-            // Several CPUs may receive one queue at a time: tables are by CPU.
-            Mode::Generic => self.loaded.sizes.cpus,
+            // Several CPUs may receive one queue at a time: tables are by CPU. Rows are by queue.
+            Mode::Generic => self.loaded.sizes.cpus.max(rx_queues.into()),
         };
         let first_table = self.free_tables(queues)?;
         let place = (ifindex % MAX_DEVICES) as usize;
@@ -89,9 +105,10 @@ impl Path {
                 _ => AttachError::Refused(error),
             }
         })?;
-        self.clear(number as u32, first_table, queues);
+        self.clear_counts(number as u32);
         // While it settles its frames go through other rings, and all are guarded until those have drained.
-        self.leave_plain();
+        self.leave_plain().map_err(AttachError::Grace)?;
+        self.write_rows_of(name, first_table, queues);
         let settles = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[place];
         device.device = number as u16;
@@ -99,16 +116,21 @@ impl Path {
         device.first_table = first_table;
         // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all go straight
         // on, they stay with them.
-        device.settling = u32::from(settles);
-        abi::activate(&mut device.ifindex, ifindex);
-        if settles {
-            self.wait_for_straight(&[ifindex]);
-        } else {
-            grace();
+        device.flags = if settles { SETTLING } else { 0 };
+        // In generic mode a frame is a socket buffer already, and keeps that mark.
+        if may_be_partial && mode == Mode::Native {
+            device.flags |= MAY_BE_PARTIAL;
         }
-        self.bss().steer_devices[place].settling = 0;
+        abi::activate(&mut device.ifindex, ifindex);
         self.tables[first_table as usize..][..queues as usize].fill(true);
-        self.devices[number] = Some(Device { ifindex, first_table, queues, link });
+        let waited = if settles { self.wait_for_straight(&[ifindex]) } else { self.grace.wait() };
+        // Else the link goes with this function; the entry and the tables stay with the interface, for programs may
+        // still use them.
+        waited.map_err(AttachError::Grace)?;
+        self.bss().steer_devices[place].flags &= !SETTLING;
+        let name = name.to_owned();
+        self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
+        self.publish();
         Ok(DeviceId(number as u16))
     }
 
@@ -119,10 +141,25 @@ impl Path {
             return;
         };
         let place = (device.ifindex % MAX_DEVICES) as usize;
-        self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
         drop(device.link);
-        grace();
-        self.bss().steer_devices[place].ifindex = 0;
+        // Programs may use entry and tables until then; where that can't be waited for, nobody else gets them.
+        if self.grace.wait().is_ok() {
+            self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
+            self.bss().steer_devices[place].ifindex = 0;
+            self.publish();
+            self.end_flows(id, device.first_table, device.queues);
+        }
+    }
+
+    /// The interface is called so from now on; CPU maps and bindings that say its name follow in the next tick.
+    pub fn rename(&mut self, id: DeviceId, name: &str) {
+        let device = self.devices.get_mut(usize::from(id.0)).and_then(Option::as_mut);
+        if let Some(device) = device {
+            name.clone_into(&mut device.name);
+            if !self.is_draining {
+                self.wanted.get_or_insert_with(|| self.settings.clone());
+            }
+        }
     }
 
     /// Whether frames of the interface still pass our program.
@@ -143,16 +180,60 @@ impl Path {
         })
     }
 
+    pub(super) fn known_devices(&self) -> Vec<KnownDevice> {
+        let devices = (0..).zip(&self.devices);
+        let known = devices.filter_map(|(number, device)| {
+            let Device { name, first_table, queues, .. } = device.as_ref()?;
+            let (name, first_table, queues) = (name.clone(), *first_table, *queues);
+            Some(KnownDevice { id: DeviceId(number), name, first_table, queues })
+        });
+        known.collect()
+    }
+
+    /// What the RX queues of all interfaces have of their own by `settings`, in the part of configuration `part`.
+    pub(super) fn write_rows(&mut self, settings: &Settings, part: u32) {
+        let rows = Rows::new(settings);
+        for device in self.devices.iter().flatten() {
+            for queue in 0..device.queues {
+                let index = part * self.loaded.sizes.tables + device.first_table + queue;
+                self.loaded.rows.set(index, rows.of(&device.name, queue as u16));
+            }
+        }
+    }
+
+    /// The same for an interface that is not steered yet, by the configuration that holds.
+    fn write_rows_of(&mut self, name: &str, first_table: u32, queues: u32) {
+        let part = self.bss().steer_active & 1;
+        let rows = Rows::new(&self.settings);
+        for queue in 0..queues {
+            let index = part * self.loaded.sizes.tables + first_table + queue;
+            self.loaded.rows.set(index, rows.of(name, queue as u16));
+        }
+    }
+
+    /// Entries of the CPU map that the flows of a table go by.
+    pub(crate) fn map_len(&self, table: u32) -> usize {
+        let has = |device: &&Device| {
+            (device.first_table..device.first_table + device.queues).contains(&table)
+        };
+        let device = self.devices.iter().flatten().find(has);
+        let map = device.map_or(&self.settings.cpus, |device| {
+            self.settings.map_of(&device.name, (table - device.first_table) as u16)
+        });
+        map.len()
+    }
+
     /// Waits until what went straight on until now is in the stack: every poll is over, and nothing of it is held
     /// by GRO any more.
-    pub(super) fn wait_for_straight(&self, indices: &[u32]) {
-        grace();
+    pub(super) fn wait_for_straight(&self, indices: &[u32]) -> io::Result<()> {
+        self.grace.wait()?;
         let hold = gro::longest_hold(indices, self.loaded.hz);
         if !hold.is_zero() {
             std::thread::sleep(hold);
             // The poll that handed it on is over, too.
-            grace();
+            self.grace.wait()?;
         }
+        Ok(())
     }
 
     fn free_tables(&self, queues: u32) -> Result<u32, AttachError> {
@@ -162,12 +243,8 @@ impl Path {
         found.map(|first| first as u32).ok_or(AttachError::NoTables(queues, free))
     }
 
-    /// Nothing of a former interface is left in the tables and counts of a new one.
-    fn clear(&mut self, number: u32, first_table: u32, queues: u32) {
-        let log = self.loaded.sizes.flow_log;
-        for slot in first_table << log..(first_table + queues) << log {
-            self.loaded.slots.set(slot, Default::default());
-        }
+    /// Nothing of a former interface is left in the counts of a new one. Its tables were emptied when it went.
+    fn clear_counts(&mut self, number: u32) {
         for cpu in 0..self.loaded.sizes.cpus {
             let index = cpu * self.loaded.sizes.interfaces + number;
             self.loaded.counts.set(index, Default::default());

@@ -2,13 +2,14 @@
 //!
 //! What a step guards against stands beside it; docs/in-kernel.md has the steps in a row.
 
-use super::{Path, attach, grace};
-use crate::abi::{self, MAX_DEVICES};
+use super::{Path, attach};
+use crate::abi::{self, MAX_DEVICES, SETTLING};
 use crate::compile::{Local, compile};
 use crate::load::{LoadError, Loaded, WISH_TRACEPOINTS};
 use crate::rings::Made;
 use crate::setup::Settings;
 use rxsteer_core::{CpuSet, Policy};
+use std::io;
 use std::os::fd::AsFd;
 
 impl Path {
@@ -17,97 +18,113 @@ impl Path {
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
         // First frames are guarded again, where they were not.
-        self.leave_plain();
-        if !self.are_plain_delivered() {
+        self.leave_plain()?;
+        if !self.are_plain_delivered()? {
             return Ok(false);
         }
         if settings.shadow && !self.settings.shadow {
             // A shadow passes everything, so nothing may be under way.
             let straight = Settings { policy: Policy::None, ..self.settings.clone() };
-            self.decide_by(&straight);
-            let rings = self.loaded.rings.all();
-            if self.loaded.rings.drained(rings.clone(), grace).len() != rings.len() {
+            self.decide_by(&straight)?;
+            if !self.are_drained()? {
                 return Ok(false);
             }
         }
         if self.make_rings(settings)? == Made::Later {
             return Ok(false);
         }
-        self.set_settling(self.goes_straight);
-        self.decide_by(settings);
-        self.set_settling(false);
+        // Where frames pass before and after, they pass in between: the rings would hold some of them back.
+        self.set_settling(self.goes_straight && !settings.shadow)?;
+        self.decide_by(settings)?;
+        self.set_settling(false)?;
         if !settings.policy.is_rfs() {
             self.wishes = None;
         }
-        self.before_limit = settings.flow_limit.map(|_| self.loaded.rings.mark(grace));
+        self.before_limit = match settings.flow_limit {
+            Some(_) => Some(self.loaded.rings.lock().mark(|| self.grace.wait())?),
+            None => None,
+        };
         self.settings = settings.clone();
         self.quiet_ticks = 0;
         Ok(true)
     }
 
     /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
-    fn set_settling(&mut self, settles: bool) {
+    fn set_settling(&mut self, settles: bool) -> io::Result<()> {
         let indices: Vec<u32> =
             self.devices.iter().flatten().map(|device| device.ifindex).collect();
         for index in &indices {
             let place = (index % MAX_DEVICES) as usize;
-            self.bss().steer_devices[place].settling = u32::from(settles);
+            let flags = &mut self.bss().steer_devices[place].flags;
+            *flags = if settles { *flags | SETTLING } else { *flags & !SETTLING };
         }
-        if settles {
-            self.wait_for_straight(&indices);
-        }
+        if settles { self.wait_for_straight(&indices) } else { Ok(()) }
     }
 
     /// Writes the configuration that does not hold, and lets it hold.
-    pub(super) fn decide_by(&mut self, settings: &Settings) {
-        self.decide(settings, false);
+    pub(super) fn decide_by(&mut self, settings: &Settings) -> io::Result<()> {
+        self.decide(settings, false)
     }
 
     /// The same; with `plain`, without the guard: see `plain.rs`.
-    pub(super) fn decide(&mut self, settings: &Settings, plain: bool) {
+    pub(super) fn decide(&mut self, settings: &Settings, plain: bool) -> io::Result<()> {
+        if self.may_be_read {
+            self.grace.wait()?;
+        }
         self.goes_straight = settings.has_straight_flows();
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
-        let rings = &self.loaded.rings;
-        let mut config = compile(settings, Local::Straight, sizes, |cpu| rings.bank(cpu));
+        let rings = self.loaded.rings.lock();
+        let part =
+            1 - self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1);
+        let first_row = part * self.loaded.sizes.tables;
+        let mut config =
+            compile(settings, Local::Straight, sizes, first_row, |cpu| rings.bank(cpu));
         config.plain = u8::from(plain);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
-        let settling = compile(&none, Local::ByRing, sizes, |cpu| rings.bank(cpu));
+        let settling = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.bank(cpu));
+        drop(rings);
+        self.write_rows(settings, part);
         let bss = self.bss();
-        let next = 1 - (bss.steer_active & 1);
         bss.steer_configs[2] = settling;
-        bss.steer_configs[next as usize] = config;
-        abi::activate(&mut bss.steer_active, next);
+        bss.steer_configs[part as usize] = config;
+        abi::activate(&mut bss.steer_active, part);
+        self.may_be_read = true;
+        self.grace.wait()?;
         // Nobody reads the other one any more, so that it can be written.
-        grace();
+        self.may_be_read = false;
+        Ok(())
     }
 
     /// A flow limit asks how much waits, by numbers; from when it holds every frame that can carries its own. Of a
     /// source that sends nothing any more the last ones from before are declared delivered once they are.
-    pub(super) fn settle_before_limit(&mut self) {
-        let rings = &self.loaded.rings;
-        if self.before_limit.as_ref().is_some_and(|marks| rings.have_turned_over(marks, grace)) {
-            let marks = self.before_limit.take().unwrap_or_default();
-            rings.settle_marks(&marks);
+    pub(super) fn settle_before_limit(&mut self) -> io::Result<()> {
+        let rings = self.loaded.rings.lock();
+        if let Some(marks) = &self.before_limit
+            && rings.have_turned_over(marks, || self.grace.wait())?
+        {
+            rings.settle_marks(marks);
+            self.before_limit = None;
         }
+        Ok(())
     }
 
     /// Every CPU that may receive or be sent to has its ring.
     pub(super) fn make_rings(&mut self, settings: &Settings) -> Result<Made, LoadError> {
         let online = self.possible.iter().filter(|cpu| settings.is_online(*cpu));
         let Some(online) = CpuSet::new(online) else { return Ok(Made::Done) };
-        let Loaded { rings, skel, .. } = &mut self.loaded;
+        let Loaded { rings, skel, .. } = &self.loaded;
         let programs = [skel.progs.steer_cpumap.as_fd(), skel.progs.steer_cpumap_1.as_fd()];
-        Ok(rings.ensure(&online, settings.queue_size, programs)?)
+        Ok(rings.lock().ensure(&online, settings.queue_size, programs)?)
     }
 
     /// Deletes the rings that were settled in the last tick and are drained still, and settles others. A
     /// program that began before a ring was settled may have sent there once more.
     pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
-        let rings = &mut self.loaded.rings;
-        for ring in rings.drained(std::mem::take(&mut self.settled), grace) {
+        let mut rings = self.loaded.rings.lock();
+        for ring in rings.drained(std::mem::take(&mut self.settled), || self.grace.wait())? {
             rings.delete(ring.dst)?;
         }
-        let drained = rings.drained(rings.retired(), grace);
+        let drained = rings.drained(rings.retired(), || self.grace.wait())?;
         drained.iter().for_each(|ring| rings.settle(ring));
         self.settled = drained.into_iter().map(|ring| ring.dst).collect();
         Ok(())
@@ -136,36 +153,6 @@ impl Path {
         Ok(())
     }
 
-    /// Makes room where the statistics of flows that left a CPU, or never had a slot, had none.
-    pub(super) fn forget_old_flows(&mut self) {
-        let refused: u64 = (0..self.loaded.counts.len())
-            .map(|index| self.loaded.counts.get(index).flow_packets_refused)
-            .sum();
-        if refused != self.refused_before {
-            self.refused_before = refused;
-            self.remove_idle_shares();
-        }
-    }
-
-    /// Lets everything pass where the kernel's generic mode loses what a CPUMAP hands on.
-    pub(super) fn look_at_generic(&mut self) -> Result<(), LoadError> {
-        if self.bss().steer_misplaced_frames == 0 {
-            return Ok(());
-        }
-        if !self.is_broken {
-            // What is in rings is lost: there is no order to keep.
-            let none = Settings {
-                policy: Policy::None,
-                shadow: false,
-                without_guard: true,
-                ..self.settings.clone()
-            };
-            self.decide_by(&none);
-            self.is_broken = true;
-        }
-        Err(LoadError::GenericBroken)
-    }
-
     /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
     /// go where a change wants them, or something waits for rings to turn over.
     pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
@@ -185,8 +172,9 @@ impl Path {
         self.attach_switches()?;
         // The thread fell asleep unseen. A flow that sends less often than switches are looked at would be
         // held by its every packet.
-        let rings = &self.loaded.rings;
-        rings.drained(rings.all(), grace).iter().for_each(|ring| rings.settle(ring));
+        let rings = self.loaded.rings.lock();
+        let drained = rings.drained(rings.all(), || self.grace.wait())?;
+        drained.iter().for_each(|ring| rings.settle(ring));
         Ok(())
     }
 

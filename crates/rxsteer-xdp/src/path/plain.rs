@@ -17,12 +17,13 @@
 //! guarded: a slot names the ring that all its flows were wanted in, but for flows that were guarded all the while. Now
 //! the rules may change.
 
-use super::{Path, grace};
+use super::Path;
 use crate::abi::{BANKS, Mode};
 use crate::load::LoadError;
 use crate::rings::Mark;
 use crate::setup::Settings;
 use rxsteer_core::Policy;
+use std::io;
 
 /// Whether frames are guarded.
 #[derive(Debug, Default)]
@@ -42,12 +43,23 @@ impl Settings {
     fn can_be_plain(&self) -> bool {
         // In place of an offline CPU stands the receiving one, which may change.
         let is_fixed =
-            self.policy != Policy::Rps || self.cpus.iter().all(|cpu| self.is_online(cpu));
+            self.policy != Policy::Rps || self.mapped_cpus().all(|cpu| self.is_online(cpu));
         let needs_guard = self.policy.remembers_flows()
             || self.shadow
             || self.flow_limit.is_some()
             || self.without_guard;
         is_fixed && !needs_guard
+    }
+}
+
+impl Settings {
+    /// As `steer_straddles`: whether flows of a slot, of tables with `1 << log`, are wanted on two CPUs by their hash,
+    /// and stay guarded, where the CPU map has so many entries.
+    pub(crate) fn straddles(&self, log: u32, slot: u32, map_len: usize) -> bool {
+        let number = u64::from(slot) % (1 << log);
+        let cpu_of = |hash: u64| (hash * map_len as u64) >> 32;
+        self.policy == Policy::Rps
+            && cpu_of(number << (32 - log)) != cpu_of(((number + 1) << (32 - log)) - 1)
     }
 }
 
@@ -60,13 +72,14 @@ impl Path {
     }
 
     /// From when this returns all frames are guarded.
-    pub(super) fn leave_plain(&mut self) {
+    pub(super) fn leave_plain(&mut self) -> io::Result<()> {
         self.plainness.approach = None;
         if self.plainness.holds {
+            self.decide_by(&self.settings.clone())?;
             self.plainness.holds = false;
-            self.decide_by(&self.settings.clone());
-            self.plainness.left = Some(self.loaded.rings.mark(|| ()));
+            self.plainness.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
         }
+        Ok(())
     }
 
     /// Whether something waits for rings to turn over.
@@ -80,12 +93,14 @@ impl Path {
     }
 
     /// Whether no frame is under way that no slot knows of. To be asked after [`Path::leave_plain`].
-    pub(super) fn are_plain_delivered(&mut self) -> bool {
-        let rings = &self.loaded.rings;
-        if self.plainness.left.as_ref().is_some_and(|marks| rings.have_turned_over(marks, grace)) {
+    pub(super) fn are_plain_delivered(&mut self) -> io::Result<bool> {
+        let rings = self.loaded.rings.lock();
+        if let Some(marks) = &self.plainness.left
+            && rings.have_turned_over(marks, || self.grace.wait())?
+        {
             self.plainness.left = None;
         }
-        self.plainness.left.is_none()
+        Ok(self.plainness.left.is_none())
     }
 
     /// Goes on towards frames without a slot, where the settings allow that. To be called in each tick in which
@@ -101,10 +116,10 @@ impl Path {
         let is_quiet = now == std::mem::replace(&mut self.plainness.detours, now);
         match self.plainness.approach.take() {
             Some((marks, detours)) => {
-                if !self.loaded.rings.have_turned_over(&marks, grace) {
+                if !self.loaded.rings.lock().have_turned_over(&marks, || self.grace.wait())? {
                     self.plainness.approach = Some((marks, detours));
-                } else if self.has_no_detours_any_more(&marks, detours) {
-                    self.decide(&self.settings.clone(), true);
+                } else if self.has_no_detours_any_more(&marks, detours)? {
+                    self.decide(&self.settings.clone(), true)?;
                     self.plainness = Plainness { holds: true, ..Plainness::default() };
                     self.switches = None;
                 }
@@ -113,8 +128,9 @@ impl Path {
             None if !is_quiet => {}
             None => {
                 // What was counted until now has its number before the mark.
-                grace();
-                self.plainness.approach = Some((self.loaded.rings.mark(grace), now));
+                self.grace.wait()?;
+                let marks = self.loaded.rings.lock().mark(|| self.grace.wait())?;
+                self.plainness.approach = Some((marks, now));
             }
         }
         Ok(())
@@ -122,46 +138,38 @@ impl Path {
 
     /// Sees that no frame goes elsewhere than it is wanted from now on; whether none did since the mark, since when
     /// all rings have turned over.
-    fn has_no_detours_any_more(&mut self, marks: &[Mark], detours: u64) -> bool {
-        self.loaded.rings.settle_marks(marks);
+    fn has_no_detours_any_more(&mut self, marks: &[Mark], detours: u64) -> io::Result<bool> {
+        self.loaded.rings.lock().settle_marks(marks);
         // Also where there were detours: stale slots make them.
         self.unset_slots(marks);
         // A program that looked before that may count only now.
-        grace();
-        let is_so = self.loaded.rings.are_settled(marks) && self.detours() == detours;
+        self.grace.wait()?;
+        let is_so = self.loaded.rings.lock().are_settled(marks) && self.detours() == detours;
         if !is_so {
             // Some flows with something under way may be without their slot: before rules change, that is delivered.
-            self.plainness.left = Some(self.loaded.rings.mark(|| ()));
+            self.plainness.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
         }
-        is_so
+        Ok(is_so)
     }
 
     /// Unsets the slots that name a number before the marks: it is delivered. What was sent since is where the flow
     /// is wanted, or a detour; its slot stays as it is.
     fn unset_slots(&self, marks: &[Mark]) {
-        let slots = &self.loaded.slots;
-        for (_, first, queues) in self.devices() {
-            let log = self.loaded.sizes.flow_log;
-            for slot in first << log..(first + queues) << log {
+        let (slots, rings) = (&self.loaded.lines.slots, self.loaded.rings.lock());
+        let log = self.loaded.sizes.flow_log;
+        for table in self.devices().flat_map(|(_, first, queues)| first..first + queues) {
+            let map_len = self.map_len(table);
+            for slot in table << log..(table + 1) << log {
                 let (seq, place) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
                 let Some(cpu) = (place & 0x1fff).checked_sub(1) else { continue };
                 let (bank, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
                 let pair = (src, cpu * BANKS + bank);
-                if !self.straddles(slot) && !self.loaded.rings.is_after(marks, pair, seq) {
+                if !self.settings.straddles(log, slot, map_len) && !rings.is_after(marks, pair, seq)
+                {
                     slots.exchange_word(slot, u64::from(place) << 32 | u64::from(seq), 0);
                 }
             }
         }
-    }
-
-    /// As `steer_straddles`: whether flows of a slot are wanted on two CPUs by their hash, and stay guarded.
-    pub(crate) fn straddles(&self, slot: u32) -> bool {
-        let log = self.loaded.sizes.flow_log;
-        let number = u64::from(slot) % (1 << log);
-        let cpus = self.settings.cpus.len() as u64;
-        let cpu_of = |hash: u64| (hash * cpus) >> 32;
-        self.settings.policy == Policy::Rps
-            && cpu_of(number << (32 - log)) != cpu_of(((number + 1) << (32 - log)) - 1)
     }
 
     fn detours(&self) -> u64 {

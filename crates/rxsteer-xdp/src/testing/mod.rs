@@ -30,3 +30,11 @@ pub mod parse {
 pub mod steer {
     include!(concat!(env!("OUT_DIR"), "/steer_test.skel.rs"));
 }
+
+/// The skeleton of `grace_test.bpf.c`.
+#[cfg(test)]
+#[allow(unsafe_code, missing_docs, unreachable_pub, unused)]
+#[allow(clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+pub(crate) mod grace {
+    include!(concat!(env!("OUT_DIR"), "/grace_test.skel.rs"));
+}

@@ -2,7 +2,7 @@
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::told::{Asked, Decided, TestDevice, TestRules, TestSizes};
-use crate::abi::{Array, steer_line, steer_pair, steer_slot, steer_sparse_slot};
+use crate::abi::{Array, steer_line, steer_pair, steer_row, steer_slot, steer_sparse_slot};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
 use rxsteer_packet::HashWords;
@@ -17,6 +17,7 @@ pub struct KernelPolicy {
     skeleton: Skeleton,
     sizes: TestSizes,
     slots: Array<steer_slot>,
+    rows: Array<steer_row>,
     socks: Array<steer_line>,
     sparse: Array<steer_sparse_slot>,
     pairs: Array<steer_pair>,
@@ -71,6 +72,7 @@ impl KernelPolicy {
         let mut skeleton = Skeleton(open.load()?);
         let globals = skeleton.globals();
         globals.steer_flow_idle_after = u32::MAX;
+        globals.steer_flow_idle_least = u32::MAX;
         for (number, device) in (0..).zip(devices) {
             let ifindex = FIRST_IFINDEX + number;
             let entry = &mut globals.steer_devices[ifindex as usize];
@@ -82,6 +84,7 @@ impl KernelPolicy {
         let maps = &skeleton.0.maps;
         Ok(KernelPolicy {
             slots: Array::new(&maps.steer_slots)?,
+            rows: Array::new(&maps.steer_rows)?,
             socks: Array::new(&maps.steer_socks)?,
             sparse: Array::new(&maps.steer_sparse)?,
             pairs: Array::new(&maps.steer_pairs)?,
@@ -104,16 +107,23 @@ impl KernelPolicy {
         config.plain = u8::from(rules.plain);
         config.impatient = u8::from(rules.plain);
         config.straddling = u8::from(rules.straddling);
-        config.map_len = rules.map.len() as u32;
+        config.else_local = u8::from(rules.else_local);
+        config.by_queue = u8::from(!rules.rows.is_empty());
+        config.map_len = rules.map_len;
         config.map[..rules.map.len()].copy_from_slice(rules.map);
-        config.bound = *rules.bound;
         config.cpu = *rules.cpu;
-        config.position = [0xffff; 1024];
-        config.walk_len = 0;
-        for cpu in rules.map.iter().filter(|cpu| **cpu != 0xffff) {
-            config.position[usize::from(*cpu)] = config.walk_len as u16;
-            config.walk[config.walk_len as usize] = *cpu;
-            config.walk_len += 1;
+        config.members.fill(0);
+        let general = [0, rules.map_len as u16, 0, 0];
+        for [first, len, number, _] in rules.rows.iter().copied().chain([general]) {
+            for cpu in &rules.map[usize::from(first)..][..usize::from(len)] {
+                if *cpu != 0xffff {
+                    let word = usize::from(number) * 16 + usize::from(*cpu) / 64;
+                    config.members[word] |= 1 << (cpu % 64);
+                }
+            }
+        }
+        for (table, [first, len, number, bound]) in (0..).zip(rules.rows.iter().copied()) {
+            self.rows.set(table, steer_row { first, len, number, bound });
         }
     }
 
@@ -146,6 +156,13 @@ impl KernelPolicy {
             verdict,
             is_changed: !after.starts_with(frame),
         }
+    }
+
+    /// Whether the frame's sender left its checksum to a device.
+    #[must_use]
+    pub fn is_partial(&self, frame: &[u8]) -> bool {
+        let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
+        run(&self.skeleton.0.progs.steer_test_partial, input) != 0
     }
 
     /// The application of a flow runs on `cpu`.
@@ -248,7 +265,7 @@ fn size_maps(
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
     size(&mut maps.steer_slots, slots)?;
     size(&mut maps.steer_flows, slots)?;
-    size(&mut maps.steer_moved, 1 << 16)?;
+    size(&mut maps.steer_rows, 2 * sizes.tables)?;
     size(&mut maps.steer_socks, sizes.sock_entries / 16)?;
     size(&mut maps.steer_sparse, sizes.cpus * 8)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;

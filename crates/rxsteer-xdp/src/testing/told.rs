@@ -40,10 +40,15 @@ pub struct TestRules<'a> {
     pub plain: bool,
     /// Likewise.
     pub straddling: bool,
-    /// The map, with 0xffff for CPUs that are offline.
+    /// Likewise.
+    pub else_local: bool,
+    /// The entries of the general map.
+    pub map_len: u32,
+    /// All maps, the general one first, with 0xffff for CPUs that are offline.
     pub map: &'a [u16],
-    /// By queue the CPU it is bound to, or 0xffff.
-    pub bound: &'a [u16; 1024],
+    /// By flow table what its queue has of its own, if they have anything: where its map begins, how long it is,
+    /// its number, and the CPU the queue is bound to, or 0xffff.
+    pub rows: &'a [[u16; 4]],
     /// Bits by CPU.
     pub cpu: &'a [u8; 1024],
 }

@@ -1,11 +1,11 @@
 //! What the kernel's verifier had to look at, by its own account.
 
-use crate::load::{LoadError, Sizes, open};
+use crate::load::{LoadError, Sizes, open, tracepoints};
+use crate::said;
 use crate::setup::Setup;
+use libbpf_rs::PrintLevel;
 use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::{PrintLevel, set_print};
 use rxsteer_packet::SymmetricHash;
-use std::sync::{Mutex, PoisonError};
 
 /// One program, as the verifier saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,38 +21,34 @@ pub struct Verified {
 /// The kernel's `BPF_LOG_STATS`: only the account, not the way.
 const LOG_STATS: u32 = 4;
 
-/// What libbpf said; it tells a function without a place to put it.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
 /// Has the programs loaded for `setup` verified, and lets them go again.
 ///
 /// # Errors
 /// [`LoadError`].
 pub fn verify(setup: &Setup) -> Result<Vec<Verified>, LoadError> {
-    let mut open = open(setup, &Sizes::of(setup)?, &SymmetricHash::new(setup.secret))?;
+    let (sizes, hash) = (Sizes::of(setup)?, SymmetricHash::new(setup.secret));
+    let mut open = open(setup, &sizes, &hash, tracepoints())?;
     for mut program in open.open_object_mut().progs_mut() {
         program.set_log_level(LOG_STATS);
     }
-    let before = set_print(Some((PrintLevel::Debug, note)));
-    let loaded = open.load();
-    set_print(before);
-    let said = std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner));
-    loaded?;
+    let (loaded, said) = said::during(PrintLevel::Debug, || open.load());
+    if let Err(error) = loaded {
+        // Once more, with the whole way: who may load nothing gets the same error again.
+        crate::load::load(setup)?;
+        return Err(error.into());
+    }
     Ok(said.iter().filter_map(|text| account(text)).collect())
-}
-
-fn note(_: PrintLevel, text: String) {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
 
 /// What the log of one program says.
 fn account(text: &str) -> Option<Verified> {
-    let after = |text: &'static str, log: &str| Some(log.split_once(text)?.1.to_owned());
     let (head, log) = text.split_once("-- BEGIN PROG LOAD LOG --")?;
+    let after = |text| log.lines().find_map(|line| line.strip_prefix(text));
     let program = head.split('\'').nth(1)?.to_owned();
-    let instructions = after("processed ", log)?.split(' ').next()?.parse().ok()?;
-    let stack = after("stack depth ", log)?;
-    let stack = stack.lines().next()?.split('+').map(|bytes| bytes.trim().parse().ok());
+    let instructions = after("processed ")?.split(' ').next()?.parse().ok()?;
+    // Linux 7.2 adds how much lies on it at most: "112+0+16 max 128".
+    let stack = after("stack depth ")?.split(" max ").next()?;
+    let stack = stack.split('+').map(|bytes| bytes.trim().parse().ok());
     Some(Verified { program, instructions, stack: stack.collect::<Option<_>>()? })
 }
 
@@ -67,7 +63,10 @@ mod tests {
                    -- END PROG LOAD LOG --\n";
         let stack = vec![112, 0, 16];
         let program = "steer_entry".to_owned();
-        assert_eq!(account(log), Some(Verified { program, instructions: 2345, stack }));
+        let verified = Some(Verified { program, instructions: 2345, stack });
+        assert_eq!(account(log), verified);
+        let of_7_2 = log.replace("+16\n", "+16 max 128\ninsns processed 2000+345\n");
+        assert_eq!(account(&of_7_2), verified);
         assert_eq!(account("libbpf: map 'steer_slots': created"), None);
     }
 }

@@ -1,0 +1,270 @@
+//! Where a flow is and why: the core's own rules, asked by the state of the live tables. Nothing is decided here.
+
+use crate::abi::{BANKS, SPARSE_ROW, steer_slot};
+use crate::flows::LiveFlow;
+use crate::live::cpu_of;
+use crate::path::DeviceId;
+use crate::setup::Settings;
+use crate::view::{Known, View};
+use rxsteer_core::explain::Explanation;
+use rxsteer_core::order::hash_32;
+use rxsteer_core::sparse::{SlotId, SlotState};
+use rxsteer_core::{
+    Arrival, Backlogs, CpuId, CpuSet, DevFlow, FlowHash, FlowKey, Policy, QueueName, Refusal,
+    SlotOrder, SockFlowTable, State, SteerConfig, Steering,
+};
+
+/// Most RX queues that a flow is explained for.
+const MOST_DECISIONS: usize = 16;
+
+/// Where the packets of a flow go now, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowExplained {
+    /// By interface and RX queue: those where its packets are counted, that of the latest one first; else those where
+    /// its slot of the flow table is used; else the first of each interface, for the flow was not seen.
+    pub decisions: Vec<LiveDecision>,
+    /// Its statistics, in both directions, where they are counted.
+    pub flows: Vec<LiveFlow>,
+}
+
+/// Where a flow's next packet goes that arrives on one RX queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveDecision {
+    /// The interface.
+    pub device: DeviceId,
+    /// Its RX queue; in generic mode the receiving CPU.
+    pub queue: u32,
+    /// Whether the flow's packets are counted there.
+    pub is_seen: bool,
+    /// The CPU that received the last packet of the slot. `None`: it is not known which CPU receives, and where the
+    /// explanation names the receiving CPU it is any.
+    pub received_on: Option<CpuId>,
+    /// What the core says. Its RX queue is always 0.
+    pub explanation: Explanation,
+    /// Whether the order guard is asked.
+    pub is_guarded: bool,
+}
+
+/// Where a flow may arrive.
+struct Place {
+    device: DeviceId,
+    name: String,
+    queue: u32,
+    slot: steer_slot,
+    /// Where it is counted, the jiffies of its last packet.
+    last_seen: Option<u32>,
+}
+
+/// Whether what the slot names is delivered; of other things the core does not ask.
+struct Delivered {
+    src: u16,
+    is_delivered: bool,
+}
+
+impl Backlogs for Delivered {
+    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+        Err(Refusal::Wait)
+    }
+
+    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+        self.is_delivered
+    }
+
+    fn tail(&self, _cpu: CpuId) -> u32 {
+        0
+    }
+
+    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+        (0, u32::MAX)
+    }
+
+    fn producer(&self) -> u16 {
+        self.src
+    }
+}
+
+impl View {
+    /// Where the packets of a flow go, given its key as steering goes by it, and why.
+    #[must_use]
+    pub fn explain(&self, key: &FlowKey) -> FlowExplained {
+        let known = self.known.get();
+        let hash = self.hash.hash(key);
+        let now = self.jiffies();
+        let (places, lines) = self.places(&known, key, hash);
+        let decisions = chosen(places, now as u32).into_iter();
+        let decisions = decisions.filter_map(|place| self.decision(&known, &place, key, hash, now));
+        let statistics = self.lines.statistics(lines.into_iter(), self.idle_s(now as u32));
+        FlowExplained { decisions: decisions.collect(), flows: statistics.flows }
+    }
+
+    /// Every RX queue with the flow's slot there, and the lines of the flow in both directions.
+    fn places(&self, known: &Known, key: &FlowKey, hash: FlowHash) -> (Vec<Place>, Vec<u32>) {
+        let log = self.sizes.flow_log;
+        let both = [*key, key.reversed()];
+        let (mut places, mut lines) = (Vec::new(), Vec::new());
+        for device in &known.devices {
+            for queue in 0..device.queues {
+                let table = (device.first_table + queue) << log;
+                let index = table + slot_of(hash.get(), log);
+                let mut last_seen = None;
+                for at in lines_of(table, index, hash.get(), log) {
+                    let Some(line) = self.lines.line(at) else { continue };
+                    let of = crate::abi::key_of(&line.flow.key);
+                    if both.contains(&of) && !lines.contains(&at) {
+                        lines.push(at);
+                        last_seen = last_seen.or((of == *key).then_some(line.slot.last_seen));
+                    }
+                }
+                let slot = self.lines.slots.get(index);
+                let (id, name) = (device.id, device.name.clone());
+                places.push(Place { device: id, name, queue, slot, last_seen });
+            }
+        }
+        (places, lines)
+    }
+
+    fn decision(
+        &self,
+        known: &Known,
+        place: &Place,
+        key: &FlowKey,
+        hash: FlowHash,
+        now: u64,
+    ) -> Option<LiveDecision> {
+        let settings = &known.settings;
+        let log = self.sizes.flow_log;
+        let map = settings.map_of(&place.name, place.queue as u16);
+        let straddles = settings.straddles(log, slot_of(hash.get(), log), map.len());
+        let is_guarded = (!known.is_plain || straddles) && !settings.shadow;
+        let (cpu, bank) = (place.slot.place & 0x1fff, place.slot.place >> 13 & 1);
+        let src = place.slot.place >> 14 & 0x3fff;
+        let received_on = (cpu != 0).then(|| cpu_of(src));
+        let dst = cpu.saturating_sub(1) * BANKS + bank;
+        let is_delivered = cpu == 0 || {
+            let pair = self.rings.lock().pairs.get(dst * self.sizes.cpus + src);
+            pair.delivered.wrapping_sub(place.slot.last_seq) as i32 >= 0
+        };
+        let config = self.config(settings, place, received_on)?;
+        // The core's slot says nothing of the bank.
+        let words = [place.slot.last_seq, place.slot.place & !(1 << 13)];
+        let state = State {
+            sock_entry: self.sock_entry(hash, key.src > key.dst),
+            sparse: self.sparse_slots(),
+            hash_active_ns: self.hash_actives(),
+            slot: is_guarded.then(|| DevFlow::of_words(words)),
+        };
+        let time_ns = now * self.ns_per_jiffy();
+        let packet = Arrival { time_ns, hash, ..Arrival::default() };
+        let mut backlogs = Delivered { src: src as u16, is_delivered };
+        // Settings that hold were checked, so it is never refused.
+        let explanation = Steering::explain_by(&config, &state, &packet, &mut backlogs).ok()?;
+        Some(LiveDecision {
+            device: place.device,
+            queue: place.queue,
+            is_seen: place.last_seen.is_some(),
+            received_on,
+            explanation,
+            is_guarded,
+        })
+    }
+
+    /// What the core decides by for one RX queue.
+    fn config(
+        &self,
+        settings: &Settings,
+        place: &Place,
+        received_on: Option<CpuId>,
+    ) -> Option<SteerConfig> {
+        let possible = CpuSet::new((0..self.sizes.cpus).map(cpu_of))?;
+        let receiving = received_on.unwrap_or_else(|| settings.cpus.lowest());
+        let queue = place.queue as u16;
+        let policy = match &settings.policy {
+            Policy::Bound(bindings) => {
+                let bound = QueueName::most_specific(bindings, Some(&place.name), queue);
+                Policy::Bound(bound.map(|cpu| (QueueName::from(0), *cpu)).into_iter().collect())
+            }
+            policy => policy.clone(),
+        };
+        // The other queues' maps say where flows may linger.
+        let own = settings.map_of(&place.name, queue);
+        let maps = [own].into_iter().chain(settings.rps_maps.iter().map(|(_, map)| map));
+        let maps = (0..).map(QueueName::from).zip(maps.cloned());
+        let mut config = SteerConfig::new(policy, settings.cpus.clone(), vec![receiving]);
+        if config.policy.has_maps() {
+            config.rps_maps = maps.collect();
+            config.receiving_cpus = vec![receiving; config.rps_maps.len()];
+        }
+        config.fallback = settings.fallback;
+        config.rfs_cpus.clone_from(&settings.rfs_cpus);
+        config.devices = vec![place.device.0];
+        config.offline.clone_from(&settings.offline);
+        config.possible = Some(possible);
+        config.sock_flow_entries = self.socks.len() * 16;
+        config.slot_order = SlotOrder::Ascending;
+        Some(config)
+    }
+
+    /// The entry of the sock flow table, as the core would have it: here they are kept by direction
+    /// (`steer_wish_hash`), there by the hash alone.
+    fn sock_entry(&self, hash: FlowHash, reversed: bool) -> u32 {
+        let direction = if reversed { 0x5851_f42d } else { 0 };
+        let index = (hash.get() ^ direction) % (self.socks.len() * 16);
+        let entry = self.socks.get(index / 16).word[(index % 16) as usize];
+        let mask = SockFlowTable::wish_mask(cpu_of(self.sizes.cpus - 1));
+        if entry == 0 { 0 } else { entry ^ (direction & !mask) }
+    }
+
+    fn sparse_slots(&self) -> Vec<SlotState> {
+        let slots = (0..self.sparse.len()).map(|index| (index, self.sparse.get(index)));
+        let state = |(index, slot): (u32, crate::abi::steer_sparse_slot)| {
+            let slot_id =
+                SlotId { cpu: cpu_of(index / SPARSE_ROW), loop_: (index % SPARSE_ROW) as u8 };
+            Some(SlotState {
+                slot: slot_id,
+                device: (slot.flow >> 32).checked_sub(1)? as u16,
+                hash: FlowHash::from_raw(slot.flow as u32),
+                seen_ns: slot.last_seen.checked_sub(1)? * self.ns_per_jiffy(),
+            })
+        };
+        slots.filter_map(state).collect()
+    }
+
+    fn hash_actives(&self) -> Vec<u64> {
+        let rows = (0..self.hash_actives.len()).map(|src| self.hash_actives.get(src).last_seen);
+        rows.filter_map(|seen| Some(seen.checked_sub(1)? * self.ns_per_jiffy())).collect()
+    }
+
+    /// So that as many jiffies as a second has are a second at most, and one more are more.
+    fn ns_per_jiffy(&self) -> u64 {
+        1_000_000_000 / u64::from(self.hz)
+    }
+}
+
+/// Those that are explained.
+fn chosen(mut places: Vec<Place>, now: u32) -> Vec<Place> {
+    if places.iter().any(|place| place.last_seen.is_some()) {
+        places.retain(|place| place.last_seen.is_some());
+        places.sort_by_key(|place| place.last_seen.map(|seen| now.wrapping_sub(seen)));
+    } else if places.iter().any(|place| place.slot.place != 0) {
+        places.retain(|place| place.slot.place != 0);
+    } else {
+        places.retain(|place| place.queue == 0);
+    }
+    places.truncate(MOST_DECISIONS);
+    places
+}
+
+/// The lines that a flow may be counted in: as `steer_line_at`.
+fn lines_of(table: u32, index: u32, hash: u32, log: u32) -> impl Iterator<Item = u32> {
+    let second = table + hash_32(hash, log);
+    [index, second].into_iter().flat_map(|set| (0..crate::abi::WAYS).map(move |way| set ^ way))
+}
+
+/// As in the programs, and in `rxsteer_core::SlotOrder::Ascending`.
+fn slot_of(hash: u32, log: u32) -> u32 {
+    ((u64::from(hash) << log) >> 32) as u32
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;

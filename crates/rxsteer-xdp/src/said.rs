@@ -1,0 +1,125 @@
+//! What libbpf says while something is done, and what of it is the kernel's answer.
+
+use libbpf_rs::{PrintLevel, set_print};
+use std::sync::{Mutex, PoisonError};
+
+/// libbpf has one place for a callback, for all threads: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+/// The callback has no state of its own.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn note(_: PrintLevel, text: String) {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
+/// Does something, and returns what libbpf said meanwhile, from this level on.
+pub(crate) fn during<T>(level: PrintLevel, action: impl FnOnce() -> T) -> (T, Vec<String>) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = set_print(Some((level, note)));
+    let result = action();
+    set_print(before);
+    (result, std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// A BPF program that the kernel does not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its name in `src/bpf`.
+    pub program: String,
+    /// The verifier's last words: the instruction it stopped at, where it says that, and why.
+    pub answer: String,
+    /// All that libbpf and the kernel said.
+    pub log: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.program, self.answer)
+    }
+}
+
+const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
+
+impl Refusal {
+    /// By what was said while loading failed; `None` when that was not for a program.
+    pub(crate) fn of(said: &[String]) -> Option<Refusal> {
+        let with_log = said.iter().find(|text| text.contains(BEGIN));
+        let named = with_log.or_else(|| said.iter().find(|text| text.contains("prog '")))?;
+        let program = named.split('\'').nth(1)?.to_owned();
+        let answer = match with_log.and_then(|text| text.split_once(BEGIN)) {
+            Some((_, log)) => last_words(log),
+            None => named.split_once("': ")?.1.trim().to_owned(),
+        };
+        Some(Refusal { program, answer, log: said.concat() })
+    }
+
+    /// Whether the verifier looked at the program at all.
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.contains(BEGIN)
+    }
+}
+
+/// The last line that is not part of the account at the end; the instruction before it, if there is one.
+fn last_words(log: &str) -> String {
+    let account =
+        ["verification time ", "stack depth ", "insns processed ", "processed ", "-- END"];
+    let is_account = |line: &&str| account.iter().any(|start| line.starts_with(start));
+    let lines = log.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut lines = lines.filter(|line| !is_account(line)).rev();
+    let why = lines.next().unwrap_or("it gave no reason");
+    let is_instruction = |line: &&str| {
+        line.split_once(": (").is_some_and(|(number, _)| number.parse::<u32>().is_ok())
+    };
+    match lines.find(is_instruction) {
+        Some(instruction) => {
+            // What it knows of the registers stands behind a semicolon.
+            format!("{why} (instruction {})", instruction.split(';').next().unwrap_or("").trim())
+        }
+        None => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_has_the_verifiers_last_words() {
+        // As Linux 6.1 said it, cut.
+        let said = [
+            "libbpf: prog 'steer_cpumap': BPF program load failed: -EINVAL\n".to_owned(),
+            "libbpf: prog 'steer_cpumap': -- BEGIN PROG LOAD LOG --\n\
+             43: (67) r3 <<= 3                     ; R3_w=scalar(smax=9223372036854775800)\n\
+             46: (0f) r4 += r3\n\
+             last_idx 46 first_idx 36\n\
+             regs=8 stack=0 before 44: (18) r4 = 0xff500e78804e0c90\n\
+             math between map_value pointer and register with unbounded min value is not allowed\n\
+             verification time 6164 usec\nstack depth 0\n\
+             processed 41 insns (limit 1000000) max_states_per_insn 0\n\
+             -- END PROG LOAD LOG --\n"
+                .to_owned(),
+            "libbpf: prog 'steer_cpumap': failed to load: -EINVAL\n".to_owned(),
+        ];
+        let refusal = Refusal::of(&said).unwrap();
+        assert_eq!(
+            refusal.to_string(),
+            "steer_cpumap: math between map_value pointer and register with unbounded min value is not allowed \
+             (instruction 46: (0f) r4 += r3)"
+        );
+        assert_eq!(refusal.log, said.concat());
+        let said = [
+            "libbpf: prog 'steer_kthread': failed to find kernel BTF type ID of 'xdp_cpumap_kthread': -3\n",
+        ];
+        let refusal = Refusal::of(&said.map(str::to_owned)).unwrap();
+        assert_eq!(
+            refusal.to_string(),
+            "steer_kthread: failed to find kernel BTF type ID of 'xdp_cpumap_kthread': -3"
+        );
+        assert_eq!(
+            Refusal::of(&["libbpf: Error in bpf_create_map_xattr(x): -EPERM".to_owned()]),
+            None
+        );
+        let empty = ["libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n-- END PROG LOAD LOG --\n"];
+        assert_eq!(Refusal::of(&empty.map(str::to_owned)).unwrap().answer, "it gave no reason");
+    }
+}

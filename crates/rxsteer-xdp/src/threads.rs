@@ -1,0 +1,280 @@
+//! The kernel threads of the CPUMAP rings: found by name, put into a scheduling class, and asked how long they ran
+//! and waited.
+//!
+//! The kernel makes a thread with each CPUMAP entry (kernel/bpf/cpumap.c) and names it "cpumap/CPU/map:ID". It begins
+//! in the class of ordinary processes, where it waits for its CPU behind every busy process while its ring
+//! overflows. The id of the map tells our threads from those of other instances. A thread ends with its entry, so
+//! nothing that is set here outlives this process.
+
+use crate::abi::{BANKS, set_class};
+use rxsteer_core::ThreadClass;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use thiserror::Error;
+
+/// Why threads are not in the class they were to be in.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ThreadsError {
+    /// No kernel thread is seen in `/proc`.
+    #[error(
+        "the ring threads can't be set to {0}: /proc shows no kernel threads here, as in a container with a PID \
+         namespace of its own, or with hidepid. They stay in class other. To do: start the container in the host's \
+         PID namespace (--pid host), or run 'chrt -f -p 1 PID' on the host for each thread that \
+         'pgrep cpumap/' lists"
+    )]
+    Hidden(ThreadClass),
+    /// The kernel refused it.
+    #[error(
+        "the ring threads can't be set to {0}: the kernel answers {1}. They stay in class other. To do: give \
+         CAP_SYS_NICE (systemd: add it to CapabilityBoundingSet= and leave RestrictRealtime= off; container: \
+         --cap-add SYS_NICE); an instance that was started with --threads other has given it up: restart that with \
+         --threads {0}; with CONFIG_RT_GROUP_SCHED the root group needs real-time runtime, too \
+         (cpu.rt_runtime_us)"
+    )]
+    Refused(ThreadClass, String),
+}
+
+/// The threads of all rings.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    /// By bank.
+    map_ids: [u32; BANKS as usize],
+    /// By dst.
+    known: Box<[Option<Thread>]>,
+    class: ThreadClass,
+    problem: Option<ThreadsError>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    pid: u32,
+    /// Where it can be read: nanoseconds on a CPU, nanoseconds waiting for one, how often.
+    schedstat: Option<File>,
+}
+
+/// What the scheduler counted of a thread since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scheduled {
+    pub(crate) ran_ns: u64,
+    pub(crate) waited_ns: u64,
+}
+
+impl Threads {
+    pub(crate) fn new(map_ids: [u32; BANKS as usize], dsts: u32) -> Threads {
+        let known = (0..dsts).map(|_| None).collect();
+        Threads { map_ids, known, class: ThreadClass::Other, problem: None }
+    }
+
+    /// Puts the threads of `rings` that are new into the class that holds. What stands against it is kept in
+    /// [`Threads::problem`], and they stay in the class they are in.
+    pub(crate) fn adopt(&mut self, rings: &[u32]) {
+        let is_new = |dst: &u32| self.known[*dst as usize].is_none();
+        let new: Vec<u32> = rings.iter().copied().filter(is_new).collect();
+        if new.is_empty() {
+            return;
+        }
+        // A thread begins in this class.
+        let is_there = self.class == ThreadClass::Other;
+        let found = self.find(&new);
+        self.problem = match is_there {
+            true => None,
+            false => self.put(&new, self.class).and(found).err(),
+        };
+    }
+
+    /// Puts the threads of `rings`, which are all there are, into another class; where one can't, they are as before.
+    pub(crate) fn set_class(
+        &mut self,
+        rings: &[u32],
+        class: ThreadClass,
+    ) -> Result<(), ThreadsError> {
+        if class == self.class && self.problem.is_none() {
+            return Ok(());
+        }
+        let with = |why| match why {
+            ThreadsError::Hidden(_) => ThreadsError::Hidden(class),
+            ThreadsError::Refused(_, why) => ThreadsError::Refused(class, why),
+        };
+        // Where no thread could be seen, none is in another class than this.
+        if let Err(why) = self.find(rings)
+            && class != ThreadClass::Other
+        {
+            return Err(with(why));
+        }
+        if let Err(why) = self.put(rings, class) {
+            // What was allowed a moment ago is allowed still.
+            let _ = self.put(rings, self.class);
+            return Err(with(why));
+        }
+        (self.class, self.problem) = (class, None);
+        Ok(())
+    }
+
+    /// The class new threads get, from now on.
+    pub(crate) fn begin_with(&mut self, class: ThreadClass) {
+        self.class = class;
+    }
+
+    /// Why threads are not in the class that holds.
+    pub(crate) fn problem(&self) -> Option<&ThreadsError> {
+        self.problem.as_ref()
+    }
+
+    /// The ring gets another thread, or none.
+    pub(crate) fn forget(&mut self, dst: u32) {
+        self.known[dst as usize] = None;
+    }
+
+    fn put(&self, rings: &[u32], class: ThreadClass) -> Result<(), ThreadsError> {
+        let known = rings.iter().filter_map(|dst| self.known[*dst as usize].as_ref());
+        for thread in known.filter(|thread| class_of(thread.pid) != Some(class)) {
+            set_class(thread.pid, class)
+                .map_err(|why| ThreadsError::Refused(class, why.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Finds the threads of `rings` that are not known.
+    fn find(&mut self, rings: &[u32]) -> Result<(), ThreadsError> {
+        let name = |dst: u32| {
+            let (cpu, map) = (dst / BANKS, self.map_ids[(dst % BANKS) as usize]);
+            format!("cpumap/{cpu}/map:{map}")
+        };
+        let mut missing: Vec<(u32, String)> = rings
+            .iter()
+            .filter(|dst| self.known[**dst as usize].is_none())
+            .map(|dst| (*dst, name(*dst)))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // The newest first: one that ends just now has the same name.
+        for pid in kernel_threads().into_iter().rev() {
+            let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else { continue };
+            let at = missing.iter().position(|(_, name)| name == comm.trim_end());
+            let Some((dst, _)) = at.map(|at| missing.swap_remove(at)) else { continue };
+            let schedstat = File::open(format!("/proc/{pid}/schedstat")).ok();
+            self.known[dst as usize] = Some(Thread { pid, schedstat });
+            if missing.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(ThreadsError::Hidden(self.class))
+    }
+
+    /// What the scheduler counted of a ring's thread; `None` where it does not tell.
+    pub(crate) fn scheduled(&self, dst: u32) -> Option<Scheduled> {
+        let file = self.known[dst as usize].as_ref()?.schedstat.as_ref()?;
+        let mut bytes = [0; 96];
+        let length = file.read_at(&mut bytes, 0).ok()?;
+        Scheduled::of(std::str::from_utf8(&bytes[..length]).ok()?)
+    }
+
+    /// The class a ring's thread is in, whoever put it there.
+    pub(crate) fn class_of(&self, dst: u32) -> Option<ThreadClass> {
+        class_of(self.known[dst as usize].as_ref()?.pid)
+    }
+}
+
+impl Scheduled {
+    fn of(text: &str) -> Option<Scheduled> {
+        let mut fields = text.split_whitespace().map(str::parse);
+        let (ran_ns, waited_ns) = (fields.next()?.ok()?, fields.next()?.ok()?);
+        Some(Scheduled { ran_ns, waited_ns })
+    }
+}
+
+/// Every kernel thread that `/proc` shows, the oldest first.
+fn kernel_threads() -> Vec<u32> {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    // In another PID namespace process 2 is another's.
+    if text("/proc/2/comm").trim_end() != "kthreadd" {
+        return Vec::new();
+    }
+    let children = text("/proc/2/task/2/children");
+    if !children.is_empty() {
+        return children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    }
+    // Kernels without CONFIG_PROC_CHILDREN.
+    let entries = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
+    let mut pids: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn class_of(pid: u32) -> Option<ThreadClass> {
+    class_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The class in a line of `/proc/PID/stat` (proc(5): nice is field 19, the real-time priority 40, the policy 41).
+fn class_in(stat: &str) -> Option<ThreadClass> {
+    // After the name in brackets, which may itself hold brackets, comes field 3.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<i64>().ok();
+    match field(41)? {
+        0 => match i8::try_from(field(19)?).ok()? {
+            0 => Some(ThreadClass::Other),
+            nice => Some(ThreadClass::Nice(nice)),
+        },
+        1 => u8::try_from(field(40)?).ok().map(ThreadClass::Fifo),
+        _ => None,
+    }
+}
+
+/// What `set_class` asks the kernel for: the policy, the nice value, the real-time priority.
+pub(crate) fn kernel_values(class: ThreadClass) -> (u32, i32, u32) {
+    const SCHED_OTHER: u32 = 0;
+    const SCHED_FIFO: u32 = 1;
+    match class {
+        ThreadClass::Other => (SCHED_OTHER, 0, 0),
+        ThreadClass::Nice(nice) => (SCHED_OTHER, i32::from(nice), 0),
+        ThreadClass::Fifo(priority) => (SCHED_FIFO, 0, u32::from(priority)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_is_read_from_a_line_of_stat() {
+        // Fields 3 to 41, of which 19, 40 and 41 count.
+        let line = |nice: i32, priority: u32, policy: u32| {
+            let mut fields = vec!["0".to_owned(); 39];
+            fields[0] = "S".to_owned();
+            fields[16] = nice.to_string();
+            fields[37] = priority.to_string();
+            fields[38] = policy.to_string();
+            format!("31 (cpumap/1/map:7 (x) y) {} 0 0", fields.join(" "))
+        };
+        assert_eq!(class_in(&line(0, 0, 0)), Some(ThreadClass::Other));
+        assert_eq!(class_in(&line(-20, 0, 0)), Some(ThreadClass::Nice(-20)));
+        assert_eq!(class_in(&line(0, 7, 1)), Some(ThreadClass::Fifo(7)));
+        assert_eq!(class_in(&line(0, 7, 2)), None, "SCHED_RR is none of ours");
+        assert_eq!(class_in("no line"), None);
+    }
+
+    #[test]
+    fn what_the_scheduler_counted_is_read() {
+        let scheduled = Scheduled { ran_ns: 46, waited_ns: 108 };
+        assert_eq!(Scheduled::of("46 108 63\n"), Some(scheduled));
+        assert_eq!(Scheduled::of(""), None);
+    }
+
+    #[test]
+    fn threads_that_are_not_there_are_said_to_be_hidden_and_hold_nothing_up() {
+        // No map has this id.
+        let mut threads = Threads::new([u32::MAX; BANKS as usize], 4);
+        threads.adopt(&[0, 2]);
+        assert_eq!(threads.problem(), None, "nothing is to be set");
+        let fifo = ThreadClass::Fifo(1);
+        assert_eq!(threads.set_class(&[0, 2], fifo), Err(ThreadsError::Hidden(fifo)));
+        threads.begin_with(fifo);
+        threads.adopt(&[0, 2]);
+        assert_eq!(threads.problem(), Some(&ThreadsError::Hidden(fifo)));
+        assert_eq!(threads.set_class(&[0, 2], ThreadClass::Other), Ok(()));
+        assert_eq!((threads.problem(), threads.scheduled(0)), (None, None));
+    }
+}

@@ -1,0 +1,191 @@
+//! What another thread asks of a path while its owner goes on: counters, flows; where a flow is and why, `explain.rs`.
+//!
+//! A [`View`] reads the maps through mappings of its own, and knows of the owner what that published last
+//! ([`Known`]). The one thing both change is the account of lost frames (`SharedRings`).
+
+use crate::abi::{
+    self, Array, Shared, Variable, steer_counters, steer_ended, steer_hash_active, steer_line,
+    steer_sparse_slot,
+};
+use crate::flows::{EndedFlows, FlowStatistics, Line, Lines, LiveFlow};
+use crate::grace::Grace;
+use crate::latest::Latest;
+use crate::live::{Counters, CpuCounts, RxCounts, cpu_of};
+use crate::load::{LoadError, Loaded, Sizes};
+use crate::path::DeviceId;
+use crate::rings::SharedRings;
+use crate::setup::Settings;
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use rxsteer_packet::SymmetricHash;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What the owner of a path told its views last.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) settings: Settings,
+    /// Frames go unguarded.
+    pub(crate) is_plain: bool,
+    /// Interfaces that are attached.
+    pub(crate) devices: Vec<KnownDevice>,
+}
+
+/// An interface that is attached, with its flow tables.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownDevice {
+    pub(crate) id: DeviceId,
+    pub(crate) name: String,
+    pub(crate) first_table: u32,
+    pub(crate) queues: u32,
+}
+
+impl Known {
+    pub(crate) fn of(settings: &Settings) -> Known {
+        Known { settings: settings.clone(), is_plain: false, devices: Vec::new() }
+    }
+}
+
+/// A path as another thread sees it.
+pub struct View {
+    pub(crate) known: Latest<Known>,
+    pub(crate) rings: SharedRings,
+    pub(crate) lines: Lines,
+    counts: Array<steer_counters>,
+    pub(crate) socks: Array<steer_line>,
+    pub(crate) sparse: Array<steer_sparse_slot>,
+    pub(crate) hash_actives: Array<steer_hash_active>,
+    pub(crate) hash: SymmetricHash,
+    pub(crate) sizes: Sizes,
+    pub(crate) hz: u32,
+    clock: OwnedFd,
+    /// The upper half of the jiffies that `clock` read last.
+    upper: Variable,
+    grace: Grace,
+    ended: EndedFlows,
+    /// Last counts of flows come by it.
+    records: RingBuffer<'static>,
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View").field("known", &self.known.get()).finish_non_exhaustive()
+    }
+}
+
+impl View {
+    pub(crate) fn new(
+        loaded: &Loaded,
+        grace: Grace,
+        known: Latest<Known>,
+        ended: EndedFlows,
+    ) -> Result<View, LoadError> {
+        let maps = &loaded.skel.maps;
+        let mut records = RingBufferBuilder::new();
+        let taken = ended.clone();
+        records.add(&maps.steer_ended, move |bytes| {
+            if let Some(record) = abi::of_bytes::<steer_ended>(bytes) {
+                taken.push(Line::from(record));
+            }
+            0
+        })?;
+        Ok(View {
+            known,
+            rings: loaded.rings.clone(),
+            lines: Lines::of(&loaded.skel)?,
+            counts: Array::new(&maps.steer_counts)?,
+            socks: Array::new(&maps.steer_socks)?,
+            sparse: Array::new(&maps.steer_sparse)?,
+            hash_actives: Array::new(&maps.steer_hash_actives)?,
+            upper: Variable::new(&maps.bss, offset_of!(Shared, steer_jiffies_now) + 4)?,
+            hash: loaded.hash.clone(),
+            sizes: loaded.sizes,
+            hz: loaded.hz,
+            clock: loaded.skel.progs.steer_clock.as_fd().try_clone_to_owned()?,
+            grace,
+            ended,
+            records: records.build()?,
+        })
+    }
+
+    /// All counts as they are now. It takes a grace period, some milliseconds, to tell what is lost; where frames are
+    /// under way, another, to tell whether they were lost last of all.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.rings.lock().look();
+        // The owner of the path goes on while this waits: the lock is not held.
+        if self.grace.wait().is_ok() {
+            let short = {
+                let rings = self.rings.lock();
+                rings.look();
+                rings.short()
+            };
+            // Where that can't be told they count as waiting.
+            if !short.is_empty() && self.grace.wait().is_ok() {
+                self.rings.lock().find_lost(short);
+            }
+        }
+        let (cpus, interfaces) = (self.sizes.cpus, self.sizes.interfaces);
+        let rows = (0..cpus).flat_map(|cpu| (0..interfaces).map(move |device| (cpu, device)));
+        let received = rows.filter_map(|(cpu, device)| {
+            let counts = RxCounts::of(self.counts.get(cpu * interfaces + device));
+            counts.is_used().then(|| (cpu_of(cpu), DeviceId(device as u16), counts))
+        });
+        let rings = self.rings.lock();
+        let processed = (0..cpus).filter_map(|cpu| {
+            let counts = CpuCounts::of(&rings, cpu);
+            counts.is_used().then(|| (cpu_of(cpu), counts))
+        });
+        Counters { received: received.collect(), processed: processed.collect() }
+    }
+
+    /// Every flow that is counted.
+    #[must_use]
+    pub fn flows(&self) -> FlowStatistics {
+        let known = self.known.get();
+        let log = self.sizes.flow_log;
+        let lines = known.devices.iter().flat_map(|device| {
+            device.first_table << log..(device.first_table + device.queues) << log
+        });
+        self.lines.statistics(lines, self.idle_s(self.jiffies() as u32))
+    }
+
+    /// Clears the statistics of all flows: what was counted before this returned counts nothing any more, what is
+    /// counted after it is new. Counters stay as they are.
+    ///
+    /// # Errors
+    /// When it can't be waited for: then a packet that is under way may be counted for either.
+    pub fn clear_flows(&self) -> std::io::Result<()> {
+        self.lines.clear();
+        self.grace.wait()
+    }
+
+    /// Takes what the programs have to say of flows that ended. To be called some ten times a second: there is room
+    /// for some 4000 in between.
+    pub fn take_records(&self) {
+        // The callback never fails.
+        let _ = self.records.consume();
+    }
+
+    /// Up to `most` flows that ended since this was asked last, those first that ended first; and how many were let go
+    /// since the path was loaded before anybody asked.
+    #[must_use]
+    pub fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64) {
+        self.take_records();
+        let idle_s = self.idle_s(self.jiffies() as u32);
+        let lines = self.ended.take(most).into_iter();
+        let flows = lines.map(|line| line.told(idle_s(line.slot.last_seen))).collect();
+        (flows, self.ended.not_kept())
+    }
+
+    /// Makes of a line's time how many seconds ago that is.
+    pub(crate) fn idle_s(&self, now: u32) -> impl Fn(u32) -> f64 {
+        let hz = f64::from(self.hz);
+        move |then| f64::from((now.wrapping_sub(then) as i32).max(0)) / hz
+    }
+
+    /// The kernel's jiffies.
+    pub(crate) fn jiffies(&self) -> u64 {
+        let lower = abi::run_program(self.clock.as_fd()).unwrap_or(0);
+        u64::from(self.upper.get()) << 32 | u64::from(lower)
+    }
+}

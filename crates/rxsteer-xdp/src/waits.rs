@@ -1,0 +1,211 @@
+//! Why a ring lost frames: what its thread did at that time.
+//!
+//! A ring is full when its thread does not take frames out fast enough. Either the thread was ready to run and
+//! waited for its CPU, or it ran and the CPU is too slow for what is sent there, or neither: then more came at once
+//! than the ring holds. The scheduler counts the first two (`/proc/PID/schedstat`), so two readings tell; nothing is
+//! done per packet. Readings come with the ticks, some 100 ms apart. Losses show late, by the first frame that
+//! comes after a gap, and a wait is counted when it is over: so a loss is judged by the span between readings in which
+//! it showed, the one before and the one after.
+
+use crate::threads::Scheduled;
+use std::time::Duration;
+
+/// What is known of one ring's thread, and of what the ring lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) ran_ns: u64,
+    pub(crate) waited_ns: u64,
+    pub(crate) longest_wait_ns: u64,
+    pub(crate) lost_waiting: u64,
+    pub(crate) lost_busy: u64,
+    pub(crate) lost_burst: u64,
+    pub(crate) per_second: u64,
+    before: Option<Reading>,
+    /// The last three spans, the latest first.
+    spans: [Span; 3],
+    /// The wait under way, which the scheduler counts when it is over.
+    pending_ns: u64,
+    /// What the ring had lost by the last reading, and by the one before, which is judged.
+    noticed: u64,
+    judged: u64,
+    /// Since when frames are counted for the rate, and how many had come then.
+    rate_since: Option<(Duration, u64)>,
+}
+
+/// What is read of a ring at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Since any moment.
+    pub(crate) at: Duration,
+    pub(crate) scheduled: Scheduled,
+    /// Frames that came out of the ring.
+    pub(crate) passed: u64,
+    /// Frames are in it.
+    pub(crate) is_waiting: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    ns: u64,
+    ran_ns: u64,
+    waited_ns: u64,
+}
+
+/// A wait that is shorter fills no ring.
+const LEAST_WAIT_NS: u64 = 1_000_000;
+
+/// Over so long the rate is taken.
+const RATE_OVER: Duration = Duration::from_secs(1);
+
+impl Waits {
+    /// The ring has another thread from now on, whose counts begin at 0.
+    pub(crate) fn begin(&mut self) {
+        (self.before, self.pending_ns) = (None, 0);
+    }
+
+    /// Notes a reading, by which the ring had lost `lost` frames since it was first made.
+    pub(crate) fn note(&mut self, now: Reading, lost: u64) {
+        let first = Reading { scheduled: Scheduled::default(), ..now };
+        let before = self.before.replace(now).unwrap_or(first);
+        let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let mut span = Span {
+            ns: ns(now.at.saturating_sub(before.at)),
+            ran_ns: now.scheduled.ran_ns.saturating_sub(before.scheduled.ran_ns),
+            waited_ns: now.scheduled.waited_ns.saturating_sub(before.scheduled.waited_ns),
+        };
+        let stands = span.ran_ns == 0 && now.passed == before.passed;
+        let is_kept = stands && before.is_waiting && now.is_waiting && span.waited_ns == 0;
+        self.ran_ns += span.ran_ns;
+        self.waited_ns += span.waited_ns;
+        self.pending_ns = if is_kept { self.pending_ns + span.ns } else { 0 };
+        span.waited_ns = span.waited_ns.max(self.pending_ns);
+        self.longest_wait_ns = self.longest_wait_ns.max(span.waited_ns);
+        self.spans = [span, self.spans[0], self.spans[1]];
+        self.judge(self.noticed);
+        self.noticed = lost;
+        self.note_rate(&now);
+    }
+
+    /// The same with all `lost` frames judged, the last ones by what is known yet.
+    pub(crate) fn by_now(mut self, lost: u64) -> Waits {
+        self.judge(lost);
+        self
+    }
+
+    /// Says of the `lost` frames that were not judged before what the ring's thread did then.
+    fn judge(&mut self, lost: u64) {
+        let more = lost.saturating_sub(self.judged);
+        // Nothing is known where the scheduler does not tell.
+        if more == 0 || self.before.is_none() {
+            return;
+        }
+        self.judged = lost;
+        let sum = |of: fn(&Span) -> u64| self.spans.iter().map(of).sum::<u64>();
+        let [all, waited, ran] =
+            [sum(|span| span.ns), sum(|span| span.waited_ns), sum(|span| span.ran_ns)];
+        // A short ring is full after a short wait, so a wait also counts where it is longer than the work.
+        let of = if waited >= all / 10 || waited >= ran.max(LEAST_WAIT_NS) {
+            &mut self.lost_waiting
+        } else if ran >= all / 2 {
+            &mut self.lost_busy
+        } else {
+            &mut self.lost_burst
+        };
+        *of += more;
+    }
+
+    fn note_rate(&mut self, now: &Reading) {
+        let (since, passed) = *self.rate_since.get_or_insert((now.at, now.passed));
+        let over = now.at.saturating_sub(since);
+        if over >= RATE_OVER {
+            let came = now.passed.saturating_sub(passed) as f64;
+            self.per_second = (came / over.as_secs_f64()).round() as u64;
+            self.rate_since = Some((now.at, now.passed));
+        }
+    }
+
+    /// The time that the thread has waited in all, the present wait included.
+    pub(crate) fn all_waited_ns(&self) -> u64 {
+        self.waited_ns + self.pending_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    /// A ring whose thread runs and waits so many milliseconds in each tick, and what it had lost by then.
+    fn played(ticks: &[(u64, u64, u64)]) -> Waits {
+        let mut waits = Waits::default();
+        let mut reading = Reading {
+            at: Duration::from_secs(9),
+            scheduled: Scheduled::default(),
+            passed: 0,
+            is_waiting: false,
+        };
+        waits.note(reading, 0);
+        for (ran_ms, waited_ms, lost) in ticks {
+            reading.at += TICK;
+            reading.scheduled.ran_ns += ran_ms * 1_000_000;
+            reading.scheduled.waited_ns += waited_ms * 1_000_000;
+            reading.passed += ran_ms * 1000;
+            reading.is_waiting = true;
+            waits.note(reading, *lost);
+        }
+        waits.by_now(ticks.last().map_or(0, |(_, _, lost)| *lost))
+    }
+
+    fn causes(waits: &Waits) -> (u64, u64, u64) {
+        (waits.lost_waiting, waits.lost_busy, waits.lost_burst)
+    }
+
+    #[test]
+    fn losses_are_told_by_what_the_thread_did() {
+        assert_eq!(causes(&played(&[(10, 0, 0), (30, 70, 500), (30, 70, 900)])), (900, 0, 0));
+        assert_eq!(causes(&played(&[(99, 1, 0), (99, 1, 40)])), (0, 40, 0));
+        assert_eq!(causes(&played(&[(5, 0, 0), (5, 1, 7)])), (0, 0, 7));
+        assert_eq!(
+            causes(&played(&[(1, 0, 0), (2, 8, 7)])),
+            (7, 0, 0),
+            "a short ring, a short wait"
+        );
+        assert_eq!(causes(&played(&[(5, 0, 0), (5, 90, 0), (9, 0, 3)])), (3, 0, 0), "a tick late");
+        let early = played(&[(5, 0, 0), (5, 0, 9), (5, 80, 9)]);
+        assert_eq!(causes(&early), (9, 0, 0), "before the wait is counted");
+        let both = played(&[(10, 80, 5), (10, 0, 5), (99, 0, 5), (99, 0, 12)]);
+        assert_eq!(causes(&both), (5, 7, 0));
+    }
+
+    #[test]
+    fn a_wait_that_is_not_over_counts() {
+        // It does not run for three ticks; the scheduler says so only afterwards.
+        let waits = played(&[(10, 0, 0), (0, 0, 0), (0, 0, 800), (0, 0, 900)]);
+        assert_eq!(causes(&waits), (900, 0, 0));
+        assert_eq!((waits.all_waited_ns(), waits.longest_wait_ns), (300_000_000, 300_000_000));
+        let after = played(&[(10, 0, 0), (0, 0, 0), (0, 0, 800), (0, 0, 900), (5, 395, 900)]);
+        assert_eq!(after.all_waited_ns(), 395_000_000, "counted once");
+        assert_eq!(after.longest_wait_ns, 395_000_000);
+    }
+
+    #[test]
+    fn another_thread_begins_at_nothing() {
+        let mut waits = played(&[(10, 5, 0)]);
+        waits.begin();
+        let reading = Reading {
+            at: Duration::from_secs(10),
+            scheduled: Scheduled { ran_ns: 1_000_000, waited_ns: 2_000_000 },
+            passed: 0,
+            is_waiting: false,
+        };
+        waits.note(reading, 0);
+        assert_eq!((waits.ran_ns, waits.waited_ns), (11_000_000, 7_000_000));
+    }
+
+    #[test]
+    fn the_rate_is_that_of_a_second() {
+        assert_eq!(played(&[(10, 0, 0); 12]).per_second, 100_000);
+        assert_eq!(played(&[(10, 0, 0); 3]).per_second, 0, "not known yet");
+    }
+}

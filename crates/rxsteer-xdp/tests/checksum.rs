@@ -1,0 +1,203 @@
+//! Frames whose checksum the sender left to a device are told from complete ones, by chance alike or not.
+//!
+//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
+#![cfg(feature = "bpf")]
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rxsteer_packet::SymmetricHash;
+use rxsteer_xdp::testing::{KernelPolicy, TestDevice, TestSizes, is_forbidden};
+use std::io::Write;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// The programs, or `None` after saying why not.
+fn loaded(test: &str) -> Option<KernelPolicy> {
+    libbpf_rs::set_print(None);
+    let sizes = TestSizes {
+        cpus: 4,
+        sources: 4,
+        tables: 1,
+        flow_log: 4,
+        sock_entries: 16,
+        wish_mask: 7,
+        chains_log: 4,
+        limit_lines: 1,
+    };
+    let hash = SymmetricHash::new([7; 16]);
+    let devices = [TestDevice { queues: 1, first_table: 0 }];
+    match KernelPolicy::load(sizes, hash.words(), &devices) {
+        Ok(policy) => Some(policy),
+        Err(error) if is_forbidden(&error) => {
+            let why = "not allowed to load BPF programs; run as root";
+            let _ = writeln!(std::io::stderr(), "SKIPPED checksum::{test}: {why} ({error})");
+            None
+        }
+        Err(error) => panic!("the kernel refuses the programs: {error:#}"),
+    }
+}
+
+/// RFC 1071: the folded sum of 16-bit words, not inverted.
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// A frame, where its transport header begins, and where that has its checksum.
+struct Made {
+    frame: Vec<u8>,
+    transport: usize,
+    field: usize,
+    /// Of the pseudo-header.
+    pseudo: u16,
+}
+
+impl Made {
+    fn set(&mut self, value: u16) {
+        self.frame[self.field..][..2].copy_from_slice(&value.to_be_bytes());
+    }
+
+    /// The sum of the pseudo-header and all behind the IP header, with nothing in the field.
+    fn whole(&mut self) -> u16 {
+        self.set(0);
+        sum(&[&self.pseudo.to_be_bytes(), &self.frame[self.transport..]].concat())
+    }
+
+    fn complete(&mut self) {
+        let whole = self.whole();
+        self.set(if whole == 0xffff { 0xffff } else { !whole });
+    }
+}
+
+/// A frame of this protocol with a payload of this length.
+fn made(dice: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: usize) -> Made {
+    let mut frame: Vec<u8> = dice.random::<[u8; 12]>().to_vec();
+    if tagged {
+        frame.extend([0x81, 0, 0, 7]);
+    }
+    let header = if protocol == TCP { 20 } else { 8 };
+    let length = (header + payload) as u16;
+    let addresses: Vec<u8>;
+    if v6 {
+        addresses = dice.random::<[u8; 32]>().to_vec();
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend(length.to_be_bytes());
+        frame.extend([protocol, 64]);
+        frame.extend(&addresses);
+    } else {
+        addresses = dice.random::<[u8; 8]>().to_vec();
+        // With options, now and then.
+        let options = if dice.random_ratio(1, 4) { 4 } else { 0 };
+        frame.extend([8, 0, 0x45 + options / 4, 0]);
+        frame.extend((length + 20 + u16::from(options)).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+        frame.extend(&addresses);
+        frame.extend(vec![1; options.into()]);
+    }
+    let transport = frame.len();
+    frame.extend((0..header + payload).map(|_| dice.random::<u8>()));
+    let pseudo =
+        sum(&[&addresses[..], &u16::from(protocol).to_be_bytes(), &length.to_be_bytes()].concat());
+    Made { frame, transport, field: transport + if protocol == TCP { 16 } else { 6 }, pseudo }
+}
+
+#[test]
+fn partial_checksums_are_told_from_complete_ones() {
+    let Some(policy) = loaded("partial_checksums_are_told_from_complete_ones") else { return };
+    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    for round in 0..4000 {
+        let protocol = if dice.random() { TCP } else { UDP };
+        let (v6, tagged) = (dice.random(), dice.random());
+        let payload = dice.random_range(0..1460);
+        let mut made = made(&mut dice, protocol, v6, tagged, payload);
+        let about = format!(
+            "round {round}, protocol {protocol}, IPv6 {v6}, tagged {tagged}, {payload} bytes"
+        );
+        // Ethernet's padding is no part of it.
+        if dice.random_ratio(1, 4) {
+            made.frame.extend([9; 7]);
+        }
+        let end = made.frame.len() - if made.frame.ends_with(&[9; 7]) { 7 } else { 0 };
+        let padding = made.frame.split_off(end);
+        made.complete();
+        let with = |made: &Made| [&made.frame[..], &padding].concat();
+        assert!(!policy.is_partial(&with(&made)), "complete: {about}");
+        let complete = made.frame.clone();
+        made.set(made.pseudo);
+        if made.frame != complete {
+            assert!(policy.is_partial(&with(&made)), "partial: {about}");
+        }
+    }
+}
+
+#[test]
+fn a_complete_checksum_that_looks_partial_is_complete() {
+    let Some(policy) = loaded("a_complete_checksum_that_looks_partial_is_complete") else { return };
+    let mut dice = ChaCha8Rng::seed_from_u64(2);
+    let mut tried = 0;
+    for _ in 0..1000 {
+        let protocol = if dice.random() { TCP } else { UDP };
+        let payload = dice.random_range(1..700) * 2;
+        let (v6, tagged) = (dice.random(), dice.random());
+        let mut made = made(&mut dice, protocol, v6, tagged, payload);
+        // The last two bytes are chosen so that the complete checksum is the pseudo-header's sum.
+        let last = made.frame.len() - 2;
+        made.frame[last..].fill(0);
+        let modulus = 0xffff_u32;
+        let rest = u32::from(made.whole());
+        let wanted = modulus - u32::from(made.pseudo);
+        let choice = (wanted + modulus - rest % modulus) % modulus;
+        made.frame[last..].copy_from_slice(&(choice as u16).to_be_bytes());
+        made.complete();
+        let field = u16::from_be_bytes([made.frame[made.field], made.frame[made.field + 1]]);
+        if field == made.pseudo {
+            tried += 1;
+            assert!(
+                !policy.is_partial(&made.frame),
+                "protocol {protocol}, IPv6 {v6}, tagged {tagged}"
+            );
+            // One bit of the data, and it can only be partial.
+            made.frame[last] ^= 1;
+            assert!(
+                policy.is_partial(&made.frame),
+                "protocol {protocol}, IPv6 {v6}, tagged {tagged}"
+            );
+        }
+    }
+    assert!(tried > 900, "{tried}");
+}
+
+#[test]
+fn what_has_no_checksum_or_another_is_not_partial() {
+    let Some(policy) = loaded("what_has_no_checksum_or_another_is_not_partial") else { return };
+    let mut dice = ChaCha8Rng::seed_from_u64(3);
+    for v6 in [false, true] {
+        // UDP without one, and fragments.
+        let mut udp = made(&mut dice, UDP, v6, false, 100);
+        udp.set(0);
+        assert!(!policy.is_partial(&udp.frame));
+        let mut icmp = made(&mut dice, 1, v6, false, 100);
+        icmp.set(icmp.pseudo);
+        assert!(!policy.is_partial(&icmp.frame));
+        let mut sctp = made(&mut dice, SCTP, v6, false, 100);
+        sctp.frame[sctp.transport + 8..][..4].fill(0);
+        assert!(policy.is_partial(&sctp.frame), "its checksum is 0 while it is partial");
+        sctp.frame[sctp.transport + 8] = 1;
+        assert!(!policy.is_partial(&sctp.frame));
+        let mut cut = made(&mut dice, TCP, v6, false, 100);
+        cut.frame.truncate(cut.transport + 10);
+        assert!(!policy.is_partial(&cut.frame));
+    }
+    let mut fragment = made(&mut dice, TCP, false, false, 100);
+    fragment.set(fragment.pseudo);
+    fragment.frame[20] = 0x20;
+    assert!(!policy.is_partial(&fragment.frame));
+}
