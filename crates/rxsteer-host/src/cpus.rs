@@ -21,12 +21,20 @@ pub struct Cpus {
     /// Those kept free of work that is not sent to them (`isolcpus`).
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub isolated: Option<CpuSet>,
+    /// Those whose timer tick stops while one task runs alone (`nohz_full`).
+    #[serde(serialize_with = "crate::shown::cpu_set")]
+    pub nohz_full: Option<CpuSet>,
 }
 
 impl Cpus {
     /// Looks at this host.
     pub fn look() -> Cpus {
-        Cpus { online: online(), possible: possible(), isolated: isolated() }
+        Cpus {
+            online: online(),
+            possible: possible(),
+            isolated: isolated(),
+            nohz_full: list("/sys/devices/system/cpu/nohz_full"),
+        }
     }
 
     /// Online, not isolated, on one of the `nodes`, of an id that can be sent to. A node that is not known is any. Where
@@ -102,7 +110,8 @@ mod tests {
     }
 
     fn usable(online: &str, isolated: &str, nodes: &[Option<CpuSet>]) -> Option<String> {
-        let cpus = Cpus { online: set(online), possible: None, isolated: set(isolated) };
+        let cpus =
+            Cpus { online: set(online), possible: None, isolated: set(isolated), nohz_full: None };
         cpus.usable(nodes).map(|set| set.to_string())
     }
 

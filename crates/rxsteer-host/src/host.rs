@@ -4,6 +4,8 @@ use crate::btf::Btf;
 use crate::capabilities::Capabilities;
 use crate::cpus::Cpus;
 use crate::files;
+use crate::real_time::RealTime;
+use crate::trial::Trial;
 use flate2::read::GzDecoder;
 use serde::Serialize;
 use std::fmt;
@@ -57,10 +59,16 @@ pub struct Host {
     pub capabilities: Option<Capabilities>,
     /// The CPUs.
     pub cpus: Cpus,
+    /// Whether the kernel takes the BPF programs.
+    pub programs: Trial,
+    /// Whether it delivers every frame that a CPUMAP takes in generic mode.
+    pub generic: Trial,
+    /// What limits real-time threads.
+    pub real_time: RealTime,
 }
 
 impl Host {
-    /// Looks at this host.
+    /// Looks at this host; tries nothing.
     pub fn look() -> Host {
         let uname = rustix::system::uname();
         let release = uname.release().to_string_lossy().into_owned();
@@ -75,6 +83,9 @@ impl Host {
             btf: Btf::look(),
             capabilities: Capabilities::look(),
             cpus: Cpus::look(),
+            programs: Trial::not_tried("loading is not part of looking"),
+            generic: Trial::not_tried("no interface was looked at that takes it"),
+            real_time: RealTime::look(),
             release,
         }
     }

@@ -24,7 +24,9 @@ mod link;
 mod load;
 mod netlink;
 mod queues;
+mod real_time;
 mod shown;
+mod trial;
 
 pub use btf::{Btf, TRACEPOINTS, Tracepoint};
 pub use capabilities::{Capabilities, Capability};
@@ -33,9 +35,11 @@ pub use finding::{Finding, State, can_run};
 pub use holder::Holder;
 pub use host::{Host, KernelVersion};
 pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, XdpFeatures};
-pub use judge::{Help, help};
+pub use judge::{Help, default_policy, help, may_be_generic};
 pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
-pub use load::{CpuLoad, Load};
-pub use queues::SteeredQueue;
+pub use load::{CpuLoad, Load, Ticks};
+pub use queues::{SteeredQueue, steered_by_kernel};
+pub use real_time::RealTime;
+pub use trial::Trial;
 
 pub use cpus::default_cpus;

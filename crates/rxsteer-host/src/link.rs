@@ -3,6 +3,7 @@
 use crate::error::HostError;
 use crate::interface::Attached;
 use crate::netlink::route;
+use crate::queues;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -60,9 +61,23 @@ impl Link {
         Some(["/sys/bus", bus, "devices", name].iter().collect())
     }
 
+    /// The RX queues it uses, if sysfs says so.
+    pub fn rx_queues(&self) -> Option<u32> {
+        queues::dir_of(self).map(|dir| queues::received_on(&dir).len() as u32)
+    }
+
     /// Whether there is a device behind it, not only software.
     pub fn is_physical(&self) -> bool {
         self.parent.is_some() && self.kind.is_none() && self.hardware_type == ETHERNET
+    }
+
+    /// Whether frames may come with a TCP or UDP checksum that their sender left to a device (CHECKSUM_PARTIAL): those
+    /// of software interfaces and paravirtual NICs were on no wire.
+    pub fn may_leave_checksums(&self) -> bool {
+        const PARAVIRTUAL: [&str; 5] =
+            ["hv_netvsc", "vif", "virtio_net", "vmxnet3", "xen_netfront"];
+        let is_paravirtual = |driver: &str| PARAVIRTUAL.contains(&driver);
+        !self.is_physical() || self.driver.as_deref().is_none_or(is_paravirtual)
     }
 
     /// Whether it is of this kind.

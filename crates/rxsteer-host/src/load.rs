@@ -1,10 +1,11 @@
 //! How busy the CPUs are with receiving, by the kernel's own counts.
 //!
 //! Whether steering helps depends on load, which only two looks some time apart can tell: [`Load::look`], wait,
-//! look again, [`Load::since`]. The counts are of the whole host, not of one interface or network namespace.
+//! look again, [`Load::since`]. The counts of CPUs are of the whole host, those of frames of this network namespace.
 
 use crate::files;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What one CPU did, up to now or between two looks. The kernel's counts have 32 bits and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,16 +18,40 @@ pub struct CpuLoad {
     pub dropped: u32,
     /// How often it had to stop with work left over.
     pub squeezed: u32,
+    /// What it spent its time on.
+    pub ticks: Ticks,
 }
 
-/// What all CPUs did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Load(pub Vec<CpuLoad>);
+/// A CPU's time, in the ticks of `/proc/stat`; all 0 where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Ticks {
+    /// In softirqs.
+    pub softirq: u64,
+    /// Idle, also while it waits for disks.
+    pub idle: u64,
+    /// All of it.
+    pub all: u64,
+}
+
+/// What all CPUs did, and what interfaces received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Load {
+    /// By CPU.
+    pub cpus: Vec<CpuLoad>,
+    /// By interface of this network namespace: frames received.
+    pub received: BTreeMap<String, u64>,
+}
 
 impl Load {
     /// Looks at what was done since the host was started; `None` where the kernel does not say.
     pub fn look() -> Option<Load> {
-        Self::read(&files::text("/proc/net/softnet_stat")?)
+        let mut load = Self::read(&files::text("/proc/net/softnet_stat")?)?;
+        let stat = files::text("/proc/stat").unwrap_or_default();
+        for cpu in &mut load.cpus {
+            cpu.ticks = Ticks::of(cpu.cpu, &stat).unwrap_or_default();
+        }
+        load.received = received(&files::text("/proc/net/dev").unwrap_or_default());
+        Some(load)
     }
 
     /// Reads `/proc/net/softnet_stat`: a line for each online CPU, in hexadecimal.
@@ -35,25 +60,58 @@ impl Load {
             let field = |index| u32::from_str_radix(line.split_whitespace().nth(index)?, 16).ok();
             // Lines say which CPU they are of since Linux 5.10.
             let cpu = field(12).or(u32::try_from(row).ok())?;
-            Some(CpuLoad { cpu, processed: field(0)?, dropped: field(1)?, squeezed: field(2)? })
+            let (processed, dropped, squeezed) = (field(0)?, field(1)?, field(2)?);
+            Some(CpuLoad { cpu, processed, dropped, squeezed, ticks: Ticks::default() })
         };
-        text.lines().enumerate().map(line).collect::<Option<_>>().map(Load)
+        let cpus = text.lines().enumerate().map(line).collect::<Option<_>>()?;
+        Some(Load { cpus, received: BTreeMap::new() })
     }
 
     /// What was done since an earlier look, by the CPUs that were there both times.
     #[must_use]
     pub fn since(&self, earlier: &Load) -> Load {
         let difference = |now: &CpuLoad| {
-            let then = earlier.0.iter().find(|then| then.cpu == now.cpu)?;
+            let then = earlier.cpus.iter().find(|then| then.cpu == now.cpu)?;
             Some(CpuLoad {
                 cpu: now.cpu,
                 processed: now.processed.wrapping_sub(then.processed),
                 dropped: now.dropped.wrapping_sub(then.dropped),
                 squeezed: now.squeezed.wrapping_sub(then.squeezed),
+                ticks: Ticks {
+                    softirq: now.ticks.softirq.saturating_sub(then.ticks.softirq),
+                    idle: now.ticks.idle.saturating_sub(then.ticks.idle),
+                    all: now.ticks.all.saturating_sub(then.ticks.all),
+                },
             })
         };
-        Load(self.0.iter().filter_map(difference).collect())
+        let frames = self.received.iter().filter_map(|(name, now)| {
+            Some((name.clone(), now.saturating_sub(*earlier.received.get(name)?)))
+        });
+        Load { cpus: self.cpus.iter().filter_map(difference).collect(), received: frames.collect() }
     }
+}
+
+impl Ticks {
+    /// Reads the line of a CPU in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal; what follows is
+    /// counted among these.
+    fn of(cpu: u32, stat: &str) -> Option<Ticks> {
+        let name = format!("cpu{cpu}");
+        let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+        let fields = line.split_whitespace().skip(1).map(str::parse);
+        let fields: Vec<u64> = fields.take(8).collect::<Result<_, _>>().ok()?;
+        let (idle, iowait) = (fields.get(3)?, fields.get(4)?);
+        Some(Ticks { softirq: *fields.get(6)?, idle: idle + iowait, all: fields.iter().sum() })
+    }
+}
+
+/// Reads `/proc/net/dev`: after the name bytes, then frames.
+fn received(text: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        let frames = counts.split_whitespace().nth(1)?.parse().ok()?;
+        Some((name.trim().to_owned(), frames))
+    };
+    text.lines().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -67,12 +125,26 @@ mod tests {
         let now =
             Load::read(&(line("00000001 4 2", "0") + &line("30 0 0", "5") + &line("1 1 1", "7")));
         let expected = [
-            CpuLoad { cpu: 0, processed: 2, dropped: 3, squeezed: 2 },
+            CpuLoad { cpu: 0, processed: 2, dropped: 3, squeezed: 2, ..CpuLoad::default() },
             CpuLoad { cpu: 5, processed: 32, ..CpuLoad::default() },
         ];
-        assert_eq!(now.unwrap().since(&then).0, expected);
-        assert_eq!(Load::read("1 2 3\n").unwrap().0[0].squeezed, 3, "without the CPU's id");
+        assert_eq!(now.unwrap().since(&then).cpus, expected);
+        assert_eq!(Load::read("1 2 3\n").unwrap().cpus[0].squeezed, 3, "without the CPU's id");
         assert_eq!(Load::read("1 2\n"), None);
         assert_eq!(Load::read("x y z\n"), None);
+    }
+
+    #[test]
+    fn the_time_of_a_cpu_is_read() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 40 5 6 7 8 9 9\ncpu11 0 0 0 0 0 0 1 0 0 0\nintr 5\n";
+        assert_eq!(Ticks::of(1, stat), Some(Ticks { softirq: 7, idle: 45, all: 72 }));
+        assert_eq!((Ticks::of(2, stat), Ticks::of(0, "cpu0 1 2")), (None, None));
+    }
+
+    #[test]
+    fn frames_received_are_read() {
+        let text = "Inter-|   Receive\n face |bytes    packets\n  eth0: 100 7 0 0 0 0 0 0 5 5\n lo:1 2 0\n";
+        let expected = [("eth0".to_owned(), 7), ("lo".to_owned(), 2)];
+        assert_eq!(received(text), expected.into());
     }
 }

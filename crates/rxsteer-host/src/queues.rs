@@ -41,6 +41,12 @@ pub(crate) fn received_on(queues: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
+/// The RX queues of an interface that the kernel's own RPS or RFS steers; `None` where sysfs shows another network
+/// namespace.
+pub fn steered_by_kernel(link: &Link) -> Option<Vec<SteeredQueue>> {
+    Some(steered(&dir_of(link)?))
+}
+
 /// Those the kernel steers: by RPS with a CPU map, by RFS with a flow table once there is a global one. The latter's
 /// size can be seen in the first network namespace only; elsewhere it is taken to be there.
 pub(crate) fn steered(queues: &Path) -> Vec<SteeredQueue> {

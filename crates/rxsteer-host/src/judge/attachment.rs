@@ -1,14 +1,16 @@
 //! Attaching an XDP program: whether there is one already, in which mode, and how long frames may be.
 
 use crate::finding::Finding;
+use crate::host::Host;
 use crate::interface::{Attached, AttachedMode, Interface, Peer};
+use crate::trial::Trial;
 
 /// Longest packet that fits into a page beside what XDP needs in it (256 bytes in front, `skb_shared_info` behind, an
 /// Ethernet header with two VLAN tags). Drivers differ by some bytes.
 const ONE_PAGE_MTU: u32 = 3498;
 
-pub(super) fn findings(interface: &Interface) -> Vec<Finding> {
-    let mut findings = vec![other_program(interface), mode(interface)];
+pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
+    let mut findings = vec![other_program(interface), mode(interface, host)];
     findings.extend(mtu(interface));
     findings
 }
@@ -57,34 +59,61 @@ fn described(attached: &Attached) -> String {
     }
 }
 
-/// Native: in the driver, before there is a socket buffer. Generic: behind it.
-fn mode(interface: &Interface) -> Finding {
+/// Native: in the driver, before there is a socket buffer. Generic: behind it, where the kernel can do that.
+fn mode(interface: &Interface, host: &Host) -> Finding {
     let topic = "xdp_mode";
-    const GENERIC: &str = "generic mode works with every driver, but a socket buffer is made first and GRO is \
-                           bypassed, so less is gained";
-    match interface.xdp {
-        Some(xdp) if xdp.redirects() => Finding::fine(topic, "native"),
-        Some(xdp) if xdp.native => Finding::note(
+    let name = &interface.link.name;
+    let veth = interface.link.is("veth");
+    let why_generic = match interface.xdp {
+        Some(xdp) if xdp.redirects() => return Finding::fine(topic, "native"),
+        Some(xdp) if xdp.native => "the driver runs XDP programs, but can't redirect",
+        Some(_) if veth => {
+            "native XDP on a veth needs at least as many RX queues as its peer has TX queues"
+        }
+        Some(_) => "the driver has no native XDP",
+        None => {
+            "the kernel does not say what the driver's XDP can do; --mode auto tries native first"
+        }
+    };
+    let queues = format!(
+        "give it as many: ethtool -L {name} rx N (or the peer fewer: ethtool -L {} tx N)",
+        interface.peer.as_ref().map_or("PEER", Peer::name)
+    );
+    let is_known = interface.xdp.is_some();
+    let mode = if is_known { "generic" } else { "native or generic" };
+    match &host.generic {
+        Trial::Fails { what, .. } if is_known => {
+            let other = format!(
+                "the kernel's own RPS: echo MASK > /sys/class/net/{name}/queues/rx-0/rps_cpus; or a NIC whose driver \
+                 has native XDP"
+            );
+            Finding::blocker(
+                topic,
+                format!("generic mode would be needed, and loses frames on this kernel: {what}"),
+                why_generic,
+                if veth { queues } else { other },
+            )
+        }
+        Trial::Fails { what, .. } => Finding::note(
             topic,
-            "generic: the driver runs XDP programs, but can't redirect",
-            GENERIC,
+            format!("native, if the driver can; generic mode loses frames on this kernel: {what}"),
+            why_generic,
         ),
-        Some(_) if interface.link.is("veth") => Finding::note(
-            topic,
-            "generic: native XDP on a veth needs at least as many RX queues as its peer has TX queues",
-            GENERIC,
-        )
-        .fix(format!(
-            "give it as many: ethtool -L {} rx N (or the peer fewer: ethtool -L {} tx N)",
-            interface.link.name,
-            interface.peer.as_ref().map_or("PEER", Peer::name)
-        )),
-        Some(_) => Finding::note(topic, "generic: the driver has no native XDP", GENERIC),
-        None => Finding::note(
-            topic,
-            "native or generic: it can't be told before it is tried",
-            "kernels before 6.3 do not say what a driver's XDP can do; --mode auto tries native first",
-        ),
+        tried => {
+            let cost = "generic mode works with every driver, but a socket buffer is made first and GRO is bypassed, so \
+                        less is gained";
+            let tried = match tried {
+                Trial::NotTried { why } => {
+                    format!(
+                        "; not tried ({why}): rxsteer run tries it on an interface of its own first"
+                    )
+                }
+                _ => "; tried, no frame was lost".to_owned(),
+            };
+            let finding =
+                Finding::note(topic, format!("{mode}: {why_generic}"), format!("{cost}{tried}"));
+            if veth && is_known { finding.fix(queues) } else { finding }
+        }
     }
 }
 

@@ -54,7 +54,14 @@ fn device(interface: &Interface) -> Finding {
             topic,
             format!("its frames have no Ethernet header ({})", kind.unwrap_or("a layer-3 device")),
             "the programs read Ethernet frames, and what such a device delivers came in through a NIC before",
-            below(interface, ""),
+            match kind.filter(|kind| ["tun", "wireguard"].contains(kind)) {
+                Some(_) => format!(
+                    "use the kernel's own RPS here: echo MASK | tee /sys/class/net/{}/queues/rx-*/rps_cpus (f for CPUs \
+                     0-3). Steering the NIC below does not help: there all its packets are one flow, the tunnel's",
+                    link.name
+                ),
+                None => below(interface, ""),
+            },
         );
     }
     match kind.filter(|kind| UPPER.contains(kind)) {

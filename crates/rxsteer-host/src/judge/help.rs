@@ -2,14 +2,17 @@
 
 use crate::host::Host;
 use crate::interface::Interface;
+use crate::load::{CpuLoad, Load};
+use rxsteer_core::CpuSet;
 use serde::Serialize;
 use std::fmt;
+use std::time::Duration;
 
 /// Whether steering this interface's packets is likely to gain something, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "answer", content = "why", rename_all = "snake_case")]
 pub enum Help {
-    /// There are CPUs that its queues do not reach.
+    /// A CPU was measured to be short of time for what it receives, while others were not.
     Likely(String),
     /// It is better left alone.
     Dont(String),
@@ -31,18 +34,25 @@ impl fmt::Display for Help {
         match self {
             Self::Likely(why) => write!(f, "likely, since {why}"),
             Self::Dont(why) => write!(f, "don't, because {why}"),
-            Self::Unknown(why) => write!(f, "that can't be told, since {why}"),
+            Self::Unknown(why) => write!(f, "unknown, since {why}"),
         }
     }
 }
 
-/// Whether steering can help: by RX queues against CPUs. Load is not looked at.
-pub fn help(interface: &Interface, host: &Host) -> Help {
+/// Below so many frames a second there is nothing to share.
+const QUIET: f64 = 1000.0;
+/// A CPU that spends this share of its time in softirqs is short of time for receiving.
+const BUSY: f64 = 0.5;
+/// CPUs share the work where the others do at least this part of what the busiest does.
+const SHARED: f64 = 0.6;
+
+/// Whether steering can help: by what was measured over some time, where it was; the counts of RX queues and CPUs alone
+/// can rule it out, and no more.
+pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)>) -> Help {
     let Some(cpus) = host.cpus.usable(std::slice::from_ref(&interface.node_cpus)) else {
         return Help::Unknown("which CPUs are online is not known".to_owned());
     };
-    let cpus = cpus.len();
-    if cpus == 1 {
+    if cpus.len() == 1 {
         return Help::Dont(
             "there is one CPU to process packets, so there is nothing to choose".to_owned(),
         );
@@ -50,23 +60,93 @@ pub fn help(interface: &Interface, host: &Host) -> Help {
     if super::device::findings(interface).iter().any(|finding| finding.blocks) {
         return Help::Dont("it is not the interface to attach to".to_owned());
     }
-    // A veth's queues are of software: packets are received on the CPU that sends them.
     if interface.link.is("veth") {
-        return Help::Likely(format!(
-            "a veth receives on the CPU that sends; it gains where that is fewer than the {cpus} CPUs and the work \
-             behind is more than the copy of every frame that native XDP makes there"
+        return Help::Dont(
+            "on veth pairs native XDP was measured to cost more than steering gains: it copies every frame and takes \
+             merged segments apart (TCP: 0.16 to 0.19 of the throughput without it), and no case was clearly faster \
+             than the kernel's own RPS (rps_cpus)"
+                .to_owned(),
+        );
+    }
+    match sample {
+        Some((load, time)) => by_sample(interface, &cpus, load, time),
+        None => by_queues(interface, cpus.len()),
+    }
+}
+
+fn by_queues(interface: &Interface, cpus: usize) -> Help {
+    let name = &interface.link.name;
+    let measure = format!("measure it under the usual load: rxsteer check {name} --sample 10s");
+    match interface.rx_queues {
+        Some(queues) if queues as usize >= cpus => Help::Dont(format!(
+            "with {queues} RX queues for {cpus} CPUs the NIC spreads flows already (RSS). Where it can't, as with PPPoE \
+             and tunnels, one CPU does all the receiving; {measure}"
+        )),
+        queues => Help::Unknown(format!(
+            "{}, but whether a CPU is short of time for receiving was not measured; {measure}",
+            match queues {
+                None => "how many RX queues are used is not known".to_owned(),
+                Some(1) => format!("there is one RX queue for {cpus} CPUs"),
+                Some(queues) => format!("there are {queues} RX queues for {cpus} CPUs"),
+            }
+        )),
+    }
+}
+
+fn by_sample(interface: &Interface, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
+    let name = &interface.link.name;
+    let seconds = time.as_secs_f64().max(1e-9);
+    let rate = load.received.get(name).map(|frames| *frames as f64 / seconds);
+    if let Some(rate) = rate.filter(|rate| *rate < QUIET) {
+        return Help::Unknown(format!(
+            "{name} received {rate:.0} frames/s while it was measured, too few to tell; measure under the usual load"
         ));
     }
-    match interface.rx_queues {
-        None => Help::Unknown("how many RX queues are used is not known".to_owned()),
-        Some(queues) if queues as usize >= cpus => Help::Dont(format!(
-            "with {queues} RX queues for {cpus} CPUs the NIC spreads flows already (RSS): leave it alone"
-        )),
-        Some(1) => Help::Likely(format!(
-            "there is one RX queue, so one of {cpus} CPUs does all the receiving"
-        )),
-        Some(queues) => {
-            Help::Likely(format!("{queues} RX queues reach at most {queues} of {cpus} CPUs"))
-        }
+    let busiest = load.cpus.iter().max_by(|a, b| in_softirqs(a).total_cmp(&in_softirqs(b)));
+    let Some(busiest) = busiest.filter(|cpu| cpu.ticks.all > 0) else {
+        return Help::Unknown("the kernel does not say what its CPUs do".to_owned());
+    };
+    let dropped: u64 = load.cpus.iter().map(|cpu| u64::from(cpu.dropped)).sum();
+    let does = format!(
+        "CPU {} spends {:.0} % of its time in softirqs",
+        busiest.cpu,
+        100.0 * in_softirqs(busiest)
+    );
+    if in_softirqs(busiest) < BUSY && dropped == 0 {
+        return Help::Dont(format!(
+            "{does} and nothing is dropped, so there is nothing to relieve"
+        ));
     }
+    let is_other = |cpu: &&CpuLoad| {
+        cpu.cpu != busiest.cpu && cpus.iter().any(|usable| u32::from(usable.get()) == cpu.cpu)
+    };
+    let others: Vec<&CpuLoad> = load.cpus.iter().filter(is_other).collect();
+    let mean = |of: fn(&CpuLoad) -> f64| {
+        others.iter().map(|cpu| of(cpu)).sum::<f64>() / others.len().max(1) as f64
+    };
+    let (theirs, idle) = (mean(in_softirqs), mean(is_idle));
+    if theirs >= SHARED * in_softirqs(busiest) {
+        return Help::Dont(format!(
+            "{does}, the others {:.0} %: they share the work already, and it takes more or faster CPUs",
+            100.0 * theirs
+        ));
+    }
+    if idle < 1.0 - BUSY {
+        return Help::Dont(format!(
+            "{does}, but the others are idle for {:.0} % of theirs only: what they do is no receiving, and would be slowed",
+            100.0 * idle
+        ));
+    }
+    Help::Likely(format!(
+        "{does}, {dropped} packets were dropped, and the other CPUs are {:.0} % idle; compare with the kernel's own RPS",
+        100.0 * idle
+    ))
+}
+
+fn in_softirqs(cpu: &CpuLoad) -> f64 {
+    cpu.ticks.softirq as f64 / cpu.ticks.all.max(1) as f64
+}
+
+fn is_idle(cpu: &CpuLoad) -> f64 {
+    cpu.ticks.idle as f64 / cpu.ticks.all.max(1) as f64
 }

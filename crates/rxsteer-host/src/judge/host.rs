@@ -4,43 +4,77 @@ use super::listed;
 use crate::btf::{Btf, Tracepoint};
 use crate::cpus;
 use crate::finding::Finding;
-use crate::host::{Host, KernelVersion};
-
-/// Multi-buffer frames through a CPUMAP came with 5.18; 5.19 lets a process that gave up its capabilities go on
-/// with the programs and maps it holds.
-const OLDEST: KernelVersion = KernelVersion::new(5, 19);
+use crate::host::Host;
+use crate::trial::Trial;
+use rxsteer_core::Policy;
+use rxsteer_core::config::DEFAULT_LOOPS;
 
 const ELSEWHERE: &str = "rxsteer replay and the library work on this host as they do on any";
 
 pub(super) fn findings(host: &Host) -> Vec<Finding> {
     let mut findings = vec![kernel(host), preemption(host)];
     findings.extend(type_information(host));
-    findings.extend([capabilities(host), cpus(host)]);
+    findings.extend([capabilities(host), programs(host), policy(host), cpus(host)]);
     findings.extend(timer(host));
+    findings.push(super::threads::finding(host));
     findings
 }
 
+/// Nothing follows from the number: enterprise kernels carry newer BPF under old ones. The programs are tried.
 fn kernel(host: &Host) -> Finding {
-    let topic = "kernel";
-    match host.version {
-        Some(version) if version >= OLDEST => {
-            Finding::fine(topic, format!("Linux {}", host.release))
-        }
-        Some(_) => Finding::blocker(
+    Finding::fine("kernel", format!("Linux {}", host.release))
+}
+
+fn programs(host: &Host) -> Finding {
+    let topic = "programs";
+    match &host.programs {
+        Trial::Works => Finding::fine(
             topic,
-            format!("Linux {} is too old", host.release),
-            format!(
-                "what is needed came with Linux {OLDEST}: CPUMAP programs for frames of several buffers, and \
-                 going on without capabilities"
-            ),
-            format!("boot a kernel of {OLDEST} or later; {ELSEWHERE}"),
+            "the kernel loads them, and lets them be used without capabilities",
         ),
-        None => Finding::note(
+        Trial::Fails { what, .. } => Finding::blocker(
             topic,
-            format!("'{}' names no version", host.release),
-            format!("Linux {OLDEST} or later is needed; whether this is can't be told"),
+            what,
+            "these are the programs that rxsteer run loads; tried just now, and attached to nothing",
+            format!(
+                "boot a later kernel (6.1, 6.12, 6.18 and 7.2 were seen to take them); rxsteer check --kernel-log shows \
+                 the kernel's whole answer; {ELSEWHERE}"
+            ),
+        ),
+        Trial::NotTried { why } => Finding::note(
+            topic,
+            format!("not tried: {why}"),
+            "whether this kernel takes them shows only when they are loaded",
         ),
     }
+}
+
+/// The policy of `rxsteer run` where none is given: what this kernel can do.
+pub(super) fn default_policy(host: &Host) -> Policy {
+    if missing_for_rfs(&host.btf).is_empty() {
+        Policy::RfsSparse(DEFAULT_LOOPS)
+    } else {
+        Policy::Sparse(DEFAULT_LOOPS)
+    }
+}
+
+fn missing_for_rfs(btf: &Btf) -> Vec<&'static str> {
+    let lacks = btf.lacks().into_iter().filter(is_for_rfs);
+    lacks.map(|lack| lack.name).collect()
+}
+
+fn is_for_rfs(tracepoint: &Tracepoint) -> bool {
+    tracepoint.used_for.ends_with("(rfs)")
+}
+
+fn policy(host: &Host) -> Finding {
+    let missing = missing_for_rfs(&host.btf);
+    let without = if missing.is_empty() {
+        String::new()
+    } else {
+        format!(", since rfs takes {}, which this kernel lacks", listed(&missing))
+    };
+    Finding::fine("default_policy", format!("{}{without}", default_policy(host)))
 }
 
 fn preemption(host: &Host) -> Finding {
@@ -94,12 +128,12 @@ fn tracepoints(btf: &Btf) -> Finding {
             "boot a kernel built with CONFIG_TRACEPOINTS and CONFIG_BPF_SYSCALL, as those of all larger distributions are",
         );
     }
-    if other.iter().any(|lack| lack.used_for.ends_with("(rfs)")) {
+    if other.iter().any(is_for_rfs) {
         return Finding::no(
             topic,
             format!("the kernel lacks {}", names(&other)),
             format!("used for {}", uses(&other)),
-            "use a policy without rfs, e.g. --policy sparse; rfs needs Linux 6.3 or later",
+            "leave --policy out or use one without rfs; mainline kernels have these tracepoints since Linux 6.3",
         );
     }
     if !other.is_empty() {
@@ -158,6 +192,10 @@ fn cpus(host: &Host) -> Finding {
     let mut what = format!("{} online ({online})", online.len());
     if let Some(isolated) = isolated {
         what += &format!(", of which {isolated} isolated and not used unless named");
+    }
+    if let Some(nohz_full) = &host.cpus.nohz_full {
+        what +=
+            &format!(", {nohz_full} without a timer tick while one task runs alone (nohz_full)");
     }
     if online.highest().get() > cpus::HIGHEST {
         return Finding::note(

@@ -10,14 +10,14 @@ const QUIET: f64 = 1000.0;
 /// What follows from the load of some time; nothing is ever in the way.
 pub fn load(load: &Load, time: Duration) -> Finding {
     let topic = "load";
-    let total: u64 = load.0.iter().map(|cpu| u64::from(cpu.processed)).sum();
+    let total: u64 = load.cpus.iter().map(|cpu| u64::from(cpu.processed)).sum();
     let per_second = total as f64 / time.as_secs_f64().max(1e-9);
     let rate = format!("{per_second:.0} frames/s on this host");
-    let Some(busiest) = load.0.iter().max_by_key(|cpu| cpu.processed) else {
+    let Some(busiest) = load.cpus.iter().max_by_key(|cpu| cpu.processed) else {
         return Finding::note(topic, "not known", "the kernel does not say what its CPUs received");
     };
     let late: Vec<&CpuLoad> =
-        load.0.iter().filter(|cpu| cpu.dropped > 0 || cpu.squeezed > 0).collect();
+        load.cpus.iter().filter(|cpu| cpu.dropped > 0 || cpu.squeezed > 0).collect();
     if let Some(worst) = late.iter().max_by_key(|cpu| (cpu.dropped, cpu.squeezed)) {
         return Finding::note(
             topic,

@@ -9,9 +9,11 @@ mod offloads;
 mod queues;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use help::{Help, help};
 pub use load::load;
+pub use threads::real_time_refused;
 
 use crate::finding::Finding;
 use crate::host::Host;
@@ -22,6 +24,16 @@ pub fn host(host: &Host) -> Vec<Finding> {
     host::findings(host)
 }
 
+/// The policy that `rxsteer run` takes where none is given: with rfs where the kernel tells where applications run.
+pub fn default_policy(host: &Host) -> rxsteer_core::Policy {
+    host::default_policy(host)
+}
+
+/// Whether `rxsteer run` may steer this interface in generic mode, so that it matters whether that works.
+pub fn may_be_generic(interface: &Interface) -> bool {
+    interface.xdp.is_none_or(|xdp| !xdp.redirects())
+}
+
 /// What follows for one interface of this host. Of one that is the wrong one to attach to, nothing more is said: the
 /// rest matters where it should be.
 pub fn interface(interface: &Interface, host: &Host) -> Vec<Finding> {
@@ -29,7 +41,7 @@ pub fn interface(interface: &Interface, host: &Host) -> Vec<Finding> {
     if !crate::can_run(&findings) {
         return findings;
     }
-    findings.extend(attachment::findings(interface));
+    findings.extend(attachment::findings(interface, host));
     findings.extend(offloads::findings(interface, host));
     findings.extend(queues::findings(interface, host));
     findings

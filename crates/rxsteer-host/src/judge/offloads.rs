@@ -157,8 +157,8 @@ fn named(links: &[&Link]) -> String {
 /// redirect takes away.
 fn peer_checksums(interface: &Interface) -> Option<Finding> {
     let topic = "peer_checksums";
-    let why = "the peer leaves checksums to a device that there is none of; after a redirect nobody knows any more, and \
-               receivers drop every TCP segment";
+    let why = "receivers drop a redirected frame whose checksum its sender left to a device, so such frames pass and \
+               are not steered: with tx on that is all that the peer's side sends itself";
     if interface.link.is("tun") {
         return Some(
             Finding::note(topic, "a tap: its user may leave checksums out", why)

@@ -26,12 +26,20 @@ fn every_fault_of_a_host_is_told() {
         faults.push((host, topic, level, says));
     };
     fault(
-        |host| host.version = Some(KernelVersion::new(5, 18)),
-        "kernel",
+        |host| {
+            let what = "the kernel refused steer_cpumap: R1 unbounded memory access".to_owned();
+            host.programs = Trial::Fails { what, log: String::new() };
+        },
+        "programs",
         NO,
-        &["too old", "5.19"],
+        &["steer_cpumap: R1 unbounded", "--kernel-log"],
     );
-    fault(|host| host.version = None, "kernel", NOTE, &["names no version"]);
+    fault(
+        |host| host.programs = Trial::not_tried("this process lacks CAP_BPF"),
+        "programs",
+        NOTE,
+        &["not tried: this process lacks CAP_BPF"],
+    );
     fault(|host| host.realtime = true, "preemption", NO, &["PREEMPT_RT", "order"]);
     fault(|host| host.btf = Btf::Missing, "btf", NO, &["CONFIG_DEBUG_INFO_BTF"]);
     fault(|host| host.btf = Btf::Unreadable("EPERM".to_owned()), "btf", NO, &["EPERM"]);
@@ -50,6 +58,27 @@ fn every_fault_of_a_host_is_told() {
     );
     fault(|host| host.cpus.online = None, "cpus", NOTE, &["--cpus"]);
     fault(|host| host.cpus.online = "0-1500".parse().ok(), "cpus", NOTE, &["1023"]);
+    fault(
+        |host| host.real_time.may_schedule = Some(false),
+        "threads",
+        LESS,
+        &["CAP_SYS_NICE", "loses packets", "--cap-add SYS_NICE"],
+    );
+    fault(
+        |host| {
+            host.version = Some(KernelVersion::new(6, 1));
+            host.real_time.runtime_us = Some(-1);
+        },
+        "threads",
+        LESS,
+        &["0.0 % of its CPU", "nice:-13", "sysctl kernel.sched_rt_runtime_us=950000"],
+    );
+    fault(
+        |host| host.real_time.server_permille = Some(10),
+        "threads",
+        LESS,
+        &["grants 1.0 %", "fair_server"],
+    );
     for tracepoint in TRACEPOINTS {
         let level = match tracepoint.name {
             name if tracepoint.needed => {
@@ -175,4 +204,45 @@ fn every_fault_of_an_interface_is_told() {
     for (interface, topic, (state, blocks), says) in faults {
         only(&super::interface(&interface, &good_host()), topic, state, blocks, says);
     }
+}
+
+#[test]
+fn generic_mode_that_loses_frames_is_refused_where_it_is_needed() {
+    let what = "64 of 64 frames were lost".to_owned();
+    let host = Host { generic: Trial::Fails { what, log: String::new() }, ..good_host() };
+    let judged = |nic: &Interface| super::interface(nic, &host);
+    let says = ["64 of 64", "no native XDP", "/sys/class/net/eth0/queues/rx-0/rps_cpus"];
+    let nic_without = nic(|nic| nic.xdp = Some(XdpFeatures::default()));
+    only(&judged(&nic_without), "xdp_mode", State::No, true, &says);
+    let veth_without =
+        Interface { xdp: Some(XdpFeatures::default()), ..veth(here(Some(Offloads::default()))) };
+    only(&judged(&veth_without), "xdp_mode", State::No, true, &["ethtool -L eth0 rx N"]);
+    // Native may work: that shows when it is tried.
+    only(&judged(&nic(|nic| nic.xdp = None)), "xdp_mode", State::Note, false, &["64 of 64"]);
+    assert!(can_run(&judged(&good_nic())), "native mode is not concerned");
+    let host = Host { generic: Trial::not_tried("no CAP_SYS_ADMIN"), ..good_host() };
+    let judged = super::interface(&nic_without, &host);
+    only(&judged, "xdp_mode", State::Note, false, &["not tried (no CAP_SYS_ADMIN)"]);
+}
+
+#[test]
+fn default_policy_follows_the_kernel_and_no_version_is_asked() {
+    assert_eq!(default_policy(&good_host()).to_string(), "rfs+sparse");
+    let without = |lacking: &str| {
+        let names = TRACEPOINTS.map(|tracepoint| tracepoint.name);
+        let names = names.into_iter().filter(|name| *name != lacking).collect();
+        Host { btf: Btf::Tracepoints(names), ..good_host() }
+    };
+    for name in ["sock_recv_length", "sock_send_length", "inet_sock_set_state"] {
+        let host = without(name);
+        assert_eq!(default_policy(&host).to_string(), "sparse", "{name}");
+        let findings = super::host(&host);
+        let policy = findings.iter().find(|finding| finding.topic == "default_policy").unwrap();
+        assert!(policy.what.starts_with("sparse, since") && policy.what.contains(name));
+        assert!(can_run(&findings));
+    }
+    assert_eq!(default_policy(&without("xdp_redirect_err")).to_string(), "rfs+sparse");
+    // An enterprise kernel: an old number, and programs that load.
+    let version = Some(KernelVersion::new(4, 18));
+    assert!(can_run(&super::host(&Host { version, ..good_host() })));
 }

@@ -11,6 +11,8 @@ use crate::finding::{State, can_run};
 use crate::host::KernelVersion;
 use crate::interface::{Offloads, Peer, XdpFeatures};
 use crate::link::{ETHERNET, Link};
+use crate::real_time::RealTime;
+use crate::trial::Trial;
 use std::time::Duration;
 
 /// One that lacks nothing: 8 CPUs, two of them isolated.
@@ -31,6 +33,15 @@ fn good_host() -> Host {
             online: "0-7".parse().ok(),
             possible: "0-7".parse().ok(),
             isolated: "6-7".parse().ok(),
+            nohz_full: None,
+        },
+        programs: Trial::Works,
+        generic: Trial::Works,
+        real_time: RealTime {
+            runtime_us: Some(950_000),
+            period_us: Some(1_000_000),
+            server_permille: None,
+            may_schedule: Some(true),
         },
     }
 }
@@ -94,35 +105,107 @@ fn where_nothing_is_missing_nothing_is_said() {
         assert_eq!((finding.state, finding.blocks), (State::Fine, false), "{finding:?}");
         assert!(!finding.what.is_empty() && finding.fix.is_none(), "{finding:?}");
     }
-    assert!(matches!(help(&nic, &host), Help::Likely(_)));
 }
 
 #[test]
-fn help_goes_by_queues_and_usable_cpus() {
+fn counts_of_queues_rule_help_out_and_promise_none() {
     let helps = |queues: Option<u32>, host: &Host| {
-        help(&Interface { rx_queues: queues, ..good_nic() }, host)
+        help(&Interface { rx_queues: queues, ..good_nic() }, host, None)
     };
     let host = good_host();
     // Four CPUs are on its node.
-    assert!(matches!(helps(Some(3), &host), Help::Likely(_)));
-    assert!(matches!(helps(Some(4), &host), Help::Dont(_)));
-    assert!(matches!(helps(Some(63), &host), Help::Dont(_)));
-    assert!(matches!(helps(None, &host), Help::Unknown(_)));
+    for queues in [None, Some(1), Some(3)] {
+        let Help::Unknown(why) = helps(queues, &host) else { panic!("{queues:?}") };
+        assert!(why.contains("rxsteer check eth0 --sample"), "{why}");
+    }
+    for queues in [4, 63] {
+        let Help::Dont(why) = helps(Some(queues), &host) else { panic!("{queues}") };
+        assert!(why.contains("RSS") && why.contains("PPPoE") && why.contains("--sample"), "{why}");
+    }
     let mut one = good_host();
     one.cpus.online = "0".parse().ok();
     assert!(helps(Some(1), &one).to_string().starts_with("don't, because there is one CPU"));
     one.cpus.online = None;
     only(&interface(&good_nic(), &one), "near_cpus", State::Note, false, &["--cpus"]);
     assert!(matches!(helps(Some(1), &one), Help::Unknown(_)));
-    assert!(matches!(help(&veth(Peer::Elsewhere), &host), Help::Likely(_)));
+}
+
+/// Ten seconds in which the CPUs spent so many percent in softirqs and idle, and eth0 received so many frames.
+fn sampled(cpus: &[(u64, u64)], dropped: u32, frames: u64) -> crate::Load {
+    let cpu = |(cpu, (softirq, idle)): (u32, &(u64, u64))| crate::CpuLoad {
+        cpu,
+        processed: 1,
+        dropped: if cpu == 0 { dropped } else { 0 },
+        ticks: crate::Ticks { softirq: *softirq, idle: *idle, all: 100 },
+        ..crate::CpuLoad::default()
+    };
+    let received = [("eth0".to_owned(), frames)].into();
+    crate::Load { cpus: (0..).zip(cpus).map(cpu).collect(), received }
+}
+
+#[test]
+fn help_is_judged_by_what_was_measured() {
+    let helps = |interface: &Interface, load: &crate::Load| {
+        help(interface, &good_host(), Some((load, Duration::from_secs(10))))
+    };
+    // As many queues as CPUs, and one CPU does everything: tunnels, PPPoE.
+    let many = Interface { rx_queues: Some(8), ..good_nic() };
+    let one_cpu = sampled(&[(92, 5), (1, 97), (2, 95), (0, 99)], 0, 5_000_000);
+    for nic in [&many, &good_nic()] {
+        let Help::Likely(why) = helps(nic, &one_cpu) else { panic!("{:?}", helps(nic, &one_cpu)) };
+        assert!(why.contains("CPU 0 spends 92 %") && why.contains("97 % idle"), "{why}");
+        assert!(why.contains("kernel's own RPS"), "{why}");
+    }
+    let dont = |load, part: &str| match helps(&good_nic(), &load) {
+        Help::Dont(why) => assert!(why.contains(part), "{part}: {why}"),
+        other => panic!("{part}: {other:?}"),
+    };
+    dont(sampled(&[(20, 70), (1, 97), (2, 95), (0, 99)], 0, 5_000_000), "nothing to relieve");
+    dont(sampled(&[(90, 5), (80, 10), (85, 10), (88, 9)], 9, 5_000_000), "share the work already");
+    dont(sampled(&[(90, 5), (2, 10), (2, 10), (2, 10)], 9, 5_000_000), "would be slowed");
+    let few = sampled(&[(90, 5), (1, 97), (2, 95), (0, 99)], 0, 500);
+    assert!(matches!(helps(&good_nic(), &few), Help::Unknown(_)));
+    let dropping = sampled(&[(30, 60), (1, 97), (2, 95), (0, 99)], 7, 5_000_000);
+    assert!(matches!(helps(&good_nic(), &dropping), Help::Likely(_)));
+    let nothing = crate::Load::default();
+    assert!(matches!(helps(&good_nic(), &nothing), Help::Unknown(_)));
+}
+
+#[test]
+fn a_veth_is_never_likely_to_gain() {
+    let mut far = veth(Peer::Elsewhere);
+    far.link.name = "eth0".to_owned();
+    let busy = sampled(&[(95, 2), (1, 97), (2, 95), (0, 99)], 99, 5_000_000);
+    for sample in [None, Some((&busy, Duration::from_secs(10)))] {
+        let Help::Dont(why) = help(&far, &good_host(), sample) else { panic!("{sample:?}") };
+        assert!(why.contains("0.16 to 0.19") && why.contains("RPS"), "{why}");
+    }
+}
+
+#[test]
+fn tunnels_without_ethernet_are_not_sent_to_the_nic() {
+    for kind in ["wireguard", "tun"] {
+        let mut tunnel = good_nic();
+        (tunnel.link.hardware_type, tunnel.link.kind) = (0xfffe, Some(kind.to_owned()));
+        tunnel.link.name = "wg0".to_owned();
+        let says = ["/sys/class/net/wg0/queues/rx-*/rps_cpus", "one flow"];
+        only(&interface(&tunnel, &good_host()), "device", State::No, true, &says);
+    }
 }
 
 #[test]
 fn a_cpu_that_does_not_keep_up_is_named() {
-    let cpu =
-        |cpu, processed, dropped, squeezed| crate::CpuLoad { cpu, processed, dropped, squeezed };
-    let judged =
-        |cpus: &[crate::CpuLoad]| load(&crate::Load(cpus.to_vec()), Duration::from_secs(2));
+    let cpu = |cpu, processed, dropped, squeezed| crate::CpuLoad {
+        cpu,
+        processed,
+        dropped,
+        squeezed,
+        ..crate::CpuLoad::default()
+    };
+    let judged = |cpus: &[crate::CpuLoad]| {
+        let all = crate::Load { cpus: cpus.to_vec(), ..crate::Load::default() };
+        load(&all, Duration::from_secs(2))
+    };
     let busy = judged(&[cpu(0, 30_000, 0, 0), cpu(4, 10_000, 0, 0)]);
     assert_eq!(busy.state, State::Fine);
     assert!(

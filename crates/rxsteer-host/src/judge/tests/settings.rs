@@ -35,7 +35,7 @@ fn upper_devices_name_what_is_below() {
         ..upper("bond")
     };
     only(&interface(&bond, &good_host()), "device", State::No, true, &["rxsteer run eth1 eth2"]);
-    assert!(matches!(help(&bond, &good_host()), Help::Dont(_)));
+    assert!(matches!(help(&bond, &good_host(), None), Help::Dont(_)));
 }
 
 #[test]

@@ -1,0 +1,30 @@
+//! What came of trying what `rxsteer run` will do. This crate loads nothing: who can, tells it as a fact.
+
+use serde::Serialize;
+
+/// The outcome of a trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Trial {
+    /// It was not tried.
+    NotTried {
+        /// Why not.
+        why: String,
+    },
+    /// It works.
+    Works,
+    /// It does not.
+    Fails {
+        /// What went wrong, in a sentence.
+        what: String,
+        /// All that the kernel said about it; may be empty.
+        log: String,
+    },
+}
+
+impl Trial {
+    /// Nobody has tried it.
+    pub fn not_tried(why: impl Into<String>) -> Trial {
+        Trial::NotTried { why: why.into() }
+    }
+}

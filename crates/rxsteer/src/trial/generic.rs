@@ -1,0 +1,159 @@
+//! Whether generic mode works on this kernel.
+//!
+//! Kernels were found (6.12, 6.18) whose CPUMAP hands socket buffers on with the Ethernet header still in front: it takes
+//! its length from `skb->mac_len`, which nobody has set by then (`cpu_map_generic_redirect` in kernel/bpf/cpumap.c). IP
+//! refuses such packets, and they are lost. So the same programs, in generic mode, first steer some UDP packets between
+//! two sockets on a veth pair in network namespaces of their own.
+
+use super::{NO_CPUS, namespace, obstacle, setup};
+use crate::run::raise_memory_limit;
+use rxsteer_host::{Host, Trial};
+use rxsteer_user::core::{CpuSet, Policy};
+use rxsteer_xdp::{Mode, Path, Settings};
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Packets that are sent, from so many ports, so that their flows go to several CPUs.
+const PACKETS: usize = 64;
+const PORTS: usize = 16;
+/// For documentation alone (RFC 5737): nobody is reached by them, least of all from these namespaces.
+const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// How long the next packet is waited for, once all are sent.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether every frame that generic mode redirects is delivered.
+pub(crate) fn generic(host: &Host) -> Trial {
+    if let Some(why) = obstacle(host) {
+        return Trial::not_tried(why);
+    }
+    raise_memory_limit();
+    // Namespaces belong to threads.
+    let tried = std::thread::scope(|scope| {
+        let tried = scope.spawn(|| attempt(host)).join();
+        tried.unwrap_or_else(|_| Err("the trial ended early".to_owned()))
+    });
+    match tried {
+        Ok(PACKETS) => Trial::Works,
+        Ok(arrived) => Trial::Fails {
+            what: format!(
+                "of {PACKETS} packets sent through a veth pair made for this trial {arrived} arrived"
+            ),
+            log: String::new(),
+        },
+        Err(why) => Trial::not_tried(why),
+    }
+}
+
+/// How many packets arrive. To be called by a thread that ends.
+fn attempt(host: &Host) -> Result<usize, String> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: io::Error| format!("{what}: {error}")
+    };
+    namespace::enter_new().map_err(failed("a network namespace takes CAP_SYS_ADMIN"))?;
+    std::thread::scope(|scope| {
+        let (tell_sender, of_receiver) = channel();
+        let (tell_receiver, of_sender) = channel();
+        scope.spawn(move || {
+            // The receiver gives up when this end of the channel is dropped.
+            let _ = send(&tell_receiver, &of_receiver);
+        });
+        receive(host, &tell_sender, &of_sender)
+            .map_err(failed("a veth pair could not be made"))
+            .and_then(|result| result)
+    })
+}
+
+/// What the sending end says.
+enum Said {
+    /// Its namespace.
+    Namespace(File),
+    /// All packets are sent.
+    Sent,
+}
+
+/// The sending end, in a namespace of its own: first tells of it, then sends to each port that it is told.
+fn send(tell: &Sender<Said>, told: &Receiver<u16>) -> io::Result<()> {
+    namespace::enter_new()?;
+    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+    tell.send(Said::Namespace(namespace::current()?)).map_err(|_| gone())?;
+    // 0: the pair is there.
+    told.recv().map_err(|_| gone())?;
+    namespace::bring_up(namespace::FAR, THERE)?;
+    let sockets: Vec<UdpSocket> =
+        (0..PORTS).map(|_| UdpSocket::bind((THERE, 0))).collect::<io::Result<_>>()?;
+    for (batch, port) in (1..).zip(told) {
+        for (number, socket) in (0..PACKETS).zip(sockets.iter().cycle()) {
+            socket.send_to(&[batch, number as u8], (HERE, port))?;
+        }
+        tell.send(Said::Sent).map_err(|_| gone())?;
+    }
+    Ok(())
+}
+
+/// The receiving end, which is steered. The outer error: it could not be set up.
+fn receive(
+    host: &Host,
+    tell: &Sender<u16>,
+    told: &Receiver<Said>,
+) -> io::Result<Result<usize, String>> {
+    let gone = || io::Error::other("the sending end gave up");
+    let Ok(Said::Namespace(other)) = told.recv() else { return Err(gone()) };
+    namespace::add_pair(&other)?;
+    namespace::bring_up(namespace::NEAR, HERE)?;
+    tell.send(0).map_err(|_| gone())?;
+    let socket = UdpSocket::bind((HERE, 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let port = socket.local_addr()?.port();
+    let mut batch = 0;
+    let mut arrivals = || -> io::Result<usize> {
+        tell.send(port).map_err(|_| gone())?;
+        let Ok(Said::Sent) = told.recv() else { return Err(gone()) };
+        batch += 1;
+        Ok(count(&socket, batch))
+    };
+    // Without the programs first: that finds the neighbour, and if packets are lost then this can tell nothing.
+    if arrivals()? != PACKETS && arrivals()? != PACKETS {
+        return Ok(Err("packets are lost on a new veth pair even without the programs".to_owned()));
+    }
+    let (Some(setup), Some(cpus), Some(online)) =
+        (setup(host, Mode::Generic), host.cpus.usable(&[]), &host.cpus.online)
+    else {
+        return Ok(Err(NO_CPUS.to_owned()));
+    };
+    let offline = CpuSet::new(setup.possible.iter().filter(|cpu| !online.contains(*cpu)));
+    let settings = Settings { offline, ..Settings::new(Policy::Rps, cpus) };
+    let mut path = match Path::load(&setup, &settings) {
+        Ok(path) => path,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    if let Err(why) = path.attach(namespace::NEAR, "near", 1, false) {
+        return Ok(Err(why.to_string()));
+    }
+    // Some other reason may lose one, so there is a second attempt.
+    match arrivals()? {
+        PACKETS => Ok(Ok(PACKETS)),
+        _ => Ok(Ok(arrivals()?)),
+    }
+}
+
+/// How many different packets of a batch come.
+fn count(socket: &UdpSocket, batch: u8) -> usize {
+    let mut seen = [false; PACKETS];
+    let mut last = Instant::now();
+    let mut buffer = [0; 8];
+    while !seen.iter().all(|seen| *seen) && last.elapsed() < PATIENCE {
+        if let Ok((2, _)) = socket.recv_from(&mut buffer)
+            && buffer[0] == batch
+            && let Some(seen) = seen.get_mut(usize::from(buffer[1]))
+        {
+            *seen = true;
+            last = Instant::now();
+        }
+    }
+    seen.iter().filter(|seen| **seen).count()
+}

@@ -1,0 +1,75 @@
+//! Trying what `rxsteer run` will do, before a user's frame is at risk: the programs are loaded and let go
+//! again; generic mode is tried on a veth pair in network namespaces of its own (`generic.rs`, `namespace.rs`).
+//!
+//! Outcomes are facts for `rxsteer-host`, which judges and loads nothing.
+
+mod generic;
+mod namespace;
+
+pub(crate) use generic::generic;
+
+use crate::run::raise_memory_limit;
+use rxsteer_host::cpus::HIGHEST;
+use rxsteer_host::{Btf, Host, Trial};
+use rxsteer_user::core::CpuSet;
+use rxsteer_xdp::{LoadError, Mode, Setup, try_to_load};
+
+/// Whether the kernel takes the programs, and lets a process without capabilities use them.
+pub(crate) fn programs(host: &Host) -> Trial {
+    if let Some(why) = obstacle(host) {
+        return Trial::not_tried(why);
+    }
+    let Some(setup) = setup(host, Mode::Native) else { return Trial::not_tried(NO_CPUS) };
+    raise_memory_limit();
+    match try_to_load(&setup) {
+        Ok(()) => Trial::Works,
+        Err(error) => {
+            let log = match &error {
+                LoadError::Program(refusal) => refusal.log.clone(),
+                _ => String::new(),
+            };
+            Trial::Fails { what: error.to_string(), log }
+        }
+    }
+}
+
+const NO_CPUS: &str = "which CPUs there are is not known";
+
+/// Why nothing can be tried.
+fn obstacle(host: &Host) -> Option<String> {
+    let capabilities = host.capabilities?;
+    let missing = capabilities.missing();
+    if let Some(first) = missing.first() {
+        return Some(format!("this process lacks {}", first.name()));
+    }
+    if capabilities.in_user_namespace == Some(true) {
+        return Some("this process is in a user namespace".to_owned());
+    }
+    match host.btf {
+        Btf::Tracepoints(_) => None,
+        _ => Some("the kernel's type information can't be read".to_owned()),
+    }
+}
+
+/// As small as it can be: the verifier looks at the same instructions whatever the sizes.
+fn setup(host: &Host, mode: Mode) -> Option<Setup> {
+    let cpus = host.cpus.possible.as_ref().or(host.cpus.online.as_ref())?;
+    let possible = CpuSet::new(cpus.iter().filter(|cpu| cpu.get() <= HIGHEST))?;
+    let cpus = u32::from(possible.highest().get()) + 1;
+    Some(Setup {
+        mode,
+        // In generic mode each CPU that receives has a table.
+        tables: if mode == Mode::Generic { cpus } else { 1 },
+        possible,
+        flow_cnt: 64,
+        interfaces: 1,
+        sock_flow_entries: 16,
+        secret: *b"tried, then gone",
+        inner: true,
+        flow_stats: true,
+        hz: host.hz,
+        rfs_namespace: None,
+        drop_on_arrival: false,
+        as_with_short_ticks: false,
+    })
+}
