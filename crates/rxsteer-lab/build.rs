@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     #[cfg(feature = "bpf")]
-    for program in ["fixed", "live", "order"] {
+    for program in ["delay", "fixed", "live", "order"] {
         compile(program);
     }
 }

@@ -47,14 +47,8 @@ impl MovingApplication {
         cpus: &[usize],
         packets_each: u64,
     ) -> Result<Self> {
-        let open = |(local, remote): &(SocketAddr, SocketAddr)| {
-            let socket = UdpSocket::bind(local).tried(|| format!("listen on {local}"))?;
-            socket.connect(remote).tried(|| format!("connect to {remote}"))?;
-            socket.set_nonblocking(true).tried(|| "set a socket non-blocking".to_owned())?;
-            Ok(socket)
-        };
         let sockets: Vec<UdpSocket> =
-            namespace.inside(|| pairs.iter().map(open).collect::<Result<_>>())?;
+            namespace.inside(|| pairs.iter().map(connected).collect::<Result<_>>())?;
         let stop = Arc::new(AtomicBool::new(false));
         let (told, cpus) = (Arc::clone(&stop), cpus.to_vec());
         let thread = std::thread::spawn(move || read(&sockets, &cpus, packets_each, &told));
@@ -82,6 +76,14 @@ impl Drop for MovingApplication {
             let _ = thread.join();
         }
     }
+}
+
+/// A datagram socket at (local, remote), which refuses rather than waits.
+pub(crate) fn connected((local, remote): &(SocketAddr, SocketAddr)) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind(local).tried(|| format!("listen on {local}"))?;
+    socket.connect(remote).tried(|| format!("connect to {remote}"))?;
+    socket.set_nonblocking(true).tried(|| "set a socket non-blocking".to_owned())?;
+    Ok(socket)
 }
 
 /// Reads until it is told to stop and nothing is left.

@@ -38,9 +38,25 @@ pub struct RingThread {
 }
 
 impl RingThread {
-    /// Lets it run before every ordinary process of its CPU (real-time class FIFO), as soft interrupts do.
-    pub fn go_first(&self) -> Result<()> {
-        typed(&format!("chrt -f -p 1 {}", self.process)).map(drop)
+    /// Its scheduling class as `chrt` and `ps` tell it: "SCHED_FIFO 1", "SCHED_OTHER -5".
+    pub fn class(&self) -> Result<String> {
+        let told = typed(&format!("chrt -p {}", self.process))?;
+        let value = |what: &str| {
+            let line = told.lines().find(|line| line.contains(what));
+            line.and_then(|line| line.rsplit(": ").next()).unwrap_or_default().trim().to_owned()
+        };
+        let policy = value("policy");
+        let number = match policy.as_str() {
+            "SCHED_OTHER" => typed(&format!("ps -o ni= -p {}", self.process))?.trim().to_owned(),
+            _ => value("priority"),
+        };
+        Ok(format!("{policy} {number}"))
+    }
+
+    /// Whether it is there still.
+    pub fn is_there(&self) -> bool {
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", self.process));
+        comm.is_ok_and(|name| name.starts_with("cpumap/"))
     }
 }
 
@@ -55,7 +71,8 @@ impl RingThread {
 }
 
 impl RingThread {
-    /// Lets it run after every ordinary process of its CPU, so that frames wait long in its ring.
+    /// Lets it run after every ordinary process of its CPU, so that frames wait long in its ring. It has to be in the
+    /// class of ordinary processes (`--threads other`).
     pub fn go_last(&self) -> Result<()> {
         typed(&format!("renice -n 19 -p {}", self.process)).map(drop)
     }
@@ -63,13 +80,10 @@ impl RingThread {
 
 /// The threads of the CPUMAP rings of a process' maps.
 pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
-    let folder = format!("/proc/{process}/fdinfo");
-    let maps: Vec<String> = std::fs::read_dir(&folder)
-        .tried(|| format!("list {folder}"))?
-        .flatten()
-        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+    let maps: Vec<String> = descriptors(process)?
+        .iter()
         .filter(|about| field(about, "map_type:") == Some(BPF_MAP_TYPE_CPUMAP))
-        .filter_map(|about| Some(format!("map:{}", field(&about, "map_id:")?)))
+        .filter_map(|about| Some(format!("map:{}", field(about, "map_id:")?)))
         .collect();
     let of_map = |process: PathBuf| {
         let status = std::fs::read_to_string(process.join("status")).ok()?;
@@ -85,10 +99,17 @@ pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
     Ok(processes.flatten().filter_map(|entry| of_map(entry.path())).collect())
 }
 
+/// What the kernel says of each descriptor of a process.
+pub(crate) fn descriptors(process: u32) -> Result<Vec<String>> {
+    let folder = format!("/proc/{process}/fdinfo");
+    let entries = std::fs::read_dir(&folder).tried(|| format!("list {folder}"))?;
+    Ok(entries.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect())
+}
+
 const BPF_MAP_TYPE_CPUMAP: &str = "16";
 
 /// What stands behind `name` in a file of names and values.
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 

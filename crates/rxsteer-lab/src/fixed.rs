@@ -103,6 +103,42 @@ impl EmptySwitch {
     }
 }
 
+/// Programs that do nothing at each receive and send of a socket.
+#[derive(Debug)]
+pub struct EmptySockets {
+    object: Object,
+    _links: Vec<BpfLink>,
+}
+
+impl EmptySockets {
+    const PROGRAMS: [&str; 2] = ["fixed_receives", "fixed_sends"];
+
+    /// Attaches them.
+    pub fn attach() -> Result<Self> {
+        let wanted = Wanted {
+            bytes: OBJECT,
+            programs: &Self::PROGRAMS,
+            settings: &[0; 16],
+            map: ("fixed_cpus", 1),
+        };
+        let object = wanted.load()?;
+        let attach = |name: &&str| {
+            program(&object, name)?.attach().bpf(|| format!("attach the empty program {name}"))
+        };
+        let links = Self::PROGRAMS.iter().map(attach).collect::<Result<_>>()?;
+        Ok(Self { object, _links: links })
+    }
+
+    /// The kernel's numbers of the programs at receives and at sends.
+    pub fn program_ids(&self) -> Result<[u32; 2]> {
+        let id = |name: &str| {
+            let program = program(&self.object, name)?;
+            libbpf_rs::Program::id_from_fd(program.as_fd()).bpf(|| format!("find {name}"))
+        };
+        Ok([id(Self::PROGRAMS[0])?, id(Self::PROGRAMS[1])?])
+    }
+}
+
 /// Counts the frames that any program's CPUMAP hands over, as long as this lives.
 #[derive(Debug)]
 pub struct Arrivals {

@@ -3,9 +3,12 @@
 //! A test of steering in the kernel needs a network that is nobody else's, more packets than a
 //! socket can send, and somebody who knows whether they arrived in order. Here are all three:
 //!
-//! - [`Testbed`]: network namespaces joined by veth pairs, gone when it is dropped;
+//! - [`Testbed`]: network namespaces joined by veth pairs, gone when it is dropped, or by two cards of this machine;
 //! - `LiveFrames`: numbered frames, millions a second, made by an XDP program;
+//! - [`Datagrams`]: the same numbers from real sockets, by any driver;
 //! - `OrderCheck`: a program at the door of the network stack that checks the numbers of each flow;
+//! - `DelayCheck` and `SocketLoad`: paced datagrams, and how long they take to the stack;
+//! - [`BusyProcesses`]: what a CPU does beside receiving;
 //! - [`MovingApplication`]: real sockets, whose reader keeps changing CPU;
 //! - [`Steering`]: `rxsteer run` in a namespace, and what it reports;
 //! - [`clients`]: iperf3, nginx with wrk, and ping, and what they report.
@@ -15,8 +18,12 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod busy;
 pub mod clients;
 mod cpus;
+mod datagrams;
+#[cfg(feature = "bpf")]
+mod delay;
 mod error;
 #[cfg(feature = "bpf")]
 mod fixed;
@@ -29,16 +36,24 @@ mod objects;
 mod order;
 mod process;
 #[cfg(feature = "bpf")]
+mod programs;
+#[cfg(feature = "bpf")]
 mod recorded;
 mod skip;
+#[cfg(feature = "bpf")]
+mod socket_load;
 mod steering;
 mod testbed;
 
 pub use application::{Heard, MovingApplication};
+pub use busy::BusyProcesses;
 pub use cpus::{RingThread, offline, online_cpus, pin, ring_threads};
+pub use datagrams::Datagrams;
+#[cfg(feature = "bpf")]
+pub use delay::{DelayCheck, Delays, monotonic_ns};
 pub use error::{LabError, Result};
 #[cfg(feature = "bpf")]
-pub use fixed::{Arrivals, EmptySwitch, Fixed, FixedRoute};
+pub use fixed::{Arrivals, EmptySockets, EmptySwitch, Fixed, FixedRoute};
 #[cfg(feature = "bpf")]
 pub use live::{Family, LiveFrames, Pass, Protocol, Traffic};
 pub use namespace::Namespace;
@@ -46,7 +61,11 @@ pub use namespace::Namespace;
 pub use order::{OrderCheck, Seen};
 pub use process::Process;
 #[cfg(feature = "bpf")]
+pub use programs::{Loaded, is_loaded, loaded};
+#[cfg(feature = "bpf")]
 pub use recorded::send_recorded;
 pub use skip::{alone, missing, skipped, slice};
+#[cfg(feature = "bpf")]
+pub use socket_load::{SENDER_PRIORITY, SocketLoad};
 pub use steering::{Steering, Totals, rxsteer};
 pub use testbed::{End, Link, LinkOptions, Testbed};

@@ -7,7 +7,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{bpf_cost, flood, hand_off, router};
+use commands::{bpf_cost, busy, flood, hand_off, router, socket_cost, status_cost};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]
@@ -21,9 +21,12 @@ struct Cli {
 #[derive(Subcommand)]
 enum Experiment {
     BpfCost(bpf_cost::Options),
+    Busy(busy::Options),
     Flood(flood::Options),
     HandOff(hand_off::Options),
     Router(router::Options),
+    SocketCost(socket_cost::Options),
+    StatusCost(status_cost::Options),
 }
 
 fn main() -> ExitCode {
@@ -34,9 +37,12 @@ fn main() -> ExitCode {
     }
     let result = match &experiment {
         Experiment::BpfCost(options) => bpf_cost::run(options),
+        Experiment::Busy(options) => busy::run(options),
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),
         Experiment::Router(options) => router::run(options),
+        Experiment::SocketCost(options) => socket_cost::run(options),
+        Experiment::StatusCost(options) => status_cost::run(options),
     };
     match result {
         Ok(report) => {

@@ -15,8 +15,9 @@ use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::process::{Process, output, typed};
 
-/// How long it may take to attach. Loading BPF programs takes about a second where nobody waits.
-const TO_ATTACH: Duration = Duration::from_secs(20);
+/// How long it may take to attach. Loading BPF programs takes about a second on an idle machine, and half a minute in a virtual
+/// one without hardware help.
+const TO_ATTACH: Duration = Duration::from_secs(60);
 
 /// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this program. `None` with
 /// the reason where it is not there, or has no `run`.
@@ -98,7 +99,12 @@ pub struct Steering {
 impl Steering {
     /// Starts `rxsteer run` with these arguments and `--json`, and waits until it steers.
     pub fn start(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
-        let mut steering = Self::begin(namespace, arguments)?;
+        Self::start_by(namespace, &[], arguments)
+    }
+
+    /// The same, by another program that becomes it, such as `setpriv`.
+    pub fn start_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
+        let mut steering = Self::begin_by(namespace, by, arguments)?;
         let started = Instant::now();
         loop {
             if steering.said().lines().any(|line| line.starts_with("steering")) {
@@ -118,9 +124,20 @@ impl Steering {
 
     /// Starts it, and waits for nothing.
     pub fn begin(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        Self::begin_by(namespace, &[], arguments)
+    }
+
+    fn begin_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
         let binary =
             rxsteer().map_err(|why| LabError::Unreadable { who: "cargo".to_owned(), why })?;
-        let mut command = namespace.command(binary);
+        let mut command = match by.split_first() {
+            None => namespace.command(binary),
+            Some((program, words)) => {
+                let mut command = namespace.command(program);
+                command.args(words).arg(binary);
+                command
+            }
+        };
         command.arg("run").args(arguments).arg("--json");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::start(&mut command)?;

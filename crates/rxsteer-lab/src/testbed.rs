@@ -1,12 +1,13 @@
-//! Namespaces joined by veth pairs.
+//! Namespaces joined by veth pairs, or by cards of this machine.
 //!
 //! Each pair has a sending end, with transmit checksum offload off (its frames must carry
 //! checksums: a frame that was redirected has nobody else to make one), and a receiving end, the
 //! one that is steered. Addresses and neighbours are given, so no frame but ours is on the wire.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::process::typed;
 
@@ -58,21 +59,105 @@ pub struct Testbed {
     pub namespaces: Vec<Namespace>,
     /// `links[i]` joins namespace i to namespace i + 1.
     pub links: Vec<Link>,
+    /// Interfaces that go back to where they came from.
+    cards: Vec<Card>,
+}
+
+/// An interface of this machine, as long as it is in a namespace of ours.
+#[derive(Debug)]
+struct Card {
+    /// The index of that namespace.
+    namespace: usize,
+    /// Its name there.
+    name: String,
+    /// Its name where it came from, the namespace of process 1.
+    home: String,
+}
+
+/// How long a card may take to find its link.
+const TO_LINK: Duration = Duration::from_secs(20);
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        for Card { namespace, name, home } in &self.cards {
+            let namespace = &self.namespaces[*namespace];
+            // The next test says so if it does not find it.
+            let _ = namespace.ip(&format!("link set {name} down"));
+            let _ = namespace.ip(&format!("link set {name} netns 1 name {home}"));
+        }
+    }
 }
 
 impl Testbed {
     /// Two hosts: the first sends to the second.
     pub fn hosts(options: LinkOptions) -> Result<Self> {
-        let mut testbed =
-            Self { namespaces: vec![Namespace::new()?, Namespace::new()?], links: vec![] };
+        let mut testbed = Self {
+            namespaces: vec![Namespace::new()?, Namespace::new()?],
+            links: vec![],
+            cards: vec![],
+        };
         testbed.join(0, options)?;
         Ok(testbed)
+    }
+
+    /// Two hosts, joined by two cards of this machine where `RXSTEER_CARDS` names them ("SENDING RECEIVING", joined outside
+    /// of the machine), and by a veth pair elsewhere. Cards keep the settings they have.
+    pub fn cards_or_pair(options: LinkOptions) -> Result<Self> {
+        let Ok(cards) = std::env::var("RXSTEER_CARDS") else { return Self::hosts(options) };
+        let mut testbed = Self {
+            namespaces: vec![Namespace::new()?, Namespace::new()?],
+            links: vec![],
+            cards: vec![],
+        };
+        let mut ends = Vec::new();
+        for (index, (home, name)) in cards.split(' ').zip(["out0", "in0"]).enumerate() {
+            let namespace = &testbed.namespaces[index];
+            typed(&format!("ip link set {home} netns {} name {name}", namespace.name()))?;
+            testbed.cards.push(Card {
+                namespace: index,
+                name: name.to_owned(),
+                home: home.to_owned(),
+            });
+            // Its own address on the wire: QEMU's vmxnet3 hears nothing under another one.
+            let shown = testbed.namespaces[index].ip(&format!("-o link show {name}"))?;
+            let mac = own_mac(&shown);
+            let end = testbed.bring_up(index, name, 0, if index == 0 { 1 } else { 2 }, mac)?;
+            ends.push(end);
+        }
+        let [near, far] = &ends[..] else {
+            let why = format!("RXSTEER_CARDS={cards:?} does not name two interfaces");
+            return Err(LabError::Unreadable { who: "the environment".to_owned(), why });
+        };
+        know(&testbed.namespaces[0], near, far)?;
+        know(&testbed.namespaces[1], far, near)?;
+        testbed.links.push(Link { near: near.clone(), far: far.clone() });
+        testbed.linked()?;
+        Ok(testbed)
+    }
+
+    /// Waits until the cards have found their link.
+    fn linked(&self) -> Result<()> {
+        let started = Instant::now();
+        for Card { namespace, name, .. } in &self.cards {
+            let shown = || self.namespaces[*namespace].ip(&format!("-o link show {name}"));
+            while !shown()?.contains("LOWER_UP") {
+                if started.elapsed() > TO_LINK {
+                    return Err(LabError::Late {
+                        what: format!("the card {name} found no link"),
+                        seconds: TO_LINK.as_secs(),
+                        said: shown()?,
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
     }
 
     /// Two hosts with a router between them, that forwards.
     pub fn router(options: LinkOptions) -> Result<Self> {
         let namespaces = vec![Namespace::new()?, Namespace::new()?, Namespace::new()?];
-        let mut testbed = Self { namespaces, links: vec![] };
+        let mut testbed = Self { namespaces, links: vec![], cards: vec![] };
         testbed.join(0, options)?;
         testbed.join(1, LinkOptions { gro: true, ..options })?;
         let [first, router, last] = [0, 1, 2].map(|index| &testbed.namespaces[index]);
@@ -130,22 +215,29 @@ impl Testbed {
         a.run(&format!("ethtool -K {out} tx off"))?;
         let gro = if gro { "gro on rx-gro-list on" } else { "gro off" };
         b.run(&format!("ethtool -K {into} tx off {gro}"))?;
-        let near = self.bring_up(from, &out, number, 1)?;
-        let far = self.bring_up(to, &into, number, 2)?;
+        let near = self.bring_up(from, &out, number, 1, None)?;
+        let far = self.bring_up(to, &into, number, 2, None)?;
         know(&self.namespaces[from], &near, &far)?;
         know(&self.namespaces[to], &far, &near)?;
         self.links.push(Link { near, far });
         Ok(())
     }
 
-    /// Gives an interface its addresses. Those of the wire are chosen, so that nobody need ask.
-    fn bring_up(&self, index: usize, name: &str, number: usize, host: u8) -> Result<End> {
+    /// Gives an interface its addresses. Those of the wire are chosen, unless it has one to keep, so that nobody need ask.
+    fn bring_up(
+        &self,
+        index: usize,
+        name: &str,
+        number: usize,
+        host: u8,
+        mac: Option<[u8; 6]>,
+    ) -> Result<End> {
         let namespace = &self.namespaces[index];
         let wire = u8::try_from(number + 1).unwrap_or(u8::MAX);
         let end = End {
             name: name.to_owned(),
             index: 0,
-            mac: [2, 0x52, 0x58, 0, wire, host],
+            mac: mac.unwrap_or([2, 0x52, 0x58, 0, wire, host]),
             ipv4: Ipv4Addr::new(10, 77, wire, host),
             ipv6: Ipv6Addr::new(0xfd77, 0, 0, u16::from(wire), 0, 0, 0, u16::from(host)),
         };
@@ -154,7 +246,10 @@ impl Testbed {
             "sysctl -q -w net.ipv6.conf.{name}.accept_dad=0 \
              net.ipv6.conf.{name}.addr_gen_mode=1 net.ipv6.conf.{name}.router_solicitations=0"
         ))?;
-        namespace.ip(&format!("link set {name} address {} up", shown_mac(end.mac)))?;
+        if mac.is_none() {
+            namespace.ip(&format!("link set {name} address {}", shown_mac(end.mac)))?;
+        }
+        namespace.ip(&format!("link set {name} up"))?;
         namespace.ip(&format!("addr add {}/24 dev {name}", end.ipv4))?;
         namespace.ip(&format!("addr add {}/64 dev {name} nodad", end.ipv6))?;
         let shown = namespace.ip(&format!("-o link show {name}"))?;
@@ -171,6 +266,13 @@ fn know(namespace: &Namespace, own: &End, neighbour: &End) -> Result<()> {
             .ip(&format!("neigh replace {address} lladdr {mac} dev {} nud permanent", own.name))?;
     }
     Ok(())
+}
+
+/// The address on the wire that `ip -o link` shows.
+fn own_mac(shown: &str) -> Option<[u8; 6]> {
+    let text = shown.split_once("link/ether ")?.1.split(' ').next()?;
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 fn shown_mac(mac: [u8; 6]) -> String {

@@ -54,6 +54,19 @@ int fixed_switch(void *ctx)
 	return 0;
 }
 
+/* The same at each receive and each send of a socket. */
+SEC("tp_btf/sock_recv_length")
+int fixed_receives(void *ctx)
+{
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int fixed_sends(void *ctx)
+{
+	return 0;
+}
+
 struct xdp_cpumap_stats;
 
 SEC("tp_btf/xdp_cpumap_kthread")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the lab's BPF programs and its user space share. src/objects.rs, live.rs, recorded.rs and order.rs write and
+ * What the lab's BPF programs and its user space share. src/objects.rs, live.rs, recorded.rs, order.rs and delay.rs write and
  * read these structures field by field, in this order, and refuse another size.
  */
 #ifndef RXSTEER_LAB_H
@@ -17,6 +17,11 @@ enum lab_numbers {
 	LAB_LONGEST_FRAME = 1514,
 	/* Bytes that a frame is made shorter by before it is sent. */
 	LAB_SPARE = 4,
+	/* Buckets of delays: in units of 256 ns, 32 steps for each power of two. */
+	LAB_DELAY_UNIT = 256,
+	LAB_DELAY_STEPS_LOG = 5,
+	LAB_DELAY_STEPS = 1 << LAB_DELAY_STEPS_LOG,
+	LAB_DELAY_BUCKETS = 1024,
 };
 
 /* The first 16 bytes of each payload, big endian. */

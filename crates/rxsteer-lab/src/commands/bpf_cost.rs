@@ -23,7 +23,7 @@ use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::{Value, json};
 
 /// Slots of the flow table by default, as `rxsteer run` has them for one RX queue.
-const FLOW_CNT: u32 = 32768;
+pub(super) const FLOW_CNT: u32 = 32768;
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
@@ -80,9 +80,14 @@ struct Variant {
 const TIMED: usize = 4;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
+    timed(|| measure(options))
+}
+
+/// Measures while the kernel takes the times of programs.
+pub(super) fn timed(measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
     let before = fs::read_to_string(STATS).with_context(|| format!("can't read {STATS}"))?;
     fs::write(STATS, "1").with_context(|| format!("can't write {STATS}"))?;
-    let report = measure(options);
+    let report = measure();
     fs::write(STATS, before)?;
     report
 }
@@ -150,7 +155,7 @@ fn verifier() -> Result<Vec<Value>> {
 }
 
 /// The setup that is measured.
-fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
+pub(super) fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
     Ok(Setup {
         mode: Mode::Native,
         possible: "0-1".parse()?,
@@ -158,9 +163,11 @@ fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
         tables: 1,
         interfaces: 1,
         sock_flow_entries: 32768,
+        rfs_namespace: None,
         secret: *b"a cost's secret.",
         inner: false,
         flow_stats,
+        hz: None,
         drop_on_arrival: true,
         as_with_short_ticks: false,
     })
@@ -177,7 +184,9 @@ fn steered(
     let rule: Policy = policy.parse()?;
     let setup = setup(flow_stats, options.flow_cnt)?;
     let mut path = Path::load(&setup, &Settings::new(rule, options.cpus.clone()))?;
-    receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
+    receiver
+        .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, true)))?
+        .context("can't attach")?;
     come_to_rest(&mut path)?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
@@ -218,7 +227,7 @@ fn turn(
 }
 
 /// Nanoseconds and runs so far.
-fn times(programs: [u32; TIMED]) -> [(u64, u64); TIMED] {
+pub(super) fn times(programs: [u32; TIMED]) -> [(u64, u64); TIMED] {
     let all: BTreeMap<u32, (u64, u64)> = libbpf_rs::query::ProgInfoIter::default()
         .map(|info| (info.id, (info.run_time_ns, info.run_cnt)))
         .collect();

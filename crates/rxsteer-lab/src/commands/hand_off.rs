@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::{CpuSet, Policy};
+use rxsteer_host::Load;
 use rxsteer_lab::{
     Arrivals, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic,
+    missing,
 };
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::Value;
@@ -16,7 +18,7 @@ use super::bpf_cost::come_to_rest;
 use super::rounds::{Plan, Variant, measure};
 
 /// Live frames on CPU 0, dropped where they arrive on CPU 1: rxsteer beside a program that only
-/// redirects to a fixed CPU.
+/// redirects to a fixed CPU, and beside the kernel's RPS without any XDP program.
 ///
 /// Packets a second as quartiles, and their ratio within a round.
 #[derive(Args)]
@@ -42,10 +44,14 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
+    if let Some(reason) = missing(&["nft"]) {
+        anyhow::bail!("cannot run: {reason} (Debian: nftables)");
+    }
     let mut testbed = Testbed::hosts(LinkOptions::default())?;
     testbed.another_link(LinkOptions::default())?;
+    testbed.another_link(LinkOptions::default())?;
     let (sender, receiver) = (testbed.sender(), testbed.receiver());
-    let [plain, steered] = [&testbed.links[0], &testbed.links[1]];
+    let [plain, steered, kernel] = [0, 1, 2].map(|number| &testbed.links[number]);
     let queue_size = options.queue_size;
     let route = FixedRoute { cpu: 1, other: 1, every: 0, drop: true, queue_size };
     let _fixed = Fixed::attach(receiver, &plain.far, route)?;
@@ -54,12 +60,17 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let traffic =
         Traffic { flows: options.flows, train: options.train, length: 64, ..Traffic::default() };
     let over = |link: &Link| LiveFrames::new(link, &traffic);
-    let [over_plain, over_steered] = [over(plain)?, over(steered)?];
+    let [over_plain, over_steered, over_kernel] = [over(plain)?, over(steered)?, over(kernel)?];
+    by_kernel_rps(receiver, kernel)?;
     let frames = options.plan.frames;
     let turn = |source: &LiveFrames| handed_over(source, sender, &arrivals, frames);
     let mut variants = [
         Variant { name: "fixed", turn: Box::new(|| turn(&over_plain)) },
         Variant { name: "rxsteer", turn: Box::new(|| turn(&over_steered)) },
+        Variant {
+            name: "kernel_rps",
+            turn: Box::new(|| taken_over(&over_kernel, sender, options.plan.frames)),
+        },
     ];
     Ok(measure(&mut variants, &options.plan)?.report("fixed"))
 }
@@ -73,9 +84,11 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         tables: 1,
         interfaces: 1,
         sock_flow_entries: 32768,
+        rfs_namespace: None,
         secret: *b"hand-off's secrt",
         inner: false,
         flow_stats: !options.no_flow_stats,
+        hz: None,
         drop_on_arrival: true,
         as_with_short_ticks: false,
     };
@@ -83,9 +96,37 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
     let settings =
         Settings { queue_size: options.queue_size, ..Settings::new(options.policy.clone(), only) };
     let mut path = Path::load(&setup, &settings)?;
-    receiver.inside(|| Ok(path.attach(link.far.index, 1)))?.context("can't attach")?;
+    receiver
+        .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, true)))?
+        .context("can't attach")?;
     come_to_rest(&mut path)?;
     Ok(path)
+}
+
+/// The kernel's RPS on the far end of a link, sending everything to CPU 1, where it is dropped before the protocols. No
+/// XDP program: GRO, which merges none of these frames, gives the veth the queue that live frames are put in.
+fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
+    let name = &link.far.name;
+    receiver.run(&format!("ethtool -K {name} gro on rx-gro-list off"))?;
+    receiver.write_sys(&format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), "2")?;
+    receiver.run("nft add table netdev drop")?;
+    receiver.run(&format!(
+        "nft add chain netdev drop all {{ type filter hook ingress device {name} priority 0 ; policy drop ; }}"
+    ))?;
+    Ok(())
+}
+
+/// The same turn without a CPUMAP: frames that CPU 1 took up by its own count, so others' are among them.
+fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
+    let on_cpu_1 = || {
+        let load = Load::look().context("the kernel does not say what its CPUs received")?;
+        let cpu = load.cpus.iter().find(|cpu| cpu.cpu == 1).context("CPU 1 is offline")?;
+        Ok::<_, anyhow::Error>(cpu.processed)
+    };
+    let before = on_cpu_1()?;
+    let took = source.send(sender, 0, frames)?;
+    sleep(Duration::from_millis(20));
+    Ok(f64::from(on_cpu_1()?.wrapping_sub(before)) / took.as_secs_f64())
 }
 
 /// One turn: frames that CPU 1 took, for each second that CPU 0 sent.

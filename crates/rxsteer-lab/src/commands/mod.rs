@@ -1,8 +1,12 @@
 //! The experiments, one file each.
 
 pub(crate) mod bpf_cost;
+pub(crate) mod busy;
 pub(crate) mod flood;
 pub(crate) mod hand_off;
 mod others;
 mod rounds;
 pub(crate) mod router;
+pub(crate) mod socket_cost;
+mod starving;
+pub(crate) mod status_cost;

@@ -14,8 +14,11 @@
 //!   thirty, and then there was nothing left to spread.
 //! - The sender is on CPU 0, so flows that collide do so on CPU 1. If they did on CPU 0, RPS would be slowed by the
 //!   sender as well.
-//! - The threads of the CPUMAP come before the sender (real-time class FIFO), as the soft interrupts do in which
-//!   RPS and an unsteered router work. With `--ordinary-threads` they share CPU 0 with it.
+//! - The threads of the CPUMAP come before the sender (class FIFO, as is usual), as the soft interrupts do in which
+//!   RPS and an unsteered router work. With `--threads other` they share CPU 0 with it.
+//! - Without steering and with the kernel's RPS no XDP program is on the interface, but GRO is, which merges no UDP:
+//!   without either a veth has no queue of its own that live frames could be put in. The same two with a program that
+//!   passes everything are measured beside.
 //! - Packets count that were forwarded by the time the last one was sent, so that a longer queue is not taken for
 //!   more speed.
 
@@ -23,7 +26,6 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use rxsteer_lab::{
     LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Steering, Testbed, Traffic, missing,
-    ring_threads,
 };
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr};
@@ -47,21 +49,21 @@ const OTHER: u64 = 1;
 /// together, while CPU 0 sends, and two that it puts on both.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rxsteer-lab router --rounds 15\n  \
-    rxsteer-lab router --ordinary-threads --policy rps")]
+    rxsteer-lab router --threads other --policy rps")]
 pub(crate) struct Options {
     #[command(flatten)]
     plan: Plan,
     /// The policy of rxsteer.
     #[arg(long, default_value = "sparse")]
     policy: String,
-    /// Leave the threads of the CPUMAP in the class of ordinary processes, where they share CPU 0 with the sender.
-    #[arg(long)]
-    ordinary_threads: bool,
+    /// Scheduling class of the threads of the CPUMAP; in class other they share CPU 0 with the sender.
+    #[arg(long, value_name = "CLASS", default_value = "fifo:1")]
+    threads: String,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
-    if let Some(reason) = missing(&["nft", "chrt"]) {
-        anyhow::bail!("cannot run: {reason} (Debian: nftables, util-linux)");
+    if let Some(reason) = missing(&["nft"]) {
+        anyhow::bail!("cannot run: {reason} (Debian: nftables)");
     }
     let (colliding, split) = pairs().context("cannot look for flows that collide")?;
     let colliding = forwarded(options, colliding)?;
@@ -88,13 +90,23 @@ fn router(mask: &str) -> Result<Testbed> {
     Ok(testbed)
 }
 
+/// What receives the frames of a router.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Door {
+    /// An XDP program, which takes no GRO.
+    Program,
+    /// A veth's own queue, which takes GRO.
+    Queue,
+}
+
 /// Turns off what a veth turns on when it gets an XDP program, and what the testbed does where frames end.
 ///
 /// There GRO stays on, though nothing is left that it would merge: with it a veth is polled from a queue of its own.
 /// Without it what was forwarded would go through the backlog of its CPU, the very queue that RPS fills, and be
-/// dropped there.
-fn no_merging(testbed: &Testbed) -> Result<()> {
-    testbed.receiver().run("ethtool -K in0 gro off")?;
+/// dropped there. For the same reason it stays on where frames come in without a program.
+fn no_merging(testbed: &Testbed, door: Door) -> Result<()> {
+    let gro = if door == Door::Queue { "on" } else { "off" };
+    testbed.receiver().run(&format!("ethtool -K in0 gro {gro} rx-gro-list off"))?;
     testbed.namespaces[2].run("ethtool -K in1 rx-gro-list off")?;
     Ok(())
 }
@@ -107,8 +119,7 @@ fn traffic(first_port: u16, flows: u32) -> Traffic {
 /// Source ports of the first of two flows that the kernel puts on the other CPU, and of two it puts on both.
 fn pairs() -> Result<(u16, u16)> {
     let testbed = router("3")?;
-    let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
-    no_merging(&testbed)?;
+    no_merging(&testbed, Door::Queue)?;
     let first = Traffic::default().source_port;
     let paced = Traffic { pace: Duration::from_micros(20), ..traffic(first, CANDIDATES) };
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, CANDIDATES)?;
@@ -133,8 +144,8 @@ struct Way {
 }
 
 impl Way {
-    fn new(testbed: &Testbed, port: u16) -> Result<Way> {
-        no_merging(testbed)?;
+    fn new(testbed: &Testbed, port: u16, door: Door) -> Result<Way> {
+        no_merging(testbed, door)?;
         Ok(Way {
             source: LiveFrames::new(testbed.link(), &traffic(port, 2))?,
             arriving: OrderCheck::new(&testbed.namespaces[2], &testbed.links[1].far, 2)?,
@@ -154,24 +165,33 @@ impl Way {
 
 /// The flows from `port` and the next one, through each kind of router.
 fn forwarded(options: &Options, port: u16) -> Result<Value> {
-    let [none, rps, steered] = [router("0")?, router("3")?, router("0")?];
-    let passes = [&none, &rps].map(|router| Pass::attach(router.receiver(), &router.link().far));
-    let [_of_none, _of_rps] = passes;
-    let (_of_none, _of_rps) = (_of_none?, _of_rps?);
-    let arguments = ["in0", "--policy", &options.policy, "--cpus", "0-1"];
+    let [none, rps, passed, rps_passed] = [router("0")?, router("3")?, router("0")?, router("3")?];
+    let steered = router("0")?;
+    let passes = [&passed, &rps_passed].map(|at| Pass::attach(at.receiver(), &at.link().far));
+    let [_of_passed, _of_rps_passed] = passes;
+    let (_of_passed, _of_rps_passed) = (_of_passed?, _of_rps_passed?);
+    let arguments =
+        ["in0", "--policy", &options.policy, "--cpus", "0-1", "--threads", &options.threads];
     let steering = Steering::start(steered.receiver(), &arguments)?;
-    if !options.ordinary_threads {
-        let threads = ring_threads(steering.id())?;
-        ensure!(threads.len() == 2, "the threads of two rings are not to be found: {threads:?}");
-        threads.iter().try_for_each(|thread| thread.go_first())?;
-    }
-    let ways = [Way::new(&none, port)?, Way::new(&rps, port)?, Way::new(&steered, port)?];
-    let [by_none, by_rps, by_rxsteer] = &ways;
+    let ways = [
+        Way::new(&none, port, Door::Queue)?,
+        Way::new(&rps, port, Door::Queue)?,
+        Way::new(&passed, port, Door::Program)?,
+        Way::new(&rps_passed, port, Door::Program)?,
+        Way::new(&steered, port, Door::Program)?,
+    ];
+    let [by_none, by_rps, by_passed, by_rps_passed, by_rxsteer] = &ways;
     let frames = options.plan.frames;
+    let turn = |way: &Way, testbed: &Testbed| way.turn(testbed.sender(), frames);
     let mut variants = [
-        Variant { name: "unsteered", turn: Box::new(|| by_none.turn(none.sender(), frames)) },
-        Variant { name: "kernel_rps", turn: Box::new(|| by_rps.turn(rps.sender(), frames)) },
-        Variant { name: "rxsteer", turn: Box::new(|| by_rxsteer.turn(steered.sender(), frames)) },
+        Variant { name: "unsteered", turn: Box::new(|| turn(by_none, &none)) },
+        Variant { name: "kernel_rps", turn: Box::new(|| turn(by_rps, &rps)) },
+        Variant { name: "unsteered_with_program", turn: Box::new(|| turn(by_passed, &passed)) },
+        Variant {
+            name: "kernel_rps_with_program",
+            turn: Box::new(|| turn(by_rps_passed, &rps_passed)),
+        },
+        Variant { name: "rxsteer", turn: Box::new(|| turn(by_rxsteer, &steered)) },
     ];
     let figures = measure(&mut variants, &options.plan)?;
     drop(variants);

@@ -87,8 +87,10 @@ fn drops_never_get_fewer_from_one_reading_to_the_next() {
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    let arguments =
-        ["in0", "--policy", "rps", "--cpus", "0-1", "--queue-size", "64", "--socket", &socket];
+    // Threads of the ordinary class: others empty their rings in time.
+    let ring = ["--queue-size", "64", "--threads", "other"];
+    let to = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
+    let arguments = [&to[..], &ring].concat();
     let steering = Steering::start(receiver, &arguments).unwrap();
     let source = LiveFrames::new(link, &Traffic { flows: 64, ..Traffic::default() }).unwrap();
     let stop = AtomicBool::new(false);

@@ -7,13 +7,25 @@
 mod captures;
 mod clients;
 mod conservation;
+mod containers;
 mod cpus;
 mod faults;
+mod flows;
+mod generic;
 mod guard;
 mod killed;
+mod machine;
+mod namespaces;
 mod order;
+mod patterns;
 mod plain;
+mod queues;
+mod shadow;
+mod threads;
+mod under_load;
+mod withdrawn;
 
+use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;
 
 use rxsteer_lab::{alone, missing, online_cpus, rxsteer, skipped};
@@ -53,4 +65,23 @@ fn program_on(namespace: &rxsteer_lab::Namespace, interface: &str) -> Option<u64
     let text = namespace.ip(&format!("-j link show dev {interface}")).unwrap();
     let shown: Value = serde_json::from_str(&text).unwrap();
     shown[0]["xdp"]["prog"]["id"].as_u64()
+}
+
+/// A process that keeps a CPU busy; it ends when this is dropped.
+struct Busy(Child);
+
+impl Busy {
+    /// One on this CPU.
+    fn on(cpu: usize) -> Busy {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"]);
+        Busy(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -52,8 +52,10 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
+    // Threads that can be made to wait.
+    let ordinary = ["--threads", "other"];
     let start = ["in0", "--policy", "rps", "--cpus", cpus, "--socket", &socket];
-    let steering = Steering::start(receiver, &[&start, more].concat()).unwrap();
+    let steering = Steering::start(receiver, &[&start, &ordinary[..], more].concat()).unwrap();
     // So many that most send nothing while the rules change.
     let traffic = Traffic {
         flows: 4096,
@@ -141,8 +143,10 @@ fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
+    // Its thread must not be quicker than what is sent.
+    let ordinary = ["--threads", "other"];
     let start = ["in0", "--policy", "rps", "--cpus", "1-1", "--socket", &socket];
-    let steering = Steering::start(receiver, &[&start, more].concat()).unwrap();
+    let steering = Steering::start(receiver, &[&start, &ordinary[..], more].concat()).unwrap();
     let traffic = Traffic { flows: 64, train: 4, length: 200, ..Traffic::default() };
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
@@ -198,7 +202,8 @@ fn what_is_lost_is_told_while_frames_flow() {
     // The CPU that sends is the one that is to take them.
     let start =
         ["in0", "--policy", "rps", "--cpus", "0-0", "--queue-size", "64", "--socket", &socket];
-    let steering = Steering::start(receiver, &start).unwrap();
+    let ordinary = ["--threads", "other"];
+    let steering = Steering::start(receiver, &[&start[..], &ordinary].concat()).unwrap();
     wait_until_plain(&socket);
     let traffic = Traffic { flows: 8, ..Traffic::default() };
     let source = LiveFrames::new(link, &traffic).unwrap();

@@ -1,0 +1,105 @@
+//! Numbered datagrams from real sockets: slower than [`crate::LiveFrames`], but by any driver, and with the stack of the sender.
+//!
+//! They carry what the frames of `LiveFrames` carry, so `OrderCheck` and [`crate::MovingApplication`] read both.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::application::connected;
+use crate::cpus::pin;
+use crate::error::Result;
+use crate::namespace::Namespace;
+
+/// `LAB_MAGIC` of lab.h.
+const MAGIC: u64 = 0x5258_5354;
+/// Datagrams of one flow in a row.
+const TRAIN: u64 = 4;
+/// Bytes of a datagram, so that its frame has those of `LiveFrames`.
+const BYTES: usize = 48;
+/// Between two rounds of all flows.
+const REST: Duration = Duration::from_micros(200);
+
+/// A sender on a thread of its own; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Datagrams {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    rest: AtomicBool,
+    sent: AtomicU64,
+}
+
+impl Datagrams {
+    /// Sends from now on, on `cpu`; flow i goes from `pairs[i].0` to `pairs[i].1`.
+    pub fn start(
+        namespace: &Namespace,
+        pairs: &[(SocketAddr, SocketAddr)],
+        cpu: usize,
+    ) -> Result<Self> {
+        let sockets: Vec<UdpSocket> =
+            namespace.inside(|| pairs.iter().map(connected).collect::<Result<_>>())?;
+        let shared = Arc::new(Shared::default());
+        let told = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            // Where it runs makes no difference to what it sends.
+            let _ = pin(cpu);
+            send(&sockets, &told);
+        });
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Stops sending for a while.
+    pub fn pause(&self) {
+        self.shared.rest.store(true, Ordering::Relaxed);
+    }
+
+    /// Goes on sending.
+    pub fn resume(&self) {
+        self.shared.rest.store(false, Ordering::Relaxed);
+    }
+
+    /// How many datagrams were sent.
+    pub fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It does nothing that could fail.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn send(sockets: &[UdpSocket], shared: &Shared) {
+    let mut numbers = vec![0_u64; sockets.len()];
+    let mut bytes = [0; BYTES];
+    while !shared.stop.load(Ordering::Relaxed) {
+        if shared.rest.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        for (flow, (socket, number)) in (0..).zip(sockets.iter().zip(&mut numbers)) {
+            bytes[..8].copy_from_slice(&(MAGIC << 32 | flow).to_be_bytes());
+            for _ in 0..TRAIN {
+                bytes[8..16].copy_from_slice(&number.to_be_bytes());
+                // What was refused (a full queue, or an error that a former datagram brought) was not sent.
+                if socket.send(&bytes).is_ok() {
+                    *number += 1;
+                    shared.sent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        std::thread::sleep(REST);
+    }
+}

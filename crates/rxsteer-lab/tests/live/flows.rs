@@ -1,0 +1,167 @@
+//! Each packet of a flow is in its flow's counts, or in those that ended, were cleared or found no room, exactly,
+//! whatever moves, ends and is cleared.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rxsteer_lab::{LinkOptions, LiveFrames, Protocol, Steering, Testbed, Totals, Traffic, slice};
+use serde_json::Value;
+
+use super::{ask, set};
+
+/// What `rxsteer status` says, with as many flows as it lists.
+fn status(socket: &str, reset: bool) -> Value {
+    let command = ["status", "--json", "--flows", "1000", "--socket", socket];
+    let reset: &[&str] = if reset { &["--reset"] } else { &[] };
+    serde_json::from_str(&ask(&[&command, reset].concat())).unwrap()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// The packets of each flow of a list, by its name.
+fn packets(flows: &Value) -> BTreeMap<String, u64> {
+    let mut told = BTreeMap::new();
+    for flow in flows.as_array().map(Vec::as_slice).unwrap_or_default() {
+        let on = |cpu: &Value| number(&cpu["packets"]);
+        let by_cpu: u64 = flow["cpus"].as_array().unwrap().iter().map(on).sum();
+        assert_eq!(by_cpu + number(&flow["other_cpus"]), number(&flow["packets"]), "{flow}");
+        *told.entry(flow["flow"].as_str().unwrap().to_owned()).or_default() +=
+            number(&flow["packets"]);
+    }
+    told
+}
+
+/// The packets of the flow whose frames come from so many ports above the first.
+fn of_flow(told: &BTreeMap<String, u64>, traffic: &Traffic, flow: usize) -> u64 {
+    let port = format!(":{} -> ", usize::from(traffic.source_port) + flow);
+    told.iter().filter(|(name, _)| name.contains(&port)).map(|(_, packets)| packets).sum()
+}
+
+/// All packets of flows are somewhere.
+fn adds_up(status: &Value) -> u64 {
+    let at = &status["flow_statistics"];
+    let all: u64 =
+        ["packets", "ended", "cleared", "refused"].map(|at_| number(&at[at_])).iter().sum();
+    let without_flow = number(&status["frames_not_ip"]) + number(&status["malformed"]);
+    let dropped = number(&status["drops"]["flow_limit"]);
+    assert_eq!(all, number(&status["received"]) - without_flow - dropped, "{status}");
+    all
+}
+
+#[test]
+fn totals_are_what_was_sent_across_moves_and_resets() {
+    let test = "flows::totals_are_what_was_sent_across_moves_and_resets";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments = ["in0", "--policy", "sparse", "--cpus", "0-1", "--socket", &socket];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic =
+        Traffic { flows: 8, train: 8, pace: Duration::from_micros(10), ..Traffic::default() };
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let (stop, mut moves, mut resets) = (AtomicBool::new(false), 0, 0);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 20_000, &stop));
+        let mut before = BTreeMap::new();
+        for round in 0..slice(30, 300) {
+            set(&socket, if round % 2 == 0 { "cpus=0-0" } else { "cpus=1-1" });
+            let is_reset = round % 10 == 9;
+            let status = status(&socket, is_reset);
+            let now = packets(&status["largest_flows"]);
+            for (flow, packets) in &before {
+                assert!(now[flow] >= *packets, "{flow} fell from {packets}: {status}");
+            }
+            moves = number(&status["moves"]);
+            resets += u64::from(is_reset);
+            before = if is_reset { BTreeMap::new() } else { now };
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+    });
+    assert!(moves > 10 && resets > 2, "{moves} moves, {resets} resets");
+    let cleared = status(&socket, true);
+    let sent: u64 = source.sent().unwrap().iter().sum();
+    assert_eq!(
+        adds_up(&cleared),
+        number(&cleared["flow_statistics"]["packets"])
+            + number(&cleared["flow_statistics"]["cleared"]),
+        "{cleared}"
+    );
+    assert!(adds_up(&cleared) >= sent, "{sent} {cleared}");
+    // From here on each flow has exactly what it sends.
+    let before = source.sent().unwrap();
+    assert_eq!(number(&status(&socket, false)["flow_statistics"]["packets"]), 0);
+    source.send(testbed.sender(), 0, 8000).unwrap();
+    let last = status(&socket, false);
+    let told = packets(&last["largest_flows"]);
+    for (flow, (sent, before)) in source.sent().unwrap().iter().zip(&before).enumerate() {
+        assert_eq!(of_flow(&told, &traffic, flow), sent - before, "flow {flow}: {last}");
+    }
+    assert_eq!(number(&last["flow_statistics"]["cleared"]), adds_up(&cleared));
+    adds_up(&last);
+    let totals = steering.totals().unwrap();
+    assert_eq!(totals.unaccounted(), 0, "counters are not cleared: {totals:?}");
+}
+
+#[test]
+fn an_ended_flow_hands_its_last_counts_on() {
+    let test = "flows::an_ended_flow_hands_its_last_counts_on";
+    let Some(_alone) = super::ready(test, &[], 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    testbed.another_link(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    // Lines for fewer flows than there are.
+    let arguments =
+        ["in0", "in1", "--policy", "rfs", "--cpus", "0-0", "--flow-cnt", "32", "--socket", &socket];
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let (mut ended, mut sent) = (BTreeMap::new(), 0);
+    for round in 0..4_u16 {
+        let traffic = Traffic {
+            flows: 20,
+            source_port: 10_000 + 100 * round,
+            protocol: if round % 2 == 0 { Protocol::Udp } else { Protocol::Tcp },
+            ..Traffic::default()
+        };
+        let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+        source.send(testbed.sender(), 0, 2000).unwrap();
+        sent += source.sent().unwrap().iter().sum::<u64>();
+        // So long a flow is not ended for another.
+        std::thread::sleep(Duration::from_millis(1500));
+        let status = status(&socket, false);
+        assert!(adds_up(&status) >= sent, "{sent} {status}");
+        ended.extend(packets(&status["ended_flows"]));
+    }
+    let told = status(&socket, false);
+    assert_eq!(told.get("ended_flows"), None, "each is told once: {told}");
+    let at = &told["flow_statistics"];
+    assert_eq!(number(&at["records_lost"]), 0, "{told}");
+    assert_eq!(ended.values().sum::<u64>(), number(&at["ended"]), "{told}");
+    // Beside them are the host's own, such as multicast reports.
+    let ours = |mut flows: BTreeMap<String, u64>| {
+        flows.retain(|name, _| name.contains(":20000"));
+        flows
+    };
+    let sent = ours(ended);
+    assert!(sent.len() > 20 && sent.values().all(|packets| *packets == 100), "{sent:?}");
+    // An interface that goes ends its flows.
+    let listed = ours(packets(&told["largest_flows"]));
+    receiver.ip("link del in0").unwrap();
+    let gone = (0..200).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        let status = status(&socket, false);
+        (status["interfaces"][0]["state"] == "deleted").then_some(status)
+    });
+    let gone = gone.expect("it is noticed");
+    assert_eq!(ours(packets(&gone["ended_flows"])), listed, "{gone}");
+    assert!(ours(packets(&gone["largest_flows"])).is_empty(), "{gone}");
+    assert!(adds_up(&gone) >= adds_up(&told), "{gone}");
+    let totals: Totals = steering.totals().unwrap();
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}

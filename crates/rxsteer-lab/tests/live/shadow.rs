@@ -1,0 +1,105 @@
+//! In shadow no frame is redirected, whatever is set meanwhile, and no change into it or out of it reorders a flow.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Seen, Steering, Testbed, Totals, Traffic, offline,
+    ring_threads, skipped, slice,
+};
+
+use super::{Busy, set};
+
+/// Sends numbered frames from CPU 0, which is busy otherwise, while `changes` happen. The threads of rings come after
+/// all else on their CPU, so that what was redirected waits long.
+fn under_changes(start: &[&str], changes: impl FnOnce(&str, &Steering)) -> (Seen, Totals) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let arguments = [&["in0", "--cpus", "0-1", "--socket", &socket], start].concat();
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic =
+        Traffic { flows: 64, train: 4, pace: Duration::from_micros(4), ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let _busy = Busy::on(0);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
+        changes(&socket, &steering);
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+    });
+    let seen = check.settled().unwrap();
+    (seen, steering.totals().unwrap())
+}
+
+fn threads_go_last(steering: &Steering) {
+    for thread in ring_threads(steering.id()).unwrap() {
+        // One that ends this moment needs nothing.
+        let _ = thread.go_last();
+    }
+}
+
+#[test]
+fn no_frame_is_redirected_in_shadow_whatever_is_set() {
+    let test = "shadow::no_frame_is_redirected_in_shadow_whatever_is_set";
+    let Some(_alone) = super::ready(test, &["taskset"], 2) else { return };
+    let changes = [
+        "policy=sparse",
+        "cpus=1-1",
+        "queue-size=512",
+        "policy=rps cpus=0-1",
+        "policy=none",
+        "flow-limit=on",
+        "policy=rfs+sparse flow-limit=off queue-size=2048",
+        "policy=bound:0=1",
+    ];
+    let (seen, totals) = under_changes(&["--policy", "rps", "--shadow"], |socket, steering| {
+        for round in 0..slice(16, 200) {
+            threads_go_last(steering);
+            set(socket, changes[round % changes.len()]);
+        }
+    });
+    assert!(seen.frames > 10_000 && seen.late == 0, "{seen:?} {totals:?}");
+    assert_eq!((totals.redirected, totals.unaccounted()), (0, 0), "{totals:?}");
+    assert_eq!(totals.passed, totals.received, "{totals:?}");
+}
+
+#[test]
+fn changes_into_shadow_and_out_of_it_keep_order() {
+    let test = "shadow::changes_into_shadow_and_out_of_it_keep_order";
+    let Some(_alone) = super::ready(test, &["taskset"], 2) else { return };
+    let (seen, totals) = under_changes(&["--policy", "rps"], |socket, _| {
+        for round in 0..slice(8, 100) {
+            set(socket, if round % 2 == 0 { "shadow=on" } else { "shadow=off" });
+        }
+    });
+    assert_eq!((seen.late, totals.unaccounted()), (0, 0), "{seen:?} {totals:?}");
+    assert!(totals.redirected > 1000 && totals.passed > 1000, "{totals:?}");
+}
+
+#[test]
+fn no_frame_is_redirected_in_shadow_when_a_cpu_goes_and_comes_back() {
+    let test = "shadow::no_frame_is_redirected_in_shadow_when_a_cpu_goes_and_comes_back";
+    let Some(_alone) = super::ready(test, &["taskset"], 2) else { return };
+    let switch =
+        std::fs::OpenOptions::new().write(true).open("/sys/devices/system/cpu/cpu1/online");
+    if let Err(why) = switch {
+        skipped(&format!("live::{test}"), &format!("CPU 1 cannot be taken offline here: {why}"));
+        return;
+    }
+    let (seen, totals) = under_changes(&["--policy", "rps", "--shadow"], |_, steering| {
+        for _ in 0..slice(2, 20) {
+            let gone = offline(1).unwrap();
+            steering.says("CPU 1 went offline", Duration::from_secs(20)).unwrap();
+            // The change that follows takes some ticks.
+            std::thread::sleep(Duration::from_millis(600));
+            drop(gone);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    assert!(seen.frames > 10_000 && seen.late == 0, "{seen:?} {totals:?}");
+    assert_eq!((totals.redirected, totals.unaccounted()), (0, 0), "{totals:?}");
+}

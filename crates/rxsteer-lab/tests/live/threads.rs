@@ -1,0 +1,198 @@
+//! The scheduling class of the rings' threads: each has it from its first frame on, and it goes with them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{
+    BusyProcesses, LinkOptions, LiveFrames, Namespace, RingThread, Steering, Testbed, Totals,
+    Traffic, offline, ring_threads, skipped, slice,
+};
+use serde_json::Value;
+
+use super::{ask, set};
+
+/// How long it may take until rings are made, on a machine that others use, too.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until each of CPUs 0 and 1 has one thread, none of which is in `former`, and returns their classes.
+fn classes_after(steering: &Steering, former: &[RingThread]) -> Vec<String> {
+    let asked = Instant::now();
+    loop {
+        let threads = ring_threads(steering.id()).unwrap();
+        let is_former =
+            |thread: &RingThread| former.iter().any(|old| old.process == thread.process);
+        if threads.len() == 2 && !threads.iter().any(is_former) {
+            return threads.iter().map(|thread| thread.class().unwrap()).collect();
+        }
+        assert!(asked.elapsed() < PATIENCE, "no new threads: {threads:?}, before {former:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Process, scheduling class, real-time priority and nice value of everything that runs.
+fn classes_of_all() -> BTreeMap<String, String> {
+    let output = std::process::Command::new("ps").args(["-eo", "pid=,cls=,rtprio=,ni="]).output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let line = |line: &str| {
+        let (process, class) = line.trim().split_once(' ').unwrap();
+        (process.to_owned(), class.trim().to_owned())
+    };
+    text.lines().map(line).collect()
+}
+
+/// The JSON of `rxsteer status`.
+fn status(socket: &str) -> Value {
+    let told: Value =
+        serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
+    told.get(0).unwrap_or(&told).clone()
+}
+
+const FIRST: [&str; 2] = ["SCHED_FIFO 1"; 2];
+
+#[test]
+fn threads_made_at_any_time_have_the_class_and_take_it_with_them() {
+    let test = "threads::threads_made_at_any_time_have_the_class_and_take_it_with_them";
+    let Some(_alone) = super::ready(test, &["chrt", "ps"], 2) else { return };
+    let before = classes_of_all();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let threads = || ring_threads(steering.id()).unwrap();
+    assert_eq!(classes_after(&steering, &[]), FIRST, "by default");
+
+    let former = threads();
+    set(&socket, "queue-size=512");
+    assert_eq!(classes_after(&steering, &former), FIRST, "of rings of another size");
+
+    let switch =
+        std::fs::OpenOptions::new().write(true).open("/sys/devices/system/cpu/cpu1/online");
+    match switch {
+        Err(why) => skipped(&format!("live::{test}/offline"), &format!("CPU 1 stays: {why}")),
+        Ok(_) => {
+            let former: Vec<RingThread> =
+                threads().into_iter().filter(|thread| thread.cpu == 1).collect();
+            let gone = offline(1).unwrap();
+            steering.says("CPU 1 went offline", PATIENCE).unwrap();
+            drop(gone);
+            steering.says("CPU 1 is online again", PATIENCE).unwrap();
+            assert_eq!(classes_after(&steering, &former), FIRST, "of a CPU that came back");
+        }
+    }
+
+    set(&socket, "threads=nice:-5");
+    assert_eq!(classes_after(&steering, &[]), ["SCHED_OTHER -5"; 2]);
+    let former = threads();
+    set(&socket, "queue-size=256");
+    assert_eq!(classes_after(&steering, &former), ["SCHED_OTHER -5"; 2]);
+    set(&socket, "threads=other");
+    assert_eq!(classes_after(&steering, &[]), ["SCHED_OTHER 0"; 2]);
+    set(&socket, "threads=fifo:3");
+    assert_eq!(classes_after(&steering, &[]), ["SCHED_FIFO 3"; 2]);
+    assert_eq!(status(&socket)["settings"]["threads"], "fifo:3");
+
+    let last = threads();
+    steering.kill().unwrap();
+    let asked = Instant::now();
+    while last.iter().any(RingThread::is_there) {
+        assert!(asked.elapsed() < PATIENCE, "threads are left: {last:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let after = classes_of_all();
+    let changed: Vec<_> = before
+        .iter()
+        .filter_map(|(process, class)| Some((process, class, after.get(process)?)))
+        .filter(|(_, before, after)| before != after)
+        .collect();
+    assert_eq!(changed, [], "other threads are as they were");
+}
+
+#[test]
+fn without_cap_sys_nice_it_steers_and_says_what_to_do() {
+    let test = "threads::without_cap_sys_nice_it_steers_and_says_what_to_do";
+    let Some(_alone) = super::ready(test, &["chrt", "ps", "setpriv"], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
+    let bare = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"];
+    let steering = Steering::start_by(testbed.receiver(), &bare, &arguments).unwrap();
+    assert!(steering.said().contains("CAP_SYS_NICE"), "{}", steering.said());
+    assert_eq!(classes_after(&steering, &[]), ["SCHED_OTHER 0"; 2]);
+    let status = status(&socket);
+    assert!(status["threads_problem"].as_str().unwrap().contains("CAP_SYS_NICE"), "{status}");
+    // A change that needs it is refused as a whole; others work.
+    let refused = std::process::Command::new(rxsteer_lab::rxsteer().unwrap())
+        .args(["set", "--socket", &socket, "threads=fifo:2"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("CAP_SYS_NICE"), "{refused:?}");
+    set(&socket, "queue-size=512");
+    steering.totals().unwrap();
+}
+
+/// Sends to CPUs that are busy with other work, and returns what became of the frames.
+fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) -> (Totals, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    // So short a queue is full after some milliseconds without its thread.
+    let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--queue-size", "128"];
+    let arguments = [&arguments, &["--threads", class, "--socket", &socket][..]].concat();
+    let steering = Steering::start(namespace, &arguments).unwrap();
+    let traffic = Traffic { flows: 200, pace: Duration::from_micros(20), ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let busy = BusyProcesses::start(&[0, 1], 2).unwrap();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 20_000, &stop));
+        std::thread::sleep(slice(Duration::from_secs(2), Duration::from_secs(20)));
+        // The sender is an ordinary process as well, and may have had no time yet.
+        let asked = Instant::now();
+        while source.sent().unwrap().iter().sum::<u64>() < 20_000 && asked.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+    });
+    drop(busy);
+    // A tick, so that the last losses are noticed.
+    std::thread::sleep(Duration::from_millis(300));
+    let told = status(&socket);
+    (steering.totals().unwrap(), told)
+}
+
+#[test]
+fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_told() {
+    let test = "threads::busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_told";
+    let Some(_alone) = super::ready(test, &["chrt", "setsid", "taskset"], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    // Whether a thread waits long enough to lose frames is the scheduler's choice: it gets several turns.
+    let of_cpus = |told: &Value, name: &str| {
+        let cpus = told["cpus"].as_array().unwrap();
+        cpus.iter().filter_map(|cpu| cpu["thread"][name].as_u64()).sum::<u64>()
+    };
+    let mut turns = (0..5).map(|_| beside_busy_processes(receiver, &testbed, "other"));
+    let found = turns.find(|(totals, told)| {
+        assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+        totals.dropped() > 0 && of_cpus(told, "lost_while_waiting") > 0
+    });
+    let Some((ordinary, told)) = found else {
+        let why =
+            "in none of five turns did a ring lose frames while its thread waited for the CPU";
+        return skipped(&format!("live::{test}"), why);
+    };
+    assert!(of_cpus(&told, "waited_ns") > 0, "{told}");
+    let cpus = told["cpus"].as_array().unwrap();
+    let mut used = cpus.iter().filter(|cpu| cpu["delivered"] != 0);
+    assert!(used.all(|cpu| cpu["thread"]["class"] == "other"), "{told}");
+
+    let (first, told) = beside_busy_processes(receiver, &testbed, "fifo:1");
+    assert_eq!(first.unaccounted(), 0, "{first:?}");
+    // Far from none, for other tests may use the machine.
+    let share = |totals: &Totals| totals.dropped() as f64 / totals.received as f64;
+    assert!(share(&first) < share(&ordinary).max(0.05), "{first:?} {told}");
+}
