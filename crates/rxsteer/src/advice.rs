@@ -4,7 +4,7 @@
 use crate::replay::Run;
 use crate::steer_args::SteerArgs;
 use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
-use rxsteer_user::core::{Policy, SteerConfig};
+use rxsteer_user::core::{Fallback, Policy, SteerConfig};
 use rxsteer_user::{PipelineConfig, Speed};
 use std::fmt::Write;
 
@@ -34,6 +34,18 @@ pub(crate) fn without_effect(
         "only rfs looks where applications run",
     );
     note(
+        steer.fallback.is_some(),
+        any(Policy::remembers_flows),
+        "--else",
+        "only rfs and sparse have flows that they do not place themselves",
+    );
+    note(
+        steer.rfs_cpus.is_some(),
+        any(Policy::is_rfs),
+        "--rfs-cpus",
+        "only rfs looks where applications run",
+    );
+    note(
         steer.flow_cnt.is_some(),
         any(Policy::remembers_flows) || changes,
         "--flow-cnt",
@@ -52,7 +64,7 @@ pub(crate) fn without_effect(
 pub(crate) fn before(steer: &SteerArgs, config: &PipelineConfig, has_apps: bool) -> Vec<String> {
     let policies = policies(&config.policy, config);
     let mut notes = without_effect(steer, &policies, !config.changes.is_empty());
-    if !has_apps && let Some(decides) = without_apps(&policies) {
+    if !has_apps && let Some(decides) = without_apps(&policies, config.fallback) {
         notes.push(format!("{decides}; name their CPUs with --app-cpus"));
     }
     notes
@@ -60,14 +72,18 @@ pub(crate) fn before(steer: &SteerArgs, config: &PipelineConfig, has_apps: bool)
 
 /// What to say before a run in which no applications can be played.
 pub(crate) fn nobody_learns(config: &PipelineConfig) -> Option<String> {
-    let decides = without_apps(&policies(&config.policy, config))?;
+    let decides = without_apps(&policies(&config.policy, config), config.fallback)?;
     Some(format!("{decides}; rxsteer replay plays applications, with --app-cpus"))
 }
 
 /// How a policy that follows applications decides where there are none.
-fn without_apps(policies: &[&Policy]) -> Option<String> {
+fn without_apps(policies: &[&Policy], fallback: Fallback) -> Option<String> {
     let policy = policies.iter().find(|policy| policy.is_rfs())?;
-    let below = if policy.loops().is_some() { "sparse" } else { "rps" };
+    let below = match (policy.loops(), fallback) {
+        (Some(_), _) => "sparse",
+        (None, Fallback::Hash) => "rps",
+        (None, Fallback::Local) => "none",
+    };
     Some(format!("nobody says where applications run, so {policy} decides as {below} does"))
 }
 

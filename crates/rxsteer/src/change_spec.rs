@@ -1,6 +1,6 @@
 //! `--change-at T:SPEC`: a change planned beforehand.
 
-use crate::steer_args::{parse_cpus, parse_policy, parse_rps_map};
+use crate::steer_args::{parse_cpu_list, parse_cpus, parse_fallback, parse_policy, parse_rps_map};
 use crate::words::suggestion;
 use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
 use rxsteer_user::{SteerChange, When, sys};
@@ -8,8 +8,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// The settings that can be changed.
-const KEYS: [&str; 7] =
-    ["policy", "cpus", "rps-map", "sock-flow-entries", "flow-cnt", "flow-limit", "max-backlog"];
+const KEYS: [&str; 9] = [
+    "policy",
+    "cpus",
+    "rps-map",
+    "else",
+    "rfs-cpus",
+    "sock-flow-entries",
+    "flow-cnt",
+    "flow-limit",
+    "max-backlog",
+];
 
 /// When, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +103,9 @@ fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
         }
         "rps-map" if value == "none" => change.rps_maps = Some(Vec::new()),
         "rps-map" => change.rps_maps.get_or_insert_default().push(parse_rps_map(value)?),
+        "else" => change.fallback = Some(parse_fallback(value)?),
+        "rfs-cpus" if value == "all" => change.rfs_cpus = Some(None),
+        "rfs-cpus" => change.rfs_cpus = Some(Some(parse_cpu_list(value)?)),
         "sock-flow-entries" => change.sock_flow_entries = Some(size()?),
         "flow-cnt" => change.flow_cnt = Some(size()?),
         "max-backlog" => change.max_backlog = Some(size()?),
@@ -117,7 +129,7 @@ fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rxsteer_user::core::Policy;
+    use rxsteer_user::core::{Fallback, Policy};
 
     fn parse(text: &str) -> Result<PlannedChange, String> {
         text.parse()
@@ -126,7 +138,7 @@ mod tests {
     #[test]
     fn changes_name_a_time_and_settings() {
         let change = SteerChange {
-            policy: Some(Policy::Bound(vec![(0, "1".parse().ok().and_then(cpu).unwrap())])),
+            policy: Some(Policy::Bound(vec![(0.into(), "1".parse().ok().and_then(cpu).unwrap())])),
             cpus: "0-2".parse().ok(),
             ..SteerChange::default()
         };
@@ -134,13 +146,26 @@ mod tests {
         assert_eq!(parse("1500ms:policy=bound:0=1;cpus=0-2"), Ok(expected.clone()));
         assert_eq!(parse("1500ms:policy=bound:0=1, cpus = 0,1-2"), Ok(expected));
         let change = SteerChange {
-            rps_maps: Some(vec![(0, "1".parse().unwrap()), (1, "2-3".parse().unwrap())]),
+            rps_maps: Some(vec![
+                (0.into(), "1".parse().unwrap()),
+                (1.into(), "2-3".parse().unwrap()),
+            ]),
             flow_limit: Some(None),
             max_backlog: Some(7),
             ..SteerChange::default()
         };
         let text = "5000p:rps-map=0=1-1; rps-map=1=2-3; flow-limit=off; max-backlog=7";
         assert_eq!(parse(text), Ok(PlannedChange(When::Packets(5000), change)));
+        let change = SteerChange {
+            fallback: Some(Fallback::Local),
+            rfs_cpus: Some("0,2".parse().ok()),
+            ..SteerChange::default()
+        };
+        let text = "1s:else=local,rfs-cpus=0,2";
+        assert_eq!(parse(text), Ok(PlannedChange(When::Time(1_000_000_000), change)));
+        let change = SteerChange { rfs_cpus: Some(None), ..SteerChange::default() };
+        let parsed = parse("1s:rfs-cpus=all");
+        assert_eq!(parsed, Ok(PlannedChange(When::Time(1_000_000_000), change)));
     }
 
     fn cpu(id: u16) -> Option<rxsteer_user::core::CpuId> {
@@ -161,6 +186,8 @@ mod tests {
             ("2s:flow-cnt=many", "whole number"),
             ("2s:rps-map=0=1-1;rps-map=none", "takes away maps"),
             ("2s:flow-limit=yes", "on, off"),
+            ("2s:else=hush", "did you mean 'hash'"),
+            ("2s:rfs-cpus=3-1", "runs backwards"),
             ("2s:cpus=2,polcy=rps", "did you mean 'policy'"),
             ("2s:cpus=2,policy=sparse,cpus=4", "cpus is set twice"),
         ] {

@@ -74,7 +74,8 @@ pub(crate) enum Command {
     rxsteer check eth0            everything about one interface\n  \
     rxsteer check --sample 1s     and whether a CPU drowns in packets\n  \
     rxsteer check 'veth*' --json | jq '.interfaces[] | {name, can_run}'\n\n\
-    Nothing is changed and nothing is loaded; no privilege is needed to look.\n\n\
+    Nothing is changed. No privilege is needed to look; with those of rxsteer run the BPF programs are also loaded, \
+    attached to nothing of yours, and let go again.\n\n\
     Exit status: 0 rxsteer run would work (without IFACE: on one interface at least); 1 something stops it; 2 could \
     not look.")]
 pub(crate) struct CheckArgs {
@@ -85,6 +86,10 @@ pub(crate) struct CheckArgs {
     /// Also watch for this long how busy the CPUs are with receiving, e.g. 1s
     #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
     pub(crate) sample: Option<Duration>,
+
+    /// Where the kernel refuses the BPF programs, first print all that it says about them
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) kernel_log: bool,
 
     /// Print one JSON object, with all facts, instead of text
     #[arg(long)]
@@ -187,7 +192,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) app_migrate: Option<Duration>,
 
     /// Change settings on the way: T is capture time since the first packet (2s, 150ms) or packets
-    /// received (5000p), SPEC settings separated by commas: policy=, cpus=, rps-map=, flow-cnt=,
+    /// received (5000p), SPEC settings separated by commas: policy=, cpus=, rps-map=, else=, rfs-cpus=, flow-cnt=,
     /// sock-flow-entries=, flow-limit= (on, off, buckets), max-backlog=; can be given several times, in
     /// order
     #[arg(long, value_name = "T:SPEC", value_parser = |text: &str| text.parse::<PlannedChange>(), help_heading = "Steering")]
@@ -265,7 +270,7 @@ pub(crate) struct ExplainArgs {
     pub(crate) what: String,
 
     /// Ask the running `rxsteer run` where the flow is now and why; settings and the hash's secret are its
-    #[arg(long, conflicts_with_all = ["frame", "policy", "cpus", "rps_map", "rx_devices", "sock_flow_entries",
+    #[arg(long, conflicts_with_all = ["frame", "policy", "cpus", "rps_map", "fallback", "rfs_cpus", "rx_devices", "sock_flow_entries",
         "flow_cnt", "flow_limit", "hash", "hash_seed", "inner", "config", "rx_queues", "rx_queue", "rx_cpus", "app_cpu"])]
     pub(crate) live: bool,
 

@@ -24,6 +24,8 @@ mod settings_file;
 mod sim;
 mod status;
 mod steer_args;
+#[cfg(feature = "xdp")]
+mod trial;
 mod words;
 mod work;
 

@@ -202,6 +202,9 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     let list = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>();
     serde_json::json!({
         "steered_to": config.cpus.to_string(),
+        "rps_maps": config.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}")).collect::<Vec<_>>(),
+        "else": config.fallback.to_string(),
+        "rfs_cpus": config.rfs_cpus.as_ref().map(ToString::to_string),
         "rx_queues": config.rx_queues,
         "rx_cpus": list(&config.rx_cpus),
         "rx_devices": config.rx_devices.iter().max().map_or(1, |last| last + 1),

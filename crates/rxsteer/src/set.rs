@@ -41,6 +41,13 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&format!("{}\n", show::settings(&changed.settings)))?;
     }
+    if !changed.holds {
+        output::note(
+            "rxsteer: the change is still pending; the former settings hold until rxsteer status no longer says that a \
+             change is under way",
+        );
+        return Ok(Outcome::FoundWrong);
+    }
     if !changed.done {
         output::note(
             "rxsteer: the new settings hold, but what was sent by the old ones is still under way; rxsteer status \

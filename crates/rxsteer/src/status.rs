@@ -19,7 +19,7 @@ pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
         (socket, interface) => vec![client::one(socket.as_deref(), interface.as_deref())?],
     };
     for (index, socket) in sockets.iter().enumerate() {
-        let status = client::status(socket, args.flows)?;
+        let status = client::status(socket, args.flows, args.reset)?;
         if args.json {
             output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
         } else {

@@ -9,10 +9,12 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
-use rxsteer_user::core::policy::parse_queue_setting;
-use rxsteer_user::core::{CpuId, CpuSet, CpuSetError, MAX_RX_QUEUES, Policy, PolicyError};
+use rxsteer_user::core::{
+    CpuId, CpuSet, CpuSetError, Fallback, MAX_RX_QUEUES, Policy, PolicyError, QueueName,
+};
 use rxsteer_user::packet::DissectOptions;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Options of every command that decides.
@@ -33,7 +35,17 @@ pub(crate) struct SteerArgs {
 
     /// A CPU map for one RX queue, e.g. 1=4-7; can be given for several
     #[arg(long, value_name = "QUEUE=CPUS", value_parser = parse_rps_map)]
-    pub(crate) rps_map: Vec<(u16, CpuSet)>,
+    pub(crate) rps_map: Vec<(QueueName, CpuSet)>,
+
+    /// Under rfs and sparse, where a flow goes that has neither a desired CPU nor a sparse slot: hash
+    /// (its hash picks from the CPU map; the default) or local (it stays on the receiving CPU)
+    #[arg(long = "else", value_name = "hash|local", value_parser = parse_fallback)]
+    pub(crate) fallback: Option<Fallback>,
+
+    /// CPUs that rfs may send a flow to because its application runs there: a list like 0-3,8; by
+    /// default every CPU that packets can be sent to
+    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list)]
+    pub(crate) rfs_cpus: Option<CpuSet>,
 
     /// Devices that the RX queues are shared out to, the first ones to the first device; a sparse flow
     /// has a slot per device (1 by default)
@@ -71,7 +83,7 @@ pub(crate) struct SteerArgs {
 
     /// Take the settings above from a TOML file, where they are not given here; its keys are their
     /// names: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true, rps-map = { 1 =
-    /// "4-7" }
+    /// "4-7" }, else = "local", rfs-cpus = "0-7"
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 }
@@ -83,7 +95,11 @@ struct SteerFile {
     policy: Option<String>,
     cpus: Option<toml::Value>,
     #[serde(alias = "rps_map")]
-    rps_map: Option<std::collections::BTreeMap<String, String>>,
+    rps_map: Option<BTreeMap<String, String>>,
+    #[serde(rename = "else")]
+    fallback: Option<String>,
+    #[serde(alias = "rfs_cpus")]
+    rfs_cpus: Option<String>,
     #[serde(alias = "rx_devices")]
     rx_devices: Option<u16>,
     #[serde(alias = "sock_flow_entries")]
@@ -140,6 +156,8 @@ impl SteerArgs {
         let (hasher, hash_seed) = self.hash().hasher(self.hash_seed);
         config.hasher = hasher;
         config.rps_maps.clone_from(&self.rps_map);
+        config.fallback = self.fallback.unwrap_or_default();
+        config.rfs_cpus.clone_from(&self.rfs_cpus);
         config.rx_devices = self.devices(config.rx_queues)?;
         config.sock_flow_entries = self.sock_flow_entries.unwrap_or(config.sock_flow_entries);
         config.flow_cnt = self.flow_cnt;
@@ -168,15 +186,11 @@ impl SteerFile {
         let cpus = cpus_text(self.cpus.as_ref())?;
         fill(&mut args.cpus, "cpus", cpus.as_deref(), parse_cpus)?;
         // Maps that the policy of the command line has no use for are left where they are.
-        if let Some(maps) = &self.rps_map
-            && args.rps_map.is_empty()
-            && args.policy().has_maps()
-        {
-            for (queue, cpus) in maps {
-                let map = parse_rps_map(&format!("{queue}={cpus}"));
-                args.rps_map.push(map.map_err(|why| ("rps-map", why))?);
-            }
+        if args.rps_map.is_empty() && args.policy().has_maps() {
+            args.rps_map = rps_maps(self.rps_map.as_ref())?;
         }
+        fill(&mut args.fallback, "else", self.fallback.as_deref(), parse_fallback)?;
+        fill(&mut args.rfs_cpus, "rfs-cpus", self.rfs_cpus.as_deref(), parse_cpu_list)?;
         args.rx_devices = args.rx_devices.or(self.rx_devices);
         args.sock_flow_entries = args.sock_flow_entries.or(self.sock_flow_entries);
         args.flow_cnt = args.flow_cnt.or(self.flow_cnt);
@@ -244,10 +258,29 @@ pub(crate) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
     text.parse().map_err(|error: CpuSetError| error.to_string())
 }
 
-pub(crate) fn parse_rps_map(text: &str) -> Result<(u16, CpuSet), String> {
-    let (queue, cpus) = parse_queue_setting(text)
-        .map_err(|text| format!("'{text}' is not QUEUE=CPUS; write e.g. 1=4-7"))?;
-    Ok((queue, parse_cpu_list(cpus)?))
+/// `NAME=CPUS`.
+pub(crate) fn parse_rps_map(text: &str) -> Result<(QueueName, CpuSet), String> {
+    let (name, cpus) = QueueName::parse_setting(text).map_err(|error| error.to_string())?;
+    Ok((name, parse_cpu_list(cpus)?))
+}
+
+/// `rps-map` of a file.
+pub(crate) fn rps_maps(
+    maps: Option<&BTreeMap<String, String>>,
+) -> Result<Vec<(QueueName, CpuSet)>, WrongKey> {
+    let maps = maps.into_iter().flatten();
+    maps.map(|(name, cpus)| parse_rps_map(&format!("{name}={cpus}")))
+        .collect::<Result<_, _>>()
+        .map_err(|why| ("rps-map", why))
+}
+
+/// `--else`.
+pub(crate) fn parse_fallback(text: &str) -> Result<Fallback, String> {
+    let known = [Fallback::Hash, Fallback::Local];
+    known
+        .into_iter()
+        .find(|fallback| Fallback::NAMES[*fallback as usize] == text)
+        .ok_or_else(|| format!("'{text}' is not a place{}", suggestion(text, &Fallback::NAMES)))
 }
 
 /// Reads settings from a file's text, as `--config` does; for tests.
@@ -286,12 +319,13 @@ mod tests {
         let args = from_toml(
             "policy = 'rfs+sparse:loops=3'\ncpus = 4\nrx-devices = 2\nsock_flow_entries = 1024\n\
              flow-cnt = 256\nflow-limit = true\nhash = 'symmetric'\nhash_seed = '2a'\ninner = true\n\
-             [rps_map]\n1 = '4-7'\n",
+             else = 'local'\nrfs-cpus = '1'\n[rps_map]\n1 = '4-7'\n",
         )
         .unwrap();
         assert_eq!(args.policy(), Policy::RfsSparse(3));
         assert_eq!(args.cpus, Some(CpuChoice::Count("0-3".parse().unwrap())));
-        assert_eq!(args.rps_map, [(1, "4-7".parse().unwrap())]);
+        assert_eq!(args.rps_map, [(1.into(), "4-7".parse().unwrap())]);
+        assert_eq!((args.fallback, args.rfs_cpus), (Some(Fallback::Local), "1".parse().ok()));
         assert_eq!((args.sock_flow_entries, args.flow_cnt), (Some(1024), Some(256)));
         assert_eq!((args.flow_limit, args.rx_devices), (Some(4096), Some(2)));
         assert_eq!((args.hash_seed, args.inner), (Some(HashSeed(0x2a)), true));
@@ -306,6 +340,8 @@ mod tests {
         assert!(from_toml("polciy = 'rfs'").unwrap_err().contains("unknown field `polciy`"));
         assert!(from_toml("policy = 'rsp'").unwrap_err().contains("did you mean 'rps'"));
         assert!(from_toml("cpus = '3-1'").unwrap_err().starts_with("cpus: "));
+        assert!(from_toml("else = 'here'").unwrap_err().contains("'hash', 'local'"));
+        assert!(from_toml("rps-map = { 'eth*:0' = '1' }").unwrap_err().contains("is a pattern"));
         assert!(from_toml("cpus = [0, 1]").unwrap_err().contains("not an array"));
         assert!(from_toml("flow-limit = 'on'").unwrap_err().contains("not a string"));
         for buckets in ["0", "-1", "1048577", "5000000000"] {

@@ -207,12 +207,14 @@ fn a_veth_with_fewer_queues_than_its_peer_has_no_native_mode() {
             "no ethtool, or a kernel that does not say what XDP can do (before 6.3)",
         );
     }
-    for (count, state) in [("1", "note"), ("2", "fine")] {
+    // Without native mode there may be generic mode, or none that works.
+    for (count, states) in [("1", &["note", "no"][..]), ("2", &["fine"])] {
         // It may have that many already, which ethtool calls an error.
         let _ = queues("veth0", "rx", count);
         let report = namespace.check(&["veth0"]);
         assert_eq!(report["interfaces"][0]["facts"]["rx_queues"].to_string(), count);
-        assert_eq!(found(&report, "veth0", "xdp_mode")["state"], state, "{count} queues");
+        let state = found(&report, "veth0", "xdp_mode")["state"].clone();
+        assert!(states.iter().any(|expected| state == *expected), "{count} queues: {state}");
     }
 }
 

@@ -1,9 +1,7 @@
 //! `rxsteer check`: what this host and its interfaces can do for the in-kernel path.
 //!
-//! Looking and judging is `rxsteer-host`'s; here it is put together and shown. The verdicts follow from the findings
-//! when they are shown, so that whoever probes further only adds findings before.
+//! Looking and judging is `rxsteer-host`'s, trying is `trial`'s; here it is put together and shown.
 
-pub(crate) mod nic_hash;
 mod show;
 
 use crate::Outcome;
@@ -12,6 +10,7 @@ use crate::output;
 use crate::words::nearest;
 use rxsteer_host::{
     Finding, Help, Host, Interface, Link, Load, Pattern, can_run, help, judge, links,
+    may_be_generic,
 };
 use std::time::Duration;
 
@@ -33,14 +32,12 @@ pub(crate) struct CheckedInterface {
 
 /// The command.
 pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
-    let mut checked = Checked::look(&args.interfaces)?;
-    if let Some(time) = args.sample {
-        checked.host_findings.push(judge::load(&sample(time), time));
-    }
+    let sample = args.sample.map(|time| (sample(time), time));
+    let checked = Checked::look(&args.interfaces, sample.as_ref())?;
     if args.json {
         output::print(&format!("{:#}\n", show::json(&checked)))?;
     } else {
-        output::print(&show::text(&checked))?;
+        output::print(&show::text(&checked, args.kernel_log))?;
     }
     Ok(if checked.can_run() { Outcome::Fine } else { Outcome::FoundWrong })
 }
@@ -50,27 +47,31 @@ fn sample(time: Duration) -> Load {
     let before = Load::look();
     std::thread::sleep(time);
     let after = Load::look();
-    after.zip(before).map_or_else(|| Load(Vec::new()), |(after, before)| after.since(&before))
+    after.zip(before).map(|(after, before)| after.since(&before)).unwrap_or_default()
 }
 
 impl Checked {
-    /// Looks at the host and at these interfaces; without any at those that look like NICs.
-    pub(crate) fn look(names: &[String]) -> anyhow::Result<Checked> {
+    /// Looks at the host and at these interfaces; without any at those that look like NICs. What was measured over some
+    /// time says whether it helps.
+    pub(crate) fn look(
+        names: &[String],
+        sample: Option<&(Load, Duration)>,
+    ) -> anyhow::Result<Checked> {
         let links = links()?;
         let chosen = if names.is_empty() { nics(&links) } else { chosen(names, &links)? };
-        let host = Host::look();
-        let interfaces = chosen.into_iter().map(|link| {
-            let facts = Interface::look_at(link, &links);
-            let mut findings = judge::interface(&facts, &host);
-            // Only where the rest can run at all: else there is more to say first.
-            if can_run(&judge::host(&host)) && can_run(&findings) {
-                findings.push(nic_hash::finding());
-            }
-            CheckedInterface { findings, help: help(&facts, &host), facts }
+        let facts: Vec<Interface> =
+            chosen.into_iter().map(|link| Interface::look_at(link, &links)).collect();
+        let host = tried(Host::look(), &facts);
+        let interfaces = facts.into_iter().map(|facts| {
+            let findings = judge::interface(&facts, &host);
+            let sample = sample.map(|(load, time)| (load, *time));
+            CheckedInterface { findings, help: help(&facts, &host, sample), facts }
         });
+        let mut host_findings = judge::host(&host);
+        host_findings.extend(sample.map(|(load, time)| judge::load(load, *time)));
         Ok(Checked {
             interfaces: interfaces.collect(),
-            host_findings: judge::host(&host),
+            host_findings,
             asked_for: !names.is_empty(),
             host,
         })
@@ -86,6 +87,24 @@ impl Checked {
         };
         can_run(&self.host_findings) && interfaces
     }
+}
+
+/// The host, with what came of trying on it what `rxsteer run` does.
+#[cfg(feature = "xdp")]
+fn tried(mut host: Host, interfaces: &[Interface]) -> Host {
+    use crate::trial;
+    host.programs = trial::programs(&host);
+    if host.programs == rxsteer_host::Trial::Works && interfaces.iter().any(may_be_generic) {
+        host.generic = trial::generic(&host);
+    }
+    host
+}
+
+#[cfg(not(feature = "xdp"))]
+fn tried(mut host: Host, _interfaces: &[Interface]) -> Host {
+    let trial = rxsteer_host::Trial::not_tried("this build has no in-kernel path");
+    (host.programs, host.generic) = (trial.clone(), trial);
+    host
 }
 
 /// The interfaces that look like NICs; in a container, where there is none, the veths.

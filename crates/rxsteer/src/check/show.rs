@@ -1,7 +1,7 @@
 //! Findings as text and as JSON.
 
 use super::{Checked, CheckedInterface};
-use rxsteer_host::{Finding, State, can_run};
+use rxsteer_host::{Finding, State, Trial, can_run};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -13,8 +13,12 @@ const INDENT: usize = 24;
 const VERDICT: usize = 10;
 
 /// Some paragraphs to read: the host, the interfaces, the verdict.
-pub(super) fn text(checked: &Checked) -> String {
+pub(super) fn text(checked: &Checked, kernel_log: bool) -> String {
     let mut text = String::new();
+    if let (true, Trial::Fails { log, .. }) = (kernel_log, &checked.host.programs) {
+        text += log;
+        text.push('\n');
+    }
     heading(&mut text, "host");
     for finding in &checked.host_findings {
         show(&mut text, finding);

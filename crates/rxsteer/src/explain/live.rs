@@ -25,7 +25,7 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&at)?))?;
     } else {
-        output::print(&show::whereabouts(&at))?;
+        output::print(&show::explained(&at))?;
     }
     Ok(Outcome::Fine)
 }

@@ -2,7 +2,7 @@
 
 pub(crate) mod flow;
 mod live;
-mod show;
+pub(crate) mod show;
 
 use crate::Outcome;
 use crate::advice;
@@ -179,6 +179,8 @@ impl Setup {
         let app_cpu = args.app_cpu.and_then(CpuId::new);
         let mut config = SteerConfig {
             rps_maps: steer.rps_map.clone(),
+            fallback: steer.fallback.unwrap_or_default(),
+            rfs_cpus: steer.rfs_cpus.clone(),
             devices: steer.devices(queues)?,
             flow_cnt: steer.flow_cnt,
             flow_limit: steer.flow_limit,

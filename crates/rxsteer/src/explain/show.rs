@@ -34,16 +34,7 @@ pub(crate) fn text(explained: &Explained) -> String {
     );
     line("policy", format!("{}, CPUs {}", explained.policy, explained.cpus));
     if let Some(wish) = decision.wish {
-        let state = match wish.state {
-            WishState::Unset => "nobody said where its application runs".to_owned(),
-            WishState::OfAnotherFlow => {
-                "holds the wish of another flow; none of its own".to_owned()
-            }
-            WishState::Cpu(cpu) => format!("its application runs on CPU {cpu}"),
-            WishState::Unusable(cpu) => {
-                format!("its application runs on CPU {cpu}, where packets can't be sent")
-            }
-        };
+        let state = wish_state(wish.state);
         line("wish", format!("sock flow entry {} of {}: {state}", wish.index, wish.entries));
     }
     line("wanted on", format!("CPU {}: {}", decision.want, reason(&decision.reason)));
@@ -67,6 +58,18 @@ pub(crate) fn text(explained: &Explained) -> String {
     text
 }
 
+/// What the sock flow table says of a flow.
+pub(crate) fn wish_state(state: WishState) -> String {
+    match state {
+        WishState::Unset => "nobody said where its application runs".to_owned(),
+        WishState::OfAnotherFlow => "holds the wish of another flow; none of its own".to_owned(),
+        WishState::Cpu(cpu) => format!("its application runs on CPU {cpu}"),
+        WishState::Unusable(cpu) => {
+            format!("its application runs on CPU {cpu}, which is offline or not one of --rfs-cpus")
+        }
+    }
+}
+
 fn hash(explained: &Explained) -> String {
     let hash = explained.decision.hash;
     if hash.is_none() {
@@ -85,7 +88,7 @@ fn hash(explained: &Explained) -> String {
     }
 }
 
-fn reason(reason: &Reason) -> String {
+pub(crate) fn reason(reason: &Reason) -> String {
     match reason {
         Reason::PolicyNone => "the policy leaves every packet where it is received".to_owned(),
         Reason::NoHash => "without a flow it stays where it is received".to_owned(),
@@ -100,15 +103,7 @@ fn reason(reason: &Reason) -> String {
             if *offline {
                 text += ", whose CPU is offline: the receiving CPU stands for it";
             }
-            match no_slot {
-                None => {}
-                Some(NoSlot::HashActive) => {
-                    text += "; no sparse slot is given away, since a flow was hashed within the \
-                             last second";
-                }
-                Some(NoSlot::AllTaken) => text += "; every sparse slot is taken",
-            }
-            text
+            text + without_slot(*no_slot)
         }
         Reason::Slot { slot, held } => format!(
             "{} sparse slot {} of CPU {}",
@@ -117,6 +112,20 @@ fn reason(reason: &Reason) -> String {
             slot.cpu
         ),
         Reason::Wish => "its application runs there".to_owned(),
+        Reason::Stays { no_slot } => {
+            format!("it stays where it is received (--else local){}", without_slot(*no_slot))
+        }
+    }
+}
+
+/// Why a flow has no sparse slot, where it might have one.
+fn without_slot(why: Option<NoSlot>) -> &'static str {
+    match why {
+        None => "",
+        Some(NoSlot::HashActive) => {
+            "; no sparse slot is given away, since a flow went without one within the last second"
+        }
+        Some(NoSlot::AllTaken) => "; every sparse slot is taken",
     }
 }
 
@@ -228,7 +237,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
     })
 }
 
-fn reason_json(reason: &Reason) -> Value {
+pub(crate) fn reason_json(reason: &Reason) -> Value {
     match reason {
         Reason::PolicyNone => json!({ "rule": "none" }),
         Reason::NoHash => json!({ "rule": "no_hash" }),
@@ -240,11 +249,11 @@ fn reason_json(reason: &Reason) -> Value {
             "place": place,
             "places": places,
             "offline": offline,
-            "no_slot": no_slot.map(|why| match why {
-                NoSlot::HashActive => "hash_active",
-                NoSlot::AllTaken => "all_taken",
-            }),
+            "no_slot": no_slot.map(no_slot_name),
         }),
+        Reason::Stays { no_slot } => {
+            json!({ "rule": "stays", "no_slot": no_slot.map(no_slot_name) })
+        }
         Reason::Slot { slot, held } => json!({
             "rule": "slot",
             "cpu": slot.cpu.get(),
@@ -252,5 +261,12 @@ fn reason_json(reason: &Reason) -> Value {
             "held": held,
         }),
         Reason::Wish => json!({ "rule": "wish" }),
+    }
+}
+
+fn no_slot_name(why: NoSlot) -> &'static str {
+    match why {
+        NoSlot::HashActive => "hash_active",
+        NoSlot::AllTaken => "all_taken",
     }
 }

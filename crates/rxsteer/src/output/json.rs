@@ -67,6 +67,7 @@ fn rx_counter<H>(report: &Report<H>, counter: RxCounter) -> u64 {
         RxCounter::NotIp => report.not_ip,
         RxCounter::Malformed => report.malformed.iter().sum(),
         RxCounter::TransportTruncated => report.transport_truncated,
+        RxCounter::UnknownRxQueue => report.unknown_rx_queue,
     }
 }
 

@@ -2,18 +2,20 @@
 
 use crate::change_spec::parse_interval;
 use crate::hash_key::HashSeed;
-use crate::steer_args::{CpuChoice, parse_cpus, parse_policy};
+use crate::steer_args::{
+    CpuChoice, parse_cpu_list, parse_cpus, parse_fallback, parse_policy, parse_rps_map,
+};
 use crate::words::{suggestion, whole};
 use clap::{Args, ValueEnum, ValueHint};
-use rxsteer_user::core::Policy;
 use rxsteer_user::core::config::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_CNT, MAX_SOCK_FLOW_ENTRIES};
+use rxsteer_user::core::{CpuSet, Fallback, Policy, QueueName, ThreadClass, ThreadClassError};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The kernel hands frames over eight at a time, so a shorter queue would take none of some lists.
 const MIN_QUEUE_SIZE: u64 = 8;
 /// The kernel's limit (kernel/bpf/cpumap.c).
-const MAX_QUEUE_SIZE: u64 = 16_384;
+pub(super) const MAX_QUEUE_SIZE: u64 = 16_384;
 /// The BPF programs have memory for so many buckets of each receiving CPU, which is less than what `replay` takes.
 pub(super) const MAX_FLOW_LIMIT: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 /// Flows that one answer may list.
@@ -28,10 +30,15 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0\n  \
     rxsteer run eth0 eth1 --policy rps --cpus 2-7\n  \
     rxsteer run 'veth*'                       those there are, and those that appear\n  \
+    rxsteer run eth0 --rfs-namespaces all     applications run in containers\n  \
+    rxsteer run eth0 eth1 --policy bound:eth0:0=1,eth1:0=2\n  \
+    rxsteer run eth0 --policy rps --rps-map eth0:0=0-3 --rps-map eth0:1=4-7\n  \
+    rxsteer run eth0 --policy rfs --else local\n  \
     rxsteer run eth0 --shadow --duration 1m   what would it do?\n  \
+    rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
     rxsteer run eth0 --config /etc/rxsteer.toml --json > report.json\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
-    docs/rxsteer.service.\n\n\
+    docs/rxsteer@.service.\n\n\
     Exit status: 0 ended by --duration, SIGTERM or SIGINT; 1 no interface is left; 2 could not run, and \
     nothing was attached.")]
 pub(crate) struct RunArgs {
@@ -39,8 +46,8 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "IFACE", required = true)]
     pub(crate) interfaces: Vec<String>,
 
-    /// Which rule picks the CPU: none, rps, bound:QUEUE=CPU,…, sparse[:loops=N], rfs,
-    /// rfs+sparse[:loops=N] (the default)
+    /// Which rule picks the CPU: none, rps, bound:QUEUE=CPU,… or bound:IFACE:QUEUE=CPU,…, sparse[:loops=N], rfs,
+    /// rfs+sparse[:loops=N]; by default rfs+sparse, or sparse where the kernel has no tracepoints for rfs
     #[arg(long, value_parser = parse_policy, help_heading = "Steering")]
     pub(crate) policy: Option<Policy>,
 
@@ -48,6 +55,21 @@ pub(crate) struct RunArgs {
     /// that are online, not isolated, and on the NUMA node of the interfaces
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true, help_heading = "Steering")]
     pub(crate) cpus: Option<CpuChoice>,
+
+    /// A CPU map for an interface or an RX queue: IFACE:QUEUE=CPUS, IFACE=CPUS or QUEUE=CPUS, e.g.
+    /// eth0:0=0-3; can be given for several, and the most specific holds. Others go by --cpus
+    #[arg(long, value_name = "[IFACE:]QUEUE=CPUS", value_parser = parse_rps_map, help_heading = "Steering")]
+    pub(crate) rps_map: Vec<(QueueName, CpuSet)>,
+
+    /// Under rfs and sparse, where a flow goes that has neither a desired CPU nor a sparse slot: hash
+    /// (its hash picks from the CPU map; the default) or local (it stays on the receiving CPU)
+    #[arg(long = "else", value_name = "hash|local", value_parser = parse_fallback, help_heading = "Steering")]
+    pub(crate) fallback: Option<Fallback>,
+
+    /// CPUs that rfs may send a flow to because its application runs there: a list like 0-3,8; by
+    /// default every CPU that is online
+    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Steering")]
+    pub(crate) rfs_cpus: Option<CpuSet>,
 
     /// Where frames are taken: in the driver (native), as socket buffers (generic, slower), or native
     /// where all interfaces can (auto, the default)
@@ -57,6 +79,12 @@ pub(crate) struct RunArgs {
     /// Frames that may wait for one CPU, 8 to 16384; 2048 by default
     #[arg(long, value_name = "FRAMES", value_parser = parse_queue_size, help_heading = "Steering")]
     pub(crate) queue_size: Option<u32>,
+
+    /// Scheduling class of the kernel threads that process the frames: fifo:N (real-time, N from 1 to 99,
+    /// before every ordinary process), nice:N (-20 to 19) or other (as ordinary processes); fifo:1 by default,
+    /// nice:-13 where nothing bounds real-time threads
+    #[arg(long, value_name = "CLASS", value_parser = parse_threads, help_heading = "Steering")]
+    pub(crate) threads: Option<ThreadClass>,
 
     /// Decide and count, but let every frame go where it would have gone. Nothing completes there, so
     /// what the order guard would refuse can't be counted
@@ -80,11 +108,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_SOCK_FLOW_ENTRIES as u64 }>, help_heading = "Steering")]
     pub(crate) sock_flow_entries: Option<u32>,
 
-    /// The flow hash: symmetric (computed here, the default) or nic (the NIC's own)
-    #[arg(long, value_parser = parse_hash, help_heading = "Steering")]
-    pub(crate) hash: Option<LiveHash>,
+    /// Whose sockets say where flows are desired, for rfs: those of this network namespace (own, the
+    /// default), or of all namespaces (all), for hosts whose applications run in containers. With all,
+    /// a user of another namespace can move a flow by using the same addresses and ports there
+    #[arg(long, value_enum, value_name = "WHOSE", help_heading = "Steering")]
+    pub(crate) rfs_namespaces: Option<RfsNamespaces>,
 
-    /// The secret of the symmetric hash, up to 32 hex digits; random by default
+    /// The secret of the flow hash, up to 32 hex digits; random by default
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>(), help_heading = "Steering")]
     pub(crate) hash_seed: Option<HashSeed>,
 
@@ -97,7 +127,8 @@ pub(crate) struct RunArgs {
     pub(crate) no_flow_stats: bool,
 
     /// Take the settings above from a TOML file, where they are not given here; its keys are their
-    /// names: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true
+    /// names: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else = "local", rps-map = {
+    /// "eth0:0" = "0-3" }
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
 
@@ -128,7 +159,8 @@ pub(crate) struct RunArgs {
 #[command(after_help = "Examples:\n  \
     rxsteer status\n  \
     rxsteer status eth0 --flows 10\n  \
-    rxsteer status --json | jq .drops\n\n\
+    rxsteer status --json | jq .drops\n  \
+    rxsteer status eth0 --flows 10 --reset    show the flows' counts, then count from 0\n\n\
     With --json it prints one object for each instance.\n\n\
     Exit status: 0 shown; 2 no instance runs, or one did not answer.")]
 pub(crate) struct StatusArgs {
@@ -144,6 +176,10 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, { MAX_FLOWS_SHOWN as u64 }>)]
     pub(crate) flows: u32,
 
+    /// Then clear the statistics of flows. Other counters go on: received = passed + delivered + drops holds
+    #[arg(long)]
+    pub(crate) reset: bool,
+
     /// Print one JSON object for each instance instead of tables
     #[arg(long)]
     pub(crate) json: bool,
@@ -157,10 +193,13 @@ pub(crate) struct StatusArgs {
     rxsteer set policy=rps\n  \
     rxsteer set eth0 policy=sparse:loops=2 cpus=0-3\n  \
     rxsteer set --socket /run/rxsteer/4711.sock queue-size=512 flow-limit=on\n  \
-    rxsteer set shadow=off\n\n\
-    Settings: policy=POLICY, cpus=LIST|COUNT, queue-size=FRAMES, flow-limit=on|off|BUCKETS, \
-    shadow=on|off.\n\n\
-    Exit status: 0 changed; 2 refused, and nothing has changed.")]
+    rxsteer set rps-map=eth0:0=0-3 rps-map=eth0:1=4-7\n  \
+    rxsteer set shadow=off threads=fifo:1\n\n\
+    Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
+    replace all there were) or rps-map=none, else=hash|local, rfs-cpus=LIST|all, queue-size=FRAMES, \
+    flow-limit=on|off|BUCKETS, threads=fifo:N|nice:N|other, shadow=on|off.\n\n\
+    Exit status: 0 changed; 1 the change is still pending; 2 refused, or withdrawn since it could not be \
+    made within five seconds: then nothing has changed.")]
 pub(crate) struct SetArgs {
     /// Settings, and before them the interface, where several instances run
     #[arg(value_name = "IFACE|SETTING=VALUE", required = true)]
@@ -187,14 +226,25 @@ pub(crate) enum ModeChoice {
     Generic,
 }
 
-/// `--hash` of a live interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LiveHash {
-    /// The symmetric keyed hash.
+/// `--rfs-namespaces`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RfsNamespaces {
+    /// The one that rxsteer runs in, and whose interfaces it steers
     #[default]
-    Symmetric,
-    /// What the NIC computed.
-    Nic,
+    Own,
+    /// Every one
+    All,
+}
+
+impl RfsNamespaces {
+    /// The word for it.
+    #[cfg(feature = "xdp")]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::All => "all",
+        }
+    }
 }
 
 #[cfg(feature = "xdp")]
@@ -217,22 +267,19 @@ impl RunArgs {
         }
     }
 
-    pub(crate) fn policy(&self) -> Policy {
-        self.policy.clone().unwrap_or(Policy::RfsSparse(rxsteer_user::core::config::DEFAULT_LOOPS))
-    }
-
     pub(crate) fn mode(&self) -> ModeChoice {
         self.mode.unwrap_or_default()
-    }
-
-    pub(crate) fn hash(&self) -> LiveHash {
-        self.hash.unwrap_or_default()
     }
 }
 
 /// How many frames may wait for a CPU.
 pub(crate) fn parse_queue_size(text: &str) -> Result<u32, String> {
     whole::<u32, MIN_QUEUE_SIZE, MAX_QUEUE_SIZE>(text)
+}
+
+/// The scheduling class of the rings' threads.
+pub(crate) fn parse_threads(text: &str) -> Result<ThreadClass, String> {
+    text.parse().map_err(|error: ThreadClassError| error.to_string())
 }
 
 #[cfg(feature = "xdp")]
@@ -242,15 +289,11 @@ pub(super) fn parse_mode(text: &str) -> Result<ModeChoice, String> {
     })
 }
 
-pub(super) fn parse_hash(text: &str) -> Result<LiveHash, String> {
-    match text {
-        "symmetric" => Ok(LiveHash::Symmetric),
-        "nic" => Ok(LiveHash::Nic),
-        _ => {
-            let hint = suggestion(text, &["symmetric", "nic"]);
-            Err(format!("there is no hash '{text}' for live interfaces{hint}"))
-        }
-    }
+#[cfg(feature = "xdp")]
+pub(super) fn parse_rfs_namespaces(text: &str) -> Result<RfsNamespaces, String> {
+    RfsNamespaces::from_str(text, false).map_err(|_| {
+        format!("it takes own or all, not '{text}'{}", suggestion(text, &["own", "all"]))
+    })
 }
 
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -1,24 +1,30 @@
 //! Beginning: what is asked for is looked at as a whole, refused with the reason or attached as a whole.
 
-use super::args::{LiveHash, ModeChoice, RunArgs};
+use super::args::{ModeChoice, RfsNamespaces, RunArgs};
 use super::change::HostCpus;
 use super::client;
 use super::datapath::Datapath;
 use super::instance::{Fixed, Instance};
 use super::interfaces::{MAX_INTERFACES, tables};
-use super::{privileges, watch};
+use super::{memory, privileges, queue_names, watch};
 use crate::hash_key::random_seed;
 use crate::output;
+use crate::trial;
 use anyhow::Context;
-use rxsteer_host::{Finding, Host, Interface, Link, Pattern, default_cpus, judge, links};
+use rxsteer_host::{
+    Finding, Host, Interface, Link, Pattern, State, Trial, default_cpus, default_policy, judge,
+    links,
+};
 use rxsteer_user::core::config::DEFAULT_SOCK_FLOW_ENTRIES;
-use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
-use rxsteer_xdp::{DEFAULT_QUEUE_SIZE, MAX_SLOTS, Mode, Path, Settings, Setup};
+use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, Policy, ThreadClass};
+use rxsteer_xdp::{DEFAULT_QUEUE_SIZE, MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Flow tables kept for interfaces that appear later.
-const SPARE_TABLES: u32 = 64;
+/// Flow tables kept for interfaces that appear later, where --flow-cnt does not ask for small ones.
+const SPARE_TABLES: u32 = 128;
+/// Slots of all flow tables together where interfaces may appear later, unless --flow-cnt says otherwise.
+const OPEN_SLOTS: u32 = 1 << 17;
 
 /// What is to be attached, and how.
 pub(crate) struct Plan {
@@ -29,18 +35,13 @@ pub(crate) struct Plan {
     may_be_generic: bool,
     cpus: HostCpus,
     settings: Settings,
+    /// What is worth knowing of the interfaces, and stops nothing.
+    pub(crate) notes: Vec<String>,
+    host: Host,
 }
 
 /// Looks at everything and changes nothing.
 pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
-    let policy = args.policy();
-    anyhow::ensure!(
-        args.hash() == LiveHash::Symmetric,
-        "--hash nic is refused: a program that asks a driver for its hash is bound to the device, and where the \
-         kernel's verifier makes such a program larger (bpf_prog_realloc) it keeps a stale note of it: on Linux 6.18 \
-         deleting the interface then crashed the kernel (docs/in-kernel.md). Leave it out, and the symmetric hash is \
-         computed"
-    );
     let patterns = args
         .interfaces
         .iter()
@@ -50,6 +51,7 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let chosen = chosen(&patterns, &all)?;
     let host = Host::look();
     refuse(&judge::host(&host), "this host can't be steered on")?;
+    let policy = args.policy.clone().unwrap_or_else(|| chosen_by(&host));
     let interfaces: Vec<Interface> =
         chosen.iter().map(|link| Interface::look_at(link, &all)).collect();
     let mut fit = Vec::new();
@@ -79,6 +81,7 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
         ModeChoice::Auto if native => Mode::Native,
         ModeChoice::Auto => Mode::Generic,
     };
+    let notes = fit.iter().flat_map(|interface| notes(interface, &host)).collect();
     let links: Vec<Link> = fit.iter().map(|interface| interface.link.clone()).collect();
     let cpus = host_cpus()?;
     let steered_to = match &args.cpus {
@@ -91,17 +94,79 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let named = |why: String| anyhow::anyhow!("--{why}");
     cpus.check(steered_to.iter(), "cpus").map_err(named)?;
     cpus.check(policy.named_cpus(), "policy").map_err(named)?;
+    let mapped = args.rps_map.iter().flat_map(|(_, map)| map.iter());
+    cpus.check(mapped, "rps-map").map_err(named)?;
+    cpus.check(args.rfs_cpus.iter().flat_map(CpuSet::iter), "rfs-cpus").map_err(named)?;
     let settings = Settings {
         policy,
         cpus: steered_to,
+        rps_maps: args.rps_map.clone(),
+        fallback: args.fallback.unwrap_or_default(),
+        rfs_cpus: args.rfs_cpus.clone(),
         offline: cpus.offline(),
         queue_size: args.queue_size.unwrap_or(DEFAULT_QUEUE_SIZE),
         flow_limit: args.flow_limit,
+        threads: threads(args.threads, &host)?,
         shadow: args.shadow,
         without_guard: args.without_order_guard,
     };
+    let there: Vec<queue_names::There<'_>> =
+        links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
+    queue_names::check(&settings, &there, &patterns).map_err(named)?;
+    settings.check(&cpus.possible)?;
     let may_be_generic = args.mode() == ModeChoice::Auto;
-    Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings })
+    Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings, notes, host })
+}
+
+/// What `rxsteer check` notes of an interface, a line each.
+fn notes(interface: &Interface, host: &Host) -> Vec<String> {
+    let findings = judge::interface(interface, host);
+    let noted = findings.into_iter().filter(|finding| finding.state != State::Fine);
+    let line = |Finding { what, why, fix, .. }: Finding| {
+        let fix = fix.map(|fix| format!(" -> {fix}")).unwrap_or_default();
+        format!("{}: {what}: {why}{fix}", interface.link.name)
+    };
+    noted.map(line).collect()
+}
+
+/// The policy where none was given; says so where it is not the usual one.
+fn chosen_by(host: &Host) -> Policy {
+    let policy = default_policy(host);
+    if !policy.is_rfs() {
+        output::note(&format!(
+            "rxsteer: without --policy the policy is {policy}: this kernel lacks tracepoints that rfs takes (rxsteer \
+             check names them)"
+        ));
+    }
+    policy
+}
+
+/// RX queues that an interface uses.
+fn rx_queues(link: &Link) -> u16 {
+    let queues = link.rx_queues().or(link.max_rx_queues).unwrap_or(1);
+    queues.clamp(1, MAX_RX_QUEUES.into()) as u16
+}
+
+/// The scheduling class of the rings' threads: the one asked for, unless it would starve others; by default the
+/// highest that does not.
+fn threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<ThreadClass> {
+    let class = asked.unwrap_or(ThreadClass::DEFAULT);
+    match (starves(class, host), asked) {
+        (None, _) => Ok(class),
+        (Some(why), Some(_)) => anyhow::bail!("--threads {class}: {why}; nothing is attached"),
+        (Some(why), None) => {
+            let class = ThreadClass::Nice(ThreadClass::FAIR_NICE);
+            output::note(&format!("rxsteer: the ring threads run at {class}: {why}"));
+            Ok(class)
+        }
+    }
+}
+
+/// Why a class would starve ordinary processes here, and what to do, if it would.
+fn starves(class: ThreadClass, host: &Host) -> Option<String> {
+    let ThreadClass::Fifo(_) = class else { return None };
+    let (what, fix) = judge::real_time_refused(host)?;
+    Some(format!("{what}. What to do: {fix}, or threads nice:{}", ThreadClass::FAIR_NICE))
 }
 
 /// The interfaces that are meant.
@@ -153,9 +218,9 @@ fn busy(link: &Link) -> Option<anyhow::Error> {
 }
 
 /// What stands against steering an interface that appeared.
-fn obstacle(link: &Link, all: &[Link]) -> Option<String> {
+fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
     let interface = Interface::look_at(link, all);
-    let findings = judge::interface(&interface, &Host::look());
+    let findings = judge::interface(&interface, host);
     let blocking = findings.into_iter().find(|finding| finding.blocks)?;
     Some(format!("{} ({})", blocking.what, blocking.why))
 }
@@ -177,14 +242,40 @@ pub(crate) fn start(
     socket: PathBuf,
 ) -> anyhow::Result<Instance<Path>> {
     privileges::raise_memory_limit();
-    match attempt(args, &plan, socket.clone()) {
-        Err(Failure::Attach(why)) if plan.may_be_generic && plan.mode == Mode::Native => {
-            output::note(&format!("rxsteer: {why}; trying generic mode"));
-            plan.mode = Mode::Generic;
-            attempt(args, &plan, socket).map_err(Failure::told)
+    if plan.mode == Mode::Native {
+        match attempt(args, &plan, socket.clone()) {
+            Err(Failure::Attach(why)) if plan.may_be_generic => {
+                output::note(&format!("rxsteer: {why}; trying generic mode"));
+                plan.mode = Mode::Generic;
+            }
+            result => return result.map_err(Failure::told),
         }
-        result => result.map_err(Failure::told),
     }
+    // Before a frame of the user's depends on it.
+    match trial::generic(&plan.host) {
+        Trial::Works => attempt(args, &plan, socket).map_err(Failure::told),
+        Trial::Fails { what, .. } => {
+            Err(without_xdp(&plan, &format!("this kernel loses frames in generic mode: {what}")))
+        }
+        Trial::NotTried { why } => Err(without_xdp(
+            &plan,
+            &format!(
+                "whether this kernel loses frames in generic mode, as some do, has to be tried first, and can't be: \
+                 {why}. Run it as root (CAP_SYS_ADMIN)"
+            ),
+        )),
+    }
+}
+
+/// What is left where frames can be steered neither in native mode nor in generic mode. Nothing, so far: it is refused.
+fn without_xdp(plan: &Plan, why: &str) -> anyhow::Error {
+    let names: Vec<&str> = plan.links.iter().map(|link| link.name.as_str()).collect();
+    let first = names.first().copied().unwrap_or("IFACE");
+    anyhow::anyhow!(
+        "{} can't be steered: {why}; nothing is attached. What helps: native mode (rxsteer check {first} says what it \
+         takes), or the kernel's own RPS: echo MASK > /sys/class/net/{first}/queues/rx-0/rps_cpus",
+        if names.is_empty() { "the interfaces".to_owned() } else { names.join(", ") }
+    )
 }
 
 enum Failure {
@@ -203,18 +294,26 @@ impl Failure {
 
 fn attempt(args: &RunArgs, plan: &Plan, socket: PathBuf) -> Result<Instance<Path>, Failure> {
     let setup = setup(args, plan).map_err(Failure::Load)?;
-    let path = Path::load(&setup, &plan.settings)
-        .map_err(|error| Failure::Load(anyhow::anyhow!("{error}; nothing is attached")))?;
+    let loads = |error| Failure::Load(anyhow::anyhow!("{error}; nothing is attached"));
+    if let Some(why) = memory::is_short(memory_of(&setup).map_err(loads)?) {
+        return Err(Failure::Load(anyhow::anyhow!("{why}; nothing is attached")));
+    }
+    let path = Path::load(&setup, &plan.settings).map_err(loads)?;
     let fixed = Fixed {
         patterns: plan.patterns.clone(),
         socket,
         network_namespace: watch::network_namespace(),
         flow_cnt: setup.flow_cnt,
         sock_flow_entries: setup.sock_flow_entries,
+        rfs_namespaces: args.rfs_namespaces.unwrap_or_default(),
+        memory_bytes: memory::of_maps(),
         inner: setup.inner,
         flow_stats: setup.flow_stats,
         begun: Instant::now(),
+        threads_refused: |class| starves(class, &Host::look()),
         obstacle,
+        rx_queues,
+        look: Host::look,
     };
     let mut instance = Instance::new(path, fixed, plan.settings.clone(), plan.cpus.clone());
     for link in &plan.links {
@@ -227,10 +326,15 @@ fn attempt(args: &RunArgs, plan: &Plan, socket: PathBuf) -> Result<Instance<Path
 
 fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
     let open = plan.patterns.iter().any(Pattern::is_open);
-    let count = |link| u32::from(tables(plan.mode, link, &plan.cpus));
+    let count = |link: &Link| {
+        u32::from(tables(plan.mode, link, &plan.cpus, is_named(&plan.patterns, link)))
+    };
     let needed: u32 = plan.links.iter().map(count).sum();
     let spare = match plan.mode {
-        Mode::Native => SPARE_TABLES,
+        // Smaller tables are more.
+        Mode::Native => {
+            args.flow_cnt.map_or(SPARE_TABLES, |slots| (OPEN_SLOTS / slots).max(SPARE_TABLES))
+        }
         Mode::Generic => 16 * count(&Link::default()),
     };
     let most = u32::from(MAX_RX_QUEUES);
@@ -241,8 +345,8 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
     );
     let all = if open { (needed + spare).min(most) } else { needed };
     let all = all.max(1);
-    let share = DEFAULT_SOCK_FLOW_ENTRIES / needed.max(1);
-    let flow_cnt = args.flow_cnt.unwrap_or(share.max(1024)).next_power_of_two();
+    let flow_cnt = args.flow_cnt.unwrap_or_else(|| default_flow_cnt(needed, all, open));
+    let flow_cnt = flow_cnt.next_power_of_two();
     anyhow::ensure!(
         u64::from(flow_cnt) * u64::from(all) <= MAX_SLOTS,
         "{all} flow tables of {flow_cnt} slots are more than {MAX_SLOTS} slots, the most there can be; --flow-cnt {} \
@@ -260,12 +364,29 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
             .sock_flow_entries
             .unwrap_or(DEFAULT_SOCK_FLOW_ENTRIES)
             .next_power_of_two(),
+        rfs_namespace: match args.rfs_namespaces.unwrap_or_default() {
+            // The kernel's own number has 32 bits.
+            RfsNamespaces::Own => watch::network_namespace().map(|inode| inode as u32),
+            RfsNamespaces::All => None,
+        },
         secret: seed.0.to_be_bytes(),
         inner: args.inner,
         flow_stats: !args.no_flow_stats,
+        hz: plan.host.hz,
         drop_on_arrival: false,
         as_with_short_ticks: args.as_with_short_ticks,
     })
+}
+
+/// Slots of each flow table. `needed` tables are used at once; where interfaces may appear later, `all` of them share
+/// a fixed number of slots.
+fn default_flow_cnt(needed: u32, all: u32, open: bool) -> u32 {
+    let share = (DEFAULT_SOCK_FLOW_ENTRIES / needed.max(1)).max(1024);
+    if open {
+        share.min(prev_power_of_two(u64::from(OPEN_SLOTS / all)) as u32).max(256)
+    } else {
+        share
+    }
 }
 
 fn prev_power_of_two(number: u64) -> u64 {
@@ -273,7 +394,10 @@ fn prev_power_of_two(number: u64) -> u64 {
 }
 
 /// What a user should know beside the figures.
-pub(crate) fn tell_beforehand<P: Datapath>(instance: &Instance<P>) {
+pub(crate) fn tell_beforehand<P: Datapath>(instance: &Instance<P>, notes: &[String]) {
+    for note in notes {
+        output::note(&format!("rxsteer: {note}"));
+    }
     if instance.settings.shadow {
         output::note(
             "rxsteer: in shadow every frame goes where it would have gone. What is counted as moved is what the \
@@ -282,6 +406,21 @@ pub(crate) fn tell_beforehand<P: Datapath>(instance: &Instance<P>) {
     }
     if instance.settings.without_guard {
         output::note("rxsteer: the order guard is off: flows will be reordered");
+    }
+    if let Some(why) = instance.path.threads_problem() {
+        output::note(&format!(
+            "rxsteer: {why}. While other processes use a CPU, its ring can lose frames"
+        ));
+    } else if let Some(share) = instance.settings.threads.ordinary_share()
+        && share < 0.05
+    {
+        output::note(&format!(
+            "rxsteer: threads at {} leave an ordinary process {:.1} % of a CPU whose ring never empties; nice:{} leaves \
+             5 %",
+            instance.settings.threads,
+            share * 100.0,
+            ThreadClass::FAIR_NICE
+        ));
     }
     if instance.interfaces.is_empty() {
         output::note("rxsteer: no interface fits yet; waiting for one to appear");

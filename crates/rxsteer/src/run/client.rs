@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An instance answers at once, but a change within five seconds.
+/// An instance answers at once, but a change within five seconds. Who hangs up has withdrawn it.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// So long a look round waits for one instance.
 const SHORT: Duration = Duration::from_secs(1);
@@ -30,7 +30,13 @@ fn asked(socket: &Path, request: &Request, patience: Duration) -> anyhow::Result
     })?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    let silent = || format!("the instance at {shown} does not answer");
+    let silent = || match request {
+        Request::Set { .. } => format!(
+            "the instance at {shown} does not answer; the change is withdrawn: when the instance goes on it does not \
+             make it, unless it has just begun to (rxsteer status says which settings hold)"
+        ),
+        _ => format!("the instance at {shown} does not answer"),
+    };
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     stream.write_all(line.as_bytes()).with_context(silent)?;
@@ -44,8 +50,8 @@ fn asked(socket: &Path, request: &Request, patience: Duration) -> anyhow::Result
 }
 
 /// How the instance at `socket` is.
-pub(crate) fn status(socket: &Path, flows: u32) -> anyhow::Result<Status> {
-    match ask(socket, &Request::Status { flows })? {
+pub(crate) fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
+    match ask(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
         _ => anyhow::bail!("the instance at {} answers something else", socket.display()),
     }
@@ -54,7 +60,9 @@ pub(crate) fn status(socket: &Path, flows: u32) -> anyhow::Result<Status> {
 /// All instances that answer.
 pub(crate) fn running() -> Vec<Status> {
     let status =
-        |socket: PathBuf| match asked(&socket, &Request::Status { flows: 0 }, SHORT).ok()? {
+        |socket: PathBuf| match asked(&socket, &Request::Status { flows: 0, reset: false }, SHORT)
+            .ok()?
+        {
             Answer::Status(status) => Some(*status),
             _ => None,
         };

@@ -4,7 +4,7 @@
 //! nothing. A client that does not read gets no further request served, and is let go.
 
 use super::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request};
-use nix::poll::{PollFd, PollFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +15,7 @@ pub(crate) const MAX_CLIENTS: usize = 16;
 /// A client that does nothing for so long is let go.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So long a change may take before it is said that it is still under way.
-const CHANGE_TAKES: Duration = Duration::from_secs(5);
+pub(super) const CHANGE_TAKES: Duration = Duration::from_secs(5);
 
 /// The socket and its clients.
 pub(crate) struct Control {
@@ -42,6 +42,8 @@ pub(crate) trait Server {
     fn serve(&mut self, request: &Request) -> Option<Answer>;
     /// Whether the changes asked for are done, and the answer to them.
     fn changed(&mut self) -> (bool, Answer);
+    /// Withdraws the last change, if it does not hold yet; the answer to it.
+    fn give_up(&mut self) -> Answer;
 }
 
 impl Control {
@@ -73,6 +75,11 @@ impl Control {
         self.clients.iter().any(Client::has_request)
     }
 
+    /// Whether a client waits for a change to be done.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.clients.iter().any(|client| client.waiting.is_some())
+    }
+
     /// Serves who can be served without waiting: one request of each client.
     pub(crate) fn serve(&mut self, now: Instant, server: &mut impl Server) {
         self.accept(now);
@@ -80,12 +87,17 @@ impl Control {
             true => server.changed(),
             false => (false, Answer::Error(String::new())),
         };
+        // A later change takes the place of an earlier one, so only that can be withdrawn.
+        let last = self.clients.iter().filter_map(|client| client.waiting).max();
         for client in &mut self.clients {
             if let Some(since) = client.waiting
                 && (done || now.duration_since(since) >= CHANGE_TAKES)
             {
                 client.waiting = None;
-                client.tell(&answer);
+                match !done && Some(since) == last {
+                    true => client.tell(&server.give_up()),
+                    false => client.tell(&answer),
+                }
             }
             client.go_on(now, server);
         }
@@ -149,12 +161,22 @@ impl Client {
         let line: Vec<u8> = self.input.drain(..=end).collect();
         match request(&String::from_utf8_lossy(&line)) {
             Err(why) => self.tell(&Answer::Error(why)),
+            // It gave up waiting and said that nothing has changed.
+            Ok(Request::Set { .. }) if self.hung_up() => self.dead = true,
             Ok(request) => match server.serve(&request) {
                 Some(answer) => self.tell(&answer),
                 None => self.waiting = Some(now),
             },
         }
         self.write(now);
+    }
+
+    /// Whether the client is gone. One that only sends no more still waits for its answers.
+    fn hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
+        let looked = poll(&mut fds, PollTimeout::ZERO);
+        let seen = fds[0].revents().unwrap_or(PollFlags::empty());
+        looked.is_ok() && seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
     }
 
     fn read(&mut self, now: Instant) {

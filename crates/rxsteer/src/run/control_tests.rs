@@ -11,6 +11,7 @@ struct Fake {
     length: usize,
     done: bool,
     served: u32,
+    withdrawn: u32,
 }
 
 impl Server for Fake {
@@ -26,17 +27,33 @@ impl Server for Fake {
             policy: "rps".to_owned(),
             mode: "native".to_owned(),
             cpus: "0".to_owned(),
+            rps_maps: Vec::new(),
+            fallback: "hash".to_owned(),
+            rfs_cpus: None,
             offline: None,
             queue_size: 1,
             flow_limit: None,
+            threads: "fifo:1".to_owned(),
             shadow: false,
             flow_cnt: 1,
             sock_flow_entries: 1,
+            rfs_namespaces: "own".to_owned(),
             inner: false,
             flow_stats: true,
             order_guard: true,
         };
-        (self.done, Answer::Set(Changed { done: self.done, settings }))
+        (
+            self.done,
+            Answer::Set(Changed {
+                done: self.done,
+                holds: self.done,
+                settings: Box::new(settings),
+            }),
+        )
+    }
+    fn give_up(&mut self) -> Answer {
+        self.withdrawn += 1;
+        Answer::Error("withdrawn".to_owned())
     }
 }
 
@@ -53,7 +70,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let control = Control::new(UnixListener::bind(&path).unwrap()).unwrap();
-        let fake = Fake { length: 3, done: false, served: 0 };
+        let fake = Fake { length: 3, done: false, served: 0, withdrawn: 0 };
         Bench { _dir: dir, path, control, fake, now: Instant::now() }
     }
 
@@ -174,9 +191,37 @@ fn a_change_is_answered_when_it_is_done_or_takes_too_long() {
     bench.fake.done = false;
     client.write_all(request.as_bytes()).unwrap();
     bench.rounds();
-    bench.now += CHANGE_TAKES;
+    // A later change took its place, so that one is withdrawn, and the earlier not once more.
+    bench.now += Duration::from_secs(1);
+    let mut later = bench.client();
+    later.write_all(request.as_bytes()).unwrap();
+    bench.rounds();
+    bench.now += CHANGE_TAKES - Duration::from_secs(1);
     bench.rounds();
     assert!(line(&client).unwrap().contains("\"done\":false"));
+    assert!(line(&later).is_none() && bench.fake.withdrawn == 0);
+    bench.now += Duration::from_secs(1);
+    bench.rounds();
+    assert!(line(&later).unwrap().contains("withdrawn"));
+    assert_eq!(bench.fake.withdrawn, 1);
+}
+
+#[test]
+fn a_change_whose_client_gave_up_before_it_was_read_is_not_made() {
+    let mut bench = Bench::new();
+    let request = b"{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n";
+    let mut client = bench.client();
+    client.write_all(request).unwrap();
+    drop(client);
+    bench.rounds();
+    assert_eq!(bench.fake.served, 0);
+    assert!(bench.control.clients.is_empty());
+    // Who only sends no more waits for the answer.
+    let mut client = bench.client();
+    client.write_all(request).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    bench.rounds();
+    assert_eq!(bench.fake.served, 1);
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! From the datapath's counters to those that are shown.
 
-use super::datapath::{Counted, Datapath};
-use super::instance::Instance;
-use super::protocol::{Counts, CpuStatus, InterfaceStatus, RxShown, Status};
+use super::datapath::{Counted, DatapathView};
+use super::flows;
+use super::flows_shown::FlowStatisticsShown;
+use super::instance::Shown;
+use super::protocol::{Counts, CpuStatus, InterfaceStatus, RxShown, Status, ThreadShown};
+use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
+use rxsteer_xdp::{Latest, RxCounts};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The counts of interfaces that are not attached any more: the datapath keeps those only until another
 /// interface gets the number.
@@ -15,32 +20,53 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    /// Takes over what `device` counted; returns its sum.
-    pub(crate) fn keep<D: Copy + PartialEq>(&mut self, counted: &Counted<D>, device: D) -> RxShown {
-        self.redirect_errors += redirect_errors(counted, |of| of == device);
+    /// Takes over what an interface counted; returns its sum.
+    pub(crate) fn keep(&mut self, received: &[(CpuId, RxCounts)]) -> RxShown {
         let mut sum = RxShown::default();
-        for (cpu, of, row) in &counted.received {
-            if *of == device {
-                add_rx(self.cpus.entry(cpu.get()).or_default(), |counter| row.get(counter));
-                sum.add(|counter| row.get(counter));
-            }
+        for (cpu, row) in received {
+            self.redirect_errors += row.get(LiveCounter::RedirectErrors);
+            add_rx(self.cpus.entry(cpu.get()).or_default(), |counter| row.get(counter));
+            sum.add(|counter| row.get(counter));
         }
         sum
     }
 }
 
+/// What an instance shows, and the datapath's counts that belong to it.
+fn consistent<D: Copy + PartialEq>(
+    latest: &Latest<Shown<D>>,
+    view: &impl DatapathView<D>,
+) -> (Arc<Shown<D>>, Counted<D>) {
+    // Interfaces come and go seldom: the second time is the last, but for a host where they never rest.
+    for _ in 0..4 {
+        let before = latest.get();
+        let counted = view.counted();
+        let after = latest.get();
+        if after.attachments == before.attachments {
+            return (after, counted);
+        }
+    }
+    (latest.get(), view.counted())
+}
+
 /// Everything there is to say of an instance.
-pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status {
-    let counted = instance.path.counted();
+pub(crate) fn status<D: Copy + PartialEq>(
+    latest: &Latest<Shown<D>>,
+    view: &impl DatapathView<D>,
+    flows: usize,
+) -> Status {
+    let (instance, counted) = consistent(latest, view);
     let mut cpus = instance.former.cpus.clone();
-    let attached: Vec<P::Device> =
-        instance.interfaces.iter().filter_map(|known| known.device).collect();
+    let attached: Vec<D> = instance.interfaces.iter().filter_map(|known| known.device).collect();
     for (cpu, device, row) in &counted.received {
         if attached.contains(device) {
             add_rx(cpus.entry(cpu.get()).or_default(), |counter| row.get(counter));
         }
     }
+    let mut threads = BTreeMap::new();
     for (cpu, row) in &counted.processed {
+        let class = row.thread_class().map(|class| class.to_string());
+        threads.insert(cpu.get(), ThreadShown::new(class, |counter| row.get(counter)));
         let counts = cpus.entry(cpu.get()).or_default();
         counts.delivered += row.get(LiveCpuCounter::Delivered);
         counts.drops.alloc += row.get(LiveCpuCounter::AllocDrops);
@@ -55,7 +81,7 @@ pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status 
     totals.drops.redirect_errors = errors;
     totals.drops.ring_full = totals.drops.ring_full.saturating_sub(errors);
     let interfaces = instance.interfaces.iter().map(|known| {
-        let mut counts = known.counts.clone();
+        let mut counts = RxShown::clone(&known.counts);
         let of = counted.received.iter().filter(|(_, device, _)| Some(*device) == known.device);
         of.for_each(|(_, _, row)| counts.add(|counter| row.get(counter)));
         InterfaceStatus {
@@ -70,24 +96,41 @@ pub(crate) fn status<P: Datapath>(instance: &Instance<P>, flows: u32) -> Status 
     let wanted = instance.settings.cpus.iter().map(|cpu| (cpu.get(), Counts::default()));
     let mut shown: BTreeMap<u16, Counts> = wanted.collect();
     shown.extend(cpus);
+    let statistics = (flows > 0).then(|| view.flows());
+    let (ended, not_kept) = if flows > 0 { view.ended(flows) } else { (Vec::new(), 0) };
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        socket: instance.fixed.socket.display().to_string(),
-        network_namespace: instance.fixed.network_namespace,
-        program_id: instance.path.program_id(),
-        running_ns: instance.fixed.begun.elapsed().as_nanos() as u64,
+        socket: instance.socket.display().to_string(),
+        network_namespace: instance.network_namespace,
+        program_id: instance.program_id,
+        running_ns: instance.begun.elapsed().as_nanos() as u64,
+        memory_bytes: instance.memory_bytes,
         policy: instance.settings.policy.to_string(),
-        settings: instance.shown(),
-        changing: !instance.is_settled(),
-        guarded: !instance.path.is_plain(),
+        settings: instance.settings_shown.clone(),
+        changing: instance.changing,
+        guarded: instance.guarded,
+        threads_problem: instance.threads_problem.clone(),
+        longest_round_ns: instance.rounds.longest_ns(),
         interfaces: interfaces.collect(),
-        cpus: shown.into_iter().map(|(cpu, counts)| CpuStatus { cpu, counts }).collect(),
+        cpus: shown
+            .into_iter()
+            .map(|(cpu, counts)| {
+                let thread = threads.remove(&cpu).unwrap_or_default();
+                CpuStatus { cpu, counts, thread }
+            })
+            .collect(),
+        flow_statistics: statistics.as_ref().map(|told| FlowStatisticsShown {
+            flows: told.flows.len() as u64,
+            packets: told.packets,
+            ended: totals.rx.get(LiveCounter::FlowPacketsEnded),
+            cleared: totals.rx.get(LiveCounter::FlowPacketsCleared) + told.cleared,
+            refused: totals.rx.get(LiveCounter::FlowPacketsRefused),
+            records_lost: totals.rx.get(LiveCounter::FlowRecordsLost) + not_kept,
+        }),
+        largest_flows: statistics.map_or_else(Vec::new, |told| flows::largest(told.flows, flows)),
+        ended_flows: ended.iter().map(flows::flow_shown).collect(),
         totals,
-        largest_flows: match flows {
-            0 => Vec::new(),
-            count => super::flows::largest(instance.path.flows(), count as usize),
-        },
     }
 }
 

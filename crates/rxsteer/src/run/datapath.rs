@@ -3,7 +3,8 @@
 
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{
-    CpuCounts, DeviceId, LinkState, LiveFlow, Mode, Path, Progress, RxCounts, Settings, Whereabouts,
+    CpuCounts, DeviceId, FlowExplained, FlowStatistics, LinkState, LiveFlow, Mode, Path, Progress,
+    RxCounts, Settings, View,
 };
 
 /// Counters of one moment.
@@ -16,41 +17,67 @@ pub(crate) struct Counted<D> {
 }
 
 /// The programs in the kernel.
-pub(crate) trait Datapath {
+pub(crate) trait Datapath: Sized + 'static {
     /// An interface that is attached.
-    type Device: Copy + PartialEq + std::fmt::Debug;
+    type Device: Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+    /// What another thread sees of it.
+    type View: DatapathView<Self::Device>;
 
-    /// The same interface, as the datapath's owner knows it.
-    fn device(id: DeviceId) -> Self::Device;
     fn mode(&self) -> Mode;
     fn program_id(&self) -> u32;
-    /// Attaches to an interface that needs so many flow tables.
-    fn attach(&mut self, ifindex: u32, tables: u16) -> Result<Self::Device, String>;
+    /// Attaches to an interface that needs so many flow tables; with `may_be_partial`, frames without a complete
+    /// checksum pass.
+    fn attach(
+        &mut self,
+        ifindex: u32,
+        name: &str,
+        tables: u16,
+        may_be_partial: bool,
+    ) -> Result<Self::Device, String>;
+    /// The interface is called so from now on.
+    fn rename(&mut self, device: Self::Device, name: &str);
     /// Detaches at once.
     fn detach(&mut self, device: Self::Device);
     /// Whether the program still is where it was attached.
     fn is_attached(&self, device: Self::Device) -> bool;
+    /// Frames of the interface that passed because their checksum is not complete.
+    fn partial_checksums(&self, device: Self::Device) -> u64;
     /// Begins a change; [`Datapath::tick`] goes on with it.
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
+    /// The settings that hold, where others were asked for that do not hold yet.
+    fn held_instead(&self) -> Option<Settings>;
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
     /// Whether frames go unguarded, since the policy changes its mind about no flow.
     fn is_plain(&self) -> bool;
+    /// Why the rings' threads are not in the scheduling class that was asked for, if they are not.
+    fn threads_problem(&self) -> Option<String>;
     fn begin_drain(&mut self) -> Result<(), String>;
     fn is_drained(&mut self) -> bool;
-    fn counted(&self) -> Counted<Self::Device>;
+    /// What each CPU received from an interface, also when it was detached a moment ago.
+    fn received(&self, device: Self::Device) -> Vec<(CpuId, RxCounts)>;
+}
+
+/// The programs in the kernel, as another thread sees them: nothing here makes the datapath's owner wait.
+pub(crate) trait DatapathView<D>: Send + 'static {
+    /// The same interface, as the datapath's owner knows it.
+    fn device(&self, id: DeviceId) -> D;
+    fn counted(&self) -> Counted<D>;
     /// Where a flow is and why.
-    fn whereabouts(&self, key: &FlowKey) -> Whereabouts;
+    fn explain(&self, key: &FlowKey) -> FlowExplained;
     /// Every flow that is counted.
-    fn flows(&self) -> Vec<LiveFlow>;
+    fn flows(&self) -> FlowStatistics;
+    /// From when this returns flows are counted from 0.
+    fn clear_flows(&self) -> Result<(), String>;
+    /// To be called ten times a second: takes what the programs say of flows that ended.
+    fn take_records(&self);
+    /// Up to so many flows that ended since this was asked last; and how many in all were let go before.
+    fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64);
 }
 
 impl Datapath for Path {
     type Device = DeviceId;
-
-    fn device(id: DeviceId) -> DeviceId {
-        id
-    }
+    type View = View;
 
     fn mode(&self) -> Mode {
         Path::mode(self)
@@ -60,8 +87,18 @@ impl Datapath for Path {
         Path::program_id(self)
     }
 
-    fn attach(&mut self, ifindex: u32, tables: u16) -> Result<DeviceId, String> {
-        Path::attach(self, ifindex, tables).map_err(|error| error.to_string())
+    fn attach(
+        &mut self,
+        ifindex: u32,
+        name: &str,
+        tables: u16,
+        may_be_partial: bool,
+    ) -> Result<DeviceId, String> {
+        Path::attach(self, ifindex, name, tables, may_be_partial).map_err(|error| error.to_string())
+    }
+
+    fn rename(&mut self, device: DeviceId, name: &str) {
+        Path::rename(self, device, name);
     }
 
     fn detach(&mut self, device: DeviceId) {
@@ -72,8 +109,16 @@ impl Datapath for Path {
         self.link_state(device) == LinkState::Attached
     }
 
+    fn partial_checksums(&self, device: DeviceId) -> u64 {
+        Path::partial_checksums(self, device)
+    }
+
     fn apply(&mut self, settings: &Settings) -> Result<(), String> {
         Path::apply(self, settings).map_err(|error| error.to_string())
+    }
+
+    fn held_instead(&self) -> Option<Settings> {
+        Path::held_instead(self)
     }
 
     fn tick(&mut self) -> Result<bool, String> {
@@ -85,6 +130,10 @@ impl Datapath for Path {
         Path::is_plain(self)
     }
 
+    fn threads_problem(&self) -> Option<String> {
+        Path::threads_problem(self).map(|why| why.to_string())
+    }
+
     fn begin_drain(&mut self) -> Result<(), String> {
         Path::begin_drain(self).map_err(|error| error.to_string())
     }
@@ -93,16 +142,38 @@ impl Datapath for Path {
         Path::is_drained(self)
     }
 
+    fn received(&self, device: DeviceId) -> Vec<(CpuId, RxCounts)> {
+        Path::received(self, device)
+    }
+}
+
+impl DatapathView<DeviceId> for View {
+    fn device(&self, id: DeviceId) -> DeviceId {
+        id
+    }
+
     fn counted(&self) -> Counted<DeviceId> {
         let counters = self.counters();
         Counted { received: counters.received, processed: counters.processed }
     }
 
-    fn whereabouts(&self, key: &FlowKey) -> Whereabouts {
-        Path::whereabouts(self, key)
+    fn explain(&self, key: &FlowKey) -> FlowExplained {
+        View::explain(self, key)
     }
 
-    fn flows(&self) -> Vec<LiveFlow> {
-        Path::flows(self)
+    fn flows(&self) -> FlowStatistics {
+        View::flows(self)
+    }
+
+    fn clear_flows(&self) -> Result<(), String> {
+        View::clear_flows(self).map_err(|why| why.to_string())
+    }
+
+    fn take_records(&self) {
+        View::take_records(self);
+    }
+
+    fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64) {
+        View::ended(self, most)
     }
 }

@@ -1,9 +1,10 @@
-//! The one thread of a running instance, and what it waits for.
+//! The thread of a running instance that goes on with the datapath, and what it waits for. Clients are answered by
+//! another one (`queries.rs`).
 
-use super::control::{Control, Server};
 use super::datapath::Datapath;
-use super::instance::{Instance, Reply};
-use super::protocol::{Answer, Request};
+use super::instance::Instance;
+use super::protocol::Answer;
+use super::queries::{Ask, Inbox, Said};
 use super::watch::{self, LinkNews};
 use crate::Outcome;
 use crate::output;
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rxsteer_host::links;
+use rxsteer_host::{Link, links, steered_by_kernel};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,6 @@ const TICK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(500);
 /// How often interfaces are listed where the kernel does not tell of changes.
 const LIST: Duration = Duration::from_millis(250);
-/// How often interfaces that could not be steered are tried again.
-const TRY: Duration = Duration::from_secs(3);
 /// How long frames under way are waited for in the end.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -38,16 +37,17 @@ pub(crate) fn signals() -> anyhow::Result<SignalFd> {
     SignalFd::with_flags(&set, flags).context("can't wait for signals")
 }
 
-impl<P: Datapath> Server for Instance<P> {
-    fn serve(&mut self, request: &Request) -> Option<Answer> {
-        match self.answer(request) {
-            Reply::Now(answer) => Some(answer),
-            Reply::WhenDone => None,
+impl<P: Datapath> Instance<P> {
+    /// What only this thread can do.
+    pub(super) fn said(&mut self, ask: Ask) -> Said {
+        match ask {
+            Ask::Set(settings) => match self.set(&settings) {
+                Ok(()) => Said::Begun,
+                Err(why) => Said::Refused(Answer::Error(why)),
+            },
+            Ask::Changed => Said::Changed(self.is_settled(), self.changed()),
+            Ask::GiveUp => Said::Changed(true, self.give_up()),
         }
-    }
-
-    fn changed(&mut self) -> (bool, Answer) {
-        (self.is_settled(), Instance::changed(self))
     }
 }
 
@@ -57,7 +57,8 @@ struct Schedule {
     tick: Instant,
     look: Instant,
     list: Instant,
-    again: Instant,
+    /// How many interfaces' queues have been looked at: one at each look.
+    turn: usize,
     /// Interfaces are to be listed now.
     stale: bool,
 }
@@ -65,39 +66,37 @@ struct Schedule {
 /// Goes on until it is told to end, or nothing is left to do.
 pub(crate) fn run<P: Datapath>(
     instance: &mut Instance<P>,
-    control: &mut Control,
+    inbox: &mut Inbox,
     signals: &SignalFd,
     until: Option<Instant>,
 ) -> anyhow::Result<Outcome> {
     let now = Instant::now();
     // What changed since the interfaces were listed for attaching is news, too.
-    let mut schedule = Schedule {
-        news: LinkNews::open(),
-        tick: now,
-        look: now,
-        list: now,
-        again: now + TRY,
-        stale: true,
-    };
+    let mut schedule =
+        Schedule { news: LinkNews::open(), tick: now, look: now, list: now, turn: 0, stale: true };
     loop {
         let now = Instant::now();
         if until.is_some_and(|until| now >= until) || signals.read_signal()?.is_some() {
             return Ok(Outcome::Fine);
         }
-        control.serve(now, instance);
-        schedule.go_on(now, instance);
+        inbox.answer(|ask| instance.said(ask));
+        if schedule.go_on(now, instance) {
+            instance.show();
+        }
+        instance.rounds.took(now.elapsed());
         if instance.is_deserted() {
             output::note("rxsteer: no interface is left to steer");
             return Ok(Outcome::FoundWrong);
         }
-        let busy = control.has_work();
-        wait(&schedule, control, signals, if busy { None } else { Some(until) })?;
+        wait(&schedule, inbox, signals, until)?;
     }
 }
 
 impl Schedule {
-    fn go_on<P: Datapath>(&mut self, now: Instant, instance: &mut Instance<P>) {
-        if now >= self.tick {
+    /// Does what is due; whether anything was.
+    fn go_on<P: Datapath>(&mut self, now: Instant, instance: &mut Instance<P>) -> bool {
+        let ticks = now >= self.tick;
+        if ticks {
             tell(instance.tick());
             self.tick = now + TICK;
         }
@@ -106,24 +105,39 @@ impl Schedule {
             self.stale |= instance.lost_a_program() || instance.has_doubts();
             let online = watch::online().unwrap_or_else(|| instance.cpus.online.clone());
             tell(instance.see_online(&online));
+            tell(instance.look_at_checksums());
+            let live = instance.live_links();
+            if let Some(link) = live.get(self.turn % live.len().max(1)) {
+                tell(look_at_queues(instance, link));
+            }
+            self.turn = self.turn.wrapping_add(1);
         }
         self.stale |= match &self.news {
             Some(news) => news.take(),
             None => now >= self.list,
         };
-        let again = now >= self.again && instance.has_refused();
+        let again = ticks && instance.has_retry(now);
         if !self.stale && !again {
-            return;
+            return ticks;
         }
         (self.stale, self.list) = (false, now + LIST);
         // Where they can't be listed now, what is known holds.
-        let Ok(links) = links() else { return };
-        tell(instance.see_links(&links));
+        let Ok(links) = links() else { return ticks };
+        tell(instance.see_links(&links, now));
         if again {
-            self.again = now + TRY;
-            tell(instance.try_refused(&links));
+            tell(instance.retry(&links, now).into_iter().collect());
         }
+        true
     }
+}
+
+/// What is to be said of an interface's queues.
+fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<String> {
+    let (Some(used), Some(by_kernel)) = (link.rx_queues(), steered_by_kernel(link)) else {
+        return Vec::new();
+    };
+    let by_kernel: Vec<u32> = by_kernel.iter().map(|queue| queue.queue).collect();
+    instance.see_queues(link.index, used, &by_kernel)
 }
 
 fn tell(lines: Vec<String>) {
@@ -134,22 +148,22 @@ fn tell(lines: Vec<String>) {
     }
 }
 
-/// Waits until something happens or is due; `until`: `None` only looks what has happened.
+/// Waits until something happens or is due.
 fn wait(
     schedule: &Schedule,
-    control: &Control,
+    inbox: &Inbox,
     signals: &SignalFd,
-    until: Option<Option<Instant>>,
+    until: Option<Instant>,
 ) -> anyhow::Result<()> {
-    let mut fds = control.wait_for();
-    fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+    let mut fds = vec![
+        PollFd::new(inbox.as_fd(), PollFlags::POLLIN),
+        PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+    ];
     if let Some(news) = &schedule.news {
         fds.push(PollFd::new(news.as_fd(), PollFlags::POLLIN));
     }
-    let timeout = until.map_or(Duration::ZERO, |until| {
-        let due = schedule.tick.min(until.unwrap_or(schedule.tick));
-        due.saturating_duration_since(Instant::now())
-    });
+    let due = schedule.tick.min(until.unwrap_or(schedule.tick));
+    let timeout = due.saturating_duration_since(Instant::now());
     // A millisecond more than what is left of the last one, so that it is over then.
     let timeout = if timeout.is_zero() { 0 } else { timeout.as_millis() as u16 + 1 };
     match poll(&mut fds, PollTimeout::from(timeout)) {

@@ -1,11 +1,13 @@
 //! Live flows: which are the largest, and where one is and why.
 
-use super::datapath::Datapath;
-use super::flows_shown::{FlowShown, FlowWhere, Place, ShareShown, SlotShown, SparseShown};
-use super::instance::Instance;
+use super::datapath::DatapathView;
+use super::flows_shown::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown};
+use super::instance::Shown;
 use crate::explain::flow::shown;
-use rxsteer_user::core::{FlowKey, Policy};
-use rxsteer_xdp::{LiveFlow, Whereabouts};
+use crate::explain::show::{reason, reason_json, wish_state};
+use rxsteer_user::core::explain::Reason;
+use rxsteer_user::core::{CpuId, FlowKey};
+use rxsteer_xdp::{DeviceId, LiveDecision, LiveFlow};
 
 /// So many flows, those with most packets first.
 pub(crate) fn largest(mut flows: Vec<LiveFlow>, count: usize) -> Vec<FlowShown> {
@@ -18,13 +20,15 @@ pub(crate) fn largest(mut flows: Vec<LiveFlow>, count: usize) -> Vec<FlowShown> 
     flows.iter().map(flow_shown).collect()
 }
 
-fn flow_shown(flow: &LiveFlow) -> FlowShown {
+pub(crate) fn flow_shown(flow: &LiveFlow) -> FlowShown {
     let total = flow.total();
-    let share = |(cpu, share): (&rxsteer_user::core::CpuId, &rxsteer_xdp::CpuShare)| ShareShown {
+    let share = |(cpu, share): &(rxsteer_user::core::CpuId, rxsteer_xdp::CpuShare)| ShareShown {
         cpu: cpu.get(),
         packets: share.packets,
         bytes: share.bytes,
     };
+    let mut cpus: Vec<ShareShown> = flow.cpus.iter().map(share).collect();
+    cpus.sort_by_key(|share| share.cpu);
     FlowShown {
         flow: shown(&flow.key),
         packets: total.packets,
@@ -32,62 +36,62 @@ fn flow_shown(flow: &LiveFlow) -> FlowShown {
         moves: flow.moves,
         idle_s: flow.idle_s,
         tcp_flags: flow.tcp_flags,
-        cpus: flow.cpus.iter().map(share).collect(),
+        cpus,
+        other_cpus: flow.other_cpus.packets,
     }
 }
 
 /// Where the packets of a flow go, and why.
-pub(crate) fn explained<P: Datapath>(instance: &Instance<P>, key: &FlowKey) -> FlowWhere {
-    let at = instance.path.whereabouts(key);
-    let settings = &instance.settings;
-    let name = |device: P::Device| {
+pub(crate) fn explained<D: Copy + PartialEq>(
+    instance: &Shown<D>,
+    view: &impl DatapathView<D>,
+    key: &FlowKey,
+) -> FlowWhere {
+    let at = view.explain(key);
+    let name = |device: DeviceId| {
+        let device = view.device(device);
         let known = instance.interfaces.iter().find(|known| known.device == Some(device));
         known.map_or_else(String::new, |known| known.name.clone())
     };
-    let sparse = at
-        .sparse
-        .iter()
-        .map(|(device, cpu)| SparseShown { interface: name(P::device(*device)), cpu: cpu.get() });
-    let slots = at.slots.iter().map(|slot| SlotShown {
-        interface: name(P::device(slot.device)),
-        queue: slot.queue,
-        cpu: slot.cpu.get(),
-        received_on: slot.received_on.get(),
-        delivered: slot.is_delivered,
-        patience: slot.patience,
-    });
     FlowWhere {
         flow: shown(key),
-        policy: settings.policy.to_string(),
-        cpus: settings.cpus.to_string(),
-        wish: at.wish.map(|cpu| cpu.get()),
-        sparse: if settings.policy.loops().is_some() { sparse.collect() } else { Vec::new() },
-        wanted: wanted(instance, &at),
-        slots: slots.collect(),
-        guarded: at.guarded,
+        policy: instance.settings.policy.to_string(),
+        cpus: instance.settings.cpus.to_string(),
+        changing: instance.changing,
+        decisions: at.decisions.iter().map(|one| decision(one, name(one.device))).collect(),
         flows: at.flows.iter().map(flow_shown).collect(),
     }
 }
 
-/// Where the rules want it, the order guard left aside.
-fn wanted<P: Datapath>(instance: &Instance<P>, at: &Whereabouts) -> Place {
-    let settings = &instance.settings;
-    let usable =
-        |cpu: &rxsteer_user::core::CpuId| settings.cpus.contains(*cpu) && settings.is_online(*cpu);
-    match &settings.policy {
-        Policy::None => return Place { rule: "none".to_owned(), cpu: None, place: None },
-        Policy::Bound(_) => return Place { rule: "bound".to_owned(), cpu: None, place: None },
-        _ => {}
+fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
+    let told = &at.explanation;
+    // Where nobody knows which CPU receives, it may be any.
+    let is_receiving = match &told.reason {
+        Reason::PolicyNone
+        | Reason::NoHash
+        | Reason::NoSuchQueue
+        | Reason::NotBound
+        | Reason::Stays { .. } => true,
+        Reason::Hash { offline, .. } => *offline,
+        Reason::Bound | Reason::Slot { .. } | Reason::Wish => false,
+    };
+    let known = |cpu: CpuId| (!is_receiving || at.received_on.is_some()).then(|| cpu.get());
+    let last = told.flow.and_then(|flow| Some((flow, flow.last?)));
+    DecisionShown {
+        interface,
+        queue: at.queue,
+        seen: at.is_seen,
+        received_on: at.received_on.map(CpuId::get),
+        reason: reason_json(&told.reason),
+        why: reason(&told.reason),
+        desired: told.wish.map(|wish| wish_state(wish.state)),
+        target: known(told.want),
+        cpu: if told.cpu == told.want { known(told.cpu) } else { Some(told.cpu.get()) },
+        guarded: at.is_guarded,
+        last: last.map(|(flow, (cpu, ..))| LastShown {
+            cpu: cpu.get(),
+            delivered: flow.completed,
+            patience: flow.patience,
+        }),
     }
-    if let Some(cpu) = at.wish.filter(|cpu| settings.policy.is_rfs() && usable(cpu)) {
-        return Place { rule: "wish".to_owned(), cpu: Some(cpu.get()), place: None };
-    }
-    let slot = at.sparse.iter().map(|(_, cpu)| *cpu).find(|cpu| usable(cpu));
-    if let Some(cpu) = slot.filter(|_| settings.policy.loops().is_some()) {
-        return Place { rule: "slot".to_owned(), cpu: Some(cpu.get()), place: None };
-    }
-    // An offline CPU's place in the map stands for the receiving CPU.
-    let cpu = settings.cpus.as_slice().get(at.place_in_map).filter(|cpu| usable(cpu));
-    let place = Some((at.place_in_map, settings.cpus.len()));
-    Place { rule: "hash".to_owned(), cpu: cpu.map(|cpu| cpu.get()), place }
 }

@@ -4,17 +4,20 @@
 //! No I/O in either but through [`Datapath`]: what the host looks like is told by the caller
 //! ([`Instance::see_links`], [`Instance::see_online`]), and what is to be said comes back as lines.
 
+use super::args::RfsNamespaces;
 use super::change::{Change, HostCpus};
 use super::count::Former;
 use super::datapath::Datapath;
 use super::interfaces::Steered;
-use super::protocol::{Answer, Changed, Request, SettingsShown};
-use crate::explain::flow::FlowArg;
-use rxsteer_host::{Link, Pattern};
-use rxsteer_user::core::CpuSet;
-use rxsteer_xdp::Settings;
+use super::protocol::{Answer, Changed, RxShown, SettingsShown, State};
+use super::queue_names;
+use rxsteer_host::{Host, Link, Pattern};
+use rxsteer_user::core::{CpuSet, ThreadClass};
+use rxsteer_xdp::{Latest, Settings};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// What does not change while it runs.
 pub(crate) struct Fixed {
@@ -23,18 +26,70 @@ pub(crate) struct Fixed {
     pub(crate) network_namespace: Option<u64>,
     pub(crate) flow_cnt: u32,
     pub(crate) sock_flow_entries: u32,
+    pub(crate) rfs_namespaces: RfsNamespaces,
+    /// Bytes of kernel memory that the BPF maps take, where the kernel says.
+    pub(crate) memory_bytes: Option<u64>,
     pub(crate) inner: bool,
     pub(crate) flow_stats: bool,
     pub(crate) begun: Instant,
+    /// What stands against this scheduling class on this host, if anything does.
+    pub(crate) threads_refused: fn(ThreadClass) -> Option<String>,
     /// What stands against steering this interface, if anything does.
-    pub(crate) obstacle: fn(&Link, &[Link]) -> Option<String>,
+    pub(crate) obstacle: fn(&Link, &[Link], &Host) -> Option<String>,
+    /// Looks at the host, which takes long.
+    pub(crate) look: fn() -> Host,
+    /// RX queues that an interface uses.
+    pub(crate) rx_queues: fn(&Link) -> u16,
 }
 
-/// When a request is answered.
-pub(crate) enum Reply {
-    Now(Answer),
-    /// When the change that it began is done.
-    WhenDone,
+/// What an instance shows to the thread that answers clients.
+#[derive(Debug)]
+pub(crate) struct Shown<D> {
+    pub(crate) socket: PathBuf,
+    pub(crate) network_namespace: Option<u64>,
+    pub(crate) begun: Instant,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) program_id: u32,
+    pub(crate) settings: Settings,
+    pub(crate) settings_shown: SettingsShown,
+    pub(crate) changing: bool,
+    pub(crate) guarded: bool,
+    pub(crate) threads_problem: Option<String>,
+    pub(crate) interfaces: Vec<InterfaceShown<D>>,
+    pub(crate) former: Arc<Former>,
+    /// How often interfaces were attached or detached: what was read of the datapath is that of `interfaces` if this is
+    /// the same afterwards.
+    pub(crate) attachments: u64,
+    pub(crate) rounds: Arc<Rounds>,
+}
+
+/// An interface, as it is shown.
+#[derive(Debug)]
+pub(crate) struct InterfaceShown<D> {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) state: State,
+    pub(crate) why: Option<String>,
+    pub(crate) tables: u16,
+    pub(crate) device: Option<D>,
+    /// Of one that is not attached any more.
+    pub(crate) counts: Arc<RxShown>,
+}
+
+/// How long the event thread was at work without looking up.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds(AtomicU64);
+
+impl Rounds {
+    pub(crate) fn took(&self, time: Duration) {
+        // ORDER: Relaxed, here and below: the number is the whole message.
+        self.0.fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The longest since this was asked last, in nanoseconds.
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
 }
 
 /// A running instance.
@@ -49,22 +104,75 @@ pub(crate) struct Instance<P: Datapath> {
     unapplied: bool,
     /// The last failure to go on that was said.
     failure: Option<String>,
-    pub(crate) former: Former,
+    pub(crate) former: Arc<Former>,
+    pub(super) attachments: u64,
+    pub(super) rounds: Arc<Rounds>,
+    /// Nobody looks yet where there is none.
+    shown: Option<Latest<Shown<P::Device>>>,
+    /// The host, and when it was looked at.
+    pub(crate) seen: Option<(Instant, Host)>,
 }
 
 impl<P: Datapath> Instance<P> {
     pub(crate) fn new(path: P, fixed: Fixed, settings: Settings, cpus: HostCpus) -> Instance<P> {
-        let interfaces = Vec::new();
         Instance {
             path,
             fixed,
             settings,
             cpus,
-            interfaces,
+            interfaces: Vec::new(),
             changing: false,
             unapplied: false,
             failure: None,
-            former: Former::default(),
+            former: Arc::default(),
+            seen: None,
+            attachments: 0,
+            rounds: Arc::default(),
+            shown: None,
+        }
+    }
+
+    /// What is shown to the thread that answers clients, from now on whenever something changes.
+    pub(crate) fn latest(&mut self) -> Latest<Shown<P::Device>> {
+        let latest = Latest::new(self.as_shown());
+        self.shown.get_or_insert(latest).clone()
+    }
+
+    /// Shows how things are now.
+    pub(crate) fn show(&self) {
+        if let Some(shown) = &self.shown {
+            shown.set(self.as_shown());
+        }
+    }
+
+    fn as_shown(&self) -> Shown<P::Device> {
+        let interfaces = self.interfaces.iter().map(|known| InterfaceShown {
+            name: known.name.clone(),
+            index: known.index,
+            state: known.state,
+            why: known
+                .why
+                .clone()
+                .or_else(|| (!known.remarks.is_empty()).then(|| known.remarks.join("; "))),
+            tables: known.tables,
+            device: known.device,
+            counts: known.counts.clone(),
+        });
+        Shown {
+            socket: self.fixed.socket.clone(),
+            network_namespace: self.fixed.network_namespace,
+            begun: self.fixed.begun,
+            memory_bytes: self.fixed.memory_bytes,
+            program_id: self.path.program_id(),
+            settings: self.settings.clone(),
+            settings_shown: self.shown(),
+            changing: !self.is_settled(),
+            guarded: !self.path.is_plain(),
+            threads_problem: self.path.threads_problem(),
+            interfaces: interfaces.collect(),
+            former: self.former.clone(),
+            attachments: self.attachments,
+            rounds: self.rounds.clone(),
         }
     }
 
@@ -123,24 +231,19 @@ impl<P: Datapath> Instance<P> {
         !self.changing && !self.unapplied
     }
 
-    pub(crate) fn answer(&mut self, request: &Request) -> Reply {
-        Reply::Now(match request {
-            Request::Status { flows } => {
-                Answer::Status(Box::new(super::count::status(self, *flows)))
-            }
-            Request::Explain { flow } => match flow.parse::<FlowArg>() {
-                Ok(flow) => Answer::Explain(Box::new(super::flows::explained(self, &flow.0))),
-                Err(why) => Answer::Error(why),
-            },
-            Request::Set { settings } => match self.set(settings) {
-                Ok(()) => return Reply::WhenDone,
-                Err(why) => Answer::Error(why),
-            },
-        })
-    }
-
-    fn set(&mut self, settings: &[String]) -> Result<(), String> {
+    /// Begins a change of settings, or says why it can't be made.
+    pub(crate) fn set(&mut self, settings: &[String]) -> Result<(), String> {
         let wanted = Change::parse(settings)?.onto(&self.settings, &self.cpus)?;
+        let (now, then) = (&self.settings, &wanted);
+        // What was right when it was set stays, though an interface may have gone since.
+        if (&now.policy, &now.rps_maps) != (&then.policy, &then.rps_maps) {
+            queue_names::check(&wanted, &self.there(), &self.fixed.patterns)?;
+        }
+        if wanted.threads != self.settings.threads
+            && let Some(why) = (self.fixed.threads_refused)(wanted.threads)
+        {
+            return Err(format!("threads={}: {why}", wanted.threads));
+        }
         if wanted != self.settings {
             self.path.apply(&wanted)?;
             (self.settings, self.changing, self.unapplied) = (wanted, true, false);
@@ -148,24 +251,60 @@ impl<P: Datapath> Instance<P> {
         Ok(())
     }
 
+    /// Withdraws a change that takes too long; what is answered to it.
+    pub(crate) fn give_up(&mut self) -> Answer {
+        let Some(held) = self.path.held_instead() else { return self.changed() };
+        let held = Settings { offline: self.cpus.offline(), ..held };
+        if self.path.apply(&held).is_err() {
+            // A CPU went meanwhile, and what held can't be had any more.
+            return self.changed();
+        }
+        (self.settings, self.changing, self.unapplied) = (held, true, false);
+        let why = self.failure.clone().unwrap_or_else(|| {
+            "frames that were sent under the present settings still wait in a CPU's queue"
+                .to_owned()
+        });
+        Answer::Error(format!(
+            "the change could not be made in time and was withdrawn: {why}. The settings are as they were; try again, \
+             or with less load"
+        ))
+    }
+
     /// What is answered to a change.
     pub(crate) fn changed(&self) -> Answer {
-        Answer::Set(Changed { done: self.is_settled(), settings: self.shown() })
+        let holds = self.path.held_instead().is_none() && !self.unapplied;
+        Answer::Set(Changed { done: self.is_settled(), holds, settings: Box::new(self.shown()) })
     }
 
     pub(crate) fn shown(&self) -> SettingsShown {
-        let Settings { policy, cpus, offline, queue_size, flow_limit, shadow, without_guard } =
-            &self.settings;
+        let Settings {
+            policy,
+            cpus,
+            rps_maps,
+            fallback,
+            rfs_cpus,
+            offline,
+            queue_size,
+            flow_limit,
+            threads,
+            shadow,
+            without_guard,
+        } = &self.settings;
         SettingsShown {
             policy: policy.to_string(),
             mode: self.path.mode().to_string(),
             cpus: cpus.to_string(),
+            rps_maps: rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}")).collect(),
+            fallback: fallback.to_string(),
+            rfs_cpus: rfs_cpus.as_ref().map(ToString::to_string),
             offline: offline.as_ref().map(ToString::to_string),
             queue_size: *queue_size,
             flow_limit: *flow_limit,
+            threads: threads.to_string(),
             shadow: *shadow,
             flow_cnt: self.fixed.flow_cnt,
             sock_flow_entries: self.fixed.sock_flow_entries,
+            rfs_namespaces: self.fixed.rfs_namespaces.name().to_owned(),
             inner: self.fixed.inner,
             flow_stats: self.fixed.flow_stats,
             order_guard: !without_guard,

@@ -1,10 +1,12 @@
 //! What becomes of an instance when CPUs and settings change, played with a datapath that is none.
 
-use super::super::datapath::Counted;
+use super::super::count;
+use super::super::datapath::{Counted, DatapathView};
 use super::*;
 use rxsteer_host::Link;
-use rxsteer_user::core::{CpuId, FlowKey, Policy};
-use rxsteer_xdp::{DeviceId, LiveFlow, Mode, Whereabouts};
+use rxsteer_user::core::{CpuId, FlowKey, Policy, ThreadClass};
+use rxsteer_xdp::{DeviceId, FlowExplained, FlowStatistics, LiveFlow, Mode, RxCounts};
+use std::cell::Cell;
 
 /// Remembers what it was asked for.
 #[derive(Default)]
@@ -15,27 +17,34 @@ pub(crate) struct Mock {
     pub(crate) refuses: Vec<u32>,
     /// Why it applies nothing.
     busy: Option<String>,
+    /// What holds until then.
+    held: Option<Settings>,
     /// Ticks until a change is done.
     ticks_left: u32,
     /// A change can't be finished.
     fails: bool,
     /// Frames go unguarded.
     plain: bool,
+    /// The names interfaces got.
+    pub(crate) names: Vec<String>,
+    /// By interface, frames without a complete checksum.
+    pub(crate) partial: std::collections::BTreeMap<u32, u64>,
 }
 
 impl Datapath for Mock {
     type Device = u32;
+    type View = MockView;
 
-    fn device(id: DeviceId) -> u32 {
-        u32::from(id.0)
-    }
     fn mode(&self) -> Mode {
         Mode::Native
     }
     fn program_id(&self) -> u32 {
         7
     }
-    fn attach(&mut self, ifindex: u32, tables: u16) -> Result<u32, String> {
+    fn rename(&mut self, _device: u32, name: &str) {
+        self.names.push(name.to_owned());
+    }
+    fn attach(&mut self, ifindex: u32, _name: &str, tables: u16, _: bool) -> Result<u32, String> {
         assert!(tables > 0);
         if self.refuses.contains(&ifindex) {
             return Err("the driver says no".to_owned());
@@ -49,6 +58,9 @@ impl Datapath for Mock {
     fn is_attached(&self, device: u32) -> bool {
         self.attached.contains(&device)
     }
+    fn partial_checksums(&self, device: u32) -> u64 {
+        self.partial.get(&device).copied().unwrap_or(0)
+    }
     fn apply(&mut self, settings: &Settings) -> Result<(), String> {
         if let Some(why) = &self.busy {
             return Err(why.clone());
@@ -56,6 +68,9 @@ impl Datapath for Mock {
         self.applied.push(settings.clone());
         self.ticks_left = 2;
         Ok(())
+    }
+    fn held_instead(&self) -> Option<Settings> {
+        self.held.clone().filter(|_| self.ticks_left > 0)
     }
     fn tick(&mut self) -> Result<bool, String> {
         if self.fails {
@@ -67,45 +82,67 @@ impl Datapath for Mock {
     fn is_plain(&self) -> bool {
         self.plain
     }
+    fn threads_problem(&self) -> Option<String> {
+        None
+    }
     fn begin_drain(&mut self) -> Result<(), String> {
         Ok(())
     }
     fn is_drained(&mut self) -> bool {
         true
     }
+    fn received(&self, _device: u32) -> Vec<(CpuId, RxCounts)> {
+        Vec::new()
+    }
+}
+
+/// Sees what a mock would count: nothing.
+pub(crate) struct MockView;
+
+impl DatapathView<u32> for MockView {
+    fn device(&self, id: DeviceId) -> u32 {
+        u32::from(id.0)
+    }
     fn counted(&self) -> Counted<u32> {
         Counted { received: Vec::new(), processed: Vec::new() }
     }
-    fn whereabouts(&self, _key: &FlowKey) -> Whereabouts {
-        Whereabouts {
-            wish: CpuId::new(1),
-            slots: Vec::new(),
-            guarded: !self.plain,
-            sparse: CpuId::new(0).map(|cpu| (DeviceId(1), cpu)).into_iter().collect(),
-            place_in_map: 1,
-            flows: Vec::new(),
-        }
+    fn explain(&self, _key: &FlowKey) -> FlowExplained {
+        FlowExplained { decisions: Vec::new(), flows: Vec::new() }
     }
-    fn flows(&self) -> Vec<LiveFlow> {
-        Vec::new()
+    fn flows(&self) -> FlowStatistics {
+        FlowStatistics::default()
     }
+    fn clear_flows(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn take_records(&self) {}
+    fn ended(&self, _most: usize) -> (Vec<LiveFlow>, u64) {
+        (Vec::new(), 0)
+    }
+}
+
+/// How the instance is, as clients are told.
+pub(crate) fn status(instance: &mut Instance<Mock>) -> super::super::protocol::Status {
+    count::status(&instance.latest(), &MockView, 0)
 }
 
 pub(crate) fn link(index: u32, name: &str) -> Link {
     Link { index, name: name.to_owned(), up: true, max_rx_queues: Some(2), ..Link::default() }
 }
 
+thread_local! {
+    static LOOKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How often this test has had the host looked at.
+pub(crate) fn looked() -> u32 {
+    LOOKS.get()
+}
+
 /// Steers those of `links` that `patterns` mean.
 pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
-    let settings = Settings {
-        policy: Policy::Rps,
-        cpus: "0-1".parse().unwrap(),
-        offline: None,
-        queue_size: 64,
-        flow_limit: None,
-        shadow: false,
-        without_guard: false,
-    };
+    let settings =
+        Settings { queue_size: 64, ..Settings::new(Policy::Rps, "0-1".parse().unwrap()) };
     let cpus = HostCpus { possible: "0-3".parse().unwrap(), online: "0-3".parse().unwrap() };
     let patterns: Vec<Pattern> = patterns.iter().map(|text| Pattern::new(text).unwrap()).collect();
     let fixed = Fixed {
@@ -114,10 +151,20 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
         network_namespace: None,
         flow_cnt: 1024,
         sock_flow_entries: 1024,
+        rfs_namespaces: RfsNamespaces::Own,
+        memory_bytes: None,
         inner: false,
         flow_stats: true,
         begun: Instant::now(),
-        obstacle: |link, _| link.attached.is_some().then(|| "another program is there".to_owned()),
+        rx_queues: |link| link.max_rx_queues.unwrap_or(1) as u16,
+        obstacle: |link, _, _| {
+            link.attached.is_some().then(|| "another program is there".to_owned())
+        },
+        look: || {
+            LOOKS.set(LOOKS.get() + 1);
+            Host::look()
+        },
+        threads_refused: |class| (class == ThreadClass::Fifo(99)).then(|| "no limit".to_owned()),
     };
     let mut instance = Instance::new(Mock::default(), fixed, settings, cpus);
     for link in links.iter().filter(|link| patterns.iter().any(|pattern| pattern.matches(link))) {
@@ -158,21 +205,19 @@ fn what_can_not_be_applied_is_tried_again() {
     assert!(instance.is_settled());
 }
 
-fn set(instance: &mut Instance<Mock>, texts: &[&str]) -> Reply {
-    let settings = texts.iter().map(|text| (*text).to_owned()).collect();
-    instance.answer(&Request::Set { settings })
+fn set(instance: &mut Instance<Mock>, texts: &[&str]) -> Result<(), String> {
+    let settings: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    instance.set(&settings)
 }
 
 #[test]
 fn a_change_is_whole_or_refused() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let before = instance.settings.clone();
-    let Reply::Now(Answer::Error(why)) = set(&mut instance, &["policy=rfs", "cpus=0-9"]) else {
-        panic!("there is no CPU 9");
-    };
+    let why = set(&mut instance, &["policy=rfs", "cpus=0-9"]).unwrap_err();
     assert!(why.contains("no CPU 4-9"), "{why}");
     assert!(instance.settings == before && instance.path.applied.is_empty());
-    assert!(matches!(set(&mut instance, &["policy=rfs", "cpus=2-3"]), Reply::WhenDone));
+    set(&mut instance, &["policy=rfs", "cpus=2-3"]).unwrap();
     assert_eq!(instance.path.applied.len(), 1, "both at once");
     assert!(!instance.is_settled());
     instance.tick();
@@ -180,14 +225,43 @@ fn a_change_is_whole_or_refused() {
     assert!(matches!(instance.changed(), Answer::Set(Changed { done: true, .. })));
     assert_eq!(instance.shown().policy, "rfs");
     instance.path.busy = Some("no".to_owned());
-    assert!(matches!(set(&mut instance, &["policy=rps"]), Reply::Now(Answer::Error(_))));
+    assert!(set(&mut instance, &["policy=rps"]).is_err());
     assert_eq!(instance.shown().policy, "rfs", "what was refused does not hold");
+}
+
+#[test]
+fn a_change_that_takes_too_long_is_withdrawn() {
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    let before = instance.settings.clone();
+    set(&mut instance, &["policy=rfs"]).unwrap();
+    instance.path.held = Some(before.clone());
+    let Answer::Error(why) = instance.give_up() else { panic!("it does not hold yet") };
+    assert!(why.contains("withdrawn") && why.contains("as they were"), "{why}");
+    assert_eq!((instance.shown().policy.as_str(), instance.path.applied.len()), ("rps", 2));
+    assert_eq!(instance.path.applied.last(), Some(&before));
+    // One that holds, while rings still drain, stays.
+    set(&mut instance, &["policy=rfs"]).unwrap();
+    instance.path.held = None;
+    let Answer::Set(changed) = instance.give_up() else { panic!("it holds") };
+    assert!(changed.holds && !changed.done && changed.settings.policy == "rfs");
+}
+
+#[test]
+fn frames_without_a_checksum_are_told_of_once() {
+    let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
+    assert_eq!(instance.look_at_checksums(), [""; 0]);
+    instance.path.partial.insert(2, 1);
+    let said = instance.look_at_checksums();
+    assert!(said.len() == 1 && said[0].starts_with("b: 1 frame came without"), "{said:?}");
+    assert!(said[0].contains("ethtool -K PEER tx off"), "{said:?}");
+    instance.path.partial.insert(2, 9);
+    assert_eq!(instance.look_at_checksums(), [""; 0]);
 }
 
 #[test]
 fn a_change_that_fails_is_said_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
-    set(&mut instance, &["queue-size=16384"]);
+    set(&mut instance, &["queue-size=16384"]).unwrap();
     instance.path.fails = true;
     let said = instance.tick();
     assert!(said.len() == 1 && said[0].contains("no memory"), "{said:?}");
@@ -200,26 +274,44 @@ fn a_change_that_fails_is_said_once() {
 }
 
 #[test]
-fn flows_are_explained_by_the_policy_or_the_mistake_is_named() {
-    let mut instance = instance(&["a"], &[link(1, "a")]);
-    let mut ask = |policy: &str, flow: &str| {
-        instance.settings.policy = policy.parse().unwrap();
-        match instance.answer(&Request::Explain { flow: flow.to_owned() }) {
-            Reply::Now(answer) => answer,
-            Reply::WhenDone => panic!("it is answered at once"),
-        }
-    };
-    for (policy, rule, cpu) in [
-        ("none", "none", None),
-        ("bound:0=1", "bound", None),
-        ("rps", "hash", Some(1)),
-        ("sparse", "slot", Some(0)),
-        ("rfs+sparse", "wish", Some(1)),
-    ] {
-        let Answer::Explain(at) = ask(policy, "10.0.0.1:1-10.0.0.2:2/tcp") else {
-            panic!("it is explained");
-        };
-        assert_eq!((at.wanted.rule.as_str(), at.wanted.cpu), (rule, cpu), "{policy}");
+fn queues_that_are_not_there_are_refused() {
+    let mut instance = instance(&["a", "veth*"], &[link(1, "a")]);
+    for text in ["policy=bound:2=1", "policy=bound:a:2=1", "policy=bound:b:0=1", "rps-map=a:7=1"] {
+        let why = set(&mut instance, &[text]).unwrap_err();
+        assert!(why.contains("no RX queue") || why.contains("b is not steered"), "{why}");
     }
-    assert!(matches!(ask("rps", "10.0.0.1:1-10.0.0.2:2/tpc"), Answer::Error(_)));
+    assert!(instance.path.applied.is_empty());
+    let texts = ["policy=bound:a:1=1,veth3:5=2", "rps-map=a:1=2-3", "else=local", "rfs-cpus=3"];
+    set(&mut instance, &texts).unwrap();
+    let shown = instance.shown();
+    assert_eq!(
+        (shown.policy.as_str(), shown.fallback.as_str()),
+        ("bound:a:1=1,veth3:5=2", "local")
+    );
+    assert_eq!(
+        (shown.rps_maps, shown.rfs_cpus),
+        (vec!["a:1=2-3".to_owned()], Some("3".to_owned()))
+    );
+    let said = instance.see_links(&[link(1, "a"), link(2, "veth3")], Instant::now());
+    assert!(
+        said[0].ends_with("veth3 has 2 RX queues; without effect: policy bound:veth3:5"),
+        "{said:?}"
+    );
+    instance.see_links(&[link(1, "a"), link(2, "c")], Instant::now());
+    assert_eq!(instance.path.names, ["c"], "maps and bindings follow the name");
+}
+
+#[test]
+fn what_is_shown_is_of_the_last_time_it_was_shown() {
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    let shown = instance.latest();
+    set(&mut instance, &["policy=rfs"]).unwrap();
+    assert_eq!((shown.get().settings.policy.clone(), shown.get().changing), (Policy::Rps, false));
+    instance.show();
+    assert_eq!((shown.get().settings.policy.clone(), shown.get().changing), (Policy::Rfs, true));
+    let attachments = shown.get().attachments;
+    instance.attach(&link(2, "b")).unwrap();
+    assert_eq!(shown.get().attachments, attachments, "what went before is shown until then");
+    instance.show();
+    assert_ne!(shown.get().attachments, attachments, "numbers of interfaces may be used again");
 }

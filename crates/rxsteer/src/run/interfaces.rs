@@ -5,29 +5,66 @@ use super::count::Former;
 use super::datapath::Datapath;
 use super::instance::Instance;
 use super::protocol::{RxShown, State};
+use super::queue_names;
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
 use rxsteer_xdp::Mode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Interfaces that one instance steers at most.
 pub(crate) const MAX_INTERFACES: usize = 64;
 /// Interfaces of which it is remembered at most why they are not steered.
 const MAX_REFUSED: usize = 128;
+/// How long after it was refused an interface is tried again; each time it is twice as long, to a limit.
+const FIRST_RETRY: Duration = Duration::from_secs(3);
+/// See [`FIRST_RETRY`].
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// For so long the host is taken to be as it was seen. Only interfaces are looked at each time.
+const HOST_STAYS: Duration = Duration::from_secs(3);
+
+/// When an interface that was refused is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry {
+    at: Instant,
+    after: Duration,
+}
+
+impl Retry {
+    fn first(now: Instant) -> Retry {
+        Retry { at: now + FIRST_RETRY, after: FIRST_RETRY }
+    }
+
+    fn next(self, now: Instant) -> Retry {
+        let after = (self.after * 2).min(LONGEST_RETRY);
+        Retry { at: now + after, after }
+    }
+}
 
 /// An interface that is steered, was, or could not be.
 pub(crate) struct Steered<D> {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) tables: u16,
+    /// RX queues it uses.
+    pub(crate) rx_queues: u16,
     pub(crate) state: State,
     pub(crate) why: Option<String>,
     /// Of one that is attached.
     pub(crate) device: Option<D>,
     /// What one that is not attached any more had counted.
-    pub(crate) counts: RxShown,
+    pub(crate) counts: Arc<RxShown>,
     /// Something does not fit. It is looked at once more before anything is said, since an interface that
     /// is being deleted loses its program and its name one after the other.
     doubtful: bool,
+    /// That frames come with a checksum that is not complete was said.
+    said_partial: bool,
+    /// Hardware address: with name and index it finds the interface in sysfs.
+    address: Vec<u8>,
+    /// What it is steered in spite of.
+    pub(crate) remarks: Vec<String>,
+    /// Of one that was refused.
+    retry: Option<Retry>,
 }
 
 impl<D> Steered<D> {
@@ -48,19 +85,95 @@ impl<P: Datapath> Instance<P> {
                 "{MAX_INTERFACES} interfaces are steered already, the most there can be"
             ));
         }
-        let tables = tables(self.path.mode(), link, &self.cpus);
-        let device = self.path.attach(link.index, tables)?;
+        let named = |pattern: &Pattern| !pattern.is_open() && pattern.matches(link);
+        let is_named = self.fixed.patterns.iter().any(named);
+        let tables = tables(self.path.mode(), link, &self.cpus, is_named);
+        let partial = link.may_leave_checksums();
+        // What went before is shown as it was: its number in counts may be used again now.
+        self.show();
+        self.attachments += 1;
+        let device = self.path.attach(link.index, &link.name, tables, partial)?;
         self.interfaces.push(Steered {
             index: link.index,
             name: link.name.clone(),
             tables,
+            rx_queues: (self.fixed.rx_queues)(link),
             state: if link.up { State::Steered } else { State::Down },
             why: None,
             device: Some(device),
-            counts: RxShown::default(),
+            counts: Arc::default(),
             doubtful: false,
+            said_partial: false,
+            address: link.address.clone(),
+            remarks: Vec::new(),
+            retry: None,
         });
         Ok(())
+    }
+
+    /// The interfaces that are steered now, as far as sysfs needs them.
+    pub(crate) fn live_links(&self) -> Vec<Link> {
+        let live = self.interfaces.iter().filter(|known| known.is_live());
+        let link = |known: &Steered<P::Device>| Link {
+            index: known.index,
+            name: known.name.clone(),
+            address: known.address.clone(),
+            ..Link::default()
+        };
+        live.map(link).collect()
+    }
+
+    /// Tells what an interface's RX queues are now: how many, and which of them the kernel steers itself. Both may have
+    /// changed since it was attached. Returns what is to be said about it.
+    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<String> {
+        let is_native = self.path.mode() == Mode::Native;
+        let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
+        let Some(known) = self.interfaces.iter_mut().find(is_it) else { return Vec::new() };
+        let mut remarks = Vec::new();
+        if !by_kernel.is_empty() {
+            let queues: Vec<String> = by_kernel.iter().map(ToString::to_string).collect();
+            remarks.push(format!(
+                "the kernel's RPS is on for RX queue {}: it sends packets to other CPUs once more after rxsteer, so \
+                 where they are processed, and in what order, rests on the kernel. To steer by rxsteer alone: echo 0 | \
+                 tee /sys/class/net/{}/queues/rx-*/rps_cpus",
+                queues.join(", "),
+                known.name
+            ));
+        }
+        if is_native && used > u32::from(known.tables) {
+            remarks.push(format!(
+                "it has {used} RX queues now, and flow tables for {}: frames of the others pass and are not steered. \
+                 Restart rxsteer to steer them, too",
+                known.tables
+            ));
+        }
+        let before = std::mem::replace(&mut known.remarks, remarks);
+        let new = known.remarks.iter().filter(|remark| !before.contains(remark));
+        let mut say: Vec<String> = new.map(|remark| format!("{}: {remark}", known.name)).collect();
+        if known.remarks.is_empty() && !before.is_empty() {
+            say.push(format!("{}: its RX queues are steered by rxsteer alone again", known.name));
+        }
+        say
+    }
+
+    /// Looks for interfaces that receive frames without a complete checksum; says so once of each.
+    pub(crate) fn look_at_checksums(&mut self) -> Vec<String> {
+        let mut say = Vec::new();
+        for known in self.interfaces.iter_mut().filter(|known| !known.said_partial) {
+            let count = known.device.map_or(0, |device| self.path.partial_checksums(device));
+            if count > 0 {
+                known.said_partial = true;
+                say.push(format!(
+                    "{}: {} came without a complete TCP, UDP or SCTP checksum: the sender has checksum offload on. Such \
+                     frames pass and are not steered, since receivers would drop them after a redirect; rxsteer status \
+                     counts them. To steer them: ethtool -K PEER tx off, where PEER is the interface that sends them (a \
+                     veth's other end, in its network namespace)",
+                    known.name,
+                    plural(usize::try_from(count).unwrap_or(usize::MAX), "frame")
+                ));
+            }
+        }
+        say
     }
 
     /// What is said of an interface that is steered from now on.
@@ -84,12 +197,30 @@ impl<P: Datapath> Instance<P> {
         )
     }
 
+    /// What is said of an interface that appeared, and of settings that name queues it has not.
+    fn steering_from_now(&self, link: &Link) -> String {
+        let there = (link.name.as_str(), (self.fixed.rx_queues)(link));
+        let lacking = queue_names::lacking(&self.settings, there);
+        let steering = self.steering(&link.name);
+        lacking.map_or_else(|| steering.clone(), |lacking| format!("{steering}; {lacking}"))
+    }
+
+    /// The interfaces that are steered, with the RX queues they use.
+    pub(crate) fn there(&self) -> Vec<queue_names::There<'_>> {
+        let live = self.interfaces.iter().filter(|known| known.is_live());
+        live.map(|known| (known.name.as_str(), known.rx_queues)).collect()
+    }
+
     /// Tells what interfaces there are now; returns what is to be said about it.
-    pub(crate) fn see_links(&mut self, links: &[Link]) -> Vec<String> {
+    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<String> {
         let mut say = Vec::new();
         for known in &mut self.interfaces {
             if known.is_live() {
+                let was_attached = known.device.is_some();
                 say.extend(see(&mut self.path, &mut self.former, known, links));
+                self.attachments += u64::from(was_attached && known.device.is_none());
+                let link = links.iter().find(|link| link.index == known.index);
+                known.rx_queues = link.map_or(known.rx_queues, self.fixed.rx_queues);
             } else if known.state == State::Detached
                 && !links.iter().any(|link| link.index == known.index)
             {
@@ -102,31 +233,27 @@ impl<P: Datapath> Instance<P> {
         self.forget();
         for link in links {
             if self.is_new(link) {
-                say.extend(self.welcome(link, links));
+                say.extend(self.welcome(link, links, now));
             }
         }
         say
     }
 
-    /// Tries interfaces again that a pattern means and that could not be steered: whatever stood against it (an
-    /// offload, say) may have been changed since. Says nothing of those that still can't.
-    pub(crate) fn try_refused(&mut self, links: &[Link]) -> Vec<String> {
-        let is_refused = |known: &Steered<P::Device>| known.state == State::Refused;
-        let (refused, rest) =
-            std::mem::take(&mut self.interfaces).into_iter().partition(is_refused);
-        self.interfaces = rest;
-        let mut say = Vec::new();
-        for known in refused {
-            let link = links.iter().find(|link| link.index == known.index);
-            match link.map(|link| (link, self.try_to_attach(link, links))) {
-                Some((link, Ok(()))) => say.push(self.steering(&link.name)),
-                Some((_, Err(why))) => {
-                    self.interfaces.push(Steered { why: Some(why), ..known });
-                }
-                None => {}
+    /// Tries one interface again that a pattern means and that could not be steered, if the time for one has come:
+    /// whatever stood against it (an offload, say) may have been changed since. Says nothing where it still can't. One
+    /// at a time: each is looked at by the thread whose ticks keep flows moving.
+    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<String> {
+        let place = self.next_retry(now)?;
+        let known = self.interfaces.remove(place);
+        let link = links.iter().find(|link| link.index == known.index)?;
+        match self.try_to_attach(link, links, now) {
+            Ok(()) => Some(self.steering_from_now(link)),
+            Err(why) => {
+                let retry = known.retry.map(|retry| retry.next(now));
+                self.interfaces.insert(place, Steered { why: Some(why), retry, ..known });
+                None
             }
         }
-        say
     }
 
     /// Of interfaces that come and go, the latest that went are remembered.
@@ -144,9 +271,18 @@ impl<P: Datapath> Instance<P> {
         self.interfaces.iter().any(|known| known.doubtful)
     }
 
-    /// Whether interfaces that a pattern means could not be steered.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.interfaces.iter().any(|known| known.state == State::Refused)
+    /// Whether an interface that could not be steered is to be tried again.
+    pub(crate) fn has_retry(&self, now: Instant) -> bool {
+        self.next_retry(now).is_some()
+    }
+
+    /// The refused interface whose time came first.
+    fn next_retry(&self, now: Instant) -> Option<usize> {
+        let due = (0..).zip(&self.interfaces).filter_map(|(place, known)| {
+            let retry = known.retry.filter(|retry| retry.at <= now)?;
+            Some((retry.at, place))
+        });
+        due.min().map(|(_, place)| place)
     }
 
     /// Whether a program was taken off, as far as that can be told without a listing.
@@ -162,40 +298,52 @@ impl<P: Datapath> Instance<P> {
         self.fixed.patterns.iter().any(fits) && !self.interfaces.iter().any(known)
     }
 
-    fn try_to_attach(&mut self, link: &Link, links: &[Link]) -> Result<(), String> {
-        (self.fixed.obstacle)(link, links).map_or(Ok(()), Err)?;
+    fn try_to_attach(&mut self, link: &Link, links: &[Link], now: Instant) -> Result<(), String> {
+        let host = match self.seen.take() {
+            Some((seen, host)) if now < seen + HOST_STAYS => (seen, host),
+            _ => (now, (self.fixed.look)()),
+        };
+        let obstacle = (self.fixed.obstacle)(link, links, &host.1);
+        self.seen = Some(host);
+        obstacle.map_or(Ok(()), Err)?;
         self.attach(link)
     }
 
     /// Attaches to an interface that appeared.
-    fn welcome(&mut self, link: &Link, links: &[Link]) -> Option<String> {
+    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<String> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
             // As much as there is to say of so many was said.
             return None;
         }
-        let Err(why) = self.try_to_attach(link, links) else {
-            return Some(self.steering(&link.name));
+        let Err(why) = self.try_to_attach(link, links, now) else {
+            return Some(self.steering_from_now(link));
         };
         let said = format!("{} is not steered: {why}", link.name);
         self.interfaces.push(Steered {
             index: link.index,
             name: link.name.clone(),
             tables: 0,
+            rx_queues: 0,
             state: State::Refused,
             why: Some(why),
             device: None,
-            counts: RxShown::default(),
+            counts: Arc::default(),
             doubtful: false,
+            said_partial: false,
+            address: link.address.clone(),
+            remarks: Vec::new(),
+            retry: Some(Retry::first(now)),
         });
         Some(said)
     }
 
-    /// Whether nothing is left that could be steered. An interface that somebody else took the program off is
-    /// still there, and that is to be told to who asks.
+    /// Whether nothing is left that could be steered: no pattern may bring an interface, and those that were named are
+    /// gone, or another process detached the program from them.
     pub(crate) fn is_deserted(&self) -> bool {
-        !self.fixed.patterns.iter().any(Pattern::is_open)
-            && self.interfaces.iter().all(Steered::is_gone)
+        let is_over =
+            |known: &Steered<P::Device>| known.is_gone() || known.state == State::Detached;
+        !self.fixed.patterns.iter().any(Pattern::is_open) && self.interfaces.iter().all(is_over)
     }
 
     /// Takes the programs off.
@@ -208,18 +356,24 @@ impl<P: Datapath> Instance<P> {
     }
 }
 
-/// Flow tables an interface needs.
-pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus) -> u16 {
+/// Flow tables an interface gets: one for each RX queue in use. One that is named also for those that may be used
+/// later (ethtool -L), as far as there are CPUs for them.
+pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -> u16 {
+    let most = link.max_rx_queues.unwrap_or(1);
+    let used = link.rx_queues().unwrap_or(most);
+    let later = if is_named { most.min(cpus.possible.len() as u32) } else { 0 };
+    let queues = used.max(later).clamp(1, 1024) as u16;
     match mode {
-        Mode::Native => link.max_rx_queues.unwrap_or(1).clamp(1, 1024) as u16,
-        Mode::Generic => cpus.possible.highest().get() + 1,
+        Mode::Native => queues,
+        // By CPU, and by queue what RX queues have of their own.
+        Mode::Generic => queues.max(cpus.possible.highest().get() + 1),
     }
 }
 
 /// Looks at an interface that is steered.
 fn see<P: Datapath>(
     path: &mut P,
-    former: &mut Former,
+    former: &mut Arc<Former>,
     known: &mut Steered<P::Device>,
     links: &[Link],
 ) -> Option<String> {
@@ -234,7 +388,7 @@ fn see<P: Datapath>(
         let (state, why) = match (attached, link) {
             (_, Some(_)) => (
                 State::Detached,
-                "somebody took the program off, and it is not put back; end and start again to steer it",
+                "another process detached its XDP program; restart rxsteer to steer it again",
             ),
             (true, None) => (State::Moved, "it went to another network namespace"),
             (false, None) => {
@@ -244,15 +398,17 @@ fn see<P: Datapath>(
         // Also where somebody else took the program off: its number is free for another interface then.
         path.detach(device);
         known.device = None;
-        known.counts = former.keep(&path.counted(), device);
+        known.counts = Arc::new(Arc::make_mut(former).keep(&path.received(device)));
         (known.state, known.why) = (state, Some(why.to_owned()));
         return Some(format!("{} is no longer steered: {why}", known.name));
     };
     known.doubtful = false;
+    known.address.clone_from(&link.address);
     let mut said = Vec::new();
     if link.name != known.name {
         said.push(format!("{} is called {} now", known.name, link.name));
         known.name.clone_from(&link.name);
+        path.rename(device, &link.name);
     }
     let state = if link.up { State::Steered } else { State::Down };
     if state != known.state {

@@ -1,8 +1,6 @@
 //! What becomes of interfaces, played with a datapath that is none.
 
-use super::super::instance::Reply;
-use super::super::instance::tests::{Mock, instance, link};
-use super::super::protocol::{Answer, Request};
+use super::super::instance::tests::{Mock, instance, link, looked, status};
 use super::*;
 
 fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
@@ -13,28 +11,28 @@ fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
 fn a_deleted_interface_is_told_and_the_others_go_on() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
     // As the kernel does it: first it is not listed any more, then the program goes.
-    assert_eq!(instance.see_links(&[link(2, "b")]), [""; 0]);
+    assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0]);
     assert!(instance.has_doubts());
     instance.path.attached.retain(|index| *index != 1);
-    let said = instance.see_links(&[link(2, "b")]);
+    let said = see(&mut instance, &[link(2, "b")]);
     assert!(
         said.len() == 1 && said[0].starts_with("a is no longer steered: it was deleted"),
         "{said:?}"
     );
     assert_eq!(states(&instance), [("a", State::Deleted), ("b", State::Steered)]);
     assert!(!instance.has_doubts() && !instance.is_deserted());
-    assert_eq!(instance.see_links(&[link(2, "b")]), [""; 0], "it is said once");
+    assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0], "it is said once");
     instance.path.attached.clear();
-    instance.see_links(&[]);
-    instance.see_links(&[]);
+    see(&mut instance, &[]);
+    see(&mut instance, &[]);
     assert!(instance.is_deserted(), "the last of the named ones is gone");
 }
 
 #[test]
 fn one_that_moved_is_let_go() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
-    instance.see_links(&[]);
-    let said = instance.see_links(&[]);
+    see(&mut instance, &[]);
+    let said = see(&mut instance, &[]);
     assert!(said[0].contains("another network namespace"), "{said:?}");
     assert_eq!(states(&instance), [("a", State::Moved)]);
     assert!(instance.path.attached.is_empty(), "it is left as it was found");
@@ -46,27 +44,59 @@ fn a_program_that_was_taken_off_is_not_put_back() {
     let mut instance = instance(&["a*"], &[link(1, "a")]);
     instance.path.attached.clear();
     assert!(instance.lost_a_program());
-    instance.see_links(&[link(1, "a")]);
-    let said = instance.see_links(&[link(1, "a")]);
-    assert!(said.len() == 1 && said[0].contains("somebody took the program off"), "{said:?}");
+    see(&mut instance, &[link(1, "a")]);
+    let said = see(&mut instance, &[link(1, "a")]);
+    assert!(said.len() == 1 && said[0].contains("another process detached its XDP"), "{said:?}");
     assert!(!instance.lost_a_program());
-    assert_eq!(instance.see_links(&[link(1, "a")]), [""; 0]);
+    assert_eq!(see(&mut instance, &[link(1, "a")]), [""; 0]);
     assert!(instance.path.attached.is_empty());
-    assert!(!instance.is_deserted(), "it is still there to be told of");
-    let Reply::Now(Answer::Status(status)) = instance.answer(&Request::Status { flows: 0 }) else {
-        panic!("a status is asked for");
-    };
+    assert!(!instance.is_deserted(), "the pattern may bring others");
+    let status = status(&mut instance);
     assert_eq!(status.interfaces[0].state, State::Detached);
     assert!(status.interfaces[0].why.is_some());
+}
+
+#[test]
+fn named_interfaces_that_were_all_detached_leave_nothing_to_do() {
+    let links = [link(1, "a"), link(2, "b")];
+    let mut instance = instance(&["a", "b"], &links);
+    instance.path.attached.retain(|index| *index == 2);
+    see(&mut instance, &links);
+    see(&mut instance, &links);
+    assert!(!instance.is_deserted(), "b is steered still");
+    instance.path.attached.clear();
+    see(&mut instance, &links);
+    see(&mut instance, &links);
+    assert!(instance.is_deserted());
+}
+
+#[test]
+fn queues_that_the_kernel_steers_or_that_have_no_table_are_told_of_once() {
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    assert_eq!(instance.see_queues(1, 2, &[]), [""; 0]);
+    let said = instance.see_queues(1, 2, &[0, 1]);
+    assert!(said.len() == 1 && said[0].starts_with("a: the kernel's RPS is on"), "{said:?}");
+    assert!(said[0].contains("RX queue 0, 1") && said[0].contains("/a/queues"), "{said:?}");
+    assert_eq!(instance.see_queues(1, 2, &[0, 1]), [""; 0], "it was said");
+    let status = status(&mut instance);
+    assert_eq!(status.interfaces[0].state, State::Steered);
+    assert!(status.interfaces[0].why.as_ref().is_some_and(|why| why.contains("RPS is on")));
+    let said = instance.see_queues(1, 4, &[0, 1]);
+    assert!(
+        said.len() == 1 && said[0].contains("4 RX queues now, and flow tables for 2"),
+        "{said:?}"
+    );
+    let said = instance.see_queues(1, 2, &[]);
+    assert_eq!(said, ["a: its RX queues are steered by rxsteer alone again"]);
 }
 
 #[test]
 fn names_and_up_and_down_are_followed() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let down = Link { up: false, ..link(1, "b") };
-    assert_eq!(instance.see_links(&[down]), ["a is called b now; b is down"]);
+    assert_eq!(see(&mut instance, &[down]), ["a is called b now; b is down"]);
     assert_eq!(states(&instance), [("b", State::Down)]);
-    assert_eq!(instance.see_links(&[link(1, "b")]), ["b is up again"]);
+    assert_eq!(see(&mut instance, &[link(1, "b")]), ["b is up again"]);
 }
 
 #[test]
@@ -76,7 +106,7 @@ fn a_pattern_takes_what_appears() {
     instance.path.refuses.push(3);
     let taken = Link { attached: Some(attached()), ..link(4, "veth4") };
     let links = [link(1, "lo"), link(2, "veth2"), link(3, "veth3"), taken];
-    let said = instance.see_links(&links);
+    let said = see(&mut instance, &links);
     assert_eq!(
         said,
         [
@@ -85,21 +115,61 @@ fn a_pattern_takes_what_appears() {
             "veth4 is not steered: another program is there",
         ]
     );
-    assert_eq!(instance.see_links(&links), [""; 0], "it is said and tried once");
+    assert_eq!(see(&mut instance, &links), [""; 0], "it is said and tried once");
     assert_eq!(instance.path.attached, [2]);
-    assert_eq!(instance.try_refused(&links), [""; 0], "nothing has changed");
+    let start = Instant::now();
+    let later = |seconds| start + Duration::from_secs(seconds);
+    assert!(!instance.has_retry(start), "it was tried just now");
+    for _ in 0..2 {
+        assert_eq!(instance.retry(&links, later(4)), None, "nothing has changed");
+    }
+    assert!(!instance.has_retry(later(4)), "each was tried once more");
     instance.path.refuses.clear();
-    let said = instance.try_refused(&links);
-    assert_eq!(said, ["steering veth3: native, 2 RX queues, rps to CPUs 0-1"]);
+    assert!(!instance.has_retry(later(9)), "the second time they wait twice as long");
+    let said = instance.retry(&links, later(11));
+    assert_eq!(said.as_deref(), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
     assert_eq!(instance.path.attached, [2, 3]);
-    assert!(instance.has_refused(), "the one that another program is on");
+    assert!(instance.has_retry(later(11)), "the one that another program is on");
     // One of the same name is another interface.
     instance.path.attached.clear();
-    instance.see_links(&[]);
-    instance.see_links(&[]);
-    assert!(!instance.has_refused());
-    assert_eq!(instance.see_links(&[link(9, "veth2")]).len(), 1);
+    see(&mut instance, &[]);
+    see(&mut instance, &[]);
+    assert!(!instance.has_retry(later(3600)));
+    assert_eq!(see(&mut instance, &[link(9, "veth2")]).len(), 1);
     assert_eq!(instance.path.attached, [9]);
+}
+
+#[test]
+fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_looked_at_once_per_round() {
+    let links: Vec<Link> = (1..=100).map(|index| link(index, &format!("v{index}"))).collect();
+    let mut instance = instance(&["v*"], &[]);
+    instance.path.refuses = (1..=100).collect();
+    let looks = looked();
+    let start = Instant::now();
+    assert_eq!(instance.see_links(&links, start).len(), 100);
+    assert_eq!(looked() - looks, 1, "one look for all that appear at once");
+    // Ten minutes of ticks, ten a second.
+    let (mut tried, mut rounds) = (0, 0);
+    for tick in 1..=6000 {
+        let now = start + Duration::from_millis(100 * tick);
+        let before = looked();
+        if instance.has_retry(now) {
+            tried += 1;
+            assert_eq!(instance.retry(&links, now), None);
+        }
+        rounds += looked() - before;
+    }
+    // After 3, 6, 12, 24, 48 s and then each minute, with some ticks in between where all are due at once.
+    assert!((100 * 12..=100 * 14).contains(&tried), "{tried} in ten minutes");
+    assert!(rounds <= 6000 / 30, "{rounds} looks at the host in 600 s");
+    instance.path.refuses.clear();
+    let now = start + Duration::from_secs(700);
+    assert!(instance.retry(&links, now).is_some_and(|said| said.starts_with("steering v")));
+    assert_eq!(instance.path.attached.len(), 1, "one at a time");
+}
+
+fn see(instance: &mut Instance<Mock>, links: &[Link]) -> Vec<String> {
+    instance.see_links(links, Instant::now())
 }
 
 fn attached() -> rxsteer_host::Attached {
@@ -110,7 +180,7 @@ fn attached() -> rxsteer_host::Attached {
 fn there_is_a_limit_of_interfaces() {
     let links: Vec<Link> = (1..=400).map(|index| link(index, &format!("v{index}"))).collect();
     let mut instance = instance(&["v*"], &[]);
-    let said = instance.see_links(&links);
+    let said = see(&mut instance, &links);
     assert_eq!(instance.path.attached.len(), MAX_INTERFACES);
     assert!(said[69].contains("64 interfaces are steered already"), "{}", said[69]);
     assert_eq!(said.len(), MAX_INTERFACES + MAX_REFUSED);

@@ -3,13 +3,13 @@
 //! ```text
 //!  attach.rs    look, refuse or load and attach         client.rs    asks an instance (status, set, explain)
 //!     │                                                     │ control socket: protocol.rs, registry.rs
-//!  events.rs    one thread, one poll: signals, links, clock, control.rs
+//!  events.rs    one thread, one poll: signals, links, clock  ◄── queries.rs  another one: answers clients
 //!     │
 //!  instance.rs, interfaces.rs   settings, CPUs, links: what becomes of them ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
 //! What must hold: nothing is attached unless all can be; nothing is left behind, however it ends; after
-//! loading there is no privilege; no client, interface or CPU that misbehaves stops the others.
+//! loading there is no privilege but that of scheduling; no client, interface or CPU that misbehaves stops the others.
 
 #[cfg_attr(
     not(feature = "xdp"),
@@ -41,9 +41,17 @@ mod instance;
 #[cfg(feature = "xdp")]
 mod interfaces;
 #[cfg(feature = "xdp")]
+mod losses;
+#[cfg(feature = "xdp")]
+mod memory;
+#[cfg(feature = "xdp")]
 mod privileges;
 #[cfg(feature = "xdp")]
 pub(crate) mod protocol;
+#[cfg(feature = "xdp")]
+mod queries;
+#[cfg(feature = "xdp")]
+mod queue_names;
 #[cfg(feature = "xdp")]
 mod registry;
 #[cfg(feature = "xdp")]
@@ -67,15 +75,18 @@ pub(crate) fn command(_args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
 }
 
 #[cfg(feature = "xdp")]
-pub(crate) use running::command;
+pub(crate) use {privileges::raise_memory_limit, running::command};
 
 #[cfg(feature = "xdp")]
 mod running {
     use super::args::RunArgs;
     use super::control::Control;
-    use super::{attach, count, events, privileges, registry, show};
+    use super::protocol::Answer;
+    use super::queries::QueryServer;
+    use super::{attach, events, privileges, registry, show};
     use crate::Outcome;
     use crate::output;
+    use rxsteer_user::core::ThreadClass;
     use std::time::Instant;
 
     /// The command.
@@ -83,23 +94,32 @@ mod running {
         // From here on a signal waits until it is asked for, also while programs are loaded.
         let signals = events::signals()?;
         args.add_file()?;
-        let plan = attach::plan(&args)?;
+        let mut plan = attach::plan(&args)?;
         let (listener, registered) = registry::register(args.socket.as_deref())?;
+        let notes = std::mem::take(&mut plan.notes);
         let mut instance = attach::start(&args, plan, registered.path.clone())?;
-        privileges::drop_all()?;
+        // New threads get their class later, too; with --threads other there is none to set.
+        privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
         let names: Vec<&str> =
             instance.interfaces.iter().map(|known| known.name.as_str()).collect();
         for name in names {
             output::note(&instance.steering(name));
         }
-        attach::tell_beforehand(&instance);
+        attach::tell_beforehand(&instance, &notes);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
-        let mut control = Control::new(listener)?;
-        let ended = events::run(&mut instance, &mut control, &signals, until)?;
+        let (queries, mut inbox) =
+            QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;
+        // Threads begin without the privileges that were dropped.
+        let queries = queries.open(Control::new(listener)?)?;
+        let ended = events::run(&mut instance, &mut inbox, &signals, until)?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        let queries = queries.close(inbox)?;
         events::stop(&mut instance);
-        let status = count::status(&instance, 0);
+        instance.show();
+        let Answer::Status(status) = queries.status(0, false) else {
+            unreachable!("it is asked for")
+        };
         if args.json {
             output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
         } else {

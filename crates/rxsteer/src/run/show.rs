@@ -1,10 +1,12 @@
 //! The state of an instance, for people.
 
-use super::flows_shown::{FlowShown, FlowWhere, Place};
+use super::flows_shown::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere};
+use super::losses::losses;
 use super::protocol::{Counts, CpuStatus, InterfaceStatus, SettingsShown, Status};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
-use rxsteer_user::core::counters::LiveCounter;
+use rxsteer_user::core::Fallback;
+use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -22,6 +24,9 @@ pub(crate) fn status(status: &Status) -> String {
     );
     // Writing to a String does not fail.
     let _ = writeln!(text, "{}", settings(&status.settings));
+    if let Some(bytes) = status.memory_bytes {
+        let _ = writeln!(text, "BPF maps take {:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    }
     if status.changing {
         text.push_str(
             "a change is under way: what was sent by the old settings is not all delivered yet\n",
@@ -29,6 +34,9 @@ pub(crate) fn status(status: &Status) -> String {
     }
     if !status.guarded {
         text.push_str("frames go unguarded: this policy changes its mind about no flow\n");
+    }
+    if let Some(why) = &status.threads_problem {
+        let _ = writeln!(text, "{why}");
     }
     if status.settings.shadow {
         text.push_str(
@@ -40,10 +48,19 @@ pub(crate) fn status(status: &Status) -> String {
     text.push('\n');
     text.push_str(&cpus(&status.cpus));
     text.push('\n');
+    text.push_str(&threads(&status.cpus));
     text.push_str(&totals(&status.totals));
+    text.push_str(&losses(status));
+    if let Some(statistics) = &status.flow_statistics {
+        text.push_str(&flow_packets(statistics));
+    }
     if !status.largest_flows.is_empty() {
         text.push('\n');
         text.push_str(&flows(&status.largest_flows));
+    }
+    if !status.ended_flows.is_empty() {
+        text.push_str("\nFlows that ended since flows were asked for last\n");
+        text.push_str(&flows(&status.ended_flows));
     }
     text
 }
@@ -51,9 +68,18 @@ pub(crate) fn status(status: &Status) -> String {
 /// The settings in a line.
 pub(crate) fn settings(settings: &SettingsShown) -> String {
     let mut text = format!(
-        "policy {}, CPUs {}, {} mode, queue size {}",
-        settings.policy, settings.cpus, settings.mode, settings.queue_size
+        "policy {}, CPUs {}, {} mode, queue size {}, threads {}",
+        settings.policy, settings.cpus, settings.mode, settings.queue_size, settings.threads
     );
+    for map in &settings.rps_maps {
+        let _ = write!(text, ", map {map}");
+    }
+    if settings.fallback != Fallback::default().to_string() {
+        let _ = write!(text, ", else {}", settings.fallback);
+    }
+    if let Some(cpus) = &settings.rfs_cpus {
+        let _ = write!(text, ", rfs to CPUs {cpus}");
+    }
     if let Some(offline) = &settings.offline {
         let _ = write!(text, ", CPU {offline} offline");
     }
@@ -124,7 +150,7 @@ fn cpus(cpus: &[CpuStatus]) -> String {
     };
     let (idle, shown): (Vec<&CpuStatus>, Vec<&CpuStatus>) =
         cpus.iter().partition(|cpu| cpus.len() > MOST_ROWS && is_idle(cpu));
-    for CpuStatus { cpu, counts } in shown {
+    for CpuStatus { cpu, counts, .. } in shown {
         let mut row = vec![cpu.to_string()];
         row.extend(CPU_COLUMNS.map(|counter| grouped(counts.rx.get(counter))));
         row.extend([counts.delivered, counts.drops.total()].map(grouped));
@@ -135,6 +161,33 @@ fn cpus(cpus: &[CpuStatus]) -> String {
         let _ = writeln!(text, " and {} with nothing", plural(idle.len(), "CPU"));
     }
     text
+}
+
+/// What the threads of the rings do, of those CPUs that were sent to.
+fn threads(cpus: &[CpuStatus]) -> String {
+    let seen = |cpu: &&CpuStatus| cpu.thread.get(LiveCpuCounter::ThreadRan) != 0;
+    let header = ["CPU", "thread", "frames/s", "ran", "waited", "longest wait"];
+    let mut table = new(&header, &[1]);
+    for CpuStatus { cpu, thread, .. } in cpus.iter().filter(seen) {
+        let time = |counter| milliseconds(thread.get(counter));
+        table.add_row(vec![
+            cpu.to_string(),
+            thread.class.clone().unwrap_or_else(|| "unknown".to_owned()),
+            grouped(thread.get(LiveCpuCounter::Rate)),
+            time(LiveCpuCounter::ThreadRan),
+            time(LiveCpuCounter::ThreadWaited),
+            time(LiveCpuCounter::LongestWait),
+        ]);
+    }
+    match cpus.iter().any(|cpu| seen(&cpu)) {
+        true => format!("{}\n", lines(&table)),
+        false => String::new(),
+    }
+}
+
+/// "412 ms"
+pub(super) fn milliseconds(ns: u64) -> String {
+    format!("{} ms", grouped(ns.div_ceil(1_000_000)))
 }
 
 fn totals(counts: &Counts) -> String {
@@ -183,13 +236,34 @@ fn totals(counts: &Counts) -> String {
     line(
         "not steered",
         format!(
-            "{} not IP, {} malformed, {} without room for a number",
+            "{} not IP, {} malformed, {} without room for a number, {} without a complete checksum",
             rx(LiveCounter::NotIp),
             rx(LiveCounter::Malformed),
-            rx(LiveCounter::Unnumbered)
+            rx(LiveCounter::Unnumbered),
+            rx(LiveCounter::PartialChecksums)
         ),
     );
     text
+}
+
+/// Where the packets are that were counted for flows.
+fn flow_packets(at: &FlowStatisticsShown) -> String {
+    let lost = match at.records_lost {
+        0 => String::new(),
+        lost => format!("; the last counts of {} were not kept one by one", plural_of(lost)),
+    };
+    format!(
+        "flow packets {} of {} listed, {} of flows that ended, {} cleared, {} without room{lost}\n",
+        grouped(at.packets),
+        plural_of(at.flows),
+        grouped(at.ended),
+        grouped(at.cleared),
+        grouped(at.refused)
+    )
+}
+
+fn plural_of(flows: u64) -> String {
+    plural(usize::try_from(flows).unwrap_or(usize::MAX), "flow")
 }
 
 fn flows(flows: &[FlowShown]) -> String {
@@ -211,46 +285,36 @@ fn flows(flows: &[FlowShown]) -> String {
 fn shares(flow: &FlowShown) -> String {
     let share = |packets: u64| percent(packets, flow.packets);
     let cpus = flow.cpus.iter().map(|on| format!("{}: {}", on.cpu, share(on.packets)));
-    cpus.collect::<Vec<_>>().join(", ")
+    let others = (flow.other_cpus != 0).then(|| format!("others: {}", share(flow.other_cpus)));
+    cpus.chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a flow is and why.
-pub(crate) fn whereabouts(at: &FlowWhere) -> String {
+pub(crate) fn explained(at: &FlowWhere) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<13}{value}");
     };
     line("flow", at.flow.clone());
     line("policy", format!("{}, CPUs {}", at.policy, at.cpus));
-    line("wanted on", wanted(&at.wanted));
-    match at.wish {
-        Some(cpu) => line("wish", format!("its application consumes data on CPU {cpu}")),
-        None => line("wish", "nobody said where its application runs".to_owned()),
+    if at.changing {
+        line("change", "under way: what was sent before it may still hold the flow".to_owned());
     }
-    for slot in &at.sparse {
-        line("sparse slot", format!("on CPU {}, as a flow of {}", slot.cpu, slot.interface));
+    if at.decisions.is_empty() {
+        line("target", "none: no interface is steered".to_owned());
     }
-    for slot in &at.slots {
-        let state = match slot.delivered {
-            true => "is delivered: the next one may go elsewhere",
-            false => "is under way: the next one follows it",
-        };
-        line(
-            "flow table",
-            format!(
-                "{} RX queue {}: the slot's last packet went from CPU {} to CPU {} and {state}",
-                slot.interface, slot.queue, slot.received_on, slot.cpu
-            ),
-        );
-    }
-    if !at.guarded {
-        let why = "not needed: the policy changes its mind about no flow";
-        line("flow table", why.to_owned());
-    } else if at.slots.is_empty() {
-        line("flow table", "none of its packets is known".to_owned());
+    for decision in &at.decisions {
+        let seen = if decision.seen { "" } else { ", if it arrives there: it was not seen" };
+        line("arrives on", format!("{} RX queue {}{seen}", decision.interface, decision.queue));
+        line("target", format!("{}: {}", cpu_of(decision.target), decision.why));
+        if let Some(desired) = &decision.desired {
+            line("desired CPU", desired.clone());
+        }
+        line("order guard", guard(decision));
+        line("goes to", cpu_of(decision.cpu));
     }
     match at.flows.is_empty() {
-        true => line("statistics", "none: not seen, over, or not counted".to_owned()),
+        true => line("statistics", "none: not seen, ended, or not counted".to_owned()),
         false => {
             text.push('\n');
             text.push_str(&flows(&at.flows));
@@ -259,17 +323,28 @@ pub(crate) fn whereabouts(at: &FlowWhere) -> String {
     text
 }
 
-fn wanted(place: &Place) -> String {
-    let cpu = place.cpu.map_or("the CPU that receives it".to_owned(), |cpu| format!("CPU {cpu}"));
-    match (place.rule.as_str(), place.place) {
-        ("none", _) => format!("{cpu}: the policy leaves every packet there"),
-        ("bound", _) => "the CPU that its RX queue is bound to".to_owned(),
-        ("wish", _) => format!("{cpu}: its application runs there"),
-        ("slot", _) => format!("{cpu}: it holds a sparse slot there"),
-        (_, Some((at, of))) => {
-            format!("{cpu}: the hash picks place {at} of the {of} in the CPU map")
-        }
-        _ => cpu,
+fn cpu_of(cpu: Option<u16>) -> String {
+    cpu.map_or("the CPU that receives it".to_owned(), |cpu| format!("CPU {cpu}"))
+}
+
+/// What the order guard knows.
+fn guard(at: &DecisionShown) -> String {
+    let from = at.received_on.map_or(String::new(), |cpu| format!(" from CPU {cpu}"));
+    match &at.last {
+        _ if !at.guarded => "not asked: under this policy no flow moves".to_owned(),
+        None => "free: no packet of its slot is known".to_owned(),
+        Some(last) if !last.delivered => format!(
+            "the last packet of its slot went{from} to CPU {} and is not delivered yet: the next one follows it",
+            last.cpu
+        ),
+        Some(last) if at.cpu != at.target => format!(
+            "the last packet of its slot went{from} to CPU {} and is delivered; {} more may follow it against their hash",
+            last.cpu, last.patience
+        ),
+        Some(last) => format!(
+            "the last packet of its slot went{from} to CPU {} and is delivered: the next one may go elsewhere",
+            last.cpu
+        ),
     }
 }
 

@@ -1,0 +1,214 @@
+//! The thread that answers clients, so that nothing they ask keeps the event thread from its ticks.
+//!
+//! ```text
+//!  clients ──► control.rs ──► QueryServer ── status, explain: by a view of the datapath, and what the event thread showed last
+//!                               │
+//!                               └─── set: asked of the event thread (Ask), which applies it between two ticks
+//! ```
+//!
+//! The event thread never waits for this one. It shows what it knows (`Latest<Shown>`), and answers what it is asked.
+
+use super::control::{CHANGE_TAKES, Control, Server};
+use super::count;
+use super::datapath::{Datapath, DatapathView};
+use super::flows;
+use super::instance::Shown;
+use super::protocol::{Answer, Request};
+use crate::explain::flow::FlowArg;
+use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rxsteer_xdp::Latest;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often what the programs say of flows that ended is taken in.
+const TAKE: Duration = Duration::from_millis(100);
+/// How often it is asked whether a change is done that a client waits for.
+const ASK: Duration = Duration::from_millis(10);
+
+/// What only the event thread can do.
+pub(crate) enum Ask {
+    /// Begin a change of settings; answered only when it is refused.
+    Set(Vec<String>),
+    /// Whether the changes asked for are done, and the answer to them.
+    Changed,
+    /// Withdraw the last change, if it does not hold yet.
+    GiveUp,
+}
+
+/// What the event thread says to it.
+pub(crate) enum Said {
+    Refused(Answer),
+    Begun,
+    Changed(bool, Answer),
+}
+
+/// A question, and where the answer goes.
+struct Message {
+    ask: Ask,
+    reply: Sender<Said>,
+    asked: Instant,
+}
+
+/// What the event thread is asked.
+pub(crate) struct Inbox {
+    messages: Receiver<Message>,
+    wake: UnixStream,
+}
+
+impl Inbox {
+    /// Answers what was asked.
+    pub(crate) fn answer(&mut self, mut answer: impl FnMut(Ask) -> Said) {
+        let mut bytes = [0; 64];
+        while matches!(self.wake.read(&mut bytes), Ok(count) if count > 0) {}
+        while let Ok(Message { ask, reply, asked }) = self.messages.try_recv() {
+            // The process may have been stopped in between; by now the client was answered that nothing changes.
+            let is_late = matches!(ask, Ask::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
+            let said = if is_late {
+                let why = "the change was withdrawn: the instance got to it too late; try again";
+                Said::Refused(Answer::Error(why.to_owned()))
+            } else {
+                answer(ask)
+            };
+            // Who asked may have given up.
+            let _ = reply.send(said);
+        }
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// What answers clients.
+pub(crate) struct QueryServer<P: Datapath> {
+    view: P::View,
+    shown: Latest<Shown<P::Device>>,
+    asks: Sender<Message>,
+    wake: UnixStream,
+}
+
+/// The thread, while it runs.
+pub(crate) struct Running<P: Datapath> {
+    thread: JoinHandle<QueryServer<P>>,
+    /// Closed when it is to end.
+    stop: UnixStream,
+}
+
+impl<P: Datapath> QueryServer<P> {
+    /// A query server, and what the event thread is asked through.
+    pub(crate) fn new(
+        view: P::View,
+        shown: Latest<Shown<P::Device>>,
+    ) -> std::io::Result<(QueryServer<P>, Inbox)> {
+        let (asks, messages) = channel();
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        Ok((QueryServer { view, shown, asks, wake }, Inbox { messages, wake: woken }))
+    }
+
+    /// Answers clients on a thread of its own.
+    pub(crate) fn open(self, control: Control) -> anyhow::Result<Running<P>> {
+        let (stop, stopped) = UnixStream::pair().context("can't answer clients")?;
+        let attend = move || self.attend(control, &stopped);
+        let thread = std::thread::Builder::new().name("rxsteer-query".to_owned()).spawn(attend);
+        Ok(Running { thread: thread.context("can't answer clients")?, stop })
+    }
+
+    fn attend(mut self, mut control: Control, stopped: &UnixStream) -> QueryServer<P> {
+        loop {
+            control.serve(Instant::now(), &mut self);
+            self.view.take_records();
+            let timeout = match (control.has_work(), control.has_waiting()) {
+                (true, _) => Duration::ZERO,
+                (false, true) => ASK,
+                (false, false) => TAKE,
+            };
+            let mut fds = control.wait_for();
+            fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
+            // What can't be waited for is asked again.
+            let _ = poll(&mut fds, PollTimeout::from(timeout.as_millis() as u16));
+            let is_over = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+            if fds.last().is_some_and(is_over) {
+                return self;
+            }
+        }
+    }
+
+    /// How things are, with up to so many flows; with `reset` their statistics are cleared after that.
+    pub(crate) fn status(&self, flows: usize, reset: bool) -> Answer {
+        let status = count::status(&self.shown, &self.view, flows);
+        if reset && let Err(why) = self.view.clear_flows() {
+            return Answer::Error(format!(
+                "flow statistics were cleared, but not all at one time: {why}"
+            ));
+        }
+        Answer::Status(Box::new(status))
+    }
+
+    fn ask(&mut self, ask: Ask) -> Option<Said> {
+        let (reply, said) = channel();
+        self.asks.send(Message { ask, reply, asked: Instant::now() }).ok()?;
+        // If it is full, it wakes anyway.
+        let _ = self.wake.write(&[1]);
+        said.recv().ok()
+    }
+}
+
+fn is_ending() -> Answer {
+    Answer::Error("the instance is ending; nothing was changed".to_owned())
+}
+
+impl<P: Datapath> Server for QueryServer<P> {
+    fn serve(&mut self, request: &Request) -> Option<Answer> {
+        match request {
+            Request::Status { flows, reset } => Some(self.status(*flows as usize, *reset)),
+            Request::Explain { flow } => Some(match flow.parse::<FlowArg>() {
+                Ok(flow) => {
+                    let shown = self.shown.get();
+                    Answer::Explain(Box::new(flows::explained(&shown, &self.view, &flow.0)))
+                }
+                Err(why) => Answer::Error(why),
+            }),
+            Request::Set { settings } => match self.ask(Ask::Set(settings.clone())) {
+                Some(Said::Begun) => None,
+                Some(Said::Refused(answer) | Said::Changed(_, answer)) => Some(answer),
+                None => Some(is_ending()),
+            },
+        }
+    }
+
+    fn changed(&mut self) -> (bool, Answer) {
+        match self.ask(Ask::Changed) {
+            Some(Said::Changed(done, answer)) => (done, answer),
+            _ => (true, is_ending()),
+        }
+    }
+
+    fn give_up(&mut self) -> Answer {
+        match self.ask(Ask::GiveUp) {
+            Some(Said::Changed(_, answer)) => answer,
+            _ => is_ending(),
+        }
+    }
+}
+
+impl<P: Datapath> Running<P> {
+    /// Ends the thread. What it was asked and can't answer any more is refused.
+    pub(crate) fn close(self, inbox: Inbox) -> anyhow::Result<QueryServer<P>> {
+        drop((inbox, self.stop));
+        let ended = self.thread.join();
+        ended.map_err(|_| anyhow::anyhow!("the thread that answers clients panicked"))
+    }
+}
+
+#[cfg(test)]
+#[path = "queries_tests.rs"]
+mod tests;

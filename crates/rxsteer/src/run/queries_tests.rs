@@ -1,0 +1,60 @@
+//! Clients are answered whatever the event thread does.
+
+use super::super::instance::tests::{Mock, MockView, instance, link};
+use super::*;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+fn ask(socket: &Path, request: &str) -> serde_json::Value {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    writeln!(stream, "{request}").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+#[test]
+fn clients_are_answered_while_the_event_thread_is_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let control = Control::new(UnixListener::bind(&path).unwrap()).unwrap();
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    let (queries, mut inbox) = QueryServer::<Mock>::new(MockView, instance.latest()).unwrap();
+    let queries = queries.open(control).unwrap();
+    // Nobody looks into the inbox.
+    let status = ask(&path, r#"{"do":"status","flows":3}"#);
+    assert_eq!(status["status"]["interfaces"][0]["name"], "a", "{status}");
+    assert_eq!(status["status"]["flow_statistics"]["packets"], 0, "{status}");
+    let flow = "10.0.0.1:1-10.0.0.2:2/tcp";
+    let explained = ask(&path, &format!(r#"{{"do":"explain","flow":"{flow}"}}"#));
+    assert_eq!(explained["explain"]["policy"], "rps", "{explained}");
+    // A change is made by the event thread, or refused by it.
+    let changes = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let refused = ask(&path, r#"{"do":"set","settings":["policy=x"]}"#);
+            (refused, ask(&path, r#"{"do":"set","settings":["policy=rfs"]}"#))
+        });
+        let mut asked = 0;
+        while !asking.is_finished() {
+            inbox.answer(|ask| {
+                asked += 1;
+                instance.said(ask)
+            });
+            instance.tick();
+            std::thread::yield_now();
+        }
+        assert!(asked >= 3, "both changes, and whether the second is done");
+        asking.join().unwrap()
+    });
+    assert!(changes.0["error"].as_str().unwrap().contains("policy"), "{changes:?}");
+    assert_eq!(changes.1["set"]["settings"]["policy"], "rfs", "{changes:?}");
+    // The wake-up of the last question may have followed its answer; the next poll is for the next question.
+    inbox.answer(|_| unreachable!("every question was answered"));
+    // One that is never made is refused when the instance ends.
+    let last = std::thread::spawn(move || ask(&path, r#"{"do":"set","settings":["policy=rps"]}"#));
+    let mut fds = [PollFd::new(inbox.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(10_000_u16)), Ok(1), "it was asked");
+    queries.close(inbox).unwrap();
+    assert!(last.join().unwrap()["error"].as_str().unwrap().contains("is ending"));
+}

@@ -1,0 +1,139 @@
+//! Whether the interfaces and RX queues that settings name are there.
+//!
+//! An interface is named by its name, never by a pattern. One that is not there may be named if a pattern of
+//! `rxsteer run` means it: the setting then holds from when it appears. A queue of an interface that is there has to
+//! be there, too. A number alone means that queue of every interface, and one of those that are there has to have it.
+
+use crate::words::plural;
+use rxsteer_host::{Link, Pattern};
+use rxsteer_user::core::{Policy, QueueName};
+use rxsteer_xdp::Settings;
+
+/// An interface that is steered, and the RX queues it uses.
+pub(crate) type There<'a> = (&'a str, u16);
+
+/// Everything that `settings` name, with what stands before it.
+fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)> {
+    let bindings = match &settings.policy {
+        Policy::Bound(bindings) => bindings.as_slice(),
+        _ => &[],
+    };
+    let bound = bindings.iter().map(|(name, _)| ("policy bound:", name));
+    bound.chain(settings.rps_maps.iter().map(|(name, _)| ("rps-map ", name)))
+}
+
+/// Why settings can't be had, where these interfaces are there and `patterns` may mean others.
+pub(crate) fn check(
+    settings: &Settings,
+    there: &[There<'_>],
+    patterns: &[Pattern],
+) -> Result<(), String> {
+    named(settings).try_for_each(|(setting, name)| {
+        missing(name, there, patterns).map_or(Ok(()), |why| Err(format!("{setting}{name}: {why}")))
+    })
+}
+
+/// What is said of an interface that appears and lacks queues that are named.
+pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Option<String> {
+    let lacks = |name: &QueueName| {
+        name.interface() == Some(interface) && name.queue().is_some_and(|queue| queue >= queues)
+    };
+    let names: Vec<String> = named(settings)
+        .filter(|(_, name)| lacks(name))
+        .map(|(setting, name)| format!("{setting}{name}"))
+        .collect();
+    (!names.is_empty()).then(|| {
+        let has = plural(usize::from(queues), "RX queue");
+        format!("{interface} has {has}; without effect: {}", names.join(", "))
+    })
+}
+
+/// Why what is named is not there.
+fn missing(name: &QueueName, there: &[There<'_>], patterns: &[Pattern]) -> Option<String> {
+    match name.interface() {
+        Some(interface) => {
+            let link = Link { name: interface.to_owned(), ..Link::default() };
+            let may_appear = patterns.iter().any(|at| at.is_open() && at.matches(&link));
+            match there.iter().find(|(known, _)| *known == interface) {
+                Some(known) => no_such_queue(name, std::slice::from_ref(known)),
+                None if may_appear => None,
+                None => Some(format!(
+                    "{interface} is not steered here{}; name an interface that this rxsteer run steers",
+                    match there.is_empty() {
+                        true => String::new(),
+                        false => format!(", but {}", names(there)),
+                    }
+                )),
+            }
+        }
+        None => no_such_queue(name, there),
+    }
+}
+
+/// Why none of these interfaces, if there are any, has the queue.
+fn no_such_queue(name: &QueueName, there: &[There<'_>]) -> Option<String> {
+    let queue = name.queue()?;
+    let most = there.iter().map(|(_, queues)| *queues).max()?;
+    (queue >= most).then(|| {
+        let have = if there.len() == 1 { "has" } else { "have at most" };
+        format!(
+            "there is no RX queue {queue}: {} {have} {} (numbered from 0; ethtool -l IFACE shows them)",
+            names(there),
+            plural(usize::from(most), "RX queue")
+        )
+    })
+}
+
+fn names(there: &[There<'_>]) -> String {
+    there.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(policy: &str, maps: &[&str], patterns: &[&str]) -> Result<(), String> {
+        let mut settings = Settings::new(policy.parse().unwrap(), "0-3".parse().unwrap());
+        let map = |text: &&str| crate::steer_args::parse_rps_map(text).unwrap();
+        settings.rps_maps = maps.iter().map(map).collect();
+        let patterns: Vec<Pattern> =
+            patterns.iter().map(|text| Pattern::new(text).unwrap()).collect();
+        super::check(&settings, &[("eth0", 2), ("eth1", 4)], &patterns)
+    }
+
+    #[test]
+    fn what_is_there_can_be_named() {
+        for policy in ["bound:0=1", "bound:3=1", "bound:eth0:1=0,eth1:3=2", "bound:eth1=1"] {
+            assert_eq!(check(policy, &[], &["eth0", "eth1"]), Ok(()), "{policy}");
+        }
+        assert_eq!(check("rps", &["eth0:1=0-1", "eth1=2", "2=3"], &["eth0"]), Ok(()));
+        assert_eq!(check("bound:veth7:9=1", &[], &["veth*"]), Ok(()), "when it appears");
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_with_the_reason() {
+        for (policy, maps, part) in [
+            (
+                "bound:7=1",
+                &[][..],
+                "policy bound:7: there is no RX queue 7: eth0, eth1 have at most 4 RX",
+            ),
+            ("bound:eth0:2=1", &[], "policy bound:eth0:2: there is no RX queue 2: eth0 has 2 RX"),
+            ("bound:eth2:0=1", &[], "eth2 is not steered here, but eth0, eth1"),
+            ("rps", &["eth1:4=0"], "rps-map eth1:4: there is no RX queue 4: eth1 has 4"),
+            ("rps", &["eth9=0"], "rps-map eth9: eth9 is not steered here"),
+        ] {
+            let why = check(policy, maps, &["eth0", "eth1", "veth*"]).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_interface_that_appears_with_too_few_queues_is_told_of() {
+        let policy = "bound:veth0:0=1,veth0:3=1,veth1:7=0,9=1".parse().unwrap();
+        let settings = Settings::new(policy, "0-1".parse().unwrap());
+        let said = lacking(&settings, ("veth0", 2)).unwrap();
+        assert_eq!(said, "veth0 has 2 RX queues; without effect: policy bound:veth0:3");
+        assert_eq!(lacking(&settings, ("veth0", 4)), None);
+    }
+}
