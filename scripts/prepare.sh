@@ -186,6 +186,18 @@ prepare_live() {
   fi
 }
 
+# For .ci/run: what virtual machines are booted by, if it is quickly had; without, they are SKIPPED.
+prepare_vm() {
+  local tool
+  ((EUID == 0)) && command -v apt-get >/dev/null || return 0
+  for tool in qemu-system-x86_64 busybox modprobe cpio xz; do
+    command -v "$tool" >/dev/null || {
+      install_packages vm >/dev/null 2>&1 || true
+      return 0
+    }
+  done
+}
+
 # install_packages THING...: installs by the package manager that is there, when allowed to. The things are those that
 # `packages_of` knows. When it can't, `why_not` says why and what to do, a line for each element.
 install_packages() {
@@ -241,6 +253,7 @@ packages_of() {
     "pacman bpf") echo clang make pkgconf libelf zlib linux-api-headers ;;
     "apk bpf") echo clang make pkgconf elfutils-dev zlib-dev linux-headers ;;
     "zypper bpf") echo clang make pkgconf-pkg-config libelf-devel zlib-devel linux-glibc-devel ;;
+    *" vm") echo qemu-system-x86 busybox-static kmod cpio xz-utils iproute2 ethtool ;;
     "dnf live") echo iproute ethtool ;;
     *" live") echo iproute2 ethtool ;;
     *" curl") echo curl ca-certificates ;;

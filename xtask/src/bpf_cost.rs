@@ -10,8 +10,8 @@ use crate::{Outcome, shell};
 ///
 /// Nanoseconds by the kernel's own account, medians and quartiles of differences within rounds, for
 /// 1000 flows; 10,000 flows in trains of 8 frames; 10,000 flows of single frames in random order. At
-/// switches of a CPU, over a program that does nothing. Then what the verifier looked at, and the stack
-/// of each program.
+/// switches of a CPU, and at each send and receive of a socket (rfs), over a program that does nothing. Then what the
+/// verifier looked at, and the stack of each program.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --cpus 1 --policies rps,rfs+sparse --rounds 15"
@@ -47,8 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     let mut verifier = Value::Null;
     for (name, load) in LOADS {
-        let mut lab =
-            shell::command(&shell::target_dir("release").join("rxsteer-lab").to_string_lossy());
+        let mut lab = lab();
         lab.arg("bpf-cost").args(load);
         for (option, value) in [
             ("--policies", options.policies.clone()),
@@ -58,21 +57,55 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         ] {
             lab.args(value.map(|value| [option.to_owned(), value]).into_iter().flatten());
         }
-        let said = match shell::output(&mut lab)? {
-            Ok(said) => said,
-            Err(why) if why.contains("cannot run") => {
-                let why = why.split_once("cannot run: ").map_or(&*why, |(_, why)| why);
-                return Ok(Outcome::Skipped(format!("bpf-cost: {why}")));
-            }
-            Err(why) => bail!("{why}"),
+        let mut report = match report(&mut lab)? {
+            Ok(report) => report,
+            Err(why) => return Ok(Outcome::Skipped(format!("bpf-cost: {why}"))),
         };
-        let mut report: Value =
-            serde_json::from_str(&said).context("the lab's report is not JSON")?;
         costs(name, &report);
         verifier = report["verifier"].take();
     }
+    let mut lab = lab();
+    lab.arg("socket-cost");
+    lab.args(options.rounds.map(|rounds| format!("--rounds={rounds}")));
+    if let Ok(report) = report(&mut lab)? {
+        sockets(&report);
+    }
     verified(&verifier);
     Ok(Outcome::Passed)
+}
+
+fn lab() -> std::process::Command {
+    shell::command(&shell::target_dir("release").join("rxsteer-lab").to_string_lossy())
+}
+
+/// What the lab reports, or why it can't run here.
+fn report(lab: &mut std::process::Command) -> Result<std::result::Result<Value, String>> {
+    match shell::output(lab)? {
+        Ok(said) => Ok(Ok(serde_json::from_str(&said).context("the lab's report is not JSON")?)),
+        Err(why) => match why.split_once("cannot run: ") {
+            Some((_, why)) => Ok(Err(why.to_owned())),
+            None => bail!("{why}"),
+        },
+    }
+}
+
+/// What rfs adds to each send and receive.
+fn sockets(report: &Value) {
+    println!(
+        "64-byte messages over loopback; {} a turn, {} rounds",
+        report["messages_a_turn"], report["rounds"]
+    );
+    println!("  {:34}{:>24}{:>24}", "ns over an empty program, rfs", "each send", "each receive");
+    for row in report["sockets"].as_array().into_iter().flatten() {
+        let name = row["socket"].as_str().unwrap_or_default();
+        let (send, receive) =
+            (spread(&row["send_over_empty_ns"]), spread(&row["receive_over_empty_ns"]));
+        println!("  {name:34}{send:>24}{receive:>24}");
+    }
+    for row in report["sockets"].as_array().into_iter().flatten().take(1) {
+        println!("  {:34}{:>24}", "(the empty program itself)", spread(&row["empty_ns"]));
+    }
+    println!();
 }
 
 /// The rows of one load.

@@ -18,6 +18,7 @@ mod shell;
 mod sim_fits;
 mod sim_soak;
 mod tsan;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -39,15 +40,20 @@ enum Task {
     /// Measures how many packets a second one CPU hands to another, beside a fixed redirect.
     HandOff(lab::Options),
     BpfCost(bpf_cost::Options),
+    /// Measures loss and delay beside busy processes: the kernel's RPS, steering, none.
+    Busy(lab::Options),
     Live(live::Options),
     Loom(loom::Options),
     Order(order::Options),
+    /// Measures how long status and explain take, and the event thread's longest round meanwhile.
+    StatusCost(lab::Options),
     /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
     Router(lab::Options),
     SimFits(sim_fits::Options),
     SimSoak(sim_soak::Options),
     Tsan(tsan::Options),
     Fuzz(fuzz::Options),
+    Vm(vm::Options),
     /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
     #[command(after_help = "Example:\n  cargo xtask ci")]
     Ci,
@@ -81,6 +87,8 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Bench(_) => bench::run(),
         Task::HandOff(options) => lab::run("hand-off", options),
         Task::Router(options) => lab::run("router", options),
+        Task::Busy(options) => lab::run("busy", options),
+        Task::StatusCost(options) => lab::run("status-cost", options),
         Task::BpfCost(options) => bpf_cost::run(options),
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
@@ -89,6 +97,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::SimSoak(options) => sim_soak::run(options),
         Task::Tsan(options) => tsan::run(options),
         Task::Fuzz(options) => fuzz::run(options),
+        Task::Vm(options) => vm::run(options),
         Task::Ci => shell::outcome(shell::command("bash").arg(".ci/run")),
     }
 }

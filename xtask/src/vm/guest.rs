@@ -1,0 +1,234 @@
+//! One guest: QEMU without hardware help, a folder shared with it, a time limit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::matrix::Machine;
+use super::results::Left;
+use crate::shell;
+
+/// What the tests in a guest are.
+pub(crate) struct Tests {
+    /// The binary of the live tests.
+    pub(crate) binary: PathBuf,
+    /// Names of tests.
+    pub(crate) names: Vec<String>,
+    /// Variables that they read.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+/// The folder that a guest shares with the host; gone when this is dropped.
+struct Shared(PathBuf);
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What cannot be removed is removed before the next guest starts.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running guest; ended when this is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself; then both do nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots a machine, and returns what it left, and how it ended.
+pub(crate) fn run(
+    machine: &Machine,
+    kernel: &Path,
+    initramfs: &Path,
+    tests: &Tests,
+    limit: Duration,
+) -> Result<(Left, String)> {
+    let shared = Shared(new_folder(&machine.name)?);
+    let folder = &shared.0;
+    fs::write(folder.join("machine"), plan(machine, kernel, tests)?)
+        .context("cannot write the plan of the guest")?;
+    let console = fs::File::create(folder.join("console")).context("cannot write the console")?;
+    let mut qemu = command(machine, kernel, initramfs, folder);
+    qemu.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
+    let mut guest = Running(qemu.spawn().context("cannot start qemu-system-x86_64")?);
+    let started = Instant::now();
+    let ended = loop {
+        if guest.0.try_wait()?.is_some() {
+            break format!(
+                "the machine ended after {} s, before its tests",
+                started.elapsed().as_secs()
+            );
+        }
+        if started.elapsed() > limit {
+            break format!("the machine was ended after {} s, its limit", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    drop(guest);
+    Ok((Left::read(folder), ended))
+}
+
+/// A new folder for a guest; those that were left by processes that are no more go.
+fn new_folder(name: &str) -> Result<PathBuf> {
+    let all = shell::target_dir("vm/guests");
+    fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+    for entry in fs::read_dir(&all)?.flatten() {
+        let owner = entry.file_name().to_string_lossy().split('-').next().map(str::to_owned);
+        if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let folder = all.join(format!("{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// What guest.sh is to do, in its language.
+fn plan(machine: &Machine, kernel: &Path, tests: &Tests) -> Result<String> {
+    let version = fs::read_dir(kernel.join("lib/modules"))
+        .and_then(|mut folder| folder.next().transpose())
+        .with_context(|| format!("cannot list {}", kernel.display()))?
+        .with_context(|| format!("{} has no modules", kernel.display()))?;
+    // The guest sees the host's files at the same place.
+    let modules = fs::canonicalize(version.path()).context("cannot find the modules")?;
+    let offline: Vec<String> = machine.offline.iter().map(u32::to_string).collect();
+    let mut text = format!(
+        "modules={}\ndriver={}\noffline=({})\n",
+        quoted(&modules.to_string_lossy()),
+        quoted(&machine.driver),
+        offline.join(" ")
+    );
+    for (name, value) in &tests.environment {
+        text += &format!("export {name}={}\n", quoted(value));
+    }
+    let mut words = vec![tests.binary.to_string_lossy().into_owned()];
+    words.extend(tests.names.iter().cloned());
+    words.extend(["--exact".to_owned(), "--test-threads=1".to_owned()]);
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    text += &format!("command=({})\n", words.join(" "));
+    Ok(text)
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// QEMU as it is started. It ends with us, whatever ends us; what joins its cards is in a network namespace of its own, and
+/// goes with it.
+fn command(machine: &Machine, kernel: &Path, initramfs: &Path, shared: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    let taps = "ip link add name hub type bridge && ip link set hub up || exit\n\
+                for tap in tap0 tap1; do\n\
+                ip tuntap add dev $tap mode tap multi_queue && ip link set $tap master hub up || exit\n\
+                done";
+    let script =
+        format!("ip link set lo up\n{}\nexec \"$@\"", if machine.queues > 1 { taps } else { "" });
+    command.args(["unshare", "--net", "bash", "-c", &script, "bash"]);
+    command.args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+    command.args(["-machine", "q35", "-m", "3G", "-nographic", "-nodefaults", "-no-reboot"]);
+    command.args([
+        "-serial",
+        "stdio",
+        "-smp",
+        machine.smp.as_ref().unwrap_or(&machine.cpus.to_string()),
+    ]);
+    command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(initramfs);
+    command.args(["-append", &format!("console=ttyS0 panic=-1 quiet {}", machine.append)]);
+    let share = |path: &Path, tag: &str, more: &str| {
+        // A comma would end the value.
+        let path = path.to_string_lossy().replace(',', ",,");
+        format!("local,path={path},mount_tag={tag},security_model=none{more}")
+    };
+    command.args(["-virtfs", &share(Path::new("/"), "host", ",readonly=on,multidevs=remap")]);
+    command.args(["-virtfs", &share(shared, "shared", "")]);
+    // Before the cards: an IOMMU must be there first.
+    command.args(&machine.qemu);
+    command.args(cards(machine));
+    command
+}
+
+/// Ports of the host, in the guest's own network namespace, by which its cards are joined.
+const PORT: u16 = 10_000;
+
+/// Two cards that are joined outside of the machine.
+fn cards(machine: &Machine) -> Vec<String> {
+    let Some(device) = machine.card() else { return vec![] };
+    let mut options = Vec::new();
+    for number in 0..2 {
+        let (net, mut queues) = match machine.queues {
+            // Not a hub of QEMU's, which brings frames out of order.
+            1 => (
+                format!(
+                    "socket,id=net{number},udp=127.0.0.1:{},localaddr=127.0.0.1:{}",
+                    PORT + 1 - number,
+                    PORT + number
+                ),
+                String::new(),
+            ),
+            queues => (
+                format!(
+                    "tap,id=net{number},ifname=tap{number},script=no,downscript=no,queues={queues}"
+                ),
+                format!(",mq=on,vectors={}", 2 * queues + 2),
+            ),
+        };
+        if !machine.device.is_empty() {
+            queues += &format!(",{}", machine.device);
+        }
+        let device =
+            format!("{device},netdev=net{number},mac=52:58:00:00:00:0{number},romfile={queues}");
+        options.extend(["-netdev".to_owned(), net, "-device".to_owned(), device]);
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::matrix::{Matrix, Selection};
+
+    fn started(name: &str) -> Vec<String> {
+        let matrix = Matrix::parse(include_str!("../../vm/vm.toml")).unwrap();
+        let machines = vec![name.to_owned()];
+        let machine = matrix.select(&Selection { machines, ..Selection::default() }).unwrap();
+        let command = command(&machine[0], Path::new("/k"), Path::new("/i"), Path::new("/a,b"));
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_machine_has_what_its_row_says() {
+        let words = started("6.12-numa-smt");
+        assert!(words.contains(&"8,sockets=2,cores=2,threads=2".to_owned()), "{words:?}");
+        assert!(words.iter().any(|word| word.contains("nodeid=1")), "{words:?}");
+        assert_eq!(words.iter().filter(|word| word.contains("mq=on,vectors=18")).count(), 2);
+        assert!(words.iter().any(|word| word.contains("tap0")), "{words:?}");
+        assert!(words.iter().any(|word| word.contains("path=/a,,b,")), "{words:?}");
+        let words = started("6.12-nohz_full");
+        assert!(words.iter().any(|word| word.ends_with(" nohz_full=1-3")), "{words:?}");
+        assert!(
+            words.iter().any(|word| word.contains("udp=127.0.0.1:10001,localaddr=127.0.0.1:10000"))
+        );
+        assert!(!words.iter().any(|word| word.contains("tap0")), "{words:?}");
+        assert!(!started("6.12-veth-2").contains(&"-netdev".to_owned()));
+    }
+
+    #[test]
+    fn words_survive_the_shell() {
+        let output = Command::new("bash")
+            .args(["-c", &format!("printf %s {}", quoted("it's $HOME `x` \"y\""))])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "it's $HOME `x` \"y\"");
+    }
+}

@@ -1,0 +1,182 @@
+//! What booting machines takes of this host: programs, the tests' binaries, kernels.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::matrix::Kernel;
+use crate::shell;
+
+/// What is started here, and the Debian package that has it.
+const PROGRAMS: [(&str, &str); 8] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("modprobe", "kmod"),
+    ("cpio", "cpio"),
+    ("gzip", "gzip"),
+    ("xz", "xz-utils"),
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+];
+
+/// All that each machine needs.
+pub(crate) struct Kit {
+    /// The binary of the live tests.
+    pub(crate) live: PathBuf,
+    /// The program under test.
+    pub(crate) rxsteer: PathBuf,
+}
+
+impl Kit {
+    /// Looks and builds; the inner error is why no machine can be booted here.
+    pub(crate) fn new() -> Result<Result<Self, String>> {
+        if let Some(why) = missing()? {
+            return Ok(Err(why));
+        }
+        // Both as the tests here use them: the same build, in the same folder.
+        let rxsteer = built(&["build", "--package", "rxsteer"], "bin", "rxsteer")?;
+        let live = built(
+            &["test", "--no-run", "--package", "rxsteer-lab", "--test", "live"],
+            "test",
+            "live",
+        )?;
+        Ok(Ok(Self { live, rxsteer }))
+    }
+
+    /// The live tests whose names contain one of these.
+    pub(crate) fn tests(&self, parts: &[String]) -> Result<Vec<String>> {
+        let mut list = shell::command(&self.live.to_string_lossy());
+        match shell::output(list.args(["--list", "--format=terse"]).args(parts))? {
+            Ok(said) => listed(&said, parts),
+            Err(said) => bail!("the live tests cannot be listed: {said}"),
+        }
+    }
+
+    /// The folder of a kernel, fetched if it is not there; the inner error is why it can't be.
+    pub(crate) fn kernel(&self, name: &str, kernel: &Kernel) -> Result<Result<PathBuf, String>> {
+        let all = shell::target_dir("vm/kernels");
+        fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+        let folder = all.join(name);
+        if folder.join("vmlinuz").is_file() {
+            return Ok(Ok(folder));
+        }
+        eprintln!("fetching Linux {name} from {}", kernel.suite);
+        let mut fetch = shell::command("bash");
+        fetch.arg(script("kernel.sh")).args([&kernel.suite, &kernel.package]).arg(&folder);
+        Ok(shell::output(&mut fetch)?.map(|_| folder).map_err(|said| {
+            let last = said.lines().last().unwrap_or("it does not say why").to_owned();
+            format!("the kernel cannot be fetched: {last}")
+        }))
+    }
+
+    /// The initramfs of a kernel. It is made each time: that is quick, and then it is what the scripts say.
+    pub(crate) fn initramfs(&self, name: &str, kernel: &Path) -> Result<PathBuf> {
+        let all = shell::target_dir("vm/initramfs");
+        fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+        let out = all.join(name);
+        let mut make = shell::command("bash");
+        make.arg(script("initramfs.sh")).arg(kernel).arg(script("guest.sh")).arg(&out);
+        match shell::output(&mut make)? {
+            Ok(_) => Ok(out),
+            Err(said) => bail!("the initramfs of Linux {name} cannot be made: {said}"),
+        }
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    shell::root().join("xtask/vm").join(name)
+}
+
+/// Why no machine can be booted here, if none can.
+fn missing() -> Result<Option<String>> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Ok(Some("the kernels are those of x86-64 machines".to_owned()));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();
+    let absent: Vec<(&str, &str)> = PROGRAMS
+        .into_iter()
+        .filter(|(program, _)| !folders.iter().any(|folder| folder.join(program).is_file()))
+        .collect();
+    if !absent.is_empty() {
+        let programs: Vec<&str> = absent.iter().map(|(program, _)| *program).collect();
+        let packages: Vec<&str> = absent.iter().map(|(_, package)| *package).collect();
+        return Ok(Some(format!(
+            "not installed here: {}; on Debian: apt-get install {}",
+            programs.join(", "),
+            packages.join(" ")
+        )));
+    }
+    let user = shell::output(shell::command("id").arg("-u"))?.unwrap_or_default();
+    // The machine sees the host's files as its user does, and needs those that only root may read.
+    Ok((user != "0").then(|| "it takes root, to show the host's files to the machine".to_owned()))
+}
+
+/// Builds something by cargo, and says where it is.
+fn built(arguments: &[&str], kind: &str, name: &str) -> Result<PathBuf> {
+    let mut cargo = shell::cargo();
+    cargo
+        .args(arguments)
+        .args(["--quiet", "--message-format=json"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let output = cargo.output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("{name} does not build; it takes clang, libelf and zlib");
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines()
+        .find_map(|line| executable(line, kind, name))
+        .with_context(|| format!("cargo does not say where {name} is"))
+}
+
+/// The executable of which a message of cargo tells, if it is the one.
+fn executable(line: &str, kind: &str, name: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let target = &message["target"];
+    let is_it =
+        target["name"] == name && target["kind"].as_array()?.iter().any(|this| this == kind);
+    is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
+}
+
+/// The tests that a test program lists.
+fn listed(said: &str, parts: &[String]) -> Result<Vec<String>> {
+    let names = said.lines().filter_map(|line| line.strip_suffix(": test"));
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "no live test has a name that contains {}", parts.join(" or "));
+    Ok(names)
+}
+
+/// The day, by the clock of the host.
+pub(crate) fn day() -> String {
+    let said = shell::output(shell::command("date").args(["-u", "+%F"]));
+    said.ok().and_then(Result::ok).unwrap_or_else(|| "an unknown day".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_found_in_a_list() {
+        let parts = ["machine::".to_owned(), "order::".to_owned()];
+        let names = listed("machine::rps: test\norder::small: test\n", &parts).unwrap();
+        assert_eq!(names, ["machine::rps", "order::small"]);
+        let why = listed("", &parts).unwrap_err().to_string();
+        assert!(why.ends_with("machine:: or order::"), "{why}");
+    }
+
+    #[test]
+    fn an_executable_is_found_among_cargos_messages() {
+        let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"live"},"executable":"/t/live-1"}"#;
+        assert_eq!(executable(line, "test", "live"), Some("/t/live-1".into()));
+        assert_eq!(executable(line, "bin", "live"), None);
+        assert_eq!(executable(line, "test", "testbed"), None);
+        assert_eq!(executable(r#"{"reason":"build-finished"}"#, "test", "live"), None);
+        assert_eq!(executable(&line.replace("\"/t/live-1\"", "null"), "test", "live"), None);
+    }
+}

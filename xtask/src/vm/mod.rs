@@ -1,0 +1,278 @@
+//! Live tests in virtual machines: other kernels, drivers and CPUs than this host has.
+//!
+//! What is tried is data (xtask/vm/vm.toml). QEMU boots a packaged kernel without hardware help, with the host's root file
+//! system under an overlay, and the live tests run there as they do here. Slow, so nothing here measures speed.
+
+mod guest;
+mod host;
+mod matrix;
+mod results;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+
+use crate::{Outcome, shell};
+use guest::Tests;
+use host::Kit;
+use matrix::{Machine, Matrix, Selection};
+use results::{Results, Verdict};
+
+/// Runs live tests in virtual machines with other kernels, drivers and CPUs; takes root, QEMU and clang.
+///
+/// Kernels come from Debian's packages, by the mirror that this host's apt uses; they are unpacked below target/vm/kernels
+/// and kept there (remove a folder to have its kernel fetched again). Neither KVM nor a network is needed once they are there.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    cargo xtask vm --list\n  \
+    cargo xtask vm --kernel 6.1 --driver virtio_net\n  \
+    cargo xtask vm --machine 6.12-veth-8 order:: guard::\n  \
+    cargo xtask vm --kernel 6.12 --driver vmxnet3 --cpus 4 --append nohz_full=1-3\n  \
+    cargo xtask vm --results docs/results/machines.md\n\n\
+    Exit status: 0 all passed or were skipped, 1 something failed, 2 it could not be run.")]
+pub(crate) struct Options {
+    /// Only machines with these kernels; several are divided by commas, or given one by one.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    kernel: Vec<String>,
+    /// Only machines with these drivers.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    driver: Vec<String>,
+    /// Only machines with so many CPUs.
+    #[arg(long, value_name = "N")]
+    cpus: Option<u32>,
+    /// Only these machines.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    machine: Vec<String>,
+    /// More boot parameters for each machine.
+    #[arg(long, value_name = "PARAMETERS", allow_hyphen_values = true)]
+    append: Option<String>,
+    /// Only the machines that ./test boots, with fewer frames.
+    #[arg(long)]
+    quick: bool,
+    /// Ends a machine after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
+    limit: u64,
+    /// Writes the table of all machines, with what was measured here last, to this file.
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Runs nothing: with --results makes the table of what was measured before.
+    #[arg(long, requires = "results")]
+    no_run: bool,
+    /// Shows the machines, and runs nothing.
+    #[arg(long)]
+    list: bool,
+    /// One JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+    /// Only live tests whose name contains one of these, instead of those of the machine.
+    #[arg(value_name = "TESTS")]
+    tests: Vec<String>,
+}
+
+/// How often a machine is booted that dies of a fault of the emulator.
+const ATTEMPTS: u32 = 4;
+
+/// Numbered frames of each test of `machine::`, but in the short slice of ./test.
+const FRAMES: &str = "100000";
+
+/// What came of all.
+#[derive(Default)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let file = shell::root().join("xtask/vm/vm.toml");
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {}", file.display()))?;
+    let matrix = Matrix::parse(&text).with_context(|| format!("{} is wrong", file.display()))?;
+    let machines = matrix.select(&Selection {
+        machines: options.machine.clone(),
+        kernels: options.kernel.clone(),
+        drivers: options.driver.clone(),
+        cpus: options.cpus,
+        append: options.append.clone(),
+        quick: options.quick,
+    })?;
+    if options.list {
+        list(&machines, options.json);
+        return Ok(Outcome::Passed);
+    }
+    let mut counts = Counts::default();
+    let mut all = Vec::new();
+    if !options.no_run {
+        let kit = Kit::new()?;
+        for machine in &machines {
+            let results = match &kit {
+                Ok(kit) => one(kit, &matrix, machine, options)?,
+                Err(why) => Err(why.clone()),
+            };
+            tell(machine, &results, &mut counts, options.json);
+            all.push(json!({ "machine": machine, "results": results.as_ref().ok(), "skipped": results.as_ref().err() }));
+        }
+    }
+    if let Some(path) = &options.results {
+        let text = table::make(&matrix, &kept);
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let Counts { passed, failed, skipped } = counts;
+    if options.json {
+        println!(
+            "{}",
+            json!({ "passed": passed, "failed": failed, "skipped": skipped, "machines": all })
+        );
+    } else if !options.no_run {
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+    }
+    Ok(if failed == 0 { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Boots one machine; the inner error is a reason to skip it.
+fn one(
+    kit: &Kit,
+    matrix: &Matrix,
+    machine: &Machine,
+    options: &Options,
+) -> Result<Result<Results, String>> {
+    let kernel = &matrix.kernels[&machine.kernel];
+    let folder = match kit.kernel(&machine.kernel, kernel)? {
+        Ok(folder) => folder,
+        Err(why) => return Ok(Err(why)),
+    };
+    let initramfs = kit.initramfs(&machine.kernel, &folder)?;
+    let names = match (options.tests.is_empty(), options.quick) {
+        (false, _) => &options.tests,
+        (true, true) => &machine.quick,
+        (true, false) => &machine.tests,
+    };
+    let mut environment = vec![
+        ("RXSTEER_BIN".to_owned(), kit.rxsteer.to_string_lossy().into_owned()),
+        ("RXSTEER_MEASURED".to_owned(), "/run/shared/measured".to_owned()),
+    ];
+    if machine.card().is_some() {
+        environment.push(("RXSTEER_CARDS".to_owned(), "eth1 eth0".to_owned()));
+    }
+    if let Some(words) = &machine.refused {
+        environment.push(("RXSTEER_REFUSED".to_owned(), words.clone()));
+    }
+    if !options.quick {
+        environment.push(("RXSTEER_FRAMES".to_owned(), FRAMES.to_owned()));
+    }
+    let mut results = Results { day: host::day(), ..Results::default() };
+    let mut tests = Tests { binary: kit.live.clone(), names: kit.tests(names)?, environment };
+    let started = Instant::now();
+    for attempt in 1.. {
+        let limit = Duration::from_secs(options.limit).saturating_sub(started.elapsed());
+        let (left, ended) = guest::run(machine, &folder, &initramfs, &tests, limit)?;
+        results.kernel.clone_from(&left.kernel);
+        results.measured.extend(left.measured());
+        if attempt == ATTEMPTS || !left.is_fault_of_the_emulator() {
+            results.tests.extend(left.tests(&tests.names, &ended));
+            break;
+        }
+        let finished = left.finished();
+        tests.names.retain(|name| !finished.iter().any(|test| test.name == *name));
+        // What a test measured that did not end, it measures again.
+        results.measured.retain(|measured| {
+            finished.iter().any(|test| Some(&test.name) == measured.test.as_ref())
+        });
+        results.tests.extend(finished);
+        eprintln!(
+            "{}: QEMU ran code that the kernel had changed meanwhile (int3), a fault of its own; booted again for {} tests",
+            machine.name,
+            tests.names.len()
+        );
+    }
+    results.seconds = started.elapsed().as_secs();
+    // What was asked for beside the matrix says nothing about its rows.
+    let is_of_the_matrix = matrix.machines.iter().any(|row| row.name == machine.name);
+    if is_of_the_matrix && !options.quick {
+        let all = kept(&machine.name).filter(|_| !options.tests.is_empty()).map(|mut before| {
+            before.take(&results);
+            before
+        });
+        keep(machine, all.as_ref().unwrap_or(&results))?;
+    }
+    Ok(Ok(results))
+}
+
+/// Where the last results of a machine are.
+fn place(machine: &str) -> PathBuf {
+    shell::target_dir("vm/results").join(format!("{machine}.json"))
+}
+
+fn keep(machine: &Machine, results: &Results) -> Result<()> {
+    let path = place(&machine.name);
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    std::fs::write(&path, serde_json::to_vec_pretty(results)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What a machine measured last.
+fn kept(machine: &str) -> Option<Results> {
+    serde_json::from_slice(&std::fs::read(place(machine)).ok()?).ok()
+}
+
+/// Shows the machines.
+fn list(machines: &[Machine], json: bool) {
+    if json {
+        println!("{}", json!(machines));
+        return;
+    }
+    println!(
+        "{:22} {:8} {:11} {:>6} {:>5}  run    more",
+        "machine", "kernel", "driver", "queues", "CPUs"
+    );
+    for machine in machines {
+        let Machine { name, kernel, driver, queues, cpus, .. } = machine;
+        let expected = if machine.refused.is_some() { "refuses" } else { "works" };
+        println!(
+            "{name:22} {kernel:8} {driver:11} {queues:>6} {cpus:>5}  {expected:7} {}",
+            table::more(machine)
+        );
+    }
+}
+
+/// Says what came of a machine, and counts it.
+fn tell(machine: &Machine, results: &Result<Results, String>, counts: &mut Counts, json: bool) {
+    let say = |line: &str| {
+        if !json {
+            println!("{line}");
+        }
+    };
+    let name = &machine.name;
+    let results = match results {
+        Ok(results) => results,
+        Err(why) => {
+            counts.skipped += 1;
+            return say(&format!("SKIPPED {name}: {why}"));
+        }
+    };
+    let mut passed = 0;
+    for test in &results.tests {
+        match &test.verdict {
+            Verdict::Passed => passed += 1,
+            Verdict::Skipped(why) => {
+                counts.skipped += 1;
+                say(&format!("SKIPPED {name}/{}: {why}", test.name));
+            }
+            Verdict::Failed(said) => {
+                counts.failed += 1;
+                say(&format!("FAILED  {name}/{}\n{said}\n", test.name));
+            }
+        }
+    }
+    counts.passed += passed;
+    if passed > 0 {
+        say(&format!(
+            "ok      {name} ({passed} passed, Linux {}, {} s)",
+            results.kernel, results.seconds
+        ));
+    }
+}

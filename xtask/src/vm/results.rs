@@ -1,0 +1,346 @@
+//! What came of a machine: the verdicts of its tests, and what they measured.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Lines of the console that are shown of a machine that did not come to its end.
+const LAST_LINES: usize = 25;
+
+/// How a test ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Passed,
+    /// With what it said.
+    Failed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+/// A test, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Test {
+    pub(crate) name: String,
+    pub(crate) verdict: Verdict,
+}
+
+/// What a test of `machine::` measured of one policy; what is `None` it did not come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Measured {
+    /// The name of the test.
+    pub(crate) test: Option<String>,
+    pub(crate) policy: String,
+    /// The policy that `run` took, where it was not told.
+    pub(crate) took: Option<String>,
+    /// `native` or `generic`.
+    pub(crate) mode: Option<String>,
+    /// Commands that `check` asked for beforehand.
+    pub(crate) after: Vec<String>,
+    /// The reason for which `run` refused.
+    pub(crate) refused: Option<String>,
+    /// Instructions that the verifier looked at, of each program.
+    pub(crate) verified: BTreeMap<String, u64>,
+    pub(crate) frames: Option<u64>,
+    pub(crate) late: Option<u64>,
+    pub(crate) moves: Option<u64>,
+    /// Settings changed meanwhile.
+    pub(crate) changes: Option<u64>,
+    pub(crate) received: Option<u64>,
+    pub(crate) dropped: Option<u64>,
+    pub(crate) unaccounted: Option<i64>,
+    /// Frames arrived before it was attached, while it was, and after.
+    pub(crate) attached_under_traffic: Option<bool>,
+    /// Nothing was left of one that was killed.
+    pub(crate) clean_after_kill: Option<bool>,
+    /// Bytes that a TCP stream carried.
+    pub(crate) tcp_bytes: Option<u64>,
+}
+
+/// What came of one machine.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Results {
+    /// What `uname -r` said.
+    pub(crate) kernel: String,
+    /// When it was run.
+    #[serde(default)]
+    pub(crate) day: String,
+    pub(crate) seconds: u64,
+    pub(crate) tests: Vec<Test>,
+    pub(crate) measured: Vec<Measured>,
+}
+
+impl Results {
+    /// Takes what another run of the same machine found: its tests stand for those of the same names.
+    pub(crate) fn take(&mut self, newer: &Self) {
+        self.tests.retain(|test| !newer.tests.iter().any(|new| new.name == test.name));
+        self.tests.extend(newer.tests.iter().cloned());
+        self.measured.retain(|old| !newer.measured.iter().any(|new| new.policy == old.policy));
+        self.measured.extend(newer.measured.iter().cloned());
+        self.kernel.clone_from(&newer.kernel);
+        self.seconds += newer.seconds;
+        if !self.day.split(", ").any(|day| day == newer.day) {
+            self.day = format!("{}, {}", self.day, newer.day);
+        }
+    }
+}
+
+/// What a machine left in its folder.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// What the tests printed.
+    pub(crate) out: String,
+    /// What they complained of.
+    pub(crate) err: String,
+    /// What they measured, a JSON object a line.
+    pub(crate) measured: String,
+    /// The kernel's log at the end.
+    pub(crate) log: String,
+    /// What `uname -r` said.
+    pub(crate) kernel: String,
+    /// Status of the tests; none if the machine did not come to its end.
+    pub(crate) status: Option<String>,
+    /// What the console showed.
+    pub(crate) console: String,
+}
+
+impl Left {
+    /// Reads the folder; what is not there is empty.
+    pub(crate) fn read(folder: &Path) -> Self {
+        let text = |name: &str| {
+            let bytes = fs::read(folder.join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let status = text("status");
+        Self {
+            out: text("out"),
+            err: text("err"),
+            measured: text("measured"),
+            log: text("log"),
+            kernel: text("kernel").trim().to_owned(),
+            status: (!status.is_empty()).then(|| status.trim().to_owned()),
+            console: text("console"),
+        }
+    }
+
+    /// Whether the machine died of a fault of the emulator: QEMU, where it runs CPUs side by side, may run a breakpoint that the
+    /// kernel has taken away already, while it changed its own code.
+    pub(crate) fn is_fault_of_the_emulator(&self) -> bool {
+        self.status.is_none() && self.console.contains("int3: 0000")
+    }
+
+    /// The verdicts of the tests of these names, and what else has failed. `ended` says how the machine ended if it did not come to its
+    /// end: then the test that ran has failed, and those after it.
+    pub(crate) fn tests(&self, names: &[String], ended: &str) -> Vec<Test> {
+        let mut tests = self.finished();
+        if self.status.is_none() {
+            let running = names.iter().find(|name| !tests.iter().any(|test| test.name == **name));
+            let said = format!("{ended}. The console's last lines:\n{}", last(&self.console));
+            tests.push(failed(running.map_or("machine", |name| name), said));
+        }
+        for name in names {
+            if !tests.iter().any(|test| test.name == *name) {
+                tests.push(failed(name, format!("it was not run\n{}", self.err)));
+            }
+        }
+        if let Some(said) = complaint(&self.log) {
+            tests.push(failed("kernel_log", said));
+        }
+        tests
+    }
+
+    /// The tests that came to their end.
+    pub(crate) fn finished(&self) -> Vec<Test> {
+        self.out.lines().filter_map(|line| self.test(line)).collect()
+    }
+
+    /// What a line says of a test, if it does.
+    fn test(&self, line: &str) -> Option<Test> {
+        let (name, verdict) = line
+            .strip_prefix("test ")?
+            .split_once(" ... ")
+            .or_else(|| line.strip_prefix("test ")?.strip_suffix(" ...").map(|name| (name, "")))?;
+        let verdict = match verdict.trim() {
+            "ok" => match self.skipped(name) {
+                Some(reason) => Verdict::Skipped(reason),
+                None => Verdict::Passed,
+            },
+            "FAILED" => Verdict::Failed(self.said(name)),
+            ignored if ignored.starts_with("ignored") => {
+                let reason =
+                    ignored.strip_prefix("ignored, ").unwrap_or("it is marked to be left out");
+                Verdict::Skipped(reason.to_owned())
+            }
+            _ => return None,
+        };
+        Some(Test { name: name.to_owned(), verdict })
+    }
+
+    /// Why a test left itself out. It names itself with the file it is in before its name.
+    fn skipped(&self, name: &str) -> Option<String> {
+        self.err.lines().find_map(|line| {
+            let (said, reason) = line.split_once("SKIPPED ")?.1.split_once(": ")?;
+            said.ends_with(name).then(|| reason.to_owned())
+        })
+    }
+
+    /// What a test that failed said.
+    fn said(&self, name: &str) -> String {
+        let head = format!("---- {name} stdout ----\n");
+        let said = self.out.split_once(&head).map_or("it said nothing", |(_, rest)| rest);
+        let end = said.find("\n---- ").or_else(|| said.find("\n\nfailures:")).unwrap_or(said.len());
+        said[..end].trim().to_owned()
+    }
+
+    /// What was measured.
+    pub(crate) fn measured(&self) -> Vec<Measured> {
+        self.measured.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+}
+
+fn failed(name: &str, said: String) -> Test {
+    Test { name: name.to_owned(), verdict: Verdict::Failed(said) }
+}
+
+/// The last lines of a text.
+fn last(text: &str) -> String {
+    let lines: Vec<&str> =
+        text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+/// What a kernel's log complains of. A machine without hardware help is slow, so that a CPU is late is no complaint.
+fn complaint(log: &str) -> Option<String> {
+    let is_bad = |line: &&str| {
+        ["BUG: ", "WARNING: ", "Oops", "Call Trace"].iter().any(|word| line.contains(word))
+            && !line.contains("soft lockup")
+    };
+    let first = log.lines().position(|line| is_bad(&line))?;
+    Some(log.lines().skip(first).take(LAST_LINES).collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUT: &str = "\nrunning 4 tests\ntest machine::none ... ok\ntest machine::rps ... FAILED\n\
+        test machine::slow ... ignored, it takes an hour\ntest cpus::away ... ok\n\nfailures:\n\n\
+        ---- machine::rps stdout ----\n\nthread 'machine::rps' panicked at x.rs:1:1:\n3 late\n\n\n\
+        failures:\n    machine::rps\n\ntest result: FAILED. 2 passed; 1 failed; 1 ignored\n";
+
+    fn left(out: &str, status: Option<&str>) -> Left {
+        Left { out: out.to_owned(), status: status.map(str::to_owned), ..Left::default() }
+    }
+
+    fn verdicts(left: &Left, names: &[&str]) -> Vec<(String, Verdict)> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        left.tests(&names, "it hung").into_iter().map(|test| (test.name, test.verdict)).collect()
+    }
+
+    #[test]
+    fn a_run_of_some_tests_stands_for_those_alone() {
+        let run = |day: &str, tests: &[(&str, Verdict)], frames: u64| Results {
+            day: day.to_owned(),
+            tests: tests
+                .iter()
+                .map(|(name, verdict)| Test { name: (*name).to_owned(), verdict: verdict.clone() })
+                .collect(),
+            measured: vec![Measured {
+                policy: "rps".to_owned(),
+                frames: Some(frames),
+                ..Measured::default()
+            }],
+            ..Results::default()
+        };
+        let failed = Verdict::Failed("late".to_owned());
+        let mut all = run("a", &[("none", Verdict::Passed), ("rps", failed)], 1);
+        all.take(&run("b", &[("rps", Verdict::Passed)], 2));
+        all.take(&run("b", &[("rps", Verdict::Passed)], 3));
+        assert_eq!(all.day, "a, b");
+        let names: Vec<&str> = all.tests.iter().map(|test| &*test.name).collect();
+        assert_eq!(names, ["none", "rps"]);
+        assert!(all.tests.iter().all(|test| test.verdict == Verdict::Passed));
+        assert_eq!(all.measured.iter().map(|row| row.frames).collect::<Vec<_>>(), [Some(3)]);
+    }
+
+    #[test]
+    fn each_test_has_its_verdict() {
+        let mut left = left(OUT, Some("101"));
+        left.err = "SKIPPED live::cpus::away: CPU 1 cannot be taken offline: no\n".to_owned();
+        let said = "thread 'machine::rps' panicked at x.rs:1:1:\n3 late".to_owned();
+        let expected = [
+            ("machine::none", Verdict::Passed),
+            ("machine::rps", Verdict::Failed(said)),
+            ("machine::slow", Verdict::Skipped("it takes an hour".to_owned())),
+            ("cpus::away", Verdict::Skipped("CPU 1 cannot be taken offline: no".to_owned())),
+        ];
+        let names = expected.each_ref().map(|(name, _)| *name);
+        let verdicts = verdicts(&left, &names);
+        assert_eq!(verdicts, expected.map(|(name, verdict)| (name.to_owned(), verdict)));
+    }
+
+    #[test]
+    fn a_test_in_which_the_machine_hung_has_failed_and_those_after_it() {
+        let names = ["machine::none", "machine::rps", "machine::sparse"];
+        for unfinished in ["test machine::rps ... ", "test machine::rps ...", ""] {
+            let mut left = left(&format!("test machine::none ... ok\n{unfinished}"), None);
+            left.console = format!("{}\n\nKernel panic - not syncing\n", "line\n".repeat(100));
+            let verdicts = verdicts(&left, &names);
+            assert_eq!(verdicts.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), names);
+            assert_eq!(verdicts[0].1, Verdict::Passed);
+            let Verdict::Failed(said) = &verdicts[1].1 else { panic!("{verdicts:?}") };
+            assert!(said.starts_with("it hung") && said.ends_with("not syncing"), "{said}");
+            assert!(said.lines().count() <= LAST_LINES + 1, "{said}");
+            assert!(matches!(&verdicts[2].1, Verdict::Failed(why) if why.contains("not run")));
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_emulator_is_told_from_one_of_the_kernel() {
+        let mut left = left("", None);
+        left.console = "[ 9.1] Oops: int3: 0000 [#1] SMP\n".to_owned();
+        assert!(left.is_fault_of_the_emulator());
+        left.console = "[ 9.1] Oops: general protection fault: 0000\n".to_owned();
+        assert!(!left.is_fault_of_the_emulator());
+        left.console = "[ 9.1] int3: 0000 [#1] SMP\n".to_owned();
+        left.status = Some("0".to_owned());
+        assert!(!left.is_fault_of_the_emulator(), "the tests ended");
+    }
+
+    #[test]
+    fn a_machine_in_which_no_test_ran_has_failed() {
+        let of = |left: Left| verdicts(&left, &["machine::rps"]);
+        assert!(
+            matches!(&of(left("", None))[..], [(name, Verdict::Failed(why))] if why.contains("it hung") && name == "machine::rps")
+        );
+        let mut nothing = left("running 0 tests\n", Some("127"));
+        nothing.err = "no such file".to_owned();
+        assert!(
+            matches!(&of(nothing)[..], [(_, Verdict::Failed(why))] if why.contains("no such file"))
+        );
+    }
+
+    #[test]
+    fn a_complaint_of_the_kernel_is_a_failure() {
+        let mut left = left("test a ... ok\n", Some("0"));
+        left.log = "[ 1.0] fine\n[ 2.0] watchdog: BUG: soft lockup - CPU#1\n".to_owned();
+        assert_eq!(verdicts(&left, &["a"]).len(), 1);
+        left.log += "[ 3.0] BUG: kernel NULL pointer dereference\n";
+        let Verdict::Failed(said) = &verdicts(&left, &["a"])[1].1 else { panic!() };
+        assert_eq!(said, "[ 3.0] BUG: kernel NULL pointer dereference");
+    }
+
+    #[test]
+    fn what_was_measured_is_read_line_by_line() {
+        let measured = "{\"policy\":\"rps\",\"frames\":100,\"late\":0,\"verified\":{\"steer_entry\":7}}\n{\"policy\":";
+        let left = Left { measured: measured.to_owned(), ..Left::default() };
+        let measured = left.measured();
+        assert_eq!(measured.len(), 1, "a line that was cut off counts for nothing");
+        assert_eq!((measured[0].frames, measured[0].late), (Some(100), Some(0)));
+        assert_eq!(measured[0].verified["steer_entry"], 7);
+        assert_eq!(measured[0].unaccounted, None);
+    }
+}

@@ -1,0 +1,222 @@
+//! docs/results/machines.md: what was measured in each machine, by policy.
+
+use std::fmt::Write;
+
+use super::matrix::{Machine, Matrix};
+use super::results::{Measured, Results, Verdict};
+
+const HEAD: &str = "# Machines
+
+Made by `cargo xtask vm --results docs/results/machines.md`; what is not measured says so. The matrix is
+[xtask/vm/vm.toml](../../xtask/vm/vm.toml). Virtual machines without hardware help: nothing here says how fast anything is.
+
+- **run**: whether `rxsteer run` steers, in which mode; or the reason for which it refuses. *after*: the command that `rxsteer check`
+  asked for, and that was given.
+- **verified**: instructions that the kernel's verifier looked at, for the program that took most of them, and for the one at
+  the interface.
+- **frames**, **late**: numbered frames delivered while the application changed CPU, settings changed and the programs were
+  attached and detached; those that came after a later one of their flow.
+- **counts**: whether received = passed + delivered + drops once traffic had stopped. **traffic**: whether frames went on arriving while it was
+  attached and after it was detached. **kill -9**: whether program, rings and socket were gone. **TCP**: what a stream carried.
+";
+
+/// The whole file; `kept` has the last results of a machine.
+pub(crate) fn make(matrix: &Matrix, kept: &dyn Fn(&str) -> Option<Results>) -> String {
+    let mut text = HEAD.to_owned();
+    let mut not_run = String::new();
+    for machine in &matrix.machines {
+        match kept(&machine.name) {
+            Some(results) => section(&mut text, machine, &results),
+            None => head(&mut not_run, "- **", "**: ", machine, &machine.kernel),
+        }
+    }
+    if !not_run.is_empty() {
+        text += "\n## Not run\n\n";
+        text += &not_run;
+    }
+    text
+}
+
+/// What else is to be said of a machine than its kernel, driver, queues and CPUs.
+pub(crate) fn more(machine: &Machine) -> String {
+    let mut more = Vec::new();
+    more.extend(machine.smp.clone());
+    more.extend(Some(machine.append.clone()).filter(|append| !append.is_empty()));
+    more.extend(machine.offline.iter().map(|cpu| format!("CPU {cpu} offline")));
+    more.extend(Some(machine.device.clone()).filter(|device| !device.is_empty()));
+    more.join("; ")
+}
+
+/// What a machine is, what is expected of it, and how it is run.
+fn head(text: &mut String, before: &str, after: &str, machine: &Machine, kernel: &str) {
+    let Machine { name, driver, queues, cpus, .. } = machine;
+    let plural =
+        |count: u32, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let more = Some(more(machine)).filter(|more| !more.is_empty());
+    let more = more.map(|more| format!("; {more}")).unwrap_or_default();
+    let cards = machine.card().map(|_| format!(", {}", plural(*queues, "queue")));
+    let expected = machine.refused.as_ref().map(|words| format!("refused (\"{words}\")"));
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{before}{name}{after}Linux {kernel}, {driver}{}, {}{more}. Expected: {}. `cargo xtask vm --machine {name}`",
+        cards.unwrap_or_default(),
+        plural(*cpus, "CPU"),
+        expected.as_deref().unwrap_or("works")
+    );
+}
+
+fn section(text: &mut String, machine: &Machine, results: &Results) {
+    head(text, "\n## ", "\n\n", machine, &results.kernel);
+    let count =
+        |of: fn(&Verdict) -> bool| results.tests.iter().filter(|test| of(&test.verdict)).count();
+    let _ = writeln!(
+        text,
+        "\nLive tests of {}: {} passed, {} failed, {} skipped.",
+        results.day,
+        count(|verdict| matches!(verdict, Verdict::Passed)),
+        count(|verdict| matches!(verdict, Verdict::Failed(_))),
+        count(|verdict| matches!(verdict, Verdict::Skipped(_))),
+    );
+    for test in &results.tests {
+        if let Verdict::Failed(said) = &test.verdict {
+            let _ = writeln!(text, "- failed: `{}`: {}", test.name, cell(reason(said)));
+        }
+    }
+    if results.measured.is_empty() {
+        return;
+    }
+    text.push_str(
+        "\n| policy | run | verified | frames | late | moves | counts | traffic | kill -9 | TCP |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for measured in &results.measured {
+        row(text, measured);
+    }
+}
+
+/// What a failed test said, without where.
+fn reason(said: &str) -> &str {
+    let lines = said.lines().filter(|line| !line.is_empty() && !line.starts_with("thread '"));
+    lines.into_iter().next().unwrap_or(said)
+}
+
+/// Text that can stand in one line of a table.
+fn cell(text: &str) -> String {
+    const MOST: usize = 300;
+    let text = text.replace('|', "\\|").replace('\n', " ");
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn row(text: &mut String, measured: &Measured) {
+    const NOT: &str = "not run";
+    let number = |number: Option<u64>| number.map_or(NOT.to_owned(), |number| number.to_string());
+    let yes = |answer: Option<bool>, yes: &str, no: &str| {
+        answer.map_or(NOT.to_owned(), |is| if is { yes.to_owned() } else { format!("**{no}**") })
+    };
+    let policy = match &measured.took {
+        Some(took) if measured.policy == "default" => format!("none given: `{took}`"),
+        None if measured.policy == "default" => "none given".to_owned(),
+        _ => format!("`{}`", measured.policy),
+    };
+    let run = match (&measured.refused, &measured.mode) {
+        (Some(why), _) => format!("refused: {}", cell(why)),
+        (None, Some(mode)) => mode.clone(),
+        (None, None) => NOT.to_owned(),
+    };
+    let after: String =
+        measured.after.iter().map(|command| format!(", *after* `{command}`")).collect();
+    let most = measured.verified.iter().max_by_key(|(_, instructions)| **instructions);
+    let verified = match (most, measured.verified.get("steer_entry")) {
+        (Some((program, most)), Some(entry)) => {
+            format!("{most} ({program}), {entry} (steer_entry)")
+        }
+        (Some((program, most)), None) => format!("{most} ({program})"),
+        (None, _) => NOT.to_owned(),
+    };
+    let counts = match (measured.unaccounted, measured.received, measured.dropped) {
+        (Some(0), Some(received), Some(dropped)) => {
+            format!("add up: {received}, {dropped} dropped")
+        }
+        (Some(unaccounted), ..) => format!("**{unaccounted} unaccounted for**"),
+        (None, ..) => NOT.to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "| {policy} | {run}{after} | {verified} | {} | {} | {} | {counts} | {} | {} | {} |",
+        number(measured.frames),
+        number(measured.late),
+        number(measured.moves),
+        yes(measured.attached_under_traffic, "went on", "stopped"),
+        yes(measured.clean_after_kill, "nothing left", "something left"),
+        measured.tcp_bytes.map_or(NOT.to_owned(), |bytes| format!("{} MB", bytes / 1_000_000)),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::results::Test;
+
+    const FILE: &str = "[kernel.a]\nsuite = 'x'\npackage = 'y'\n\
+        [[machine]]\nname = 'one'\nkernel = 'a'\ndriver = 'virtio_net'\ncpus = 1\n\
+        [[machine]]\nname = 'two'\nkernel = 'a'\ndriver = 'veth'\ncpus = 8\nappend = 'nohz_full=1'\nrefused = 'why'\n";
+
+    fn table(results: Results) -> String {
+        let matrix = Matrix::parse(FILE).unwrap();
+        make(&matrix, &|name| (name == "one").then(|| results.clone()))
+    }
+
+    #[test]
+    fn what_was_not_run_says_so() {
+        let text = table(Results::default());
+        let not_run = text.split_once("## Not run").unwrap().1;
+        let two = "- **two**: Linux a, veth, 8 CPUs; nohz_full=1. Expected: refused (\"why\"). \
+                   `cargo xtask vm --machine two`";
+        assert_eq!(not_run.trim(), two);
+        let measured = vec![Measured { policy: "rps".to_owned(), ..Measured::default() }];
+        let text = table(Results { measured, ..Results::default() });
+        assert_eq!(text.matches("not run |").count(), 9, "{text}");
+    }
+
+    #[test]
+    fn what_was_measured_stands_in_its_row() {
+        let measured = Measured {
+            policy: "rfs+sparse".to_owned(),
+            mode: Some("native".to_owned()),
+            after: vec!["ethtool -K in0 lro off".to_owned()],
+            verified: [("steer_entry".to_owned(), 5000), ("steer_cpumap".to_owned(), 9000)].into(),
+            frames: Some(100_000),
+            late: Some(3),
+            moves: Some(12),
+            unaccounted: Some(-2),
+            attached_under_traffic: Some(true),
+            clean_after_kill: Some(false),
+            tcp_bytes: Some(5_600_000),
+            ..Measured::default()
+        };
+        let tests = vec![Test {
+            name: "machine::rps".to_owned(),
+            verdict: Verdict::Failed("thread 'x' panicked at a:1:\nlate | 3".to_owned()),
+        }];
+        let results = Results {
+            kernel: "6.1.0".to_owned(),
+            tests,
+            measured: vec![measured],
+            ..Results::default()
+        };
+        let text = table(results);
+        let row = "| `rfs+sparse` | native, *after* `ethtool -K in0 lro off` | 9000 (steer_cpumap), 5000 (steer_entry) | \
+                   100000 | 3 | 12 | **-2 unaccounted for** | went on | **something left** | 5 MB |";
+        assert!(text.contains(row), "{text}");
+        assert!(
+            text.contains("## one\n\nLinux 6.1.0, virtio_net, 1 queue, 1 CPU. Expected: works."),
+            "{text}"
+        );
+        assert!(text.contains("failed: `machine::rps`: late \\| 3"), "{text}");
+        assert!(text.contains("0 passed, 1 failed, 0 skipped"), "{text}");
+    }
+}
