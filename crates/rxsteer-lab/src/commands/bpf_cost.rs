@@ -94,12 +94,8 @@ pub(super) fn timed(measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
 
 fn measure(options: &Options) -> Result<Value> {
     let mut testbed = Testbed::hosts(LinkOptions::default())?;
-    let policies: Vec<(&str, bool)> = options
-        .policies
-        .iter()
-        .flat_map(|policy| [(policy.as_str(), false), (policy.as_str(), true)])
-        .collect();
-    for _ in &policies {
+    let cases: Vec<Case<'_>> = options.policies.iter().flat_map(|policy| Case::all(policy)).collect();
+    for _ in &cases {
         testbed.another_link(LinkOptions::default())?;
     }
     let (sender, receiver) = (testbed.sender(), testbed.receiver());
@@ -119,8 +115,8 @@ fn measure(options: &Options) -> Result<Value> {
         programs: [entry, arrival, 0],
         _path: None,
     }];
-    for ((policy, flow_stats), link) in policies.into_iter().zip(&testbed.links[1..]) {
-        variants.push(steered(receiver, link, (policy, flow_stats), options, &traffic)?);
+    for (case, link) in cases.iter().zip(&testbed.links[1..]) {
+        variants.push(steered(receiver, link, case, options, &traffic)?);
     }
     // The last at the tracepoint, where the others have fetched what it takes: they can only look dearer for it.
     let empty_switch = EmptySwitch::attach()?;
@@ -173,24 +169,45 @@ pub(super) fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
     })
 }
 
+/// A way to run a policy.
+struct Case<'a> {
+    policy: &'a str,
+    flow_stats: bool,
+    /// The programs look for partial checksums, as on a veth or virtio_net; on a NIC they don't.
+    partial: bool,
+}
+
+impl Case<'_> {
+    fn all(policy: &str) -> [Case<'_>; 3] {
+        let case = |flow_stats, partial| Case { policy, flow_stats, partial };
+        [case(false, false), case(true, false), case(false, true)]
+    }
+
+    fn name(&self) -> String {
+        let stats = if self.flow_stats { " + flow statistics" } else { "" };
+        let partial = if self.partial { ", virtual interface" } else { "" };
+        format!("{}{stats}{partial}", self.policy)
+    }
+}
+
 /// rxsteer on an interface of its own.
 fn steered(
     receiver: &Namespace,
     link: &Link,
-    (policy, flow_stats): (&str, bool),
+    case: &Case<'_>,
     options: &Options,
     traffic: &Traffic,
 ) -> Result<Variant> {
-    let rule: Policy = policy.parse()?;
-    let setup = setup(flow_stats, options.flow_cnt)?;
+    let rule: Policy = case.policy.parse()?;
+    let setup = setup(case.flow_stats, options.flow_cnt)?;
     let mut path = Path::load(&setup, &Settings::new(rule, options.cpus.clone()))?;
     receiver
-        .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, true)))?
+        .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, case.partial)))?
         .context("can't attach")?;
     come_to_rest(&mut path)?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
-        name: format!("{policy}{}", if flow_stats { " + flow statistics" } else { "" }),
+        name: case.name(),
         source: LiveFrames::new(link, traffic)?,
         programs: [ids["steer_entry"], ids["steer_cpumap"], ids["steer_switch"]],
         _path: Some(path),

@@ -411,6 +411,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		if (flags & STEER_SETTLING)
 			rules = STEER_CONFIG_SETTLING;
 		is_partial = flags & STEER_MAY_BE_PARTIAL && steer_is_partial(ctx, *steer_partial_at(hash) == hash);
+		if (!steer_flow_stats && is_partial)
+			return steer_partial(counters, hash);
 	}
 	config = &steer_configs[rules];
 	/* As for `device`. */
@@ -421,8 +423,6 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	/* A queue that came after the interface was attached. */
 	if (steer_generic && arrival.queue >= device->queues)
 		arrival.row = STEER_NO_ROW;
-	if (!steer_flow_stats && is_partial)
-		return steer_partial(counters, hash);
 	if (!steer_flow_stats && config->plain) {
 		want = steer_want_plain(config, &arrival);
 		verdict = steer_plainly(ctx, config, counters, hash, src, want);
@@ -441,7 +441,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	arrival.device = number;
 	arrival.wish_hash = steer_wish_hash(hash, STEER_IS_REVERSED(&packet));
 	arrival.now = STEER_NOW();
-	if (is_partial) {
+	if (steer_flow_stats && is_partial) {
 		verdict = steer_partial(counters, hash);
 		cpu = src;
 		goto count;
