@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Without the statistics of flows.
     #[arg(long)]
     no_flow_stats: bool,
+    /// Look for partial checksums, as `rxsteer run` does on a veth or virtio_net, and not on a NIC.
+    #[arg(long)]
+    partial: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -97,7 +100,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         Settings { queue_size: options.queue_size, ..Settings::new(options.policy.clone(), only) };
     let mut path = Path::load(&setup, &settings)?;
     receiver
-        .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, true)))?
+        .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, options.partial)))?
         .context("can't attach")?;
     come_to_rest(&mut path)?;
     Ok(path)
@@ -109,9 +112,9 @@ fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
     let name = &link.far.name;
     receiver.run(&format!("ethtool -K {name} gro on rx-gro-list off"))?;
     receiver.write_sys(&format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), "2")?;
-    receiver.run("nft add table netdev drop")?;
+    receiver.run("nft add table netdev lab")?;
     receiver.run(&format!(
-        "nft add chain netdev drop all {{ type filter hook ingress device {name} priority 0 ; policy drop ; }}"
+        "nft add chain netdev lab arrived {{ type filter hook ingress device {name} priority 0 ; policy drop ; }}"
     ))?;
     Ok(())
 }
