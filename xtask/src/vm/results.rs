@@ -28,7 +28,7 @@ pub(crate) struct Test {
 }
 
 /// What a test of `machine::` measured of one policy; what is `None` it did not come to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Measured {
     /// The name of the test.
@@ -56,8 +56,13 @@ pub(crate) struct Measured {
     pub(crate) attached_under_traffic: Option<bool>,
     /// Nothing was left of one that was killed.
     pub(crate) clean_after_kill: Option<bool>,
-    /// Bytes that a TCP stream carried.
+    /// Bytes that a TCP stream carried through it, and before it was attached.
     pub(crate) tcp_bytes: Option<u64>,
+    pub(crate) tcp_bytes_before: Option<u64>,
+    /// The longest time that no frame arrived while it was being attached, in milliseconds.
+    pub(crate) attach_pause_ms: Option<f64>,
+    /// Features of the interface that were on before it was attached, and off while it was.
+    pub(crate) features_off: Vec<String>,
 }
 
 /// What came of one machine.

@@ -17,7 +17,10 @@ Made by `cargo xtask vm --results docs/results/machines.md`; what is not measure
 - **frames**, **late**: numbered frames delivered while the application changed CPU, settings changed and the programs were
   attached and detached; those that came after a later one of their flow.
 - **counts**: whether received = passed + delivered + drops once traffic had stopped. **traffic**: whether frames went on arriving while it was
-  attached and after it was detached. **kill -9**: whether program, rings and socket were gone. **TCP**: what a stream carried.
+  attached and after it was detached. **kill -9**: whether program, rings and socket were gone.
+- **attaching**: the longest time without a frame while the program was being attached, and features of the interface that
+  were on before and off while it was attached. **TCP**: what a stream of three seconds carried before it was attached, and through it,
+  beside the numbered frames.
 ";
 
 /// The whole file; `kept` has the last results of a machine.
@@ -87,8 +90,8 @@ fn section(text: &mut String, machine: &Machine, results: &Results) {
         return;
     }
     text.push_str(
-        "\n| policy | run | verified | frames | late | moves | counts | traffic | kill -9 | TCP |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| policy | run | verified | frames | late | moves | counts | traffic | kill -9 | attaching | TCP |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for measured in &results.measured {
         row(text, measured);
@@ -144,15 +147,26 @@ fn row(text: &mut String, measured: &Measured) {
         (Some(unaccounted), ..) => format!("**{unaccounted} unaccounted for**"),
         (None, ..) => NOT.to_owned(),
     };
+    let attaching = measured.attach_pause_ms.map_or(NOT.to_owned(), |pause| {
+        let off = match measured.features_off.as_slice() {
+            [] => "nothing off".to_owned(),
+            features => format!("off: {}", features.join(", ")),
+        };
+        format!("{pause:.0} ms, {off}")
+    });
+    let tcp = |bytes: Option<u64>| {
+        bytes.map_or(NOT.to_owned(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6))
+    };
     let _ = writeln!(
         text,
-        "| {policy} | {run}{after} | {verified} | {} | {} | {} | {counts} | {} | {} | {} |",
+        "| {policy} | {run}{after} | {verified} | {} | {} | {} | {counts} | {} | {} | {attaching} | {}, {} |",
         number(measured.frames),
         number(measured.late),
         number(measured.moves),
         yes(measured.attached_under_traffic, "went on", "stopped"),
         yes(measured.clean_after_kill, "nothing left", "something left"),
-        measured.tcp_bytes.map_or(NOT.to_owned(), |bytes| format!("{} MB", bytes / 1_000_000)),
+        tcp(measured.tcp_bytes_before),
+        tcp(measured.tcp_bytes),
     );
 }
 
@@ -179,7 +193,7 @@ mod tests {
         assert_eq!(not_run.trim(), two);
         let measured = vec![Measured { policy: "rps".to_owned(), ..Measured::default() }];
         let text = table(Results { measured, ..Results::default() });
-        assert_eq!(text.matches("not run |").count(), 9, "{text}");
+        assert_eq!(text.matches("not run |").count(), 10, "{text}");
     }
 
     #[test]
@@ -196,6 +210,9 @@ mod tests {
             attached_under_traffic: Some(true),
             clean_after_kill: Some(false),
             tcp_bytes: Some(5_600_000),
+            tcp_bytes_before: Some(9_000_000),
+            attach_pause_ms: Some(7.4),
+            features_off: vec!["rx-gro-hw".to_owned()],
             ..Measured::default()
         };
         let tests = vec![Test {
@@ -210,7 +227,8 @@ mod tests {
         };
         let text = table(results);
         let row = "| `rfs+sparse` | native, *after* `ethtool -K in0 lro off` | 9000 (steer_cpumap), 5000 (steer_entry) | \
-                   100000 | 3 | 12 | **-2 unaccounted for** | went on | **something left** | 5 MB |";
+                   100000 | 3 | 12 | **-2 unaccounted for** | went on | **something left** | \
+                   7 ms, off: rx-gro-hw | 9.0 MB, 5.6 MB |";
         assert!(text.contains(row), "{text}");
         assert!(
             text.contains("## one\n\nLinux 6.1.0, virtio_net, 1 queue, 1 CPU. Expected: works."),

@@ -165,6 +165,48 @@ fn wait_for_frames(what: &str, check: &OrderCheck, more: u64) {
     wait_until(what, || check.total().unwrap().frames >= before + more);
 }
 
+/// Starts `rxsteer run` while frames flow. Returns it with the longest time that no frame arrived, until a thousand had
+/// arrived through it.
+fn attach(receiver: &Namespace, run: &[&str], order: &OrderCheck) -> (Steering, Duration) {
+    let mut steering = Steering::begin(receiver, run).unwrap();
+    let started = Instant::now();
+    let (mut longest, mut seen, mut since) = (Duration::ZERO, order.total().unwrap().frames, started);
+    let mut attached_at = None;
+    while attached_at.is_none_or(|attached_at| seen < attached_at + 1000) {
+        assert_eq!(steering.ended().unwrap(), None, "{}", steering.said());
+        assert!(started.elapsed() < PATIENCE, "not within {} s: {}", PATIENCE.as_secs(), steering.said());
+        let now = order.total().unwrap().frames;
+        if now > seen {
+            longest = longest.max(since.elapsed());
+            (seen, since) = (now, Instant::now());
+        }
+        if attached_at.is_none() && steering.said().lines().any(|line| line.starts_with("steering")) {
+            attached_at = Some(seen);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (steering, longest)
+}
+
+/// The features of an interface that are on.
+fn features_on(namespace: &Namespace, interface: &str) -> Vec<String> {
+    let listed = namespace.run(&format!("ethtool -k {interface}")).unwrap();
+    let on = listed.lines().filter_map(|line| line.trim().split_once(": on"));
+    on.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Bytes that a TCP stream carries, where there is iperf3.
+fn tcp_bytes(testbed: &Testbed) -> Option<u64> {
+    if missing(&["iperf3", "ss"]).is_some() {
+        return None;
+    }
+    let _server = clients::iperf3_server(testbed.receiver(), None).unwrap();
+    let far = testbed.link().far.ipv4;
+    let report = clients::iperf3(testbed.sender(), far.into(), &["-t", slice("1", "3")]).unwrap();
+    assert!(report.received > 0, "{report:?}");
+    Some(report.received)
+}
+
 /// Datagrams and who reads them, from one CPU after the other.
 fn traffic(testbed: &Testbed) -> (MovingApplication, Datagrams) {
     let link = testbed.link();
@@ -261,7 +303,15 @@ fn steers(test: &str, policy: &str) {
     let order = OrderCheck::new(receiver, far, u32::from(FLOWS)).unwrap();
     let (application, datagrams) = traffic(&testbed);
     wait_for_frames("frames before it is attached", &order, 100);
-    let steering = Steering::start(receiver, &run).unwrap();
+    if let Some(bytes) = tcp_bytes(&testbed) {
+        record.note("tcp_bytes_before", bytes);
+    }
+    let on_before = features_on(receiver, &far.name);
+    let (steering, longest) = attach(receiver, &run, &order);
+    record.note("attach_pause_ms", longest.as_secs_f64() * 1000.0);
+    let on = features_on(receiver, &far.name);
+    let lost: Vec<String> = on_before.into_iter().filter(|name| !on.contains(name)).collect();
+    record.note("features_off", lost);
     let settings = status(&socket)["settings"].clone();
     record.note("took", settings["policy"].clone());
     let mode = settings["mode"].as_str().unwrap().to_owned();
@@ -269,7 +319,6 @@ fn steers(test: &str, policy: &str) {
     let verified = loaded(steering.id()).unwrap().into_iter();
     let verified = verified.map(|program| (program.name, json!(program.verified_instructions)));
     record.note("verified", verified.collect::<Map<_, _>>());
-    wait_for_frames("frames after it was attached", &order, 1000);
     record.note("changes", change(&socket, policy, &order, frames()));
 
     datagrams.pause();
@@ -302,12 +351,8 @@ fn steers(test: &str, policy: &str) {
 
     // Killed while frames flow.
     let steering = Steering::start(receiver, &run).unwrap();
-    if missing(&["iperf3", "ss"]).is_none() {
-        let _server = clients::iperf3_server(receiver, None).unwrap();
-        let report =
-            clients::iperf3(testbed.sender(), far.ipv4.into(), &["-t", slice("1", "3")]).unwrap();
-        record.note("tcp_bytes", report.received);
-        assert!(report.received > 0, "{report:?}");
+    if let Some(bytes) = tcp_bytes(&testbed) {
+        record.note("tcp_bytes", bytes);
     }
     wait_for_frames("frames before it is killed", &order, 1000);
     let rings = ring_threads(steering.id()).unwrap();
