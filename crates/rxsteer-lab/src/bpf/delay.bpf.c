@@ -53,7 +53,7 @@ struct delay_packet {
 	__u8 udp[8];
 	__be64 flow;
 	__be64 sent_at;
-};
+} __attribute__((packed));
 
 /* As Delays::bucket of src/delay.rs. */
 static __always_inline __u32 bucket(__u64 ns)

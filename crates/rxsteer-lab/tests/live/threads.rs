@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    BusyProcesses, LinkOptions, LiveFrames, Namespace, RingThread, Steering, Testbed, Totals,
-    Traffic, offline, ring_threads, skipped, slice,
+    BusyProcesses, DelayCheck, LinkOptions, LiveFrames, Namespace, RingThread, SocketLoad, Steering,
+    Testbed, Totals, Traffic, offline, ring_threads, skipped, slice,
 };
 use serde_json::Value;
 
@@ -195,4 +195,26 @@ fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_told() {
     // Far from none, for other tests may use the machine.
     let share = |totals: &Totals| totals.dropped() as f64 / totals.received as f64;
     assert!(share(&first) < share(&ordinary).max(0.05), "{first:?} {told}");
+}
+
+/// What `cargo xtask busy` measures: each packet that was sent has its delay, and it is not the whole time since the boot.
+#[test]
+fn delay_check_sees_each_packet() {
+    let Some(_alone) = super::ready("threads::delay_check_sees_each_packet", &["chrt"], 1) else {
+        return;
+    };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let load = SocketLoad::start(&testbed, 8, &[0]).unwrap();
+    let check = DelayCheck::new(testbed.receiver(), &testbed.link().far).unwrap();
+    let (sent, _) = load.send(0, 5000, Duration::from_millis(200)).unwrap();
+    let begun = Instant::now();
+    while load.received() < sent {
+        assert!(begun.elapsed() < PATIENCE, "{} of {sent} are read", load.received());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let seen = check.delays().unwrap();
+    assert_eq!(seen.count(), sent);
+    let median = seen.quantile(0.5).unwrap();
+    assert!(median < PATIENCE.as_nanos() as u64, "{median} ns");
+    load.finish().unwrap();
 }
