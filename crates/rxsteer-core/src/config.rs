@@ -225,6 +225,19 @@ impl SteerConfig {
         self.flow_cnt.unwrap_or_else(|| (DEFAULT_SOCK_FLOW_ENTRIES / queues).max(1024))
     }
 
+    /// Memory that the tables of `producers` producers together take, in bytes: where applications run, and where
+    /// the policy remembers flows, the flow tables of all RX queues.
+    #[must_use]
+    pub fn table_memory(&self, producers: u16) -> u64 {
+        let queues = self.receiving_cpus.len() as u64;
+        let slots = u64::from(self.flow_cnt().next_power_of_two()) + 1;
+        let flows = if self.policy.remembers_flows() { 8 * slots * queues } else { 0 };
+        let buckets = self.flow_limit.map_or(0, |buckets| u64::from(buckets.next_power_of_two()));
+        4 * u64::from(self.sock_flow_entries.next_power_of_two())
+            + flows
+            + buckets * u64::from(producers)
+    }
+
     /// The CPU map of `queue`.
     #[must_use]
     pub fn map_of(&self, queue: u16) -> &CpuSet {

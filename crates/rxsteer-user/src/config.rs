@@ -2,6 +2,7 @@
 
 use crate::block::BlockPool;
 use crate::change::{ChangeError, SteerChange, Switch, When};
+use crate::memory;
 use crate::receiver::{MAX_BATCH, OnFull};
 use crate::sys;
 use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
@@ -128,18 +129,39 @@ impl PipelineConfig {
         sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
     }
 
+    /// Memory that is taken before the first frame, in bytes: empty backlogs and all tables, also those that planned
+    /// changes make.
+    fn memory_at_start(&self) -> u64 {
+        let producers = self.rx_cpus.len() as u16;
+        let mut config = self.steer_config();
+        let mut tables = config.table_memory(producers);
+        for (_, change) in &self.changes {
+            if let Some(policy) = &change.policy {
+                config.policy = policy.clone();
+            }
+            config.sock_flow_entries = change.sock_flow_entries.unwrap_or(config.sock_flow_entries);
+            config.flow_cnt = change.flow_cnt.or(config.flow_cnt);
+            config.flow_limit = change.flow_limit.unwrap_or(config.flow_limit);
+            tables = tables.saturating_add(config.table_memory(producers));
+        }
+        let lanes = self.workers().len() as u64 * u64::from(producers);
+        tables.saturating_add(self.lane_memory() * lanes)
+    }
+
+    /// Memory that an empty lane takes, in bytes: descriptors, and beside each ring a queue of blocks.
+    fn lane_memory(&self) -> u64 {
+        let largest = self.largest_backlog();
+        u64::from(largest.next_power_of_two()) * 16 + u64::from(largest) * 8
+    }
+
     /// Memory that full backlogs take, in bytes: descriptors, and frames of 1536 bytes.
     #[must_use]
     pub fn backlog_memory(&self) -> u64 {
         let lanes = self.workers().len() as u64;
-        let largest = self.largest_backlog();
-        let descriptors = u64::from(largest.next_power_of_two()) * 16 * lanes;
-        // Beside each ring a queue of blocks, 8 bytes an entry.
-        let blocks = u64::from(largest) * 8 * lanes;
         // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
         let frames = (u64::from(self.max_backlog) * 1536 * lanes)
             .min(BlockPool::most_memory(lanes as usize) as u64);
-        (descriptors + blocks + frames) * self.rx_cpus.len() as u64
+        (self.lane_memory() * lanes + frames) * self.rx_cpus.len() as u64
     }
 
     /// The limit that the backlogs are made for.
@@ -195,6 +217,10 @@ impl PipelineConfig {
             return Err(PipelineError::Batch(self.batch));
         }
         self.steer_config().check()?;
+        let bytes = self.memory_at_start();
+        if !memory::is_left(bytes + memory::RESERVE) {
+            return Err(PipelineError::Memory(bytes));
+        }
         if !self.changes.is_empty() {
             let trial = self.switch()?;
             for (number, (when, change)) in (1..).zip(&self.changes) {
@@ -236,6 +262,19 @@ pub enum PipelineError {
     /// There are more or fewer sources than RX threads.
     #[error("{0} sources are given for {1} RX threads; each thread needs one")]
     Sources(usize, usize),
+    /// There is no memory to start with; holds how many bytes it takes.
+    #[error(
+        "backlogs and tables take {:.2} GiB of memory, which can't be had; lower max-backlog, flow-cnt or \
+         sock-flow-entries, or use fewer CPUs or RX threads",
+        *.0 as f64 / f64::from(1 << 30)
+    )]
+    Memory(u64),
+    /// Memory ran out while frames were received; holds how many.
+    #[error(
+        "memory ran out after {0} packets; lower max-backlog or the number of flows told apart, or raise the limit \
+         of memory (ulimit -v)"
+    )]
+    OutOfMemory(u64),
     /// A worker thread could not be started.
     #[error("can't start a worker thread: {0}; use fewer CPUs or raise the limit of threads")]
     Thread(#[from] std::io::Error),

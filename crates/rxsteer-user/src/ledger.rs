@@ -65,10 +65,15 @@ pub struct FlowCensus {
 }
 
 impl FlowCensus {
+    /// Counts a packet's flow, where there is memory for it.
     fn see(&mut self, flow: FlowKey) {
         let canonical = flow.canonical();
         let direction = if canonical == flow { 1 } else { 2 };
-        if self.directions.len() < MAX_TRACKED_FLOWS as usize {
+        let has_room = self.directions.len() < MAX_TRACKED_FLOWS as usize;
+        if has_room
+            && (self.directions.len() < self.directions.capacity()
+                || self.directions.try_reserve(1).is_ok())
+        {
             *self.directions.entry(canonical).or_default() |= direction;
         } else if let Some(seen) = self.directions.get_mut(&canonical) {
             *seen |= direction;
@@ -124,6 +129,8 @@ pub(crate) struct Ledger {
     flows: HashMap<(u16, FlowKey), FlowRecord, foldhash::fast::RandomState>,
     /// Each flow's CPU at its last packet.
     cpus: Vec<CpuId>,
+    /// There was no memory for a flow.
+    pub(crate) is_short: bool,
     report: LedgerReport,
 }
 
@@ -135,6 +142,7 @@ impl Ledger {
             symmetric,
             flows: HashMap::default(),
             cpus: Vec::new(),
+            is_short: false,
             report: LedgerReport::default(),
         }
     }
@@ -155,9 +163,21 @@ impl Ledger {
         }
     }
 
+    /// Whether there is memory for one flow more.
+    fn has_memory(&mut self) -> bool {
+        if self.flows.len() < self.flows.capacity() && self.cpus.len() < self.cpus.capacity() {
+            return true;
+        }
+        let has_memory = self.flows.try_reserve(1).is_ok() && self.cpus.try_reserve(1).is_ok();
+        self.is_short |= !has_memory;
+        has_memory
+    }
+
     fn next_number(&mut self, rx_queue: u16, key: FlowKey) -> FlowNumber {
         let known = self.flows.len() as u32;
-        if known >= MAX_TRACKED_FLOWS && !self.flows.contains_key(&(rx_queue, key)) {
+        if (known >= MAX_TRACKED_FLOWS || !self.has_memory())
+            && !self.flows.contains_key(&(rx_queue, key))
+        {
             self.report.untracked_packets += 1;
             return FlowNumber { flow: FlowNumber::UNTRACKED, number: 0 };
         }

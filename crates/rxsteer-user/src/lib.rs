@@ -118,6 +118,7 @@ mod handler;
 mod lane;
 mod lanes;
 mod ledger;
+mod memory;
 mod pace;
 mod packet_clock;
 mod pipeline;

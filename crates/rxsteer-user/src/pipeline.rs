@@ -199,7 +199,7 @@ impl<H: Handler> Pipeline<H> {
                 worker.drops.add(DropReason::WorkerLost, lost);
             }
         }
-        Report::new(&self.reports.take(), workers, &self.steered_to)
+        Report::new(self.reports.take(), workers, &self.steered_to)
     }
 }
 
@@ -292,6 +292,7 @@ fn receivers(
             scratch: Batch::new(),
             open: None,
             blocks_sealed: 0,
+            blocks_at_look: 0,
             packet_clock: PacketClock::default(),
             report: RxReport::default(),
             progress: Arc::default(),
@@ -315,11 +316,11 @@ fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
 /// Runs `sources` (one per RX thread) through the receive path and reports: start, receive, finish.
 ///
 /// `handler` makes each CPU's handler. Setting `stop` ends receiving early; what has been received
-/// is still processed. `started` is called once before the first frame, with the receivers (whose
+/// is still processed. It is set here, too, where memory runs out. `started` is called once before the first frame, with the receivers (whose
 /// [`Receiver::progress`] can be watched) and a [`Control`]; `|_, _| {}` where neither is wanted.
 ///
 /// # Errors
-/// [`PipelineError`], when the configuration is impossible or a thread can't be started.
+/// [`PipelineError`], when the configuration is impossible, a thread can't be started or memory runs out.
 pub fn run<H: Handler>(
     config: &PipelineConfig,
     sources: &mut [Box<dyn Source>],
@@ -347,5 +348,9 @@ pub fn run<H: Handler>(
         }
     });
     // Each thread has dropped its receiver.
-    Ok(pipeline.join())
+    let report = pipeline.join();
+    if report.out_of_memory {
+        return Err(PipelineError::OutOfMemory(report.packets));
+    }
+    Ok(report)
 }

@@ -15,6 +15,7 @@ use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
 use crate::lanes::{Lanes, Place, Room, Stop};
 use crate::ledger::Ledger;
+use crate::memory;
 use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
 use crate::rx_report::{LaneReport, RxProgress, RxReport, RxReports};
@@ -66,6 +67,8 @@ pub struct Receiver {
     pub(crate) refused: Block,
     /// Blocks sealed so far; each has its number, from 1.
     pub(crate) blocks_sealed: u64,
+    /// How many there were when memory was looked at last.
+    pub(crate) blocks_at_look: u64,
     /// The time of its packets, for policies that go by it.
     pub(crate) packet_clock: PacketClock,
     pub(crate) report: RxReport,
@@ -144,6 +147,8 @@ impl Receiver {
 
     /// Receives from `source` until its end, at `pace`, or until `stop` is set.
     ///
+    /// Where memory runs out it ends and sets `stop`; the report then says so ([`crate::Report::out_of_memory`]).
+    ///
     /// When `stop` is set, what has been received is still handed over. Where a backlog stays full for 100 ms, the
     /// rest of the batch in hand is dropped and counted (`backlog_full`), and frames behind it count as not received.
     pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
@@ -167,8 +172,8 @@ impl Receiver {
             } else {
                 self.receive_block(source, &request)
             };
-            self.publish_progress(source);
-            if fill == Fill::End {
+            self.publish_progress(source.progress());
+            if fill == Fill::End || self.is_short_of_memory(stop) {
                 break;
             }
             idle.after(self.report.packets != received);
@@ -183,7 +188,9 @@ impl Receiver {
         let request = Stop::on(stop);
         loop {
             ahead.clear();
+            let before = source.progress();
             let fill = source.fill(&mut ahead);
+            let read = source.progress();
             let mut next = 0;
             if let Some(time_ns) = source.start_time_ns() {
                 pace.begin(time_ns);
@@ -198,9 +205,9 @@ impl Receiver {
                 }
                 self.flush_until(&request);
                 next += due;
-                self.publish_progress(source);
+                self.publish_progress(part_of(before, read, next, ahead.len()));
             }
-            if fill == Fill::End || request.is_set() {
+            if fill == Fill::End || request.is_set() || self.is_short_of_memory(stop) {
                 return;
             }
             idle.after(!ahead.is_empty());
@@ -213,10 +220,26 @@ impl Receiver {
         fill
     }
 
-    fn publish_progress(&self, source: &dyn Source) {
+    /// Whether memory runs out; then all RX threads are asked to stop. Looks now and then.
+    fn is_short_of_memory(&mut self, stop: &AtomicBool) -> bool {
+        let is_time = self.blocks_sealed - self.blocks_at_look >= memory::BLOCKS_BETWEEN_LOOKS;
+        if is_time {
+            self.blocks_at_look = self.blocks_sealed;
+        }
+        let is_short = self.ledger.as_ref().is_some_and(|ledger| ledger.is_short)
+            || is_time && !memory::is_left(memory::RESERVE);
+        if is_short {
+            self.report.out_of_memory = true;
+            // ORDER: Relaxed; a stop is a request, and the flag carries no data.
+            stop.store(true, Ordering::Relaxed);
+        }
+        is_short
+    }
+
+    fn publish_progress(&self, progress: Option<(u64, u64)>) {
         // ORDER: Relaxed; figures to look at.
         self.progress.packets.store(self.report.packets, Ordering::Relaxed);
-        if let Some((done, total)) = source.progress() {
+        if let Some((done, total)) = progress {
             self.progress.done.store(done, Ordering::Relaxed);
             self.progress.total.store(total, Ordering::Relaxed);
         }
@@ -490,6 +513,18 @@ impl Drop for Receiver {
         // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.
         self.reports.add(report);
     }
+}
+
+/// How far a source is of which `taken` of `ahead` frames were received that it read between `before` and `read`.
+fn part_of(
+    before: Option<(u64, u64)>,
+    read: Option<(u64, u64)>,
+    taken: usize,
+    ahead: usize,
+) -> Option<(u64, u64)> {
+    let ((before, _), (read, all)) = (before?, read?);
+    let part = taken as f64 / ahead.max(1) as f64;
+    Some((before + (read.saturating_sub(before) as f64 * part) as u64, all))
 }
 
 /// What an RX thread does while its source has nothing: the longer, the longer it sleeps.

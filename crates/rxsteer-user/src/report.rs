@@ -66,6 +66,8 @@ pub struct Report<H> {
     pub unknown_rx_queue: u64,
     /// Which mechanisms decided, in packets.
     pub steering: SteerCounts,
+    /// Receiving ended early because memory ran out.
+    pub out_of_memory: bool,
     /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
     pub changes_made: usize,
     /// Packets processed before or beside an earlier one of their flow; only where order is
@@ -91,7 +93,7 @@ pub struct Report<H> {
 
 impl<H> Report<H> {
     pub(crate) fn new(
-        rx: &[RxReport],
+        rx: Vec<RxReport>,
         workers: Vec<WorkerReport<H>>,
         steered_to: &CpuSet,
     ) -> Report<H> {
@@ -105,6 +107,7 @@ impl<H> Report<H> {
             transport_truncated: 0,
             unknown_rx_queue: 0,
             steering: SteerCounts::default(),
+            out_of_memory: false,
             changes_made: 0,
             reordered: 0,
             moves: 0,
@@ -146,13 +149,14 @@ impl<H> Report<H> {
         self.handlers.extend(worker.handler.map(|handler| (worker.cpu, handler)));
     }
 
-    fn add_receiver(&mut self, rx: &RxReport) {
+    fn add_receiver(&mut self, rx: RxReport) {
         self.packets += rx.packets;
         self.bytes += rx.bytes;
         self.not_ip += rx.not_ip;
         self.transport_truncated += rx.transport_truncated;
         self.unknown_rx_queue += rx.unknown_rx_queue;
         self.steering.merge(&rx.steering);
+        self.out_of_memory |= rx.out_of_memory;
         self.changes_made = self.changes_made.max(rx.changes_made);
         self.drops.merge(&rx.drops);
         for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
@@ -167,13 +171,13 @@ impl<H> Report<H> {
             cpu.drops.merge(&lane.drops);
             self.drops.merge(&lane.drops);
         }
-        if let Some(ledger) = &rx.ledger {
+        if let Some(ledger) = rx.ledger {
             self.order_checked = true;
             self.moves += ledger.moves;
             self.steered_flows += ledger.steered_flows;
             self.largest_flow = self.largest_flow.max(ledger.largest_flow);
             self.untracked_packets += ledger.untracked_packets;
-            self.census.merge(ledger.census.clone());
+            self.census.merge(ledger.census);
         }
     }
 

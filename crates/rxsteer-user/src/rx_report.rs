@@ -25,6 +25,8 @@ pub(crate) struct RxReport {
     pub(crate) drops: Drops,
     /// Which mechanisms decided.
     pub(crate) steering: SteerCounts,
+    /// Receiving ended because memory ran out.
+    pub(crate) out_of_memory: bool,
     /// Planned changes that were made, by any RX thread.
     pub(crate) changes_made: usize,
     /// What was queued to each CPU.

@@ -152,3 +152,41 @@ fn a_source_without_frames_is_asked_again() {
         assert_eq!(asked.load(Ordering::Relaxed), 201);
     }
 }
+
+/// Two frames that lie an hour apart, given at once.
+struct HourApart(bool);
+
+impl Source for HourApart {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        for timestamp_ns in [0, 3_600_000_000_000] {
+            assert!(block.push(&FRAME, FrameInfo { timestamp_ns, ..info(0) }));
+        }
+        self.0 = true;
+        Fill::End
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        Some((if self.0 { 10 } else { 0 }, 10))
+    }
+}
+
+#[test]
+fn progress_of_a_paced_run_counts_what_was_due() {
+    let (pipeline, mut receiver) = started(&config("0"));
+    let progress = receiver.progress();
+    let stop = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn({
+        let stop = stop.clone();
+        move || receiver.run(&mut HourApart(false), &Pace::new(Speed::Times(1.0)), &stop)
+    });
+    let begun = std::time::Instant::now();
+    while progress.total.load(Ordering::Relaxed) == 0 {
+        assert!(begun.elapsed().as_secs() < 60, "the first frame is due at once");
+        std::thread::yield_now();
+    }
+    let figures = [&progress.packets, &progress.done, &progress.total];
+    assert_eq!(figures.map(|figure| figure.load(Ordering::Relaxed)), [1, 5, 10]);
+    stop.store(true, Ordering::Relaxed);
+    thread.join().expect("it stops");
+    assert_eq!(pipeline.finish().unwrap().packets, 1);
+}
