@@ -80,6 +80,10 @@ impl FrameMeta {
     }
 }
 
+/// The latest time of a frame, in nanoseconds since 1970: 2262-04-11 23:47:16.854775806. It fits the signed numbers of
+/// other programs, whose highest means infinity in some of them.
+pub const MAX_TIME_NS: u64 = i64::MAX as u64 - 1;
+
 /// Frames that travel together.
 #[derive(Clone, Debug, Default)]
 pub struct Block {

@@ -4,7 +4,7 @@ use crate::records::anonymize::Mode;
 use anyhow::Context;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
-use rxsteer_user::source::{Source, SourceIssue};
+use rxsteer_user::source::{IssueKind, Source, SourceIssue};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,6 +67,13 @@ impl Input<'_> {
             };
             let mut spec = spec.clone();
             spec.packets = spec.packets.saturating_mul(u64::from(self.repeat));
+            anyhow::ensure!(
+                spec.has_times(),
+                "{} packets at rate={} take more than the 292 years that times are counted for; take fewer, or a \
+                 higher rate",
+                spec.packets,
+                spec.rate
+            );
             return Ok(Box::new(SyntheticSource::new(spec, queues, share)));
         }
         let options = CaptureOptions { repeat: self.repeat, rx_queues: self.rx_queues, share };
@@ -93,7 +100,7 @@ pub(crate) fn issues(sources: &mut [Box<dyn Source>], interrupted: bool) -> Vec<
     }
     if interrupted {
         // A pipe that was cut off by the interrupt is not damaged.
-        all.retain(|issue| issue.file.is_file() || !issue.message.contains("cut short"));
+        all.retain(|issue| issue.file.is_file() || issue.kind != IssueKind::CutShort);
     }
     all
 }

@@ -39,23 +39,93 @@ impl Drop for Watch {
     }
 }
 
+/// How far the receivers are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    packets: u64,
+    done: u64,
+    /// 0 where the input has no known length: a pipe.
+    total: u64,
+}
+
+impl Progress {
+    fn of(receivers: &[Arc<RxProgress>]) -> Progress {
+        // ORDER: Relaxed throughout; figures to look at.
+        let sum = |figure: fn(&RxProgress) -> u64| receivers.iter().map(|r| figure(r)).sum::<u64>();
+        Progress {
+            packets: sum(|r| r.packets.load(Ordering::Relaxed)),
+            done: sum(|r| r.done.load(Ordering::Relaxed)),
+            total: sum(|r| r.total.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The bar and what stands beside it: neither a part of the whole nor the time left where the whole is unknown.
+    fn template(self) -> &'static str {
+        if self.total == 0 { "{msg}" } else { "{wide_bar} {percent:>3} %  {msg}" }
+    }
+
+    /// `elapsed` after the start.
+    fn message(self, elapsed: Duration) -> String {
+        let seconds = elapsed.as_secs_f64().max(1e-3);
+        let rate = self.packets as f64 / seconds / 1e6;
+        let mut text = format!("{} packets, {rate:.2} M/s", table::grouped(self.packets));
+        if self.total > 0 && self.done > 0 {
+            let left = seconds * self.total.saturating_sub(self.done) as f64 / self.done as f64;
+            text.push_str(&format!(", {left:.0} s left"));
+        }
+        text
+    }
+}
+
 fn show(receivers: &[Arc<RxProgress>], done: &AtomicBool) {
     let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    // ORDER: Relaxed throughout; figures to look at.
+    let mut template = "";
+    // ORDER: Relaxed; a request without data.
     while !done.load(Ordering::Relaxed) {
-        let sum = |figure: fn(&RxProgress) -> u64| receivers.iter().map(|r| figure(r)).sum::<u64>();
-        bar.set_length(sum(|r| r.total.load(Ordering::Relaxed)).max(1));
-        bar.set_position(sum(|r| r.done.load(Ordering::Relaxed)));
-        let packets = sum(|r| r.packets.load(Ordering::Relaxed));
-        let rate = packets as f64 / bar.elapsed().as_secs_f64().max(1e-3) / 1e6;
-        let left = match bar.position() {
-            0 => "-".to_owned(),
-            _ => format!("{} s", bar.eta().as_secs()),
-        };
-        bar.set_message(format!("{} packets, {rate:.2} M/s, {left} left", table::grouped(packets)));
+        let progress = Progress::of(receivers);
+        if progress.template() != template {
+            template = progress.template();
+            let style = ProgressStyle::with_template(template);
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        }
+        bar.set_length(progress.total.max(1));
+        bar.set_position(progress.done);
+        bar.set_message(progress.message(bar.elapsed()));
         std::thread::park_timeout(Duration::from_millis(100));
     }
     bar.finish_and_clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_of_a_pipe_has_no_whole() {
+        let progress = Progress { packets: 2_000_000, done: 0, total: 0 };
+        assert!(!progress.template().contains("percent"));
+        assert_eq!(progress.message(Duration::from_secs(2)), "2 000 000 packets, 1.00 M/s");
+    }
+
+    #[test]
+    fn progress_of_a_file_says_what_is_left() {
+        let progress = Progress { packets: 1000, done: 25, total: 100 };
+        assert!(progress.template().contains("percent"));
+        let message = progress.message(Duration::from_secs(10));
+        assert_eq!(message, "1 000 packets, 0.00 M/s, 30 s left");
+        let begun = Progress { done: 0, ..progress }.message(Duration::from_secs(1));
+        assert_eq!(begun, "1 000 packets, 0.00 M/s");
+    }
+
+    #[test]
+    fn progress_is_the_sum_over_receivers() {
+        let receiver = |done| {
+            let progress = RxProgress::default();
+            progress.done.store(done, Ordering::Relaxed);
+            progress.total.store(10, Ordering::Relaxed);
+            Arc::new(progress)
+        };
+        let sum = Progress::of(&[receiver(3), receiver(4)]);
+        assert_eq!(sum, Progress { packets: 0, done: 7, total: 20 });
+    }
 }

@@ -61,11 +61,29 @@ pub enum Fill {
     End,
 }
 
+/// What kind of thing is wrong with an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IssueKind {
+    /// It ends in the middle of a record: the writer was stopped, or the copy is incomplete.
+    CutShort,
+    /// Nothing after this place can be read.
+    Damaged,
+    /// A part of it is of a kind that is not read; everything else is.
+    Unsupported,
+    /// Times that can't be counted.
+    Time,
+    /// It could be opened before the run, and can't be any more.
+    Gone,
+}
+
 /// Something wrong with the input that did not stop what came before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceIssue {
     /// The file it is in.
     pub file: PathBuf,
+    /// What kind of thing it is.
+    pub kind: IssueKind,
     /// Byte offset of the damaged record in the file as decompressed, where it has a place.
     pub offset: Option<u64>,
     /// What is wrong, and what was done about it.

@@ -7,7 +7,7 @@
 //! ```
 
 use super::{Fill, Source};
-use crate::block::{Block, FrameInfo};
+use crate::block::{Block, FrameInfo, MAX_TIME_NS};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Zipf};
@@ -54,6 +54,8 @@ struct Flow {
 impl SyntheticSource {
     /// The load of `spec`, spread over `rx_queues` RX queues flow by flow; of these the RX thread
     /// `share.0` of `share.1` receives every queue `q` with `q % share.1 == share.0`.
+    ///
+    /// A load whose times can't all be counted ([`SyntheticSpec::has_times`]) ends with frames of one time.
     ///
     /// # Panics
     /// When there is no RX queue, or `share` is no part of a whole.
@@ -121,7 +123,8 @@ impl Source for SyntheticSource {
             }
             let flow = self.next_flow();
             let size = self.size();
-            let timestamp_ns = (self.made as f64 * 1e9 / self.spec.rate) as u64;
+            let time_ns = (self.made as f64 * 1e9 / self.spec.rate) as u64;
+            let timestamp_ns = time_ns.min(MAX_TIME_NS);
             self.made += 1;
             let rx_queue = (mix(flow.id ^ self.spec.seed) % u64::from(self.rx_queues)) as u16;
             if rx_queue % self.share.1 != self.share.0 {

@@ -182,7 +182,7 @@ impl Rows {
     }
 }
 
-/// Counts and times are far below 2⁶³; one that is not is shown as the largest there is.
+/// Counts stay far below 2⁶³, and sources give no later times.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

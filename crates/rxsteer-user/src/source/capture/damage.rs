@@ -1,6 +1,7 @@
 //! What keeps a record from being read, and how it is put into words.
 
 use super::window::Missing;
+use crate::source::IssueKind;
 
 /// Why no further record could be read just now.
 #[derive(Debug)]
@@ -18,20 +19,21 @@ pub(super) struct Damage {
     pub(super) offset: u64,
     /// What is wrong with it.
     pub(super) what: String,
+    pub(super) kind: IssueKind,
 }
 
 impl Halt {
     pub(super) fn damage(offset: u64, what: impl Into<String>) -> Halt {
-        Halt::Damage(Damage { offset, what: what.into() })
+        Halt::Damage(Damage { offset, what: what.into(), kind: IssueKind::Damaged })
     }
 
     /// The input ended, or failed, before all `need` bytes of `what` were there.
     #[cold]
     pub(super) fn cut(offset: u64, what: &str, need: u64, missing: Missing) -> Halt {
-        let (have, failure) = match missing {
+        let (have, failure, kind) = match missing {
             Missing::Wait => return Halt::Wait,
-            Missing::End { have } => (have, None),
-            Missing::Failed { have, failure } => (have, Some(failure)),
+            Missing::End { have } => (have, None, IssueKind::CutShort),
+            Missing::Failed { have, failure, kind } => (have, Some(failure), kind),
         };
         let text = match failure {
             None => {
@@ -42,6 +44,6 @@ impl Halt {
                 format!("{failure} in the middle of {what}: {have} of {need} bytes are there")
             }
         };
-        Halt::damage(offset, text)
+        Halt::Damage(Damage { offset, what: text, kind })
     }
 }

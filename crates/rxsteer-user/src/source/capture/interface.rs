@@ -1,6 +1,8 @@
 //! One interface of a capture: how its frames are to be read.
 
 use super::damage::Damage;
+use crate::block::MAX_TIME_NS;
+use crate::source::IssueKind;
 use rxsteer_packet::LinkType;
 
 /// An interface: of a pcapng section, or the only one of a pcap file.
@@ -44,7 +46,7 @@ impl Interface {
             self.link_number,
             known.join(", "),
         );
-        Some(Damage { offset: self.offset, what })
+        Some(Damage { offset: self.offset, what, kind: IssueKind::Unsupported })
     }
 }
 
@@ -52,7 +54,8 @@ impl Interface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticks {
     unit: Unit,
-    offset_ns: i64,
+    /// `None` where it alone is beyond all times that count.
+    offset_ns: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,21 +81,20 @@ impl Ticks {
             // Ticks too short for 10^n to fit: 64 bits of them are less than a nanosecond, too.
             power => Unit::PerNanosecond(10_u64.checked_pow(power - 9).unwrap_or(u64::MAX)),
         };
-        Ticks { unit, offset_ns: offset_s.saturating_mul(NS_PER_S as i64) }
+        Ticks { unit, offset_ns: offset_s.checked_mul(NS_PER_S as i64) }
     }
 
-    /// Nanoseconds since the epoch; what doesn't fit stops at the ends of the range.
+    /// Nanoseconds since the epoch; `None` before it and after [`MAX_TIME_NS`].
     #[inline]
-    pub(super) fn to_ns(self, ticks: u64) -> u64 {
+    pub(super) fn to_ns(self, ticks: u64) -> Option<u64> {
         let ns = match self.unit {
-            Unit::Nanoseconds(ns) => ticks.saturating_mul(ns),
+            Unit::Nanoseconds(ns) => ticks.checked_mul(ns)?,
             Unit::PerNanosecond(ticks_per_ns) => ticks / ticks_per_ns,
             Unit::PerSecondLog2(power) => {
-                let ns = (u128::from(ticks) * u128::from(NS_PER_S)) >> power;
-                u64::try_from(ns).unwrap_or(u64::MAX)
+                u64::try_from((u128::from(ticks) * u128::from(NS_PER_S)) >> power).ok()?
             }
         };
-        ns.saturating_add_signed(self.offset_ns)
+        ns.checked_add_signed(self.offset_ns?).filter(|ns| *ns <= MAX_TIME_NS)
     }
 }
 
@@ -102,28 +104,33 @@ mod tests {
 
     #[test]
     fn ticks_of_every_size_become_nanoseconds() {
-        assert_eq!(Ticks::new(6, 0).to_ns(1_500_000), 1_500_000_000);
-        assert_eq!(Ticks::new(9, 0).to_ns(7), 7);
-        assert_eq!(Ticks::new(0, 0).to_ns(3), 3_000_000_000);
-        assert_eq!(Ticks::new(12, 0).to_ns(5_999), 5);
-        assert_eq!(Ticks::new(0x80, 0).to_ns(2), 2_000_000_000);
-        assert_eq!(Ticks::new(0x80 | 10, 0).to_ns(1024 + 512), 1_500_000_000);
-        assert_eq!(Ticks::new(0x80 | 32, 0).to_ns(1 << 31), 500_000_000);
-        assert_eq!(Ticks::new(6, 10).to_ns(1), 10_000_001_000);
-        assert_eq!(Ticks::new(6, -1).to_ns(2_000_000), 1_000_000_000);
+        let to_ns = |ticks: Ticks, count| ticks.to_ns(count).unwrap();
+        assert_eq!(to_ns(Ticks::new(6, 0), 1_500_000), 1_500_000_000);
+        assert_eq!(to_ns(Ticks::new(9, 0), 7), 7);
+        assert_eq!(to_ns(Ticks::new(0, 0), 3), 3_000_000_000);
+        assert_eq!(to_ns(Ticks::new(12, 0), 5_999), 5);
+        assert_eq!(to_ns(Ticks::new(0x80, 0), 2), 2_000_000_000);
+        assert_eq!(to_ns(Ticks::new(0x80 | 10, 0), 1024 + 512), 1_500_000_000);
+        assert_eq!(to_ns(Ticks::new(0x80 | 32, 0), 1 << 31), 500_000_000);
+        assert_eq!(to_ns(Ticks::new(6, 10), 1), 10_000_001_000);
+        assert_eq!(to_ns(Ticks::new(6, -1), 2_000_000), 1_000_000_000);
     }
 
     #[test]
-    fn no_resolution_and_no_time_overflows() {
+    fn times_before_1970_and_after_2262_are_none() {
         for resolution in 0..=u8::MAX {
             for offset in [i64::MIN, -1, 0, 1, i64::MAX] {
                 for ticks in [0, 1, u64::MAX] {
-                    let _ = Ticks::new(resolution, offset).to_ns(ticks);
+                    let time = Ticks::new(resolution, offset).to_ns(ticks);
+                    assert!(time.is_none_or(|ns| ns <= MAX_TIME_NS));
                 }
             }
         }
-        assert_eq!(Ticks::new(0, i64::MAX).to_ns(u64::MAX), u64::MAX);
-        assert_eq!(Ticks::new(6, i64::MIN).to_ns(5), 0);
-        assert_eq!(Ticks::new(127, 0).to_ns(u64::MAX - 1), 0);
+        assert_eq!(Ticks::new(9, 0).to_ns(MAX_TIME_NS), Some(MAX_TIME_NS));
+        assert_eq!(Ticks::new(9, 0).to_ns(MAX_TIME_NS + 1), None);
+        assert_eq!(Ticks::new(0, i64::MAX).to_ns(u64::MAX), None);
+        assert_eq!(Ticks::new(6, -1).to_ns(999_999), None);
+        assert_eq!(Ticks::new(6, i64::MIN).to_ns(5), None);
+        assert_eq!(Ticks::new(127, 0).to_ns(u64::MAX - 1), Some(0));
     }
 }

@@ -9,7 +9,7 @@ use super::damage::Halt;
 use super::interface::Interface;
 use super::order::Order;
 use super::queues::Queues;
-use super::record::{Frame, Step};
+use super::record::{Frame, Step, Time};
 use super::window::Window;
 use crate::block::MAX_CAPTURED;
 use pcap_parser::pcap::parse_pcap_header;
@@ -95,8 +95,8 @@ impl Pcap {
             return Ok(Step::LeftOut(self.interface.report_once("the file")));
         };
         Ok(Step::Frame(Frame {
-            // Fits: both numbers have 32 bits.
-            timestamp_ns: Some(seconds * 1_000_000_000 + fraction * self.ns_per_fraction),
+            // Both numbers have 32 bits: the latest time is in 2106, or 4000 seconds later.
+            time: Time::At(seconds * 1_000_000_000 + fraction * self.ns_per_fraction),
             wire_len,
             link,
             rx_queue: self.interface.rx_queue,

@@ -11,9 +11,10 @@ use super::interface::{Interface, Ticks};
 use super::order::Order;
 use super::pcap::too_long;
 use super::queues::Queues;
-use super::record::{Frame, Step};
+use super::record::{Frame, Step, Time};
 use super::window::{MAX_RECORD, Window};
 use crate::block::MAX_CAPTURED;
+use crate::source::IssueKind;
 use pcap_parser::pcapng::{
     InterfaceDescriptionBlock, OptionCode, PcapNGOption, parse_interfacedescriptionblock_be,
     parse_interfacedescriptionblock_le, parse_sectionheaderblock,
@@ -196,7 +197,7 @@ impl Pcapng {
              out, everything else is read",
             version.0, version.1
         );
-        Ok(Step::Refused(Damage { offset: front.offset, what }))
+        Ok(Step::Refused(Damage { offset: front.offset, what, kind: IssueKind::Unsupported }))
     }
 
     fn interface<'a>(
@@ -299,7 +300,7 @@ fn frame_of<'a>(
 ) -> Step<'a> {
     match interface.link {
         Some(link) => Step::Frame(Frame {
-            timestamp_ns: ticks.map(|ticks| interface.ticks.to_ns(ticks)),
+            time: ticks.map_or(Time::None, |ticks| Time::new(interface.ticks.to_ns(ticks))),
             wire_len,
             link,
             rx_queue: interface.rx_queue,

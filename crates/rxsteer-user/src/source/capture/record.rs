@@ -18,11 +18,28 @@ pub(super) enum Step<'a> {
     End,
 }
 
+/// When a frame was captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    /// So many nanoseconds after the epoch, [`MAX_TIME_NS`](crate::block::MAX_TIME_NS) at most.
+    At(u64),
+    /// The file does not tell.
+    None,
+    /// Before the epoch, or later than can be counted.
+    Beyond,
+}
+
+impl Time {
+    /// The time that a file tells, if it can be counted.
+    pub(super) fn new(ns: Option<u64>) -> Time {
+        ns.map_or(Time::Beyond, Time::At)
+    }
+}
+
 /// A frame as the file has it.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    /// Nanoseconds since the epoch, where the file tells.
-    pub(super) timestamp_ns: Option<u64>,
+    pub(super) time: Time,
     pub(super) wire_len: u32,
     pub(super) link: LinkType,
     /// The queue of its interface.

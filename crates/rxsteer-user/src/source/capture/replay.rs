@@ -6,10 +6,10 @@ use super::open::{Input, OpenError};
 use super::pcap::Pcap;
 use super::pcapng::Pcapng;
 use super::queues::{Queues, RxQueues};
-use super::record::{Frame, Step};
+use super::record::{Frame, Step, Time};
 use super::window::Window;
-use crate::block::{Block, FrameInfo};
-use crate::source::{Fill, Source, SourceIssue};
+use crate::block::{Block, FrameInfo, MAX_TIME_NS};
+use crate::source::{Fill, IssueKind, Source, SourceIssue};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,7 +91,11 @@ pub struct CaptureSource {
     stop_waiting: Arc<AtomicBool>,
     /// Bytes read, as the files have them.
     read_bytes: Arc<AtomicU64>,
+    /// Of them, those of the files before the current one.
+    bytes_before: u64,
     all_bytes: Option<u64>,
+    /// The first input with packets whose time does not count, and how many there are in all.
+    untimed: Option<(usize, u64)>,
 }
 
 enum Reader {
@@ -173,6 +177,8 @@ impl CaptureSource {
             skipped: 0,
             stop_waiting: Arc::default(),
             read_bytes,
+            bytes_before: 0,
+            untimed: None,
             all_bytes: round_bytes.map(|bytes| bytes.saturating_mul(u64::from(rounds))),
         }
     }
@@ -191,6 +197,8 @@ impl CaptureSource {
         }
         self.frames_of_file = 0;
         self.issues_of_file = 0;
+        // ORDER: this thread did the adding.
+        self.bytes_before = self.read_bytes.load(Ordering::Relaxed);
         self.queues.begin_file(self.next_input);
         match self.inputs[self.next_input].open(&self.read_bytes) {
             Ok(opened) => {
@@ -200,7 +208,8 @@ impl CaptureSource {
             }
             // It was fine when all were checked, so this is no reason to stop.
             Err(error) => {
-                self.report(None, format!("could be opened before, but now: {error}"));
+                let what = format!("could be opened before, but now: {error}");
+                self.report(IssueKind::Gone, None, what);
                 self.end_file();
             }
         }
@@ -232,12 +241,12 @@ impl CaptureSource {
             frames => format!("the {frames} packets before it were used"),
         };
         let message = format!("{}; {used}; get an intact copy for the rest", damage.what);
-        self.report(Some(damage.offset), message);
+        self.report(damage.kind, Some(damage.offset), message);
         self.end_file();
     }
 
     /// Keeps an issue to be taken. Later rounds would only say it all again.
-    fn report(&mut self, offset: Option<u64>, message: String) {
+    fn report(&mut self, kind: IssueKind, offset: Option<u64>, message: String) {
         self.issues_of_file += 1;
         if !self.first_round || self.issues_of_file > MAX_ISSUES {
             return;
@@ -248,7 +257,7 @@ impl CaptureSource {
             message
         };
         let file = self.inputs[self.next_input].name().to_owned();
-        self.issues.push(SourceIssue { file, offset, message });
+        self.issues.push(SourceIssue { file, kind, offset, message });
     }
 
     /// Reads frames of the current file into `block`, which held `before` of them when its caller
@@ -265,16 +274,21 @@ impl CaptureSource {
             match step {
                 Ok(Step::Frame(frame)) => {
                     self.frames_of_file += 1;
-                    deliver(&frame, &mut self.clock, &self.queues, block);
+                    if !deliver(&frame, &mut self.clock, &self.queues, block) {
+                        let file = self.next_input;
+                        self.untimed.get_or_insert((file, 0)).1 += 1;
+                    }
                 }
                 Ok(Step::Other) => {}
                 Ok(Step::LeftOut(issue)) => {
                     self.skipped += 1;
                     if let Some(issue) = issue {
-                        self.report(Some(issue.offset), issue.what);
+                        self.report(issue.kind, Some(issue.offset), issue.what);
                     }
                 }
-                Ok(Step::Refused(issue)) => self.report(Some(issue.offset), issue.what),
+                Ok(Step::Refused(issue)) => {
+                    self.report(issue.kind, Some(issue.offset), issue.what);
+                }
                 Ok(Step::End) => return Stop::FileEnd,
                 Err(Halt::Wait) => return Stop::Pause,
                 Err(Halt::Damage(damage)) => return Stop::Damage(damage),
@@ -284,9 +298,10 @@ impl CaptureSource {
     }
 }
 
+/// Says whether its time could be counted.
 #[inline]
-fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Block) {
-    let timestamp_ns = clock.stamp(frame.timestamp_ns);
+fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Block) -> bool {
+    let (timestamp_ns, counts) = clock.stamp(frame.time);
     let rx_queue = queues.of_frame(frame.rx_queue, frame.link, frame.bytes);
     if queues.are_mine(rx_queue) {
         let info = FrameInfo {
@@ -299,6 +314,7 @@ fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Bl
         let taken = block.push(frame.bytes, info);
         debug_assert!(taken, "the block was not full");
     }
+    counts
 }
 
 impl Source for CaptureSource {
@@ -339,6 +355,14 @@ impl Source for CaptureSource {
     }
 
     fn take_issues(&mut self) -> Vec<SourceIssue> {
+        if let Some((input, packets)) = self.untimed.take() {
+            let message = format!(
+                "{packets} packet(s), here or in files after it, have a time before 1970 or after 2262-04-11, which can't \
+                 be counted; they take that of the packet before them"
+            );
+            let file = self.inputs[input].name().to_owned();
+            self.issues.push(SourceIssue { file, kind: IssueKind::Time, offset: None, message });
+        }
         std::mem::take(&mut self.issues)
     }
 
@@ -346,7 +370,10 @@ impl Source for CaptureSource {
         // A file may have grown since its length was asked for.
         let all = self.all_bytes?;
         // ORDER: this thread did the adding.
-        Some((self.read_bytes.load(Ordering::Relaxed).min(all), all))
+        let read = self.read_bytes.load(Ordering::Relaxed);
+        // What was read ahead is not done. Of compressed data that is an estimate.
+        let of_file = read.saturating_sub(self.bytes_before) as f64 * self.window.taken();
+        Some(((self.bytes_before + of_file as u64).min(all), all))
     }
 }
 
@@ -362,16 +389,21 @@ struct Clock {
 }
 
 impl Clock {
-    /// The time of a frame; one that the file gives none takes the latest.
+    /// The time of a frame, and whether the one it has could be counted; else, and where the file gives none, it takes
+    /// the latest.
     #[inline]
-    fn stamp(&mut self, time: Option<u64>) -> u64 {
-        let Some(time) = time else { return self.latest };
+    fn stamp(&mut self, time: Time) -> (u64, bool) {
+        let Time::At(time) = time else { return (self.latest, time == Time::None) };
         if self.first.is_none() {
             self.first = Some(time);
         }
-        let time = time.saturating_add(self.shift);
-        self.latest = self.latest.max(time);
-        time
+        match time.checked_add(self.shift).filter(|time| *time <= MAX_TIME_NS) {
+            Some(time) => {
+                self.latest = self.latest.max(time);
+                (time, true)
+            }
+            None => (self.latest, false),
+        }
     }
 
     /// Goes on just after the latest time.

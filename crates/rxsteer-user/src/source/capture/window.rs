@@ -6,6 +6,7 @@
 //! ```
 
 use super::container::Opened;
+use crate::source::IssueKind;
 use std::io::{self, Read};
 
 /// Longest record or block that is looked into, in bytes. A packet of the greatest length
@@ -28,7 +29,7 @@ pub(super) enum Missing {
     /// The input ends after `have` of them.
     End { have: u64 },
     /// Reading failed after `have` of them.
-    Failed { have: u64, failure: String },
+    Failed { have: u64, failure: String, kind: IssueKind },
 }
 
 impl Missing {
@@ -42,7 +43,9 @@ impl Missing {
         match self {
             Missing::Wait => Missing::Wait,
             Missing::End { have } => Missing::End { have: have + before },
-            Missing::Failed { have, failure } => Missing::Failed { have: have + before, failure },
+            Missing::Failed { have, failure, kind } => {
+                Missing::Failed { have: have + before, failure, kind }
+            }
         }
     }
 }
@@ -90,6 +93,11 @@ impl Window {
     #[inline]
     pub(super) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// The part of the bytes read so far that was taken.
+    pub(super) fn taken(&self) -> f64 {
+        self.offset as f64 / (self.offset + (self.end - self.start) as u64).max(1) as f64
     }
 
     /// Whether the next [`need`](Window::need) may wait for a pipe to give more.
@@ -183,7 +191,11 @@ impl Window {
         let have = (self.end - self.start) as u64;
         match (self.failure.take(), &self.input) {
             (Some(error), Some(input)) => {
-                Missing::Failed { have, failure: input.describe_failure(&error) }
+                let kind = match error.kind() {
+                    io::ErrorKind::UnexpectedEof => IssueKind::CutShort,
+                    _ => IssueKind::Damaged,
+                };
+                Missing::Failed { have, failure: input.describe_failure(&error), kind }
             }
             _ => Missing::End { have },
         }

@@ -1,5 +1,6 @@
 //! What synthetic traffic is to be made, and how that is written.
 
+use crate::block::MAX_TIME_NS;
 use std::str::FromStr;
 
 /// Smallest frame, in bytes without the checksum: Ethernet's, and room for IPv6 with TCP.
@@ -114,6 +115,12 @@ pub enum SpecError {
 }
 
 impl SyntheticSpec {
+    /// Whether all its frames have times of [`MAX_TIME_NS`](crate::block::MAX_TIME_NS) at most.
+    #[must_use]
+    pub fn has_times(&self) -> bool {
+        self.packets as f64 * 1e9 / self.rate < MAX_TIME_NS as f64
+    }
+
     /// The keys a specification can have.
     pub const KEYS: [&'static str; 9] =
         ["packets", "flows", "share", "size", "protocol", "ip", "flood", "rate", "seed"];

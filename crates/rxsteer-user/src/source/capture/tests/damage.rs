@@ -4,8 +4,7 @@ use super::super::order::Order;
 use super::super::testing::*;
 use super::formats::{small_pcap, small_pcapng};
 use crate::block::MAX_CAPTURED;
-use crate::source::Source;
-use crate::source::SourceIssue;
+use crate::source::{IssueKind, Source, SourceIssue};
 
 fn only(issues: &[SourceIssue]) -> (u64, &str) {
     assert_eq!(issues.len(), 1, "{issues:?}");
@@ -54,8 +53,20 @@ fn cut_short_at_every_byte() {
             assert!(message.starts_with("cut short in the middle of "), "{message}");
             let have = format!(": {} of ", length - end);
             assert!(message.contains(&have), "{length} bytes: {message}");
+            assert_eq!(issues[0].kind, IssueKind::CutShort);
         }
     }
+}
+
+#[test]
+fn damage_that_mentions_a_cut_is_damage() {
+    let capture = small_pcap();
+    let mut longer = capture.clone();
+    longer[24 + 8..][..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let (_, issues) = read(&longer);
+    assert_eq!(issues[0].kind, IssueKind::Damaged, "{issues:?}");
+    let odd = PcapFile::with(Order::Little, MICRO, (2, 4), 281).record((1, 0), 1, b"a").bytes();
+    assert_eq!(read(&odd).1[0].kind, IssueKind::Unsupported);
 }
 
 #[test]
@@ -87,6 +98,7 @@ fn compressed_data_cut_short_at_every_byte() {
             let (offset, message) = only(&issues);
             assert!(offset <= capture.len() as u64);
             assert!(message.contains("data are cut short"), "{message}");
+            assert_eq!(issues[0].kind, IssueKind::CutShort);
             assert_eq!(got, whole[..got.len()]);
         }
     }

@@ -3,7 +3,8 @@
 use super::super::order::Order;
 use super::super::testing::*;
 use super::super::{CaptureOptions, CaptureSource, MAX_RX_QUEUES, RxQueues};
-use crate::source::Source;
+use crate::block::{Block, MAX_TIME_NS};
+use crate::source::{Fill, IssueKind, Source};
 use std::path::PathBuf;
 
 fn pcap(seconds: &[u32]) -> Vec<u8> {
@@ -36,17 +37,43 @@ fn files_are_read_in_order_and_time_goes_on_in_later_rounds() {
     assert_eq!(times, expected);
 }
 
+/// They take the time of the packet before them, also where only the shift of a later round takes them too far.
 #[test]
-fn times_stop_at_the_end_of_the_range() {
+fn times_beyond_the_range_are_reported_once() {
     let folder = Folder::new();
     let late = PcapngFile::new(Order::Little)
-        .interface_with(1, 0, |out| option(out, 9, &[0]))
+        .interface_with(1, 0, |out| option(out, 9, &[9]))
         .enhanced(0, 1, 1, b"a")
-        .enhanced(0, u64::MAX, 1, b"b");
+        .enhanced(0, u64::MAX, 1, b"b")
+        .enhanced(0, MAX_TIME_NS - 1, 1, b"c")
+        .enhanced(0, MAX_TIME_NS + 1, 1, b"d");
     let path = folder.file("late", &late.bytes());
-    let got = all(&[path], CaptureOptions { repeat: 3, ..CaptureOptions::default() });
-    assert_eq!(got[1].time, u64::MAX);
-    assert!(got[2..].iter().all(|got| got.time == u64::MAX));
+    let options = CaptureOptions { repeat: 2, ..CaptureOptions::default() };
+    let mut source = CaptureSource::open(std::slice::from_ref(&path), options).unwrap();
+    let (got, issues) = drain(&mut source);
+    let times: Vec<u64> = got.iter().map(|got| got.time).collect();
+    let most = MAX_TIME_NS - 1;
+    assert_eq!(times, [1, 1, most, most, most + 1, most + 1, most + 1, most + 1]);
+    assert_eq!(issues.len(), 1, "{issues:?}");
+    assert_eq!((&issues[0].file, issues[0].kind), (&path, IssueKind::Time));
+    assert!(issues[0].message.starts_with("5 packet(s)"), "{issues:?}");
+    assert!(source.take_issues().is_empty());
+}
+
+#[test]
+fn progress_does_not_count_what_is_read_ahead() {
+    let folder = Folder::new();
+    let capture = pcap(&[1; 4000]);
+    // A decompressor reads ahead, too.
+    for (file, most) in [(capture.clone(), 0.14), (gzip(&capture), 0.5)] {
+        let path = folder.file("a", &file);
+        let mut source = CaptureSource::open(&[path], CaptureOptions::default()).unwrap();
+        let mut block = Block::new();
+        assert_eq!(source.fill(&mut block), Fill::More);
+        assert!(block.is_full(), "there is more");
+        let (done, all) = source.progress().unwrap();
+        assert!((0.1..most).contains(&(done as f64 / all as f64)), "{done} of {all}");
+    }
 }
 
 #[test]
