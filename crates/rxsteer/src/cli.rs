@@ -13,6 +13,7 @@ use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::synthetic::{SpecError, SyntheticSpec};
 use rxsteer_user::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, MAX_BATCH, Speed};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -361,6 +362,9 @@ fn parse_rx_queues(text: &str) -> Result<RxQueues, String> {
     }
 }
 
+/// Factors that recorded speed can be multiplied by.
+const SPEEDS: RangeInclusive<f64> = 1e-6..=1e9;
+
 fn parse_speed(text: &str) -> Result<Speed, String> {
     match text {
         "max" => Ok(Speed::Max),
@@ -368,14 +372,14 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
         _ => text
             .strip_suffix('x')
             .and_then(|factor| factor.parse::<f64>().ok())
-            .filter(|factor| (1e-6..=1e9).contains(factor))
+            .filter(|factor| SPEEDS.contains(factor))
             .map(Speed::Times)
             .ok_or_else(|| {
                 let hint = match text.parse::<f64>() {
-                    Ok(factor) if factor > 0.0 => format!("; did you mean '{text}x'?"),
+                    Ok(factor) if SPEEDS.contains(&factor) => format!("; did you mean '{text}x'?"),
                     _ => suggestion(text, &["max", "recorded"]),
                 };
-                format!("'{text}' is no speed{hint} (a factor is written like 0.5x or 10x)")
+                format!("'{text}' is no speed{hint} (a factor is written like 0.5x or 10x, from 0.000001x to 1000000000x)")
             }),
     }
 }
@@ -396,6 +400,10 @@ mod tests {
         assert_eq!(parse_speed("recorded"), Ok(Speed::Times(1.0)));
         for bad in ["10", "x", "-1x", "0x", "nanx", "infx", "maximum"] {
             assert!(parse_speed(bad).is_err(), "{bad}");
+        }
+        for bad in ["inf", "1e10", "0", "-1", "1e-9"] {
+            let why = parse_speed(bad).unwrap_err();
+            assert!(!why.contains("did you mean"), "{why}");
         }
     }
 

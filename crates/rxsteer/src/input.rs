@@ -2,10 +2,12 @@
 
 use crate::records::anonymize::Mode;
 use anyhow::Context;
+use rxsteer_user::shown;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
 use rxsteer_user::source::{IssueKind, Source, SourceIssue};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +33,7 @@ impl Input<'_> {
             text.parse::<Mode>().is_ok() && !capture.exists()
         };
         if let Some(mode) = self.captures.iter().find(mode) {
-            let mode = mode.display();
+            let mode = shown(mode);
             anyhow::bail!(
                 "there is no capture '{mode}'; a way to mask addresses is written --anonymize={mode}, \
                  without a space"
@@ -52,7 +54,7 @@ impl Input<'_> {
         let again = times.into_values().filter(|(_, times)| *times > 1);
         again
             .map(|(capture, times)| {
-                let capture = capture.display();
+                let capture = shown(capture);
                 format!("{capture} is named {times} times, and its packets count each time")
             })
             .collect()
@@ -86,6 +88,28 @@ impl Input<'_> {
     pub(crate) fn name(&self) -> &Path {
         self.captures.first().map_or(Path::new("synthetic"), PathBuf::as_path)
     }
+}
+
+/// Refuses an output, which `option` names, that is one of the files that are read: what was made of it would take its
+/// place.
+pub(crate) fn refuse_input(
+    output: &Path,
+    option: &str,
+    inputs: impl IntoIterator<Item = impl AsRef<Path>>,
+) -> anyhow::Result<()> {
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let Some(file) = identity(output) else { return Ok(()) };
+    for input in inputs {
+        let input = input.as_ref();
+        let read = if input == Path::new("-") { Path::new("/dev/stdin") } else { input };
+        anyhow::ensure!(
+            identity(read) != Some(file),
+            "{option} {} is the input {} itself, which would be replaced; name another file",
+            shown(output),
+            shown(input)
+        );
+    }
+    Ok(())
 }
 
 /// Each issue once, though every RX thread met it.

@@ -33,6 +33,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use nix::sys::signal::{SigSet, Signal};
+use rxsteer_user::shown;
 use std::process::ExitCode;
 
 /// How a command ended, when it could run.
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
         Ok(Outcome::FoundWrong) => ExitCode::from(1),
         Ok(Outcome::Interrupted) => ExitCode::from(130),
         Err(error) => {
-            output::note(&format!("rxsteer: {error:#}"));
+            output::note(&format!("rxsteer: {}", output::told(&error)));
             ExitCode::from(2)
         }
     }
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
 /// Ends with the command line's error, or its help. Where more is known of what is meant than clap
 /// does, that is said.
 fn refuse(mut error: clap::Error) -> ! {
-    let word = std::env::args().nth(1).unwrap_or_default();
+    let word = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
     let about = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     let meant = match error.kind() {
         // The commonest mistake.
@@ -101,6 +102,11 @@ fn refuse(mut error: clap::Error) -> ! {
     if error.kind() == ErrorKind::MissingRequiredArgument && about.contains("<CAPTURE>") {
         let tip = format!("- is standard input: tcpdump -w - | rxsteer {word} -");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    // The message repeats what was typed; with its own colours that could not be told apart from escape sequences.
+    if std::env::args_os().any(|word| word.to_string_lossy().contains(char::is_control)) {
+        output::note(error.render().to_string().trim_end());
+        std::process::exit(error.exit_code());
     }
     error.exit()
 }
@@ -124,9 +130,9 @@ fn of_another_command(option: &str, command: &str) -> Option<String> {
 
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {
     use anyhow::Context;
-    std::fs::create_dir_all(dir).with_context(|| format!("can't make {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("can't make {}", shown(dir)))?;
     clap_mangen::generate_to(Cli::command(), dir)
-        .with_context(|| format!("can't write man pages into {}", dir.display()))?;
-    output::print(&format!("man pages are in {}\n", dir.display()))?;
+        .with_context(|| format!("can't write man pages into {}", shown(dir)))?;
+    output::print(&format!("man pages are in {}\n", shown(dir)))?;
     Ok(Outcome::Fine)
 }

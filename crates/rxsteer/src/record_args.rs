@@ -2,6 +2,7 @@
 //! addresses is shown.
 
 use crate::change_spec::parse_interval;
+use crate::input::{Input, refuse_input};
 use crate::output;
 use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
 use crate::records::recording::Recording;
@@ -131,11 +132,12 @@ pub(crate) struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// Begins to write records of what the workers of `config` will count, if they are asked for; or
-    /// says what is wrong, before anything runs.
+    /// Begins to write records of what the workers of `config` will count of `input`, if they are asked for; or
+    /// says what is wrong, before anything runs. `settings` is a file that is read, too.
     pub(crate) fn start(
         &self,
-        input: &Path,
+        input: &Input<'_>,
+        settings: Option<&Path>,
         config: &PipelineConfig,
     ) -> anyhow::Result<Option<Recording>> {
         let Some(path) = &self.flows else {
@@ -143,8 +145,10 @@ impl RecordArgs {
             return Ok(None);
         };
         // A capture is often named after whose traffic it has.
-        let input = self.table.anonymize.is_none().then_some(input);
-        let target = Target::new(path, self.partition_by, input)?;
+        let name = self.table.anonymize.is_none().then(|| input.name());
+        let target = Target::new(path, self.partition_by, name)?;
+        let read = input.captures.iter().map(PathBuf::as_path).chain(settings);
+        refuse_input(path, "--flows", read)?;
         let view = self.table.view()?;
         if let Some(note) = target.note() {
             output::note(&format!("rxsteer: {note}"));

@@ -84,7 +84,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
-    let mut recording = args.records.start(input.name(), &config)?;
+    let mut recording = args.records.start(&input, args.steer.config.as_deref(), &config)?;
     let begun = Instant::now();
     let per_packet = Duration::from_nanos(u64::from(args.work_ns));
     let apps = args.app_cpus.as_ref().map(|cpus| Apps {

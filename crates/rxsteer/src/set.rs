@@ -16,6 +16,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     use crate::run::change::{Change, KEYS};
     use crate::run::protocol::{Answer, Request};
     use crate::run::{client, show};
+    use rxsteer_user::shown;
     let (interface, settings) = match args.what.split_first() {
         Some((first, rest)) if !first.contains('=') => (Some(first.as_str()), rest),
         _ => (None, args.what.as_slice()),
@@ -34,7 +35,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
     let Answer::Set(changed) = client::ask(&socket, &request)? else {
-        anyhow::bail!("the instance at {} answers something else", socket.display());
+        anyhow::bail!("the instance at {} answers something else", shown(&socket));
     };
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&changed)?))?;

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
+use rxsteer_user::shown;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
@@ -15,10 +16,9 @@ pub(crate) fn read<F: DeserializeOwned, T>(
     under: impl FnOnce(F) -> Result<T, WrongKey>,
 ) -> anyhow::Result<T> {
     let text =
-        std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
-    let file: F =
-        toml::from_str(&text).with_context(|| format!("{} is not right", path.display()))?;
-    under(file).map_err(|(key, why)| anyhow::anyhow!("{}: {key}: {why}", path.display()))
+        std::fs::read_to_string(path).with_context(|| format!("can't read {}", shown(path)))?;
+    let file: F = toml::from_str(&text).with_context(|| format!("{} is not right", shown(path)))?;
+    under(file).map_err(|(key, why)| anyhow::anyhow!("{}: {key}: {why}", shown(path)))
 }
 
 /// Takes a setting from the file where no option gives it.

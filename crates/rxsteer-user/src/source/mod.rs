@@ -5,6 +5,7 @@ pub mod memory;
 pub mod synthetic;
 
 use crate::block::Block;
+use crate::printable::shown;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ pub struct SourceIssue {
 
 impl fmt::Display for SourceIssue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
+        write!(f, "{}", shown(&self.file))?;
         if let Some(offset) = self.offset {
             write!(f, ": byte {offset}")?;
         }

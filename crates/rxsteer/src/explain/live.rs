@@ -15,12 +15,13 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     use crate::output;
     use crate::run::protocol::{Answer, Request};
     use crate::run::{client, show};
+    use rxsteer_user::shown;
     // A flow that can't be read is refused without asking anybody.
     args.flow().map_err(|why| anyhow::anyhow!(why))?;
     let socket = client::one(args.socket.as_deref(), None)?;
     let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow: args.what.clone() })?
     else {
-        anyhow::bail!("the instance at {} answers something else", socket.display());
+        anyhow::bail!("the instance at {} answers something else", shown(&socket));
     };
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&at)?))?;

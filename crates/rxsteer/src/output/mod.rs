@@ -4,20 +4,74 @@ pub(crate) mod json;
 pub(crate) mod table;
 
 use anyhow::Context;
+use rxsteer_user::printable;
+use std::borrow::Cow;
 use std::io::Write;
 
-/// Prints to standard output. Where that is closed, whoever read it has seen enough
-/// (`rxsteer … | head`), and nothing is said.
+/// Prints to standard output, without control characters but for line ends and tabs. Where that is closed, whoever read it
+/// has seen enough (`rxsteer … | head`), and nothing is said.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(printable_lines(text).as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("can't write the result to standard output"),
     }
 }
 
-/// Says something beside the result, on standard error.
+/// Says something beside the result, on standard error, without control characters but for line ends and tabs.
 pub(crate) fn note(text: &str) {
     // Nobody can be told that standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", printable_lines(text));
+}
+
+/// Several lines, fit to be printed. Names are to be made so before they become part of a line: they can hold line
+/// ends. JSON stays the same JSON.
+fn printable_lines(text: &str) -> Cow<'_, str> {
+    const LAYOUT: [char; 2] = ['\n', '\t'];
+    if !text.contains(|c: char| c.is_control() && !LAYOUT.contains(&c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut lines = String::with_capacity(text.len() + 8);
+    for piece in text.split_inclusive(LAYOUT) {
+        let words = piece.trim_end_matches(LAYOUT);
+        lines.push_str(&printable(words));
+        lines.push_str(&piece[words.len()..]);
+    }
+    lines.into()
+}
+
+/// An error with its causes. Some errors have their cause's words in their own, which are not said again.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_user::PipelineError;
+
+    #[test]
+    fn printed_lines_have_no_other_control_characters() {
+        assert_eq!(printable_lines("a:\t\x1b]0;x\x07\n\n b"), "a:\t\\u001b]0;x\\u0007\n\n b");
+        let json = serde_json::json!({ "file": "\x1b\u{9b}\n\u{7f}" });
+        let text = printable_lines(&format!("{json:#}\n")).into_owned();
+        assert!(!text.trim_end().contains(|c: char| c.is_control() && c != '\n'), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), json);
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let system = || std::io::Error::from_raw_os_error(11);
+        let error = anyhow::Error::new(PipelineError::Thread(system()));
+        assert_eq!(told(&error).matches("os error 11").count(), 1, "{}", told(&error));
+        let error = anyhow::Error::new(system()).context("can't write");
+        assert!(told(&error).starts_with("can't write: ") && told(&error).contains("os error 11"));
+    }
 }

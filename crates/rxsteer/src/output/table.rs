@@ -4,6 +4,7 @@ use crate::records::recording::Recorded;
 use crate::replay::Run;
 use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_user::packet::Malformed;
+use rxsteer_user::printable;
 use rxsteer_user::{CpuReport, Report};
 use std::fmt::Write;
 use std::time::Duration;
@@ -94,6 +95,16 @@ fn totals(text: &mut String, run: &Run) {
     );
     line("largest flow", largest_flow(report));
     line("not steered", unsteered(report));
+    if report.transport_truncated > 0 {
+        let cut = grouped(report.transport_truncated);
+        line(
+            "cut short",
+            format!("{cut} without their ports in the capture: steered by addresses alone"),
+        );
+    }
+    if run.skipped > 0 {
+        line("left out", format!("{} records of unknown link types", grouped(run.skipped)));
+    }
     line("imbalance", imbalance(report));
     line("queueing", queueing(report));
     let mechanisms = mechanisms(report);
@@ -121,7 +132,7 @@ fn totals(text: &mut String, run: &Run) {
 fn flow_records(recorded: &Recorded) -> String {
     let counts = &recorded.counts;
     let mut text = match &recorded.file {
-        Some(file) => format!("{} in {file}", grouped(recorded.records)),
+        Some(file) => format!("{} in {}", grouped(recorded.records), printable(file)),
         None if recorded.failure.is_some() => "none: they could not be written".to_owned(),
         None => "none, and no file".to_owned(),
     };

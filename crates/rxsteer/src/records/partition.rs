@@ -14,6 +14,7 @@ use super::temporary::{Temporary, advice};
 use super::{Row, Sink};
 use anyhow::anyhow;
 use rxsteer_user::flows::FlowMask;
+use rxsteer_user::shown;
 use std::path::{Path, PathBuf};
 
 /// Most records that wait to be encoded, over all partitions. When there are so many, the
@@ -43,7 +44,7 @@ impl Made {
     fn folder(&mut self, folder: &Path) -> anyhow::Result<()> {
         let new = !folder.exists();
         std::fs::create_dir_all(folder).map_err(|error| {
-            anyhow!("can't make the folder {}: {error}{}", folder.display(), advice(&error))
+            anyhow!("can't make the folder {}: {error}{}", shown(folder), advice(&error))
         })?;
         if new {
             self.0.push(folder.to_owned());

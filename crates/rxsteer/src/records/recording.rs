@@ -2,6 +2,7 @@
 
 use super::{Sink, Target, View};
 use crate::collecting::{Collecting, Consumer};
+use crate::output;
 use rxsteer_user::core::CpuId;
 use rxsteer_user::flows::{FlowCounts, FlowRecord, FlowTableConfig};
 use rxsteer_user::{FlowStats, OnFull, PipelineConfig, WhenFull};
@@ -72,7 +73,7 @@ impl Recording {
         let without_flow = used.iter().map(FlowStats::without_flow).sum();
         drop((used, self.stats));
         let (writing, counts) = self.collecting.finish()?;
-        let failure = writing.sink.and_then(Sink::close).err().map(|error| format!("{error:#}"));
+        let failure = writing.sink.and_then(Sink::close).err().map(|error| output::told(&error));
         let records = if failure.is_some() { 0 } else { writing.records };
         let file = if failure.is_some() { None } else { self.target.written(records) };
         Ok(Recorded { file, failure, records, counts, without_flow })

@@ -7,6 +7,7 @@ use super::json_lines::JsonLines;
 use super::temporary::{Temporary, folder_of};
 use anyhow::{bail, ensure};
 use rxsteer_user::flows::FlowMask;
+use rxsteer_user::shown;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -80,7 +81,7 @@ impl Target {
         partition_by: Option<PartitionBy>,
         input: Option<&Path>,
     ) -> anyhow::Result<Target> {
-        let shown = path.display();
+        let name = shown(path);
         ensure!(
             path != Path::new("-"),
             "flow records can't go to standard output, where the report goes; name a file that ends \
@@ -88,39 +89,40 @@ impl Target {
         );
         if let Some(by) = partition_by {
             ensure!(parquet(), WITHOUT_PARQUET);
+            let ending = ending(path);
+            ensure!(
+                !matches!(ending.as_str(), "csv" | "jsonl" | "ndjson"),
+                "with --partition-by --flows names a folder of Parquet files, and {name} is named like one file of \
+                 another format; leave --partition-by out for that, or name a folder without .{ending}"
+            );
             ensure!(
                 !path.exists() || path.is_dir(),
-                "{shown} is a file; with --partition-by --flows names the folder of a data set"
+                "{name} is a file; with --partition-by --flows names the folder of a data set"
             );
             let (folder, input) = (path.to_owned(), input.map(stem));
             return Ok(Target::DataSet(DataSet { folder, by, input, run: run() }));
         }
         ensure!(
             !path.is_dir() && !path.as_os_str().as_encoded_bytes().ends_with(b"/"),
-            "{shown} is a folder; name a file in it, or add --partition-by hash-prefix to make it a \
+            "{name} is a folder; name a file in it, or add --partition-by hash-prefix to make it a \
              data set of Parquet files"
         );
-        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        let format = match ending.as_str() {
+        let format = match ending(path).as_str() {
             "csv" => Format::Csv,
             "jsonl" | "ndjson" => Format::JsonLines,
             "parquet" if parquet() => Format::Parquet,
             "parquet" => bail!(WITHOUT_PARQUET),
             _ => bail!(
-                "can't tell the format of flow records from the name {shown}; let it end in .csv, \
+                "can't tell the format of flow records from the name {name}; let it end in .csv, \
                  .jsonl (or .ndjson) or .parquet"
             ),
         };
         let folder = folder_of(path);
-        ensure!(
-            folder.is_dir(),
-            "there is no folder {} for {shown}; make it first",
-            folder.display()
-        );
+        ensure!(folder.is_dir(), "there is no folder {} for {name}; make it first", shown(folder));
         // What stands under a name is replaced: that must not be a device.
         ensure!(
             !path.exists() || path.is_file(),
-            "{shown} is no ordinary file, and would be replaced; name another"
+            "{name} is no ordinary file, and would be replaced; name another"
         );
         Ok(Target::File(File { path: path.to_owned(), format }))
     }
@@ -162,7 +164,7 @@ impl Target {
             1 => "an earlier run".to_owned(),
             count => format!("{count} earlier runs"),
         };
-        let (shown, folder) = (data_set.folder.display(), quoted(&data_set.folder));
+        let (shown, folder) = (shown(&data_set.folder), quoted(&data_set.folder));
         Some(match &data_set.input {
             Some(input) => format!(
                 "{shown} holds records of {runs} of '{input}', and these are added. Where they are of \
@@ -236,6 +238,11 @@ fn parquet_file(_: Temporary, _: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
     bail!(WITHOUT_PARQUET)
 }
 
+/// What a file's name ends in, which says its format.
+fn ending(path: &Path) -> String {
+    path.extension().unwrap_or_default().to_string_lossy().to_lowercase()
+}
+
 /// The name of an input without folder and endings, fit to be part of a file name.
 fn stem(input: &Path) -> String {
     if input == Path::new("-") {
@@ -301,6 +308,19 @@ mod tests {
             assert!(refused(folder).contains("is a folder; name a file in it"), "{folder}");
         }
         assert!(refused("/no/such/folder/a.csv").contains("make it first"));
+    }
+
+    #[test]
+    #[cfg(feature = "parquet")]
+    fn data_set_is_no_file_of_another_format() {
+        let by = Some(PartitionBy { digits: 1 });
+        for path in ["x.csv", "x.JSONL", "x.ndjson"] {
+            let why = Target::new(Path::new(path), by, None).unwrap_err().to_string();
+            assert!(why.contains("leave --partition-by out"), "{why}");
+        }
+        for path in ["x", "x.parquet", "x.d/"] {
+            assert!(Target::new(Path::new(path), by, None).is_ok(), "{path}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A file that gets its name when it is complete.
 
 use anyhow::{Context, anyhow};
+use rxsteer_user::shown;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -26,7 +27,7 @@ impl Temporary {
         let folder = folder_of(&place);
         let name = place.file_name().unwrap_or_default().to_string_lossy();
         let failed = |error: io::Error| {
-            let shown = folder_of(path).display();
+            let shown = shown(folder_of(path));
             anyhow!("can't write flow records into {shown}: {error}{}", advice(&error))
         };
         let file = tempfile::Builder::new()
@@ -58,7 +59,7 @@ impl Temporary {
             Some(said) => (said.to_string(), advice(said)),
             None => (format!("{error}"), ""),
         };
-        let path = self.path.display();
+        let path = shown(&self.path);
         anyhow!("can't write flow records to {path}: {why}; nothing new is left there{advice}")
     }
 
@@ -72,9 +73,8 @@ impl Temporary {
     pub(crate) fn name(self) -> anyhow::Result<()> {
         let Temporary { file, path, place } = self;
         let named = file.persist(&place).map_err(|error| error.error);
-        named.with_context(|| {
-            format!("can't give the flow records their name {}", path.display())
-        })?;
+        named
+            .with_context(|| format!("can't give the flow records their name {}", shown(&path)))?;
         Ok(())
     }
 }

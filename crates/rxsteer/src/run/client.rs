@@ -3,6 +3,7 @@
 use super::protocol::{Answer, MAX_ANSWER, Request, Status};
 use super::{registry, watch};
 use anyhow::Context;
+use rxsteer_user::shown;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
 }
 
 fn asked(socket: &Path, request: &Request, patience: Duration) -> anyhow::Result<Answer> {
-    let shown = socket.display();
+    let shown = shown(socket);
     let mut stream = UnixStream::connect(socket).with_context(|| {
         format!(
             "no instance can be reached at {shown}: does one run there, as this user or as root?"
@@ -53,7 +54,7 @@ fn asked(socket: &Path, request: &Request, patience: Duration) -> anyhow::Result
 pub(crate) fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
     match ask(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
-        _ => anyhow::bail!("the instance at {} answers something else", socket.display()),
+        _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
     }
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn sockets() -> anyhow::Result<Vec<PathBuf>> {
         "no instance of rxsteer run can be found in {}; one that listens elsewhere is named with --socket PATH",
         registry::directories()
             .iter()
-            .map(|directory| directory.display().to_string())
+            .map(|directory| shown(directory))
             .collect::<Vec<_>>()
             .join(" or ")
     );

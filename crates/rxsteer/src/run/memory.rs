@@ -1,5 +1,6 @@
 //! Kernel memory: what the BPF maps of this process take, and what its memory cgroup leaves.
 
+use rxsteer_user::shown;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,7 @@ fn short_in(root: &Path, own: &Path, bytes: u64) -> Option<String> {
                 "the memory limit of this process's cgroup (/{}) leaves {} MiB, and loading takes about {} MiB ({} MiB \
                  of them for BPF maps): raise the limit (MemoryMax= of the systemd unit), or make the flow tables \
                  smaller with --flow-cnt",
-                group.display(),
+                shown(group),
                 left >> 20,
                 needed.div_ceil(1 << 20),
                 bytes.div_ceil(1 << 20)

@@ -4,6 +4,7 @@
 //! process there isn't.
 
 use anyhow::Context;
+use rxsteer_user::shown;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -69,7 +70,7 @@ fn usable(directories: &[PathBuf]) -> Result<PathBuf, String> {
     for directory in directories {
         match prepared(directory) {
             Ok(()) => return Ok(directory.clone()),
-            Err(error) => why.push(format!("{}: {error}", directory.display())),
+            Err(error) => why.push(format!("{}: {error}", shown(directory))),
         }
     }
     Err(why.join(", "))
@@ -99,7 +100,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
         let _ = fs::remove_file(path);
     }
     let failed = || {
-        format!("can't listen at {}: is it in use, or can't this user write there?", path.display())
+        format!("can't listen at {}: is it in use, or can't this user write there?", shown(path))
     };
     let listener = UnixListener::bind(path).with_context(failed)?;
     fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(failed)?;

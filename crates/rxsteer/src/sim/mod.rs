@@ -20,7 +20,7 @@ mod told;
 mod whole_file;
 
 use crate::Outcome;
-use crate::input::stop_on_interrupt;
+use crate::input::{refuse_input, stop_on_interrupt};
 use crate::output;
 use anyhow::Context;
 use args::SimArgs;
@@ -32,6 +32,7 @@ use rxsteer_sim::scenario::Happening;
 use rxsteer_sim::seeds::{Plan, run_cells};
 use rxsteer_user::core::Policy;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use told::{Cell, Told};
 use whole_file::WholeFile;
@@ -44,6 +45,12 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     }
     if let Some(outcome) = published::command(&args.published, args.json)? {
         return Ok(outcome);
+    }
+    let scenario = args.scenario.iter().map(Path::new);
+    let read: Vec<&Path> = scenario.chain(args.from.from.iter().map(PathBuf::as_path)).collect();
+    let page = args.report.as_deref().map(report::page_in);
+    for (path, option) in [(args.csv.as_ref(), "--csv"), (page.as_ref(), "--report")] {
+        path.map_or(Ok(()), |path| refuse_input(path, option, &read))?;
     }
     let chosen = choose::choose(args)?;
     let cells = cells(args, &chosen)?;

@@ -11,6 +11,7 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_sim::fit::{self, Fit};
 use rxsteer_sim::published::{self, Experiment, Report, Role, Row};
+use rxsteer_user::shown;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -94,7 +95,7 @@ fn make_fit(experiment: Experiment, out: Option<&Path>, json: bool) -> anyhow::R
         Some(path) => {
             let same = fit.to_toml() == fit::committed_text(experiment);
             let beside = if same { "the same as" } else { "other than" };
-            output::print(&format!("{} is written, {beside} what is built in\n", path.display()))
+            output::print(&format!("{} is written, {beside} what is built in\n", shown(path)))
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::records::temporary::folder_of;
 use anyhow::anyhow;
+use rxsteer_user::shown;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ impl WholeFile {
     /// A file to become `path`, which `option` asked for.
     pub(crate) fn beside(path: &Path, option: &'static str) -> anyhow::Result<WholeFile> {
         let failed = |error: &dyn std::fmt::Display| {
-            anyhow!("can't write {}: {error}; name another place by {option}", path.display())
+            anyhow!("can't write {}: {error}; name another place by {option}", shown(path))
         };
         if path.is_dir() {
             return Err(failed(&"it is a folder"));
@@ -38,7 +39,7 @@ impl WholeFile {
 
     /// Writes it and gives it its name.
     pub(crate) fn finish(mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let (path, option) = (self.path.display(), self.option);
+        let (path, option) = (shown(&self.path), self.option);
         let failed = |error: io::Error| {
             anyhow!(
                 "can't write {path}: {error}; nothing new is left there. Name another place by {option}"

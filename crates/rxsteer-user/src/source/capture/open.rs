@@ -2,6 +2,7 @@
 
 use super::container::{Compression, Opened, Refused};
 use super::replay::CaptureOptions;
+use crate::printable::shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,16 +18,16 @@ pub enum OpenError {
     #[error("no capture is given: name one file at least, or - for standard input")]
     NoFiles,
     /// There is no such file.
-    #[error("{}: there is no such file; check the name", .0.display())]
+    #[error("{}: there is no such file; check the name", shown(.0))]
     Missing(PathBuf),
     /// It is a directory.
-    #[error("{}: is a directory; name the capture files in it", .0.display())]
+    #[error("{}: is a directory; name the capture files in it", shown(.0))]
     Directory(PathBuf),
     /// It has no bytes.
-    #[error("{}: is empty, without even a file header; make the capture again", .0.display())]
+    #[error("{}: is empty, without even a file header; make the capture again", shown(.0))]
     Empty(PathBuf),
     /// It can't be opened or read.
-    #[error("{}: can't be read: {error}", file.display())]
+    #[error("{}: can't be read: {error}", shown(file))]
     Unreadable {
         /// The file.
         file: PathBuf,
@@ -35,7 +36,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// Its first bytes are not those of a capture.
-    #[error("{}: is not a capture: it begins with {}; {}", file.display(), hex(head), advice(head))]
+    #[error("{}: is not a capture: it begins with {}; {}", shown(file), hex(head), advice(head))]
     NotACapture {
         /// The file.
         file: PathBuf,
@@ -45,7 +46,9 @@ pub enum OpenError {
     /// It is compressed, and what is inside is no capture.
     #[error(
         "{}: the {compression} data in it are not a capture: they begin with {}; {}",
-        file.display(), hex(head), advice(head)
+        shown(file),
+        hex(head),
+        advice(head)
     )]
     NotACaptureInside {
         /// The file.
@@ -58,7 +61,7 @@ pub enum OpenError {
     /// It is compressed, and the first bytes can't be had.
     #[error(
         "{}: the {compression} data in it can't be decompressed: {error}; get an intact copy",
-        file.display()
+        shown(file)
     )]
     BadCompression {
         /// The file.
@@ -75,14 +78,14 @@ pub enum OpenError {
     /// A pipe is to be read several times.
     #[error(
         "{}: is a pipe and can't be repeated; write it to a file first, or read it once",
-        .0.display()
+        shown(.0)
     )]
     PipeRepeated(PathBuf),
     /// A pipe is to be read by several RX threads.
     #[error(
         "{}: is a pipe and can't be read by several RX threads; write it to a file first, or use \
          one RX thread",
-        .0.display()
+        shown(.0)
     )]
     PipeShared(PathBuf),
     /// The share is none.

@@ -11,6 +11,7 @@ use super::Into;
 use anyhow::{Context, bail, ensure};
 use rxsteer_sim::recorded::{FlowSpan, Spread, spread};
 use rxsteer_user::core::FlowKey;
+use rxsteer_user::shown;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -57,13 +58,13 @@ pub(super) fn read(
         let before = spans.spans.len();
         // What can't be opened, or has no such columns, was not meant.
         let damage = read_file(file, into, &mut spans)
-            .with_context(|| format!("can't read flow records from {}", file.display()))?;
+            .with_context(|| format!("can't read flow records from {}", shown(file)))?;
         let Some(damage) = damage else { continue };
         let read = spans.spans.len() - before;
-        ensure!(read > 0, "{}: {damage:#}, and no record comes before that", file.display());
+        ensure!(read > 0, "{}: {damage:#}, and no record comes before that", shown(file));
         into.issues.push(format!(
             "{}: {damage:#}; the {read} records before it are used, none after it",
-            file.display()
+            shown(file)
         ));
     }
     if spans.is_full() {

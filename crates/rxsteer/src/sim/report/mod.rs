@@ -13,15 +13,21 @@ use super::{advice, compared, table};
 use anyhow::anyhow;
 use html::escaped;
 use rxsteer_sim::metric::{Metric, Subject};
+use rxsteer_user::shown;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The page to be, in a folder that is made if it is not there.
 pub(crate) fn place(dir: &Path) -> anyhow::Result<WholeFile> {
     std::fs::create_dir_all(dir).map_err(|error| {
-        anyhow!("can't make the folder {}: {error}; name another place by --report", dir.display())
+        anyhow!("can't make the folder {}: {error}; name another place by --report", shown(dir))
     })?;
-    WholeFile::beside(&dir.join("index.html"), "--report")
+    WholeFile::beside(&page_in(dir), "--report")
+}
+
+/// The page's file.
+pub(crate) fn page_in(dir: &Path) -> PathBuf {
+    dir.join("index.html")
 }
 
 /// The page.

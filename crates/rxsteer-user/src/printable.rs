@@ -1,0 +1,45 @@
+//! Text from outside (names of files and interfaces, answers of other programs), fit to be printed.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::path::Path;
+
+/// `text` with every control character written as in JSON, `\u001b` for ESC: what is printed can neither steer a
+/// terminal nor begin a line of its own.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() {
+            // Writing to a String does not fail.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// A path, fit to be printed.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printable_text_has_no_control_character() {
+        assert!(matches!(printable("eth0: größer"), Cow::Borrowed("eth0: größer")));
+        assert_eq!(
+            printable("\x1b[31ma\nb\tc\u{7f}\u{9b}d"),
+            r"\u001b[31ma\u000ab\u0009c\u007f\u009bd"
+        );
+        assert_eq!(shown(Path::new("a\rb.pcap")), r"a\u000db.pcap");
+    }
+}
