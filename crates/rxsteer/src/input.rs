@@ -1,6 +1,7 @@
 //! Where the frames of a run come from, for all commands that run one.
 
 use crate::records::anonymize::Mode;
+use crate::signals;
 use anyhow::Context;
 use rxsteer_user::shown;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
@@ -129,24 +130,28 @@ pub(crate) fn issues(sources: &mut [Box<dyn Source>], interrupted: bool) -> Vec<
     all
 }
 
-/// A flag that an interrupt sets, as does whoever else wants the run to end. The first interrupt
+/// A flag that SIGINT, SIGTERM and SIGHUP set, as does whoever else wants the run to end. The first of them
 /// ends receiving, and what was done is shown; another one ends everything, unless it comes at once
 /// (some senders signal the process and then its group).
 pub(crate) fn stop_on_interrupt(sources: &[Box<dyn Source>]) -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let waits = sources.iter().filter_map(|source| source.stop_waiting());
     let flags: Vec<Arc<AtomicBool>> = waits.chain([stop.clone()]).collect();
-    let mut first: Option<Instant> = None;
-    ctrlc::set_handler(move || {
-        // ORDER: Relaxed; a request without data.
-        for flag in &flags {
-            flag.store(true, Ordering::Relaxed);
+    let signals = signals::block()?;
+    let wait = move || {
+        let mut first: Option<Instant> = None;
+        while signals.wait().is_ok() {
+            // ORDER: Relaxed; a request without data.
+            for flag in &flags {
+                flag.store(true, Ordering::Relaxed);
+            }
+            let first = *first.get_or_insert_with(Instant::now);
+            if first.elapsed() > Duration::from_millis(500) {
+                std::process::exit(130);
+            }
         }
-        let first = *first.get_or_insert_with(Instant::now);
-        if first.elapsed() > Duration::from_millis(500) {
-            std::process::exit(130);
-        }
-    })
-    .context("can't catch interrupts")?;
+    };
+    let thread = std::thread::Builder::new().name("rxsteer-signal".to_owned()).spawn(wait);
+    thread.context("can't wait for signals")?;
     Ok(stop)
 }

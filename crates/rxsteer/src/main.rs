@@ -21,6 +21,7 @@ mod replay;
 mod run;
 mod set;
 mod settings_file;
+mod signals;
 mod sim;
 mod status;
 mod steer_args;

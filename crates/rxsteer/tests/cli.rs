@@ -1,13 +1,14 @@
 //! The program as it is used: output, exit status, messages.
 
+#[path = "program/pcap.rs"]
+mod pcap;
 mod program;
 
+use pcap::{pcap, written};
 use program::{errors, rxsteer};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 fn status(output: &Output) -> i32 {
     output.status.code().expect("it exits by itself")
@@ -21,27 +22,6 @@ fn json(arguments: &[&str]) -> Value {
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
-}
-
-/// A pcap file (little endian, microseconds) with these frames.
-fn pcap(link: u32, frames: &[&[u8]]) -> Vec<u8> {
-    let mut file = Vec::new();
-    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, link] {
-        file.extend_from_slice(&u32::to_le_bytes(word));
-    }
-    for frame in frames {
-        for word in [1, 0, frame.len() as u32, frame.len() as u32] {
-            file.extend_from_slice(&u32::to_le_bytes(word));
-        }
-        file.extend_from_slice(frame);
-    }
-    file
-}
-
-fn written(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = dir.join(name);
-    fs::write(&path, bytes).expect("a file can be written");
-    path
 }
 
 const SYNTHETIC: [&str; 3] = ["replay", "--synthetic", "packets=20000,flows=500,ip=mixed"];
@@ -211,40 +191,6 @@ fn a_capture_in_the_place_of_the_command_is_explained() {
     assert!(errors(&output).contains("rxsteer replay"), "{}", errors(&output));
 }
 
-/// Whether a process has a handler for SIGINT (the second bit of its mask of caught signals).
-fn catches_interrupts(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|m| m & 2 != 0)
-}
-
-/// An interrupt during a paced replay shows what was due until then: the first frame of two that lie
-/// an hour apart.
-#[test]
-fn an_interrupt_shows_what_was_received() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut file = pcap(1, &[&[0; 60], &[0; 60]]);
-    file[24 + 16 + 60..][..4].copy_from_slice(&3601u32.to_le_bytes());
-    let path = written(dir.path(), "slow.pcap", &file);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .args(["replay", "--speed", "recorded", "--cpus", "1", "--json"])
-        .arg(path)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("rxsteer can be started");
-    while !catches_interrupts(child.id()) {
-        assert!(child.try_wait().expect("it can be waited for").is_none(), "it runs an hour");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let output = child.wait_with_output().expect("it has ended");
-    assert_eq!(status(&output), 130);
-    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!(report["interrupted"], true);
-    assert_eq!((number(&report["packets"]), number(&report["delivered"])), (1, 1));
-}
-
 #[test]
 fn a_closed_output_ends_it_quietly() {
     for arguments in [&SYNTHETIC[..], &["completions", "bash"]] {
@@ -260,48 +206,33 @@ fn a_closed_output_ends_it_quietly() {
     }
 }
 
-/// A pipe that gives nothing more is let go of on an interrupt, with what came through it.
-#[test]
-fn an_interrupt_ends_the_wait_for_a_quiet_pipe() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
-        .args(["replay", "-", "--cpus", "1", "--json", "--no-pin"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("rxsteer can be started");
-    let mut pipe = child.stdin.take().expect("a pipe");
-    pipe.write_all(&pcap(1, &[&[0; 60]])).expect("it reads");
-    while !catches_interrupts(child.id()) {
-        assert!(child.try_wait().expect("it can be waited for").is_none(), "it waits for more");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let output = child.wait_with_output().expect("it ends");
-    drop(pipe);
-    assert_eq!(status(&output), 130, "{}", errors(&output));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert!(number(&report["packets"]) <= 1);
-    assert_eq!(report["errors"], Value::Array(vec![]), "a pipe cut off is not damaged");
+/// The commands that the help of the program lists.
+fn commands() -> Vec<String> {
+    let help = rxsteer(&["--help"]);
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = lines.take_while(|line| !line.is_empty()).filter_map(|line| {
+        let name = line.strip_prefix("  ")?;
+        let is_name = name.starts_with(|c: char| c.is_ascii_lowercase());
+        is_name.then(|| name.split_whitespace().next().expect("a word").to_owned())
+    });
+    names.filter(|name| name != "help").collect()
 }
 
 #[test]
 fn every_command_has_an_example_in_its_help() {
-    for command in [
-        &["--help"][..],
-        &["replay", "--help"],
-        &["flows", "--help"],
-        &["demo", "--help"],
-        &["check", "--help"],
-        &["sim", "--help"],
-        &["man", "--help"],
-    ] {
-        let output = rxsteer(command);
+    let commands = commands();
+    for known in ["replay", "flows", "explain", "check", "run", "status", "set", "sim", "man"] {
+        assert!(commands.iter().any(|name| name == known), "{known} in {commands:?}");
+    }
+    for command in commands.iter().map(String::as_str) {
+        let output = rxsteer(&[command, "--help"]);
         let help = String::from_utf8_lossy(&output.stdout);
         assert_eq!(status(&output), 0);
-        assert!(help.contains("Example"), "{command:?}");
+        let example = format!("  rxsteer {command}");
+        assert!(help.contains("Example") && help.contains(&example), "{command}: {help}");
     }
+    assert!(String::from_utf8_lossy(&rxsteer(&["--help"]).stdout).contains("Examples:"));
 }
 
 #[test]

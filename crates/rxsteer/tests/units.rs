@@ -37,6 +37,19 @@ fn units_are_accepted_by_systemd() {
     }
 }
 
+/// SIGHUP ends a run without a file.
+#[test]
+fn unit_reloads_where_there_is_a_file() {
+    let reload = "/bin/kill -HUP $MAINPID";
+    for (name, _) in UNITS {
+        let unit = unit(name);
+        let has_file = values(&unit, "ExecStart")[0].contains("--config");
+        let expected = if has_file { vec![reload] } else { vec![] };
+        assert_eq!(values(&unit, "ExecReload"), expected, "{name}");
+        assert!(unit.contains(&format!("ExecReload={reload}")), "{name} shows how");
+    }
+}
+
 #[test]
 fn a_unit_waits_for_its_interface_and_is_started_again() {
     let unit = unit("rxsteer@.service");

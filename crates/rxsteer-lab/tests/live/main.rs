@@ -20,6 +20,7 @@ mod order;
 mod patterns;
 mod plain;
 mod queues;
+mod reload;
 mod shadow;
 mod threads;
 mod under_load;

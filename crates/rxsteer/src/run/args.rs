@@ -25,7 +25,7 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
 ///
 /// Frames are steered by XDP before the kernel makes a socket buffer of them; sockets, forwarding and
 /// everything behind are the kernel's own. Nothing stays behind when it ends, whatever ends it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer run eth0\n  \
     rxsteer run eth0 eth1 --policy rps --cpus 2-7\n  \
@@ -39,7 +39,9 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0 --config /etc/rxsteer.toml --json > report.json\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
     docs/rxsteer@.service.\n\n\
-    Exit status: 0 ended by --duration, SIGTERM or SIGINT; 1 no interface is left; 2 could not run, and \
+    With --config SIGHUP (kill -HUP PID, systemctl reload) reads the file again and changes settings as rxsteer set does, in order; \
+    without it SIGHUP ends rxsteer. A signal that was ignored at the start (nohup) stays ignored.\n\n\
+    Exit status: 0 ended by --duration, SIGTERM, SIGINT or SIGHUP; 1 no interface is left; 2 could not run, and \
     nothing was attached.")]
 pub(crate) struct RunArgs {
     /// Interfaces, by name or pattern; of a pattern also those that appear later
@@ -128,7 +130,7 @@ pub(crate) struct RunArgs {
 
     /// Take the settings above from a TOML file, where they are not given here; its keys are their
     /// names: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else = "local", rps-map = {
-    /// "eth0:0" = "0-3" }
+    /// "eth0:0" = "0-3" }. SIGHUP has it read again
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
 

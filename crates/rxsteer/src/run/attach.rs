@@ -6,6 +6,7 @@ use super::client;
 use super::datapath::Datapath;
 use super::instance::{Fixed, Instance};
 use super::interfaces::{MAX_INTERFACES, tables};
+use super::reload::{Defaults, settings};
 use super::{memory, privileges, queue_names, watch};
 use crate::hash_key::random_seed;
 use crate::output;
@@ -16,8 +17,8 @@ use rxsteer_host::{
     links,
 };
 use rxsteer_user::core::config::DEFAULT_SOCK_FLOW_ENTRIES;
-use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, Policy, ThreadClass};
-use rxsteer_xdp::{DEFAULT_QUEUE_SIZE, MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
+use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, ThreadClass};
+use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -35,6 +36,7 @@ pub(crate) struct Plan {
     may_be_generic: bool,
     cpus: HostCpus,
     settings: Settings,
+    pub(crate) defaults: Defaults,
     /// What is worth knowing of the interfaces, and stops nothing.
     pub(crate) notes: Vec<String>,
     host: Host,
@@ -51,7 +53,13 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let chosen = chosen(&patterns, &all)?;
     let host = Host::look();
     refuse(&judge::host(&host), "this host can't be steered on")?;
-    let policy = args.policy.clone().unwrap_or_else(|| chosen_by(&host));
+    let policy = default_policy(&host);
+    if args.policy.is_none() && !policy.is_rfs() {
+        output::note(&format!(
+            "rxsteer: without --policy the policy is {policy}: this kernel lacks tracepoints that rfs takes (rxsteer \
+             check names them)"
+        ));
+    }
     let interfaces: Vec<Interface> =
         chosen.iter().map(|link| Interface::look_at(link, &all)).collect();
     let mut fit = Vec::new();
@@ -84,38 +92,17 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let notes = fit.iter().flat_map(|interface| notes(interface, &host)).collect();
     let links: Vec<Link> = fit.iter().map(|interface| interface.link.clone()).collect();
     let cpus = host_cpus()?;
-    let steered_to = match &args.cpus {
-        Some(choice) => choice.cpus(Some(cpus.online.clone())),
-        None => {
-            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-            default_cpus(&names)?
-        }
-    };
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    let threads = default_threads(args.threads, &host)?;
+    let defaults = Defaults { policy, cpus: default_cpus(&names).ok(), threads };
     let named = |why: String| anyhow::anyhow!("--{why}");
-    cpus.check(steered_to.iter(), "cpus").map_err(named)?;
-    cpus.check(policy.named_cpus(), "policy").map_err(named)?;
-    let mapped = args.rps_map.iter().flat_map(|(_, map)| map.iter());
-    cpus.check(mapped, "rps-map").map_err(named)?;
-    cpus.check(args.rfs_cpus.iter().flat_map(CpuSet::iter), "rfs-cpus").map_err(named)?;
-    let settings = Settings {
-        policy,
-        cpus: steered_to,
-        rps_maps: args.rps_map.clone(),
-        fallback: args.fallback.unwrap_or_default(),
-        rfs_cpus: args.rfs_cpus.clone(),
-        offline: cpus.offline(),
-        queue_size: args.queue_size.unwrap_or(DEFAULT_QUEUE_SIZE),
-        flow_limit: args.flow_limit,
-        threads: threads(args.threads, &host)?,
-        shadow: args.shadow,
-        without_guard: args.without_order_guard,
-    };
+    let settings = settings(args, &defaults, &cpus).map_err(named)?;
     let there: Vec<queue_names::There<'_>> =
         links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
     queue_names::check(&settings, &there, &patterns).map_err(named)?;
     settings.check(&cpus.possible)?;
     let may_be_generic = args.mode() == ModeChoice::Auto;
-    Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings, notes, host })
+    Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings, defaults, notes, host })
 }
 
 /// What `rxsteer check` notes of an interface, a line each.
@@ -129,37 +116,26 @@ fn notes(interface: &Interface, host: &Host) -> Vec<String> {
     noted.map(line).collect()
 }
 
-/// The policy where none was given; says so where it is not the usual one.
-fn chosen_by(host: &Host) -> Policy {
-    let policy = default_policy(host);
-    if !policy.is_rfs() {
-        output::note(&format!(
-            "rxsteer: without --policy the policy is {policy}: this kernel lacks tracepoints that rfs takes (rxsteer \
-             check names them)"
-        ));
-    }
-    policy
-}
-
 /// RX queues that an interface uses.
 fn rx_queues(link: &Link) -> u16 {
     let queues = link.rx_queues().or(link.max_rx_queues).unwrap_or(1);
     queues.clamp(1, MAX_RX_QUEUES.into()) as u16
 }
 
-/// The scheduling class of the rings' threads: the one asked for, unless it would starve others; by default the
-/// highest that does not.
-fn threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<ThreadClass> {
-    let class = asked.unwrap_or(ThreadClass::DEFAULT);
-    match (starves(class, host), asked) {
-        (None, _) => Ok(class),
-        (Some(why), Some(_)) => anyhow::bail!("--threads {class}: {why}; nothing is attached"),
-        (Some(why), None) => {
-            let class = ThreadClass::Nice(ThreadClass::FAIR_NICE);
-            output::note(&format!("rxsteer: the ring threads run at {class}: {why}"));
-            Ok(class)
-        }
+/// The scheduling class of the rings' threads by default: the highest that does not starve others. One that was asked
+/// for and would is refused.
+fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<ThreadClass> {
+    if let Some(class) = asked
+        && let Some(why) = starves(class, host)
+    {
+        anyhow::bail!("--threads {class}: {why}; nothing is attached");
     }
+    let Some(why) = starves(ThreadClass::DEFAULT, host) else { return Ok(ThreadClass::DEFAULT) };
+    let class = ThreadClass::Nice(ThreadClass::FAIR_NICE);
+    if asked.is_none() {
+        output::note(&format!("rxsteer: the ring threads run at {class}: {why}"));
+    }
+    Ok(class)
 }
 
 /// Why a class would starve ordinary processes here, and what to do, if it would.

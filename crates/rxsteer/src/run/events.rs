@@ -5,13 +5,14 @@ use super::datapath::Datapath;
 use super::instance::Instance;
 use super::protocol::Answer;
 use super::queries::{Ask, Inbox, Said};
+use super::reload::Reload;
 use super::watch::{self, LinkNews};
 use crate::Outcome;
 use crate::output;
 use anyhow::Context;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rxsteer_host::{Link, links, steered_by_kernel};
 use std::os::fd::AsFd;
@@ -28,11 +29,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// SIGTERM, SIGINT and SIGHUP, as something to wait for.
 pub(crate) fn signals() -> anyhow::Result<SignalFd> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    set.thread_block().context("can't wait for signals")?;
+    let set = crate::signals::block()?;
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     SignalFd::with_flags(&set, flags).context("can't wait for signals")
 }
@@ -63,11 +60,12 @@ struct Schedule {
     stale: bool,
 }
 
-/// Goes on until it is told to end, or nothing is left to do.
+/// Goes on until it is told to end, or nothing is left to do. SIGHUP reloads where there is something to.
 pub(crate) fn run<P: Datapath>(
     instance: &mut Instance<P>,
     inbox: &mut Inbox,
     signals: &SignalFd,
+    reload: Option<&Reload>,
     until: Option<Instant>,
 ) -> anyhow::Result<Outcome> {
     let now = Instant::now();
@@ -76,8 +74,17 @@ pub(crate) fn run<P: Datapath>(
         Schedule { news: LinkNews::open(), tick: now, look: now, list: now, turn: 0, stale: true };
     loop {
         let now = Instant::now();
-        if until.is_some_and(|until| now >= until) || signals.read_signal()?.is_some() {
+        if until.is_some_and(|until| now >= until) {
             return Ok(Outcome::Fine);
+        }
+        if let Some(signal) = signals.read_signal()? {
+            match reload {
+                Some(reload) if signal.ssi_signo == Signal::SIGHUP as u32 => {
+                    tell(vec![instance.reload(reload)]);
+                    instance.show();
+                }
+                _ => return Ok(Outcome::Fine),
+            }
         }
         inbox.answer(|ask| instance.said(ask));
         if schedule.go_on(now, instance) {

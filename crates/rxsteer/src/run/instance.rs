@@ -233,7 +233,11 @@ impl<P: Datapath> Instance<P> {
 
     /// Begins a change of settings, or says why it can't be made.
     pub(crate) fn set(&mut self, settings: &[String]) -> Result<(), String> {
-        let wanted = Change::parse(settings)?.onto(&self.settings, &self.cpus)?;
+        self.change_to(Change::parse(settings)?.onto(&self.settings, &self.cpus)?)
+    }
+
+    /// Begins the change to other settings, or says why they can't be had.
+    pub(super) fn change_to(&mut self, wanted: Settings) -> Result<(), String> {
         let (now, then) = (&self.settings, &wanted);
         // What was right when it was set stays, though an interface may have gone since.
         if (&now.policy, &now.rps_maps) != (&then.policy, &then.rps_maps) {

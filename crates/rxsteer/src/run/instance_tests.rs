@@ -96,6 +96,13 @@ impl Datapath for Mock {
     }
 }
 
+impl Mock {
+    /// What it was asked to apply.
+    pub(crate) fn applied(&self) -> &[Settings] {
+        &self.applied
+    }
+}
+
 /// Sees what a mock would count: nothing.
 pub(crate) struct MockView;
 

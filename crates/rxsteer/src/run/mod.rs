@@ -55,6 +55,8 @@ mod queue_names;
 #[cfg(feature = "xdp")]
 mod registry;
 #[cfg(feature = "xdp")]
+mod reload;
+#[cfg(feature = "xdp")]
 pub(crate) mod show;
 #[cfg(feature = "xdp")]
 mod watch;
@@ -83,6 +85,7 @@ mod running {
     use super::control::Control;
     use super::protocol::Answer;
     use super::queries::QueryServer;
+    use super::reload::Reload;
     use super::{attach, events, privileges, registry, show};
     use crate::Outcome;
     use crate::output;
@@ -93,8 +96,10 @@ mod running {
     pub(crate) fn command(mut args: RunArgs) -> anyhow::Result<Outcome> {
         // From here on a signal waits until it is asked for, also while programs are loaded.
         let signals = events::signals()?;
+        let options = args.clone();
         args.add_file()?;
         let mut plan = attach::plan(&args)?;
+        let reload = Reload::new(options, &args, plan.defaults.clone());
         let (listener, registered) = registry::register(args.socket.as_deref())?;
         let notes = std::mem::take(&mut plan.notes);
         let mut instance = attach::start(&args, plan, registered.path.clone())?;
@@ -112,7 +117,7 @@ mod running {
             QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;
         // Threads begin without the privileges that were dropped.
         let queries = queries.open(Control::new(listener)?)?;
-        let ended = events::run(&mut instance, &mut inbox, &signals, until)?;
+        let ended = events::run(&mut instance, &mut inbox, &signals, reload.as_ref(), until)?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         let queries = queries.close(inbox)?;
         events::stop(&mut instance);

@@ -1,0 +1,89 @@
+//! The configuration file of an instance, read again.
+
+use super::super::instance::tests::{Mock, instance, link};
+use super::*;
+use clap::Parser;
+use std::path::Path;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// An instance that was started with `options` and a file that says `text`, and what reloads that.
+fn started(file: &Path, options: &[&str], text: &str) -> (Instance<Mock>, Reload) {
+    std::fs::write(file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let line = [&["rxsteer", "a", "--config", path], options].concat();
+    let options = Cli::try_parse_from(line).unwrap().run;
+    let mut args = options.clone();
+    args.add_file().unwrap();
+    let defaults = Defaults {
+        policy: Policy::RfsSparse(4),
+        cpus: "0-3".parse().ok(),
+        threads: ThreadClass::DEFAULT,
+    };
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    instance.settings = settings(&args, &defaults, &instance.cpus).unwrap();
+    let reload = Reload::new(options, &args, defaults).unwrap();
+    (instance, reload)
+}
+
+#[test]
+fn reload_applies_what_the_file_says_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rxsteer.toml");
+    let begin = "policy = 'rps'\ncpus = '0-1'\nqueue-size = 64\n";
+    let (mut instance, reload) = started(&file, &["--else", "local"], begin);
+    let said = instance.reload(&reload);
+    assert!(said.ends_with("rxsteer.toml is reloaded: no setting changes"), "{said}");
+    assert!(instance.path.applied().is_empty());
+
+    std::fs::write(&file, "policy = 'rfs'\nelse = 'hash'\nqueue-size = 64\nflow-limit = 8\n")
+        .unwrap();
+    let said = instance.reload(&reload);
+    let changes = "policy=rfs (was rps), cpus=0-3 (was 0-1), flow-limit=8 (was off)";
+    assert!(said.ends_with(&format!("is reloaded: {changes}")), "{said}");
+    let applied = instance.path.applied().last().unwrap();
+    assert_eq!((&applied.policy, &applied.cpus), (&Policy::Rfs, &"0-3".parse().unwrap()));
+    assert_eq!(applied.fallback.to_string(), "local", "an option beats the file");
+    assert_eq!(*applied, instance.settings);
+    assert!(!instance.is_settled(), "the change goes on as one by set does");
+}
+
+#[test]
+fn reload_is_refused_as_a_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rxsteer.toml");
+    let (mut instance, reload) = started(&file, &[], "policy = 'rps'\nmode = 'native'\n");
+    let before = instance.settings.clone();
+    for (text, part) in [
+        ("policy = 'rfs'\nmode = 'generic'\ninner = true", "mode, inner can't change while"),
+        ("policy = 'rfs'\nmode = 'native'\nflow-cnt = 64", "flow-cnt can't change while"),
+        ("policy = 'rfs'\nmode = 'native'\nhash-seed = '1'", "hash-seed can't change while"),
+        ("policy = 'rsp'\nmode = 'native'", "did you mean 'rps'"),
+        ("policy = 'rfs'\nmode = 'native'\ncpus = '0-9'", "this host has no CPU 4-9"),
+        ("policy = 'bound:7=1'\nmode = 'native'", "there is no RX queue 7"),
+        ("policy = 'rfs'\nmode = 'native'\nthreads = 'fifo:99'", "threads=fifo:99: no limit"),
+        ("policy = ", "is not right"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let said = instance.reload(&reload);
+        assert!(said.contains("is not reloaded, and all settings stay: "), "{said}");
+        assert!(said.contains(part), "{text}: {said}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let said = instance.reload(&reload);
+    assert!(said.contains("can't read"), "{said}");
+    assert!(instance.path.applied().is_empty() && instance.settings == before);
+}
+
+#[test]
+fn without_a_file_nothing_is_reloaded() {
+    let args = Cli::try_parse_from(["rxsteer", "a"]).unwrap().run;
+    let defaults = Defaults { policy: Policy::Rps, cpus: None, threads: ThreadClass::DEFAULT };
+    assert!(Reload::new(args.clone(), &args, defaults.clone()).is_none());
+    let host = instance(&["a"], &[]).cpus;
+    assert!(settings(&args, &defaults, &host).unwrap_err().starts_with("cpus: "));
+}

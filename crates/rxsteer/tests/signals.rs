@@ -1,0 +1,136 @@
+//! Signals that end a run, and those that were ignored when it began.
+
+#[path = "program/pcap.rs"]
+mod pcap;
+
+use pcap::{pcap, written};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const HUP: u64 = 1 << 0;
+const INT: u64 = 1 << 1;
+const TERM: u64 = 1 << 14;
+
+/// A mask of signals in a process's status: `SigBlk`, `SigIgn` or `SigCgt`.
+fn mask(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Waits until the process waits for `signals`; it must not end before.
+fn wait_until_ready(child: &mut Child, signals: u64) {
+    let begun = Instant::now();
+    while mask(child.id(), "SigBlk") & signals != signals {
+        let ended = child.try_wait().expect("it can be waited for");
+        if ended.is_some() || begun.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("it does not wait for signals; it ended: {ended:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn send(child: &Child, signal: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+}
+
+/// What it printed, when it has ended.
+fn ended(mut child: Child) -> Output {
+    let begun = Instant::now();
+    while child.try_wait().expect("it can be waited for").is_none() {
+        if begun.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().expect("it has ended")
+}
+
+fn report(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// A capture of two frames that lie an hour apart.
+fn slow_capture(dir: &Path) -> std::path::PathBuf {
+    let mut file = pcap(1, &[&[0; 60], &[0; 60]]);
+    file[24 + 16 + 60..][..4].copy_from_slice(&3601u32.to_le_bytes());
+    written(dir, "slow.pcap", &file)
+}
+
+/// A paced replay, started by a shell after `before`.
+fn replay(capture: &Path, before: &str) -> Child {
+    Command::new("sh")
+        .args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_rxsteer")])
+        .args(["replay", "--speed", "recorded", "--cpus", "1", "--json"])
+        .arg(capture)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a shell can be started")
+}
+
+/// It shows what was due until then: the first frame.
+#[test]
+fn interrupted_replay_shows_what_was_received() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut child = replay(&slow_capture(dir.path()), ":");
+        wait_until_ready(&mut child, INT | TERM | HUP);
+        send(&child, signal);
+        let report = report(&ended(child));
+        assert_eq!(report["interrupted"], true);
+        assert_eq!((&report["packets"], &report["delivered"]), (&1.into(), &1.into()), "{signal}");
+    }
+}
+
+/// A pipe that gives nothing more is let go of on an interrupt, with what came through it.
+#[test]
+fn interrupt_ends_the_wait_for_a_quiet_pipe() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(["replay", "-", "--cpus", "1", "--json", "--no-pin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("rxsteer can be started");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    pipe.write_all(&pcap(1, &[&[0; 60]])).expect("it reads");
+    // The front of another frame.
+    pipe.write_all(&[0; 5]).expect("it reads");
+    wait_until_ready(&mut child, INT);
+    send(&child, "-INT");
+    let report = report(&ended(child));
+    drop(pipe);
+    assert!(report["packets"].as_u64() <= Some(1));
+    assert_eq!(report["errors"], Value::Array(vec![]), "a pipe cut off is not damaged");
+}
+
+/// As under `nohup`, and as in the background of a shell without job control.
+#[test]
+fn signals_ignored_at_the_start_stay_ignored() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = replay(&slow_capture(dir.path()), "trap '' HUP INT");
+    wait_until_ready(&mut child, TERM);
+    for signal in ["-HUP", "-INT"] {
+        send(&child, signal);
+    }
+    let pid = child.id();
+    assert_eq!(mask(pid, "SigIgn") & (HUP | INT), HUP | INT);
+    assert_eq!((mask(pid, "SigBlk") | mask(pid, "SigCgt")) & (HUP | INT), 0);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(child.try_wait().expect("it can be waited for"), None, "neither ends it");
+    send(&child, "-TERM");
+    assert_eq!(report(&ended(child))["interrupted"], true);
+}
