@@ -6,8 +6,9 @@ use crate::flows::EndedFlows;
 use crate::grace::Grace;
 use crate::latest::Latest;
 use crate::load::{Loaded, load};
-use crate::rings::tests::{setup, told};
+use crate::rings::tests::setup;
 use crate::setup::Setup;
+use crate::testing;
 use crate::view::KnownDevice;
 use rxsteer_core::explain::{NoSlot, Reason, WishState};
 
@@ -24,7 +25,7 @@ fn cpu(id: u16) -> CpuId {
 
 fn tables(test: &str) -> Option<Tables> {
     let setup = Setup { possible: "0-3".parse().unwrap(), ..setup() };
-    let loaded = told(&format!("explain::{test}"), load(&setup))?;
+    let loaded = testing::loaded(&format!("explain::{test}"), load(&setup))?;
     let settings = Settings::new(Policy::Rps, "1-3".parse().unwrap());
     let known = Latest::new(Known::of(&settings));
     let view = View::new(&loaded, Grace::new().unwrap(), known, EndedFlows::default()).unwrap();

@@ -58,12 +58,11 @@ impl Grace {
 mod tests {
     use super::*;
     use crate::abi::{Array, steer_pair};
-    use crate::rings::tests::told;
     use crate::testing::grace::{GraceTestSkel, GraceTestSkelBuilder};
+    use crate::testing::{loaded, skipped};
     use libbpf_rs::ProgramInput;
     use libbpf_rs::skel::{OpenSkel, SkelBuilder};
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-    use std::io::Write;
     use std::mem::MaybeUninit;
     use std::time::Instant;
 
@@ -82,7 +81,7 @@ mod tests {
     #[test]
     fn grace_period_outlasts_a_running_program_and_needs_no_capability() {
         let test = "grace::grace_period_outlasts_a_running_program_and_needs_no_capability";
-        let Some(skel) = told(test, load()) else { return };
+        let Some(skel) = loaded(test, load()) else { return };
         let grace = Grace::new().expect("who may load programs may make maps");
         // The first number is `begun`, the second is `ended`.
         let progress = Array::<steer_pair>::new(&skel.maps.progress).expect("it can be mapped");
@@ -114,7 +113,7 @@ mod tests {
         };
         if !(0..20).any(|_| attempt()) {
             let why = "the program was always over before the wait began; it takes a second CPU";
-            let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+            skipped(test, why);
         }
         for _ in 0..3 {
             let begun = Instant::now();
@@ -126,7 +125,7 @@ mod tests {
     #[test]
     fn grace_period_that_is_refused_is_an_error() {
         let test = "grace::grace_period_that_is_refused_is_an_error";
-        let Some(Grace { outer, .. }) = told(test, Grace::new()) else { return };
+        let Some(Grace { outer, .. }) = loaded(test, Grace::new()) else { return };
         // A map of maps can't be in one.
         let inner = MapHandle::try_from(&outer).expect("it is open");
         let refused = Grace { outer, inner }.wait().unwrap_err().to_string();

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::abi::Mode;
-use crate::load::{LoadError, Loaded, load, load_on};
+use crate::load::{Loaded, load, load_on};
 use crate::setup::Setup;
-use std::io::Write;
+use crate::testing;
 use std::os::fd::AsFd;
 
 pub(crate) fn setup() -> Setup {
@@ -26,28 +26,7 @@ pub(crate) fn setup() -> Setup {
 }
 
 fn loaded(test: &str) -> Option<Loaded> {
-    told(&format!("rings::{test}"), load(&setup()))
-}
-
-pub(crate) fn told<T, E: Into<LoadError>>(test: &str, result: Result<T, E>) -> Option<T> {
-    match result.map_err(Into::into) {
-        Ok(loaded) => Some(loaded),
-        Err(LoadError::Refused(error))
-            if error.kind() == libbpf_rs::ErrorKind::PermissionDenied =>
-        {
-            // Not by eprintln!, which the test runner keeps to itself.
-            let why = "not allowed to load BPF programs";
-            writeln!(io::stderr(), "SKIPPED {test}: {why} ({error}); run as root").unwrap();
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// Says that a test is skipped, and why.
-fn skipped(test: &str, why: &str) {
-    // Not eprintln!: the test runner swallows that.
-    let _ = writeln!(std::io::stderr(), "SKIPPED rings::{test}: {why}");
+    testing::loaded(&format!("rings::{test}"), load(&setup()))
 }
 
 fn ensure(loaded: &Loaded, cpus: &str, size: u32) -> Made {
@@ -68,7 +47,7 @@ fn a_change_that_waits_puts_no_ring_out_of_use() {
     let test = "a_change_that_waits_puts_no_ring_out_of_use";
     let Some(loaded) = loaded(test) else { return };
     if !std::path::Path::new("/sys/devices/system/cpu/cpu1").exists() {
-        return skipped(test, "it takes 2 CPUs");
+        return testing::skipped(&format!("rings::{test}"), "it takes 2 CPUs");
     }
     assert_eq!(ensure(&loaded, "0-1", 64), Made::Done);
     assert_eq!(ensure(&loaded, "0-1", 128), Made::Done);
@@ -130,7 +109,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
 #[test]
 fn a_kernel_that_tells_nothing_of_applications_will_do_without_rfs() {
     let test = "a_kernel_that_tells_nothing_of_applications_will_do_without_rfs";
-    let Some(loaded) = told(test, load_on(&setup(), |_| false)) else { return };
+    let Some(loaded) = testing::loaded(test, load_on(&setup(), |_| false)) else { return };
     assert!(loaded.skel.progs.steer_switch.attach_trace().is_ok());
     assert!(loaded.skel.progs.steer_receives.attach_trace().is_err());
 }

@@ -6,8 +6,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_packet::SymmetricHash;
-use rxsteer_xdp::testing::{KernelPolicy, TestDevice, TestSizes, is_forbidden};
-use std::io::Write;
+use rxsteer_xdp::testing::{self, KernelPolicy, TestDevice, TestSizes};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -28,15 +27,7 @@ fn loaded(test: &str) -> Option<KernelPolicy> {
     };
     let hash = SymmetricHash::new([7; 16]);
     let devices = [TestDevice { queues: 1, first_table: 0 }];
-    match KernelPolicy::load(sizes, hash.words(), &devices) {
-        Ok(policy) => Some(policy),
-        Err(error) if is_forbidden(&error) => {
-            let why = "not allowed to load BPF programs; run as root";
-            let _ = writeln!(std::io::stderr(), "SKIPPED checksum::{test}: {why} ({error})");
-            None
-        }
-        Err(error) => panic!("the kernel refuses the programs: {error:#}"),
-    }
+    testing::loaded(&format!("checksum::{test}"), KernelPolicy::load(sizes, hash.words(), &devices))
 }
 
 /// RFC 1071: the folded sum of 16-bit words, not inverted.

@@ -8,9 +8,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use rxsteer_bpf_native::{Frames, Oracle, Packet, parse};
 use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, HashWords};
-use rxsteer_xdp::testing::is_forbidden;
+use rxsteer_xdp::testing::loaded;
 use rxsteer_xdp::testing::parse::{ParseTestSkel, ParseTestSkelBuilder, types};
-use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -20,18 +19,7 @@ type Object = MaybeUninit<libbpf_rs::OpenObject>;
 fn load<'o>(test: &str, object: &'o mut Object) -> Option<ParseTestSkel<'o>> {
     libbpf_rs::set_print(None);
     let open = ParseTestSkelBuilder::default().open(object).expect("the build made it");
-    match open.load() {
-        Ok(skeleton) => Some(skeleton),
-        Err(error) if is_forbidden(&error) => {
-            // Not eprintln!: the test runner swallows that.
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED parse::{test}: not allowed to load BPF programs ({error}); run as root"
-            );
-            None
-        }
-        Err(error) => panic!("the kernel refuses the program: {error:#}"),
-    }
+    loaded(&format!("parse::{test}"), open.load())
 }
 
 fn words_of(words: &HashWords) -> types::steer_hash_words {

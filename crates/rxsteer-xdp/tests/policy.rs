@@ -8,9 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::check::{Kind, Scenario, Seen, Subject, World};
 use rxsteer_bpf_native::policy::{Decision, Packet, Rules};
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect};
-use rxsteer_xdp::testing::{Asked, KernelPolicy, TestDevice, TestRules, TestSizes, is_forbidden};
+use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
 use std::collections::HashMap;
-use std::io::Write;
 
 /// Runs of one policy, and packets in each.
 const RUNS: u64 = 10;
@@ -219,18 +218,8 @@ fn run(test: &str, kind: Kind) -> Option<Seen> {
         let mut dice = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);
         let cpus = CPUS[seed as usize % CPUS.len()];
         let scenario = Scenario::new(kind, cpus, &mut dice);
-        match InKernel::load(&scenario) {
-            Ok(subject) => all.add(&World::new(subject, scenario, dice).run(PACKETS)),
-            Err(error) if is_forbidden(&error) => {
-                // Not eprintln!: the test runner swallows that.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "SKIPPED policy::{test}: not allowed to load BPF programs ({error}); run as root"
-                );
-                return None;
-            }
-            Err(error) => panic!("the kernel refuses the programs: {error:#}"),
-        }
+        let subject = testing::loaded(&format!("policy::{test}"), InKernel::load(&scenario))?;
+        all.add(&World::new(subject, scenario, dice).run(PACKETS));
     }
     assert!(all.packets >= RUNS * PACKETS);
     Some(all)
@@ -286,15 +275,8 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
         limit_lines: 1,
     };
     let devices = [TestDevice { queues: 2, first_table: 0 }];
-    match KernelPolicy::load(sizes, hash.words(), &devices) {
-        Ok(policy) => Some(policy),
-        Err(error) if is_forbidden(&error) => {
-            let why = "not allowed to load BPF programs; run as root";
-            let _ = writeln!(std::io::stderr(), "SKIPPED policy::{test}: {why} ({error})");
-            None
-        }
-        Err(error) => panic!("the kernel refuses the programs: {error:#}"),
-    }
+    let policy = KernelPolicy::load(sizes, hash.words(), &devices);
+    testing::loaded(&format!("policy::{test}"), policy)
 }
 
 /// Frames by a policy that remembers nothing go where it wants them, and no slot is touched, but by those that need

@@ -4,9 +4,8 @@
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
 #![cfg(feature = "bpf")]
 
-use rxsteer_xdp::testing::{Verified, is_forbidden, verify};
-use rxsteer_xdp::{LoadError, Mode, Setup};
-use std::io::Write;
+use rxsteer_xdp::testing::{Verified, loaded, verify};
+use rxsteer_xdp::{Mode, Setup};
 
 /// Most instructions the verifier may have to look at in one program.
 const MOST: u32 = 100_000;
@@ -31,20 +30,8 @@ fn no_program_takes_the_verifier_long() {
             drop_on_arrival: false,
             as_with_short_ticks: false,
         };
-        let programs = match verify(&setup) {
-            Ok(programs) => programs,
-            Err(LoadError::Refused(error)) if is_forbidden(&error) => {
-                let name = "verified::no_program_takes_the_verifier_long";
-                let why = "this process may not load BPF programs, which takes root";
-                writeln!(std::io::stderr(), "SKIPPED {name}: {why}").expect("stderr");
-                return;
-            }
-            Err(LoadError::Program(refusal)) => {
-                let lines: Vec<&str> = refusal.log.lines().collect();
-                panic!("{refusal}\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let test = "verified::no_program_takes_the_verifier_long";
+        let Some(programs) = loaded(test, verify(&setup)) else { return };
         let names: Vec<&str> = programs.iter().map(|program| &*program.program).collect();
         // Those for rfs are left out where the kernel has no tracepoints for them.
         for name in ["steer_entry", "steer_cpumap", "steer_kthread", "steer_switch"] {

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::load::load_on;
-use crate::rings::tests::{setup, told};
+use crate::rings::tests::setup;
+use crate::testing::loaded;
 
 #[test]
 fn rfs_is_refused_where_the_kernel_tells_nothing_of_applications() {
     let test = "path::rfs_is_refused_where_the_kernel_tells_nothing_of_applications";
     let has = |name: &str| name != "sock_send_length";
-    let Some(loaded) = told(test, load_on(&setup(), has)) else { return };
+    let Some(loaded) = loaded(test, load_on(&setup(), has)) else { return };
     let settings = |policy| Settings::new(policy, "0".parse().unwrap());
     let mut path = Path::with(loaded, &setup(), &settings(Policy::Rps)).unwrap();
     for policy in [Policy::Rfs, Policy::RfsSparse(4)] {

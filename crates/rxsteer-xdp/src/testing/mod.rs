@@ -9,12 +9,39 @@ pub use policy::KernelPolicy;
 pub use told::{Asked, Decided, TestDevice, TestRules, TestSizes};
 pub use verified::{Verified, verify};
 
+use crate::load::LoadError;
+use std::io::Write;
+
 /// Whether `error` says that this process may not load BPF programs. A program that the verifier
 /// refuses is another error (EACCES), though both are called "permission denied".
-#[must_use]
-pub fn is_forbidden(error: &libbpf_rs::Error) -> bool {
+fn is_forbidden(error: &libbpf_rs::Error) -> bool {
     let forbidden = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
     format!("{error:#}").contains(&forbidden.to_string())
+}
+
+/// Says that a test is skipped, and why, where reports count it.
+pub fn skipped(test: &str, why: &str) {
+    // Not eprintln!: the test runner keeps that to itself.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
+
+/// What was loaded, or `None` after saying that the test is skipped, since this process may not load BPF programs.
+///
+/// # Panics
+/// When it is something else that stands against it.
+pub fn loaded<T, E: Into<LoadError>>(test: &str, result: Result<T, E>) -> Option<T> {
+    match result.map_err(Into::into) {
+        Ok(loaded) => Some(loaded),
+        Err(LoadError::Refused(error)) if is_forbidden(&error) => {
+            skipped(test, &format!("not allowed to load BPF programs ({error}); run as root"));
+            None
+        }
+        Err(LoadError::Program(refusal)) => {
+            let lines: Vec<&str> = refusal.log.lines().collect();
+            panic!("{refusal}\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+        }
+        Err(error) => panic!("the kernel refuses the programs: {error:#}"),
+    }
 }
 
 /// The skeleton of `parse_test.bpf.c`: the parser alone.
