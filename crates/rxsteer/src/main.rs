@@ -105,7 +105,8 @@ fn refuse(mut error: clap::Error) -> ! {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     // The message repeats what was typed; with its own colours that could not be told apart from escape sequences.
-    if std::env::args_os().any(|word| word.to_string_lossy().contains(char::is_control)) {
+    let is_odd = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
+    if error.use_stderr() && std::env::args_os().any(is_odd) {
         output::note(error.render().to_string().trim_end());
         std::process::exit(error.exit_code());
     }

@@ -10,6 +10,8 @@ mod keys;
 mod program;
 #[path = "flows/reading.rs"]
 mod reading;
+#[path = "program/running.rs"]
+mod running;
 #[path = "flows/sums.rs"]
 mod sums;
 #[path = "flows/talkers.rs"]

@@ -2,59 +2,19 @@
 
 #[path = "program/pcap.rs"]
 mod pcap;
+#[path = "program/running.rs"]
+mod running;
 
 use pcap::{pcap, written};
+use running::{INT, ended, mask, send, wait_until, waits_for};
 use serde_json::Value;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-/// How long anything here may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::time::Duration;
 
 const HUP: u64 = 1 << 0;
-const INT: u64 = 1 << 1;
 const TERM: u64 = 1 << 14;
-
-/// A mask of signals in a process's status: `SigBlk`, `SigIgn` or `SigCgt`.
-fn mask(pid: u32, name: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-/// Waits until the process waits for `signals`; it must not end before.
-fn wait_until_ready(child: &mut Child, signals: u64) {
-    let begun = Instant::now();
-    while mask(child.id(), "SigBlk") & signals != signals {
-        let ended = child.try_wait().expect("it can be waited for");
-        if ended.is_some() || begun.elapsed() > PATIENCE {
-            let _ = child.kill();
-            panic!("it does not wait for signals; it ended: {ended:?}");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn send(child: &Child, signal: &str) {
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
-}
-
-/// What it printed, when it has ended.
-fn ended(mut child: Child) -> Output {
-    let begun = Instant::now();
-    while child.try_wait().expect("it can be waited for").is_none() {
-        if begun.elapsed() > PATIENCE {
-            let _ = child.kill();
-            panic!("it does not end");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.wait_with_output().expect("it has ended")
-}
 
 fn report(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -87,7 +47,7 @@ fn interrupted_replay_shows_what_was_received() {
     for signal in ["-INT", "-TERM", "-HUP"] {
         let dir = tempfile::tempdir().expect("a directory");
         let mut child = replay(&slow_capture(dir.path()), ":");
-        wait_until_ready(&mut child, INT | TERM | HUP);
+        wait_until(&mut child, "wait for signals", |it| waits_for(it, INT | TERM | HUP));
         send(&child, signal);
         let report = report(&ended(child));
         assert_eq!(report["interrupted"], true);
@@ -109,7 +69,7 @@ fn interrupt_ends_the_wait_for_a_quiet_pipe() {
     pipe.write_all(&pcap(1, &[&[0; 60]])).expect("it reads");
     // The front of another frame.
     pipe.write_all(&[0; 5]).expect("it reads");
-    wait_until_ready(&mut child, INT);
+    wait_until(&mut child, "wait for signals", |it| waits_for(it, INT));
     send(&child, "-INT");
     let report = report(&ended(child));
     drop(pipe);
@@ -122,7 +82,7 @@ fn interrupt_ends_the_wait_for_a_quiet_pipe() {
 fn signals_ignored_at_the_start_stay_ignored() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut child = replay(&slow_capture(dir.path()), "trap '' HUP INT");
-    wait_until_ready(&mut child, TERM);
+    wait_until(&mut child, "wait for signals", |it| waits_for(it, TERM));
     for signal in ["-HUP", "-INT"] {
         send(&child, signal);
     }

@@ -1,8 +1,11 @@
 //! `rxsteer sim` as it is used: output, exit status, messages.
 
 mod program;
+#[path = "program/running.rs"]
+mod running;
 
 use program::{errors, rxsteer};
+use running::{INT, ended, send, wait_until, waits_for};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -145,13 +148,6 @@ fn mistakes_are_named_before_anything_runs() {
     }
 }
 
-/// Whether a process has a handler for SIGINT (the second bit of its mask of caught signals).
-fn catches_interrupts(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|m| m & 2 != 0)
-}
-
 /// What a run that lasts hours tells when it is interrupted so long after it began to listen.
 fn interrupted_after(pause: Duration) -> Value {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
@@ -160,14 +156,10 @@ fn interrupted_after(pause: Duration) -> Value {
         .stderr(Stdio::piped())
         .spawn()
         .expect("rxsteer can be started");
-    while !catches_interrupts(child.id()) {
-        assert!(child.try_wait().expect("it can be waited for").is_none(), "it runs for hours");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(&mut child, "wait for signals", |it| waits_for(it, INT));
     std::thread::sleep(pause);
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    let output = child.wait_with_output().expect("it ends");
+    send(&child, "-INT");
+    let output = ended(child);
     assert_eq!(output.status.code(), Some(130), "{}", errors(&output));
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }

@@ -1,6 +1,7 @@
 //! The files: formats, data sets, masks, and what is refused.
 
 use crate::reading::{self, Record};
+use crate::running::{INT, ended, send, wait_until, waits_for};
 use crate::traffic::Traffic;
 use crate::{errors, number, replay, rxsteer, status, text};
 use serde_json::Value;
@@ -184,7 +185,7 @@ fn without_parquet_it_says_how_to_get_it() {
 #[test]
 fn mistakes_are_refused_before_the_run() {
     let dir = tempfile::tempdir().expect("a directory");
-    let there = dir.path().join("there.csv");
+    let there = dir.path().join("there");
     std::fs::write(&there, "old").expect("a file can be written");
     let folder = text(dir.path());
     let folder_csv = dir.path().join("folder.csv");
@@ -217,7 +218,7 @@ fn mistakes_are_refused_before_the_run() {
         assert_eq!(status(&output), 2, "{arguments:?}");
         assert!(errors(&output).contains(part), "{arguments:?}: {}", errors(&output));
     }
-    assert_eq!(names(dir.path()), ["folder.csv", "there.csv"]);
+    assert_eq!(names(dir.path()), ["folder.csv", "there"]);
 }
 
 /// A replay whose records, written by these arguments, meet a limit of the shell's.
@@ -353,15 +354,14 @@ fn an_interrupted_run_leaves_a_complete_file() {
         .stdout(Stdio::null())
         .spawn()
         .expect("rxsteer can be started");
-    // What is written has no name yet; that it is there says that interrupts are caught.
-    while !names(dir.path()).iter().any(|name| name.ends_with(".part")) {
-        assert!(child.try_wait().expect("it can be waited for").is_none(), "it runs an hour");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    // What is written has no name yet.
+    let is_part = |name: &String| name.ends_with(".part");
+    wait_until(&mut child, "write records", |it| {
+        waits_for(it, INT) && names(dir.path()).iter().any(is_part)
+    });
     assert!(!file.exists());
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    send(&child, "-INT");
+    assert_eq!(ended(child).status.code(), Some(130));
     assert_eq!(names(dir.path()), ["flows.jsonl", "slow.pcap"]);
     let records = reading::json_lines(&file);
     assert!(records.iter().all(|record| record.key.3 == 1), "{records:?}");
