@@ -108,7 +108,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
 
 #[test]
 fn a_kernel_that_tells_nothing_of_applications_will_do_without_rfs() {
-    let test = "a_kernel_that_tells_nothing_of_applications_will_do_without_rfs";
+    let test = "rings::a_kernel_that_tells_nothing_of_applications_will_do_without_rfs";
     let Some(loaded) = testing::loaded(test, load_on(&setup(), |_| false)) else { return };
     assert!(loaded.skel.progs.steer_switch.attach_trace().is_ok());
     assert!(loaded.skel.progs.steer_receives.attach_trace().is_err());
