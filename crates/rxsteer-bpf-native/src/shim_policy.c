@@ -14,7 +14,7 @@ struct native_sizes {
 	__u32 flow_log;
 	/* Entries, a power of two of at least 16. */
 	__u32 sock_entries;
-	__u32 wish_mask;
+	__u32 sock_cpu_mask;
 	__u32 chains_log;
 	__u32 limit_lines;
 };
@@ -48,7 +48,7 @@ static __thread struct native_policy *state;
 #define steer_sources	 (state->sizes.sources)
 #define steer_flow_log	 (state->sizes.flow_log)
 #define steer_sock_mask	 (state->sizes.sock_entries - 1)
-#define steer_wish_mask	 (state->sizes.wish_mask)
+#define steer_sock_cpu_mask	 (state->sizes.sock_cpu_mask)
 #define steer_chains_log (state->sizes.chains_log)
 #define steer_flushes_fully (state->flushes_fully)
 #define TAIL_LINES	 ((steer_cpus * STEER_BANKS + 15) / 16)
@@ -259,16 +259,16 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	steer_queued(slot, &place, want.cpu, arrival->src, decision->seq);
 }
 
-void native_policy_record_wish(struct native_policy *policy, __u32 hash, __u32 cpu)
+void native_policy_record_desired(struct native_policy *policy, __u32 hash, __u32 cpu)
 {
 	state = policy;
-	steer_record_wish(hash, cpu);
+	steer_record_desired(hash, cpu);
 }
 
-void native_policy_forget_wish(struct native_policy *policy, __u32 hash)
+void native_policy_forget_desired(struct native_policy *policy, __u32 hash)
 {
 	state = policy;
-	steer_forget_wish(hash);
+	steer_forget_desired(hash);
 }
 
 /* The numbers of a pair, all set. */

@@ -36,7 +36,7 @@ pub struct SteerConfig {
     /// that is online, as in the kernel; slots of sparse flows on one count as absent.
     pub offline: Option<CpuSet>,
     /// Every CPU that a packet may ever be sent to, now and after changes, by the policy or by an
-    /// application's wish; `None`: those this configuration names.
+    /// desired CPU; `None`: those this configuration names.
     pub possible: Option<CpuSet>,
     /// Entries of the sock flow table, for `rfs`: 1 to [`MAX_SOCK_FLOW_ENTRIES`], rounded up to a
     /// power of two.

@@ -74,7 +74,7 @@ counters! {
 counters! {
     /// Counted once per RX thread: which mechanism decided.
     SteerCounter {
-        Wished, "wished", Packets, "Packets wanted on the CPU where their application runs (rfs).";
+        Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets wanted on the CPU of their sparse slot.";
         Held, "held", Packets, "Packets sent where their flow table slot says, though wanted elsewhere: earlier ones were still under way there, or it had patience yet.";
     }
@@ -100,7 +100,7 @@ counters! {
         Bound, "bound", Packets, "Frames wanted on the CPU their RX queue is bound to.";
         Hashed, "hashed", Packets, "Frames wanted where the flow hash says.";
         InSlots, "in_slots", Packets, "Frames wanted on the CPU of their sparse slot.";
-        Wished, "wished", Packets, "Frames wanted on the CPU where their application runs (rfs).";
+        Rfs, "rfs", Packets, "Frames steered to the CPU where their application runs (rfs).";
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         Passed, "passed", Packets, "Frames that went straight on to the kernel's stack on this CPU.";

@@ -20,7 +20,7 @@ pub struct Explanation {
     /// That queue's device.
     pub device: u16,
     /// What the sock flow table says, under `rfs`.
-    pub wish: Option<Wish>,
+    pub desired: Option<Desired>,
     /// Which rule chose `want`.
     pub reason: Reason,
     /// Where the packet is to go if nothing holds it back.
@@ -35,21 +35,21 @@ pub struct Explanation {
 
 /// A packet's entry of the sock flow table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Desired {
     /// Index of the entry.
     pub index: u32,
     /// Entries of the table.
     pub entries: u32,
     /// What the entry holds.
-    pub state: WishState,
+    pub state: DesiredState,
 }
 
 /// What an entry of the sock flow table means for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WishState {
+pub enum DesiredState {
     /// Nobody said where its application runs.
     Unset,
-    /// The entry holds the wish of another flow.
+    /// The entry holds the desired CPU of another flow.
     OfAnotherFlow,
     /// Its application runs on this CPU.
     Cpu(CpuId),
@@ -90,7 +90,7 @@ pub enum Reason {
         held: bool,
     },
     /// Its application runs there.
-    Wish,
+    Rfs,
     /// Nothing places it, and so it stays on the CPU that receives it ([`Fallback::Local`]).
     Stays {
         /// Why the flow has no sparse slot, where it might have one.
@@ -141,9 +141,9 @@ impl Steering {
     ) -> Explanation {
         let plan = self.plan();
         let rules = &plan.rules;
-        let wish = rules.rfs.then(|| self.wish_of(packet));
-        let (want, reason) = match rules.wish(&plan.socks, packet) {
-            Some(want) if rules.rfs => (want, Reason::Wish),
+        let desired = rules.rfs.then(|| self.desired_of(packet));
+        let (want, reason) = match rules.desired_target(&plan.socks, packet) {
+            Some(want) if rules.rfs => (want, Reason::Rfs),
             _ => self.placed(packet, backlogs.producer()),
         };
         let flow = slot.map(|(index, entries, flow)| FlowSlot {
@@ -157,7 +157,7 @@ impl Steering {
             hash: packet.hash,
             rx_queue: packet.rx_queue,
             device: rules.asking(packet, 0).device,
-            wish,
+            desired,
             reason,
             want: want.cpu,
             flow,
@@ -166,19 +166,21 @@ impl Steering {
         }
     }
 
-    fn wish_of(&self, packet: &Arrival) -> Wish {
+    fn desired_of(&self, packet: &Arrival) -> Desired {
         let plan = self.plan();
         let socks = &plan.socks;
-        let state = match socks.wish(packet.hash) {
-            Some(cpu) if plan.rules.wish(socks, packet).is_some() => WishState::Cpu(cpu),
-            Some(cpu) => WishState::Unusable(cpu),
-            None if packet.hash.is_none() || socks.raw(packet.hash) == 0 => WishState::Unset,
-            None => WishState::OfAnotherFlow,
+        let state = match socks.desired(packet.hash) {
+            Some(cpu) if plan.rules.desired_target(socks, packet).is_some() => {
+                DesiredState::Cpu(cpu)
+            }
+            Some(cpu) => DesiredState::Unusable(cpu),
+            None if packet.hash.is_none() || socks.raw(packet.hash) == 0 => DesiredState::Unset,
+            None => DesiredState::OfAnotherFlow,
         };
-        Wish { index: socks.index(packet.hash), entries: socks.len(), state }
+        Desired { index: socks.index(packet.hash), entries: socks.len(), state }
     }
 
-    /// The CPU a flow without a wish is placed on, and why.
+    /// The CPU a flow without a desired CPU is placed on, and why.
     fn placed(&self, packet: &Arrival, producer: u16) -> (Want, Reason) {
         let rules = &self.plan().rules;
         let local = |reason| (rules.local(packet), reason);
@@ -323,8 +325,8 @@ mod tests {
         steering.decide(&[packet(1)], &mut backlogs, &mut verdict);
         steering.plan().sock_flows().record(FlowHash::from_raw(1), cpu(2));
         let told = steering.explain(&packet(1), &mut backlogs);
-        assert_eq!((told.want, told.cpu, told.reason), (cpu(2), cpu(1), Reason::Wish));
-        assert_eq!(told.wish.map(|wish| wish.state), Some(WishState::Cpu(cpu(2))));
+        assert_eq!((told.want, told.cpu, told.reason), (cpu(2), cpu(1), Reason::Rfs));
+        assert_eq!(told.desired.map(|desired| desired.state), Some(DesiredState::Cpu(cpu(2))));
         let flow = told.flow.unwrap();
         assert_eq!((flow.last, flow.completed), (Some((cpu(1), 0, 10)), false));
     }
@@ -360,7 +362,10 @@ mod tests {
         steering.plan().sock_flows().record(FlowHash::from_raw(4), cpu(1));
         let explained = steering.explain(&packet(4), &mut Stuck(0));
         assert_eq!((explained.want, explained.reason), (cpu(0), stays));
-        assert_eq!(explained.wish.map(|wish| wish.state), Some(WishState::Unusable(cpu(1))));
+        assert_eq!(
+            explained.desired.map(|desired| desired.state),
+            Some(DesiredState::Unusable(cpu(1)))
+        );
         assert_eq!(steering.explain(&packet(0), &mut Stuck(0)).reason, Reason::NoHash);
         steering.plan().sock_flows().record(FlowHash::from_raw(4), cpu(2));
         assert_eq!(steering.explain(&packet(4), &mut Stuck(0)).want, cpu(2));

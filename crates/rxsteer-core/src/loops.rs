@@ -1,5 +1,5 @@
-//! The loops over a list of packets: who gets a place ([`Admission`]), where a flow is placed that
-//! nobody wishes anywhere ([`Placing`]), and what is done for each packet, with a flow table
+//! The loops over a list of packets: who gets a place ([`Admission`]), where a flow without a
+//! desired CPU is placed ([`Placing`]), and what is done for each packet, with a flow table
 //! ([`Guarded::place`]) or without ([`place`]).
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
@@ -21,7 +21,7 @@ pub(crate) const LIST: usize = 64;
 pub(crate) struct Scratch {
     pub(crate) slots: Box<[u32; LIST]>,
     /// Their sock flow entries.
-    pub(crate) wishes: Box<[u32; LIST]>,
+    pub(crate) desired: Box<[u32; LIST]>,
     /// Where what was loaded ahead ends, so that it is loaded.
     pub(crate) loaded: u32,
 }
@@ -114,7 +114,7 @@ pub(crate) fn place<A: Admission>(
     arrivals.len()
 }
 
-/// Where a steered flow is placed that nobody wishes anywhere. A trait rather than closures, so that
+/// Where a steered flow without a desired CPU is placed. A trait rather than closures, so that
 /// each is surely part of its loop.
 pub(crate) trait Placing {
     fn place(&self, packet: &Arrival) -> Want;
@@ -190,7 +190,7 @@ impl Guarded<'_> {
             let packets = &arrivals[done..][..count];
             let verdicts = &mut verdicts[done..][..count];
             let slots = &mut self.scratch.slots[..count];
-            let wishes = &mut self.scratch.wishes[..count];
+            let desired = &mut self.scratch.desired[..count];
             for index in 0..count {
                 slots[index] = self.flows.find(&packets[index]);
             }
@@ -199,7 +199,7 @@ impl Guarded<'_> {
             for index in 0..count {
                 loaded |= self.flows.get(slots[index] & !UNSTEERED).loaded();
                 if RFS {
-                    wishes[index] = socks.raw(packets[index].hash);
+                    desired[index] = socks.raw(packets[index].hash);
                 }
             }
             self.scratch.loaded = loaded;
@@ -209,10 +209,10 @@ impl Guarded<'_> {
                 let want = if slots[index] & UNSTEERED != 0 {
                     rules.local(packet)
                 } else if RFS
-                    && let wish = rules.usable_wish(socks, wishes[index], packet.hash)
-                    && let Some(wished) = Want::wished(wish)
+                    && let desired_cpu = rules.usable_desired(socks, desired[index], packet.hash)
+                    && let Some(target) = Want::rfs(desired_cpu)
                 {
-                    wished
+                    target
                 } else {
                     placing.place(packet)
                 };

@@ -32,7 +32,7 @@ pub struct Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) rule: Rule,
-    /// Whether applications' wishes come first.
+    /// Whether desired CPUs come first.
     pub(crate) rfs: bool,
     /// By RX queue the CPU of packets that are not steered.
     pub(crate) local: Box<[CpuId]>,
@@ -79,7 +79,7 @@ pub(crate) enum Chosen {
     Bound,
     Hash,
     Slot,
-    Wish,
+    Rfs,
 }
 
 /// The CPU a packet is to go to if nothing holds it back, and which rule said so.
@@ -90,11 +90,11 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// The want of a flow that is wished on a CPU, given plus one; `None` for 0.
+    /// The target of a flow with a desired CPU, given plus one; `None` for 0.
     #[inline(always)]
-    pub(crate) fn wished(cpu_plus_1: u16) -> Option<Want> {
+    pub(crate) fn rfs(cpu_plus_1: u16) -> Option<Want> {
         let cpu = CpuId::from_raw(cpu_plus_1.wrapping_sub(1));
-        (cpu_plus_1 != 0).then_some(Want { cpu, by: Chosen::Wish })
+        (cpu_plus_1 != 0).then_some(Want { cpu, by: Chosen::Rfs })
     }
 }
 
@@ -157,7 +157,7 @@ impl Plan {
         &self.config
     }
 
-    /// Where applications leave their wishes; used under `rfs` and kept under every policy.
+    /// The desired CPUs of applications; used under `rfs` and kept under every policy.
     #[must_use]
     pub fn sock_flows(&self) -> &Arc<SockFlowTable> {
         &self.socks
@@ -172,7 +172,7 @@ impl Plan {
     /// same with the questions asked once per batch.
     pub(crate) fn want(&self, packet: &Arrival, producer: u16) -> Want {
         if self.rules.rfs
-            && let Some(want) = self.rules.wish(&self.socks, packet)
+            && let Some(want) = self.rules.desired_target(&self.socks, packet)
         {
             return want;
         }
@@ -220,7 +220,7 @@ impl Rules {
         };
         if rules.remember_flows() {
             rules.fallback = config.fallback;
-            let rows = SockFlowTable::wish_mask(possible.highest()) as usize + 1;
+            let rows = SockFlowTable::sock_cpu_mask(possible.highest()) as usize + 1;
             rules.desired = vec![false; rows].into();
             rules.lingers = vec![false; possible.highest().index() + 1].into();
             for cpu in possible.iter().filter(|cpu| is_usable(*cpu)) {
@@ -256,20 +256,20 @@ impl Rules {
         Want { cpu: local.unwrap_or(self.local[0]), by: Chosen::Local }
     }
 
-    /// Where the flow's application wishes it, if it said so and packets can be sent there.
-    pub(crate) fn wish(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Want> {
+    /// The flow's desired CPU as a target, if one was recorded and packets can be sent there.
+    pub(crate) fn desired_target(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Want> {
         let steered = !packet.hash.is_none() && usize::from(packet.rx_queue) < self.local.len();
-        let wish = self.usable_wish(socks, socks.raw(packet.hash), packet.hash);
-        Want::wished(if steered { wish } else { 0 })
+        let desired = self.usable_desired(socks, socks.raw(packet.hash), packet.hash);
+        Want::rfs(if steered { desired } else { 0 })
     }
 
-    /// The CPU plus one that `entry` of the sock flow table wishes the flow of `hash` on; 0 when it
-    /// wishes none, or one that packets can't be sent to.
+    /// The desired CPU plus one that `entry` of the sock flow table holds for the flow of `hash`; 0
+    /// when it holds none, or one that packets can't be sent to.
     #[inline(always)]
-    pub(crate) fn usable_wish(&self, socks: &SockFlowTable, entry: u32, hash: FlowHash) -> u16 {
-        let wish = socks.wish_in(entry, hash);
-        let desired = self.desired.get(wish as usize).copied().unwrap_or(false);
-        if desired { wish as u16 } else { 0 }
+    pub(crate) fn usable_desired(&self, socks: &SockFlowTable, entry: u32, hash: FlowHash) -> u16 {
+        let cpu_plus_1 = socks.desired_in(entry, hash);
+        let is_usable = self.desired.get(cpu_plus_1 as usize).copied().unwrap_or(false);
+        if is_usable { cpu_plus_1 as u16 } else { 0 }
     }
 
     /// Where the flow is placed that has no desired CPU.

@@ -40,7 +40,7 @@ impl Policy {
         bindings.iter().map(|(_, cpu)| *cpu)
     }
 
-    /// Whether it follows the wishes of applications.
+    /// Whether it follows the desired CPUs of flows.
     #[must_use]
     pub fn is_rfs(&self) -> bool {
         matches!(self, Policy::Rfs | Policy::RfsSparse(_))

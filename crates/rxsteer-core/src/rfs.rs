@@ -1,20 +1,21 @@
-//! RFS: the CPU where the application last consumed a flow's data is the CPU that is *wished* for.
+//! RFS: the CPU where the application last consumed a flow's data is the flow's *desired* CPU.
 //!
 //! ```text
-//!   application on CPU 3 ── record(hash, 3) ──► sock flow table ──► wish(hash) ──► decide
+//!   application on CPU 3 ── record(hash, 3) ──► sock flow table ──► desired(hash) ──► decide
 //!                                               one entry:  upper hash bits │ CPU + 1
 //! ```
 //!
 //! Source: "rfs: Receive Flow Steering", the `rps_sock_flow_table`. As in today's kernel an entry
-//! carries the upper bits of the hash beside the CPU, so that another flow's wish in the same entry
-//! is not taken for one's own; the first version of the patch held the CPU alone. The other table
-//! of that patch, one per RX queue with each flow's current CPU and tail, is in [`crate::order`],
-//! since here every decision passes it, not only those of RFS.
+//! carries the upper bits of the hash beside the CPU, so that another flow's desired CPU in the
+//! same entry is not taken for one's own; the first version of the patch held the CPU alone. The
+//! other table of that patch, one per RX queue with each flow's current CPU and tail, is in
+//! [`crate::order`], since here every decision passes it, not only those of RFS.
 //!
 //! What must hold:
-//! - an entry is one word, read and written whole: a reader sees some wish that was recorded;
+//! - an entry is one word, read and written whole: a reader sees some desired CPU that was
+//!   recorded;
 //! - it is written only when it changes, so that the line stays shared while nobody moves;
-//! - a wish is a hint: a lost or stale one costs locality, never order.
+//! - a desired CPU is a hint: a lost or stale one costs locality, never order.
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
@@ -28,16 +29,16 @@ pub const MAX_SOCK_FLOW_ENTRIES: u32 = 1 << 26;
 /// moderate server.
 pub const DEFAULT_SOCK_FLOW_ENTRIES: u32 = 32768;
 
-/// For each flow the CPU its application wishes it on: the kernel's `rps_sock_flow_table`, one for
+/// For each flow its desired CPU: the kernel's `rps_sock_flow_table`, one for
 /// all devices and RX queues, shared by everybody.
 #[derive(Debug)]
 pub struct SockFlowTable {
     entries: Box<[AtomicU32]>,
     /// The bits of an entry that hold the CPU plus one; the others hold the hash's.
-    cpu_mask: u32,
+    sock_cpu_mask: u32,
     highest: CpuId,
-    /// Whether anybody ever had a wish.
-    has_wishes: AtomicBool,
+    /// Whether a desired CPU was ever recorded.
+    has_desired: AtomicBool,
 }
 
 impl SockFlowTable {
@@ -51,16 +52,16 @@ impl SockFlowTable {
         let entries = entries.next_power_of_two();
         SockFlowTable {
             entries: (0..entries).map(|_| AtomicU32::new(0)).collect(),
-            cpu_mask: SockFlowTable::wish_mask(highest),
+            sock_cpu_mask: SockFlowTable::sock_cpu_mask(highest),
             highest,
-            has_wishes: AtomicBool::new(false),
+            has_desired: AtomicBool::new(false),
         }
     }
 
     /// The bits of an entry that hold the CPU plus one, all set, where `highest` is the highest CPU: room
-    /// for it, and for 0, which is "nobody has a wish".
+    /// for it, and for 0, which is "no desired CPU".
     #[must_use]
-    pub fn wish_mask(highest: CpuId) -> u32 {
+    pub fn sock_cpu_mask(highest: CpuId) -> u32 {
         (u32::from(highest.get()) + 2).next_power_of_two() - 1
     }
 
@@ -86,57 +87,57 @@ impl SockFlowTable {
             return;
         }
         let entry = &self.entries[self.index(hash) as usize];
-        let wish = self.wish_of(hash, cpu);
+        let desired = self.entry_of(hash, cpu);
         // ORDER: Relaxed, here and below; the word is the whole message.
-        if entry.load(Ordering::Relaxed) != wish {
-            entry.store(wish, Ordering::Relaxed);
-            if !self.has_wishes() {
-                self.has_wishes.store(true, Ordering::Relaxed);
+        if entry.load(Ordering::Relaxed) != desired {
+            entry.store(desired, Ordering::Relaxed);
+            if !self.has_desired() {
+                self.has_desired.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// Whether anybody ever had a wish: without one there is nothing to look up.
+    /// Whether a desired CPU was ever recorded: without one there is nothing to look up.
     #[inline(always)]
     #[must_use]
-    pub fn has_wishes(&self) -> bool {
-        self.has_wishes.load(Ordering::Relaxed)
+    pub fn has_desired(&self) -> bool {
+        self.has_desired.load(Ordering::Relaxed)
     }
 
-    /// The flow has ended: its wish, if the entry still holds it, is forgotten, so that a later
-    /// flow with the same hash does not inherit it (the kernel's `sock_rps_delete_flow`).
+    /// The flow has ended: its desired CPU, if the entry still holds it, is forgotten, so that a
+    /// later flow with the same hash does not inherit it (the kernel's `sock_rps_delete_flow`).
     #[inline]
     pub fn forget(&self, hash: FlowHash) {
         if hash.is_none() {
             return;
         }
         let entry = &self.entries[self.index(hash) as usize];
-        let wish = entry.load(Ordering::Relaxed);
-        if wish != 0 && (wish ^ hash.get()) & !self.cpu_mask == 0 {
-            // Another's wish that comes between is kept.
-            let _ = entry.compare_exchange(wish, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let desired = entry.load(Ordering::Relaxed);
+        if desired != 0 && (desired ^ hash.get()) & !self.sock_cpu_mask == 0 {
+            // Another flow's desired CPU that is recorded in between is kept.
+            let _ = entry.compare_exchange(desired, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Where the flow's application wishes it; `None` when nobody said, the entry holds another
-    /// flow's wish, or there is no hash.
+    /// The flow's desired CPU; `None` when none was recorded, the entry holds another flow's, or
+    /// there is no hash.
     #[inline(always)]
     #[must_use]
-    pub fn wish(&self, hash: FlowHash) -> Option<CpuId> {
-        match self.wish_in(self.raw(hash), hash) {
+    pub fn desired(&self, hash: FlowHash) -> Option<CpuId> {
+        match self.desired_in(self.raw(hash), hash) {
             _ if hash.is_none() => None,
             0 => None,
             cpu => Some(CpuId::from_raw((cpu - 1) as u16)),
         }
     }
 
-    /// The CPU plus one that `entry`, loaded for `hash` ([`SockFlowTable::raw`]), wishes it on; 0
-    /// when it wishes none.
+    /// The desired CPU plus one in `entry`, loaded for `hash` ([`SockFlowTable::raw`]); 0 when it
+    /// holds none.
     #[inline(always)]
-    pub(crate) fn wish_in(&self, entry: u32, hash: FlowHash) -> u32 {
-        let is_its_own = (entry ^ hash.get()) & !self.cpu_mask == 0;
+    pub(crate) fn desired_in(&self, entry: u32, hash: FlowHash) -> u32 {
+        let is_its_own = (entry ^ hash.get()) & !self.sock_cpu_mask == 0;
         // An entry of 0 says CPU plus one is 0, whatever the hash.
-        if is_its_own { entry & self.cpu_mask } else { 0 }
+        if is_its_own { entry & self.sock_cpu_mask } else { 0 }
     }
 
     /// The entry that `hash` belongs to, as it is stored: upper hash bits and CPU plus one, 0 when
@@ -150,11 +151,11 @@ impl SockFlowTable {
     /// Makes the entry that `hash` belongs to what another table stores there.
     pub(crate) fn restore(&self, hash: FlowHash, entry: u32) {
         self.entries[self.index(hash) as usize].store(entry, Ordering::Relaxed);
-        self.has_wishes.store(entry != 0 || self.has_wishes(), Ordering::Relaxed);
+        self.has_desired.store(entry != 0 || self.has_desired(), Ordering::Relaxed);
     }
 
-    fn wish_of(&self, hash: FlowHash, cpu: CpuId) -> u32 {
-        hash.get() & !self.cpu_mask | (u32::from(cpu.get()) + 1)
+    fn entry_of(&self, hash: FlowHash, cpu: CpuId) -> u32 {
+        hash.get() & !self.sock_cpu_mask | (u32::from(cpu.get()) + 1)
     }
 }
 
@@ -178,30 +179,30 @@ mod tests {
     }
 
     #[test]
-    fn every_cpu_is_kept_apart_from_no_wish() {
+    fn every_cpu_differs_from_no_desired_cpu() {
         for highest in [0, 1, 2, 3, 63, 64, 8191] {
             let table = SockFlowTable::new(16, cpu(highest));
             for hash in [hash(1), hash(0x10), hash(u32::MAX)] {
-                assert_eq!(table.wish(hash), None, "nothing was recorded");
+                assert_eq!(table.desired(hash), None, "nothing was recorded");
                 for id in [0, highest / 2, highest] {
                     table.record(hash, cpu(id));
-                    assert_eq!(table.wish(hash), Some(cpu(id)), "highest {highest}");
+                    assert_eq!(table.desired(hash), Some(cpu(id)), "highest {highest}");
                 }
                 table.forget(hash);
-                assert_eq!(table.wish(hash), None);
+                assert_eq!(table.desired(hash), None);
             }
         }
     }
 
     #[test]
-    fn another_flows_wish_is_none_of_ones_own() {
+    fn desired_cpu_of_another_flow_is_not_taken() {
         let table = SockFlowTable::new(16, cpu(7));
         table.record(hash(0x1001), cpu(3));
-        assert_eq!(table.wish(hash(0x2001)), None, "same entry, other upper bits");
+        assert_eq!(table.desired(hash(0x2001)), None, "same entry, other upper bits");
         table.forget(hash(0x2001));
-        assert_eq!(table.wish(hash(0x1001)), Some(cpu(3)), "one can't forget for another");
+        assert_eq!(table.desired(hash(0x1001)), Some(cpu(3)), "one can't forget for another");
         table.record(hash(0x2001), cpu(4));
-        assert_eq!(table.wish(hash(0x1001)), None, "the entry is the later flow's");
+        assert_eq!(table.desired(hash(0x1001)), None, "the entry is the later flow's");
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::backlogs::Refusal;
     use crate::cpu::CpuId;
-    use crate::explain::{NoSlot, Reason, WishState};
+    use crate::explain::{DesiredState, NoSlot, Reason};
     use crate::flow::FlowHash;
     use crate::policy::Policy;
     use crate::sparse::{INACTIVE_AFTER_NS, SlotId};
@@ -146,15 +146,15 @@ mod tests {
 
     #[test]
     fn state_of_the_sock_flow_table_is_told_as_it_is() {
-        let wish = |entry| {
+        let desired = |entry| {
             let state = State { sock_entry: entry, ..State::default() };
             let told = ask(&config("rfs"), &state, true);
-            (told.wish.unwrap().state, told.want)
+            (told.desired.unwrap().state, told.want)
         };
         // Three CPUs and "nobody": two bits.
-        assert_eq!(wish(0x8000_0004 | 3), (WishState::Cpu(cpu(2)), cpu(2)));
-        assert_eq!(wish(0x4000_0004 | 3).0, WishState::OfAnotherFlow);
-        assert_eq!(wish(0).0, WishState::Unset);
+        assert_eq!(desired(0x8000_0004 | 3), (DesiredState::Cpu(cpu(2)), cpu(2)));
+        assert_eq!(desired(0x4000_0004 | 3).0, DesiredState::OfAnotherFlow);
+        assert_eq!(desired(0).0, DesiredState::Unset);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `decide`: for each packet of a batch, the CPU that will process it.
 //!
 //! ```text
-//!   arrivals ──► want (wish | slot | hash | binding | local) ──► order guard ──► reserve a place
+//!   arrivals ──► want (rfs | slot | hash | binding | local) ──► order guard ──► reserve a place
 //!                                                                    ▲                 │ accepted
 //!                                                                    └── flow table ◄──┴──► verdict
 //! ```
@@ -34,7 +34,7 @@ use alloc::vec;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteerCounts {
     /// Wanted where their application runs (`rfs`).
-    pub wished: u64,
+    pub rfs: u64,
     /// Wanted on the CPU of their sparse slot.
     pub in_slots: u64,
     /// Sent where their flow table slot says, though wanted elsewhere: earlier packets were still
@@ -90,7 +90,11 @@ impl Steering {
             table_of_queue,
             transition: None,
             counts: SteerCounts::default(),
-            scratch: Scratch { slots: Box::new([0; LIST]), wishes: Box::new([0; LIST]), loaded: 0 },
+            scratch: Scratch {
+                slots: Box::new([0; LIST]),
+                desired: Box::new([0; LIST]),
+                loaded: 0,
+            },
         }
     }
 
@@ -199,13 +203,13 @@ impl Steering {
             rules,
             socks,
         };
-        // A table without a wish need not be looked into.
-        let has_wishes = rules.rfs && socks.has_wishes();
+        // A table without a desired CPU need not be looked into.
+        let has_desired = rules.rfs && socks.has_desired();
         match &rules.rule {
             Rule::Sparse(maps, loops) => {
                 let (single, producer) = (maps.single(), admission.backlogs().producer());
                 let place = InSlots { rules, maps, single, loops: *loops, sparse, producer };
-                if has_wishes {
+                if has_desired {
                     guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
                 } else {
                     guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
@@ -213,7 +217,7 @@ impl Steering {
             }
             Rule::Rps(maps) if rules.rfs => {
                 let place = ByHash { maps, single: maps.single() };
-                if has_wishes {
+                if has_desired {
                     guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
                 } else {
                     guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
@@ -240,7 +244,7 @@ impl Steering {
             }
             Rule::None if rules.rfs => {
                 let place = Stays(rules);
-                if has_wishes {
+                if has_desired {
                     guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
                 } else {
                     guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
@@ -329,7 +333,7 @@ impl SteerCounts {
     #[must_use]
     pub fn get(&self, counter: SteerCounter) -> u64 {
         match counter {
-            SteerCounter::Wished => self.wished,
+            SteerCounter::Rfs => self.rfs,
             SteerCounter::InSlots => self.in_slots,
             SteerCounter::Held => self.held,
         }
@@ -337,13 +341,13 @@ impl SteerCounts {
 
     /// Counts all of `other` too.
     pub fn merge(&mut self, other: &SteerCounts) {
-        self.wished += other.wished;
+        self.rfs += other.rfs;
         self.in_slots += other.in_slots;
         self.held += other.held;
     }
 
     pub(crate) fn add(&mut self, tally: &Tally) {
-        self.wished += u64::from(tally.by[Chosen::Wish as usize]);
+        self.rfs += u64::from(tally.by[Chosen::Rfs as usize]);
         self.in_slots += u64::from(tally.by[Chosen::Slot as usize]);
         self.held += u64::from(tally.held);
     }

@@ -98,11 +98,11 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 }
 
 /// A policy some way into its life: applications spoke, packets were sent, rules were changed.
-fn steering(first: &SteerConfig, then: Option<&SteerConfig>, wishes: &[(u32, u16)]) -> Steering {
+fn steering(first: &SteerConfig, then: Option<&SteerConfig>, desired: &[(u32, u16)]) -> Steering {
     let plan = Arc::new(Plan::new(first, 1).unwrap());
     let mut steering = Steering::of_plan(plan.clone(), 0..3);
-    for (hash, wish) in wishes {
-        plan.sock_flows().record(FlowHash::from_raw(hash.wrapping_mul(0x9e37_79b1)), cpu(*wish));
+    for (hash, desired) in desired {
+        plan.sock_flows().record(FlowHash::from_raw(hash.wrapping_mul(0x9e37_79b1)), cpu(*desired));
     }
     if let Some(then) = then {
         let before: Vec<Arrival> = (0..60u32)
@@ -128,7 +128,7 @@ proptest! {
     fn a_batch_equals_its_packets_one_by_one(
         config in config(),
         changed in prop::option::of(config()),
-        wishes in prop::collection::vec((0..40u32, 0..9u16), 0..40),
+        desired in prop::collection::vec((0..40u32, 0..9u16), 0..40),
         arrivals in arrivals(),
         places in 0..40u32,
         wait in any::<bool>(),
@@ -136,10 +136,10 @@ proptest! {
         let mut batched = Places { left: vec![places; 8], wait };
         let mut single = batched.clone();
         let mut verdicts = vec![Verdict::default(); arrivals.len()];
-        let mut whole = steering(&config, changed.as_ref(), &wishes);
+        let mut whole = steering(&config, changed.as_ref(), &desired);
         let decided = whole.decide(&arrivals, &mut batched, &mut verdicts);
 
-        let mut one_by_one = steering(&config, changed.as_ref(), &wishes);
+        let mut one_by_one = steering(&config, changed.as_ref(), &desired);
         for (index, arrival) in arrivals.iter().enumerate() {
             let mut verdict = [Verdict::default()];
             let done = one_by_one.decide(&[*arrival], &mut single, &mut verdict);

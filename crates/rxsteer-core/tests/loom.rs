@@ -27,9 +27,10 @@ fn hash(hash: u32) -> FlowHash {
 const FLOW: u32 = 0x1000;
 const OTHER: u32 = 0x2000;
 
-/// A reader sees no wish or one that was recorded, never the bits of one with the CPU of another.
+/// A reader sees no desired CPU or one that was recorded, never the bits of one with the CPU of
+/// another.
 #[test]
-fn a_wish_is_seen_whole() {
+fn desired_cpu_is_read_whole() {
     loom::model(|| {
         let table = Arc::new(SockFlowTable::new(1, cpu(6)));
         let record = |flow, at| {
@@ -39,22 +40,25 @@ fn a_wish_is_seen_whole() {
         // CPU 5 and CPU 2 differ in every bit.
         let recorders = [record(FLOW, 5), record(OTHER, 2)];
         for _ in 0..2 {
-            let wish = table.wish(hash(FLOW));
-            assert!(wish.is_none() || wish == Some(cpu(5)), "{wish:?}");
-            let wish = table.wish(hash(OTHER));
-            assert!(wish.is_none() || wish == Some(cpu(2)), "{wish:?}");
+            let desired = table.desired(hash(FLOW));
+            assert!(desired.is_none() || desired == Some(cpu(5)), "{desired:?}");
+            let desired = table.desired(hash(OTHER));
+            assert!(desired.is_none() || desired == Some(cpu(2)), "{desired:?}");
         }
         for recorder in recorders {
             recorder.join().unwrap();
         }
-        let wishes = (table.wish(hash(FLOW)), table.wish(hash(OTHER)));
-        assert!(matches!(wishes, (Some(_), None) | (None, Some(_))), "one of them holds the entry");
+        let desired = (table.desired(hash(FLOW)), table.desired(hash(OTHER)));
+        assert!(
+            matches!(desired, (Some(_), None) | (None, Some(_))),
+            "one of them holds the entry"
+        );
     });
 }
 
 /// The same for one flow whose application moves.
 #[test]
-fn a_wish_is_one_that_was_recorded() {
+fn desired_cpu_is_one_that_was_recorded() {
     loom::model(|| {
         let table = Arc::new(SockFlowTable::new(1, cpu(6)));
         let record = |at| {
@@ -62,20 +66,23 @@ fn a_wish_is_one_that_was_recorded() {
             thread::spawn(move || table.record(hash(FLOW), cpu(at)))
         };
         let recorders = [record(5), record(2)];
-        let wish = table.wish(hash(FLOW));
-        assert!(wish.is_none_or(|wish| wish == cpu(5) || wish == cpu(2)), "{wish:?}");
+        let desired = table.desired(hash(FLOW));
+        assert!(
+            desired.is_none_or(|desired| desired == cpu(5) || desired == cpu(2)),
+            "{desired:?}"
+        );
         for recorder in recorders {
             recorder.join().unwrap();
         }
-        let wish = table.wish(hash(FLOW)).expect("nobody forgot it");
-        assert!(wish == cpu(5) || wish == cpu(2), "{wish}");
+        let desired = table.desired(hash(FLOW)).expect("nobody forgot it");
+        assert!(desired == cpu(5) || desired == cpu(2), "{desired}");
     });
 }
 
-/// A flow that ends forgets its own wish only, also where another's comes between its look and its
-/// write.
+/// A flow that ends forgets its own desired CPU only, also where another's comes between its look
+/// and its write.
 #[test]
-fn forgetting_leaves_anothers_wish() {
+fn forgetting_leaves_the_desired_cpu_of_another_flow() {
     loom::model(|| {
         let table = Arc::new(SockFlowTable::new(1, cpu(6)));
         table.record(hash(FLOW), cpu(5));
@@ -87,15 +94,15 @@ fn forgetting_leaves_anothers_wish() {
             has_ended.store(true, CountOrdering::Relaxed);
         });
         table.record(hash(OTHER), cpu(2));
-        // Where it had ended before, the other's wish came after all. Loom does not know that a
-        // write comes after the read-modify-write whose value it replaces, and would show that
-        // value once more; so only the case in question is looked at.
+        // Where it had ended before, the other's desired CPU came after all. Loom does not know
+        // that a write comes after the read-modify-write whose value it replaces, and would show
+        // that value once more; so only the case in question is looked at.
         let ended_before = ended.load(CountOrdering::Relaxed);
         ends.join().unwrap();
         if !ended_before {
-            assert_eq!(table.wish(hash(OTHER)), Some(cpu(2)));
+            assert_eq!(table.desired(hash(OTHER)), Some(cpu(2)));
         }
-        assert_eq!(table.wish(hash(FLOW)), None);
+        assert_eq!(table.desired(hash(FLOW)), None);
     });
 }
 
@@ -123,8 +130,8 @@ impl Published {
     }
 }
 
-/// A table replaced under lookup: who has the old one still reads valid wishes there, and the last to
-/// leave it drops it, once.
+/// A table replaced under lookup: who has the old one still reads valid desired CPUs there, and the
+/// last to leave it drops it, once.
 #[test]
 fn a_table_is_replaced_under_lookup() {
     loom::model(|| {
@@ -143,14 +150,14 @@ fn a_table_is_replaced_under_lookup() {
             let mut version = reading.version.load(Ordering::Acquire);
             let mut table = reading.get();
             for _ in 0..2 {
-                let wish = table.table.wish(hash(FLOW));
+                let desired = table.table.desired(hash(FLOW));
                 match table.table.len() {
                     // The application speaks to whichever table it finds.
                     1 => {
-                        assert!(wish == Some(cpu(5)) || wish == Some(cpu(2)), "{wish:?}");
+                        assert!(desired == Some(cpu(5)) || desired == Some(cpu(2)), "{desired:?}");
                         assert_eq!(old.load(CountOrdering::Relaxed), 0, "it is in use");
                     }
-                    _ => assert!(wish.is_none() || wish == Some(cpu(2)), "{wish:?}"),
+                    _ => assert!(desired.is_none() || desired == Some(cpu(2)), "{desired:?}"),
                 }
                 let now = reading.version.load(Ordering::Acquire);
                 if now != version {

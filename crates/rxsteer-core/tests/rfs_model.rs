@@ -155,11 +155,11 @@ impl Model {
             return (*RECEIVING.get(usize::from(queue)).unwrap_or(&RECEIVING[0]), false);
         };
         let (index, upper) = self.sock_flow(hash);
-        if let Some(&(_, wish)) = self.sock_flows.get(&index).filter(|entry| entry.0 == upper)
-            && self.is_desired(wish)
+        if let Some(&(_, desired)) = self.sock_flows.get(&index).filter(|entry| entry.0 == upper)
+            && self.is_desired(desired)
         {
             self.counts[0] += 1;
-            return (wish, false);
+            return (desired, false);
         }
         let mut falls_back = true;
         let chosen = match self.setup.loops {
@@ -329,7 +329,7 @@ proptest! {
                     let got = (decided == 1).then_some(verdict[0]);
                     prop_assert_eq!(got, model.packet(queue, hash, now), "operation {}", index);
                     let counts = steering.counts();
-                    prop_assert_eq!([counts.wished, counts.held], model.counts);
+                    prop_assert_eq!([counts.rfs, counts.held], model.counts);
                 }
             }
         }

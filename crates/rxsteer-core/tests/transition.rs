@@ -226,7 +226,7 @@ fn from_rfs_to_rps_a_flow_follows_its_slot_until_it_is_drained() {
     world.change(|config| config.policy = Policy::Rfs);
     assert_eq!(world.send(LOW), 1);
     world.complete_all();
-    assert_eq!(world.send(LOW), 3, "the wish was kept all the time");
+    assert_eq!(world.send(LOW), 3, "the desired CPU was kept all the time");
 }
 
 #[test]
@@ -381,9 +381,9 @@ fn slots_of_an_offline_cpu_are_absent() {
     assert_eq!(world.send(HIGH), 2, "the slot is still its own");
 }
 
-/// A wish for a CPU that is gone counts for nothing, and the flow comes away from there.
+/// A desired CPU that is gone counts for nothing, and the flow comes away from there.
 #[test]
-fn a_wish_for_an_offline_cpu_is_none() {
+fn offline_desired_cpu_is_ignored() {
     let mut world = World::new(Policy::Rfs, "1", 64);
     world.record(LOW, 3);
     assert_eq!(world.send(LOW), 3);

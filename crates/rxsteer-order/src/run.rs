@@ -400,7 +400,7 @@ impl Run {
         let mut summary = self.world.summary.clone();
         for producer in &self.producers {
             let counts = producer.steering.counts();
-            summary.wished += counts.wished;
+            summary.rfs += counts.rfs;
             summary.in_slots += counts.in_slots;
             summary.held += counts.held;
         }

@@ -24,7 +24,7 @@ pub struct Summary {
     /// Decisions by which a flow was held where its packets were.
     pub held: u64,
     /// Packets wanted where their application runs.
-    pub wished: u64,
+    pub rfs: u64,
     /// Packets wanted on the CPU of their sparse slot.
     pub in_slots: u64,
     /// Times an application's flow was recorded or forgotten.
@@ -68,7 +68,7 @@ impl Summary {
             ("waits", self.waits),
             ("moves", self.moves),
             ("held", self.held),
-            ("wished", self.wished),
+            ("rfs", self.rfs),
             ("in_slots", self.in_slots),
             ("records", self.records),
             ("changes", self.changes),
@@ -92,7 +92,7 @@ impl Summary {
             &mut self.waits,
             &mut self.moves,
             &mut self.held,
-            &mut self.wished,
+            &mut self.rfs,
             &mut self.in_slots,
             &mut self.records,
             &mut self.changes,

@@ -22,7 +22,7 @@ pub(crate) struct World {
     pub(crate) workers: Vec<Worker>,
     /// By producer and CPU.
     pub(crate) lanes: Vec<Lane>,
-    /// Where applications leave their wishes.
+    /// The desired CPUs of applications.
     pub(crate) socks: Arc<SockFlowTable>,
     pub(crate) summary: Summary,
     pub(crate) trace: Trace,

@@ -111,7 +111,7 @@ fn it_is_what_the_documentation_defines() {
     assert!(SymmetricHash::new([0; 16]).hash(&FlowKey::default()).is_none());
 }
 
-/// Pairs of flows that differ in as little, or as regularly, as an attacker could wish.
+/// Pairs of flows that differ in as little, or as regularly, as an attacker could choose.
 fn structured_pairs() -> Vec<(&'static str, FlowKey, FlowKey)> {
     let base = v4(0x0a00_0001, 40_000, 0xc000_02c8, 443);
     let base6 = v6(0xfd00 << 112 | 1, 40_000, 0xfd00 << 112 | 2, 443);

@@ -108,7 +108,8 @@ fn soak(cli: &Cli, subjects: &[Subject]) -> (Covered, Option<Found>) {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 let mut mine = Covered::default();
-                // ORDER: Relaxed, here and below; a number and a wish, both whole by themselves.
+                // ORDER: Relaxed, here and below; a number and a desired CPU, both whole by
+                // themselves.
                 while !stop.load(Ordering::Relaxed) {
                     let run = next.fetch_add(1, Ordering::Relaxed);
                     if run >= runs {

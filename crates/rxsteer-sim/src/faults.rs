@@ -16,8 +16,8 @@ pub const MAX_FAULTS: u32 = 1000;
 /// Bursts that an overload is made of.
 const OVERLOAD_BURSTS: u64 = 16;
 
-/// Largest step of the clock, in nanoseconds: beyond the second after which sparse slots and wishes
-/// count as idle.
+/// Largest step of the clock, in nanoseconds: beyond the second after which sparse slots and
+/// desired CPUs count as idle.
 const LARGEST_STEP_NS: u64 = 3_000_000_000;
 
 /// `scenario` with `count` faults drawn by `seed`, beside the events that it has.

@@ -211,7 +211,7 @@ metrics! {
         "Wake-ups of other CPUs.";
     "interrupts", "interrupts", Events, Neither, false, Of::Run(|_, run| Some(run.interrupts as f64)),
         "Interrupts.";
-    "wished", "wished", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.wished as f64)),
+    "rfs", "rfs", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.rfs as f64)),
         "Packets wanted where their application runs.";
     "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
         "Packets wanted on the CPU of their sparse slot.";

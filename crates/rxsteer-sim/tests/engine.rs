@@ -120,12 +120,12 @@ fn rfs_brings_packets_to_their_application() {
         scenario.traffic = vec![traffic("requests", 16, requests())];
         let result = checked(&scenario, 1);
         assert_eq!(result.reordered, 0);
-        (result.traffic[0].transactions_per_second.unwrap(), result.steered.wished)
+        (result.traffic[0].transactions_per_second.unwrap(), result.steered.rfs)
     };
-    let (rps, rps_wished) = placed_well("rps");
-    let (rfs, rfs_wished) = placed_well("rfs");
-    assert_eq!(rps_wished, 0);
-    assert!(rfs_wished > 0 && rfs > rps * 1.05, "{rps} with rps, {rfs} with rfs");
+    let (rps, rps_by_rfs) = placed_well("rps");
+    let (rfs, rfs_by_rfs) = placed_well("rfs");
+    assert_eq!(rps_by_rfs, 0);
+    assert!(rfs_by_rfs > 0 && rfs > rps * 1.05, "{rps} with rps, {rfs} with rfs");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Changing a running receive path: what can be changed, and how it reaches the RX threads.
 //!
 //! A change is checked as a whole and published as a whole. Each RX thread takes it between two
-//! batches; order is kept by [`rxsteer_core::transition`]. Applications' wishes go through here
+//! batches; order is kept by [`rxsteer_core::transition`]. Desired CPUs go through here
 //! too, since a change can replace the table they are kept in.
 
 use crate::sys;

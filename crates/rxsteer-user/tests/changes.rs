@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// A handler that wishes each flow onto a CPU that changes all the time.
+/// A handler that records a desired CPU for each flow that changes all the time.
 fn restless(cpus: &CpuSet) -> impl FnMut(CpuId) -> Box<dyn FnMut(&PacketList<'_>) + Send> + use<> {
     let cpus: Vec<CpuId> = cpus.iter().collect();
     let lists = Arc::new(AtomicU64::new(0));
@@ -47,9 +47,9 @@ fn flows_follow_their_applications_and_stay_in_order() {
             let counts = report.steering;
             if policy.starts_with("rfs") {
                 assert!(report.moves > 100, "{case}: {} moves", report.moves);
-                assert!(counts.wished > 1000 && counts.held > 0, "{case}: {counts:?}");
+                assert!(counts.rfs > 1000 && counts.held > 0, "{case}: {counts:?}");
             } else {
-                assert!(counts.in_slots > 0 && counts.wished == 0, "{case}: {counts:?}");
+                assert!(counts.in_slots > 0 && counts.rfs == 0, "{case}: {counts:?}");
             }
         }
     }

@@ -53,7 +53,7 @@ fn expected(config: &PipelineConfig, spec: &str) -> BTreeMap<FlowKey, FlowTotals
     sums
 }
 
-/// Counts, and wishes every flow onto another CPU all the time.
+/// Counts, and records another desired CPU for every flow all the time.
 struct Counting {
     stats: FlowStats,
     cpus: Vec<CpuId>,

@@ -205,12 +205,12 @@ impl View {
     }
 
     /// The entry of the sock flow table, as the core would have it: here they are kept by direction
-    /// (`steer_wish_hash`), there by the hash alone.
+    /// (`steer_sock_hash`), there by the hash alone.
     fn sock_entry(&self, hash: FlowHash, reversed: bool) -> u32 {
         let direction = if reversed { 0x5851_f42d } else { 0 };
         let index = (hash.get() ^ direction) % (self.socks.len() * 16);
         let entry = self.socks.get(index / 16).word[(index % 16) as usize];
-        let mask = SockFlowTable::wish_mask(cpu_of(self.sizes.cpus - 1));
+        let mask = SockFlowTable::sock_cpu_mask(cpu_of(self.sizes.cpus - 1));
         if entry == 0 { 0 } else { entry ^ (direction & !mask) }
     }
 

@@ -10,7 +10,7 @@ use crate::rings::tests::setup;
 use crate::setup::Setup;
 use crate::testing;
 use crate::view::KnownDevice;
-use rxsteer_core::explain::{NoSlot, Reason, WishState};
+use rxsteer_core::explain::{DesiredState, NoSlot, Reason};
 
 /// Tables of four CPUs and of one interface with one RX queue, and a flow.
 struct Tables {
@@ -131,16 +131,16 @@ fn explain_hears_the_application_in_one_direction() {
     let Some(mut tables) = tables("explain_hears_the_application_in_one_direction") else { return };
     // The flow's own direction: its source is below its destination.
     let hash = tables.view.hash.hash(&tables.key).get();
-    let mask = SockFlowTable::wish_mask(cpu(3));
+    let mask = SockFlowTable::sock_cpu_mask(cpu(3));
     let index = hash % (tables.view.socks.len() * 16);
     let mut line = tables.view.socks.get(index / 16);
     line.word[(index % 16) as usize] = hash & !mask | 3;
     tables.view.socks.set(index / 16, line);
     let told = tables.ask("rfs", "").explanation;
-    assert_eq!((told.wish.unwrap().state, told.want), (WishState::Cpu(cpu(2)), cpu(2)));
+    assert_eq!((told.desired.unwrap().state, told.want), (DesiredState::Cpu(cpu(2)), cpu(2)));
     let told = tables.ask("rfs", "2").explanation;
-    assert_eq!(told.wish.unwrap().state, WishState::Unusable(cpu(2)));
+    assert_eq!(told.desired.unwrap().state, DesiredState::Unusable(cpu(2)));
     tables.key = tables.key.reversed();
     let told = tables.ask("rfs", "").explanation;
-    assert_ne!(told.wish.unwrap().state, WishState::Cpu(cpu(2)), "another's desired CPU");
+    assert_ne!(told.desired.unwrap().state, DesiredState::Cpu(cpu(2)), "another's desired CPU");
 }

@@ -22,7 +22,7 @@ impl RxCounts {
             LiveCounter::Bound => counts.by_rule[1],
             LiveCounter::Hashed => counts.by_rule[2],
             LiveCounter::InSlots => counts.by_rule[3],
-            LiveCounter::Wished => counts.by_rule[4],
+            LiveCounter::Rfs => counts.by_rule[4],
             LiveCounter::NotIp => counts.not_ip,
             LiveCounter::Malformed => counts.malformed,
             LiveCounter::Passed => counts.passed,

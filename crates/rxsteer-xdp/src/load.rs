@@ -82,13 +82,13 @@ pub(crate) struct Loaded {
     /// Jiffies a second.
     pub(crate) hz: u32,
     /// A tracepoint that rfs takes and this kernel has not.
-    pub(crate) no_wishes: Option<&'static str>,
+    pub(crate) missing_tracepoint: Option<&'static str>,
 }
 
 impl Loaded {
     /// Whether this kernel has what `settings` take.
     pub(crate) fn can_decide_by(&self, settings: &Settings) -> Result<(), SettingsError> {
-        match self.no_wishes.filter(|_| settings.policy.is_rfs()) {
+        match self.missing_tracepoint.filter(|_| settings.policy.is_rfs()) {
             Some(missing) => Err(SettingsError::NoTracepoint(settings.policy.clone(), missing)),
             None => Ok(()),
         }
@@ -153,7 +153,7 @@ pub(crate) fn open(
         rodata.steer_sources = sizes.cpus;
         rodata.steer_flow_log = sizes.flow_log;
         rodata.steer_sock_mask = (1 << sizes.sock_log) - 1;
-        rodata.steer_wish_mask = SockFlowTable::wish_mask(setup.possible.highest());
+        rodata.steer_sock_cpu_mask = SockFlowTable::sock_cpu_mask(setup.possible.highest());
         rodata.steer_chains_log = sizes.chains_log;
         rodata.steer_devices_max = sizes.interfaces;
         rodata.steer_limit_lines = sizes.limit_lines;
@@ -166,7 +166,7 @@ pub(crate) fn open(
             rodata.steer_cpumap_verdict = XDP_DROP;
         }
     }
-    let [receives, sends, closes] = WISH_TRACEPOINTS.map(has);
+    let [receives, sends, closes] = SOCKET_TRACEPOINTS.map(has);
     open.progs.steer_receives.set_autoload(receives);
     open.progs.steer_sends.set_autoload(sends);
     open.progs.steer_closes.set_autoload(closes);
@@ -302,13 +302,13 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         hash,
         sizes,
         hz,
-        no_wishes: WISH_TRACEPOINTS.into_iter().find(|name| !has(name)),
+        missing_tracepoint: SOCKET_TRACEPOINTS.into_iter().find(|name| !has(name)),
         skel,
     })
 }
 
 /// What tells of applications: that one receives, sends, closes.
-pub(crate) const WISH_TRACEPOINTS: [&str; 3] =
+pub(crate) const SOCKET_TRACEPOINTS: [&str; 3] =
     ["sock_recv_length", "sock_send_length", "inet_sock_set_state"];
 
 /// What the CPUMAP program says of a frame that is to end there.

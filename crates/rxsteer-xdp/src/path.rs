@@ -62,7 +62,7 @@ pub struct Path {
     /// The thread of a ring goes to sleep: needed where flows may move.
     switches: Option<Link>,
     /// What applications do, for rfs.
-    wishes: Option<[Link; 3]>,
+    desired_links: Option<[Link; 3]>,
     /// Since a flow limit holds: what was sent before, and may have carried no number.
     before_limit: Option<Vec<Mark>>,
     /// Rings that were settled in the last tick.
@@ -120,7 +120,7 @@ impl Path {
             may_be_read: false,
             _counting: counting,
             switches: None,
-            wishes: None,
+            desired_links: None,
             before_limit: None,
             settled: Vec::new(),
             held_before: 0,

@@ -21,7 +21,7 @@ fn loaded(test: &str) -> Option<KernelPolicy> {
         tables: 1,
         flow_log: 4,
         sock_entries: 16,
-        wish_mask: 7,
+        sock_cpu_mask: 7,
         chains_log: 4,
         limit_lines: 1,
     };

@@ -43,7 +43,7 @@ impl InKernel {
             tables: sizes.tables,
             flow_log: sizes.flow_log,
             sock_entries: sizes.sock_entries,
-            wish_mask: sizes.wish_mask,
+            sock_cpu_mask: sizes.sock_cpu_mask,
             chains_log: sizes.chains_log,
             limit_lines: sizes.limit_lines,
         };
@@ -159,12 +159,12 @@ impl Subject for InKernel {
         }
     }
 
-    fn record_wish(&mut self, hash: u32, cpu: u32) {
-        self.policy.record_wish(hash, cpu);
+    fn record_desired(&mut self, hash: u32, cpu: u32) {
+        self.policy.record_desired(hash, cpu);
     }
 
-    fn forget_wish(&mut self, hash: u32) {
-        self.policy.forget_wish(hash);
+    fn forget_desired(&mut self, hash: u32) {
+        self.policy.forget_desired(hash);
     }
 
     fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]) {
@@ -270,7 +270,7 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
         tables: 2,
         flow_log,
         sock_entries: 16,
-        wish_mask: 7,
+        sock_cpu_mask: 7,
         chains_log: 4,
         limit_lines: 1,
     };

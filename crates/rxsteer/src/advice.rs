@@ -117,7 +117,7 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
         notes.push(note);
     }
     let entries = u64::from(config.sock_flow_entries.next_power_of_two());
-    if counts.wished > 0 && flows > entries / 2 {
+    if counts.rfs > 0 && flows > entries / 2 {
         notes.push(format!(
             "{flows} flows share {entries} entries for the CPUs of their applications, and overwrite \
              one another's; --sock-flow-entries {} makes that rarer",

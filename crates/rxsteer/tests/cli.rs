@@ -255,8 +255,8 @@ fn every_policy_runs_and_keeps_order() {
         let report = json(&[&SYNTHETIC[..], &arguments].concat());
         assert_eq!(report["policy"], policy);
         assert_eq!((number(&report["delivered"]), number(&report["reordered"])), (20_000, 0));
-        let wished = number(&report["wished"]) > 0;
-        assert_eq!(wished, policy.starts_with("rfs"), "{policy}: wishes count under rfs only");
+        let rfs = number(&report["rfs"]) > 0;
+        assert_eq!(rfs, policy.starts_with("rfs"), "{policy}: rfs counts under rfs only");
         let on_4 = number(&report["per_cpu"][4]["packets"]);
         assert_eq!(on_4 > 0, policy.starts_with("rfs"), "{policy}: only applications are on CPU 4");
         assert_eq!(number(&report["in_slots"]) > 0, policy.contains("sparse"), "{policy}");
@@ -323,8 +323,8 @@ fn a_decision_is_explained_as_it_is_made() {
     let rfs = ["--policy", "rfs+sparse"];
     let slot = json(&[&["explain", flow][..], &fixed, &rfs].concat());
     assert_eq!((&slot["cpu"], &slot["reason"]["rule"]), (&3.into(), &"slot".into()));
-    let wish = json(&[&["explain", flow][..], &fixed, &rfs, &["--app-cpu", "1"]].concat());
-    assert_eq!((&wish["cpu"], &wish["wish"]["state"]), (&1.into(), &"cpu".into()));
+    let desired = json(&[&["explain", flow][..], &fixed, &rfs, &["--app-cpu", "1"]].concat());
+    assert_eq!((&desired["cpu"], &desired["desired"]["state"]), (&1.into(), &"cpu".into()));
 
     let text = rxsteer(&[&["explain", flow][..], &fixed, &rfs].concat());
     let text = String::from_utf8_lossy(&text.stdout).into_owned();

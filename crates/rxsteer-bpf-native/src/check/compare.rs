@@ -49,9 +49,9 @@ impl<S: Subject> World<S> {
             return;
         }
         let explanation = self.explain(arrival);
-        // A wish comes first and says nothing of the slot.
+        // The desired CPU comes first and says nothing of the slot.
         let held = match explanation.reason {
-            Reason::Wish => return,
+            Reason::Rfs => return,
             Reason::Slot { slot: SlotId { cpu, loop_ }, held: true } => {
                 Some((u32::from(cpu.get()), u32::from(loop_)))
             }
@@ -89,7 +89,7 @@ pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
         Reason::Bound => 1,
         Reason::Hash { .. } => 2,
         Reason::Slot { .. } => 3,
-        Reason::Wish => 4,
+        Reason::Rfs => 4,
     };
     let want = u32::from(explanation.want.get());
     assert_eq!((decision.by, decision.want), (by, want), "{explanation:?} {decision:?}");

@@ -3,7 +3,7 @@
 //!
 //! Where the two differ by design, and how that is bridged:
 //! - in the kernel *every* decision passes the order guard, in the core those of `none`, `rps` and
-//!   `bound` do not: so `rps` is compared with the core's `rfs` to which nobody tells a wish;
+//!   `bound` do not: so `rps` is compared with the core's `rfs` without desired CPUs;
 //! - in the kernel local packets go straight on and get no number: so the core's are not numbered;
 //! - packets without a flow are left alone in the kernel, and `bound` leaves none alone in the core:
 //!   there are none of them under `bound`;

@@ -17,9 +17,9 @@ pub enum Kind {
     Bound,
     /// By sparse slot, else by hash.
     Sparse,
-    /// By wish, else by hash.
+    /// By desired CPU, else by hash.
     Rfs,
-    /// By wish, else by sparse slot, else by hash.
+    /// By desired CPU, else by sparse slot, else by hash.
     RfsSparse,
 }
 
@@ -142,7 +142,7 @@ impl Scenario {
         self.config.policy = match self.kind {
             Kind::None => Policy::None,
             Kind::Bound => self.bindings(dice, &all),
-            // The core's rps has no guard; its rfs without wishes is rps with one.
+            // The core's rps has no guard; its rfs without desired CPUs is rps with one.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(loops),
             Kind::RfsSparse => Policy::RfsSparse(loops),
@@ -182,7 +182,7 @@ impl Scenario {
             tables: self.queues.len() as u32,
             flow_log: self.flow_log,
             sock_entries: self.config.sock_flow_entries,
-            wish_mask: SockFlowTable::wish_mask(highest),
+            sock_cpu_mask: SockFlowTable::sock_cpu_mask(highest),
             // Few chains: long ones are what is worth a test.
             chains_log: (slots / 4).next_power_of_two().trailing_zeros().max(4),
             limit_lines: self.config.flow_limit.unwrap_or(0).div_ceil(64).max(1),

@@ -5,7 +5,7 @@
 pub struct Seen {
     /// Packets decided on.
     pub packets: u64,
-    /// By rule: local, bound, hash, slot, wish.
+    /// By rule: local, bound, hash, slot, rfs.
     pub by: [u64; 5],
     /// Went elsewhere than wanted.
     pub held: u64,

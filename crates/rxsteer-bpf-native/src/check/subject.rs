@@ -13,9 +13,9 @@ pub trait Subject {
     /// Decides for one packet that belongs to flow table `table`.
     fn decide(&mut self, packet: &Packet, table: u32) -> Decision;
     /// The application of the flow runs on `cpu`.
-    fn record_wish(&mut self, hash: u32, cpu: u32);
+    fn record_desired(&mut self, hash: u32, cpu: u32);
     /// The flow has ended.
-    fn forget_wish(&mut self, hash: u32);
+    fn forget_desired(&mut self, hash: u32);
     /// Sets the numbers of the frames from a source to a destination: tail, dequeued, delivered.
     fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]);
     /// The number of the last frame from a source to a destination.
@@ -47,12 +47,12 @@ impl Subject for NativePolicy {
         NativePolicy::decide(self, packet, table)
     }
 
-    fn record_wish(&mut self, hash: u32, cpu: u32) {
-        NativePolicy::record_wish(self, hash, cpu);
+    fn record_desired(&mut self, hash: u32, cpu: u32) {
+        NativePolicy::record_desired(self, hash, cpu);
     }
 
-    fn forget_wish(&mut self, hash: u32) {
-        NativePolicy::forget_wish(self, hash);
+    fn forget_desired(&mut self, hash: u32) {
+        NativePolicy::forget_desired(self, hash);
     }
 
     fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]) {

@@ -54,7 +54,7 @@ impl<S: Subject> World<S> {
             let queues: Vec<u16> = of.map(|(number, _)| number).collect();
             steerings.insert(queue.src, Steering::of_plan(plan.clone(), queues));
         }
-        // `rps` hears no wishes; the core's `rfs`, which stands for it, must not be told any.
+        // `rps` reads no desired CPUs; the core's `rfs`, which stands for it, must be given none.
         let socks = if scenario.kind == Kind::Rps {
             let highest = scenario.possible.highest();
             Arc::new(SockFlowTable::new(sizes.sock_entries, highest))
@@ -131,8 +131,8 @@ impl<S: Subject> World<S> {
                 src: queue.src.into(),
                 queue: queue.number.into(),
                 device: queue.device.into(),
-                // The core keeps one wish for both directions.
-                wish_hash: arrival.hash.get(),
+                // The core keeps one desired CPU for both directions.
+                sock_hash: arrival.hash.get(),
                 row: table,
                 now: arrival.time_ns,
             };
@@ -234,7 +234,7 @@ impl<S: Subject> World<S> {
             _ => {}
         }
         for _ in 0..self.dice.random_range(0..3) {
-            self.wish();
+            self.socket_event();
         }
         if self.dice.random_ratio(1, 100) {
             if self.scenario.kind.can_change() {
@@ -246,7 +246,7 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn wish(&mut self) {
+    fn socket_event(&mut self) {
         let hash = match self.dice.random_range(0..20) {
             0 => 0,
             1 => self.dice.random(),
@@ -254,13 +254,13 @@ impl<S: Subject> World<S> {
         };
         if self.dice.random_ratio(1, 4) {
             self.socks.forget(FlowHash::from_raw(hash));
-            self.subject.forget_wish(hash);
+            self.subject.forget_desired(hash);
             return;
         }
         // Also on CPUs that packets can't be sent to, and above the highest.
         let id = self.dice.random_range(0..self.scenario.possible.highest().get() + 3);
         self.socks.record(FlowHash::from_raw(hash), CpuId::new(id).expect("it is small"));
-        self.subject.record_wish(hash, id.into());
+        self.subject.record_desired(hash, id.into());
     }
 
     fn change(&mut self) {

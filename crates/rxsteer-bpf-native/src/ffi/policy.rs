@@ -17,7 +17,7 @@ pub struct Sizes {
     /// Entries of the sock flow table, a power of two of at least 16.
     pub sock_entries: u32,
     /// The bits of an entry that hold the CPU plus one.
-    pub wish_mask: u32,
+    pub sock_cpu_mask: u32,
     /// Logarithm of the chains of sparse slots, at least 4.
     pub chains_log: u32,
     /// Lines of 64 counts that the flow limit has for each source.
@@ -83,8 +83,8 @@ pub struct Packet {
     pub queue: u32,
     /// Its device.
     pub device: u32,
-    /// What its application's wish is kept under.
-    pub wish_hash: u32,
+    /// The hash its desired CPU is kept under.
+    pub sock_hash: u32,
     /// Its flow table, which is its queue's row.
     pub row: u32,
     /// The time.
@@ -118,8 +118,8 @@ unsafe extern "C" {
     fn native_policy_free(policy: *mut State);
     fn native_policy_configure(policy: *mut State, rules: *const Rules);
     fn native_policy_decide(policy: *mut State, of: *const Packet, table: u32, to: *mut Decision);
-    fn native_policy_record_wish(policy: *mut State, hash: u32, cpu: u32);
-    fn native_policy_forget_wish(policy: *mut State, hash: u32);
+    fn native_policy_record_desired(policy: *mut State, hash: u32, cpu: u32);
+    fn native_policy_forget_desired(policy: *mut State, hash: u32);
     fn native_policy_set_pair(
         policy: *mut State,
         src: u32,
@@ -202,15 +202,15 @@ impl NativePolicy {
     }
 
     /// The application of the flow runs on `cpu`.
-    pub fn record_wish(&mut self, hash: u32, cpu: u32) {
+    pub fn record_desired(&mut self, hash: u32, cpu: u32) {
         // SAFETY: the state is there; any numbers will do.
-        unsafe { native_policy_record_wish(self.state.as_ptr(), hash, cpu) }
+        unsafe { native_policy_record_desired(self.state.as_ptr(), hash, cpu) }
     }
 
     /// The flow has ended.
-    pub fn forget_wish(&mut self, hash: u32) {
+    pub fn forget_desired(&mut self, hash: u32) {
         // SAFETY: as above.
-        unsafe { native_policy_forget_wish(self.state.as_ptr(), hash) }
+        unsafe { native_policy_forget_desired(self.state.as_ptr(), hash) }
     }
 
     /// Sets the numbers of the frames from `src` to `dst` (CPU and bank).
@@ -312,7 +312,7 @@ impl RingThread {
             tables: 1,
             flow_log: 2,
             sock_entries: 16,
-            wish_mask: 15,
+            sock_cpu_mask: 15,
             chains_log: 4,
             limit_lines: 1,
         });

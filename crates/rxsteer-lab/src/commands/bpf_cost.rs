@@ -94,7 +94,8 @@ pub(super) fn timed(measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
 
 fn measure(options: &Options) -> Result<Value> {
     let mut testbed = Testbed::hosts(LinkOptions::default())?;
-    let cases: Vec<Case<'_>> = options.policies.iter().flat_map(|policy| Case::all(policy)).collect();
+    let cases: Vec<Case<'_>> =
+        options.policies.iter().flat_map(|policy| Case::all(policy)).collect();
     for _ in &cases {
         testbed.another_link(LinkOptions::default())?;
     }

@@ -170,17 +170,24 @@ fn wait_for_frames(what: &str, check: &OrderCheck, more: u64) {
 fn attach(receiver: &Namespace, run: &[&str], order: &OrderCheck) -> (Steering, Duration) {
     let mut steering = Steering::begin(receiver, run).unwrap();
     let started = Instant::now();
-    let (mut longest, mut seen, mut since) = (Duration::ZERO, order.total().unwrap().frames, started);
+    let (mut longest, mut seen, mut since) =
+        (Duration::ZERO, order.total().unwrap().frames, started);
     let mut attached_at = None;
     while attached_at.is_none_or(|attached_at| seen < attached_at + 1000) {
         assert_eq!(steering.ended().unwrap(), None, "{}", steering.said());
-        assert!(started.elapsed() < PATIENCE, "not within {} s: {}", PATIENCE.as_secs(), steering.said());
+        assert!(
+            started.elapsed() < PATIENCE,
+            "not within {} s: {}",
+            PATIENCE.as_secs(),
+            steering.said()
+        );
         let now = order.total().unwrap().frames;
         if now > seen {
             longest = longest.max(since.elapsed());
             (seen, since) = (now, Instant::now());
         }
-        if attached_at.is_none() && steering.said().lines().any(|line| line.starts_with("steering")) {
+        if attached_at.is_none() && steering.said().lines().any(|line| line.starts_with("steering"))
+        {
             attached_at = Some(seen);
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -36,7 +36,7 @@ fn desired(socket: &str, flow: &str) -> Value {
         serde_json::from_str(&ask(&["explain", flow, "--live", "--json", "--socket", socket]))
             .unwrap();
     let decision = &told["decisions"][0];
-    assert_eq!(decision["reason"]["rule"], "wish", "{told}");
+    assert_eq!(decision["reason"]["rule"], "rfs", "{told}");
     decision["target"].clone()
 }
 

@@ -196,17 +196,17 @@ fn followed(more: &[&str]) -> (Value, u64) {
     let heard = application.finish().unwrap();
     assert_eq!((seen.late, heard.late), (0, 0), "{seen:?} {heard:?}");
     let report = steering.stop().unwrap().0;
-    let wished = report["wished"].as_u64().unwrap();
-    (report, wished)
+    let rfs = report["rfs"].as_u64().unwrap();
+    (report, rfs)
 }
 
 #[test]
 fn applications_are_followed_outside_the_map() {
     let test = "queues::applications_are_followed_outside_the_map";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
-    let (report, wished) = followed(&[]);
+    let (report, rfs) = followed(&[]);
     let on_cpu_1 = sent_to(&report).get(&1).copied().unwrap_or(0);
-    assert!(wished > 1_000 && on_cpu_1 > 1_000, "{report}");
+    assert!(rfs > 1_000 && on_cpu_1 > 1_000, "{report}");
     let (report, _) = followed(&["--rfs-cpus", "0"]);
     assert_sent(&report, &[(0, 100_000)]);
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    BusyProcesses, DelayCheck, LinkOptions, LiveFrames, Namespace, RingThread, SocketLoad, Steering,
-    Testbed, Totals, Traffic, offline, ring_threads, skipped, slice,
+    BusyProcesses, DelayCheck, LinkOptions, LiveFrames, Namespace, RingThread, SocketLoad,
+    Steering, Testbed, Totals, Traffic, offline, ring_threads, skipped, slice,
 };
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
  *   NIC ─► steer_entry: parse → want → guard → number ─► CPUMAP ─► steer_cpumap: note the number ─► stack
  *             ▲  ▲                                                      │
  *             │  └── delivered ◄── sched_switch, xdp_cpumap_kthread ◄───┘
- *             └── wishes ◄── sock_recv_length, sock_send_length (applications)
+ *             └── desired ◄── sock_recv_length, sock_send_length (applications)
  *
  * steer_entry, which is here, runs on the receiving CPU (src) for each frame, steer_cpumap (steer_arrive.h) in
  * the kernel thread of the CPU it was sent to (dst); what applications tell is in steer_sockets.h. Which lines who
@@ -45,7 +45,7 @@ struct steer_test {
 #define STEER_SRC() steer_test.src
 #define STEER_QUEUE(ctx) steer_test.queue
 #define STEER_IFINDEX(ctx) steer_test.ifindex
-/* The core, which decisions are compared with, keeps one wish for both directions. */
+/* The core, which decisions are compared with, keeps one desired CPU for both directions. */
 #define STEER_IS_REVERSED(packet) (0 && steer_is_reversed(packet))
 /* Tests decide for CPUs that this machine has not, and so can't have a ring. */
 #define STEER_REDIRECT(place) XDP_REDIRECT
@@ -439,7 +439,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
 	(void)READ_ONCE(slot->place);
 	arrival.device = number;
-	arrival.wish_hash = steer_wish_hash(hash, STEER_IS_REVERSED(&packet));
+	arrival.sock_hash = steer_sock_hash(hash, STEER_IS_REVERSED(&packet));
 	arrival.now = STEER_NOW();
 	if (steer_flow_stats && is_partial) {
 		verdict = steer_partial(counters, hash);

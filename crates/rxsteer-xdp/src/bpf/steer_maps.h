@@ -19,7 +19,7 @@ const volatile __u32 steer_sources = 1;
 const volatile __u32 steer_flow_log = 2;
 /* Entries of the sock flow table less one, and the bits of an entry that hold the CPU plus one. */
 const volatile __u32 steer_sock_mask = 15;
-const volatile __u32 steer_wish_mask = 3;
+const volatile __u32 steer_sock_cpu_mask = 3;
 const volatile __u32 steer_chains_log = 4;
 /* Interfaces that counters are kept for. */
 const volatile __u32 steer_devices_max = 1;

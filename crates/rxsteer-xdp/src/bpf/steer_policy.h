@@ -18,7 +18,7 @@
  *   STEER_REPEAT(count, function, context), as for steer_parse.h
  *
  * (functions that return a pointer, null when there is no such element), and the sizes steer_cpus,
- * steer_sources, steer_flow_log, steer_sock_mask, steer_wish_mask and steer_chains_log.
+ * steer_sources, steer_flow_log, steer_sock_mask, steer_sock_cpu_mask and steer_chains_log.
  *
  * What must hold stands in the files of rxsteer-core of the same names: rps, bound, sparse (here in
  * steer_sparse.h), rfs, order, flow_limit.
@@ -41,8 +41,8 @@ struct steer_arrival {
 	__u32 src;
 	__u32 queue;
 	__u32 device;
-	/* What its application's wish is kept under: see steer_wish_hash. */
-	__u32 wish_hash;
+	/* The hash its desired CPU is kept under: see steer_sock_hash. */
+	__u32 sock_hash;
 	/* Where its queue's row stands in a configuration's part of steer_rows. */
 	__u32 row;
 	__u64 now;
@@ -144,45 +144,45 @@ static __always_inline struct steer_map steer_map_of(const struct steer_config *
 
 /* ------------------------------------------------------------------------------------------ rfs */
 
-/* Wishes are kept by direction, unlike all else: where both ends of a connection are on this machine (in two
- * containers, say), each of the two applications wishes the packets that *it* receives on its CPU. `reversed`:
- * 1 if the packets' source address is above their destination, else 0. */
-static __always_inline __u32 steer_wish_hash(__u32 hash, __u32 reversed)
+/* Desired CPUs are kept by direction, unlike all else: where both ends of a connection are on this machine (in two
+ * containers, say), each of the two applications desires the packets that *it* receives on its CPU.
+ * `reversed`: 1 if the packets' source address is above their destination, else 0. */
+static __always_inline __u32 steer_sock_hash(__u32 hash, __u32 reversed)
 {
 	return hash ^ (0x5851f42du * reversed);
 }
 
-/* The CPU plus one that the flow's application wishes it on, if packets can be sent there; else 0. */
-static __always_inline __u32 steer_wish(const struct steer_config *config, __u32 hash)
+/* The flow's desired CPU plus one, if packets can be sent there; else 0. */
+static __always_inline __u32 steer_desired(const struct steer_config *config, __u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
 	struct steer_line *line = steer_sock_line(index / 16);
-	__u32 entry, wish;
+	__u32 entry, desired;
 
 	if (!line)
 		return 0;
 	entry = READ_ONCE(line->word[index & 15]);
-	if ((entry ^ hash) & ~steer_wish_mask)
+	if ((entry ^ hash) & ~steer_sock_cpu_mask)
 		return 0;
-	wish = entry & steer_wish_mask;
-	return wish && steer_cpu_is(config, wish - 1, STEER_CPU_DESIRED) ? wish : 0;
+	desired = entry & steer_sock_cpu_mask;
+	return desired && steer_cpu_is(config, desired - 1, STEER_CPU_DESIRED) ? desired : 0;
 }
 
 /* The application that consumes the flow runs on `cpu`. Written only when it changes, so that the line
  * stays shared while nobody moves. */
-static __always_inline void steer_record_wish(__u32 hash, __u32 cpu)
+static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 {
 	__u32 index = hash & steer_sock_mask;
 	struct steer_line *line = steer_sock_line(index / 16);
-	__u32 wish = (hash & ~steer_wish_mask) | (cpu + 1);
+	__u32 desired = (hash & ~steer_sock_cpu_mask) | (cpu + 1);
 
-	if (line && hash && cpu < steer_cpus && READ_ONCE(line->word[index & 15]) != wish)
-		WRITE_ONCE(line->word[index & 15], wish);
+	if (line && hash && cpu < steer_cpus && READ_ONCE(line->word[index & 15]) != desired)
+		WRITE_ONCE(line->word[index & 15], desired);
 }
 
-/* The flow has ended: its wish, if the entry still holds it, is forgotten. (Another's wish that comes
- * between is lost with it; it is recorded again with its next packet.) */
-static __always_inline void steer_forget_wish(__u32 hash)
+/* The flow has ended: its desired CPU, if the entry still holds it, is forgotten. (The desired CPU of another flow
+ * that comes between is lost with it; it is recorded again with its next packet.) */
+static __always_inline void steer_forget_desired(__u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
 	struct steer_line *line = steer_sock_line(index / 16);
@@ -191,7 +191,7 @@ static __always_inline void steer_forget_wish(__u32 hash)
 	if (!line || !hash)
 		return;
 	entry = READ_ONCE(line->word[index & 15]);
-	if (entry && !((entry ^ hash) & ~steer_wish_mask))
+	if (entry && !((entry ^ hash) & ~steer_sock_cpu_mask))
 		WRITE_ONCE(line->word[index & 15], 0);
 }
 
@@ -242,10 +242,10 @@ static __always_inline struct steer_want steer_want(const struct steer_config *c
 	if (policy < STEER_SPARSE)
 		return steer_want_plain(config, packet);
 	if (policy >= STEER_RFS) {
-		chosen = steer_wish(config, packet->wish_hash);
+		chosen = steer_desired(config, packet->sock_hash);
 		if (chosen) {
 			want.cpu = chosen - 1;
-			want.by = STEER_BY_WISH;
+			want.by = STEER_BY_RFS;
 			return want;
 		}
 	}

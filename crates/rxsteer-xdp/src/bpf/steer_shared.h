@@ -61,7 +61,7 @@ enum steer_rule {
 	STEER_BY_BOUND,
 	STEER_BY_HASH,
 	STEER_BY_SLOT,
-	STEER_BY_WISH,
+	STEER_BY_RFS,
 	STEER_RULES,
 };
 

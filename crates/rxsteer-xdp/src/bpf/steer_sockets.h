@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What applications wish: where a socket just received or sent is noted under the hash that its packets have
- * when they arrive (steer_record_wish in steer_policy.h), and forgotten when a TCP socket closes. No socket is
+ * Desired CPUs: the CPU on which a socket just received or sent is noted under the hash that its packets have
+ * when they arrive (steer_record_desired in steer_policy.h), and forgotten when a TCP socket closes. No socket is
  * changed. Other network namespaces' sockets count only where user space says so: addresses there can be anyone's, and
  * with them other users' flows could be moved. What is not seen stands in docs/in-kernel.md.
  *
@@ -10,8 +10,8 @@
 #ifndef STEER_SOCKETS_H
 #define STEER_SOCKETS_H
 
-/* What wishes of this socket are kept under; 0: it is not one that is steered to. The tuple as on the wire
- * of packets to it: the remote end is the source. */
+/* The hash this socket's desired CPU is kept under; 0: the socket is not steered to. The tuple as on the
+ * wire of packets to it: the remote end is the source. */
 static __always_inline __u32 steer_hash_of(const struct sock *sk)
 {
 	const struct steer_hash_words *words = steer_hash_key();
@@ -29,7 +29,7 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 	if (family == STEER_AF_INET) {
 		remote[3] = bpf_ntohl(sk->__sk_common.skc_daddr);
 		local[3] = bpf_ntohl(sk->__sk_common.skc_rcv_saddr);
-		return steer_wish_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
+		return steer_sock_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
 				       remote[3] > local[3]);
 	}
 	if (family != STEER_AF_INET6 || !bpf_core_field_exists(sk->__sk_common.skc_v6_daddr))
@@ -40,13 +40,13 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 	}
 	/* An IPv4 connection of an IPv6 socket: ::ffff:a.b.c.d. */
 	if (!remote[0] && !remote[1] && remote[2] == 0xffff)
-		return steer_wish_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
+		return steer_sock_hash(steer_hash_ipv4(words, remote[3], src_port, local[3], dst_port, protocol),
 				       remote[3] > local[3]);
 	src[0] = (__u64)remote[0] << 32 | remote[1];
 	src[1] = (__u64)remote[2] << 32 | remote[3];
 	dst[0] = (__u64)local[0] << 32 | local[1];
 	dst[1] = (__u64)local[2] << 32 | local[3];
-	return steer_wish_hash(steer_hash_ipv6(words, src, src_port, dst, dst_port, protocol),
+	return steer_sock_hash(steer_hash_ipv6(words, src, src_port, dst, dst_port, protocol),
 			       src[0] != dst[0] ? src[0] > dst[0] : src[1] > dst[1]);
 }
 
@@ -59,30 +59,30 @@ static __always_inline int steer_is_heard(const struct sock *sk)
 }
 
 /* An application receives or sends here. Connected UDP sockets are in this state too. */
-static __always_inline int steer_wished(const struct sock *sk)
+static __always_inline int steer_note_desired(const struct sock *sk)
 {
 	if (sk->__sk_common.skc_state == STEER_TCP_ESTABLISHED && steer_is_heard(sk))
-		steer_record_wish(steer_hash_of(sk), bpf_get_smp_processor_id());
+		steer_record_desired(steer_hash_of(sk), bpf_get_smp_processor_id());
 	return 0;
 }
 
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(steer_receives, struct sock *sk, int ret, int flags)
 {
-	return steer_wished(sk);
+	return steer_note_desired(sk);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(steer_sends, struct sock *sk, int ret, int flags)
 {
-	return steer_wished(sk);
+	return steer_note_desired(sk);
 }
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(steer_closes, const struct sock *sk, const int oldstate, const int newstate)
 {
 	if (newstate == STEER_TCP_CLOSE && steer_is_heard(sk))
-		steer_forget_wish(steer_hash_of(sk));
+		steer_forget_desired(steer_hash_of(sk));
 	return 0;
 }
 

@@ -10,14 +10,14 @@
 SEC("syscall")
 int steer_test_record(void *ctx)
 {
-	steer_record_wish(steer_test.hash, steer_test.cpu);
+	steer_record_desired(steer_test.hash, steer_test.cpu);
 	return 0;
 }
 
 SEC("syscall")
 int steer_test_forget(void *ctx)
 {
-	steer_forget_wish(steer_test.hash);
+	steer_forget_desired(steer_test.hash);
 	return 0;
 }
 

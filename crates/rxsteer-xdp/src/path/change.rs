@@ -5,7 +5,7 @@
 use super::{Path, attach};
 use crate::abi::{self, MAX_DEVICES, SETTLING};
 use crate::compile::{Local, compile};
-use crate::load::{LoadError, Loaded, WISH_TRACEPOINTS};
+use crate::load::{LoadError, Loaded, SOCKET_TRACEPOINTS};
 use crate::rings::Made;
 use crate::setup::Settings;
 use rxsteer_core::{CpuSet, Policy};
@@ -38,7 +38,7 @@ impl Path {
         self.decide_by(settings)?;
         self.set_settling(false)?;
         if !settings.policy.is_rfs() {
-            self.wishes = None;
+            self.desired_links = None;
         }
         self.before_limit = match settings.flow_limit {
             Some(_) => Some(self.loaded.rings.lock().mark(|| self.grace.wait())?),
@@ -134,10 +134,10 @@ impl Path {
         if needs_switches(settings) {
             self.attach_switches()?;
         }
-        if settings.policy.is_rfs() && self.wishes.is_none() {
+        if settings.policy.is_rfs() && self.desired_links.is_none() {
             let progs = &self.loaded.skel.progs;
-            let [receives, sends, closes] = WISH_TRACEPOINTS;
-            self.wishes = Some([
+            let [receives, sends, closes] = SOCKET_TRACEPOINTS;
+            self.desired_links = Some([
                 attach(receives, &progs.steer_receives)?,
                 attach(sends, &progs.steer_sends)?,
                 attach(closes, &progs.steer_closes)?,

@@ -57,7 +57,7 @@ impl KernelPolicy {
         rodata.steer_sources = sizes.sources;
         rodata.steer_flow_log = sizes.flow_log;
         rodata.steer_sock_mask = sizes.sock_entries - 1;
-        rodata.steer_wish_mask = sizes.wish_mask;
+        rodata.steer_sock_cpu_mask = sizes.sock_cpu_mask;
         rodata.steer_chains_log = sizes.chains_log;
         rodata.steer_devices_max = devices.len() as u32;
         rodata.steer_limit_lines = sizes.limit_lines;
@@ -166,14 +166,14 @@ impl KernelPolicy {
     }
 
     /// The application of a flow runs on `cpu`.
-    pub fn record_wish(&mut self, hash: u32, cpu: u32) {
+    pub fn record_desired(&mut self, hash: u32, cpu: u32) {
         let test = &mut self.skeleton.globals().steer_test;
         (test.hash, test.cpu) = (hash, cpu);
         run(&self.skeleton.0.progs.steer_test_record, ProgramInput::default());
     }
 
     /// The flow has ended.
-    pub fn forget_wish(&mut self, hash: u32) {
+    pub fn forget_desired(&mut self, hash: u32) {
         self.skeleton.globals().steer_test.hash = hash;
         run(&self.skeleton.0.progs.steer_test_forget, ProgramInput::default());
     }

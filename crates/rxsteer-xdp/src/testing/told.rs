@@ -14,7 +14,7 @@ pub struct TestSizes {
     /// Entries of the sock flow table.
     pub sock_entries: u32,
     /// Bits of an entry that hold the CPU plus one.
-    pub wish_mask: u32,
+    pub sock_cpu_mask: u32,
     /// Logarithm of the chains of sparse slots.
     pub chains_log: u32,
     /// Lines of 64 counts of the flow limit.

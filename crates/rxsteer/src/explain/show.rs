@@ -2,7 +2,7 @@
 
 use super::Explained;
 use super::flow::shown;
-use rxsteer_user::core::explain::{NoSlot, Reason, WishState};
+use rxsteer_user::core::explain::{DesiredState, NoSlot, Reason};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -33,9 +33,12 @@ pub(crate) fn text(explained: &Explained) -> String {
         ),
     );
     line("policy", format!("{}, CPUs {}", explained.policy, explained.cpus));
-    if let Some(wish) = decision.wish {
-        let state = wish_state(wish.state);
-        line("wish", format!("sock flow entry {} of {}: {state}", wish.index, wish.entries));
+    if let Some(desired) = decision.desired {
+        let state = desired_state(desired.state);
+        line(
+            "desired",
+            format!("sock flow entry {} of {}: {state}", desired.index, desired.entries),
+        );
     }
     line("wanted on", format!("CPU {}: {}", decision.want, reason(&decision.reason)));
     if let Some(flow) = decision.flow {
@@ -59,12 +62,12 @@ pub(crate) fn text(explained: &Explained) -> String {
 }
 
 /// What the sock flow table says of a flow.
-pub(crate) fn wish_state(state: WishState) -> String {
+pub(crate) fn desired_state(state: DesiredState) -> String {
     match state {
-        WishState::Unset => "nobody said where its application runs".to_owned(),
-        WishState::OfAnotherFlow => "holds the wish of another flow; none of its own".to_owned(),
-        WishState::Cpu(cpu) => format!("its application runs on CPU {cpu}"),
-        WishState::Unusable(cpu) => {
+        DesiredState::Unset => "no desired CPU recorded".to_owned(),
+        DesiredState::OfAnotherFlow => "holds the desired CPU of another flow".to_owned(),
+        DesiredState::Cpu(cpu) => format!("its application runs on CPU {cpu}"),
+        DesiredState::Unusable(cpu) => {
             format!("its application runs on CPU {cpu}, which is offline or not one of --rfs-cpus")
         }
     }
@@ -111,7 +114,7 @@ pub(crate) fn reason(reason: &Reason) -> String {
             slot.loop_,
             slot.cpu
         ),
-        Reason::Wish => "its application runs there".to_owned(),
+        Reason::Rfs => "its application runs there".to_owned(),
         Reason::Stays { no_slot } => {
             format!("it stays where it is received (--else local){}", without_slot(*no_slot))
         }
@@ -149,9 +152,9 @@ fn moves(explained: &Explained) -> Vec<String> {
             )
         });
     }
-    if decision.wish.is_some() {
+    if decision.desired.is_some() {
         let other = match decision.reason {
-            Reason::Wish => "when its application consumes data on another CPU, or the flow ends",
+            Reason::Rfs => "when its application consumes data on another CPU, or the flow ends",
             _ => "when its application consumes data on a CPU that packets can be sent to",
         };
         moves.push(other.to_owned());
@@ -211,14 +214,14 @@ pub(crate) fn json(explained: &Explained) -> Value {
         "receiving_cpu": explained.receiving_cpu.get(),
         "policy": explained.policy,
         "cpus": explained.cpus.to_string(),
-        "wish": decision.wish.map(|wish| {
-            let (state, cpu) = match wish.state {
-                WishState::Unset => ("unset", None),
-                WishState::OfAnotherFlow => ("of_another_flow", None),
-                WishState::Cpu(cpu) => ("cpu", Some(cpu.get())),
-                WishState::Unusable(cpu) => ("unusable", Some(cpu.get())),
+        "desired": decision.desired.map(|desired| {
+            let (state, cpu) = match desired.state {
+                DesiredState::Unset => ("unset", None),
+                DesiredState::OfAnotherFlow => ("of_another_flow", None),
+                DesiredState::Cpu(cpu) => ("cpu", Some(cpu.get())),
+                DesiredState::Unusable(cpu) => ("unusable", Some(cpu.get())),
             };
-            json!({ "entry": wish.index, "entries": wish.entries, "state": state, "cpu": cpu })
+            json!({ "entry": desired.index, "entries": desired.entries, "state": state, "cpu": cpu })
         }),
         "want": decision.want.get(),
         "reason": reason_json(&decision.reason),
@@ -260,7 +263,7 @@ pub(crate) fn reason_json(reason: &Reason) -> Value {
             "loop": slot.loop_,
             "held": held,
         }),
-        Reason::Wish => json!({ "rule": "wish" }),
+        Reason::Rfs => json!({ "rule": "rfs" }),
     }
 }
 

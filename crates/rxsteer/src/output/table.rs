@@ -153,7 +153,7 @@ fn mechanisms<H>(report: &Report<H>) -> String {
     let counts = &report.steering;
     let mut parts = Vec::new();
     for (count, what) in [
-        (counts.wished, "to where their application runs"),
+        (counts.rfs, "to where their application runs"),
         (counts.in_slots, "by sparse slot"),
         (counts.held, "held where their flow table slot was in use"),
     ] {

@@ -4,7 +4,7 @@ use super::datapath::DatapathView;
 use super::flows_shown::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown};
 use super::instance::Shown;
 use crate::explain::flow::shown;
-use crate::explain::show::{reason, reason_json, wish_state};
+use crate::explain::show::{desired_state, reason, reason_json};
 use rxsteer_user::core::explain::Reason;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{DeviceId, LiveDecision, LiveFlow};
@@ -73,7 +73,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         | Reason::NotBound
         | Reason::Stays { .. } => true,
         Reason::Hash { offline, .. } => *offline,
-        Reason::Bound | Reason::Slot { .. } | Reason::Wish => false,
+        Reason::Bound | Reason::Slot { .. } | Reason::Rfs => false,
     };
     let known = |cpu: CpuId| (!is_receiving || at.received_on.is_some()).then(|| cpu.get());
     let last = told.flow.and_then(|flow| Some((flow, flow.last?)));
@@ -84,7 +84,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         received_on: at.received_on.map(CpuId::get),
         reason: reason_json(&told.reason),
         why: reason(&told.reason),
-        desired: told.wish.map(|wish| wish_state(wish.state)),
+        desired: told.desired.map(|desired| desired_state(desired.state)),
         target: known(told.want),
         cpu: if told.cpu == told.want { known(told.cpu) } else { Some(told.cpu.get()) },
         guarded: at.is_guarded,

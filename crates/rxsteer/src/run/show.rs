@@ -123,7 +123,7 @@ const CPU_COLUMNS: [LiveCounter; 8] = [
     LiveCounter::Bound,
     LiveCounter::Hashed,
     LiveCounter::InSlots,
-    LiveCounter::Wished,
+    LiveCounter::Rfs,
     LiveCounter::Moves,
     LiveCounter::Held,
 ];
@@ -136,7 +136,7 @@ fn cpus(cpus: &[CpuStatus]) -> String {
         "bound",
         "by hash",
         "in slots",
-        "by wish",
+        "rfs",
         "moves",
         "held",
         "delivered",

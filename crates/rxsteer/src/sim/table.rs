@@ -207,7 +207,7 @@ fn reasons(cell: &Cell, names: &[&str]) -> String {
 
 fn mechanisms(cell: &Cell) -> String {
     let parts = [
-        ("wished", "to where their application runs"),
+        ("rfs", "to where their application runs"),
         ("in_slots", "by sparse slot"),
         ("held", "held where their flow table slot was in use"),
     ];
