@@ -28,7 +28,7 @@ pub struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoGate {
     /// The user asked for none.
-    NotWanted,
+    TurnedOff,
     /// This process may run on one CPU only.
     OneCpu,
     /// The host doesn't let threads choose their CPU.
@@ -39,7 +39,7 @@ impl NoGate {
     /// The reason as the end of a sentence.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::NotWanted => "it was turned off",
+            Self::TurnedOff => "it was turned off",
             Self::OneCpu => "this process may run on one CPU only",
             Self::CannotPin => "this host does not let threads choose their CPU",
         }
@@ -136,7 +136,7 @@ mod tests {
                 assert_ne!(gate.cpus.0, gate.cpus.1);
                 assert!(gate.one_way_ns().unwrap() > 0.0);
             }
-            Err(why) => assert_ne!(why, NoGate::NotWanted),
+            Err(why) => assert_ne!(why, NoGate::TurnedOff),
         }
     }
 

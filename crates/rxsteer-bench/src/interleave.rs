@@ -260,7 +260,7 @@ mod tests {
             case("a", "new", false, &calls),
         ];
         let mut said = Vec::new();
-        let report = measure(&mut cases, &plan(Err(NoGate::NotWanted)), &mut |what| {
+        let report = measure(&mut cases, &plan(Err(NoGate::TurnedOff)), &mut |what| {
             said.push(what.to_owned())
         });
 

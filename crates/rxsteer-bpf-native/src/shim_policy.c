@@ -212,7 +212,7 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 }
 
 struct native_decision {
-	__u32 want;
+	__u32 target;
 	__u32 by;
 	__u32 cpu;
 	__u32 bank;
@@ -228,7 +228,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 {
 	const struct steer_config *config = &policy->config;
 	struct steer_place place;
-	struct steer_want want;
+	struct steer_target target;
 	struct steer_slot *slot;
 	struct steer_line *tails;
 	__u32 dst;
@@ -236,11 +236,11 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	state = policy;
 	slot = steer_slot_at((table << steer_flow_log) +
 			     steer_slot_of(arrival->hash, steer_flow_log));
-	want = steer_want(config, arrival);
-	place = steer_allowed(config, slot, &want);
+	target = steer_target(config, arrival);
+	place = steer_allowed(config, slot, &target);
 	*decision = (struct native_decision){
-		.want = want.cpu,
-		.by = want.by,
+		.target = target.cpu,
+		.by = target.by,
 		.cpu = place.cpu,
 		.bank = place.bank,
 		.straight = place.straight,
@@ -256,7 +256,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 		return;
 	tails = steer_tail_line(arrival->src, dst);
 	decision->seq = ++tails->word[dst & 15];
-	steer_queued(slot, &place, want.cpu, arrival->src, decision->seq);
+	steer_queued(slot, &place, target.cpu, arrival->src, decision->seq);
 }
 
 void native_policy_record_desired(struct native_policy *policy, __u32 hash, __u32 cpu)

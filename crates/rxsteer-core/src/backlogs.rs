@@ -54,7 +54,7 @@ pub trait Backlogs {
 }
 
 /// Backlogs that always have room and whose packets are completed as soon as they are queued: for
-/// asking a policy what it wants, which is then where the packet goes.
+/// asking a policy for its target, which is then where the packet goes.
 #[derive(Clone, Debug, Default)]
 pub struct Idle {
     queued: u32,

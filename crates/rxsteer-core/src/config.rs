@@ -59,7 +59,7 @@ pub enum SlotOrder {
     /// lower bits in common, for NICs choose queues by those.
     #[default]
     Scattered,
-    /// By the upper bits. Flows that share a slot are then wanted on the same CPU by `rps`, but for slots that
+    /// By the upper bits. Flows that share a slot then have the same target by `rps`, but for slots that
     /// lie across a boundary. So does the in-kernel path, whose hash is its own.
     Ascending,
 }

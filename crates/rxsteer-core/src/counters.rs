@@ -75,8 +75,8 @@ counters! {
     /// Counted once per RX thread: which mechanism decided.
     SteerCounter {
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
-        InSlots, "in_slots", Packets, "Packets wanted on the CPU of their sparse slot.";
-        Held, "held", Packets, "Packets sent where their flow table slot says, though wanted elsewhere: earlier ones were still under way there, or it had patience yet.";
+        InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
+        Held, "held", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or it had patience yet.";
     }
 }
 
@@ -97,9 +97,9 @@ counters! {
         Received, "received", Packets, "Frames the interface received on this CPU.";
         Bytes, "bytes", Bytes, "Their lengths, Ethernet header included.";
         Local, "local", Packets, "Frames that no rule steers: without a flow, or of a queue that is not steered.";
-        Bound, "bound", Packets, "Frames wanted on the CPU their RX queue is bound to.";
-        Hashed, "hashed", Packets, "Frames wanted where the flow hash says.";
-        InSlots, "in_slots", Packets, "Frames wanted on the CPU of their sparse slot.";
+        Bound, "bound", Packets, "Frames whose target is the CPU their RX queue is bound to.";
+        Hashed, "hashed", Packets, "Frames whose target is the CPU that the flow hash gives.";
+        InSlots, "in_slots", Packets, "Frames whose target is the CPU of their sparse slot.";
         Rfs, "rfs", Packets, "Frames steered to the CPU where their application runs (rfs).";
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
@@ -110,7 +110,7 @@ counters! {
         RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
         FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
         Moves, "moves", Packets, "Frames whose flow went to another CPU than before.";
-        Held, "held", Packets, "Frames sent where their flow's earlier ones went, though wanted elsewhere: those were still under way, or the slot had patience yet.";
+        Held, "held", Packets, "Frames sent where their flow's earlier ones went, not to their target: those were still under way, or the slot had patience yet.";
         Batches, "batches", Events, "Lists handed over to a ring.";
         Flows, "flows", Flows, "Flows that got a place in the flow statistics.";
         FlowsEnded, "flows_ended", Flows, "Flows silent for long that lost their place to a new one.";

@@ -5,7 +5,7 @@ use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::order::{DevFlow, allowed};
-use crate::plan::{Chosen, Map, Maps, Rule, Want};
+use crate::plan::{Map, Maps, Rule, Target, TargetRule};
 use crate::policy::Fallback;
 use crate::sparse::SlotId;
 use crate::steer::Steering;
@@ -21,10 +21,10 @@ pub struct Explanation {
     pub device: u16,
     /// What the sock flow table says, under `rfs`.
     pub desired: Option<Desired>,
-    /// Which rule chose `want`.
+    /// Which rule chose `target`.
     pub reason: Reason,
     /// Where the packet is to go if nothing holds it back.
-    pub want: CpuId,
+    pub target: CpuId,
     /// What the flow table says, where one is kept.
     pub flow: Option<FlowSlot>,
     /// Where it goes.
@@ -142,8 +142,8 @@ impl Steering {
         let plan = self.plan();
         let rules = &plan.rules;
         let desired = rules.rfs.then(|| self.desired_of(packet));
-        let (want, reason) = match rules.desired_target(&plan.socks, packet) {
-            Some(want) if rules.rfs => (want, Reason::Rfs),
+        let (target, reason) = match rules.desired_target(&plan.socks, packet) {
+            Some(target) if rules.rfs => (target, Reason::Rfs),
             _ => self.placed(packet, backlogs.producer()),
         };
         let flow = slot.map(|(index, entries, flow)| FlowSlot {
@@ -159,9 +159,9 @@ impl Steering {
             device: rules.asking(packet, 0).device,
             desired,
             reason,
-            want: want.cpu,
+            target: target.cpu,
             flow,
-            cpu: slot.map_or(want.cpu, |(_, _, flow)| allowed(flow, want, rules, backlogs)),
+            cpu: slot.map_or(target.cpu, |(_, _, flow)| allowed(flow, target, rules, backlogs)),
             in_transition: self.is_in_transition(),
         }
     }
@@ -181,7 +181,7 @@ impl Steering {
     }
 
     /// The CPU a flow without a desired CPU is placed on, and why.
-    fn placed(&self, packet: &Arrival, producer: u16) -> (Want, Reason) {
+    fn placed(&self, packet: &Arrival, producer: u16) -> (Target, Reason) {
         let rules = &self.plan().rules;
         let local = |reason| (rules.local(packet), reason);
         match &rules.rule {
@@ -200,8 +200,8 @@ impl Steering {
                 let found =
                     maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, *loops));
                 if let Some((slot, held)) = found {
-                    let want = Want { cpu: slot.cpu, by: Chosen::Slot };
-                    return (want, Reason::Slot { slot, held });
+                    let target = Target { cpu: slot.cpu, by: TargetRule::Slot };
+                    return (target, Reason::Slot { slot, held });
                 }
                 self.by_map(packet, maps, |_| {
                     let active = sparse.is_hash_active(&asking);
@@ -212,7 +212,7 @@ impl Steering {
     }
 
     /// Where a packet goes that has no flow, or whose queue is not there.
-    fn unsteered(&self, packet: &Arrival) -> Option<(Want, Reason)> {
+    fn unsteered(&self, packet: &Arrival) -> Option<(Target, Reason)> {
         let rules = &self.plan().rules;
         let local = |reason| Some((rules.local(packet), reason));
         match usize::from(packet.rx_queue) >= rules.local.len() {
@@ -227,7 +227,7 @@ impl Steering {
         packet: &Arrival,
         maps: &Maps,
         no_slot: impl Fn(&Map) -> Option<NoSlot>,
-    ) -> (Want, Reason) {
+    ) -> (Target, Reason) {
         let rules = &self.plan().rules;
         let map = match (maps.map(packet), self.unsteered(packet)) {
             (Some(map), None) => map,
@@ -235,14 +235,14 @@ impl Steering {
                 return unsteered.unwrap_or((rules.local(packet), Reason::NoSuchQueue));
             }
         };
-        let want = rules.fall_back(packet, map);
+        let target = rules.fall_back(packet, map);
         if rules.fallback() == Fallback::Local {
-            return (want, Reason::Stays { no_slot: no_slot(map) });
+            return (target, Reason::Stays { no_slot: no_slot(map) });
         }
         let place = map.rps.index(packet.hash);
         let configured = self.plan().config.map_of(packet.rx_queue).as_slice()[place];
-        let (places, offline) = (map.rps.len(), configured != want.cpu);
-        (want, Reason::Hash { place, places, offline, no_slot: no_slot(map) })
+        let (places, offline) = (map.rps.len(), configured != target.cpu);
+        (target, Reason::Hash { place, places, offline, no_slot: no_slot(map) })
     }
 }
 
@@ -325,7 +325,7 @@ mod tests {
         steering.decide(&[packet(1)], &mut backlogs, &mut verdict);
         steering.plan().sock_flows().record(FlowHash::from_raw(1), cpu(2));
         let told = steering.explain(&packet(1), &mut backlogs);
-        assert_eq!((told.want, told.cpu, told.reason), (cpu(2), cpu(1), Reason::Rfs));
+        assert_eq!((told.target, told.cpu, told.reason), (cpu(2), cpu(1), Reason::Rfs));
         assert_eq!(told.desired.map(|desired| desired.state), Some(DesiredState::Cpu(cpu(2))));
         let flow = told.flow.unwrap();
         assert_eq!((flow.last, flow.completed), (Some((cpu(1), 0, 10)), false));
@@ -358,16 +358,16 @@ mod tests {
         assert_eq!(verdicts.map(Verdict::cpu), [cpu(2), cpu(1), cpu(0)], "slots come before it");
         let explained = steering.explain(&packet(4), &mut Stuck(0));
         let stays = Reason::Stays { no_slot: Some(NoSlot::HashActive) };
-        assert_eq!((explained.want, explained.reason), (cpu(0), stays));
+        assert_eq!((explained.target, explained.reason), (cpu(0), stays));
         steering.plan().sock_flows().record(FlowHash::from_raw(4), cpu(1));
         let explained = steering.explain(&packet(4), &mut Stuck(0));
-        assert_eq!((explained.want, explained.reason), (cpu(0), stays));
+        assert_eq!((explained.target, explained.reason), (cpu(0), stays));
         assert_eq!(
             explained.desired.map(|desired| desired.state),
             Some(DesiredState::Unusable(cpu(1)))
         );
         assert_eq!(steering.explain(&packet(0), &mut Stuck(0)).reason, Reason::NoHash);
         steering.plan().sock_flows().record(FlowHash::from_raw(4), cpu(2));
-        assert_eq!(steering.explain(&packet(4), &mut Stuck(0)).want, cpu(2));
+        assert_eq!(steering.explain(&packet(4), &mut Stuck(0)).target, cpu(2));
     }
 }

@@ -6,7 +6,7 @@ use crate::backlogs::{Arrival, Backlogs, Refusal};
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::order::{FlowTables, UNSTEERED, allowed};
-use crate::plan::{Map, Maps, Rules, Want, by_hash};
+use crate::plan::{Map, Maps, Rules, Target, by_hash};
 use crate::rfs::SockFlowTable;
 use crate::sparse::SparseTable;
 use crate::steer::SteerCounts;
@@ -29,16 +29,16 @@ pub(crate) struct Scratch {
 /// The counts of one list.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// By the number of a [`Chosen`]; longer than there are, so that no index needs a check.
+    /// By the number of a [`TargetRule`]; longer than there are, so that no index needs a check.
     pub(crate) by: [u32; 8],
     pub(crate) held: u32,
 }
 
 impl Tally {
     #[inline(always)]
-    pub(crate) fn add(&mut self, want: Want, cpu: CpuId) {
-        self.by[want.by as usize % 8] += 1;
-        self.held += u32::from(want.cpu != cpu);
+    pub(crate) fn add(&mut self, target: Target, cpu: CpuId) {
+        self.by[target.by as usize % 8] += 1;
+        self.held += u32::from(target.cpu != cpu);
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn place<A: Admission>(
     arrivals: &[Arrival],
     admission: &mut A,
     verdicts: &mut [Verdict],
-    choose: impl Fn(&Arrival) -> Want,
+    choose: impl Fn(&Arrival) -> Target,
 ) -> usize {
     let verdicts = &mut verdicts[..arrivals.len()];
     for index in 0..arrivals.len() {
@@ -117,7 +117,7 @@ pub(crate) fn place<A: Admission>(
 /// Where a steered flow without a desired CPU is placed. A trait rather than closures, so that
 /// each is surely part of its loop.
 pub(crate) trait Placing {
-    fn place(&self, packet: &Arrival) -> Want;
+    fn place(&self, packet: &Arrival) -> Target;
 }
 
 /// In its sparse slot, else by hash.
@@ -132,7 +132,7 @@ pub(crate) struct InSlots<'a> {
 
 impl Placing for InSlots<'_> {
     #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
+    fn place(&self, packet: &Arrival) -> Target {
         let map = self.single.unwrap_or_else(|| self.maps.of(packet));
         self.rules.in_slot(packet, map, self.loops, self.sparse, self.producer)
     }
@@ -143,7 +143,7 @@ pub(crate) struct Stays<'a>(pub(crate) &'a Rules);
 
 impl Placing for Stays<'_> {
     #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
+    fn place(&self, packet: &Arrival) -> Target {
         self.0.local(packet)
     }
 }
@@ -156,7 +156,7 @@ pub(crate) struct ByHash<'a> {
 
 impl Placing for ByHash<'_> {
     #[inline(always)]
-    fn place(&self, packet: &Arrival) -> Want {
+    fn place(&self, packet: &Arrival) -> Target {
         by_hash(packet)(self.single.unwrap_or_else(|| self.maps.of(packet)))
     }
 }
@@ -206,21 +206,21 @@ impl Guarded<'_> {
             for index in 0..count {
                 let packet = &packets[index];
                 let slot = slots[index] & !UNSTEERED;
-                let want = if slots[index] & UNSTEERED != 0 {
+                let target = if slots[index] & UNSTEERED != 0 {
                     rules.local(packet)
                 } else if RFS
                     && let desired_cpu = rules.usable_desired(socks, desired[index], packet.hash)
-                    && let Some(target) = Want::rfs(desired_cpu)
+                    && let Some(target) = Target::rfs(desired_cpu)
                 {
                     target
                 } else {
                     placing.place(packet)
                 };
                 let flow = self.flows.get(slot);
-                let cpu = allowed(flow, want, rules, admission.backlogs());
+                let cpu = allowed(flow, target, rules, admission.backlogs());
                 verdicts[index] = match admission.admit(cpu, packet) {
                     Ok(position) => {
-                        self.flows.set(slot, flow.queued(cpu, want.cpu, producer, position));
+                        self.flows.set(slot, flow.queued(cpu, target.cpu, producer, position));
                         Verdict::deliver(cpu)
                     }
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
@@ -230,7 +230,7 @@ impl Guarded<'_> {
                         break 'lists;
                     }
                 };
-                tally.add(want, cpu);
+                tally.add(target, cpu);
             }
             self.counts.add(&tally);
             done += count;

@@ -22,7 +22,7 @@
 use crate::backlogs::{Arrival, Backlogs};
 use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES, SlotOrder};
 use crate::cpu::CpuId;
-use crate::plan::{Rules, Want};
+use crate::plan::{Rules, Target};
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -49,7 +49,7 @@ pub struct DevFlow {
     /// The packet's number in the queue from its producer to its CPU.
     last_seq: u32,
     /// Bits 0–13 the CPU plus one, 0 while unset; bits 14–27 the producer; bits 28–31 the patience:
-    /// how many packets in a row may still follow the slot against their want.
+    /// how many packets in a row may still follow the slot rather than their target.
     place: u32,
 }
 
@@ -66,12 +66,12 @@ pub const PATIENCE: u32 = 7;
 const _: () = assert!((CpuId::MAX.get() as u32) < CPU_MASK && PATIENCE < 16);
 
 impl DevFlow {
-    /// The slot after a packet that is wanted on `want` went to `cpu` as number `last_seq` of
+    /// The slot after a packet with the target `target` went to `cpu` as number `last_seq` of
     /// `producer`.
     #[inline(always)]
     #[must_use]
-    pub const fn queued(self, cpu: CpuId, want: CpuId, producer: u16, last_seq: u32) -> DevFlow {
-        let patience = if cpu.get() == want.get() {
+    pub const fn queued(self, cpu: CpuId, target: CpuId, producer: u16, last_seq: u32) -> DevFlow {
+        let patience = if cpu.get() == target.get() {
             PATIENCE
         } else {
             (self.place >> PATIENCE_SHIFT).saturating_sub(1)
@@ -87,7 +87,7 @@ impl DevFlow {
         (self.cpu() != CpuId::NONE).then(|| (self.cpu(), self.producer(), self.last_seq))
     }
 
-    /// How many packets in a row may still follow the slot against their want.
+    /// How many packets in a row may still follow the slot rather than their target.
     #[must_use]
     pub fn patience(self) -> u32 {
         self.place >> PATIENCE_SHIFT
@@ -106,7 +106,7 @@ impl DevFlow {
         DevFlow { last_seq, place }
     }
 
-    /// The same slot when no packet may follow it against its want.
+    /// The same slot when no packet may follow it rather than its target.
     pub(crate) const fn without_patience(self) -> DevFlow {
         DevFlow { place: self.place & !(u32::MAX << PATIENCE_SHIFT), ..self }
     }
@@ -135,7 +135,7 @@ impl DevFlow {
     }
 }
 
-/// Where a packet goes that is wanted on `want` and whose slot is `flow`, outside a transition. The
+/// Where a packet goes whose target is `target` and whose slot is `flow`, outside a transition. The
 /// order rule. A flow may go to another CPU when
 ///
 /// - its slot is unset: nothing of it was ever queued; or
@@ -143,8 +143,8 @@ impl DevFlow {
 ///   (That holds for a CPU that is gone as well: its queue is taken over, and its numbers are
 ///   completed by whoever processes it.)
 ///
-/// Otherwise it follows its slot, and queues behind its own packets. A slot that says `want` already
-/// needs no look at the queue.
+/// Otherwise it follows its slot, and queues behind its own packets. A slot that says `target`
+/// already needs no look at the queue.
 ///
 /// Broken, the scheduler of `rxsteer-order` finds packets out of order within seconds; its test
 /// `without_the_guard_flows_are_reordered` makes `has_completed` say yes to everything.
@@ -152,23 +152,23 @@ impl DevFlow {
 /// Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash
 /// places (or that nothing places, and so is to stay where it is received: [`crate::policy::Fallback`]) follows a
 /// completed slot too, while the slot has patience and its CPU is online and in a CPU map. It has [`PATIENCE`] anew with
-/// every packet that is wanted where it went. So a flood of new flows does not carry an established
+/// every packet whose target is where it went. So a flood of new flows does not carry an established
 /// flow off with it: most slots are met by few of its packets before one of the flow comes again.
 #[inline(always)]
 pub(crate) fn allowed<B: Backlogs>(
     flow: DevFlow,
-    want: Want,
+    target: Target,
     rules: &Rules,
     backlogs: &mut B,
 ) -> CpuId {
     let current = flow.cpu();
-    if current != want.cpu && current != CpuId::NONE {
-        let follows = flow.patience() != 0 && rules.may_linger(want.by, current);
+    if current != target.cpu && current != CpuId::NONE {
+        let follows = flow.patience() != 0 && rules.may_linger(target.by, current);
         if follows || !backlogs.has_completed(flow.producer(), current, flow.last_seq) {
             return current;
         }
     }
-    want.cpu
+    target.cpu
 }
 
 /// Beside a slot's index: the packet is not steered. No table is so large that it needs the bit.

@@ -74,7 +74,7 @@ pub(crate) struct Map {
 
 /// Which rule chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub(crate) enum TargetRule {
     Local,
     Bound,
     Hash,
@@ -84,17 +84,17 @@ pub(crate) enum Chosen {
 
 /// The CPU a packet is to go to if nothing holds it back, and which rule said so.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Want {
+pub(crate) struct Target {
     pub(crate) cpu: CpuId,
-    pub(crate) by: Chosen,
+    pub(crate) by: TargetRule,
 }
 
-impl Want {
+impl Target {
     /// The target of a flow with a desired CPU, given plus one; `None` for 0.
     #[inline(always)]
-    pub(crate) fn rfs(cpu_plus_1: u16) -> Option<Want> {
+    pub(crate) fn rfs(cpu_plus_1: u16) -> Option<Target> {
         let cpu = CpuId::from_raw(cpu_plus_1.wrapping_sub(1));
-        (cpu_plus_1 != 0).then_some(Want { cpu, by: Chosen::Rfs })
+        (cpu_plus_1 != 0).then_some(Target { cpu, by: TargetRule::Rfs })
     }
 }
 
@@ -170,11 +170,11 @@ impl Plan {
 
     /// Where the packet is to go, by all the rules. The per-policy loops of [`crate::steer`] do the
     /// same with the questions asked once per batch.
-    pub(crate) fn want(&self, packet: &Arrival, producer: u16) -> Want {
+    pub(crate) fn target(&self, packet: &Arrival, producer: u16) -> Target {
         if self.rules.rfs
-            && let Some(want) = self.rules.desired_target(&self.socks, packet)
+            && let Some(target) = self.rules.desired_target(&self.socks, packet)
         {
-            return want;
+            return target;
         }
         self.rules.place(packet, &self.sparse, producer)
     }
@@ -237,9 +237,9 @@ impl Rules {
     /// Whether a packet that is to go by this rule may follow its slot to `cpu` for a while: see
     /// [`crate::order::PATIENCE`].
     #[inline(always)]
-    pub(crate) fn may_linger(&self, by: Chosen, cpu: CpuId) -> bool {
+    pub(crate) fn may_linger(&self, by: TargetRule, cpu: CpuId) -> bool {
         let falls_back =
-            by == Chosen::Hash || by == Chosen::Local && self.fallback == Fallback::Local;
+            by == TargetRule::Hash || by == TargetRule::Local && self.fallback == Fallback::Local;
         falls_back && self.lingers.get(cpu.index()).copied().unwrap_or(false)
     }
 
@@ -251,16 +251,16 @@ impl Rules {
     /// The CPU of packets that are not steered. A queue number out of range counts as queue 0, as
     /// in the kernel.
     #[inline(always)]
-    pub(crate) fn local(&self, packet: &Arrival) -> Want {
+    pub(crate) fn local(&self, packet: &Arrival) -> Target {
         let local = self.local.get(usize::from(packet.rx_queue)).copied();
-        Want { cpu: local.unwrap_or(self.local[0]), by: Chosen::Local }
+        Target { cpu: local.unwrap_or(self.local[0]), by: TargetRule::Local }
     }
 
     /// The flow's desired CPU as a target, if one was recorded and packets can be sent there.
-    pub(crate) fn desired_target(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Want> {
+    pub(crate) fn desired_target(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Target> {
         let steered = !packet.hash.is_none() && usize::from(packet.rx_queue) < self.local.len();
         let desired = self.usable_desired(socks, socks.raw(packet.hash), packet.hash);
-        Want::rfs(if steered { desired } else { 0 })
+        Target::rfs(if steered { desired } else { 0 })
     }
 
     /// The desired CPU plus one that `entry` of the sock flow table holds for the flow of `hash`; 0
@@ -273,7 +273,7 @@ impl Rules {
     }
 
     /// Where the flow is placed that has no desired CPU.
-    pub(crate) fn place(&self, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Want {
+    pub(crate) fn place(&self, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Target {
         match &self.rule {
             Rule::None => self.local(packet),
             Rule::Bound(bindings) => self.bound(bindings, packet),
@@ -286,9 +286,9 @@ impl Rules {
     }
 
     #[inline(always)]
-    pub(crate) fn bound(&self, bindings: &Bindings, packet: &Arrival) -> Want {
+    pub(crate) fn bound(&self, bindings: &Bindings, packet: &Arrival) -> Target {
         match bindings.cpu(packet.rx_queue) {
-            Some(cpu) => Want { cpu, by: Chosen::Bound },
+            Some(cpu) => Target { cpu, by: TargetRule::Bound },
             None => self.local(packet),
         }
     }
@@ -301,16 +301,16 @@ impl Rules {
         loops: u8,
         sparse: &SparseTable,
         producer: u16,
-    ) -> Want {
+    ) -> Target {
         match sparse.find(&self.asking(packet, producer), &map.walk, loops) {
-            Some(cpu) => Want { cpu, by: Chosen::Slot },
+            Some(cpu) => Target { cpu, by: TargetRule::Slot },
             None => self.fall_back(packet, map),
         }
     }
 
     /// Where a flow goes that has neither a desired CPU nor a slot.
     #[inline(always)]
-    pub(crate) fn fall_back(&self, packet: &Arrival, map: &Map) -> Want {
+    pub(crate) fn fall_back(&self, packet: &Arrival, map: &Map) -> Target {
         match self.fallback {
             Fallback::Hash => by_hash(packet)(map),
             Fallback::Local => self.local(packet),
@@ -330,9 +330,9 @@ impl Rules {
 
 /// The hash picks from the map.
 #[inline(always)]
-pub(crate) fn by_hash(packet: &Arrival) -> impl Fn(&Map) -> Want {
+pub(crate) fn by_hash(packet: &Arrival) -> impl Fn(&Map) -> Target {
     let hash = packet.hash;
-    move |map| Want { cpu: map.rps.cpu(hash), by: Chosen::Hash }
+    move |map| Target { cpu: map.rps.cpu(hash), by: TargetRule::Hash }
 }
 
 impl Maps {
@@ -350,11 +350,11 @@ impl Maps {
         let mut keys: Vec<(&CpuSet, Option<CpuId>)> = Vec::new();
         let mut of_queue = vec![0u16; local.len()];
         for queue in 0..local.len() as u16 {
-            let wanted = key(queue);
-            let known = keys.iter().position(|known| *known == wanted);
+            let searched = key(queue);
+            let known = keys.iter().position(|known| *known == searched);
             of_queue[usize::from(queue)] = known.unwrap_or(keys.len()) as u16;
             if known.is_none() {
-                keys.push(wanted);
+                keys.push(searched);
             }
         }
         let maps: Vec<Map> =

@@ -30,7 +30,7 @@
 //!
 //! Several threads may look and give away at a time. Giving away is one thread's at a time; another
 //! waits for it a moment, and then goes by hash, which is not counted as hashing. A lookup beside it may miss, or meet a slot just
-//! given to another flow; either is a want like any other to the order guard.
+//! given to another flow; either is a target like any other to the order guard.
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;

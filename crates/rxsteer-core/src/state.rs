@@ -149,7 +149,7 @@ mod tests {
         let desired = |entry| {
             let state = State { sock_entry: entry, ..State::default() };
             let told = ask(&config("rfs"), &state, true);
-            (told.desired.unwrap().state, told.want)
+            (told.desired.unwrap().state, told.target)
         };
         // Three CPUs and "nobody": two bits.
         assert_eq!(desired(0x8000_0004 | 3), (DesiredState::Cpu(cpu(2)), cpu(2)));
@@ -161,10 +161,10 @@ mod tests {
     fn state_of_the_guard_holds_what_is_under_way() {
         let last = DevFlow::default().queued(cpu(1), cpu(1), 0, 9);
         let state = State { slot: Some(last), ..State::default() };
-        // By its hash it is wanted on CPU 2.
+        // By its hash its target is CPU 2.
         let at = |policy: &str, completed| {
             let told = ask(&config(policy), &state, completed);
-            assert_eq!(told.want, cpu(2));
+            assert_eq!(told.target, cpu(2));
             (told.cpu, told.flow.unwrap().completed)
         };
         assert_eq!(at("rps", false), (cpu(1), false));

@@ -1,7 +1,7 @@
 //! `decide`: for each packet of a batch, the CPU that will process it.
 //!
 //! ```text
-//!   arrivals ──► want (rfs | slot | hash | binding | local) ──► order guard ──► reserve a place
+//!   arrivals ──► target (rfs | slot | hash | binding | local) ──► order guard ──► reserve a place
 //!                                                                    ▲                 │ accepted
 //!                                                                    └── flow table ◄──┴──► verdict
 //! ```
@@ -23,7 +23,7 @@ use crate::loops::{
     Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Stays, Tally, place,
 };
 use crate::order::{DevFlow, FlowTables};
-use crate::plan::{Chosen, Plan, Rule, by_hash};
+use crate::plan::{Plan, Rule, TargetRule, by_hash};
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
@@ -33,11 +33,11 @@ use alloc::vec;
 /// Which mechanisms decided, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteerCounts {
-    /// Wanted where their application runs (`rfs`).
+    /// Whose target is the CPU where their application runs (`rfs`).
     pub rfs: u64,
-    /// Wanted on the CPU of their sparse slot.
+    /// Whose target is the CPU of their sparse slot.
     pub in_slots: u64,
-    /// Sent where their flow table slot says, though wanted elsewhere: earlier packets were still
+    /// Sent where their flow table slot says, not to their target: earlier packets were still
     /// under way there, or it had patience yet ([`crate::order::PATIENCE`]).
     pub held: u64,
 }
@@ -265,8 +265,8 @@ impl Steering {
         let Some(transition) = &mut self.transition else { return 0 };
         let producer = backlogs.producer();
         for (index, packet) in arrivals.iter().enumerate() {
-            let want = self.plan.want(packet, producer);
-            let placed = transition.place(packet, want.cpu, &self.flows, backlogs);
+            let target = self.plan.target(packet, producer);
+            let placed = transition.place(packet, target.cpu, &self.flows, backlogs);
             let admitted = match &mut self.limiter {
                 None => Anyone(backlogs).admit(placed.cpu, packet),
                 Some(limiter) => Limited { backlogs, limiter }.admit(placed.cpu, packet),
@@ -280,7 +280,7 @@ impl Steering {
                 Err(Refusal::Wait) => return index,
             };
             let mut tally = Tally::default();
-            tally.add(want, placed.cpu);
+            tally.add(target, placed.cpu);
             self.counts.add(&tally);
         }
         arrivals.len()
@@ -347,8 +347,8 @@ impl SteerCounts {
     }
 
     pub(crate) fn add(&mut self, tally: &Tally) {
-        self.rfs += u64::from(tally.by[Chosen::Rfs as usize]);
-        self.in_slots += u64::from(tally.by[Chosen::Slot as usize]);
+        self.rfs += u64::from(tally.by[TargetRule::Rfs as usize]);
+        self.in_slots += u64::from(tally.by[TargetRule::Slot as usize]);
         self.held += u64::from(tally.held);
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Transition {
     old: Option<OldRules>,
     /// Tables of other sizes, oldest first.
     tables: Vec<OldTable>,
-    /// The last period in which a packet went elsewhere than the rules want it.
+    /// The last period in which a packet went elsewhere than to its target.
     detour: u64,
 }
 
@@ -92,7 +92,7 @@ struct OldTable {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) cpu: CpuId,
-    want: CpuId,
+    target: CpuId,
     home: Home,
     slot: u32,
 }
@@ -184,31 +184,31 @@ impl Transition {
         self.tails.extend(self.cpus.iter().map(tail));
     }
 
-    /// Where a packet goes that the rules want on `want`.
+    /// Where a packet with the target `target` goes.
     pub(crate) fn place<B: Backlogs>(
         &mut self,
         packet: &Arrival,
-        want: CpuId,
+        target: CpuId,
         flows: &FlowTables,
         backlogs: &mut B,
     ) -> Placed {
         if let Some(old) = &mut self.old {
-            let cpu = old.plan.want(packet, backlogs.producer()).cpu;
+            let cpu = old.plan.target(packet, backlogs.producer()).cpu;
             let slot = old.slot(packet, cpu);
             if old.holds(slot, cpu, backlogs) {
-                return Placed { cpu, want, home: Home::OldRules, slot };
+                return Placed { cpu, target, home: Home::OldRules, slot };
             }
         }
         for (index, table) in self.tables.iter_mut().enumerate() {
             let slot = table.flows.index(packet);
             match table.flows.get(slot).waiting(backlogs) {
-                Some(cpu) => return Placed { cpu, want, home: Home::OldTable(index), slot },
+                Some(cpu) => return Placed { cpu, target, home: Home::OldTable(index), slot },
                 None => table.flows.set(slot, DevFlow::default()),
             }
         }
         let slot = flows.index(packet);
-        let cpu = flows.get(slot).waiting(backlogs).unwrap_or(want);
-        Placed { cpu, want, home: Home::Current, slot }
+        let cpu = flows.get(slot).waiting(backlogs).unwrap_or(target);
+        Placed { cpu, target, home: Home::Current, slot }
     }
 
     /// The packet got its place, as number `position`.
@@ -219,8 +219,8 @@ impl Transition {
         position: u32,
         flows: &mut FlowTables,
     ) {
-        let Placed { cpu, want, home, slot } = *placed;
-        let flow = |before: DevFlow| before.queued(cpu, want, producer, position);
+        let Placed { cpu, target, home, slot } = *placed;
+        let flow = |before: DevFlow| before.queued(cpu, target, producer, position);
         match home {
             Home::Current => flows.set(slot, flow(flows.get(slot))),
             Home::OldTable(index) => {
@@ -236,7 +236,7 @@ impl Transition {
                 }
             }
         }
-        if cpu != want {
+        if cpu != target {
             self.detour = self.period;
         }
     }

@@ -183,7 +183,7 @@ fn a_table_is_replaced_under_lookup() {
     });
 }
 
-/// Everything queued is completed at once, so that a verdict is what the rules want.
+/// Everything queued is completed at once, so that a verdict is the target of the rules.
 struct Done(u16);
 
 impl Backlogs for Done {
@@ -208,7 +208,7 @@ impl Backlogs for Done {
     }
 }
 
-/// Where a producer wants a packet of `flow`, and whether it is for the flow's slot.
+/// The target of a packet of `flow` from a producer, and whether it is for the flow's slot.
 fn decide(steering: &mut Steering, producer: u16, flow: u32, time_ns: u64) -> (u16, bool) {
     let arrival = Arrival { time_ns, hash: hash(flow), rx_queue: producer, reserved: 0 };
     let before = steering.counts().in_slots;

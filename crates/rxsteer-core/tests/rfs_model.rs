@@ -87,14 +87,15 @@ struct Model {
     /// By index: upper hash bits and desired CPU.
     sock_flows: HashMap<u32, (u32, u16)>,
     /// By queue and slot: current CPU, the number of the last packet queued there, and how many packets
-    /// in a row have followed the slot against their want. The last slot is that of packets without
-    /// a flow.
+    /// in a row have followed the slot rather than their target. The last slot is that of packets
+    /// without a flow.
     dev_flows: [Vec<Option<(u16, u64, u32)>>; 2],
     sparse: Sparse,
     /// By CPU the packets under way.
     lanes: Vec<VecDeque<u64>>,
     packets: u64,
-    /// Packets wanted where their application runs, and packets kept elsewhere than wanted.
+    /// Packets whose target is the CPU where their application runs, and packets kept elsewhere
+    /// than their target.
     counts: [u64; 2],
 }
 
@@ -149,7 +150,7 @@ impl Model {
     }
 
     /// Where a packet is to go, and whether nothing but the fallback says so.
-    fn wanted(&mut self, queue: u16, hash: u32, now: u64) -> (u16, bool) {
+    fn target_of(&mut self, queue: u16, hash: u32, now: u64) -> (u16, bool) {
         // Not steered: a queue that is not there counts as the first.
         let Some(map) = MAPS.get(usize::from(queue)).filter(|_| hash != 0) else {
             return (*RECEIVING.get(usize::from(queue)).unwrap_or(&RECEIVING[0]), false);
@@ -181,7 +182,7 @@ impl Model {
     /// `None`: the packet must wait.
     fn packet(&mut self, queue: u16, hash: u32, now: u64) -> Option<Verdict> {
         let before = self.counts;
-        let (want, falls_back) = self.wanted(queue, hash, now);
+        let (target, falls_back) = self.target_of(queue, hash, now);
         let (table, slot) = if hash == 0 || queue > 1 {
             (usize::from(queue % 2), self.dev_flows[0].len() - 1)
         } else {
@@ -200,10 +201,10 @@ impl Model {
             {
                 current
             }
-            _ => want,
+            _ => target,
         };
         let followed = match self.dev_flows[table][slot] {
-            _ if goes_to == want => 0,
+            _ if goes_to == target => 0,
             Some((_, _, followed)) => PATIENCE.min(followed + 1),
             None => unreachable!("an unset slot holds nobody"),
         };
@@ -219,7 +220,7 @@ impl Model {
             self.counts = before;
             return None;
         };
-        self.counts[1] += u64::from(goes_to != want);
+        self.counts[1] += u64::from(goes_to != target);
         Some(verdict)
     }
 

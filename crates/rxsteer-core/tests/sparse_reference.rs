@@ -1,9 +1,9 @@
-//! Sparse flows are wanted where the patch's `find_cpu` wants them, on any packet sequence: several
+//! Sparse flows have the targets of the patch's `find_cpu`, on any packet sequence: several
 //! devices and queues with maps of their own, CPUs that are offline, any number of loops, times that
 //! rise, stay, leap and run back, and rules that change on the way while the slots stay.
 //!
 //! The packets' backlogs say of everything that it is completed. So the order guard holds nothing
-//! back, and a verdict is what the rules want.
+//! back, and a verdict is the target of the rules.
 #![cfg(not(loom))]
 
 #[path = "reference/sparse.rs"]
@@ -66,8 +66,8 @@ impl Rules {
     }
 }
 
-/// `get_rps_cpu` round `find_cpu`: where a packet of `queue` is wanted.
-fn wanted(
+/// `get_rps_cpu` round `find_cpu`: the target of a packet of `queue`.
+fn target_of(
     sparse: &mut Sparse,
     rules: &Rules,
     cpus: u16,
@@ -96,7 +96,7 @@ fn wanted(
 }
 
 /// Takes both through `steps`; says where they part, or how many packets were looked at and how many
-/// of them could not follow their want.
+/// of them could not go to their target.
 fn compare(
     cpus: u16,
     start_ns: u64,
@@ -121,18 +121,18 @@ fn compare(
                 let flow_hash = FlowHash::from_raw(hash);
                 let arrival =
                     Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
-                let told = steering.explain(&arrival, &mut Idle::default()).want;
+                let told = steering.explain(&arrival, &mut Idle::default()).target;
                 let mut verdict = [Verdict::default()];
                 let held = steering.counts().held;
                 steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
-                let want = wanted(&mut sparse, &rules, cpus, (queue, hash), now);
-                // With everything completed a packet goes where it is wanted, but where it is left to its
-                // hash and its slot of the flow table has patience.
+                let target = target_of(&mut sparse, &rules, cpus, (queue, hash), now);
+                // With everything completed a packet goes to its target, but where it is left to
+                // its hash and its slot of the flow table has patience.
                 let follows = steering.counts().held > held;
                 let got = verdict[0];
-                if told != cpu(want) || !follows && got != Verdict::deliver(cpu(want)) {
+                if told != cpu(target) || !follows && got != Verdict::deliver(cpu(target)) {
                     return Err(format!(
-                        "step {index}: {arrival:?}: told {told}, {got:?}, reference cpu{want}"
+                        "step {index}: {arrival:?}: told {told}, {got:?}, reference cpu{target}"
                     ));
                 }
                 packets += 1;
@@ -191,7 +191,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn every_packet_is_wanted_where_the_patch_wants_it(
+    fn targets_of_every_packet_are_those_of_the_patch(
         start in prop_oneof![Just(0), Just(5 * SECOND)],
         first in rules(),
         steps in prop::collection::vec(step(), 1..200),

@@ -5,7 +5,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, map, program};
+use crate::objects::{ObjectSpec, map, program};
 use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delay.o"));
@@ -120,13 +120,13 @@ impl DelayCheck {
     pub fn new(namespace: &Namespace, end: &End) -> Result<Self> {
         let settings: Vec<u8> =
             [end.index, namespace.inode()?].into_iter().flat_map(u32::to_ne_bytes).collect();
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["delay_check"],
             settings: &settings,
             map: ("delay_buckets", BUCKETS as u32),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let link = program(&object, "delay_check")?
             .attach()
             .bpf(|| "attach the delay check to netif_receive_skb".to_owned())?;

@@ -6,7 +6,7 @@ use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
 
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, map, on_each_cpu, program};
+use crate::objects::{ObjectSpec, map, on_each_cpu, program};
 use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed.o"));
@@ -39,13 +39,13 @@ impl Fixed {
         let FixedRoute { cpu, other, every, drop, queue_size } = route;
         let settings: Vec<u8> =
             [cpu, every, other, u32::from(drop)].into_iter().flat_map(u32::to_ne_bytes).collect();
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["fixed_entry", "fixed_arrive"],
             settings: &settings,
             map: ("fixed_cpus", cpu.max(other) + 1),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let arrive = program(&object, "fixed_arrive")?.as_fd().as_raw_fd();
         let cpus = map(&object, "fixed_cpus")?;
         for cpu in [cpu, other] {
@@ -83,13 +83,13 @@ pub struct EmptySwitch {
 impl EmptySwitch {
     /// Attaches it.
     pub fn attach() -> Result<Self> {
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["fixed_switch"],
             settings: &[0; 16],
             map: ("fixed_cpus", 1),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let link = program(&object, "fixed_switch")?
             .attach()
             .bpf(|| "attach an empty program to sched_switch".to_owned())?;
@@ -115,13 +115,13 @@ impl EmptySockets {
 
     /// Attaches them.
     pub fn attach() -> Result<Self> {
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &Self::PROGRAMS,
             settings: &[0; 16],
             map: ("fixed_cpus", 1),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let attach = |name: &&str| {
             program(&object, name)?.attach().bpf(|| format!("attach the empty program {name}"))
         };
@@ -149,13 +149,13 @@ pub struct Arrivals {
 impl Arrivals {
     /// Counts from now on.
     pub fn new() -> Result<Self> {
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["fixed_count"],
             settings: &[0; 16],
             map: ("fixed_arrivals", 1),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let link = program(&object, "fixed_count")?
             .attach()
             .bpf(|| "attach a count to xdp_cpumap_kthread".to_owned())?;

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::cpus::pin;
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, map, program, words};
+use crate::objects::{ObjectSpec, map, program, words};
 use crate::testbed::{End, Link};
 
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/live.o"));
@@ -143,13 +143,13 @@ impl LiveFrames {
     /// Makes a source of frames from `link.near` to `link.far`.
     pub fn new(link: &Link, traffic: &Traffic) -> Result<Self> {
         let settings = traffic.settings(link);
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["live_frame"],
             settings: &settings,
             map: ("live_sequences", traffic.flows),
         };
-        Ok(Self { object: wanted.load()?, flows: traffic.flows, length: traffic.length as usize })
+        Ok(Self { object: spec.load()?, flows: traffic.flows, length: traffic.length as usize })
     }
 
     /// Sends frames on `cpu`, from the namespace that has the near end; returns how long that took,
@@ -229,13 +229,13 @@ impl Pass {
     /// Attaches it.
     pub fn attach(namespace: &Namespace, end: &End) -> Result<Self> {
         let settings = Traffic::default().settings(&Link { near: end.clone(), far: end.clone() });
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["live_pass"],
             settings: &settings,
             map: ("live_sequences", 1),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let index = i32::try_from(end.index).unwrap_or(i32::MAX);
         let link = namespace.inside(|| {
             let what = || format!("attach a program to {}", end.name);

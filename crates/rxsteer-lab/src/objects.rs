@@ -5,7 +5,7 @@ use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 use crate::error::{Bpf, LabError, Result};
 
 /// What is loaded of an object.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ObjectSpec<'a> {
     /// The compiled object.
     pub(crate) bytes: &'a [u8],
     /// The programs; the others are left out.
@@ -16,14 +16,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) map: (&'a str, u32),
 }
 
-impl Wanted<'_> {
+impl ObjectSpec<'_> {
     /// Loads it.
     pub(crate) fn load(&self) -> Result<Object> {
         let what = || format!("load the BPF program {}", self.programs.join(" and "));
         let mut open = ObjectBuilder::default().open_memory(self.bytes).bpf(what)?;
         for mut program in open.progs_mut() {
-            let is_wanted = self.programs.iter().any(|wanted| program.name() == *wanted);
-            program.set_autoload(is_wanted);
+            let is_named = self.programs.iter().any(|name| program.name() == *name);
+            program.set_autoload(is_named);
         }
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();

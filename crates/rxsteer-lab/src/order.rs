@@ -6,7 +6,7 @@ use libbpf_rs::{Link as BpfLink, Object};
 
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, map, on_each_cpu, program, words};
+use crate::objects::{ObjectSpec, map, on_each_cpu, program, words};
 use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/order.o"));
@@ -43,13 +43,13 @@ impl OrderCheck {
     pub fn new(namespace: &Namespace, end: &End, flows: u32) -> Result<Self> {
         let settings: Vec<u8> =
             [end.index, namespace.inode()?].into_iter().flat_map(u32::to_ne_bytes).collect();
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["order_check"],
             settings: &settings,
             map: ("order_flows", flows),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let link = program(&object, "order_check")?
             .attach()
             .bpf(|| "attach the order check to netif_receive_skb".to_owned())?;

@@ -6,7 +6,7 @@ use crate::cpus::pin;
 use crate::error::{Bpf, Result};
 use crate::live::{OBJECT, SPARE, Traffic, run};
 use crate::namespace::Namespace;
-use crate::objects::{Wanted, map, program};
+use crate::objects::{ObjectSpec, map, program};
 use crate::testbed::Link;
 
 /// The longest frame, with its Ethernet header.
@@ -27,13 +27,13 @@ pub fn send_recorded(
         frames.iter().filter(|frame| (SHORTEST..=LONGEST).contains(&frame.len())).collect();
     for some in fitting.chunks(AT_ONCE) {
         let settings = Traffic::default().settings(link);
-        let wanted = Wanted {
+        let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["live_recorded"],
             settings: &settings,
             map: ("live_recorded_frames", AT_ONCE as u32),
         };
-        let object = wanted.load()?;
+        let object = spec.load()?;
         let table = map(&object, "live_recorded_frames")?;
         for (index, frame) in (0_u32..).zip(some) {
             let mut value = (frame.len() as u32).to_ne_bytes().to_vec();

@@ -19,7 +19,8 @@
 //!   while an earlier one is in hand elsewhere;
 //! - conservation: what was received was accepted or dropped, for a reason; what was accepted was
 //!   completed, or lost with its worker and counted;
-//! - rest: with everything completed no transition goes on, and each flow goes where the plan wants.
+//! - rest: with everything completed no transition goes on, and each flow goes to the target of the
+//!   plan.
 //!
 //! Between any two questions that `decide` asks, workers and applications may go on, as they would
 //! beside a real receiver. [`Guard`] takes the order guard out, or half out: a check that could not

@@ -330,9 +330,9 @@ impl Run {
     }
 
     /// With nothing under way no transition goes on, and each flow goes where a policy without a
-    /// history wants it: now, and after a change to rules that keep no table.
+    /// history chooses: now, and after a change to rules that keep no table.
     fn check_rest(&mut self) -> Result<(), Fault> {
-        // Applications would change what is wanted.
+        // Applications would change targets.
         self.world.meddling = 0;
         self.check_places()?;
         let mut config = self.plan.config().clone();
@@ -378,10 +378,10 @@ impl Run {
         let state = self.world.flows.get(flow);
         let (name, arrival) = (state.name(), state.arrival(self.now_ns));
         let mut verdict = [Verdict::default()];
-        let mut wanted = CpuId::NONE;
+        let mut target = CpuId::NONE;
         for _ in 0..=PATIENCE {
             let mut view = View { world: &mut self.world, producer: index as u16 };
-            wanted = fresh.explain(&arrival, &mut view).want;
+            target = fresh.explain(&arrival, &mut view).target;
             self.producers[index].steering.decide(&[arrival], &mut view, &mut verdict);
             let cpu = verdict[0].cpu();
             let lane = self.world.lane(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
@@ -390,10 +390,10 @@ impl Run {
             self.world.drain();
             self.world.found()?;
         }
-        if verdict[0] == Verdict::deliver(wanted) {
+        if verdict[0] == Verdict::deliver(target) {
             return Ok(());
         }
-        Err(Fault::Misplaced { flow: name, cpu: verdict[0].cpu(), wanted })
+        Err(Fault::Misplaced { flow: name, cpu: verdict[0].cpu(), target })
     }
 
     fn summary(&self) -> Summary {

@@ -23,9 +23,9 @@ pub struct Summary {
     pub moves: u64,
     /// Decisions by which a flow was held where its packets were.
     pub held: u64,
-    /// Packets wanted where their application runs.
+    /// Packets whose target is the CPU where their application runs.
     pub rfs: u64,
-    /// Packets wanted on the CPU of their sparse slot.
+    /// Packets whose target is the CPU of their sparse slot.
     pub in_slots: u64,
     /// Times an application's flow was recorded or forgotten.
     pub records: u64,

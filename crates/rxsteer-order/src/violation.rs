@@ -70,15 +70,15 @@ pub enum Fault {
     /// Nothing is under way, and a transition goes on.
     #[error("producer {0} is not settled though nothing is under way")]
     Unsettled(u16),
-    /// Nothing is under way, and a flow does not go where the plan wants it.
-    #[error("nothing of the flow ({flow}) is under way, and it goes to CPU {cpu}, not {wanted}")]
+    /// Nothing is under way, and a flow does not go to the target of the plan.
+    #[error("nothing of the flow ({flow}) is under way, and it goes to CPU {cpu}, not {target}")]
     Misplaced {
         /// The flow.
         flow: FlowName,
         /// Where it goes.
         cpu: CpuId,
-        /// Where the plan wants it.
-        wanted: CpuId,
+        /// The target of the plan.
+        target: CpuId,
     },
     /// The code under test panicked.
     #[error("panicked: {0}")]

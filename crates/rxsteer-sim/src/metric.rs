@@ -212,11 +212,11 @@ metrics! {
     "interrupts", "interrupts", Events, Neither, false, Of::Run(|_, run| Some(run.interrupts as f64)),
         "Interrupts.";
     "rfs", "rfs", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.rfs as f64)),
-        "Packets wanted where their application runs.";
+        "Packets whose target is the CPU where their application runs.";
     "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
-        "Packets wanted on the CPU of their sparse slot.";
+        "Packets whose target is the CPU of their sparse slot.";
     "held", "held", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.held as f64)),
-        "Packets sent where their flow table slot says, though wanted elsewhere.";
+        "Packets sent where their flow table slot says, not to their target.";
 }
 
 fn latency(traffic: &TrafficResult) -> Option<()> {

@@ -47,7 +47,7 @@ pub(crate) fn compile(
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
         impatient: u8::from(!settings.policy.remembers_flows()),
-        // Where the CPUs divide the slots, no slot's flows are wanted on two.
+        // Where the CPUs divide the slots, no slot's flows have two targets.
         straddling: u8::from(
             settings.policy == Policy::Rps
                 && maps.iter().any(|map| !(1usize << flow_log).is_multiple_of(map.len())),
@@ -201,7 +201,11 @@ mod tests {
         assert_eq!(straddling(Policy::Rps, "0-1", &[], 2), 0);
         assert_eq!(straddling(Policy::Rps, "0-2", &[], 15), 1);
         assert_eq!(straddling(Policy::Rps, "0-7", &[], 2), 1, "fewer slots than CPUs");
-        assert_eq!(straddling(Policy::None, "0-2", &[], 15), 0, "all are wanted where they are");
+        assert_eq!(
+            straddling(Policy::None, "0-2", &[], 15),
+            0,
+            "all have the receiving CPU as their target"
+        );
         assert_eq!(straddling(Policy::Rps, "0-1", &[("eth0", "0-2")], 15), 1, "one of the maps");
     }
 

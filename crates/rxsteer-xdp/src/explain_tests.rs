@@ -103,8 +103,8 @@ fn explain_tells_what_the_order_guard_knows() {
     let Some(mut tables) = tables("explain_tells_what_the_order_guard_knows") else { return };
     let hash = tables.view.hash.hash(&tables.key);
     let index = slot_of(hash.get(), tables.view.sizes.flow_log);
-    let wanted = tables.ask("rps", "").explanation;
-    let other = if wanted.want == cpu(1) { 2 } else { 1 };
+    let before = tables.ask("rps", "").explanation;
+    let other = if before.target == cpu(1) { 2 } else { 1 };
     // Number 9 of CPU 3 went to the second ring of another CPU.
     let place = 3 << 14 | 1 << 13 | (other + 1);
     let slot = steer_slot { last_seq: 9, place, ..Default::default() };
@@ -117,13 +117,13 @@ fn explain_tells_what_the_order_guard_knows() {
     delivered(&tables, 8);
     let held = tables.ask("rps", "");
     let flow = held.explanation.flow.unwrap();
-    assert_eq!((held.explanation.cpu, held.explanation.want), (cpu(other as u16), wanted.want));
+    assert_eq!((held.explanation.cpu, held.explanation.target), (cpu(other as u16), before.target));
     assert_eq!((flow.completed, held.received_on), (false, Some(cpu(3))));
     delivered(&tables, 9);
     let moves = tables.ask("rps", "").explanation;
-    assert_eq!((moves.cpu, moves.flow.unwrap().completed), (wanted.want, true));
+    assert_eq!((moves.cpu, moves.flow.unwrap().completed), (before.target, true));
     // Where no rule steers it stays on the CPU that received it last.
-    assert_eq!(tables.ask("none", "").explanation.want, cpu(3));
+    assert_eq!(tables.ask("none", "").explanation.target, cpu(3));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn explain_hears_the_application_in_one_direction() {
     line.word[(index % 16) as usize] = hash & !mask | 3;
     tables.view.socks.set(index / 16, line);
     let told = tables.ask("rfs", "").explanation;
-    assert_eq!((told.desired.unwrap().state, told.want), (DesiredState::Cpu(cpu(2)), cpu(2)));
+    assert_eq!((told.desired.unwrap().state, told.target), (DesiredState::Cpu(cpu(2)), cpu(2)));
     let told = tables.ask("rfs", "2").explanation;
     assert_eq!(told.desired.unwrap().state, DesiredState::Unusable(cpu(2)));
     tables.key = tables.key.reversed();

@@ -56,7 +56,7 @@ impl RxCounts {
         self.received() != 0
     }
 
-    /// Each frame is wanted by one rule.
+    /// One rule chose the target of each frame.
     fn received(&self) -> u64 {
         self.0.by_rule.iter().sum()
     }

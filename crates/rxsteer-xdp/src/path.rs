@@ -46,13 +46,14 @@ pub struct Path {
     tables: Vec<bool>,
     settings: Settings,
     /// A change that has to wait.
-    wanted: Option<Settings>,
+    requested: Option<Settings>,
     /// The class of the rings' threads before that change; theirs changes at once.
     threads_before: ThreadClass,
     is_draining: bool,
     /// Whether frames are guarded.
     plainness: plain::Plainness,
-    /// The configuration that holds lets frames go straight on. It may be one on the way to `wanted`.
+    /// The configuration that holds lets frames go straight on. It may be one on the way to
+    /// `requested`.
     goes_straight: bool,
     pub(crate) grace: Grace,
     /// A grace period could not be waited for, so the configuration that does not hold may still be read.
@@ -111,7 +112,7 @@ impl Path {
             mode: setup.mode,
             possible: setup.possible.clone(),
             settings: settings.clone(),
-            wanted: None,
+            requested: None,
             threads_before: settings.threads,
             is_draining: false,
             plainness: plain::Plainness::default(),
@@ -141,7 +142,7 @@ impl Path {
     /// # Errors
     /// [`SettingsError`]; then nothing changes.
     pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
-        let told = self.wanted.as_ref().unwrap_or(&self.settings);
+        let told = self.requested.as_ref().unwrap_or(&self.settings);
         for cpu in self.possible.iter().filter(|cpu| told.is_online(*cpu)) {
             // Its thread runs elsewhere now, and stays there: when it is back it gets a new one. It may be back
             // before this change is made, or without it: that none of the CPUs is left is refused.
@@ -151,17 +152,17 @@ impl Path {
         }
         settings.check(&self.possible)?;
         self.loaded.can_decide_by(settings)?;
-        if self.wanted.is_none() {
+        if self.requested.is_none() {
             self.threads_before = self.settings.threads;
         }
         if self.set_threads(settings.threads)?
-            && self.wanted.is_none()
+            && self.requested.is_none()
             && *settings == self.settings
         {
             // Nothing else is to change.
             return Ok(());
         }
-        self.wanted = Some(settings.clone());
+        self.requested = Some(settings.clone());
         self.is_draining = false;
         Ok(())
     }
@@ -176,17 +177,17 @@ impl Path {
         self.settle_before_limit()?;
         self.free_retired_rings()?;
         let is_displaced = self.loaded.rings.lock().find_displaced();
-        if is_displaced && self.wanted.is_none() && !self.is_draining {
+        if is_displaced && self.requested.is_none() && !self.is_draining {
             // A CPU was away and is back already: nobody asks for a change, and it takes one.
-            self.wanted = Some(self.settings.clone());
+            self.requested = Some(self.settings.clone());
         }
         self.publish();
-        if let Some(wanted) = self.wanted.clone() {
+        if let Some(requested) = self.requested.clone() {
             // What fails is tried again in the next tick.
-            if !self.change_to(&wanted)? {
+            if !self.change_to(&requested)? {
                 return Ok(Progress::Waiting);
             }
-            self.wanted = None;
+            self.requested = None;
             self.publish();
         }
         if !self.loaded.rings.lock().retired().is_empty() {
@@ -204,7 +205,7 @@ impl Path {
     /// # Errors
     /// As [`Path::tick`].
     pub fn begin_drain(&mut self) -> Result<(), LoadError> {
-        self.wanted = None;
+        self.requested = None;
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
@@ -254,7 +255,7 @@ impl Path {
     #[must_use]
     pub fn held_instead(&self) -> Option<Settings> {
         let held = Settings { threads: self.threads_before, ..self.settings.clone() };
-        self.wanted.is_some().then_some(held)
+        self.requested.is_some().then_some(held)
     }
 
     /// Puts the threads of all rings into a class, at once: frames need not wait for that. Returns whether they were in
@@ -268,8 +269,8 @@ impl Path {
         rings.threads.set_class(&all, class)?;
         drop(rings);
         self.settings.threads = class;
-        if let Some(wanted) = &mut self.wanted {
-            wanted.threads = class;
+        if let Some(requested) = &mut self.requested {
+            requested.threads = class;
         }
         Ok(true)
     }

@@ -136,10 +136,10 @@ impl Subject for InKernel {
         if decided.verdict == 4 {
             // All carry their number but those that go where their flow's last one went: of these each eighth does.
             let rules = self.rules.as_ref().expect("it was configured");
-            let bank = u32::from(rules.cpu[decided.want as usize] >> 1 & 1);
+            let bank = u32::from(rules.cpu[decided.target as usize] >> 1 & 1);
             let by_ring = decided.by != 0 || rules.local_by_ring != 0;
-            let is_wanted = (decided.cpu, decided.bank) == (decided.want, bank) && by_ring;
-            let goes_on = before == after && is_wanted && after >> 28 == 7 && rules.flow_limit == 0;
+            let is_target = (decided.cpu, decided.bank) == (decided.target, bank) && by_ring;
+            let goes_on = before == after && is_target && after >> 28 == 7 && rules.flow_limit == 0;
             let may_be_bare = goes_on && frame[12..14] != [0x81, 0];
             let carries = !may_be_bare || decided.seq.is_multiple_of(8);
             assert_eq!(decided.is_changed, carries, "{decided:?} {before:x} {after:x}");
@@ -149,7 +149,7 @@ impl Subject for InKernel {
         assert_eq!(pass, decided.straight, "only what goes straight on is passed: {decided:?}");
         assert!(pass || dropped || decided.verdict == 4, "{decided:?}");
         Decision {
-            want: decided.want,
+            target: decided.target,
             by: decided.by,
             cpu: decided.cpu,
             bank: decided.bank,
@@ -279,8 +279,9 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
     testing::loaded(&format!("policy::{test}"), policy)
 }
 
-/// Frames by a policy that remembers nothing go where it wants them, and no slot is touched, but by those that need
-/// metadata, or share a slot with flows of another CPU. Of the others each eighth carries its number.
+/// Frames by a policy that remembers nothing go to its targets, and no slot is touched, but by those
+/// that need metadata, or share a slot with flows of another CPU. Of the others each eighth carries
+/// its number.
 fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     let hash = SymmetricHash::new([7; 16]);
     let Some(mut policy) = loaded(test, &hash, flow_log) else { return };
@@ -310,10 +311,10 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             (2, cpu) if cpu != 0xffff => (cpu as u32, 1),
             _ => (src, 0),
         };
-        assert_eq!((decided.hash, decided.want, decided.by), (flow, cpu, by));
+        assert_eq!((decided.hash, decided.target, decided.by), (flow, cpu, by));
         let [first, after] = [slot, slot + 1].map(|slot| u64::from(slot) << (32 - flow_log));
         if by == 2 && place_of(first) != place_of(after - 1) {
-            // Its slot's flows are wanted in two places: it is guarded, and nothing is delivered here.
+            // Its slot's flows have two targets: it is guarded, and nothing is delivered here.
             assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
             assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
             *sent.entry((src, decided.cpu * 2 + decided.bank)).or_default() += 1;

@@ -99,7 +99,7 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
     if counts.held * 20 > run.report.packets {
         let slots = flow_slots(config);
         let mut note = format!(
-            "{} packets went where their flow table slot says, though wanted elsewhere.",
+            "{} packets went where their flow table slot says, not to their target.",
             counts.held
         );
         if flows > slots / 8 {

@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 
 fn plan(options: &Options) -> Plan {
     let gate = match options.gate_ns {
-        0 => Err(NoGate::NotWanted),
+        0 => Err(NoGate::TurnedOff),
         limit => Gate::find(f64::from(limit)),
     };
     let clock =

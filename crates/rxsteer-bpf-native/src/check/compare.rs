@@ -78,7 +78,7 @@ impl<S: Subject> World<S> {
     }
 }
 
-/// The first packet of a burst was wanted where the core says, and by the same rule.
+/// The first packet of a burst had the target that the core says, and by the same rule.
 pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
     let by = match explanation.reason {
         Reason::PolicyNone
@@ -91,7 +91,7 @@ pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
         Reason::Slot { .. } => 3,
         Reason::Rfs => 4,
     };
-    let want = u32::from(explanation.want.get());
-    assert_eq!((decision.by, decision.want), (by, want), "{explanation:?} {decision:?}");
+    let target = u32::from(explanation.target.get());
+    assert_eq!((decision.by, decision.target), (by, target), "{explanation:?} {decision:?}");
     assert_eq!(decision.cpu, u32::from(explanation.cpu.get()), "{explanation:?} {decision:?}");
 }

@@ -7,7 +7,7 @@ pub struct Seen {
     pub packets: u64,
     /// By rule: local, bound, hash, slot, rfs.
     pub by: [u64; 5],
-    /// Went elsewhere than wanted.
+    /// Went elsewhere than to its target.
     pub held: u64,
     /// Went to another CPU than the last of their slot.
     pub moved: u64,

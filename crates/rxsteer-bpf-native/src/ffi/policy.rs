@@ -95,8 +95,8 @@ pub struct Packet {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Where it was wanted.
-    pub want: u32,
+    /// Its target.
+    pub target: u32,
     /// By which rule, of `enum steer_rule`.
     pub by: u32,
     /// Where it went.

@@ -177,7 +177,7 @@ fn flows_without_a_desired_cpu_stay_where_they_are_received() {
 }
 
 /// An application moves between two CPUs; `more` says where its flow may follow. What was reported, and how many frames
-/// were wanted where it ran.
+/// had it as their target.
 fn followed(more: &[&str]) -> (Value, u64) {
     let testbed = Testbed::hosts(TWO_QUEUES).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());

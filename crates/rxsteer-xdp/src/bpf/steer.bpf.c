@@ -2,7 +2,7 @@
 /*
  * The in-kernel receive path.
  *
- *   NIC ─► steer_entry: parse → want → guard → number ─► CPUMAP ─► steer_cpumap: note the number ─► stack
+ *   NIC ─► steer_entry: parse → target → guard → number ─► CPUMAP ─► steer_cpumap: note the number ─► stack
  *             ▲  ▲                                                      │
  *             │  └── delivered ◄── sched_switch, xdp_cpumap_kthread ◄───┘
  *             └── desired ◄── sock_recv_length, sock_send_length (applications)
@@ -34,7 +34,7 @@ struct steer_test {
 	__u32 no_metadata;
 	/* Decisions. */
 	__u32 cpu;
-	__u32 want;
+	__u32 target;
 	__u32 by;
 	__u32 hash;
 	__u32 seq;
@@ -184,7 +184,7 @@ struct steer_work {
 	__u32 config;
 	__u32 device;
 	__u32 slot;
-	struct steer_want want;
+	struct steer_target target;
 	__u32 hash;
 	__u32 src;
 	/* The CPU it went to. */
@@ -232,7 +232,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	tails->word[dst & 15] = number.seq;
 	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
 		counters->moves++;
-	steer_queued(slot, place, work->want.cpu, work->src, number.seq);
+	steer_queued(slot, place, work->target.cpu, work->src, number.seq);
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
 #endif
@@ -256,7 +256,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	slot = steer_slot_at(work->slot);
 	if (!counters || !slot)
 		return XDP_ABORTED;
-	place = steer_allowed(config, slot, &work->want);
+	place = steer_allowed(config, slot, &work->target);
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
 	steer_test.bank = place.bank;
@@ -266,25 +266,25 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	if (config->shadow) {
 		place_before = slot->place & STEER_PLACE_CPU;
 		/* What would be: nothing is under way anywhere, so nothing is held. */
-		if (place_before && place_before != work->want.cpu + 1)
+		if (place_before && place_before != work->target.cpu + 1)
 			counters->moves++;
-		place.cpu = work->want.cpu;
+		place.cpu = work->target.cpu;
 		place.bank = steer_bank_of(config, place.cpu);
 		work->cpu = place.cpu;
 		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
 		pair = steer_pair_at(work->src, place.cpu * STEER_BANKS + place.bank);
-		steer_queued(slot, &place, work->want.cpu, work->src, pair ? READ_ONCE(pair->delivered) : 0);
+		steer_queued(slot, &place, work->target.cpu, work->src, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
 	}
 	if (place.straight) {
 		slot->place = 0;
 		return steer_pass(counters);
 	}
-	if (place.cpu != work->want.cpu)
+	if (place.cpu != work->target.cpu)
 		counters->held++;
-	if ((place.cpu != work->want.cpu || place.bank != steer_bank_of(config, place.cpu) ||
-	     (work->want.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
-	    !steer_straddles(config, work->hash, work->want))
+	if ((place.cpu != work->target.cpu || place.bank != steer_bank_of(config, place.cpu) ||
+	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
+	    !steer_straddles(config, work->hash, work->target))
 		counters->detours++;
 	return steer_send(ctx, work, config, counters, slot, &place);
 }
@@ -292,25 +292,25 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 /* The same for nearly every frame: one that goes where its flow's last one went; or straight on, with nothing of its
  * flow under way. -1: it is not such a frame, and nothing was done.
  *
- * It must do to slot and counters what steer_by_all_rules would: a slot that names the wanted place
+ * It must do to slot and counters what steer_by_all_rules would: a slot that names the target
  * already needs no look at the numbers there, and its patience, which is full, stays so. */
 static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
 					   struct steer_counters *counters, struct steer_slot *slot, __u32 src,
-					   struct steer_want want)
+					   struct steer_target target)
 {
-	__u32 bank = steer_bank_of(config, want.cpu);
-	struct steer_place place = { .cpu = want.cpu, .bank = bank };
+	__u32 bank = steer_bank_of(config, target.cpu);
+	struct steer_place place = { .cpu = target.cpu, .bank = bank };
 	__u32 seq;
 	int verdict;
 
 	if (!config->simple)
 		return -1;
 #ifdef STEER_TEST
-	steer_test.cpu = want.cpu;
+	steer_test.cpu = target.cpu;
 	steer_test.bank = bank;
-	steer_test.straight = want.by == STEER_BY_LOCAL && !config->local_by_ring;
+	steer_test.straight = target.by == STEER_BY_LOCAL && !config->local_by_ring;
 #endif
-	if (want.by == STEER_BY_LOCAL && !config->local_by_ring)
+	if (target.by == STEER_BY_LOCAL && !config->local_by_ring)
 		return slot->place ? -1 : steer_pass(counters);
 	if (slot->place != steer_place_word(&place, STEER_PATIENCE, src))
 		return -1;
@@ -354,13 +354,13 @@ static __always_inline int steer_partial(struct steer_counters *counters, __u32 
 }
 
 /* What the rules say is counted, and, in tests, told. */
-static __always_inline void steer_wanted(struct steer_counters *counters, __u32 hash, struct steer_want want)
+static __always_inline void steer_count_target(struct steer_counters *counters, __u32 hash, struct steer_target target)
 {
-	if (want.by < STEER_RULES)
-		counters->by_rule[want.by]++;
+	if (target.by < STEER_RULES)
+		counters->by_rule[target.by]++;
 #ifdef STEER_TEST
-	steer_test.want = want.cpu;
-	steer_test.by = want.by;
+	steer_test.target = target.cpu;
+	steer_test.by = target.by;
 	steer_test.hash = hash;
 #endif
 }
@@ -375,7 +375,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	struct steer_arrival arrival;
 	struct steer_packet packet;
 	struct steer_slot *slot;
-	struct steer_want want;
+	struct steer_target target;
 	__u64 bytes;
 	int verdict;
 
@@ -424,10 +424,10 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	if (steer_generic && arrival.queue >= device->queues)
 		arrival.row = STEER_NO_ROW;
 	if (!steer_flow_stats && config->plain) {
-		want = steer_want_plain(config, &arrival);
-		verdict = steer_plainly(ctx, config, counters, hash, src, want);
+		target = steer_plain_target(config, &arrival);
+		verdict = steer_plainly(ctx, config, counters, hash, src, target);
 		if (verdict >= 0) {
-			steer_wanted(counters, hash, want);
+			steer_count_target(counters, hash, target);
 			return verdict;
 		}
 	}
@@ -446,19 +446,19 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		cpu = src;
 		goto count;
 	}
-	want = steer_want(config, &arrival);
-	cpu = want.cpu;
-	steer_wanted(counters, hash, want);
+	target = steer_target(config, &arrival);
+	cpu = target.cpu;
+	steer_count_target(counters, hash, target);
 	if (!config->plain)
-		verdict = steer_as_before(ctx, config, counters, slot, src, want);
+		verdict = steer_as_before(ctx, config, counters, slot, src, target);
 	else
-		verdict = steer_flow_stats ? steer_plainly(ctx, config, counters, hash, src, want) : -1;
+		verdict = steer_flow_stats ? steer_plainly(ctx, config, counters, hash, src, target) : -1;
 	if (verdict < 0) {
 		struct steer_work work = {
 			.config = rules,
 			.device = number,
 			.slot = index,
-			.want = want,
+			.target = target,
 			.hash = hash,
 			.src = src,
 			.cpu = cpu,

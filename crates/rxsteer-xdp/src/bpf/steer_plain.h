@@ -2,7 +2,7 @@
 /*
  * Frames without a slot.
  *
- * Under none, bound and rps a flow is wanted in one place for as long as the configuration holds (rps: while all CPUs
+ * Under none, bound and rps a flow has one target for as long as the configuration holds (rps: while all CPUs
  * of its map are online). Once nothing of any flow is under way anywhere else, each flow has one ring, or none: first
  * in, first out, with one reader. There is nothing to guard, so slots are neither looked at nor written. A
  * configuration that says so is *plain*. User space makes one hold, and ends it, by these rules (src/path/plain.rs):
@@ -15,11 +15,11 @@
  * A ring has *turned over* since a moment when a frame that was numbered after it is delivered (steer_order.h), or
  * when nothing is under way in it: what was in the ring at that moment is delivered then.
  *
- * A slot has room for one ring. So all flows that share it must be wanted in one place: then it says that place, or
+ * A slot has room for one ring. So all flows that share it must have one target: then it says that one, or
  * nothing, and no flow is held by another's. Under none and bound this is so, since a table is of one queue; under rps,
  * where a queue has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_straddles).
  *
- * Frames that carry metadata or a tag have their slot, too, and go where they are wanted like the others: both kinds
+ * Frames that carry metadata or a tag have their slot, too, and go to their targets like the others: both kinds
  * may mix in a flow.
  *
  * Part of steer.bpf.c, which includes it after the maps, the policy and steer_carry.h.
@@ -27,22 +27,22 @@
 #ifndef STEER_PLAIN_H
 #define STEER_PLAIN_H
 
-/* Sends a frame where it is wanted. -1: it can't go plainly, and nothing was done. */
+/* Sends a frame to its target. -1: it can't go plainly, and nothing was done. */
 static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_config *config,
 					 struct steer_counters *counters, __u32 hash, __u32 src,
-					 struct steer_want want)
+					 struct steer_target target)
 {
-	struct steer_place place = { .cpu = want.cpu, .bank = steer_bank_of(config, want.cpu) };
+	struct steer_place place = { .cpu = target.cpu, .bank = steer_bank_of(config, target.cpu) };
 	__u32 seq;
 
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
 	steer_test.bank = place.bank;
-	steer_test.straight = want.by == STEER_BY_LOCAL;
+	steer_test.straight = target.by == STEER_BY_LOCAL;
 #endif
-	if (want.by == STEER_BY_LOCAL)
+	if (target.by == STEER_BY_LOCAL)
 		return steer_pass(counters);
-	if (steer_straddles(config, hash, want))
+	if (steer_straddles(config, hash, target))
 		return -1;
 	return steer_send_on(ctx, &place, src, &seq);
 }

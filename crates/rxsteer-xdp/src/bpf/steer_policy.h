@@ -49,7 +49,7 @@ struct steer_arrival {
 };
 
 /* The CPU a packet is to go to if nothing holds it back, and which rule said so. */
-struct steer_want {
+struct steer_target {
 	__u32 cpu;
 	__u32 by;
 	/* By hash: how many entries the map has; else 0. */
@@ -86,19 +86,19 @@ static __always_inline __u32 steer_hash_32(__u32 value, __u32 log)
 }
 
 /* Which slot of a flow table is a flow's: by the upper bits of its hash, as its CPU is under rps. So flows that share
- * a slot are wanted on one CPU, but for slots that lie across a boundary. (The kernel takes hash_32, since its hash is
- * the NIC's, of which the flows of one queue may share some bits. Ours is not.) */
+ * a slot have one target, but for slots that lie across a boundary. (The kernel takes hash_32, since its
+ * hash is the NIC's, of which the flows of one queue may share some bits. Ours is not.) */
 static __always_inline __u32 steer_slot_of(__u32 hash, __u32 log)
 {
 	return (__u64)hash << log >> 32;
 }
 
-/* Whether the flow's slot lies across a boundary: some of its flows are wanted on another CPU by their hash. All of
+/* Whether the flow's slot lies across a boundary: some of its flows have another target by their hash. All of
  * them have the same map, for a table is of one queue. */
-static __always_inline int steer_straddles(const struct steer_config *config, __u32 hash, struct steer_want want)
+static __always_inline int steer_straddles(const struct steer_config *config, __u32 hash, struct steer_target target)
 {
 	__u32 below = 0xffffffffu >> steer_flow_log;
-	__u64 first = (__u64)(hash & ~below) * want.map_len, last = (__u64)(hash | below) * want.map_len;
+	__u64 first = (__u64)(hash & ~below) * target.map_len, last = (__u64)(hash | below) * target.map_len;
 
 	return config->straddling && (first ^ last) >> 32;
 }
@@ -200,22 +200,22 @@ static __always_inline void steer_forget_desired(__u32 hash)
 /* ------------------------------------------------------------------------------------ all rules */
 
 /* The hash picks from the map: (hash * length) >> 32. In place of an offline CPU stands the receiving. */
-static __always_inline struct steer_want steer_by_hash(const struct steer_config *config,
-						       const struct steer_arrival *packet, struct steer_map map)
+static __always_inline struct steer_target steer_by_hash(const struct steer_config *config,
+							 const struct steer_arrival *packet, struct steer_map map)
 {
 	__u64 index = map.first + ((__u64)packet->hash * map.len >> 32);
 	__u32 cpu = config->map[index & (STEER_MAP_ENTRIES - 1)];
-	struct steer_want want = { .cpu = cpu == STEER_NO_CPU ? packet->src : cpu, .by = STEER_BY_HASH };
+	struct steer_target target = { .cpu = cpu == STEER_NO_CPU ? packet->src : cpu, .by = STEER_BY_HASH };
 
-	want.map_len = map.len;
-	return want;
+	target.map_len = map.len;
+	return target;
 }
 
 /* Where the packet, which has a flow, is to go by the policies that remember nothing: none, bound, rps. */
-static __always_inline struct steer_want steer_want_plain(const struct steer_config *config,
-							  const struct steer_arrival *packet)
+static __always_inline struct steer_target steer_plain_target(const struct steer_config *config,
+							      const struct steer_arrival *packet)
 {
-	struct steer_want want = { .cpu = packet->src, .by = STEER_BY_LOCAL };
+	struct steer_target target = { .cpu = packet->src, .by = STEER_BY_LOCAL };
 	const struct steer_row *row;
 
 	if (config->policy == STEER_RPS)
@@ -223,42 +223,42 @@ static __always_inline struct steer_want steer_want_plain(const struct steer_con
 	if (config->policy == STEER_BOUND) {
 		row = steer_row_at(config->first_row + packet->row);
 		if (row && row->bound != STEER_NO_CPU) {
-			want.cpu = row->bound;
-			want.by = STEER_BY_BOUND;
+			target.cpu = row->bound;
+			target.by = STEER_BY_BOUND;
 		}
 	}
-	return want;
+	return target;
 }
 
 /* Where the packet, which has a flow, is to go by all the rules. */
-static __always_inline struct steer_want steer_want(const struct steer_config *config,
-						    const struct steer_arrival *packet)
+static __always_inline struct steer_target steer_target(const struct steer_config *config,
+							const struct steer_arrival *packet)
 {
-	struct steer_want want = { .cpu = packet->src, .by = STEER_BY_LOCAL };
+	struct steer_target target = { .cpu = packet->src, .by = STEER_BY_LOCAL };
 	__u32 policy = config->policy;
 	struct steer_map map;
 	__u32 chosen;
 
 	if (policy < STEER_SPARSE)
-		return steer_want_plain(config, packet);
+		return steer_plain_target(config, packet);
 	if (policy >= STEER_RFS) {
 		chosen = steer_desired(config, packet->sock_hash);
 		if (chosen) {
-			want.cpu = chosen - 1;
-			want.by = STEER_BY_RFS;
-			return want;
+			target.cpu = chosen - 1;
+			target.by = STEER_BY_RFS;
+			return target;
 		}
 	}
 	map = steer_map_of(config, packet);
 	if (policy == STEER_SPARSE || policy == STEER_RFS_SPARSE) {
 		chosen = steer_in_slot(config, packet, &map);
 		if (chosen) {
-			want.cpu = chosen - 1;
-			want.by = STEER_BY_SLOT;
-			return want;
+			target.cpu = chosen - 1;
+			target.by = STEER_BY_SLOT;
+			return target;
 		}
 	}
-	return config->else_local ? want : steer_by_hash(config, packet, map);
+	return config->else_local ? target : steer_by_hash(config, packet, map);
 }
 
 /* ---------------------------------------------------------------------------------- order guard */
@@ -274,7 +274,7 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 }
 
 /*
- * Where a packet goes that is wanted on `want` and whose slot is `slot`. The order rule. A flow may go to
+ * Where a packet goes whose target is `target` and whose slot is `slot`. The order rule. A flow may go to
  * another dst (another CPU, the other bank of the same, or straight on) when
  *
  * - its slot is unset: nothing of it was ever sent through a ring; or
@@ -291,13 +291,13 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  */
 static __always_inline struct steer_place steer_allowed(const struct steer_config *config,
 							const struct steer_slot *slot,
-							const struct steer_want *want)
+							const struct steer_target *target)
 {
-	struct steer_place place = { .cpu = want->cpu, .bank = steer_bank_of(config, want->cpu) };
+	struct steer_place place = { .cpu = target->cpu, .bank = steer_bank_of(config, target->cpu) };
 	__u32 current = (slot->place & STEER_PLACE_CPU) - 1;
 	__u32 bank = slot->place >> STEER_PLACE_BANK_SHIFT & 1;
 
-	place.straight = want->by == STEER_BY_LOCAL && !config->local_by_ring;
+	place.straight = target->by == STEER_BY_LOCAL && !config->local_by_ring;
 	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard ||
 	    (current == place.cpu && bank == place.bank && !place.straight))
 		return place;
@@ -305,7 +305,7 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 		place.cpu = current;
 		place.bank = bank;
 		place.straight = 0;
-	} else if ((want->by == STEER_BY_HASH || (want->by == STEER_BY_LOCAL && config->else_local)) &&
+	} else if ((target->by == STEER_BY_HASH || (target->by == STEER_BY_LOCAL && config->else_local)) &&
 		   !config->impatient && slot->place >> STEER_PATIENCE_SHIFT &&
 		   steer_cpu_is(config, current, STEER_CPU_LINGER)) {
 		place.cpu = current;
@@ -321,13 +321,13 @@ static __always_inline __u32 steer_place_word(const struct steer_place *place, _
 	       place->bank << STEER_PLACE_BANK_SHIFT | (place->cpu + 1);
 }
 
-/* The slot after a packet that is wanted on `want` went to `place` as number `seq` of `src`. */
+/* The slot after a packet with the target `target` went to `place` as number `seq` of `src`. */
 static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_place *place,
-					 __u32 want_cpu, __u32 src, __u32 seq)
+					 __u32 target_cpu, __u32 src, __u32 seq)
 {
 	__u32 patience = slot->place >> STEER_PATIENCE_SHIFT;
 
-	if (place->cpu == want_cpu)
+	if (place->cpu == target_cpu)
 		patience = STEER_PATIENCE;
 	else if (patience)
 		patience--;

@@ -109,12 +109,12 @@ struct steer_config {
 	/* Neither shadow nor a flow limit: a packet that goes where the last one of its flow went needs no other
 	 * rule. */
 	__u8 simple;
-	/* Every frame goes where it is wanted, without a look at its flow's slot: these rules don't change their
+	/* Every frame goes to its target, without a look at its flow's slot: these rules don't change their
 	 * mind, and nothing is under way by others. See steer_plain.h. */
 	__u8 plain;
-	/* A flow goes where it is wanted as soon as it may. */
+	/* A flow goes to its target as soon as it may. */
 	__u8 impatient;
-	/* By hash some slots' flows are wanted on two CPUs: see steer_straddles. */
+	/* By hash some slots' flows have two target CPUs: see steer_straddles. */
 	__u8 straddling;
 	/* RX queues have maps or bindings of their own: struct steer_row. */
 	__u8 by_queue;
@@ -298,7 +298,7 @@ struct steer_limiter {
 
 /* Counted by each CPU for each interface it receives from. */
 struct steer_counters {
-	/* By steer_rule: wanted by this rule. Each frame received is in one of them. */
+	/* By steer_rule: the rule that chose the target. Each frame received is in one of them. */
 	__u64 by_rule[STEER_RULES];
 	__u64 bytes;
 	__u64 not_ip;
@@ -312,7 +312,7 @@ struct steer_counters {
 	__u64 flow_limit_drops;
 	__u64 moves;
 	__u64 held;
-	/* Frames that went elsewhere than they were wanted: to another CPU, to its other ring, or through a ring
+	/* Frames that went elsewhere than to their target: to another CPU, to its other ring, or through a ring
 	 * rather than straight on. Without those of slots across a boundary. */
 	__u64 detours;
 	__u64 batches;

@@ -157,7 +157,7 @@ impl Path {
         if let Some(device) = device {
             name.clone_into(&mut device.name);
             if !self.is_draining {
-                self.wanted.get_or_insert_with(|| self.settings.clone());
+                self.requested.get_or_insert_with(|| self.settings.clone());
             }
         }
     }

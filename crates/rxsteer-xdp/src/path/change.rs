@@ -154,7 +154,7 @@ impl Path {
     }
 
     /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
-    /// go where a change wants them, or something waits for rings to turn over.
+    /// go where a change sends them, or something waits for rings to turn over.
     pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
         let held = self.held();
         let is_quiet = held == self.held_before;

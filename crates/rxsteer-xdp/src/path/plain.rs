@@ -1,21 +1,21 @@
 //! When frames go without a slot: `bpf/steer_plain.h`.
 //!
-//! Under policies that remember nothing a flow is wanted in one place as long as the settings hold. Once nothing is
+//! Under policies that remember nothing a flow has one target as long as the settings hold. Once nothing is
 //! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*plain*).
 //!
 //! **Before.** The same rules hold, with the guard. In some tick all rings are marked, and frames that went elsewhere
-//! than they were wanted (*detours*) are counted. Once all rings have turned over since the mark, and there was no
+//! than to their targets (*detours*) are counted. Once all rings have turned over since the mark, and there was no
 //! detour since, nothing is under way elsewhere:
-//! what was sent before the mark is delivered, and what was sent after it went where it was wanted. Nor can there be
+//! what was sent before the mark is delivered, and what was sent after it went to its target. Nor can there be
 //! a detour any more: a slot that names another place names a number before the mark, which is declared delivered, and
 //! the slot is unset (for 2³¹ frames later it would seem to be under way). Should a detour be counted until that is
-//! done, all begins again. Slots whose flows are wanted in two places are left out of all this: their flows stay
+//! done, all begins again. Slots whose flows have two targets are left out of all this: their flows stay
 //! guarded.
 //!
 //! **After.** First frames are guarded again, by the same rules. A grace period later all that were not are in their
 //! rings. When each ring has turned over since, flows whose slot is unset have nothing under way, and those of others are
-//! guarded: a slot names the ring that all its flows were wanted in, but for flows that were guarded all the while. Now
-//! the rules may change.
+//! guarded: a slot names the ring that all its flows had as their target, but for flows that were guarded all the while.
+//! Now the rules may change.
 
 use super::Path;
 use crate::abi::{BANKS, Mode};
@@ -39,7 +39,7 @@ pub(super) struct Plainness {
 }
 
 impl Settings {
-    /// Whether a flow is always wanted in the same place, and nothing else needs to be known of its frames.
+    /// Whether a flow always has the same target, and nothing else needs to be known of its frames.
     fn can_be_plain(&self) -> bool {
         // In place of an offline CPU stands the receiving one, which may change.
         let is_fixed =
@@ -53,7 +53,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// As `steer_straddles`: whether flows of a slot, of tables with `1 << log`, are wanted on two CPUs by their hash,
+    /// As `steer_straddles`: whether flows of a slot, of tables with `1 << log`, have two target CPUs by their hash,
     /// and stay guarded, where the CPU map has so many entries.
     pub(crate) fn straddles(&self, log: u32, slot: u32, map_len: usize) -> bool {
         let number = u64::from(slot) % (1 << log);
@@ -136,7 +136,7 @@ impl Path {
         Ok(())
     }
 
-    /// Sees that no frame goes elsewhere than it is wanted from now on; whether none did since the mark, since when
+    /// Sees that no frame goes elsewhere than to its target from now on; whether none did since the mark, since when
     /// all rings have turned over.
     fn has_no_detours_any_more(&mut self, marks: &[Mark], detours: u64) -> io::Result<bool> {
         self.loaded.rings.lock().settle_marks(marks);
@@ -153,7 +153,7 @@ impl Path {
     }
 
     /// Unsets the slots that name a number before the marks: it is delivered. What was sent since is where the flow
-    /// is wanted, or a detour; its slot stays as it is.
+    /// its target, or a detour; its slot stays as it is.
     fn unset_slots(&self, marks: &[Mark]) {
         let (slots, rings) = (&self.loaded.lines.slots, self.loaded.rings.lock());
         let log = self.loaded.sizes.flow_log;

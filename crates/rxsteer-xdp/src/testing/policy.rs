@@ -147,7 +147,7 @@ impl KernelPolicy {
         let test = &self.skeleton.globals().steer_test;
         Decided {
             hash: test.hash,
-            want: test.want,
+            target: test.target,
             by: test.by,
             cpu: test.cpu,
             bank: test.bank,

@@ -82,9 +82,9 @@ pub struct Asked {
 pub struct Decided {
     /// Its flow hash.
     pub hash: u32,
-    /// Where it was wanted, and by which rule.
-    pub want: u32,
-    /// See `want`.
+    /// Its target, and the rule that chose it.
+    pub target: u32,
+    /// See `target`.
     pub by: u32,
     /// Where it was to go, and by which ring.
     pub cpu: u32,

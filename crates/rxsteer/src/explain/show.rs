@@ -40,7 +40,7 @@ pub(crate) fn text(explained: &Explained) -> String {
             format!("sock flow entry {} of {}: {state}", desired.index, desired.entries),
         );
     }
-    line("wanted on", format!("CPU {}: {}", decision.want, reason(&decision.reason)));
+    line("target", format!("CPU {}: {}", decision.target, reason(&decision.reason)));
     if let Some(flow) = decision.flow {
         let state = match flow.last {
             None => "unset".to_owned(),
@@ -136,19 +136,19 @@ fn without_slot(why: Option<NoSlot>) -> &'static str {
 fn moves(explained: &Explained) -> Vec<String> {
     let decision = &explained.decision;
     let mut moves = Vec::new();
-    if decision.cpu != decision.want {
+    if decision.cpu != decision.target {
         let follows = decision.flow.is_some_and(|flow| flow.completed);
         moves.push(if follows {
             let patience = decision.flow.map_or(0, |flow| flow.patience);
             format!(
                 "to CPU {}, though not at once: it goes by its hash alone, so up to {patience} packets \
                  follow the flows that use its slot",
-                decision.want
+                decision.target
             )
         } else {
             format!(
                 "to CPU {} as soon as its packets on CPU {} are processed",
-                decision.want, decision.cpu
+                decision.target, decision.cpu
             )
         });
     }
@@ -223,7 +223,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
             };
             json!({ "entry": desired.index, "entries": desired.entries, "state": state, "cpu": cpu })
         }),
-        "want": decision.want.get(),
+        "target": decision.target.get(),
         "reason": reason_json(&decision.reason),
         "flow_table": decision.flow.map(|flow| {
             json!({

@@ -377,7 +377,7 @@ pub(crate) fn tell_beforehand<P: Datapath>(instance: &Instance<P>, notes: &[Stri
     if instance.settings.shadow {
         output::note(
             "rxsteer: in shadow every frame goes where it would have gone. What is counted as moved is what the \
-             policy wants: nothing completes here, so what the order guard would refuse can't be counted",
+             policy says: nothing completes here, so what the order guard would refuse can't be counted",
         );
     }
     if instance.settings.without_guard {

@@ -85,8 +85,8 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         reason: reason_json(&told.reason),
         why: reason(&told.reason),
         desired: told.desired.map(|desired| desired_state(desired.state)),
-        target: known(told.want),
-        cpu: if told.cpu == told.want { known(told.cpu) } else { Some(told.cpu.get()) },
+        target: known(told.target),
+        cpu: if told.cpu == told.target { known(told.cpu) } else { Some(told.cpu.get()) },
         guarded: at.is_guarded,
         last: last.map(|(flow, (cpu, ..))| LastShown {
             cpu: cpu.get(),
