@@ -36,7 +36,7 @@ fn none() {
 #[test]
 fn rps() {
     let seen = run(Kind::Rps);
-    assert!(seen.by[2] > 900_000 && seen.held > 100_000 && seen.moved > 4_000, "{seen:?}");
+    assert!(seen.by[2] > 900_000 && seen.deferred > 100_000 && seen.moved > 4_000, "{seen:?}");
     assert!(seen.dropped > 1_000 && seen.second_bank > 100_000, "{seen:?}");
 }
 

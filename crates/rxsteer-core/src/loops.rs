@@ -31,14 +31,14 @@ pub(crate) struct Scratch {
 pub(crate) struct Tally {
     /// By the number of a [`TargetRule`]; longer than there are, so that no index needs a check.
     pub(crate) by: [u32; 8],
-    pub(crate) held: u32,
+    pub(crate) deferred: u32,
 }
 
 impl Tally {
     #[inline(always)]
     pub(crate) fn add(&mut self, target: Target, cpu: CpuId) {
         self.by[target.by as usize % 8] += 1;
-        self.held += u32::from(target.cpu != cpu);
+        self.deferred += u32::from(target.cpu != cpu);
     }
 }
 

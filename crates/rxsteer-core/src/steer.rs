@@ -39,7 +39,7 @@ pub struct SteerCounts {
     pub in_slots: u64,
     /// Sent where their flow table slot says, not to their target: earlier packets were still
     /// under way there, or it had patience yet ([`crate::order::PATIENCE`]).
-    pub held: u64,
+    pub deferred: u64,
 }
 
 /// The steering policy with one producer's state.
@@ -335,7 +335,7 @@ impl SteerCounts {
         match counter {
             SteerCounter::Rfs => self.rfs,
             SteerCounter::InSlots => self.in_slots,
-            SteerCounter::Held => self.held,
+            SteerCounter::Deferred => self.deferred,
         }
     }
 
@@ -343,13 +343,13 @@ impl SteerCounts {
     pub fn merge(&mut self, other: &SteerCounts) {
         self.rfs += other.rfs;
         self.in_slots += other.in_slots;
-        self.held += other.held;
+        self.deferred += other.deferred;
     }
 
     pub(crate) fn add(&mut self, tally: &Tally) {
         self.rfs += u64::from(tally.by[TargetRule::Rfs as usize]);
         self.in_slots += u64::from(tally.by[TargetRule::Slot as usize]);
-        self.held += u64::from(tally.held);
+        self.deferred += u64::from(tally.deferred);
     }
 }
 

@@ -330,7 +330,7 @@ proptest! {
                     let got = (decided == 1).then_some(verdict[0]);
                     prop_assert_eq!(got, model.packet(queue, hash, now), "operation {}", index);
                     let counts = steering.counts();
-                    prop_assert_eq!([counts.rfs, counts.held], model.counts);
+                    prop_assert_eq!([counts.rfs, counts.deferred], model.counts);
                 }
             }
         }

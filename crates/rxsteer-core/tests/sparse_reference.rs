@@ -123,12 +123,12 @@ fn compare(
                     Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
                 let told = steering.explain(&arrival, &mut Idle::default()).target;
                 let mut verdict = [Verdict::default()];
-                let held = steering.counts().held;
+                let deferred = steering.counts().deferred;
                 steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
                 let target = target_of(&mut sparse, &rules, cpus, (queue, hash), now);
                 // With everything completed a packet goes to its target, but where it is left to
                 // its hash and its slot of the flow table has patience.
-                let follows = steering.counts().held > held;
+                let follows = steering.counts().deferred > deferred;
                 let got = verdict[0];
                 if told != cpu(target) || !follows && got != Verdict::deliver(cpu(target)) {
                     return Err(format!(

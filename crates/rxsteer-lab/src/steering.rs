@@ -56,7 +56,7 @@ pub struct Totals {
     /// Flows that changed CPU.
     pub moves: u64,
     /// Moves refused by the order guard.
-    pub held: u64,
+    pub deferred: u64,
     /// Frames dropped, by reason.
     pub drops: serde_json::Map<String, Value>,
     /// What else it reports, for whoever reads a failure.

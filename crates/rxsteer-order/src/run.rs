@@ -402,7 +402,7 @@ impl Run {
             let counts = producer.steering.counts();
             summary.rfs += counts.rfs;
             summary.in_slots += counts.in_slots;
-            summary.held += counts.held;
+            summary.deferred += counts.deferred;
         }
         summary.accepted = self.world.flows.accepted();
         summary.moves = self.world.flows.moves;

@@ -21,8 +21,8 @@ pub struct Summary {
     pub waits: u64,
     /// Packets accepted for another CPU than their flow's packet before.
     pub moves: u64,
-    /// Decisions by which a flow was held where its packets were.
-    pub held: u64,
+    /// Decisions by which a flow was deferred: it stayed where its packets were.
+    pub deferred: u64,
     /// Packets whose target is the CPU where their application runs.
     pub rfs: u64,
     /// Packets whose target is the CPU of their sparse slot.
@@ -67,7 +67,7 @@ impl Summary {
             ("lost", self.lost),
             ("waits", self.waits),
             ("moves", self.moves),
-            ("held", self.held),
+            ("deferred", self.deferred),
             ("rfs", self.rfs),
             ("in_slots", self.in_slots),
             ("records", self.records),
@@ -91,7 +91,7 @@ impl Summary {
             &mut self.lost,
             &mut self.waits,
             &mut self.moves,
-            &mut self.held,
+            &mut self.deferred,
             &mut self.rfs,
             &mut self.in_slots,
             &mut self.records,

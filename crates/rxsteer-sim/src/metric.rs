@@ -215,7 +215,7 @@ metrics! {
         "Packets whose target is the CPU where their application runs.";
     "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
         "Packets whose target is the CPU of their sparse slot.";
-    "held", "held", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.held as f64)),
+    "deferred", "deferred", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.deferred as f64)),
         "Packets sent where their flow table slot says, not to their target.";
 }
 

@@ -34,7 +34,7 @@ impl RxCounts {
             LiveCounter::RedirectErrors => counts.redirect_errors,
             LiveCounter::FlowLimitDrops => counts.flow_limit_drops,
             LiveCounter::Moves => counts.moves,
-            LiveCounter::Held => counts.held,
+            LiveCounter::Deferred => counts.deferred,
             LiveCounter::Batches => counts.batches,
             LiveCounter::Flows => counts.flows,
             LiveCounter::FlowsEnded => counts.flows_ended,

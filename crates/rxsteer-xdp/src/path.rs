@@ -68,8 +68,8 @@ pub struct Path {
     before_limit: Option<Vec<Mark>>,
     /// Rings that were settled in the last tick.
     settled: Vec<u32>,
-    /// How many frames had been held at the last tick, and for how many ticks it was none.
-    held_before: u64,
+    /// How many frames had been deferred at the last tick, and for how many ticks it was none.
+    deferred_before: u64,
     quiet_ticks: u32,
     /// What views are told.
     known: Latest<Known>,
@@ -124,7 +124,7 @@ impl Path {
             desired_links: None,
             before_limit: None,
             settled: Vec::new(),
-            held_before: 0,
+            deferred_before: 0,
             quiet_ticks: 0,
             known: Latest::new(Known::of(settings)),
             ended: EndedFlows::default(),
@@ -169,8 +169,8 @@ impl Path {
 
     /// Goes on with what is under way: a change, rings that drain. To be called every 50 to 250 ms.
     ///
-    /// # Errors
-    /// When the kernel refuses a ring (memory) or a tracepoint; what held before holds on.
+    /// # Errors When the kernel refuses a ring (memory) or a tracepoint; what was in force before
+    /// stays in force.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.loaded.rings.lock().note_sent();
         self.loaded.rings.lock().settle_those_at_rest(|| self.grace.wait())?;
@@ -253,9 +253,9 @@ impl Path {
 
     /// What holds instead of settings that were asked for and do not hold yet.
     #[must_use]
-    pub fn held_instead(&self) -> Option<Settings> {
-        let held = Settings { threads: self.threads_before, ..self.settings.clone() };
-        self.requested.is_some().then_some(held)
+    pub fn settings_in_force(&self) -> Option<Settings> {
+        let in_force = Settings { threads: self.threads_before, ..self.settings.clone() };
+        self.requested.is_some().then_some(in_force)
     }
 
     /// Puts the threads of all rings into a class, at once: frames need not wait for that. Returns whether they were in

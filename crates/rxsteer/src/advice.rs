@@ -96,11 +96,11 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
         return notes;
     }
     let flows = run.report.steered_flows;
-    if counts.held * 20 > run.report.packets {
+    if counts.deferred * 20 > run.report.packets {
         let slots = flow_slots(config);
         let mut note = format!(
             "{} packets went where their flow table slot says, not to their target.",
-            counts.held
+            counts.deferred
         );
         if flows > slots / 8 {
             let _ = write!(
@@ -112,7 +112,7 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
         }
         if speed == Speed::Max {
             note += " At --speed max the packets of seconds are under way within milliseconds, so more \
-                     are held than live; --speed recorded (or 100x) shows what a live system would do.";
+                     are deferred than live; --speed recorded (or 100x) shows what a live system would do.";
         }
         notes.push(note);
     }

@@ -8,7 +8,7 @@ pub struct Seen {
     /// By rule: local, bound, hash, slot, rfs.
     pub by: [u64; 5],
     /// Went elsewhere than to its target.
-    pub held: u64,
+    pub deferred: u64,
     /// Went to another CPU than the last of their slot.
     pub moved: u64,
     /// Refused by the flow limit.
@@ -24,7 +24,7 @@ impl Seen {
         for (mine, theirs) in self.by.iter_mut().zip(other.by) {
             *mine += theirs;
         }
-        self.held += other.held;
+        self.deferred += other.deferred;
         self.moved += other.moved;
         self.dropped += other.dropped;
         self.second_bank += other.second_bank;

@@ -200,7 +200,7 @@ impl<S: Subject> World<S> {
     fn count(&mut self, [_, place]: [u32; 2], decision: &Decision) {
         let seen = &mut self.seen;
         seen.by[decision.by as usize] += 1;
-        seen.held += u64::from(decision.target != decision.cpu);
+        seen.deferred += u64::from(decision.target != decision.cpu);
         let last_cpu = (place & 0x1fff).checked_sub(1);
         seen.moved += u64::from(last_cpu.is_some_and(|last| last != decision.cpu));
         seen.dropped += u64::from(decision.dropped != 0);

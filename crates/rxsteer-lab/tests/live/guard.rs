@@ -79,10 +79,10 @@ fn a_change_away_from_none_waits_for_what_gro_holds() {
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
     let seen = || check.total().unwrap().frames;
-    let mut held = 0;
+    let mut deferred = 0;
     for round in 0..slice(3, 20) {
         source.send(testbed.sender(), 0, 8).unwrap();
-        held += round * 16 + 8 - seen();
+        deferred += round * 16 + 8 - seen();
         set(&socket, "policy=rps");
         assert_eq!(seen(), round * 16 + 8, "what went straight on is in the stack by now");
         source.send(testbed.sender(), 0, 8).unwrap();
@@ -92,13 +92,13 @@ fn a_change_away_from_none_waits_for_what_gro_holds() {
     let seen = check.settled().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
-    assert!(held > 0 && seen.moves > 0, "nothing was held: {held} {seen:?} {totals:?}");
+    assert!(deferred > 0 && seen.moves > 0, "nothing was deferred: {deferred} {seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
 
 #[test]
-fn flows_at_rest_are_not_held() {
-    let test = "guard::flows_at_rest_are_not_held";
+fn flows_at_rest_are_not_deferred() {
+    let test = "guard::flows_at_rest_are_not_deferred";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -117,5 +117,5 @@ fn flows_at_rest_are_not_held() {
     source.send(testbed.sender(), 0, 30).unwrap();
     let totals = steering.totals().unwrap();
     assert!(totals.moves >= 15, "{totals:?}");
-    assert_eq!((totals.held, totals.unaccounted()), (0, 0), "{totals:?}");
+    assert_eq!((totals.deferred, totals.unaccounted()), (0, 0), "{totals:?}");
 }

@@ -191,8 +191,9 @@ struct steer_work {
 	__u32 cpu;
 };
 
-/* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. A flow that is held
- * waits for this number, so it must not depend on another frame's coming: the frame carries it, if it can at all. */
+/* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. A flow that is
+ * deferred waits for this number, so it must not depend on another frame's coming: the frame carries it, if it can
+ * at all. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
 				      const struct steer_config *config, struct steer_counters *counters,
 				      struct steer_slot *slot, const struct steer_place *place)
@@ -265,7 +266,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	work->cpu = place.cpu;
 	if (config->shadow) {
 		place_before = slot->place & STEER_PLACE_CPU;
-		/* What would be: nothing is under way anywhere, so nothing is held. */
+		/* What would be: nothing is under way anywhere, so nothing is deferred. */
 		if (place_before && place_before != work->target.cpu + 1)
 			counters->moves++;
 		place.cpu = work->target.cpu;
@@ -281,7 +282,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		return steer_pass(counters);
 	}
 	if (place.cpu != work->target.cpu)
-		counters->held++;
+		counters->deferred++;
 	if ((place.cpu != work->target.cpu || place.bank != steer_bank_of(config, place.cpu) ||
 	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
 	    !steer_straddles(config, work->hash, work->target))

@@ -15,9 +15,9 @@
  * A ring has *turned over* since a moment when a frame that was numbered after it is delivered (steer_order.h), or
  * when nothing is under way in it: what was in the ring at that moment is delivered then.
  *
- * A slot has room for one ring. So all flows that share it must have one target: then it says that one, or
- * nothing, and no flow is held by another's. Under none and bound this is so, since a table is of one queue; under rps,
- * where a queue has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_straddles).
+ * A slot has room for one ring. So all flows that share it must have one target: then it says that one, or nothing, and no
+ * flow is deferred by another's. Under none and bound this is so, since a table is of one queue; under rps, where a queue
+ * has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_straddles).
  *
  * Frames that carry metadata or a tag have their slot, too, and go to their targets like the others: both kinds
  * may mix in a flow.

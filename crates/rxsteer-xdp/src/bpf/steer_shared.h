@@ -311,7 +311,7 @@ struct steer_counters {
 	/* What is neither passed nor dropped here was redirected. */
 	__u64 flow_limit_drops;
 	__u64 moves;
-	__u64 held;
+	__u64 deferred;
 	/* Frames that went elsewhere than to their target: to another CPU, to its other ring, or through a ring
 	 * rather than straight on. Without those of slots across a boundary. */
 	__u64 detours;

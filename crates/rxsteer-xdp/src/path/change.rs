@@ -156,9 +156,9 @@ impl Path {
     /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
     /// go where a change sends them, or something waits for rings to turn over.
     pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
-        let held = self.held();
-        let is_quiet = held == self.held_before;
-        self.held_before = held;
+        let deferred = self.deferred();
+        let is_quiet = deferred == self.deferred_before;
+        self.deferred_before = deferred;
         self.quiet_ticks = if is_quiet { self.quiet_ticks.saturating_add(1) } else { 0 };
         if needs_switches(&self.settings) {
             return self.attach_switches();
@@ -178,12 +178,12 @@ impl Path {
         Ok(())
     }
 
-    fn held(&self) -> u64 {
-        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).held).sum()
+    fn deferred(&self) -> u64 {
+        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).deferred).sum()
     }
 }
 
-/// Ticks without a held frame after which none is expected.
+/// Ticks without a deferred frame after which none is expected.
 const QUIET_TICKS: u32 = 20;
 
 /// Whether flows move though the settings stay.

@@ -155,7 +155,7 @@ fn mechanisms<H>(report: &Report<H>) -> String {
     for (count, what) in [
         (counts.rfs, "to where their application runs"),
         (counts.in_slots, "by sparse slot"),
-        (counts.held, "held where their flow table slot was in use"),
+        (counts.deferred, "deferred behind earlier packets of their flow"),
     ] {
         if count > 0 {
             parts.push(format!("{} {what}", grouped(count)));

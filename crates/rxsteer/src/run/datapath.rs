@@ -45,7 +45,7 @@ pub(crate) trait Datapath: Sized + 'static {
     /// Begins a change; [`Datapath::tick`] goes on with it.
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
     /// The settings that hold, where others were asked for that do not hold yet.
-    fn held_instead(&self) -> Option<Settings>;
+    fn settings_in_force(&self) -> Option<Settings>;
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
     /// Whether frames go unguarded, since the policy changes its mind about no flow.
@@ -117,8 +117,8 @@ impl Datapath for Path {
         Path::apply(self, settings).map_err(|error| error.to_string())
     }
 
-    fn held_instead(&self) -> Option<Settings> {
-        Path::held_instead(self)
+    fn settings_in_force(&self) -> Option<Settings> {
+        Path::settings_in_force(self)
     }
 
     fn tick(&mut self) -> Result<bool, String> {

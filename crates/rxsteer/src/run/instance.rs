@@ -257,13 +257,13 @@ impl<P: Datapath> Instance<P> {
 
     /// Withdraws a change that takes too long; what is answered to it.
     pub(crate) fn give_up(&mut self) -> Answer {
-        let Some(held) = self.path.held_instead() else { return self.changed() };
-        let held = Settings { offline: self.cpus.offline(), ..held };
-        if self.path.apply(&held).is_err() {
-            // A CPU went meanwhile, and what held can't be had any more.
+        let Some(in_force) = self.path.settings_in_force() else { return self.changed() };
+        let in_force = Settings { offline: self.cpus.offline(), ..in_force };
+        if self.path.apply(&in_force).is_err() {
+            // A CPU went meanwhile, and what was in force can't be had any more.
             return self.changed();
         }
-        (self.settings, self.changing, self.unapplied) = (held, true, false);
+        (self.settings, self.changing, self.unapplied) = (in_force, true, false);
         let why = self.failure.clone().unwrap_or_else(|| {
             "frames that were sent under the present settings still wait in a CPU's queue"
                 .to_owned()
@@ -276,7 +276,7 @@ impl<P: Datapath> Instance<P> {
 
     /// What is answered to a change.
     pub(crate) fn changed(&self) -> Answer {
-        let holds = self.path.held_instead().is_none() && !self.unapplied;
+        let holds = self.path.settings_in_force().is_none() && !self.unapplied;
         Answer::Set(Changed { done: self.is_settled(), holds, settings: Box::new(self.shown()) })
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct Mock {
     /// Why it applies nothing.
     busy: Option<String>,
     /// What holds until then.
-    held: Option<Settings>,
+    in_force: Option<Settings>,
     /// Ticks until a change is done.
     ticks_left: u32,
     /// A change can't be finished.
@@ -69,8 +69,8 @@ impl Datapath for Mock {
         self.ticks_left = 2;
         Ok(())
     }
-    fn held_instead(&self) -> Option<Settings> {
-        self.held.clone().filter(|_| self.ticks_left > 0)
+    fn settings_in_force(&self) -> Option<Settings> {
+        self.in_force.clone().filter(|_| self.ticks_left > 0)
     }
     fn tick(&mut self) -> Result<bool, String> {
         if self.fails {
@@ -241,14 +241,14 @@ fn a_change_that_takes_too_long_is_withdrawn() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let before = instance.settings.clone();
     set(&mut instance, &["policy=rfs"]).unwrap();
-    instance.path.held = Some(before.clone());
+    instance.path.in_force = Some(before.clone());
     let Answer::Error(why) = instance.give_up() else { panic!("it does not hold yet") };
     assert!(why.contains("withdrawn") && why.contains("as they were"), "{why}");
     assert_eq!((instance.shown().policy.as_str(), instance.path.applied.len()), ("rps", 2));
     assert_eq!(instance.path.applied.last(), Some(&before));
     // One that holds, while rings still drain, stays.
     set(&mut instance, &["policy=rfs"]).unwrap();
-    instance.path.held = None;
+    instance.path.in_force = None;
     let Answer::Set(changed) = instance.give_up() else { panic!("it holds") };
     assert!(changed.holds && !changed.done && changed.settings.policy == "rfs");
 }

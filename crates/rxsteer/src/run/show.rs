@@ -125,7 +125,7 @@ const CPU_COLUMNS: [LiveCounter; 8] = [
     LiveCounter::InSlots,
     LiveCounter::Rfs,
     LiveCounter::Moves,
-    LiveCounter::Held,
+    LiveCounter::Deferred,
 ];
 
 fn cpus(cpus: &[CpuStatus]) -> String {
@@ -138,7 +138,7 @@ fn cpus(cpus: &[CpuStatus]) -> String {
         "in slots",
         "rfs",
         "moves",
-        "held",
+        "deferred",
         "delivered",
         "dropped",
     ];
@@ -227,7 +227,7 @@ fn totals(counts: &Counts) -> String {
     );
     line(
         "order",
-        format!("{} moves, {} packets held", rx(LiveCounter::Moves), rx(LiveCounter::Held)),
+        format!("{} moves, {} packets deferred", rx(LiveCounter::Moves), rx(LiveCounter::Deferred)),
     );
     line(
         "flows",

@@ -209,7 +209,7 @@ fn mechanisms(cell: &Cell) -> String {
     let parts = [
         ("rfs", "to where their application runs"),
         ("in_slots", "by sparse slot"),
-        ("held", "held where their flow table slot was in use"),
+        ("deferred", "deferred behind earlier packets of their flow"),
     ];
     let parts: Vec<String> = parts
         .into_iter()
