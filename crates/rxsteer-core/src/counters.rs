@@ -76,7 +76,7 @@ counters! {
     SteerCounter {
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
-        Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or it had patience yet.";
+        Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
     }
 }
 
@@ -110,7 +110,7 @@ counters! {
         RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
         FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
         Moves, "moves", Packets, "Frames whose flow went to another CPU than before.";
-        Deferred, "deferred", Packets, "Frames sent where their flow's earlier ones went, not to their target: those were still under way, or the slot had patience yet.";
+        Deferred, "deferred", Packets, "Frames sent where their flow's earlier ones went, not to their target: those were still under way, or the slot's hysteresis was not used up.";
         Batches, "batches", Events, "Lists handed over to a ring.";
         Flows, "flows", Flows, "Flows that got a place in the flow statistics.";
         FlowsEnded, "flows_ended", Flows, "Flows silent for long that lost their place to a new one.";

@@ -119,7 +119,7 @@ pub struct FlowSlot {
     /// Whether that packet is processed, so that order lets the slot's flows move.
     pub completed: bool,
     /// How many packets in a row may still follow the slot though only their hash places them.
-    pub patience: u32,
+    pub hysteresis: u32,
 }
 
 impl Steering {
@@ -151,7 +151,7 @@ impl Steering {
             entries,
             last: flow.last(),
             completed: flow.waiting(backlogs).is_none(),
-            patience: flow.patience(),
+            hysteresis: flow.hysteresis(),
         });
         Explanation {
             hash: packet.hash,

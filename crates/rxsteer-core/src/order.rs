@@ -48,8 +48,8 @@ const fn upper_bits(value: u32, log: u32) -> u32 {
 pub struct DevFlow {
     /// The packet's number in the queue from its producer to its CPU.
     last_seq: u32,
-    /// Bits 0–13 the CPU plus one, 0 while unset; bits 14–27 the producer; bits 28–31 the patience:
-    /// how many packets in a row may still follow the slot rather than their target.
+    /// Bits 0–13 the CPU plus one, 0 while unset; bits 14–27 the producer; bits 28–31 the
+    /// hysteresis: how many packets in a row may still follow the slot rather than their target.
     place: u32,
 }
 
@@ -57,13 +57,13 @@ const _: () = assert!(size_of::<DevFlow>() == 8);
 
 const CPU_BITS: u32 = 14;
 const CPU_MASK: u32 = (1 << CPU_BITS) - 1;
-const PATIENCE_SHIFT: u32 = 2 * CPU_BITS;
+const HYSTERESIS_SHIFT: u32 = 2 * CPU_BITS;
 
 /// How often in a row packets that nothing but their hash places follow a slot whose packets are all
 /// completed, before one takes it elsewhere.
-pub const PATIENCE: u32 = 7;
+pub const HYSTERESIS: u32 = 7;
 
-const _: () = assert!((CpuId::MAX.get() as u32) < CPU_MASK && PATIENCE < 16);
+const _: () = assert!((CpuId::MAX.get() as u32) < CPU_MASK && HYSTERESIS < 16);
 
 impl DevFlow {
     /// The slot after a packet with the target `target` went to `cpu` as number `last_seq` of
@@ -71,13 +71,13 @@ impl DevFlow {
     #[inline(always)]
     #[must_use]
     pub const fn queued(self, cpu: CpuId, target: CpuId, producer: u16, last_seq: u32) -> DevFlow {
-        let patience = if cpu.get() == target.get() {
-            PATIENCE
+        let hysteresis = if cpu.get() == target.get() {
+            HYSTERESIS
         } else {
-            (self.place >> PATIENCE_SHIFT).saturating_sub(1)
+            (self.place >> HYSTERESIS_SHIFT).saturating_sub(1)
         };
         let producer = (producer as u32 & CPU_MASK) << CPU_BITS;
-        let place = patience << PATIENCE_SHIFT | producer | (cpu.get() as u32 + 1);
+        let place = hysteresis << HYSTERESIS_SHIFT | producer | (cpu.get() as u32 + 1);
         DevFlow { last_seq, place }
     }
 
@@ -89,8 +89,8 @@ impl DevFlow {
 
     /// How many packets in a row may still follow the slot rather than their target.
     #[must_use]
-    pub fn patience(self) -> u32 {
-        self.place >> PATIENCE_SHIFT
+    pub fn hysteresis(self) -> u32 {
+        self.place >> HYSTERESIS_SHIFT
     }
 
     /// Whether the last packet may still be under way, and where.
@@ -107,8 +107,8 @@ impl DevFlow {
     }
 
     /// The same slot when no packet may follow it rather than its target.
-    pub(crate) const fn without_patience(self) -> DevFlow {
-        DevFlow { place: self.place & !(u32::MAX << PATIENCE_SHIFT), ..self }
+    pub(crate) const fn without_hysteresis(self) -> DevFlow {
+        DevFlow { place: self.place & !(u32::MAX << HYSTERESIS_SHIFT), ..self }
     }
 
     /// As it is stored.
@@ -149,11 +149,11 @@ impl DevFlow {
 /// Broken, the scheduler of `rxsteer-order` finds packets out of order within seconds; its test
 /// `without_the_guard_flows_are_reordered` makes `has_completed` say yes to everything.
 ///
-/// Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash
-/// places (or that nothing places, and so is to stay where it is received: [`crate::policy::Fallback`]) follows a
-/// completed slot too, while the slot has patience and its CPU is online and in a CPU map. It has [`PATIENCE`] anew with
-/// every packet whose target is where it went. So a flood of new flows does not carry an established
-/// flow off with it: most slots are met by few of its packets before one of the flow comes again.
+/// Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
+/// nothing places, and so is to stay where it is received: [`crate::policy::Fallback`]) follows a completed slot
+/// too, while the slot has hysteresis left and its CPU is online and in a CPU map. It has [`HYSTERESIS`] anew
+/// with every packet whose target is where it went. So a flood of new flows does not carry an established flow
+/// off with it: most slots are met by few of its packets before one of the flow comes again.
 #[inline(always)]
 pub(crate) fn allowed<B: Backlogs>(
     flow: DevFlow,
@@ -163,7 +163,7 @@ pub(crate) fn allowed<B: Backlogs>(
 ) -> CpuId {
     let current = flow.cpu();
     if current != target.cpu && current != CpuId::NONE {
-        let follows = flow.patience() != 0 && rules.may_linger(target.by, current);
+        let follows = flow.hysteresis() != 0 && rules.may_linger(target.by, current);
         if follows || !backlogs.has_completed(flow.producer(), current, flow.last_seq) {
             return current;
         }
@@ -285,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn patience_runs_out_and_is_renewed() {
+    fn hysteresis_runs_out_and_is_renewed() {
         let [here, there] = [3, 4].map(|id| CpuId::new(id).unwrap());
         let mut flow = DevFlow::default().queued(here, here, 0, 0);
-        for left in (0..PATIENCE).rev().chain([0]) {
+        for left in (0..HYSTERESIS).rev().chain([0]) {
             flow = flow.queued(here, there, 0, 0);
-            assert_eq!(flow.patience(), left);
+            assert_eq!(flow.hysteresis(), left);
         }
-        assert_eq!(flow.queued(here, here, 0, 0).patience(), PATIENCE);
+        assert_eq!(flow.queued(here, here, 0, 0).hysteresis(), HYSTERESIS);
     }
 }

@@ -235,7 +235,7 @@ impl Rules {
     }
 
     /// Whether a packet that is to go by this rule may follow its slot to `cpu` for a while: see
-    /// [`crate::order::PATIENCE`].
+    /// [`crate::order::HYSTERESIS`].
     #[inline(always)]
     pub(crate) fn may_linger(&self, by: TargetRule, cpu: CpuId) -> bool {
         let falls_back =

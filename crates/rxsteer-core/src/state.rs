@@ -46,8 +46,8 @@ impl Steering {
             plan.sparse.restore_hash_active(producer, *seen_ns);
         }
         let remembers = plan.rules.remember_flows();
-        // Rules that remember nothing are guarded across changes, and have no patience.
-        let slot = state.slot.map(|slot| if remembers { slot } else { slot.without_patience() });
+        // Rules that remember nothing are guarded across changes, and have no hysteresis.
+        let slot = state.slot.map(|slot| if remembers { slot } else { slot.without_hysteresis() });
         let steering = Steering::of_plan(Arc::new(plan), 0..1);
         Ok(steering.explain_with(packet, backlogs, slot.map(|slot| (0, 1, slot))))
     }
@@ -168,7 +168,11 @@ mod tests {
             (told.cpu, told.flow.unwrap().completed)
         };
         assert_eq!(at("rps", false), (cpu(1), false));
-        assert_eq!(at("rps", true), (cpu(2), true), "rules that remember nothing have no patience");
+        assert_eq!(
+            at("rps", true),
+            (cpu(2), true),
+            "rules that remember nothing have no hysteresis"
+        );
         assert_eq!(at("rfs", true), (cpu(1), true), "by hash alone it follows its slot");
         let none = ask(&config("rps"), &State::default(), false);
         assert_eq!((none.cpu, none.flow), (cpu(2), None));

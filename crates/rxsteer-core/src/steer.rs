@@ -38,7 +38,7 @@ pub struct SteerCounts {
     /// Whose target is the CPU of their sparse slot.
     pub in_slots: u64,
     /// Sent where their flow table slot says, not to their target: earlier packets were still
-    /// under way there, or it had patience yet ([`crate::order::PATIENCE`]).
+    /// under way there, or the slot's hysteresis was not used up ([`crate::order::HYSTERESIS`]).
     pub deferred: u64,
 }
 

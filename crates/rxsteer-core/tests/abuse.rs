@@ -3,12 +3,12 @@
 //!
 //! What a flood can do to an established flow is to share a slot of the flow table with it: while a
 //! packet of the flood is under way there, the flow follows it. A packet that nothing but its hash
-//! places follows the slot instead, while that has patience; and few slots are met by eight of them
-//! before the flow comes again. Without patience the share of established packets that leave their
-//! CPU is about that of slots that are under way (packets outstanding divided by slots, 32768 by
-//! default): 0.7 % at 256 packets outstanding, and 8 % at the 3600 here, nine tenths of what four
-//! CPUs' backlogs hold, whenever a batch of 50 begins, with nothing completed while one is decided
-//! on. With it none leaves.
+//! places follows the slot instead, while that has hysteresis left; and few slots are met by eight
+//! of them before the flow comes again. Without hysteresis the share of established packets that
+//! leave their CPU is about that of slots that are under way (packets outstanding divided by slots,
+//! 32768 by default): 0.7 % at 256 packets outstanding, and 8 % at the 3600 here, nine tenths of
+//! what four CPUs' backlogs hold, whenever a batch of 50 begins, with nothing completed while one
+//! is decided on. With it none leaves.
 //!
 //! An established flow that shared the slot of a flood of *one* hash would follow it; none of the
 //! hundred does here.

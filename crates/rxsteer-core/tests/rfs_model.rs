@@ -13,7 +13,7 @@ mod sparse;
 
 use lanes::Lanes;
 use proptest::prelude::*;
-use rxsteer_core::order::PATIENCE;
+use rxsteer_core::order::HYSTERESIS;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, Fallback, FlowHash, Policy, Refusal, SteerConfig, Steering,
     Verdict,
@@ -197,7 +197,7 @@ impl Model {
             }
             // Left to the fallback, it follows the flows of the slot for a while.
             Some((current, _, followed))
-                if falls_back && followed < PATIENCE && self.may_linger(current) =>
+                if falls_back && followed < HYSTERESIS && self.may_linger(current) =>
             {
                 current
             }
@@ -205,7 +205,7 @@ impl Model {
         };
         let followed = match self.dev_flows[table][slot] {
             _ if goes_to == target => 0,
-            Some((_, _, followed)) => PATIENCE.min(followed + 1),
+            Some((_, _, followed)) => HYSTERESIS.min(followed + 1),
             None => unreachable!("an unset slot holds nobody"),
         };
         let lane = &mut self.lanes[usize::from(goes_to)];

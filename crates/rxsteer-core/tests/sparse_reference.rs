@@ -127,7 +127,7 @@ fn compare(
                 steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
                 let target = target_of(&mut sparse, &rules, cpus, (queue, hash), now);
                 // With everything completed a packet goes to its target, but where it is left to
-                // its hash and its slot of the flow table has patience.
+                // its hash and its slot of the flow table has hysteresis left.
                 let follows = steering.counts().deferred > deferred;
                 let got = verdict[0];
                 if told != cpu(target) || !follows && got != Verdict::deliver(cpu(target)) {

@@ -107,9 +107,8 @@ fn read(
         }
         let mut ready: Vec<PollFd<'_>> =
             sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-        let patience = Timespec::try_from(Duration::from_millis(50)).ok();
-        let count =
-            poll(&mut ready, patience.as_ref()).tried(|| "wait for datagrams".to_owned())?;
+        let timeout = Timespec::try_from(Duration::from_millis(50)).ok();
+        let count = poll(&mut ready, timeout.as_ref()).tried(|| "wait for datagrams".to_owned())?;
         if count == 0 && stop.load(Ordering::Relaxed) {
             return Ok(heard);
         }

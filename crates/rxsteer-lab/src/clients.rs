@@ -139,9 +139,9 @@ pub fn wrk(namespace: &Namespace, server: IpAddr, seconds: u32, connections: u32
 
 /// Waits until somebody listens on a TCP port.
 fn listening(namespace: &Namespace, port: u16) -> Result<()> {
-    let patience = Duration::from_secs(5);
+    let timeout = Duration::from_secs(5);
     let started = std::time::Instant::now();
-    while started.elapsed() < patience {
+    while started.elapsed() < timeout {
         if !namespace.run(&format!("ss -Hltn sport = :{port}"))?.trim().is_empty() {
             return Ok(());
         }
@@ -149,7 +149,7 @@ fn listening(namespace: &Namespace, port: u16) -> Result<()> {
     }
     Err(LabError::Late {
         what: format!("nobody listened on port {port}"),
-        seconds: patience.as_secs(),
+        seconds: timeout.as_secs(),
         said: "the server may have printed why".to_owned(),
     })
 }

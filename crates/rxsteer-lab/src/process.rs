@@ -71,16 +71,16 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let started = Instant::now();
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
-            if started.elapsed() > patience {
+            if started.elapsed() > timeout {
                 return Err(LabError::Late {
                     what: format!("`{}` did not end", self.shown),
-                    seconds: patience.as_secs(),
+                    seconds: timeout.as_secs(),
                     said: "it was killed".to_owned(),
                 });
             }

@@ -164,10 +164,10 @@ fn read(
 ) -> Result<()> {
     let mut ready: Vec<PollFd<'_>> =
         sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-    let patience = Timespec::try_from(Duration::from_millis(50)).ok();
+    let timeout = Timespec::try_from(Duration::from_millis(50)).ok();
     let mut bytes = [0; 64];
     while !stop.load(Ordering::Relaxed) {
-        if poll(&mut ready, patience.as_ref()).tried(|| "wait for datagrams".to_owned())? == 0 {
+        if poll(&mut ready, timeout.as_ref()).tried(|| "wait for datagrams".to_owned())? == 0 {
             continue;
         }
         let mut found = Delays::default();

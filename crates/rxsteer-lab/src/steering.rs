@@ -169,13 +169,13 @@ impl Steering {
     }
 
     /// Waits until it has said something that contains `words`.
-    pub fn says(&self, words: &str, patience: Duration) -> Result<()> {
+    pub fn says(&self, words: &str, timeout: Duration) -> Result<()> {
         let started = Instant::now();
         while !self.said().contains(words) {
-            if started.elapsed() > patience {
+            if started.elapsed() > timeout {
                 return Err(LabError::Late {
                     what: format!("rxsteer did not say {words:?}"),
-                    seconds: patience.as_secs(),
+                    seconds: timeout.as_secs(),
                     said: format!("it said: {}", self.said()),
                 });
             }
@@ -207,8 +207,8 @@ impl Steering {
     }
 
     /// Waits for it to end by itself.
-    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
-        self.process.wait(patience)
+    pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
+        self.process.wait(timeout)
     }
 
     /// Asks it to end, and returns what it reports, and how long it took to.

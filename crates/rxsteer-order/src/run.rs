@@ -6,7 +6,7 @@ use crate::dice::Dice;
 use crate::summary::Summary;
 use crate::violation::{Fault, Violation};
 use crate::world::{View, World};
-use rxsteer_core::order::PATIENCE;
+use rxsteer_core::order::HYSTERESIS;
 use rxsteer_core::{Arrival, CpuId, CpuSet, DropReason, Plan, SteerConfig, Steering, Verdict};
 use std::sync::Arc;
 
@@ -379,7 +379,7 @@ impl Run {
         let (name, arrival) = (state.name(), state.arrival(self.now_ns));
         let mut verdict = [Verdict::default()];
         let mut target = CpuId::NONE;
-        for _ in 0..=PATIENCE {
+        for _ in 0..=HYSTERESIS {
             let mut view = View { world: &mut self.world, producer: index as u16 };
             target = fresh.explain(&arrival, &mut view).target;
             self.producers[index].steering.decide(&[arrival], &mut view, &mut verdict);

@@ -46,7 +46,7 @@ pub(crate) fn compile(
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
-        impatient: u8::from(!settings.policy.remembers_flows()),
+        no_hysteresis: u8::from(!settings.policy.remembers_flows()),
         // Where the CPUs divide the slots, no slot's flows have two targets.
         straddling: u8::from(
             settings.policy == Policy::Rps
@@ -153,7 +153,7 @@ fn empty() -> steer_config {
         without_guard: 0,
         simple: 0,
         plain: 0,
-        impatient: 0,
+        no_hysteresis: 0,
         straddling: 0,
         by_queue: 0,
         else_local: 0,

@@ -60,7 +60,7 @@ fn run(skeleton: &mut ParseTestSkel<'_>, frame: &[u8], options: DissectOptions) 
 /// The kernel takes no frame shorter than an Ethernet header for a test run.
 const SHORTEST: usize = 14;
 
-/// What the parser leaves of the verifier's patience to the programs around it.
+/// What the parser leaves of the verifier's budget to the programs around it.
 #[test]
 fn the_verifier_has_little_to_do() {
     let mut object = MaybeUninit::uninit();

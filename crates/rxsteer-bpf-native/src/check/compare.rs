@@ -20,7 +20,7 @@ impl<S: Subject> World<S> {
         let cpu = (place & 0x1fff).checked_sub(1);
         let last = cpu.map(|cpu| (cpu, place >> 14 & 0x3fff, last_seq));
         let core = flow.last.map(|(cpu, src, seq)| (u32::from(cpu.get()), u32::from(src), seq));
-        assert_eq!((last, place >> 28), (core, flow.patience), "{arrival:?}");
+        assert_eq!((last, place >> 28), (core, flow.hysteresis), "{arrival:?}");
     }
 
     /// Both remember the same of every flow.

@@ -23,7 +23,7 @@ use std::time::Duration;
 const ATTEMPTS: usize = 8;
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The kernel marks a listing that changed meanwhile (include/uapi/linux/netlink.h).
 const NLM_F_DUMP_INTR: u16 = 16;
@@ -76,7 +76,7 @@ impl Netlink {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         // The kernel answers at once; what stands in for one may not know the question.
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(REPLY_TIMEOUT))?;
         Ok(Netlink { socket, sequence: 0 })
     }
 

@@ -9,7 +9,7 @@ use rxsteer_lab::{
 };
 
 /// How long it may take until a CPU that is back is used as before, on a machine that others use, too.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Takes CPU 1 away and brings it back `times` times under traffic, away and there for `rest` each time; then
 /// nothing may be late or unaccounted for, CPU 1 has to be used again, and each ring be emptied on its CPU.
@@ -48,7 +48,7 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
         // What is noticed is mended a few ticks later.
         let (begun, before) = (Instant::now(), on_cpu_1());
         let is_mended = || on_cpu_1() > before && threads() == ["0", "1"];
-        while !is_mended() && begun.elapsed() < PATIENCE {
+        while !is_mended() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
         let mended = (on_cpu_1() > before, threads());

@@ -22,7 +22,7 @@ const FLOWS: u16 = 8;
 /// Datagrams the application reads before it moves on.
 const EACH: u64 = 256;
 /// What takes longer has stopped.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two changes of settings.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(200);
 
@@ -95,7 +95,7 @@ fn refused(testbed: &Testbed, policy: &str, words: &str, record: &mut Record) {
     let (can_run, obstacles) = prepared(receiver, far, record);
     let mut steering = Steering::begin(receiver, &arguments(far, policy)).unwrap();
     let started = Instant::now();
-    while steering.ended().unwrap().is_none() && started.elapsed() < PATIENCE {
+    while steering.ended().unwrap().is_none() && started.elapsed() < TIMEOUT {
         assert!(!steering.said().starts_with("steering"), "it steers: {}", steering.said());
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -154,7 +154,7 @@ fn status(socket: &str) -> Value {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{what}: not within {} s", PATIENCE.as_secs());
+        assert!(started.elapsed() < TIMEOUT, "{what}: not within {} s", TIMEOUT.as_secs());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -176,9 +176,9 @@ fn attach(receiver: &Namespace, run: &[&str], order: &OrderCheck) -> (Steering, 
     while attached_at.is_none_or(|attached_at| seen < attached_at + 1000) {
         assert_eq!(steering.ended().unwrap(), None, "{}", steering.said());
         assert!(
-            started.elapsed() < PATIENCE,
+            started.elapsed() < TIMEOUT,
             "not within {} s: {}",
-            PATIENCE.as_secs(),
+            TIMEOUT.as_secs(),
             steering.said()
         );
         let now = order.total().unwrap().frames;
@@ -260,7 +260,7 @@ fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
         if now > last {
             (last, arrived) = (now, Instant::now());
         }
-        assert!(arrived.elapsed() < PATIENCE, "no frame arrives any more: {}", status(socket));
+        assert!(arrived.elapsed() < TIMEOUT, "no frame arrives any more: {}", status(socket));
     }
     changes as u64
 }
@@ -371,7 +371,7 @@ fn steers(test: &str, policy: &str) {
     record.note("clean_after_kill", false);
     let started = Instant::now();
     while let Some(what) = left(receiver, &far.name, &rings, &programs) {
-        assert!(started.elapsed() < PATIENCE, "of one that was killed there is left: {what}");
+        assert!(started.elapsed() < TIMEOUT, "of one that was killed there is left: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
     // Whoever looks next takes its name away.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{ask, set};
 
 /// How long it may take until frames go unguarded: some ticks, on a machine that others use, too.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Ends what sends, also when a check fails before its end.
 struct Ends<'a>(&'a AtomicBool);
@@ -39,7 +39,7 @@ fn wait_until_plain(socket: &str) {
         if status["guarded"] == false {
             return;
         }
-        assert!(asked.elapsed() < PATIENCE, "frames are still guarded: {status}");
+        assert!(asked.elapsed() < TIMEOUT, "frames are still guarded: {status}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -120,7 +120,7 @@ fn queues_that_are_not_there_are_refused() {
         return;
     };
     let testbed = Testbed::hosts(TWO_QUEUES).unwrap();
-    let patience = Duration::from_secs(20);
+    let timeout = Duration::from_secs(20);
     for (arguments, why) in [
         (&["--policy", "bound:7=0"][..], "there is no RX queue 7: in0 has 2 RX queues"),
         (&["--policy", "bound:in0:2=0"], "there is no RX queue 2: in0 has 2 RX queues"),
@@ -132,8 +132,8 @@ fn queues_that_are_not_there_are_refused() {
     ] {
         let arguments = [&["in0"], arguments].concat();
         let mut steering = Steering::begin(testbed.receiver(), &arguments).unwrap();
-        let status = steering.wait(patience).unwrap();
-        steering.says(why, patience).unwrap();
+        let status = steering.wait(timeout).unwrap();
+        steering.says(why, timeout).unwrap();
         assert_eq!(status.code(), Some(2), "{}", steering.said());
     }
     let folder = tempfile::tempdir().unwrap();

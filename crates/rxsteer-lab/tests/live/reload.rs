@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::ask;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sends SIGHUP.
 fn hang_up(steering: &Steering) {
@@ -48,7 +48,7 @@ fn reload_changes_settings_and_keeps_order() {
         ] {
             std::fs::write(&file, text).unwrap();
             hang_up(&steering);
-            steering.says(said, PATIENCE).unwrap();
+            steering.says(said, TIMEOUT).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
@@ -70,7 +70,7 @@ fn hangup_ends_a_run_without_a_file_unless_it_was_ignored() {
     let arguments = ["in0", "--policy", "rps", "--cpus", "0-0"];
     let mut steering = Steering::start(testbed.receiver(), &arguments).unwrap();
     hang_up(&steering);
-    assert!(steering.wait(PATIENCE).unwrap().success());
+    assert!(steering.wait(TIMEOUT).unwrap().success());
     let mut steering = Steering::start_by(testbed.receiver(), &["nohup"], &arguments).unwrap();
     hang_up(&steering);
     std::thread::sleep(Duration::from_millis(500));

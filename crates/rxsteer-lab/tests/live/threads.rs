@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{ask, set};
 
 /// How long it may take until rings are made, on a machine that others use, too.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until each of CPUs 0 and 1 has one thread, none of which is in `former`, and returns their classes.
 fn classes_after(steering: &Steering, former: &[RingThread]) -> Vec<String> {
@@ -25,7 +25,7 @@ fn classes_after(steering: &Steering, former: &[RingThread]) -> Vec<String> {
         if threads.len() == 2 && !threads.iter().any(is_former) {
             return threads.iter().map(|thread| thread.class().unwrap()).collect();
         }
-        assert!(asked.elapsed() < PATIENCE, "no new threads: {threads:?}, before {former:?}");
+        assert!(asked.elapsed() < TIMEOUT, "no new threads: {threads:?}, before {former:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -75,9 +75,9 @@ fn threads_made_at_any_time_have_the_class_and_take_it_with_them() {
             let former: Vec<RingThread> =
                 threads().into_iter().filter(|thread| thread.cpu == 1).collect();
             let gone = offline(1).unwrap();
-            steering.says("CPU 1 went offline", PATIENCE).unwrap();
+            steering.says("CPU 1 went offline", TIMEOUT).unwrap();
             drop(gone);
-            steering.says("CPU 1 is online again", PATIENCE).unwrap();
+            steering.says("CPU 1 is online again", TIMEOUT).unwrap();
             assert_eq!(classes_after(&steering, &former), FIRST, "of a CPU that came back");
         }
     }
@@ -97,7 +97,7 @@ fn threads_made_at_any_time_have_the_class_and_take_it_with_them() {
     steering.kill().unwrap();
     let asked = Instant::now();
     while last.iter().any(RingThread::is_there) {
-        assert!(asked.elapsed() < PATIENCE, "threads are left: {last:?}");
+        assert!(asked.elapsed() < TIMEOUT, "threads are left: {last:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
     let after = classes_of_all();
@@ -151,7 +151,7 @@ fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) 
         std::thread::sleep(slice(Duration::from_secs(2), Duration::from_secs(20)));
         // The sender is an ordinary process as well, and may have had no time yet.
         let asked = Instant::now();
-        while source.sent().unwrap().iter().sum::<u64>() < 20_000 && asked.elapsed() < PATIENCE {
+        while source.sent().unwrap().iter().sum::<u64>() < 20_000 && asked.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(100));
         }
         stop.store(true, Ordering::Relaxed);
@@ -209,12 +209,12 @@ fn delay_check_sees_each_packet() {
     let (sent, _) = load.send(0, 5000, Duration::from_millis(200)).unwrap();
     let begun = Instant::now();
     while load.received() < sent {
-        assert!(begun.elapsed() < PATIENCE, "{} of {sent} are read", load.received());
+        assert!(begun.elapsed() < TIMEOUT, "{} of {sent} are read", load.received());
         std::thread::sleep(Duration::from_millis(10));
     }
     let seen = check.delays().unwrap();
     assert_eq!(seen.count(), sent);
     let median = seen.quantile(0.5).unwrap();
-    assert!(median < PATIENCE.as_nanos() as u64, "{median} ns");
+    assert!(median < TIMEOUT.as_nanos() as u64, "{median} ns");
     load.finish().unwrap();
 }

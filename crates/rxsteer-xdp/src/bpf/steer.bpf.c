@@ -294,7 +294,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
  * flow under way. -1: it is not such a frame, and nothing was done.
  *
  * It must do to slot and counters what steer_by_all_rules would: a slot that names the target
- * already needs no look at the numbers there, and its patience, which is full, stays so. */
+ * already needs no look at the numbers there, and its hysteresis, which is full, stays so. */
 static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
 					   struct steer_counters *counters, struct steer_slot *slot, __u32 src,
 					   struct steer_target target)
@@ -313,7 +313,7 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 #endif
 	if (target.by == STEER_BY_LOCAL && !config->local_by_ring)
 		return slot->place ? -1 : steer_pass(counters);
-	if (slot->place != steer_place_word(&place, STEER_PATIENCE, src))
+	if (slot->place != steer_place_word(&place, STEER_HYSTERESIS, src))
 		return -1;
 	verdict = steer_send_on(ctx, &place, src, &seq);
 	if (verdict == XDP_REDIRECT)

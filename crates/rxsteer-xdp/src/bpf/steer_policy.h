@@ -76,7 +76,7 @@ enum steer_place_bits {
 	STEER_PLACE_BANK_SHIFT = 13,
 	STEER_PLACE_SRC_SHIFT = 14,
 	STEER_PLACE_SRC = 0x3fff,
-	STEER_PATIENCE_SHIFT = 28,
+	STEER_HYSTERESIS_SHIFT = 28,
 };
 
 /* A multiplicative hash to `log` bits: the kernel's hash_32; 0 bits give 0. */
@@ -286,8 +286,8 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  * seconds (`without_the_guard_flows_are_reordered`).
  *
  * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
- * nothing places, and so is to stay) follows a delivered slot too, while the slot has patience and its CPU is online
- * and in a map (where flows may move at all: not under rps).
+ * nothing places, and so is to stay) follows a delivered slot too, while the slot has hysteresis left and its
+ * CPU is online and in a map (where flows may move at all: not under rps).
  */
 static __always_inline struct steer_place steer_allowed(const struct steer_config *config,
 							const struct steer_slot *slot,
@@ -306,7 +306,7 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 		place.bank = bank;
 		place.straight = 0;
 	} else if ((target->by == STEER_BY_HASH || (target->by == STEER_BY_LOCAL && config->else_local)) &&
-		   !config->impatient && slot->place >> STEER_PATIENCE_SHIFT &&
+		   !config->no_hysteresis && slot->place >> STEER_HYSTERESIS_SHIFT &&
 		   steer_cpu_is(config, current, STEER_CPU_LINGER)) {
 		place.cpu = current;
 		place.bank = steer_bank_of(config, current);
@@ -315,9 +315,9 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 }
 
 /* What a slot says of a flow whose last packet went from `src` to `place`. */
-static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 patience, __u32 src)
+static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 hysteresis, __u32 src)
 {
-	return patience << STEER_PATIENCE_SHIFT | (src & STEER_PLACE_SRC) << STEER_PLACE_SRC_SHIFT |
+	return hysteresis << STEER_HYSTERESIS_SHIFT | (src & STEER_PLACE_SRC) << STEER_PLACE_SRC_SHIFT |
 	       place->bank << STEER_PLACE_BANK_SHIFT | (place->cpu + 1);
 }
 
@@ -325,14 +325,14 @@ static __always_inline __u32 steer_place_word(const struct steer_place *place, _
 static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_place *place,
 					 __u32 target_cpu, __u32 src, __u32 seq)
 {
-	__u32 patience = slot->place >> STEER_PATIENCE_SHIFT;
+	__u32 hysteresis = slot->place >> STEER_HYSTERESIS_SHIFT;
 
 	if (place->cpu == target_cpu)
-		patience = STEER_PATIENCE;
-	else if (patience)
-		patience--;
+		hysteresis = STEER_HYSTERESIS;
+	else if (hysteresis)
+		hysteresis--;
 	/* At once: user space unsets slots by comparing both. */
-	*(volatile __u64 *)slot = (__u64)steer_place_word(place, patience, src) << 32 | seq;
+	*(volatile __u64 *)slot = (__u64)steer_place_word(place, hysteresis, src) << 32 | seq;
 }
 
 /* ----------------------------------------------------------------------------------- flow limit */

@@ -20,7 +20,7 @@ enum steer_limits {
 	STEER_MAX_LOOPS = 5,
 	/* Sparse slots of a CPU in the table; the first `loops` are used. */
 	STEER_SPARSE_ROW = 8,
-	STEER_PATIENCE = 7,
+	STEER_HYSTERESIS = 7,
 	STEER_FLOW_LIMIT_HISTORY = 128,
 	/* In tables of CPUs: none. */
 	STEER_NO_CPU = 0xffff,
@@ -113,7 +113,7 @@ struct steer_config {
 	 * mind, and nothing is under way by others. See steer_plain.h. */
 	__u8 plain;
 	/* A flow goes to its target as soon as it may. */
-	__u8 impatient;
+	__u8 no_hysteresis;
 	/* By hash some slots' flows have two target CPUs: see steer_straddles. */
 	__u8 straddling;
 	/* RX queues have maps or bindings of their own: struct steer_row. */

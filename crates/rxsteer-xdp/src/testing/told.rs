@@ -36,7 +36,7 @@ pub struct TestRules<'a> {
     pub inactive_after: u64,
     /// Likewise.
     pub local_by_ring: bool,
-    /// Likewise; then flows are impatient, too.
+    /// Likewise; then there is no hysteresis, either.
     pub plain: bool,
     /// Likewise.
     pub straddling: bool,

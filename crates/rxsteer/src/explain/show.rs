@@ -139,9 +139,9 @@ fn moves(explained: &Explained) -> Vec<String> {
     if decision.cpu != decision.target {
         let follows = decision.flow.is_some_and(|flow| flow.completed);
         moves.push(if follows {
-            let patience = decision.flow.map_or(0, |flow| flow.patience);
+            let hysteresis = decision.flow.map_or(0, |flow| flow.hysteresis);
             format!(
-                "to CPU {}, though not at once: it goes by its hash alone, so up to {patience} packets \
+                "to CPU {}, though not at once: it goes by its hash alone, so up to {hysteresis} packets \
                  follow the flows that use its slot",
                 decision.target
             )
@@ -231,7 +231,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
                 "slots": flow.entries,
                 "cpu": flow.last.map(|(cpu, _, _)| cpu.get()),
                 "completed": flow.completed,
-                "patience": flow.patience,
+                "hysteresis": flow.hysteresis,
             })
         }),
         "cpu": decision.cpu.get(),

@@ -10,27 +10,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// An instance answers at once, but a change within five seconds. Who hangs up has withdrawn it.
-const PATIENCE: Duration = Duration::from_secs(8);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 /// So long a look round waits for one instance.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Asks the instance at `socket`.
 pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
-    match asked(socket, request, PATIENCE)? {
+    match asked(socket, request, REPLY_TIMEOUT)? {
         Answer::Error(why) => anyhow::bail!(why),
         answer => Ok(answer),
     }
 }
 
-fn asked(socket: &Path, request: &Request, patience: Duration) -> anyhow::Result<Answer> {
+fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<Answer> {
     let shown = shown(socket);
     let mut stream = UnixStream::connect(socket).with_context(|| {
         format!(
             "no instance can be reached at {shown}: does one run there, as this user or as root?"
         )
     })?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     let silent = || match request {
         Request::Set { .. } => format!(
             "the instance at {shown} does not answer; the change is withdrawn: when the instance goes on it does not \

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Clients at the same time.
 pub(crate) const MAX_CLIENTS: usize = 16;
 /// A client that does nothing for so long is let go.
-const PATIENCE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// So long a change may take before it is said that it is still under way.
 pub(super) const CHANGE_TAKES: Duration = Duration::from_secs(5);
 
@@ -235,7 +235,7 @@ impl Client {
 
     fn is_over(&self, now: Instant) -> bool {
         let finished = self.ended && self.is_ready() && !self.has_request();
-        let idle = self.waiting.is_none() && now.duration_since(self.active) >= PATIENCE;
+        let idle = self.waiting.is_none() && now.duration_since(self.active) >= IDLE_TIMEOUT;
         self.dead || finished || idle
     }
 }

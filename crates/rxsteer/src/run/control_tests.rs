@@ -147,7 +147,7 @@ fn a_client_that_never_reads_stalls_nobody() {
     other.write_all(EXPLAIN.as_bytes()).unwrap();
     bench.rounds();
     assert!(line(&other).is_some());
-    bench.now += PATIENCE;
+    bench.now += IDLE_TIMEOUT;
     bench.rounds();
     assert!(bench.control.clients.is_empty(), "idle ones are let go");
 }

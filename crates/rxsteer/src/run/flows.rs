@@ -91,7 +91,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         last: last.map(|(flow, (cpu, ..))| LastShown {
             cpu: cpu.get(),
             delivered: flow.completed,
-            patience: flow.patience,
+            hysteresis: flow.hysteresis,
         }),
     }
 }

@@ -92,5 +92,5 @@ pub(crate) struct LastShown {
     /// It is delivered, so that the next one may go elsewhere.
     pub(crate) delivered: bool,
     /// How many packets in a row may still follow the slot though only their hash places them.
-    pub(crate) patience: u32,
+    pub(crate) hysteresis: u32,
 }

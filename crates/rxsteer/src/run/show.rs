@@ -339,7 +339,7 @@ fn guard(at: &DecisionShown) -> String {
         ),
         Some(last) if at.cpu != at.target => format!(
             "the last packet of its slot went{from} to CPU {} and is delivered; {} more may follow it against their hash",
-            last.cpu, last.patience
+            last.cpu, last.hysteresis
         ),
         Some(last) => format!(
             "the last packet of its slot went{from} to CPU {} and is delivered: the next one may go elsewhere",

@@ -23,7 +23,7 @@ const PORTS: usize = 16;
 const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 /// How long the next packet is waited for, once all are sent.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether every frame that generic mode redirects is delivered.
 pub(crate) fn generic(host: &Host) -> Trial {
@@ -107,7 +107,7 @@ fn receive(
     namespace::bring_up(namespace::NEAR, HERE)?;
     tell.send(0).map_err(|_| gone())?;
     let socket = UdpSocket::bind((HERE, 0))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(FRAME_TIMEOUT))?;
     let port = socket.local_addr()?.port();
     let mut batch = 0;
     let mut arrivals = || -> io::Result<usize> {
@@ -146,7 +146,7 @@ fn count(socket: &UdpSocket, batch: u8) -> usize {
     let mut seen = [false; PACKETS];
     let mut last = Instant::now();
     let mut buffer = [0; 8];
-    while !seen.iter().all(|seen| *seen) && last.elapsed() < PATIENCE {
+    while !seen.iter().all(|seen| *seen) && last.elapsed() < FRAME_TIMEOUT {
         if let Ok((2, _)) = socket.recv_from(&mut buffer)
             && buffer[0] == batch
             && let Some(seen) = seen.get_mut(usize::from(buffer[1]))
