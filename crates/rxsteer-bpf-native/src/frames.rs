@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 5;
 /// every part of them decides which endpoint is the lower one.
 #[derive(Debug)]
 pub struct Frames {
-    dice: ChaCha8Rng,
+    rng: ChaCha8Rng,
     tunnels: bool,
 }
 
@@ -22,22 +22,22 @@ impl Frames {
     /// The series of a seed; with `tunnels`, half of all packets carry another.
     #[must_use]
     pub fn new(seed: u64, tunnels: bool) -> Frames {
-        Frames { dice: ChaCha8Rng::seed_from_u64(seed), tunnels }
+        Frames { rng: ChaCha8Rng::seed_from_u64(seed), tunnels }
     }
 
     /// The next frame.
     pub fn next_frame(&mut self) -> Vec<u8> {
         let mut frame = self.ethernet(0);
-        match self.dice.random_range(0..10) {
-            0 | 1 => frame.truncate(self.dice.random_range(0..=frame.len())),
+        match self.rng.random_range(0..10) {
+            0 | 1 => frame.truncate(self.rng.random_range(0..=frame.len())),
             2 | 3 => {
-                for _ in 0..self.dice.random_range(1..5) {
-                    let at = self.dice.random_range(0..frame.len());
-                    frame[at] = self.dice.random();
+                for _ in 0..self.rng.random_range(1..5) {
+                    let at = self.rng.random_range(0..frame.len());
+                    frame[at] = self.rng.random();
                 }
             }
             4 => {
-                let padding = self.dice.random_range(1..40);
+                let padding = self.rng.random_range(1..40);
                 frame.resize(frame.len() + padding, 0xee);
             }
             _ => {}
@@ -47,24 +47,24 @@ impl Frames {
 
     fn ethernet(&mut self, depth: usize) -> Vec<u8> {
         let (kind, payload) = self.network(depth);
-        let addresses: [u8; 12] = self.dice.random();
+        let addresses: [u8; 12] = self.rng.random();
         [&addresses[..], &kind.to_be_bytes(), &payload].concat()
     }
 
     /// An ethertype and what it announces.
     fn network(&mut self, depth: usize) -> (u16, Vec<u8>) {
-        match self.dice.random_range(0..20) {
+        match self.rng.random_range(0..20) {
             0..9 => (0x0800, self.ipv4(depth)),
             9..14 => (0x86dd, self.ipv6(depth)),
             14..16 => {
                 let (kind, payload) = self.network(depth);
-                let tag = *[0x8100, 0x88a8, 0x9100].choose(&mut self.dice).unwrap_or(&0x8100);
-                let id: [u8; 2] = self.dice.random();
+                let tag = *[0x8100, 0x88a8, 0x9100].choose(&mut self.rng).unwrap_or(&0x8100);
+                let id: [u8; 2] = self.rng.random();
                 (tag, [&id[..], &kind.to_be_bytes(), &payload].concat())
             }
             16 => {
                 let (kind, payload) = self.network(depth);
-                let id: [u8; 4] = self.dice.random();
+                let id: [u8; 4] = self.rng.random();
                 (0x8926, [&id[..], &kind.to_be_bytes(), &payload].concat())
             }
             17 => {
@@ -75,12 +75,12 @@ impl Frames {
                 let payload = self.ppp(depth);
                 (0x8864, [&[0x11, 0, 0, 7, 0, 0], &payload[..]].concat())
             }
-            _ => (self.dice.random(), self.bytes(60)),
+            _ => (self.rng.random(), self.bytes(60)),
         }
     }
 
     fn labels(&mut self, depth: usize) -> Vec<u8> {
-        let labels = if self.one_in(3) { self.dice.random_range(1..19) } else { 1 };
+        let labels = if self.one_in(3) { self.rng.random_range(1..19) } else { 1 };
         let mut stack: Vec<u8> =
             (1..=labels).flat_map(|i| [0, 1, u8::from(i == labels), 64]).collect();
         stack.extend(self.ip(depth));
@@ -107,7 +107,7 @@ impl Frames {
 
     fn ipv4(&mut self, depth: usize) -> Vec<u8> {
         let (protocol, payload) = self.transport(depth, 4);
-        let options = if self.one_in(6) { self.dice.random_range(0..11) } else { 0 };
+        let options = if self.one_in(6) { self.rng.random_range(0..11) } else { 0 };
         let fragment = self.fragment();
         let (src, dst) = self.addresses::<4>();
         let mut header = vec![0x45 + options, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0];
@@ -123,10 +123,10 @@ impl Frames {
 
     fn ipv6(&mut self, depth: usize) -> Vec<u8> {
         let (mut next, mut payload) = self.transport(depth, 6);
-        let extensions = match self.dice.random_range(0..8) {
+        let extensions = match self.rng.random_range(0..8) {
             0..5 => 0,
-            5 | 6 => self.dice.random_range(1..4),
-            _ => self.dice.random_range(4..12),
+            5 | 6 => self.rng.random_range(1..4),
+            _ => self.rng.random_range(4..12),
         };
         for _ in 0..extensions {
             (next, payload) = self.extension(next, &payload);
@@ -139,8 +139,8 @@ impl Frames {
 
     /// An extension header before `payload`, and its own number.
     fn extension(&mut self, next: u8, payload: &[u8]) -> (u8, Vec<u8>) {
-        let number = *[0, 43, 60, 135, 139, 140, 44, 51].choose(&mut self.dice).unwrap_or(&0);
-        let units: u8 = self.dice.random_range(0..3);
+        let number = *[0, 43, 60, 135, 139, 140, 44, 51].choose(&mut self.rng).unwrap_or(&0);
+        let units: u8 = self.rng.random_range(0..3);
         let mut header = vec![next, units];
         match number {
             44 => {
@@ -161,9 +161,9 @@ impl Frames {
         if depth < MAX_DEPTH && self.tunnels && self.one_in(2) {
             return self.tunnel(depth + 1);
         }
-        let ports: u32 = match self.dice.random_range(0..3) {
-            0 => self.dice.random_range(0..4) * 0x0001_0001,
-            _ => self.dice.random(),
+        let ports: u32 = match self.rng.random_range(0..3) {
+            0 => self.rng.random_range(0..4) * 0x0001_0001,
+            _ => self.rng.random(),
         };
         let mut payload = ports.to_be_bytes().to_vec();
         let rest = if self.one_in(4) { self.bytes(30) } else { self.bytes_of(40) };
@@ -172,18 +172,18 @@ impl Frames {
             let header = [6, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
             return (51, [&header[..], &payload].concat());
         }
-        let protocol = match self.dice.random_range(0..10) {
+        let protocol = match self.rng.random_range(0..10) {
             0..4 => 6,
             4..7 => 17,
-            7 => *[132, 33].choose(&mut self.dice).unwrap_or(&33),
-            8 => *[1, 58, 50, 59].choose(&mut self.dice).unwrap_or(&1),
-            _ => self.dice.random(),
+            7 => *[132, 33].choose(&mut self.rng).unwrap_or(&33),
+            8 => *[1, 58, 50, 59].choose(&mut self.rng).unwrap_or(&1),
+            _ => self.rng.random(),
         };
         (protocol, payload)
     }
 
     fn tunnel(&mut self, depth: usize) -> (u8, Vec<u8>) {
-        match self.dice.random_range(0..7) {
+        match self.rng.random_range(0..7) {
             0 => (4, self.ipv4(depth)),
             1 => (41, self.ipv6(depth)),
             2 => (47, self.gre(depth)),
@@ -196,7 +196,7 @@ impl Frames {
             }
             5 => {
                 let (kind, payload) = self.carried(depth);
-                let options: u8 = if self.one_in(3) { self.dice.random_range(0..64) } else { 0 };
+                let options: u8 = if self.one_in(3) { self.rng.random_range(0..64) } else { 0 };
                 let [high, low] = kind.to_be_bytes();
                 let start = [options, u8::from(self.one_in(12)) << 7, high, low, 0, 0, 7, 0];
                 let options = vec![0x5a; usize::from(options) * 4];
@@ -210,7 +210,7 @@ impl Frames {
     }
 
     fn udp(&mut self, port: u16, payload: &[u8]) -> (u8, Vec<u8>) {
-        let start: [u8; 2] = self.dice.random();
+        let start: [u8; 2] = self.rng.random();
         (17, [&start[..], &port.to_be_bytes(), &[0; 4], payload].concat())
     }
 
@@ -219,28 +219,28 @@ impl Frames {
     }
 
     fn gre(&mut self, depth: usize) -> Vec<u8> {
-        let flags = self.dice.random::<u16>() & 0xb080 | u16::from(self.one_in(16)) << 14;
+        let flags = self.rng.random::<u16>() & 0xb080 | u16::from(self.one_in(16)) << 14;
         let fields = (flags & 0xb000).count_ones() as usize * 4;
         let (kind, payload) = self.carried(depth);
         [&flags.to_be_bytes()[..], &kind.to_be_bytes(), &vec![1; fields], &payload].concat()
     }
 
     fn pptp(&mut self, depth: usize) -> Vec<u8> {
-        let flags = 0x2001 | self.dice.random::<u16>() & 0x0080 | u16::from(!self.one_in(8)) << 12;
+        let flags = 0x2001 | self.rng.random::<u16>() & 0x0080 | u16::from(!self.one_in(8)) << 12;
         let fields = 8 + usize::from(flags & 0x80 != 0) * 4;
         let payload = self.ppp(depth);
         [&flags.to_be_bytes()[..], &[0x88, 0x0b], &vec![1; fields], &payload].concat()
     }
 
     fn gtp(&mut self, depth: usize) -> Vec<u8> {
-        let flags = 0x30 | self.dice.random_range(0..8_u8);
+        let flags = 0x30 | self.rng.random_range(0..8_u8);
         let message = if self.one_in(12) { 1 } else { 255 };
         let mut packet = vec![flags, message, 0, 0, 0, 0, 0, 1];
         if flags & 7 != 0 {
-            let extensions = if self.one_in(2) { self.dice.random_range(0..6) } else { 0 };
+            let extensions = if self.one_in(2) { self.rng.random_range(0..6) } else { 0 };
             packet.extend([0, 1, 0, u8::from(extensions > 0) * 0x85]);
             for left in (0..extensions).rev() {
-                let units = self.dice.random_range(1..4_u8) - u8::from(self.one_in(30));
+                let units = self.rng.random_range(1..4_u8) - u8::from(self.one_in(30));
                 let mut extension = vec![0; usize::from(units.max(1)) * 4];
                 extension[0] = units;
                 *extension.last_mut().unwrap_or(&mut 0) = u8::from(left > 0) * 0x85;
@@ -253,9 +253,9 @@ impl Frames {
 
     /// As in an IPv4 header; mostly none, with the don't-fragment bit or without.
     fn fragment(&mut self) -> u16 {
-        match self.dice.random_range(0..20) {
+        match self.rng.random_range(0..20) {
             0 => 0x2000,
-            1 => self.dice.random_range(1..0x4000),
+            1 => self.rng.random_range(1..0x4000),
             2..10 => 0x4000,
             _ => 0,
         }
@@ -264,37 +264,37 @@ impl Frames {
     /// A length field; mostly the right one.
     fn length(&mut self, right: usize) -> u16 {
         let right = u16::try_from(right).unwrap_or(0);
-        match self.dice.random_range(0..20) {
+        match self.rng.random_range(0..20) {
             0 => 0,
-            1 => right.saturating_sub(self.dice.random_range(1..60)),
-            2 => right.saturating_add(self.dice.random_range(1..60)),
-            3 => self.dice.random_range(0..60),
+            1 => right.saturating_sub(self.rng.random_range(1..60)),
+            2 => right.saturating_add(self.rng.random_range(1..60)),
+            3 => self.rng.random_range(0..60),
             _ => right,
         }
     }
 
     fn addresses<const N: usize>(&mut self) -> ([u8; N], [u8; N]) {
-        let src: [u8; N] = self.dice.random();
-        let mut dst: [u8; N] = self.dice.random();
+        let src: [u8; N] = self.rng.random();
+        let mut dst: [u8; N] = self.rng.random();
         if self.one_in(2) {
-            let same = self.dice.random_range(0..=N);
+            let same = self.rng.random_range(0..=N);
             dst[..same].copy_from_slice(&src[..same]);
         }
         (src, dst)
     }
 
     fn bytes(&mut self, below: usize) -> Vec<u8> {
-        let length = self.dice.random_range(0..below);
+        let length = self.rng.random_range(0..below);
         self.bytes_of(length)
     }
 
     fn bytes_of(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.dice.fill(&mut bytes[..]);
+        self.rng.fill(&mut bytes[..]);
         bytes
     }
 
     fn one_in(&mut self, times: u32) -> bool {
-        self.dice.random_ratio(1, times)
+        self.rng.random_ratio(1, times)
     }
 }

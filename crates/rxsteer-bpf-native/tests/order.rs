@@ -26,7 +26,7 @@ struct Frame {
 }
 
 struct Model {
-    dice: ChaCha8Rng,
+    rng: ChaCha8Rng,
     thread: RingThread,
     /// A second has 1000 ticks or more.
     ticks_are_short: bool,
@@ -54,16 +54,16 @@ struct Model {
 
 impl Model {
     fn new(seed: u64, ticks_are_short: bool, rule_flushes_fully: bool) -> Model {
-        let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        let first = if dice.random() { 0 } else { u32::MAX - 5000 };
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let first = if rng.random() { 0 } else { u32::MAX - 5000 };
         let mut model = Model {
             thread: RingThread::new(SOURCES, rule_flushes_fully),
             ticks_are_short,
-            tick_every: [10, 100, 2000][dice.random_range(0..3)],
-            send_every: [3, 20, 40][dice.random_range(0..3)],
-            tells_of_sleep: dice.random(),
-            room: [16, 64, 2048][dice.random_range(0..3)],
-            jiffies: dice.random(),
+            tick_every: [10, 100, 2000][rng.random_range(0..3)],
+            send_every: [3, 20, 40][rng.random_range(0..3)],
+            tells_of_sleep: rng.random(),
+            room: [16, 64, 2048][rng.random_range(0..3)],
+            jiffies: rng.random(),
             tails: [0; SOURCES as usize],
             bulk: Default::default(),
             ring: VecDeque::new(),
@@ -72,7 +72,7 @@ impl Model {
             since_flush: 0,
             went_on: 0,
             violation: None,
-            dice,
+            rng,
         };
         // Numbers that wrap around: the rings turn over once to get there.
         if first != 0 {
@@ -89,27 +89,27 @@ impl Model {
 
     /// Time passes, and CPUs send.
     fn meanwhile(&mut self) {
-        if self.dice.random_ratio(1, self.tick_every) {
+        if self.rng.random_ratio(1, self.tick_every) {
             self.jiffies = self.jiffies.wrapping_add(1);
         }
-        if !self.dice.random_ratio(1, self.send_every) {
+        if !self.rng.random_ratio(1, self.send_every) {
             return;
         }
-        let src = self.dice.random_range(0..SOURCES);
+        let src = self.rng.random_range(0..SOURCES);
         // Now and then a burst, so that a ring that was all but empty is not empty for long.
-        let frames = if self.dice.random_ratio(1, 8) { 30..90 } else { 1..16 };
-        for _ in 0..self.dice.random_range(frames) {
+        let frames = if self.rng.random_ratio(1, 8) { 30..90 } else { 1..16 };
+        for _ in 0..self.rng.random_range(frames) {
             let tail = &mut self.tails[src as usize];
             *tail = tail.wrapping_add(1);
             // Each eighth, and those the guard holds. 0 stands for none.
-            let carries = *tail != 0 && (tail.is_multiple_of(8) || self.dice.random_ratio(1, 40));
+            let carries = *tail != 0 && (tail.is_multiple_of(8) || self.rng.random_ratio(1, 40));
             let frame = Frame { src, number: *tail, carries };
             if self.bulk[src as usize].len() == BULK {
                 self.empty_bulk(src);
             }
             self.bulk[src as usize].push(frame);
         }
-        if self.dice.random() {
+        if self.rng.random() {
             self.empty_bulk(src);
         }
     }
@@ -168,7 +168,7 @@ impl Model {
             if self.held.len() == HELD {
                 self.held.remove(0);
             }
-            if !self.dice.random_ratio(1, 4) {
+            if !self.rng.random_ratio(1, 4) {
                 self.held.push((frame, self.jiffies));
             }
         }

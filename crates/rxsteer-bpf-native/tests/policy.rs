@@ -17,11 +17,11 @@ const CPUS: [&[u16]; 3] =
 fn run(kind: Kind) -> Seen {
     let mut all = Seen::default();
     for seed in 0..RUNS {
-        let mut dice = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);
         let cpus = CPUS[seed as usize % CPUS.len()];
-        let scenario = Scenario::new(kind, cpus, &mut dice);
+        let scenario = Scenario::new(kind, cpus, &mut rng);
         let subject = NativePolicy::new(scenario.sizes());
-        all.add(&World::new(subject, scenario, dice).run(PACKETS));
+        all.add(&World::new(subject, scenario, rng).run(PACKETS));
     }
     assert!(all.packets >= RUNS * PACKETS);
     all

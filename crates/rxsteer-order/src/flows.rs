@@ -1,6 +1,6 @@
 //! The flows of a run, and in which order their packets begin and end.
 
-use crate::dice::Dice;
+use crate::rng::SeededRng;
 use crate::violation::{Fault, FlowName};
 use rxsteer_core::{Arrival, CpuId, FlowHash};
 
@@ -56,12 +56,12 @@ pub(crate) struct Flows {
 
 impl Flows {
     /// Flows for `queues` RX queues, of which each belongs to the producer `queue % producers`.
-    pub(crate) fn new(dice: &mut Dice, queues: u16, producers: u16) -> Flows {
-        let most = dice.between(2, 9);
-        let count = dice.between(1, 1 << most).max(u32::from(queues));
+    pub(crate) fn new(rng: &mut SeededRng, queues: u16, producers: u16) -> Flows {
+        let most = rng.between(2, 9);
+        let count = rng.between(1, 1 << most).max(u32::from(queues));
         // Packets without a hash, and of a queue that isn't there, in some runs only: all of one
         // queue are one flow.
-        let (nameless, stray) = (dice.pick(&[0, 0, 8]), dice.pick(&[0, 0, 8]));
+        let (nameless, stray) = (rng.pick(&[0, 0, 8]), rng.pick(&[0, 0, 8]));
         let mut flows = Flows {
             flows: Vec::with_capacity(count as usize),
             of_producer: vec![Vec::new(); usize::from(producers)],
@@ -71,17 +71,17 @@ impl Flows {
             let rx_queue = match u16::try_from(index) {
                 // Each producer has something to do.
                 Ok(queue) if queue < queues => queue,
-                _ if dice.chance(stray) => queues,
-                _ => dice.below(u32::from(queues)) as u16,
+                _ if rng.chance(stray) => queues,
+                _ => rng.below(u32::from(queues)) as u16,
             };
             let before = flows.flows.last().map_or(FlowHash::NONE, |flow| flow.hash);
-            let hash = if dice.chance(nameless) {
+            let hash = if rng.chance(nameless) {
                 FlowHash::NONE
-            } else if dice.chance(16) {
+            } else if rng.chance(16) {
                 // The same flow through another queue, perhaps, as on a router.
                 before
             } else {
-                FlowHash::computed(dice.bits() as u32)
+                FlowHash::computed(rng.bits() as u32)
             };
             flows.add(hash, rx_queue, producers);
         }
@@ -121,9 +121,9 @@ impl Flows {
     }
 
     /// A flow of the producer, busy ones more often.
-    pub(crate) fn pick(&self, dice: &mut Dice, producer: usize) -> u32 {
+    pub(crate) fn pick(&self, rng: &mut SeededRng, producer: usize) -> u32 {
         let own = &self.of_producer[producer];
-        own[dice.skewed(own.len() as u32) as usize]
+        own[rng.skewed(own.len() as u32) as usize]
     }
 
     /// A packet of `flow` has its place in the lane to `cpu`.

@@ -28,9 +28,9 @@
 #![forbid(unsafe_code)]
 
 mod change;
-mod dice;
 mod flows;
 mod lane;
+mod rng;
 mod run;
 mod search;
 mod summary;

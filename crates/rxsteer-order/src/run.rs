@@ -2,7 +2,7 @@
 
 use crate::Options;
 use crate::change::Shape;
-use crate::dice::Dice;
+use crate::rng::SeededRng;
 use crate::summary::Summary;
 use crate::violation::{Fault, Violation};
 use crate::world::{View, World};
@@ -83,27 +83,27 @@ struct Mood {
 }
 
 impl Mood {
-    fn new(dice: &mut Dice) -> Mood {
+    fn new(rng: &mut SeededRng) -> Mood {
         Mood {
-            turns_left: dice.between(4, 160),
-            batch: dice.pick(&[1, 4, 16, 32, BATCH as u32]),
-            steps: dice.pick(&[0, 1, 4, 8, 16, 24, 48]),
-            time_log: dice.pick(&[4, 10, 16, 20, 24, 28]),
-            applications: dice.pick(&[0, 8, 64, 255]),
-            changes: dice.pick(&[0, 0, 0, 4, 16, 128]),
-            cpus: dice.pick(&[0, 0, 2, 16]),
-            adopts: dice.pick(&[256, 256, 128, 16]),
+            turns_left: rng.between(4, 160),
+            batch: rng.pick(&[1, 4, 16, 32, BATCH as u32]),
+            steps: rng.pick(&[0, 1, 4, 8, 16, 24, 48]),
+            time_log: rng.pick(&[4, 10, 16, 20, 24, 28]),
+            applications: rng.pick(&[0, 8, 64, 255]),
+            changes: rng.pick(&[0, 0, 0, 4, 16, 128]),
+            cpus: rng.pick(&[0, 0, 2, 16]),
+            adopts: rng.pick(&[256, 256, 128, 16]),
         }
     }
 }
 
 impl Run {
     fn new(seed: u64, options: &Options) -> Run {
-        let mut dice = Dice::new(seed);
-        let shape = Shape::new(&mut dice);
-        let config = shape.first_config(&mut dice);
+        let mut rng = SeededRng::new(seed);
+        let shape = Shape::new(&mut rng);
+        let config = shape.first_config(&mut rng);
         let plan = Arc::new(Plan::new(&config, shape.producers).expect("made to be possible"));
-        let mut world = World::new(dice, &shape, options.guard, options.packets);
+        let mut world = World::new(rng, &shape, options.guard, options.packets);
         world.socks = plan.sock_flows().clone();
         let producers = (0..shape.producers)
             .map(|producer| Producer {
@@ -116,8 +116,8 @@ impl Run {
             })
             .collect();
         Run {
-            mood: Mood::new(&mut world.dice),
-            now_ns: u64::from(world.dice.below(u32::MAX)),
+            mood: Mood::new(&mut world.rng),
+            now_ns: u64::from(world.rng.below(u32::MAX)),
             shut: vec![false; shape.cpus.len()],
             news_in: None,
             published: 0,
@@ -151,9 +151,9 @@ impl Run {
             self.mood_swings();
         }
         self.mood.turns_left -= 1;
-        let producer = self.world.dice.below(self.producers.len() as u32) as usize;
+        let producer = self.world.rng.below(self.producers.len() as u32) as usize;
         if self.producers[producer].adopted != self.published
-            && self.world.dice.chance(self.mood.adopts)
+            && self.world.rng.chance(self.mood.adopts)
         {
             self.adopt(producer);
         }
@@ -162,48 +162,48 @@ impl Run {
         }
         self.decide(producer)?;
 
-        for _ in 0..self.world.dice.below(self.mood.steps + 1) {
+        for _ in 0..self.world.rng.below(self.mood.steps + 1) {
             self.world.step();
         }
-        if self.world.dice.chance(self.mood.applications) {
+        if self.world.rng.chance(self.mood.applications) {
             self.world.applications_move(8);
         }
-        if self.world.dice.chance(self.mood.cpus) {
+        if self.world.rng.chance(self.mood.cpus) {
             self.cpus_change();
         }
         let news = self.news_in;
         self.news_in = news.and_then(|turns| turns.checked_sub(1));
         if news == Some(0) {
             self.publish(self.plan.config().clone());
-        } else if self.world.dice.chance(self.mood.changes) {
+        } else if self.world.rng.chance(self.mood.changes) {
             let mut config = self.plan.config().clone();
-            self.shape.change(&mut self.world.dice, &mut config);
+            self.shape.change(&mut self.world.rng, &mut config);
             self.publish(config);
         }
         Ok(())
     }
 
     fn mood_swings(&mut self) {
-        let dice = &mut self.world.dice;
-        self.mood = Mood::new(dice);
+        let rng = &mut self.world.rng;
+        self.mood = Mood::new(rng);
         for worker in &mut self.world.workers {
-            worker.diligence = dice.pick(&[256, 256, 256, 128, 24]);
-            worker.stalled = if dice.chance(24) { dice.below(400) } else { 0 };
+            worker.diligence = rng.pick(&[256, 256, 256, 128, 24]);
+            worker.stalled = if rng.chance(24) { rng.below(400) } else { 0 };
         }
     }
 
     fn cpus_change(&mut self) {
-        let changed = match self.world.dice.below(4) {
+        let changed = match self.world.rng.below(4) {
             0 => self.world.lose_cpu(),
             1 | 2 => self.world.return_cpu(),
             _ => {
-                let cpu = self.world.dice.below(self.shut.len() as u32) as usize;
+                let cpu = self.world.rng.below(self.shut.len() as u32) as usize;
                 self.shut[cpu] = !self.shut[cpu];
                 true
             }
         };
         if changed {
-            self.news_in = Some(self.world.dice.below(24));
+            self.news_in = Some(self.world.rng.below(24));
         }
     }
 
@@ -255,9 +255,9 @@ impl Run {
         producer.arrivals.clear();
         producer.flows.clear();
         producer.done = 0;
-        let count = u64::from(world.dice.between(1, self.mood.batch)).min(packets_left);
+        let count = u64::from(world.rng.between(1, self.mood.batch)).min(packets_left);
         for _ in 0..count {
-            let bits = world.dice.bits();
+            let bits = world.rng.bits();
             let later = (bits >> 32) & ((1 << self.mood.time_log) - 1);
             self.now_ns = match bits & 0x3ff {
                 // Slots of sparse flows expire after a second.
@@ -266,7 +266,7 @@ impl Run {
                 1 | 2 => self.now_ns.saturating_sub(later * 8),
                 _ => self.now_ns + later,
             };
-            let flow = world.flows.pick(&mut world.dice, index);
+            let flow = world.flows.pick(&mut world.rng, index);
             producer.flows.push(flow);
             producer.arrivals.push(world.flows.get(flow).arrival(self.now_ns));
         }
@@ -336,7 +336,7 @@ impl Run {
         self.world.meddling = 0;
         self.check_places()?;
         let mut config = self.plan.config().clone();
-        config.policy = self.shape.quiet_policy(&mut self.world.dice);
+        config.policy = self.shape.quiet_policy(&mut self.world.rng);
         config.rps_maps.clear();
         self.publish(config);
         self.check_places()

@@ -2,9 +2,9 @@
 
 use crate::Guard;
 use crate::change::Shape;
-use crate::dice::Dice;
 use crate::flows::{Flows, List};
 use crate::lane::{Lane, Worker};
+use crate::rng::SeededRng;
 use crate::summary::Summary;
 use crate::violation::Fault;
 use rxsteer_core::{Backlogs, CpuId, DropReason, Refusal, SockFlowTable};
@@ -17,7 +17,7 @@ const LIST: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) flows: Flows,
     pub(crate) workers: Vec<Worker>,
     /// By producer and CPU.
@@ -67,7 +67,7 @@ impl Trace {
 }
 
 impl World {
-    pub(crate) fn new(mut dice: Dice, shape: &Shape, guard: Guard, packets: u64) -> World {
+    pub(crate) fn new(mut rng: SeededRng, shape: &Shape, guard: Guard, packets: u64) -> World {
         let cpus = shape.cpus.clone();
         let mut index_of = vec![u8::MAX; cpus[cpus.len() - 1].index() + 1];
         for (index, cpu) in (0..).zip(&cpus) {
@@ -76,15 +76,15 @@ impl World {
         let lanes = usize::from(shape.producers) * cpus.len();
         // Near enough to the wrap for most lanes to come to it.
         let near = (packets / lanes as u64).clamp(1, 2000) as u32;
-        let limit = 1 << dice.between(2, 8);
-        let full = dice.pick(&[Refusal::Drop(DropReason::BacklogFull), Refusal::Wait]);
+        let limit = 1 << rng.between(2, 8);
+        let full = rng.pick(&[Refusal::Drop(DropReason::BacklogFull), Refusal::Wait]);
         World {
-            flows: Flows::new(&mut dice, shape.queues, shape.producers),
+            flows: Flows::new(&mut rng, shape.queues, shape.producers),
             workers: (0..cpus.len())
                 .map(|_| Worker { alive: true, hand: None, diligence: 256, stalled: 0 })
                 .collect(),
             lanes: (0..lanes)
-                .map(|lane| Lane::new(u32::MAX - dice.below(near), lane % cpus.len()))
+                .map(|lane| Lane::new(u32::MAX - rng.below(near), lane % cpus.len()))
                 .collect(),
             socks: Arc::new(SockFlowTable::new(1, cpus[0])),
             summary: Summary { runs: 1, ..Summary::default() },
@@ -94,9 +94,9 @@ impl World {
             limit,
             full,
             guard,
-            meddling: dice.pick(&[0, 2, 16, 64]),
+            meddling: rng.pick(&[0, 2, 16, 64]),
             lists: 0,
-            dice,
+            rng,
             cpus,
         }
     }
@@ -126,7 +126,7 @@ impl World {
 
     /// A turn of some worker.
     pub(crate) fn step(&mut self) {
-        let worker = self.dice.below(self.workers.len() as u32) as usize;
+        let worker = self.rng.below(self.workers.len() as u32) as usize;
         let state = &mut self.workers[worker];
         if !state.alive {
             return;
@@ -137,7 +137,7 @@ impl World {
         }
         let diligence = state.diligence;
         let hand = state.hand;
-        if diligence < 256 && !self.dice.chance(diligence) {
+        if diligence < 256 && !self.rng.chance(diligence) {
             return;
         }
         match hand {
@@ -145,8 +145,8 @@ impl World {
             Some((lane, _)) => {
                 let mut count = self.lanes[lane].in_hand() as u32;
                 // Now and then it reports half-way.
-                if self.dice.chance(48) {
-                    count = self.dice.between(1, count);
+                if self.rng.chance(48) {
+                    count = self.rng.between(1, count);
                 }
                 self.complete(worker, count, false);
             }
@@ -156,12 +156,12 @@ impl World {
     /// The worker takes a list from one of its lanes in hand, if there is anything.
     fn take_some(&mut self, worker: usize) {
         let lanes = self.lanes.len();
-        let from = self.dice.below(lanes as u32) as usize;
+        let from = self.rng.below(lanes as u32) as usize;
         let mine =
             |lane: &usize| self.lanes[*lane].worker == worker && self.lanes[*lane].ready() > 0;
         let Some(lane) = (from..lanes).chain(0..from).find(mine) else { return };
-        let most = 1 << self.dice.below(LIST.ilog2() + 1);
-        let count = self.dice.between(1, most).min(self.lanes[lane].ready() as u32);
+        let most = 1 << self.rng.below(LIST.ilog2() + 1);
+        let count = self.rng.between(1, most).min(self.lanes[lane].ready() as u32);
         self.take(worker, lane, count as usize);
     }
 
@@ -211,7 +211,7 @@ impl World {
         for worker in 0..self.workers.len() {
             self.complete_all(worker, false);
         }
-        let from = self.dice.below(self.lanes.len() as u32) as usize;
+        let from = self.rng.below(self.lanes.len() as u32) as usize;
         for lane in (from..self.lanes.len()).chain(0..from) {
             let worker = self.lanes[lane].worker;
             while self.lanes[lane].ready() > 0 {
@@ -224,14 +224,14 @@ impl World {
     /// Some applications go elsewhere, or end.
     pub(crate) fn applications_move(&mut self, most: u32) {
         let producers = self.lanes.len() / self.cpus.len();
-        for _ in 0..self.dice.between(1, most) {
-            let producer = self.dice.below(producers as u32) as usize;
-            let flow = self.flows.pick(&mut self.dice, producer);
+        for _ in 0..self.rng.between(1, most) {
+            let producer = self.rng.below(producers as u32) as usize;
+            let flow = self.flows.pick(&mut self.rng, producer);
             let hash = self.flows.get(flow).hash;
-            if self.dice.chance(32) {
+            if self.rng.chance(32) {
                 self.socks.forget(hash);
             } else {
-                let cpu = self.dice.pick(&self.cpus);
+                let cpu = self.rng.pick(&self.cpus);
                 self.socks.record(hash, cpu);
                 self.trace.note(Some(flow), || format!("its application goes to CPU {cpu}"));
             }
@@ -241,11 +241,11 @@ impl World {
 
     /// A worker dies, and others go on with its lanes. One always stays. Says whether one died.
     pub(crate) fn lose_cpu(&mut self) -> bool {
-        let worker = self.dice.below(self.workers.len() as u32) as usize;
+        let worker = self.rng.below(self.workers.len() as u32) as usize;
         if !self.workers[worker].alive || self.workers.iter().filter(|w| w.alive).count() < 2 {
             return false;
         }
-        let lost = self.dice.chance(128);
+        let lost = self.rng.chance(128);
         self.trace.note(None, || format!("the worker of CPU {} dies", self.cpus[worker]));
         self.complete_all(worker, lost);
         self.workers[worker].alive = false;
@@ -253,7 +253,7 @@ impl World {
             (0..self.workers.len()).filter(|other| self.workers[*other].alive).collect();
         for lane in &mut self.lanes {
             if lane.worker == worker {
-                lane.worker = self.dice.pick(&others);
+                lane.worker = self.rng.pick(&others);
             }
         }
         self.summary.cpu_losses += 1;
@@ -262,7 +262,7 @@ impl World {
 
     /// A CPU is back, and its worker takes its lanes over from whoever had them. Says whether one is.
     pub(crate) fn return_cpu(&mut self) -> bool {
-        let worker = self.dice.below(self.workers.len() as u32) as usize;
+        let worker = self.rng.below(self.workers.len() as u32) as usize;
         if self.workers[worker].alive {
             return false;
         }
@@ -283,8 +283,8 @@ impl World {
     /// Others go on while a producer decides.
     #[inline]
     fn meddle(&mut self) {
-        if self.meddling > 0 && self.dice.chance(self.meddling) {
-            if self.dice.chance(224) { self.step() } else { self.applications_move(1) }
+        if self.meddling > 0 && self.rng.chance(self.meddling) {
+            if self.rng.chance(224) { self.step() } else { self.applications_move(1) }
         }
     }
 }

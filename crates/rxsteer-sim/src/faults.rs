@@ -41,7 +41,7 @@ pub fn add(scenario: &Scenario, seed: u64, count: u32) -> Scenario {
 /// Draws faults for a scenario.
 struct Draw<'a> {
     scenario: &'a Scenario,
-    dice: ChaCha8Rng,
+    rng: ChaCha8Rng,
     /// CPUs that may go: neither the one that stays, nor those that the scenario itself takes away,
     /// whose coming back would be another event than it says.
     mortal: Vec<CpuId>,
@@ -52,8 +52,8 @@ struct Draw<'a> {
 impl<'a> Draw<'a> {
     fn new(scenario: &'a Scenario, seed: u64) -> Draw<'a> {
         // Not the stream of the run of the same seed: faults would be in step with its traffic.
-        let mut dice = ChaCha8Rng::seed_from_u64(seed);
-        dice.set_stream(1);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(1);
         let own = |cpu: &CpuId| {
             scenario.events.iter().any(
                 |event| matches!(event.what, Happening::Offline(gone) | Happening::Online(gone) if gone == *cpu),
@@ -63,15 +63,15 @@ impl<'a> Draw<'a> {
         let mut mortal: Vec<CpuId> =
             all.iter().flat_map(CpuSet::iter).filter(|cpu| !own(cpu)).collect();
         if !mortal.is_empty() {
-            let stays = (dice.next_u64() % mortal.len() as u64) as usize;
+            let stays = (rng.next_u64() % mortal.len() as u64) as usize;
             mortal.remove(stays);
         }
-        Draw { scenario, dice, mortal, away: Vec::new() }
+        Draw { scenario, rng, mortal, away: Vec::new() }
     }
 
     /// A number below `end`, which is above 0.
     fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.dice.next_u64()) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.rng.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// One of 1, 2, 4, … `1 << most`: small sizes are as frequent as large ones.

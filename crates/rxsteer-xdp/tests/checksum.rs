@@ -69,8 +69,8 @@ impl Made {
 }
 
 /// A frame of this protocol with a payload of this length.
-fn made(dice: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: usize) -> Made {
-    let mut frame: Vec<u8> = dice.random::<[u8; 12]>().to_vec();
+fn made(rng: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: usize) -> Made {
+    let mut frame: Vec<u8> = rng.random::<[u8; 12]>().to_vec();
     if tagged {
         frame.extend([0x81, 0, 0, 7]);
     }
@@ -78,15 +78,15 @@ fn made(dice: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: us
     let length = (header + payload) as u16;
     let addresses: Vec<u8>;
     if v6 {
-        addresses = dice.random::<[u8; 32]>().to_vec();
+        addresses = rng.random::<[u8; 32]>().to_vec();
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
         frame.extend(length.to_be_bytes());
         frame.extend([protocol, 64]);
         frame.extend(&addresses);
     } else {
-        addresses = dice.random::<[u8; 8]>().to_vec();
+        addresses = rng.random::<[u8; 8]>().to_vec();
         // With options, now and then.
-        let options = if dice.random_ratio(1, 4) { 4 } else { 0 };
+        let options = if rng.random_ratio(1, 4) { 4 } else { 0 };
         frame.extend([8, 0, 0x45 + options / 4, 0]);
         frame.extend((length + 20 + u16::from(options)).to_be_bytes());
         frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
@@ -94,7 +94,7 @@ fn made(dice: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: us
         frame.extend(vec![1; options.into()]);
     }
     let transport = frame.len();
-    frame.extend((0..header + payload).map(|_| dice.random::<u8>()));
+    frame.extend((0..header + payload).map(|_| rng.random::<u8>()));
     let pseudo =
         sum(&[&addresses[..], &u16::from(protocol).to_be_bytes(), &length.to_be_bytes()].concat());
     Made { frame, transport, field: transport + if protocol == TCP { 16 } else { 6 }, pseudo }
@@ -103,17 +103,17 @@ fn made(dice: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: us
 #[test]
 fn partial_checksums_are_told_from_complete_ones() {
     let Some(policy) = loaded("partial_checksums_are_told_from_complete_ones") else { return };
-    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
     for round in 0..4000 {
-        let protocol = if dice.random() { TCP } else { UDP };
-        let (v6, tagged) = (dice.random(), dice.random());
-        let payload = dice.random_range(0..1460);
-        let mut made = made(&mut dice, protocol, v6, tagged, payload);
+        let protocol = if rng.random() { TCP } else { UDP };
+        let (v6, tagged) = (rng.random(), rng.random());
+        let payload = rng.random_range(0..1460);
+        let mut made = made(&mut rng, protocol, v6, tagged, payload);
         let about = format!(
             "round {round}, protocol {protocol}, IPv6 {v6}, tagged {tagged}, {payload} bytes"
         );
         // Ethernet's padding is no part of it.
-        if dice.random_ratio(1, 4) {
+        if rng.random_ratio(1, 4) {
             made.frame.extend([9; 7]);
         }
         let end = made.frame.len() - if made.frame.ends_with(&[9; 7]) { 7 } else { 0 };
@@ -132,13 +132,13 @@ fn partial_checksums_are_told_from_complete_ones() {
 #[test]
 fn a_complete_checksum_that_looks_partial_is_complete() {
     let Some(policy) = loaded("a_complete_checksum_that_looks_partial_is_complete") else { return };
-    let mut dice = ChaCha8Rng::seed_from_u64(2);
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
     let mut tried = 0;
     for _ in 0..1000 {
-        let protocol = if dice.random() { TCP } else { UDP };
-        let payload = dice.random_range(1..700) * 2;
-        let (v6, tagged) = (dice.random(), dice.random());
-        let mut made = made(&mut dice, protocol, v6, tagged, payload);
+        let protocol = if rng.random() { TCP } else { UDP };
+        let payload = rng.random_range(1..700) * 2;
+        let (v6, tagged) = (rng.random(), rng.random());
+        let mut made = made(&mut rng, protocol, v6, tagged, payload);
         // The last two bytes are chosen so that the complete checksum is the pseudo-header's sum.
         let last = made.frame.len() - 2;
         made.frame[last..].fill(0);
@@ -169,25 +169,25 @@ fn a_complete_checksum_that_looks_partial_is_complete() {
 #[test]
 fn what_has_no_checksum_or_another_is_not_partial() {
     let Some(policy) = loaded("what_has_no_checksum_or_another_is_not_partial") else { return };
-    let mut dice = ChaCha8Rng::seed_from_u64(3);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
     for v6 in [false, true] {
         // UDP without one, and fragments.
-        let mut udp = made(&mut dice, UDP, v6, false, 100);
+        let mut udp = made(&mut rng, UDP, v6, false, 100);
         udp.set(0);
         assert!(!policy.is_partial(&udp.frame));
-        let mut icmp = made(&mut dice, 1, v6, false, 100);
+        let mut icmp = made(&mut rng, 1, v6, false, 100);
         icmp.set(icmp.pseudo);
         assert!(!policy.is_partial(&icmp.frame));
-        let mut sctp = made(&mut dice, SCTP, v6, false, 100);
+        let mut sctp = made(&mut rng, SCTP, v6, false, 100);
         sctp.frame[sctp.transport + 8..][..4].fill(0);
         assert!(policy.is_partial(&sctp.frame), "its checksum is 0 while it is partial");
         sctp.frame[sctp.transport + 8] = 1;
         assert!(!policy.is_partial(&sctp.frame));
-        let mut cut = made(&mut dice, TCP, v6, false, 100);
+        let mut cut = made(&mut rng, TCP, v6, false, 100);
         cut.frame.truncate(cut.transport + 10);
         assert!(!policy.is_partial(&cut.frame));
     }
-    let mut fragment = made(&mut dice, TCP, false, false, 100);
+    let mut fragment = made(&mut rng, TCP, false, false, 100);
     fragment.set(fragment.pseudo);
     fragment.frame[20] = 0x20;
     assert!(!policy.is_partial(&fragment.frame));

@@ -78,27 +78,27 @@ fn slot_of(hash: u32, log: u32) -> u32 {
 }
 
 /// A TCP or UDP frame over IPv4 or IPv6, with or without a VLAN tag.
-fn frame(dice: &mut ChaCha8Rng) -> Vec<u8> {
-    let (v6, udp, tagged) = (dice.random(), dice.random(), dice.random_ratio(1, 5));
-    let mut frame: Vec<u8> = dice.random::<[u8; 12]>().to_vec();
+fn frame(rng: &mut ChaCha8Rng) -> Vec<u8> {
+    let (v6, udp, tagged) = (rng.random(), rng.random(), rng.random_ratio(1, 5));
+    let mut frame: Vec<u8> = rng.random::<[u8; 12]>().to_vec();
     if tagged {
         frame.extend([0x81, 0, 0, 7]);
     }
     let protocol = if udp { 17 } else { 6 };
     if v6 {
         frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, protocol, 64]);
-        frame.extend(dice.random::<[u8; 32]>());
+        frame.extend(rng.random::<[u8; 32]>());
     } else {
         frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
-        frame.extend(dice.random::<[u8; 8]>());
+        frame.extend(rng.random::<[u8; 8]>());
     }
-    frame.extend(dice.random::<[u8; 20]>());
+    frame.extend(rng.random::<[u8; 20]>());
     frame
 }
 
 impl Subject for InKernel {
-    fn new_flow(&mut self, dice: &mut ChaCha8Rng) -> u32 {
-        let frame = frame(dice);
+    fn new_flow(&mut self, rng: &mut ChaCha8Rng) -> u32 {
+        let frame = frame(rng);
         let key = dissect(LinkType::Ethernet, &frame, DissectOptions::default()).key;
         let hash = self.hash.hash(&key).get();
         self.frames.insert(hash, frame);
@@ -215,11 +215,11 @@ fn run(test: &str, kind: Kind) -> Option<Seen> {
     libbpf_rs::set_print(None);
     let mut all = Seen::default();
     for seed in 0..RUNS {
-        let mut dice = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);
         let cpus = CPUS[seed as usize % CPUS.len()];
-        let scenario = Scenario::new(kind, cpus, &mut dice);
+        let scenario = Scenario::new(kind, cpus, &mut rng);
         let subject = testing::loaded(&format!("policy::{test}"), InKernel::load(&scenario))?;
-        all.add(&World::new(subject, scenario, dice).run(PACKETS));
+        all.add(&World::new(subject, scenario, rng).run(PACKETS));
     }
     assert!(all.packets >= RUNS * PACKETS);
     Some(all)
@@ -286,12 +286,12 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     let hash = SymmetricHash::new([7; 16]);
     let Some(mut policy) = loaded(test, &hash, flow_log) else { return };
     policy.configure(rules);
-    let mut dice = ChaCha8Rng::seed_from_u64(flow_log.into());
+    let mut rng = ChaCha8Rng::seed_from_u64(flow_log.into());
     let mut sent = HashMap::<(u32, u32), u32>::new();
     let (mut carried, mut tagged, mut straddling) = (0, 0, 0);
     for now in 0..20_000 {
-        let frame = frame(&mut dice);
-        let (src, queue) = (dice.random_range(0..4), dice.random_range(0..2));
+        let frame = frame(&mut rng);
+        let (src, queue) = (rng.random_range(0..4), rng.random_range(0..2));
         let key = dissect(LinkType::Ethernet, &frame, DissectOptions::default()).key;
         let flow = hash.hash(&key).get();
         let slot = slot_of(flow, flow_log);
@@ -418,11 +418,11 @@ fn frames_that_can_carry_no_number_keep_to_their_ring() {
             rows: &[],
             cpu: &[1; 1024],
         });
-        let mut dice = ChaCha8Rng::seed_from_u64(8);
+        let mut rng = ChaCha8Rng::seed_from_u64(8);
         let (mut bare, mut carried, mut passed) = (0, 0, 0);
         // More addresses than there are places for.
         for now in 0..40_000 {
-            let frame = frame(&mut dice);
+            let frame = frame(&mut rng);
             let asked = Asked { src: 1, queue: 0, device: 0, now, has_metadata: false };
             let decided = policy.receive(&asked, &frame);
             if frame[12..14] == [0x81, 0] {

@@ -35,7 +35,7 @@ impl<S: Subject> World<S> {
                 let hash = FlowHash::from_raw(hash);
                 let arrival = Arrival { time_ns: self.now, hash, rx_queue: queue, reserved: 0 };
                 self.check_guard(&arrival);
-                let ago = self.dice.random_range(0..2 * SECOND);
+                let ago = self.rng.random_range(0..2 * SECOND);
                 for time_ns in [self.now, self.now + SECOND, self.now.saturating_sub(ago)] {
                     self.check_sparse_slot(&Arrival { time_ns, ..arrival });
                 }

@@ -31,14 +31,14 @@ const APART: u32 = 1 << 31;
 
 impl Rings {
     /// Empty rings whose numbers begin anywhere, many of them about to wrap.
-    pub(crate) fn new(dice: &mut ChaCha8Rng, cpus: u32, sources: u32, size: u32) -> Rings {
+    pub(crate) fn new(rng: &mut ChaCha8Rng, cpus: u32, sources: u32, size: u32) -> Rings {
         let mut pairs = Vec::new();
         for _ in 0..cpus * sources {
-            let start = match dice.random_range(0..4) {
+            let start = match rng.random_range(0..4) {
                 0 => 0,
-                1 => dice.random_range(0..200_u32).wrapping_neg(),
-                2 => APART - dice.random_range(0..200),
-                _ => dice.random(),
+                1 => rng.random_range(0..200_u32).wrapping_neg(),
+                2 => APART - rng.random_range(0..200),
+                _ => rng.random(),
             };
             for at in [start, start.wrapping_add(APART)] {
                 pairs.push(Pair { start, tail: at, dequeued: at, delivered: at });
@@ -64,20 +64,20 @@ impl Rings {
 
     /// Of a pair with something under way, some is taken off the ring and some of that delivered, or
     /// all is.
-    pub(crate) fn advance(&mut self, dice: &mut ChaCha8Rng) -> Option<(u32, u32, [u32; 3])> {
+    pub(crate) fn advance(&mut self, rng: &mut ChaCha8Rng) -> Option<(u32, u32, [u32; 3])> {
         let busy = (0..self.pairs.len()).filter(|at| {
             let pair = &self.pairs[*at];
             pair.tail != pair.delivered
         });
         let busy: Vec<usize> = busy.collect();
-        let at = *busy.choose(dice)?;
+        let at = *busy.choose(rng)?;
         let pair = &mut self.pairs[at];
         let waiting = pair.tail.wrapping_sub(pair.dequeued);
-        let all = dice.random_ratio(1, 3);
-        let taken = if all { waiting } else { dice.random_range(0..=waiting) };
+        let all = rng.random_ratio(1, 3);
+        let taken = if all { waiting } else { rng.random_range(0..=waiting) };
         pair.dequeued = pair.dequeued.wrapping_add(taken);
         let held = pair.dequeued.wrapping_sub(pair.delivered);
-        let given = if all { held } else { dice.random_range(0..=held) };
+        let given = if all { held } else { rng.random_range(0..=held) };
         pair.delivered = pair.delivered.wrapping_add(given);
         let (at, dsts) = (at as u32, self.cpus * 2);
         Some((at / dsts, at % dsts, [pair.tail, pair.dequeued, pair.delivered]))

@@ -68,21 +68,21 @@ fn cpu_set(ids: &[u16]) -> CpuSet {
 }
 
 /// So many CPUs of `of` at most.
-fn some(dice: &mut ChaCha8Rng, of: &[u16], most: usize) -> Vec<u16> {
-    let count = dice.random_range(1..=most.min(of.len()));
-    of.sample(dice, count).copied().collect()
+fn some(rng: &mut ChaCha8Rng, of: &[u16], most: usize) -> Vec<u16> {
+    let count = rng.random_range(1..=most.min(of.len()));
+    of.sample(rng, count).copied().collect()
 }
 
 impl Scenario {
     /// A scenario for a policy. CPUs that packets can be sent to are among `cpus`.
     #[must_use]
-    pub fn new(kind: Kind, cpus: &[u16], dice: &mut ChaCha8Rng) -> Scenario {
-        let possible = some(dice, cpus, 12);
-        let receiving = some(dice, &possible, 3);
+    pub fn new(kind: Kind, cpus: &[u16], rng: &mut ChaCha8Rng) -> Scenario {
+        let possible = some(rng, cpus, 12);
+        let receiving = some(rng, &possible, 3);
         let mut queues = Vec::new();
-        for device in 0..dice.random_range(1..4) {
-            for number in 0..dice.random_range(1..4) {
-                let src = *receiving.choose(dice).unwrap_or(&receiving[0]);
+        for device in 0..rng.random_range(1..4) {
+            for number in 0..rng.random_range(1..4) {
+                let src = *receiving.choose(rng).unwrap_or(&receiving[0]);
                 queues.push(Queue { src, device, number });
             }
         }
@@ -91,15 +91,15 @@ impl Scenario {
         let mut config = SteerConfig::new(Policy::None, possible.clone(), receivers);
         config.possible = Some(possible.clone());
         config.devices = queues.iter().map(|queue| queue.device).collect();
-        let flow_log = dice.random_range(0..7);
+        let flow_log = rng.random_range(0..7);
         config.flow_cnt = Some(1 << flow_log);
         config.slot_order = SlotOrder::Ascending;
-        config.sock_flow_entries = 16 << dice.random_range(0..6);
-        config.flow_limit = dice.random_ratio(1, 2).then(|| 1 << dice.random_range(0..9));
-        let ring_size = dice.random_range(8..80);
-        let local_by_ring = !kind.can_change() && dice.random_ratio(1, 4);
+        config.sock_flow_entries = 16 << rng.random_range(0..6);
+        config.flow_limit = rng.random_ratio(1, 2).then(|| 1 << rng.random_range(0..9));
+        let ring_size = rng.random_range(8..80);
+        let local_by_ring = !kind.can_change() && rng.random_ratio(1, 4);
         // `rps` has no fallback but its hash; whether a flow may linger is the same to both.
-        if kind.can_change() && kind != Kind::Rps && dice.random_ratio(1, 3) {
+        if kind.can_change() && kind != Kind::Rps && rng.random_ratio(1, 3) {
             config.fallback = Fallback::Local;
         }
         let mut scenario = Scenario {
@@ -112,58 +112,57 @@ impl Scenario {
             second_bank: Vec::new(),
             local_by_ring,
         };
-        scenario.change(dice);
+        scenario.change(rng);
         scenario
     }
 
     /// Other CPUs, other CPUs offline, other loops, other banks; also, where the core can do it at
     /// once, another policy of its kind.
-    pub(crate) fn change(&mut self, dice: &mut ChaCha8Rng) {
+    pub(crate) fn change(&mut self, rng: &mut ChaCha8Rng) {
         let all: Vec<u16> = self.possible.iter().map(CpuId::get).collect();
-        let loops = dice.random_range(1..=5);
-        let map = some(dice, &all, 8);
+        let loops = rng.random_range(1..=5);
+        let map = some(rng, &all, 8);
         self.config.cpus = CpuSet::new(map.iter().map(|id| cpu(*id))).expect("there is one");
         // A CPU that receives is not offline.
         let receives = |id: &u16| self.queues.iter().any(|queue| queue.src == *id);
         let idle: Vec<u16> = all.iter().copied().filter(|id| !receives(id)).collect();
         self.config.offline = None;
-        if !idle.is_empty() && dice.random_ratio(1, 2) {
-            self.config.offline = CpuSet::new(some(dice, &idle, 3).iter().map(|id| cpu(*id)));
+        if !idle.is_empty() && rng.random_ratio(1, 2) {
+            self.config.offline = CpuSet::new(some(rng, &idle, 3).iter().map(|id| cpu(*id)));
         }
         self.config.rps_maps.clear();
-        if self.kind.can_change() && dice.random_ratio(1, 2) {
+        if self.kind.can_change() && rng.random_ratio(1, 2) {
             let queues = 0..self.queues.len() as u16;
-            let own = queues.filter(|_| dice.random_ratio(2, 3)).collect::<Vec<u16>>();
-            let map = |queue: u16| (queue.into(), cpu_set(&some(dice, &all, 8)));
+            let own = queues.filter(|_| rng.random_ratio(2, 3)).collect::<Vec<u16>>();
+            let map = |queue: u16| (queue.into(), cpu_set(&some(rng, &all, 8)));
             self.config.rps_maps = own.into_iter().map(map).collect();
         }
-        self.config.rfs_cpus =
-            dice.random_ratio(1, 3).then(|| cpu_set(&some(dice, &all, all.len())));
+        self.config.rfs_cpus = rng.random_ratio(1, 3).then(|| cpu_set(&some(rng, &all, all.len())));
         self.config.policy = match self.kind {
             Kind::None => Policy::None,
-            Kind::Bound => self.bindings(dice, &all),
+            Kind::Bound => self.bindings(rng, &all),
             // The core's rps has no guard; its rfs without desired CPUs is rps with one.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(loops),
             Kind::RfsSparse => Policy::RfsSparse(loops),
         };
-        self.second_bank = all.into_iter().filter(|_| dice.random_ratio(1, 3)).collect();
+        self.second_bank = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
     }
 
     /// Changes that are the C side's own affair: which rings are in use, and whether local packets go
     /// through one.
-    pub(crate) fn switch_rings(&mut self, dice: &mut ChaCha8Rng) {
+    pub(crate) fn switch_rings(&mut self, rng: &mut ChaCha8Rng) {
         let all = self.possible.iter().map(CpuId::get);
-        self.second_bank = all.filter(|_| dice.random_ratio(1, 3)).collect();
-        self.local_by_ring = dice.random();
+        self.second_bank = all.filter(|_| rng.random_ratio(1, 3)).collect();
+        self.local_by_ring = rng.random();
     }
 
     /// Some queues are bound.
-    fn bindings(&self, dice: &mut ChaCha8Rng, all: &[u16]) -> Policy {
+    fn bindings(&self, rng: &mut ChaCha8Rng, all: &[u16]) -> Policy {
         let mut bindings = Vec::new();
         for queue in 0..self.queues.len() as u16 {
-            let id = *all.choose(dice).unwrap_or(&all[0]);
-            if !dice.random_ratio(1, 4) {
+            let id = *all.choose(rng).unwrap_or(&all[0]);
+            if !rng.random_ratio(1, 4) {
                 bindings.push((queue.into(), cpu(id)));
             }
         }

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 /// An implementation of the policy in C: the native build, or the programs in the kernel.
 pub trait Subject {
     /// The hash, not 0, of a new flow that packets can be made of.
-    fn new_flow(&mut self, dice: &mut ChaCha8Rng) -> u32;
+    fn new_flow(&mut self, rng: &mut ChaCha8Rng) -> u32;
     /// From now on decisions are made by `rules`.
     fn configure(&mut self, rules: &Rules);
     /// Decides for one packet that belongs to flow table `table`.
@@ -35,8 +35,8 @@ pub trait Subject {
 }
 
 impl Subject for NativePolicy {
-    fn new_flow(&mut self, dice: &mut ChaCha8Rng) -> u32 {
-        dice.random_range(1..=u32::MAX)
+    fn new_flow(&mut self, rng: &mut ChaCha8Rng) -> u32 {
+        rng.random_range(1..=u32::MAX)
     }
 
     fn configure(&mut self, rules: &Rules) {

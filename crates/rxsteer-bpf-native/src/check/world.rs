@@ -23,7 +23,7 @@ const MOST: usize = 150;
 pub struct World<S> {
     pub(super) subject: S,
     pub(super) scenario: Scenario,
-    pub(super) dice: ChaCha8Rng,
+    pub(super) rng: ChaCha8Rng,
     rings: Rings,
     plan: Arc<Plan>,
     /// By source.
@@ -40,9 +40,9 @@ impl<S: Subject> World<S> {
     /// # Panics
     ///
     /// If the core takes the scenario for impossible.
-    pub fn new(mut subject: S, scenario: Scenario, mut dice: ChaCha8Rng) -> World<S> {
+    pub fn new(mut subject: S, scenario: Scenario, mut rng: ChaCha8Rng) -> World<S> {
         let sizes = scenario.sizes();
-        let rings = Rings::new(&mut dice, sizes.cpus, sizes.sources, scenario.ring_size);
+        let rings = Rings::new(&mut rng, sizes.cpus, sizes.sources, scenario.ring_size);
         for (src, dst, pair) in rings.all() {
             subject.set_pair((src, dst), [pair.tail, pair.dequeued, pair.delivered]);
         }
@@ -62,11 +62,11 @@ impl<S: Subject> World<S> {
             plan.sock_flows().clone()
         };
         subject.configure(&scenario.rules());
-        let flows = dice.random_range(5..400);
-        let hashes = (0..flows).map(|_| subject.new_flow(&mut dice)).collect();
-        let now = dice.random_range(0..5 * SECOND);
+        let flows = rng.random_range(5..400);
+        let hashes = (0..flows).map(|_| subject.new_flow(&mut rng)).collect();
+        let now = rng.random_range(0..5 * SECOND);
         let seen = Seen::default();
-        World { subject, scenario, dice, rings, plan, steerings, socks, hashes, now, seen }
+        World { subject, scenario, rng, rings, plan, steerings, socks, hashes, now, seen }
     }
 
     /// Sends bursts until `packets` packets were decided on, comparing everything: what was seen.
@@ -89,26 +89,26 @@ impl<S: Subject> World<S> {
     }
 
     fn burst(&mut self) {
-        let queue = self.dice.random_range(0..self.scenario.queues.len());
-        let length = match self.dice.random_range(0..4) {
+        let queue = self.rng.random_range(0..self.scenario.queues.len());
+        let length = match self.rng.random_range(0..4) {
             0 => 1,
-            1 | 2 => self.dice.random_range(1..20),
-            _ => self.dice.random_range(1..MOST),
+            1 | 2 => self.rng.random_range(1..20),
+            _ => self.rng.random_range(1..MOST),
         };
         // An elephant, for the flow limit.
-        let elephant = self.dice.random_ratio(1, 4);
-        let mut hash = *self.hashes.choose(&mut self.dice).unwrap_or(&1);
+        let elephant = self.rng.random_ratio(1, 4);
+        let mut hash = *self.hashes.choose(&mut self.rng).unwrap_or(&1);
         let mut arrivals = Vec::new();
         for _ in 0..length {
-            if !elephant || self.dice.random_ratio(1, 5) {
-                hash = *self.hashes.choose(&mut self.dice).unwrap_or(&1);
+            if !elephant || self.rng.random_ratio(1, 5) {
+                hash = *self.hashes.choose(&mut self.rng).unwrap_or(&1);
             }
-            if self.dice.random_ratio(1, 500) {
-                hash = self.subject.new_flow(&mut self.dice);
+            if self.rng.random_ratio(1, 500) {
+                hash = self.subject.new_flow(&mut self.rng);
             }
-            self.now += self.dice.random_range(0..1000);
+            self.now += self.rng.random_range(0..1000);
             // `bound` goes by queue alone in the core, and leaves these be in the kernel.
-            let unsteered = self.scenario.kind != Kind::Bound && self.dice.random_ratio(1, 100);
+            let unsteered = self.scenario.kind != Kind::Bound && self.rng.random_ratio(1, 100);
             arrivals.push(Arrival {
                 time_ns: self.now,
                 hash: FlowHash::from_raw(if unsteered { 0 } else { hash }),
@@ -221,50 +221,50 @@ impl<S: Subject> World<S> {
 
     /// What happens between bursts.
     fn events(&mut self) {
-        for _ in 0..self.dice.random_range(0..6) {
-            if let Some((src, dst, numbers)) = self.rings.advance(&mut self.dice) {
+        for _ in 0..self.rng.random_range(0..6) {
+            if let Some((src, dst, numbers)) = self.rings.advance(&mut self.rng) {
                 self.subject.set_pair((src, dst), numbers);
             }
         }
-        match self.dice.random_range(0..40) {
+        match self.rng.random_range(0..40) {
             0 => self.now += SECOND,
-            1 => self.now += self.dice.random_range(0..2 * SECOND),
-            2 => self.now = self.now.saturating_sub(self.dice.random_range(0..2 * SECOND)),
-            3..12 => self.now += self.dice.random_range(0..SECOND / 10),
+            1 => self.now += self.rng.random_range(0..2 * SECOND),
+            2 => self.now = self.now.saturating_sub(self.rng.random_range(0..2 * SECOND)),
+            3..12 => self.now += self.rng.random_range(0..SECOND / 10),
             _ => {}
         }
-        for _ in 0..self.dice.random_range(0..3) {
+        for _ in 0..self.rng.random_range(0..3) {
             self.socket_event();
         }
-        if self.dice.random_ratio(1, 100) {
+        if self.rng.random_ratio(1, 100) {
             if self.scenario.kind.can_change() {
                 self.change();
             } else {
-                self.scenario.switch_rings(&mut self.dice);
+                self.scenario.switch_rings(&mut self.rng);
                 self.subject.configure(&self.scenario.rules());
             }
         }
     }
 
     fn socket_event(&mut self) {
-        let hash = match self.dice.random_range(0..20) {
+        let hash = match self.rng.random_range(0..20) {
             0 => 0,
-            1 => self.dice.random(),
-            _ => *self.hashes.choose(&mut self.dice).unwrap_or(&1),
+            1 => self.rng.random(),
+            _ => *self.hashes.choose(&mut self.rng).unwrap_or(&1),
         };
-        if self.dice.random_ratio(1, 4) {
+        if self.rng.random_ratio(1, 4) {
             self.socks.forget(FlowHash::from_raw(hash));
             self.subject.forget_desired(hash);
             return;
         }
         // Also on CPUs that packets can't be sent to, and above the highest.
-        let id = self.dice.random_range(0..self.scenario.possible.highest().get() + 3);
+        let id = self.rng.random_range(0..self.scenario.possible.highest().get() + 3);
         self.socks.record(FlowHash::from_raw(hash), CpuId::new(id).expect("it is small"));
         self.subject.record_desired(hash, id.into());
     }
 
     fn change(&mut self) {
-        self.scenario.change(&mut self.dice);
+        self.scenario.change(&mut self.rng);
         self.subject.configure(&self.scenario.rules());
         let plan = Arc::new(self.plan.next(&self.scenario.config).expect("it is possible"));
         for (src, steering) in &mut self.steerings {

@@ -124,9 +124,9 @@ fn measure(options: &Options) -> Result<Value> {
     let empty = empty_switch.program_id()?;
     let mut rows: BTreeMap<usize, Vec<[Option<f64>; TIMED]>> = BTreeMap::new();
     let mut order: Vec<usize> = (0..variants.len()).collect();
-    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
     for round in 0..=options.rounds {
-        order.shuffle(&mut dice);
+        order.shuffle(&mut rng);
         for &index in &order {
             let cost = turn(&variants[index], empty, sender, options.frames)?;
             // The first turn of each pays for what is made at first use.

@@ -162,7 +162,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let busy: &[usize] = if options.quick { &[1] } else { &options.busy };
     let time = Duration::from_millis(time);
     let testbed = Testbed::hosts(LinkOptions::default())?;
-    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut figures = Vec::new();
     let mut taken_again = 0;
     for &count in busy {
@@ -170,7 +170,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         processes.pause()?;
         for round in 1..=rounds {
             let mut order = METHODS;
-            order.shuffle(&mut dice);
+            order.shuffle(&mut rng);
             for method in order {
                 let turn = || Turn { testbed: &testbed, method, busy: count, round, time };
                 let mut found = turn().take(&mut processes, &options.rates)?;

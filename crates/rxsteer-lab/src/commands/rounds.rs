@@ -66,7 +66,7 @@ pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figur
     let gate =
         Gate::find(plan.gate_ns).map_err(|why| anyhow::anyhow!("no gate: {}", why.reason()))?;
     let is_open = || gate.one_way_ns().is_some_and(|ns| ns <= gate.limit_ns);
-    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut rows = vec![vec![]; variants.len()];
     let mut thrown_away = ThrownAway::default();
     let mut order: Vec<usize> = (0..variants.len()).collect();
@@ -75,7 +75,7 @@ pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figur
         (variant.turn)()?;
     }
     for _ in 0..plan.rounds {
-        order.shuffle(&mut dice);
+        order.shuffle(&mut rng);
         for &index in &order {
             let mut figure = None;
             for _ in 0..=RETRIES {

@@ -97,9 +97,9 @@ fn measure(options: &Options) -> Result<Value> {
     let mut pairs = namespace.inside(open)?.context("can't open sockets")?;
     let mut rows: BTreeMap<usize, Vec<[Option<f64>; 4]>> = BTreeMap::new();
     let mut order: Vec<usize> = (0..pairs.len()).collect();
-    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
     for round in 0..=options.rounds {
-        order.shuffle(&mut dice);
+        order.shuffle(&mut rng);
         for &index in &order {
             let before = times(programs);
             for _ in 0..options.messages {

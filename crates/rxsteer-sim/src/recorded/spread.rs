@@ -44,7 +44,7 @@ pub struct FlowSpan {
 /// writes the records of one capture in another order each time.
 pub fn spread(mut spans: Vec<FlowSpan>, how: Spread, recording: &mut Recording) {
     spans.sort_unstable_by_key(|of| (of.first_ns, of.last_ns, of.key, of.packets, of.bytes));
-    let mut dice = match how {
+    let mut rng = match how {
         Spread::Even => None,
         Spread::Random(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
     };
@@ -57,7 +57,7 @@ pub fn spread(mut spans: Vec<FlowSpan>, how: Spread, recording: &mut Recording) 
         if !recording.push(packet.at_ns, span.key, span.hash, span.bytes_of(packet.number)) {
             return;
         }
-        if let Some(after) = packet.after(span, dice.as_mut()) {
+        if let Some(after) = packet.after(span, rng.as_mut()) {
             next.push(Reverse(after));
         }
     }
@@ -78,7 +78,7 @@ struct Next {
 const WHOLE: f64 = (1u64 << 53) as f64;
 
 impl Next {
-    fn after(self, span: &FlowSpan, dice: Option<&mut ChaCha8Rng>) -> Option<Next> {
+    fn after(self, span: &FlowSpan, rng: Option<&mut ChaCha8Rng>) -> Option<Next> {
         let number = self.number + 1;
         if number >= span.packets {
             return None;
@@ -88,13 +88,13 @@ impl Next {
         if number + 1 == span.packets {
             return Some(Next { at_ns: last_ns, number, ..self });
         }
-        let Some(dice) = dice else {
+        let Some(rng) = rng else {
             let gone = u128::from(time) * u128::from(number) / u128::from(span.packets - 1);
             return Some(Next { at_ns: span.first_ns + gone as u64, number, ..self });
         };
         // The least of the moments still to be drawn between here and the end.
         let left = (span.packets - 1 - number) as f64;
-        let drawn = ((dice.next_u64() >> 11) as f64 + 0.5) / WHOLE;
+        let drawn = ((rng.next_u64() >> 11) as f64 + 0.5) / WHOLE;
         let before = self.share as f64 / WHOLE;
         let gone = before + (1.0 - before) * (1.0 - drawn.powf(1.0 / left));
         let at_ns = span.first_ns.saturating_add((gone * time as f64) as u64);

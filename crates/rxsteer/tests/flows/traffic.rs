@@ -34,9 +34,9 @@ impl Traffic {
         let mut state = 1u64;
         for _ in 0..packets {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let dice = state >> 33;
-            traffic.time_us += dice % 50;
-            let (flow, size) = (dice % flows, 1 + (dice % 997) as usize);
+            let rng = state >> 33;
+            traffic.time_us += rng % 50;
+            let (flow, size) = (rng % flows, 1 + (rng % 997) as usize);
             let [a, b] = [[10, 0, (flow / 256) as u8, flow as u8], [192, 0, 2, 7]];
             let port = 1024 + (flow % 60_000) as u16;
             let v6 = |end: [u8; 4]| {
@@ -46,17 +46,17 @@ impl Traffic {
                 address
             };
             let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
-            match dice % 16 {
+            match rng % 16 {
                 0..5 => {
-                    let up = dice & 16 == 0;
+                    let up = rng & 16 == 0;
                     let (src, dst, sport, dport) =
                         if up { (a, b, port, 443) } else { (b, a, 443, port) };
                     let mut builder = ethernet.ipv4(src, dst, 64).tcp(sport, dport, 0, 1000);
                     let mut flags = 0;
-                    if dice & 32 != 0 {
+                    if rng & 32 != 0 {
                         (builder, flags) = (builder.ack(0), 0x10);
                     }
-                    if dice & 64 != 0 {
+                    if rng & 64 != 0 {
                         (builder, flags) = (builder.psh(), flags | 8);
                     }
                     let mut frame = Vec::new();
@@ -89,7 +89,7 @@ impl Traffic {
                     traffic.ip((a.into(), b.into(), 1, 0, 0), 0, &frame, 0);
                 }
                 13 | 14 => {
-                    let first = dice & 16 == 0;
+                    let first = rng & 16 == 0;
                     let mut frame = Vec::new();
                     let builder = ethernet.ipv4(a, b, 64).udp(port, 5000);
                     builder.write(&mut frame, &vec![0; size]).expect("a frame");

@@ -4,11 +4,11 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 #[derive(Debug)]
-pub(crate) struct Dice(ChaCha8Rng);
+pub(crate) struct SeededRng(ChaCha8Rng);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(ChaCha8Rng::seed_from_u64(seed))
+impl SeededRng {
+    pub(crate) fn new(seed: u64) -> SeededRng {
+        SeededRng(ChaCha8Rng::seed_from_u64(seed))
     }
 
     /// 64 bits, for several small choices at once.
