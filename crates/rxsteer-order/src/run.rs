@@ -47,7 +47,7 @@ struct Run {
     shut: Vec<bool>,
     /// Turns until a plan says what happened to the CPUs.
     news_in: Option<u32>,
-    mood: Mood,
+    phase: Phase,
     now_ns: u64,
 }
 
@@ -66,8 +66,8 @@ struct Producer {
 
 /// What goes on for a while.
 #[derive(Debug)]
-struct Mood {
-    turns_left: u32,
+struct Phase {
+    rounds_left: u32,
     /// Packets of a batch, at most.
     batch: u32,
     /// Turns of workers after a batch, at most.
@@ -82,10 +82,10 @@ struct Mood {
     adopts: u32,
 }
 
-impl Mood {
-    fn new(rng: &mut SeededRng) -> Mood {
-        Mood {
-            turns_left: rng.between(4, 160),
+impl Phase {
+    fn new(rng: &mut SeededRng) -> Phase {
+        Phase {
+            rounds_left: rng.between(4, 160),
             batch: rng.pick(&[1, 4, 16, 32, BATCH as u32]),
             steps: rng.pick(&[0, 1, 4, 8, 16, 24, 48]),
             time_log: rng.pick(&[4, 10, 16, 20, 24, 28]),
@@ -116,7 +116,7 @@ impl Run {
             })
             .collect();
         Run {
-            mood: Mood::new(&mut world.rng),
+            phase: Phase::new(&mut world.rng),
             now_ns: u64::from(world.rng.below(u32::MAX)),
             shut: vec![false; shape.cpus.len()],
             news_in: None,
@@ -147,13 +147,13 @@ impl Run {
 
     /// A batch of some producer, and whatever else happens about that time.
     fn turn(&mut self, packets_left: u64) -> Result<(), Fault> {
-        if self.mood.turns_left == 0 {
-            self.mood_swings();
+        if self.phase.rounds_left == 0 {
+            self.next_phase();
         }
-        self.mood.turns_left -= 1;
+        self.phase.rounds_left -= 1;
         let producer = self.world.rng.below(self.producers.len() as u32) as usize;
         if self.producers[producer].adopted != self.published
-            && self.world.rng.chance(self.mood.adopts)
+            && self.world.rng.chance(self.phase.adopts)
         {
             self.adopt(producer);
         }
@@ -162,20 +162,20 @@ impl Run {
         }
         self.decide(producer)?;
 
-        for _ in 0..self.world.rng.below(self.mood.steps + 1) {
+        for _ in 0..self.world.rng.below(self.phase.steps + 1) {
             self.world.step();
         }
-        if self.world.rng.chance(self.mood.applications) {
+        if self.world.rng.chance(self.phase.applications) {
             self.world.applications_move(8);
         }
-        if self.world.rng.chance(self.mood.cpus) {
+        if self.world.rng.chance(self.phase.cpus) {
             self.cpus_change();
         }
         let news = self.news_in;
         self.news_in = news.and_then(|turns| turns.checked_sub(1));
         if news == Some(0) {
             self.publish(self.plan.config().clone());
-        } else if self.world.rng.chance(self.mood.changes) {
+        } else if self.world.rng.chance(self.phase.changes) {
             let mut config = self.plan.config().clone();
             self.shape.change(&mut self.world.rng, &mut config);
             self.publish(config);
@@ -183,9 +183,9 @@ impl Run {
         Ok(())
     }
 
-    fn mood_swings(&mut self) {
+    fn next_phase(&mut self) {
         let rng = &mut self.world.rng;
-        self.mood = Mood::new(rng);
+        self.phase = Phase::new(rng);
         for worker in &mut self.world.workers {
             worker.diligence = rng.pick(&[256, 256, 256, 128, 24]);
             worker.stalled = if rng.chance(24) { rng.below(400) } else { 0 };
@@ -255,10 +255,10 @@ impl Run {
         producer.arrivals.clear();
         producer.flows.clear();
         producer.done = 0;
-        let count = u64::from(world.rng.between(1, self.mood.batch)).min(packets_left);
+        let count = u64::from(world.rng.between(1, self.phase.batch)).min(packets_left);
         for _ in 0..count {
             let bits = world.rng.bits();
-            let later = (bits >> 32) & ((1 << self.mood.time_log) - 1);
+            let later = (bits >> 32) & ((1 << self.phase.time_log) - 1);
             self.now_ns = match bits & 0x3ff {
                 // Slots of sparse flows expire after a second.
                 0 => self.now_ns + 900_000_000 + later,
