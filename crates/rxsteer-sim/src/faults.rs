@@ -5,7 +5,7 @@
 //! What holds for the faults themselves: the same scenario, seed and count give the same faults; each
 //! is one that the scenario's file could have named too; and one CPU at least stays online.
 
-use crate::scenario::{Event, Happening, Scenario, Steering};
+use crate::scenario::{Event, EventKind, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy};
@@ -56,7 +56,7 @@ impl<'a> Draw<'a> {
         rng.set_stream(1);
         let own = |cpu: &CpuId| {
             scenario.events.iter().any(
-                |event| matches!(event.what, Happening::Offline(gone) | Happening::Online(gone) if gone == *cpu),
+                |event| matches!(event.what, EventKind::Offline(gone) | EventKind::Online(gone) if gone == *cpu),
             )
         };
         let all = CpuSet::first(scenario.cpus.len() as u16);
@@ -100,16 +100,16 @@ impl<'a> Draw<'a> {
                 let most = self.burst_packets();
                 let packets = 1 + self.below(most) as u32;
                 let traffic = self.below(self.scenario.traffic.len() as u64) as usize;
-                events.push(Event { at_ns, what: Happening::Burst(traffic, packets) });
+                events.push(Event { at_ns, what: EventKind::Burst(traffic, packets) });
             }
             3 if !self.scenario.traffic.is_empty() => self.overload(at_ns, events),
             2..=4 => {
                 let size = (1 + self.below(LARGEST_STEP_NS)) >> self.below(20);
                 let step = if self.below(2) == 0 { size as i64 } else { -(size as i64) };
-                events.push(Event { at_ns, what: Happening::ClockStep(step) });
+                events.push(Event { at_ns, what: EventKind::ClockStep(step) });
             }
             _ => {
-                let what = Happening::Steering(self.steering());
+                let what = EventKind::Steering(self.steering());
                 events.push(Event { at_ns, what });
             }
         }
@@ -128,9 +128,9 @@ impl<'a> Draw<'a> {
             return self.slow(at_ns, events);
         }
         self.away.push(away);
-        events.push(Event { at_ns, what: Happening::Offline(cpu) });
+        events.push(Event { at_ns, what: EventKind::Offline(cpu) });
         if let Some(at_ns) = until {
-            events.push(Event { at_ns, what: Happening::Online(cpu) });
+            events.push(Event { at_ns, what: EventKind::Online(cpu) });
         }
     }
 
@@ -141,9 +141,9 @@ impl<'a> Draw<'a> {
         let share = 0.05 + 0.85 * self.below(1 << 20) as f64 / f64::from(1 << 20);
         // There are at most as many CPUs as ids, so each has one.
         let Some(cpu) = CpuId::new(cpu as u16) else { return };
-        events.push(Event { at_ns, what: Happening::Speed(cpu, speed * share) });
+        events.push(Event { at_ns, what: EventKind::Speed(cpu, speed * share) });
         if let Some(at_ns) = self.later(at_ns) {
-            events.push(Event { at_ns, what: Happening::Speed(cpu, speed) });
+            events.push(Event { at_ns, what: EventKind::Speed(cpu, speed) });
         }
     }
 
@@ -161,7 +161,7 @@ impl<'a> Draw<'a> {
         let between_ns = (end_ns - at_ns) / OVERLOAD_BURSTS;
         for burst in 0..OVERLOAD_BURSTS {
             let at_ns = at_ns + burst * between_ns;
-            events.push(Event { at_ns, what: Happening::Burst(traffic, packets) });
+            events.push(Event { at_ns, what: EventKind::Burst(traffic, packets) });
         }
     }
 
@@ -225,10 +225,10 @@ mod tests {
     /// What kind of event it is, in a word.
     fn kind(event: &Event) -> &'static str {
         match &event.what {
-            Happening::Offline(_) => "offline",
-            Happening::Online(_) => "online",
-            Happening::Speed(..) => "speed",
-            Happening::Steering(steering) => match steering.policy {
+            EventKind::Offline(_) => "offline",
+            EventKind::Online(_) => "online",
+            EventKind::Speed(..) => "speed",
+            EventKind::Steering(steering) => match steering.policy {
                 Policy::None => "none",
                 Policy::Rps => "rps",
                 Policy::Bound(_) => "bound",
@@ -236,9 +236,9 @@ mod tests {
                 Policy::Rfs => "rfs",
                 Policy::RfsSparse(_) => "rfs+sparse",
             },
-            Happening::ClockStep(step) if *step < 0 => "back",
-            Happening::ClockStep(_) => "on",
-            Happening::Burst(..) => "burst",
+            EventKind::ClockStep(step) if *step < 0 => "back",
+            EventKind::ClockStep(_) => "on",
+            EventKind::Burst(..) => "burst",
         }
     }
 
@@ -247,8 +247,8 @@ mod tests {
         let mut online: BTreeSet<usize> = (0..scenario.cpus.len()).collect();
         scenario.events.iter().all(|event| {
             match event.what {
-                Happening::Offline(cpu) => drop(online.remove(&cpu.index())),
-                Happening::Online(cpu) => drop(online.insert(cpu.index())),
+                EventKind::Offline(cpu) => drop(online.remove(&cpu.index())),
+                EventKind::Online(cpu) => drop(online.insert(cpu.index())),
                 _ => {}
             }
             !online.is_empty() && online.iter().all(|cpu| *cpu < scenario.cpus.len())
@@ -269,15 +269,15 @@ mod tests {
                 assert!(event.at_ns < scenario.duration_ns, "seed {seed}");
                 kinds.insert(kind(event));
                 match &event.what {
-                    Happening::Steering(steering) => {
+                    EventKind::Steering(steering) => {
                         let config = scenario.steer_config(steering, None);
                         assert_eq!(config.check(), Ok(()), "seed {seed}: {steering:?}");
                     }
-                    Happening::Speed(cpu, speed) => {
+                    EventKind::Speed(cpu, speed) => {
                         let full = scenario.cpus[cpu.index()].speed;
                         assert!(*speed > 0.0 && *speed <= full, "seed {seed}");
                     }
-                    Happening::Burst(traffic, packets) => {
+                    EventKind::Burst(traffic, packets) => {
                         assert!(*traffic < scenario.traffic.len() && *packets > 0, "seed {seed}");
                     }
                     _ => {}
@@ -293,10 +293,10 @@ mod tests {
     fn what_the_scenario_takes_away_itself_stays_its_affair() {
         let mut scenario = scenario();
         let cpu = CpuId::new(1).unwrap();
-        scenario.events = vec![Event { at_ns: 5, what: Happening::Offline(cpu) }];
+        scenario.events = vec![Event { at_ns: 5, what: EventKind::Offline(cpu) }];
         for seed in 0..100 {
             let faulty = add(&scenario, seed, 30);
-            let about = |event: &&Event| matches!(event.what, Happening::Offline(c) | Happening::Online(c) if c == cpu);
+            let about = |event: &&Event| matches!(event.what, EventKind::Offline(c) | EventKind::Online(c) if c == cpu);
             assert_eq!(faulty.events.iter().filter(about).count(), 1, "seed {seed}");
             assert!(some_cpu_stays(&faulty), "seed {seed}");
         }

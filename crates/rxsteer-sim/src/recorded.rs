@@ -13,7 +13,7 @@
 mod spread;
 
 use crate::check::MAX_FLOWS;
-use crate::scenario::{Happening, Load, Recorded, RecordedPacket, Scenario, Traffic};
+use crate::scenario::{EventKind, Load, Recorded, RecordedPacket, Scenario, Traffic};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{FlowHash, FlowKey};
@@ -252,7 +252,7 @@ pub fn replace_traffic(
     scenario.warm_up_ns = 0;
     let events = scenario.events.len();
     scenario.events.retain(|event| {
-        event.at_ns < scenario.duration_ns && !matches!(event.what, Happening::Burst(..))
+        event.at_ns < scenario.duration_ns && !matches!(event.what, EventKind::Burst(..))
     });
     left_out.events = events - scenario.events.len();
     Ok((scenario, left_out))

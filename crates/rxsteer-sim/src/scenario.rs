@@ -176,12 +176,12 @@ pub struct Event {
     /// When.
     pub at_ns: u64,
     /// What.
-    pub what: Happening,
+    pub what: EventKind,
 }
 
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Happening {
+pub enum EventKind {
     /// The CPU goes away. What waits for it is processed elsewhere, in order.
     Offline(CpuId),
     /// It is back.

@@ -49,9 +49,9 @@ pub(crate) fn scenario() -> Scenario {
         },
         traffic: vec![traffic.clone(), traffic],
         events: vec![
-            event(10, Happening::Burst(1, 5)),
-            event(20, Happening::ClockStep(-5)),
-            event(999_000_000, Happening::ClockStep(-5)),
+            event(10, EventKind::Burst(1, 5)),
+            event(20, EventKind::ClockStep(-5)),
+            event(999_000_000, EventKind::ClockStep(-5)),
         ],
     }
 }

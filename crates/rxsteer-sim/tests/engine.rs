@@ -149,9 +149,9 @@ fn work_goes_on_when_cpus_go_and_come() {
         let mut at_ns = 0;
         for id in [2, 0, 1, 3, 0] {
             at_ns += 15_000_000;
-            scenario.events.push(Event { at_ns, what: Happening::Offline(cpu(id)) });
+            scenario.events.push(Event { at_ns, what: EventKind::Offline(cpu(id)) });
             let at_ns = at_ns + 20_000_000;
-            scenario.events.push(Event { at_ns, what: Happening::Online(cpu(id)) });
+            scenario.events.push(Event { at_ns, what: EventKind::Online(cpu(id)) });
         }
         for seed in 0..5 {
             let result = checked(&scenario, seed);
@@ -172,7 +172,7 @@ fn policies_change_in_mid_run_in_order() {
         steering.flow_cnt = [None, Some(16), Some(4096)][index % 3];
         scenario
             .events
-            .push(Event { at_ns: index as u64 * 10_000_000, what: Happening::Steering(steering) });
+            .push(Event { at_ns: index as u64 * 10_000_000, what: EventKind::Steering(steering) });
     }
     for seed in 0..10 {
         assert_eq!(checked(&scenario, seed).reordered, 0, "seed {seed}");
@@ -211,7 +211,7 @@ fn a_backlog_whose_cpu_is_away_gets_its_turn() {
     scenario.duration_ns = 600_000_000;
     scenario.warm_up_ns = 300_000_000;
     scenario.traffic = vec![forward(traffic("flood", 64, constant(6e6)))];
-    scenario.events = vec![Event { at_ns: 100_000_000, what: Happening::Offline(cpu(1)) }];
+    scenario.events = vec![Event { at_ns: 100_000_000, what: EventKind::Offline(cpu(1)) }];
     let result = checked(&scenario, 1);
     assert_eq!(result.reordered, 0);
     assert!(result.traffic[0].slowest_flow > 0.0, "{:?}", result.traffic[0]);
@@ -251,7 +251,7 @@ fn a_clock_that_steps_back_goes_on() {
     let in_slots = |at_ns: u64| {
         let mut scenario = machine(4, "sparse", "1-3");
         scenario.traffic = vec![traffic("few", 4, constant(1e5))];
-        scenario.events = vec![Event { at_ns, what: Happening::ClockStep(-10_000_000_000) }];
+        scenario.events = vec![Event { at_ns, what: EventKind::ClockStep(-10_000_000_000) }];
         checked(&scenario, 1).steered.in_slots
     };
     assert!(in_slots(60_000_000) > in_slots(190_000_000) / 2);
@@ -262,7 +262,7 @@ fn a_burst_of_constant_traffic_arrives() {
     let packets = |burst: u32| {
         let mut scenario = machine(4, "rps", "1-3");
         scenario.traffic = vec![forward(traffic("few", 4, constant(1e5)))];
-        scenario.events = vec![Event { at_ns: 100_000_000, what: Happening::Burst(0, burst) }];
+        scenario.events = vec![Event { at_ns: 100_000_000, what: EventKind::Burst(0, burst) }];
         checked(&scenario, 1).traffic[0].packets
     };
     assert_eq!(packets(30), packets(0) + 30);

@@ -5,7 +5,7 @@ use super::{
     Checked, MAX_BURST, MAX_EVENTS, MAX_TIME_NS, SPEEDS, in_seconds, refuse, some, up_to, within,
 };
 use crate::Scenario;
-use crate::scenario::Happening;
+use crate::scenario::EventKind;
 use rxsteer_core::CpuId;
 use std::collections::BTreeSet;
 
@@ -33,13 +33,13 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
 
 fn check_one(
     scenario: &Scenario,
-    what: &Happening,
+    what: &EventKind,
     path: &str,
     offline: &mut BTreeSet<CpuId>,
 ) -> Checked {
     let at = |key: &str| format!("{path}.{key}");
     match what {
-        Happening::Offline(cpu) => {
+        EventKind::Offline(cpu) => {
             there(scenario, [*cpu].into_iter(), &at("offline"), "is to go away")?;
             if !offline.insert(*cpu) {
                 return refuse(at("offline"), format!("CPU {cpu} is offline already"));
@@ -49,7 +49,7 @@ fn check_one(
             }
             Ok(())
         }
-        Happening::Online(cpu) => {
+        EventKind::Online(cpu) => {
             there(scenario, [*cpu].into_iter(), &at("online"), "is to come back")?;
             if offline.remove(cpu) {
                 Ok(())
@@ -57,15 +57,15 @@ fn check_one(
                 refuse(at("online"), format!("CPU {cpu} is online already"))
             }
         }
-        Happening::Speed(cpu, speed) => {
+        EventKind::Speed(cpu, speed) => {
             there(scenario, [*cpu].into_iter(), &at("cpu"), "is to change its speed")?;
             within(at("speed"), *speed, SPEEDS, "(1 is the CPU that costs are given for)")
         }
-        Happening::Steering(steering) => check_steering(scenario, steering, &at("steering")),
-        Happening::ClockStep(ns) => {
+        EventKind::Steering(steering) => check_steering(scenario, steering, &at("steering")),
+        EventKind::ClockStep(ns) => {
             up_to(at("clock_step"), ns.unsigned_abs(), MAX_TIME_NS, "nanoseconds (a day)")
         }
-        Happening::Burst(traffic, packets) => {
+        EventKind::Burst(traffic, packets) => {
             if *traffic >= scenario.traffic.len() {
                 return refuse(at("traffic"), format!("there is no traffic {traffic}"));
             }

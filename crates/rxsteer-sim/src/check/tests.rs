@@ -1,7 +1,7 @@
 //! What can't be is refused, each with its reason and its place; limits are reached, not passed.
 
 use super::*;
-use crate::scenario::{Event, Happening, Interrupts, Load, Recorded, RecordedPacket};
+use crate::scenario::{Event, EventKind, Interrupts, Load, Recorded, RecordedPacket};
 use rxsteer_core::{CpuId, Policy};
 
 fn good() -> Scenario {
@@ -12,7 +12,7 @@ fn cpu(id: u16) -> CpuId {
     CpuId::new(id).unwrap()
 }
 
-fn event(at_ns: u64, what: Happening) -> Event {
+fn event(at_ns: u64, what: EventKind) -> Event {
     Event { at_ns, what }
 }
 
@@ -189,25 +189,25 @@ fn impossible_events_are_refused() {
     let other = good().steering;
     let elsewhere = crate::scenario::Steering { cpus: "7".parse().unwrap(), ..other };
     let offline = |ids: &[u16]| -> Vec<Event> {
-        ids.iter().map(|id| event(5, Happening::Offline(cpu(*id)))).collect()
+        ids.iter().map(|id| event(5, EventKind::Offline(cpu(*id)))).collect()
     };
     let refused = [
         (offline(&[4]), "event.0.offline", "no CPU 4"),
         (offline(&[1, 1]), "event.1.offline", "already"),
         (offline(&[0, 1, 2, 3]), "event.3.offline", "no CPU would be left"),
-        (vec![event(5, Happening::Online(cpu(1)))], "event.0.online", "online already"),
-        (vec![event(u64::MAX, Happening::Offline(cpu(1)))], "event.0.at", "all is over"),
+        (vec![event(5, EventKind::Online(cpu(1)))], "event.0.online", "online already"),
+        (vec![event(u64::MAX, EventKind::Offline(cpu(1)))], "event.0.at", "all is over"),
         (
-            vec![event(5, Happening::ClockStep(1)), event(4, Happening::ClockStep(1))],
+            vec![event(5, EventKind::ClockStep(1)), event(4, EventKind::ClockStep(1))],
             "event.1.at",
             "order of time",
         ),
-        (vec![event(5, Happening::ClockStep(i64::MIN))], "event.0.clock_step", "too much"),
-        (vec![event(5, Happening::Speed(cpu(1), 0.0))], "event.0.speed", "it is 0"),
-        (vec![event(5, Happening::Speed(cpu(9), 1.0))], "event.0.cpu", "no CPU 9"),
-        (vec![event(5, Happening::Burst(3, 1))], "event.0.traffic", "no traffic 3"),
-        (vec![event(5, Happening::Burst(0, 0))], "event.0.burst", "it is 0"),
-        (vec![event(5, Happening::Steering(elsewhere))], "event.0.steering.cpus", "no CPU 7"),
+        (vec![event(5, EventKind::ClockStep(i64::MIN))], "event.0.clock_step", "too much"),
+        (vec![event(5, EventKind::Speed(cpu(1), 0.0))], "event.0.speed", "it is 0"),
+        (vec![event(5, EventKind::Speed(cpu(9), 1.0))], "event.0.cpu", "no CPU 9"),
+        (vec![event(5, EventKind::Burst(3, 1))], "event.0.traffic", "no traffic 3"),
+        (vec![event(5, EventKind::Burst(0, 0))], "event.0.burst", "it is 0"),
+        (vec![event(5, EventKind::Steering(elsewhere))], "event.0.steering.cpus", "no CPU 7"),
     ];
     for (events, path, reason) in refused {
         let problem = Scenario { events, ..good() }.check().unwrap_err();
@@ -216,8 +216,8 @@ fn impossible_events_are_refused() {
     }
     let back = [
         offline(&[0, 1, 2]),
-        vec![event(6, Happening::Online(cpu(0)))],
-        vec![event(7, Happening::Offline(cpu(3)))],
+        vec![event(6, EventKind::Online(cpu(0)))],
+        vec![event(7, EventKind::Offline(cpu(3)))],
     ];
     assert_eq!(Scenario { events: back.concat(), ..good() }.check(), Ok(()));
 }
@@ -234,6 +234,6 @@ fn too_many_are_refused() {
     requests.threads = None;
     assert_eq!(scenario.check().unwrap_err().path, "traffic.2.threads");
     let mut scenario = good();
-    scenario.events = vec![event(1, Happening::ClockStep(0)); MAX_EVENTS + 1];
+    scenario.events = vec![event(1, EventKind::ClockStep(0)); MAX_EVENTS + 1];
     assert_eq!(scenario.check().unwrap_err().path, "event");
 }

@@ -4,7 +4,7 @@ use super::World;
 use super::calendar::Other;
 use super::cpu::State;
 use super::lanes::Seen;
-use crate::scenario::{Happening, Placement, Steering};
+use crate::scenario::{EventKind, Placement, Steering};
 use rxsteer_core::{CpuId, CpuSet};
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ impl World<'_> {
     /// The `index`-th event of the scenario happens.
     pub(crate) fn happen(&mut self, index: u32) {
         match self.scenario.events[index as usize].what.clone() {
-            Happening::Offline(cpu) => self.offline(cpu.get()),
-            Happening::Online(cpu) => self.online(cpu.get()),
-            Happening::Speed(cpu, speed) => {
+            EventKind::Offline(cpu) => self.offline(cpu.get()),
+            EventKind::Online(cpu) => self.online(cpu.get()),
+            EventKind::Speed(cpu, speed) => {
                 self.cpus[cpu.index()].set_speed(speed, self.scenario.smt_speed);
             }
-            Happening::Steering(steering) => self.change(steering),
-            Happening::ClockStep(by_ns) => {
+            EventKind::Steering(steering) => self.change(steering),
+            EventKind::ClockStep(by_ns) => {
                 self.clock_offset = self.clock_offset.saturating_add(by_ns)
             }
-            Happening::Burst(traffic, packets) => self.burst(traffic, packets),
+            EventKind::Burst(traffic, packets) => self.burst(traffic, packets),
         }
     }
 

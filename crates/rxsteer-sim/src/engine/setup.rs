@@ -11,7 +11,7 @@ use super::tell::TrafficCount;
 use super::threads::Thread;
 use super::{Client, World};
 use crate::result::Ledger;
-use crate::scenario::{Happening, Load, Scenario, Share, Traffic};
+use crate::scenario::{EventKind, Load, Scenario, Share, Traffic};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{ConfigError, CpuId, FlowHash, Plan, Steering};
@@ -30,7 +30,7 @@ impl<'a> World<'a> {
         let config = scenario.steer_config(&settings, None);
         let plan = Arc::new(Plan::new(&config, producers as u16)?);
         for event in &scenario.events {
-            if let Happening::Steering(later) = &event.what {
+            if let EventKind::Steering(later) = &event.what {
                 scenario.steer_config(later, None).check()?;
             }
         }

@@ -4,7 +4,7 @@ use super::error::FileError;
 use super::fields::{Fields, Item, Keys};
 use super::settings;
 use crate::check::MAX_EVENTS;
-use crate::scenario::{Event, Happening, Steering, Traffic};
+use crate::scenario::{Event, EventKind, Steering, Traffic};
 
 /// The keys of an event: when, and one of what can happen.
 pub(super) const EVENT: Keys = Keys {
@@ -31,7 +31,7 @@ pub(super) fn read(top: &Fields<'_>, steering: &Steering, traffic: &[Traffic]) -
     let mut events = Vec::new();
     for item in &items {
         let event = one(item, &before, traffic)?;
-        if let Happening::Steering(steering) = &event.what {
+        if let EventKind::Steering(steering) = &event.what {
             before = steering.clone();
         }
         events.push(event);
@@ -42,35 +42,35 @@ pub(super) fn read(top: &Fields<'_>, steering: &Steering, traffic: &[Traffic]) -
 fn one(item: &Item<'_>, before: &Steering, traffic: &[Traffic]) -> Read<Event> {
     let event = Fields::open(item, EVENT.table, &[&EVENT, &SPEED, &BURST])?;
     let at_ns = event.needed("at", "when it happens, e.g. \"5s\"", Item::time_ns)?;
-    let happenings: &[&'static str] = &EVENT.keys[1..];
+    let kinds: &[&'static str] = &EVENT.keys[1..];
     let given: Vec<&'static str> =
-        happenings.iter().copied().filter(|key| event.get(key).is_some()).collect();
-    let [happening] = given[..] else {
+        kinds.iter().copied().filter(|key| event.get(key).is_some()).collect();
+    let [kind] = given[..] else {
         return Err(event.wrong(match given[..] {
-            [] => format!("nothing happens; add one of '{}'", happenings.join("', '")),
+            [] => format!("nothing happens; add one of '{}'", kinds.join("', '")),
             _ => {
                 format!("one thing happens at a time, not '{}'; make two of it", given.join("', '"))
             }
         }));
     };
     for (key, with) in [("cpu", "speed"), ("traffic", "burst")] {
-        if let Some(item) = event.get(key).filter(|_| happening != with) {
-            return Err(item.wrong(format!("it goes with '{with}', not with '{happening}'")));
+        if let Some(item) = event.get(key).filter(|_| kind != with) {
+            return Err(item.wrong(format!("it goes with '{with}', not with '{kind}'")));
         }
     }
-    let value = event.get(happening).ok_or_else(|| event.missing(happening, "its value"))?;
-    let what = match happening {
-        "offline" => Happening::Offline(value.cpu()?),
-        "online" => Happening::Online(value.cpu()?),
+    let value = event.get(kind).ok_or_else(|| event.missing(kind, "its value"))?;
+    let what = match kind {
+        "offline" => EventKind::Offline(value.cpu()?),
+        "online" => EventKind::Online(value.cpu()?),
         "speed" => {
             let cpu = event.needed("cpu", "whose speed changes", Item::cpu)?;
-            Happening::Speed(cpu, value.number()?)
+            EventKind::Speed(cpu, value.number()?)
         }
-        "steering" => Happening::Steering(settings::changed(&value, before)?),
-        "clock_step" => Happening::ClockStep(value.step_ns()?),
+        "steering" => EventKind::Steering(settings::changed(&value, before)?),
+        "clock_step" => EventKind::ClockStep(value.step_ns()?),
         _ => {
             let burst = traffic_called(&event, traffic)?;
-            Happening::Burst(burst, value.whole()?)
+            EventKind::Burst(burst, value.whole()?)
         }
     };
     Ok(Event { at_ns, what })

@@ -2,7 +2,7 @@
 
 use super::builtin::{builtin, find};
 use super::*;
-use crate::scenario::{Happening, Interrupts, Load, Share};
+use crate::scenario::{EventKind, Interrupts, Load, Share};
 use proptest::prelude::*;
 use rxsteer_core::{CpuId, Fallback, Policy};
 
@@ -85,8 +85,8 @@ fn all_is_read_as_it_is_written() {
     let times: Vec<_> = scenario.events.iter().map(|event| event.at_ns).collect();
     assert_eq!(times, [1, 2, 3, 4, 5, 6].map(|ms| ms * 1_000_000));
     let changed = Steering { policy: Policy::RfsSparse(2), ..scenario.steering.clone() };
-    assert_eq!(scenario.events[3].what, Happening::Steering(changed));
-    assert_eq!(scenario.events[5].what, Happening::Burst(1, 1000));
+    assert_eq!(scenario.events[3].what, EventKind::Steering(changed));
+    assert_eq!(scenario.events[5].what, EventKind::Burst(1, 1000));
 }
 
 /// Every key, misspelt where it stands, is told with its line and the key that was meant.

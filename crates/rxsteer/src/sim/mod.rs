@@ -28,7 +28,7 @@ use choose::Chosen;
 use policies::Policies;
 use rxsteer_sim::Scenario;
 use rxsteer_sim::compare::compare;
-use rxsteer_sim::scenario::Happening;
+use rxsteer_sim::scenario::EventKind;
 use rxsteer_sim::seeds::{Plan, run_cells};
 use rxsteer_user::core::Policy;
 use std::num::NonZeroUsize;
@@ -101,7 +101,7 @@ fn cells(args: &SimArgs, chosen: &Chosen) -> anyhow::Result<Vec<Cell>> {
         let was = std::mem::replace(&mut scenario.steering.policy, policy.clone());
         // What an event does not change stays: the policy that is compared.
         for event in &mut scenario.events {
-            if let Happening::Steering(later) = &mut event.what
+            if let EventKind::Steering(later) = &mut event.what
                 && later.policy == was
             {
                 later.policy = policy.clone();
