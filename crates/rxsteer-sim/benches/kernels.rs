@@ -24,7 +24,7 @@ pub fn all() -> Vec<Case> {
         let scenario = router.scenario(&settings).expect("the settings are right");
         // The same seed simulates the same packets, each time.
         let packets =
-            |scenario: &Scenario| run(scenario, 1).expect("it was checked").ledger.arrived;
+            |scenario: &Scenario| run(scenario, 1).expect("it was checked").account.arrived;
         let per_iter = packets(&scenario);
         let run = Box::new(move || packets(&scenario));
         cases.push(Case { group: "a simulated packet", name, baseline: false, per_iter, run });

@@ -176,18 +176,18 @@ metrics! {
         "Packets processed on a CPU in the measured time.";
     "imbalance", "imbalance", Ratio, Less, false, Of::Run(imbalance),
         "Packets of the busiest CPU over the mean of all that are steered to or processed any; 1 is even.";
-    "arrived", "arrived", Packets, Neither, false, Of::Run(|_, run| Some(run.ledger.arrived as f64)),
+    "arrived", "arrived", Packets, Neither, false, Of::Run(|_, run| Some(run.account.arrived as f64)),
         "Frames that arrived at cards, warm-up included.";
-    "processed", "processed", Packets, Neither, false, Of::Run(|_, run| Some(run.ledger.processed as f64)),
+    "processed", "processed", Packets, Neither, false, Of::Run(|_, run| Some(run.account.processed as f64)),
         "Packets that were processed, warm-up included.";
-    "under_way", "under way", Packets, Neither, false, Of::Run(|_, run| Some(run.ledger.under_way as f64)),
+    "under_way", "under way", Packets, Neither, false, Of::Run(|_, run| Some(run.account.under_way as f64)),
         "Packets in a ring, a backlog or in work when the run ended.";
     "refused", "refused", Share, Less, false, Of::Run(|_, run| {
-            let refused = run.ledger.ring_full + run.ledger.dropped();
-            Some(refused as f64 / (run.ledger.arrived.max(1)) as f64)
+            let refused = run.account.ring_full + run.account.dropped();
+            Some(refused as f64 / (run.account.arrived.max(1)) as f64)
         }),
         "Share of the arrived frames that a ring or a backlog refused, warm-up included.";
-    "ring_full", "ring full", Packets, Less, false, Of::Run(|_, run| Some(run.ledger.ring_full as f64)),
+    "ring_full", "ring full", Packets, Less, false, Of::Run(|_, run| Some(run.account.ring_full as f64)),
         "Frames that found their card's ring full, warm-up included.";
     "backlog_full", "backlog full", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::BacklogFull)),
         "Packets refused by a full backlog, warm-up included.";
@@ -224,7 +224,7 @@ fn latency(traffic: &TrafficResult) -> Option<()> {
 }
 
 fn drops(run: &RunResult, reason: DropReason) -> Option<f64> {
-    Some(run.ledger.drops.get(reason) as f64)
+    Some(run.account.drops.get(reason) as f64)
 }
 
 fn cpu_per_packet(_: &Scenario, run: &RunResult) -> Option<f64> {

@@ -2,7 +2,8 @@
 
 use rxsteer_core::{DropReason, Drops, SteerCounts};
 
-/// What one run of a scenario told. Rates and times are of the measured part; the ledger is of all.
+/// What one run of a scenario told. Rates and times are of the measured part; the packet account is
+/// of all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunResult {
     /// Its seed.
@@ -14,7 +15,7 @@ pub struct RunResult {
     /// By CPU id.
     pub cpus: Vec<CpuResult>,
     /// What became of all packets.
-    pub ledger: Ledger,
+    pub account: PacketAccount,
     /// How often each mechanism decided.
     pub steered: SteerCounts,
     /// Packets of a flow that were processed on another CPU than the flow's packet before.
@@ -98,7 +99,7 @@ impl CpuResult {
 
 /// What became of the packets that arrived at cards: the sums must be equal, always.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ledger {
+pub struct PacketAccount {
     /// Frames that arrived at a card.
     pub arrived: u64,
     /// Frames that found the ring full.
@@ -117,7 +118,7 @@ pub struct Ledger {
     pub with_application: u64,
 }
 
-impl Ledger {
+impl PacketAccount {
     /// Whether each packet is in one place, before its processing and behind it.
     #[must_use]
     pub fn adds_up(&self) -> bool {

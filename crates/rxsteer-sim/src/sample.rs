@@ -1,7 +1,7 @@
 //! A small scenario, and results made up by hand, for tests of what is done with results.
 
 use crate::RunResult;
-use crate::result::{CpuResult, Latency, Ledger, TrafficResult};
+use crate::result::{CpuResult, Latency, PacketAccount, TrafficResult};
 use crate::scenario::{
     Constant, Costs, Cpu, Interrupts, Load, Nic, Placement, Requests, Scenario, Scheduler, Share,
     Steering, Traffic,
@@ -104,7 +104,7 @@ pub(crate) fn result(seed: u64) -> RunResult {
             traffic("rpc", Some(1e5 * by_seed), latency),
         ],
         cpus: vec![cpu; 4],
-        ledger: Ledger {
+        account: PacketAccount {
             arrived: 3600,
             ring_full: 0,
             drops: Drops::default(),

@@ -241,11 +241,11 @@ mod tests {
         let unfinished = unfinished.expect("something is measured within seconds");
         let [run] = unfinished.as_slice() else { panic!("{unfinished:?}") };
         assert!(run.measured_ns < scenario.measured_ns());
-        assert!(run.ledger.adds_up() && run.traffic[0].packets > 0, "{run:?}");
+        assert!(run.account.adds_up() && run.traffic[0].packets > 0, "{run:?}");
         // As far as it went it is the run it would have been.
         scenario.duration_ns = scenario.warm_up_ns + run.measured_ns;
         let whole = engine::run(&scenario, 1).unwrap();
-        assert_eq!(whole.ledger.arrived, run.ledger.arrived);
+        assert_eq!(whole.account.arrived, run.account.arrived);
         assert!(run.cpus.iter().all(|cpu| cpu.busy() <= 1.0 + 1e-9), "{:?}", run.cpus);
     }
 

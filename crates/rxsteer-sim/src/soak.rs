@@ -3,7 +3,7 @@
 //!
 //! The runs by the thousand are `cargo xtask sim-soak`; a slice of them is a test of this crate.
 
-use crate::result::Ledger;
+use crate::result::PacketAccount;
 use crate::scenario::Interrupts;
 use crate::{RunResult, Scenario, faults};
 use rxsteer_core::ConfigError;
@@ -55,7 +55,7 @@ pub enum Wrong {
     Reordered(u64),
     /// Packets were lost uncounted, or counted twice.
     #[error("packets do not add up: {0:?}")]
-    DoesNotAddUp(Ledger),
+    DoesNotAddUp(PacketAccount),
     /// The same scenario and seed gave another result.
     #[error("a second run with the same seed gave another result")]
     NotRepeatable,
@@ -72,8 +72,8 @@ pub fn check(scenario: &Scenario, result: &RunResult) -> Result<(), Wrong> {
     if result.reordered > 0 && !spreads(scenario) {
         return Err(Wrong::Reordered(result.reordered));
     }
-    if !result.ledger.adds_up() {
-        return Err(Wrong::DoesNotAddUp(result.ledger));
+    if !result.account.adds_up() {
+        return Err(Wrong::DoesNotAddUp(result.account));
     }
     Ok(())
 }
@@ -99,9 +99,9 @@ pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong>
     Ok(Covered {
         runs: 1,
         events: faulty.events.len() as u64,
-        arrived: result.ledger.arrived,
-        processed: result.ledger.processed,
-        refused: result.ledger.ring_full + result.ledger.dropped(),
+        arrived: result.account.arrived,
+        processed: result.account.processed,
+        refused: result.account.ring_full + result.account.dropped(),
         moves: result.moves,
         reordered_by_spread,
     })
@@ -127,7 +127,7 @@ pub fn shorten(scenario: &Scenario, packets: u64) -> Result<Scenario, Wrong> {
     let mut duration_ns = SHORTEST_NS.min(scenario.duration_ns);
     loop {
         let short = scaled(scenario, duration_ns);
-        let arrived = run(&short, 0)?.ledger.arrived;
+        let arrived = run(&short, 0)?.account.arrived;
         if arrived >= packets || duration_ns >= scenario.duration_ns {
             return Ok(short);
         }
@@ -166,7 +166,7 @@ mod tests {
             measured_ns: 1,
             traffic: Vec::new(),
             cpus: Vec::new(),
-            ledger: Ledger {
+            account: PacketAccount {
                 arrived: 10,
                 ring_full: 1,
                 drops: Drops::default(),
@@ -196,18 +196,18 @@ mod tests {
         spread.nics[0].interrupts = Interrupts::Spread("0-1".parse().unwrap());
         assert!(check(&spread, &overtaken).is_ok(), "nobody promises order there");
         // Each number for itself: those before the processing, and those behind it.
-        let numbers: [fn(&mut Ledger) -> &mut u64; 7] = [
-            |ledger| &mut ledger.arrived,
-            |ledger| &mut ledger.ring_full,
-            |ledger| &mut ledger.under_way,
-            |ledger| &mut ledger.processed,
-            |ledger| &mut ledger.ended,
-            |ledger| &mut ledger.no_room,
-            |ledger| &mut ledger.with_application,
+        let numbers: [fn(&mut PacketAccount) -> &mut u64; 7] = [
+            |account| &mut account.arrived,
+            |account| &mut account.ring_full,
+            |account| &mut account.under_way,
+            |account| &mut account.processed,
+            |account| &mut account.ended,
+            |account| &mut account.no_room,
+            |account| &mut account.with_application,
         ];
         for (index, number) in numbers.iter().enumerate() {
             let mut wrong = result();
-            *number(&mut wrong.ledger) += 1;
+            *number(&mut wrong.account) += 1;
             let found = check(&spread, &wrong);
             assert!(matches!(found, Err(Wrong::DoesNotAddUp(_))), "number {index}: {found:?}");
         }

@@ -8,8 +8,8 @@ use rxsteer_sim::{RunResult, run};
 
 fn checked(scenario: &Scenario, seed: u64) -> RunResult {
     let result = run(scenario, seed).unwrap();
-    assert!(result.ledger.adds_up(), "{:?}", result.ledger);
-    assert!(result.ledger.processed > 0, "{:?}", result.ledger);
+    assert!(result.account.adds_up(), "{:?}", result.account);
+    assert!(result.account.processed > 0, "{:?}", result.account);
     result
 }
 
@@ -69,7 +69,7 @@ fn one_cpu_does_as_much_as_its_costs_allow() {
     let rate = result.traffic[0].packets as f64 / (result.measured_ns as f64 / 1e9);
     assert!((rate * each / 1e9 - 1.0).abs() < 0.01, "{rate} packets of {each} ns per second");
     assert!((result.cpus[0].busy() - 1.0).abs() < 0.001, "{:?}", result.cpus[0]);
-    assert!(result.ledger.ring_full > 0);
+    assert!(result.account.ring_full > 0);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_backlog_that_is_full_refuses_and_a_stream_recovers() {
     scenario.traffic =
         vec![forward(traffic("streams", 8, stream())), traffic("flood", 10, constant(40_000.0))];
     let result = checked(&scenario, 3);
-    assert!(result.ledger.dropped() > 0);
+    assert!(result.account.dropped() > 0);
     assert_eq!(result.reordered, 0);
     assert!(result.traffic.iter().all(|traffic| traffic.packets > 0), "{:?}", result.traffic);
 }
@@ -198,7 +198,7 @@ fn memory_does_not_grow_with_time() {
         let mut scenario = machine(4, "rps", "0-3");
         scenario.duration_ns = ms * 1_000_000;
         scenario.traffic = all_kinds();
-        checked(&scenario, 1).ledger.under_way
+        checked(&scenario, 1).account.under_way
     };
     assert!(under_way(2000) < 4 * 1000 + 2 * 512);
     assert!(under_way(2000) < under_way(200) + 2000);
@@ -225,7 +225,7 @@ fn a_wire_carries_no_more_than_its_rate_and_no_memory_waits_for_it() {
     scenario.traffic = vec![forward(traffic("flood", 16, constant(1.5e6)))];
     let result = checked(&scenario, 1);
     assert!(result.traffic[0].bits_per_second < 100e6, "{:?}", result.traffic[0]);
-    assert!(result.traffic[0].lost > 100_000 && result.ledger.arrived < 40_000);
+    assert!(result.traffic[0].lost > 100_000 && result.account.arrived < 40_000);
     // Away from us.
     scenario.nics.swap(0, 1);
     let result = checked(&scenario, 1);

@@ -9,7 +9,7 @@ fn told(name: &str, sets: &[(&str, &str)]) -> RunResult {
     let sets: Vec<_> = sets.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let scenario = builtin::find(name).unwrap().scenario(&sets).unwrap();
     let result = run(&scenario, 1).unwrap();
-    assert!(result.ledger.adds_up(), "{name}: {:?}", result.ledger);
+    assert!(result.account.adds_up(), "{name}: {:?}", result.account);
     result
 }
 
@@ -32,7 +32,7 @@ fn only_spread_interrupts_reorder() {
 fn each_built_in_shows_what_its_title_says() {
     let lost = |result: &RunResult| result.traffic[0].lost;
     let (alone, steered) = (under("router-one-queue", "none"), under("router-one-queue", "rps"));
-    assert!(lost(&alone) > alone.ledger.arrived / 3, "one CPU can't forward all");
+    assert!(lost(&alone) > alone.account.arrived / 3, "one CPU can't forward all");
     assert_eq!(lost(&steered), 0);
 
     let inline = under("collector-hand-off", "none");
@@ -124,7 +124,7 @@ proptest! {
         sets.push(("nic.b.interrupts".to_string(), "fixed".to_string()));
         if let Ok(scenario) = read(include_str!("../src/file/tests.toml"), "extreme", &sets) {
             let result = run(&scenario, seed).unwrap();
-            prop_assert!(result.ledger.adds_up(), "{:?}", result.ledger);
+            prop_assert!(result.account.adds_up(), "{:?}", result.account);
             prop_assert_eq!(result.reordered, 0);
         }
     }

@@ -91,7 +91,7 @@ pub struct Block {
     pub(crate) frames: Vec<FrameMeta>,
     /// Where order is checked: each frame's flow and number in it, beside `frames`; else empty.
     pub(crate) numbers: Vec<FlowNumber>,
-    /// Which RX thread's ledger numbered them.
+    /// Which RX thread's order tracker numbered them.
     pub(crate) numbered_by: usize,
 }
 

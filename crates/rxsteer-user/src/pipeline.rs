@@ -13,7 +13,7 @@ use crate::config::{PipelineConfig, PipelineError};
 use crate::handler::Handler;
 use crate::lane::{LaneReceiver, lane};
 use crate::lanes::Lanes;
-use crate::ledger::{Ledger, OrderCheck, books};
+use crate::order_tracker::{OrderCheck, OrderTracker, progress_tables};
 use crate::pace::{Pace, Speed};
 use crate::packet_clock::PacketClock;
 use crate::receiver::{Batch, Receiver};
@@ -102,7 +102,7 @@ impl<H: Handler> Pipeline<H> {
         let reports = Arc::new(RxReports::new(rx_threads));
         let shared = Shared { switch: &switch, team: &team, reports: &reports, clock };
         let (receivers, lanes_by_cpu) = receivers(config, &cpus, &shared);
-        let books = config.check_order.then(|| books(rx_threads));
+        let progress_tables = config.check_order.then(|| progress_tables(rx_threads));
         let pin = config.pin && config.fits_host();
         let steered_to = config.steered_to();
         let mut pipeline = Pipeline {
@@ -122,7 +122,7 @@ impl<H: Handler> Pipeline<H> {
                 lanes,
                 handler,
                 clock,
-                check: books.clone().map(OrderCheck::new),
+                check: progress_tables.clone().map(OrderCheck::new),
                 pin,
                 recorder: FlowRecorder::new(switch.clone()),
                 switch: switch.clone(),
@@ -270,7 +270,9 @@ fn receivers(
             schedule: (!config.changes.is_empty()).then(|| schedule.clone()),
             hasher: config.hasher.clone(),
             dissect: config.dissect,
-            ledger: config.check_order.then(|| Ledger::new(thread, config.dissect, symmetric)),
+            order_tracker: config
+                .check_order
+                .then(|| OrderTracker::new(thread, config.dissect, symmetric)),
             batch: config.batch,
             pin: config.pin && config.fits_host(),
             clock: shared.clock,

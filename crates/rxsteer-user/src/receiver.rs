@@ -14,8 +14,8 @@ use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
 use crate::lanes::{Lanes, Place, Room, Stop};
-use crate::ledger::Ledger;
 use crate::memory;
+use crate::order_tracker::OrderTracker;
 use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
 use crate::rx_report::{LaneReport, RxProgress, RxReport, RxReports};
@@ -51,7 +51,7 @@ pub struct Receiver {
     pub(crate) schedule: Option<Arc<Schedule>>,
     pub(crate) hasher: Hasher,
     pub(crate) dissect: DissectOptions,
-    pub(crate) ledger: Option<Ledger>,
+    pub(crate) order_tracker: Option<OrderTracker>,
     pub(crate) batch: usize,
     pub(crate) pin: bool,
     pub(crate) clock: Clock,
@@ -164,7 +164,7 @@ impl Receiver {
         while !request.is_set() {
             let received = self.report.packets;
             // Numbering writes into blocks, so it needs ones of its own.
-            let shared = if self.ledger.is_none() { source.shared_block() } else { None };
+            let shared = if self.order_tracker.is_none() { source.shared_block() } else { None };
             let fill = if let Some((block, fill)) = shared {
                 self.blocks_sealed += 1;
                 self.steer(&block, &request);
@@ -226,8 +226,9 @@ impl Receiver {
         if is_time {
             self.blocks_at_look = self.blocks_sealed;
         }
-        let is_short = self.ledger.as_ref().is_some_and(|ledger| ledger.is_short)
-            || is_time && !memory::is_left(memory::RESERVE);
+        let is_short =
+            self.order_tracker.as_ref().is_some_and(|order_tracker| order_tracker.is_short)
+                || is_time && !memory::is_left(memory::RESERVE);
         if is_short {
             self.report.out_of_memory = true;
             // ORDER: Relaxed; a stop is a request, and the flag carries no data.
@@ -300,10 +301,10 @@ impl Receiver {
             self.open = Some(block);
             return None;
         }
-        if let Some(ledger) = &mut self.ledger
+        if let Some(order_tracker) = &mut self.order_tracker
             && let Some(block) = Arc::get_mut(&mut block)
         {
-            ledger.number(block);
+            order_tracker.number(block);
         }
         self.blocks_sealed += 1;
         Some(block)
@@ -313,8 +314,8 @@ impl Receiver {
     #[cold]
     fn refuse(&mut self) {
         let mut block = std::mem::take(&mut self.refused);
-        if let Some(ledger) = &mut self.ledger {
-            ledger.number(&mut block);
+        if let Some(order_tracker) = &mut self.order_tracker {
+            order_tracker.number(&mut block);
         }
         for batch in block.frames().chunks(MAX_BATCH) {
             self.hash(&block, batch);
@@ -370,8 +371,8 @@ impl Receiver {
             let decided = self.steering.decide(arrivals, &mut self.lanes, verdicts);
             let place = Place { block, number: self.blocks_sealed, first: first + done, now };
             self.lanes.queue(&place, &arrivals[..decided], &verdicts[..decided]);
-            if let Some(ledger) = &mut self.ledger {
-                ledger.decided(&block.numbers[first + done..], &verdicts[..decided]);
+            if let Some(order_tracker) = &mut self.order_tracker {
+                order_tracker.decided(&block.numbers[first + done..], &verdicts[..decided]);
             }
             self.lanes.publish();
             done += decided;
@@ -484,8 +485,8 @@ impl Receiver {
                 let number = self.blocks_sealed;
                 let place = Place { block: &block, number, first: first + next, now };
                 self.lanes.queue(&place, &self.scratch.arrivals[next..=next], &[verdict]);
-                if let Some(ledger) = &mut self.ledger {
-                    ledger.decided(&block.numbers[first + next..], &[verdict]);
+                if let Some(order_tracker) = &mut self.order_tracker {
+                    order_tracker.decided(&block.numbers[first + next..], &[verdict]);
                 }
                 next += 1;
             }
@@ -509,7 +510,7 @@ impl Drop for Receiver {
         report.lanes = self.lane_reports();
         report.steering = self.steering.counts();
         report.changes_made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
-        report.ledger = self.ledger.take().map(Ledger::into_report);
+        report.order_tracker = self.order_tracker.take().map(OrderTracker::into_report);
         // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.
         self.reports.add(report);
     }

@@ -1,6 +1,6 @@
 //! What a run did, put together from its RX threads and workers.
 
-use crate::ledger::FlowCensus;
+use crate::order_tracker::DistinctFlows;
 use crate::rx_report::RxReport;
 use crate::worker::{WorkerReport, delay_histogram};
 use hdrhistogram::Histogram;
@@ -76,7 +76,7 @@ pub struct Report<H> {
     /// Times a flow went to another CPU than before; likewise.
     pub moves: u64,
     /// Distinct transport flows; likewise.
-    pub census: FlowCensus,
+    pub distinct_flows: DistinctFlows,
     /// Distinct steering keys per RX queue; likewise.
     pub steered_flows: u64,
     /// Packets of the largest of these flows; likewise.
@@ -111,7 +111,7 @@ impl<H> Report<H> {
             changes_made: 0,
             reordered: 0,
             moves: 0,
-            census: FlowCensus::default(),
+            distinct_flows: DistinctFlows::default(),
             steered_flows: 0,
             largest_flow: 0,
             untracked_packets: 0,
@@ -171,13 +171,13 @@ impl<H> Report<H> {
             cpu.drops.merge(&lane.drops);
             self.drops.merge(&lane.drops);
         }
-        if let Some(ledger) = rx.ledger {
+        if let Some(order_tracker) = rx.order_tracker {
             self.order_checked = true;
-            self.moves += ledger.moves;
-            self.steered_flows += ledger.steered_flows;
-            self.largest_flow = self.largest_flow.max(ledger.largest_flow);
-            self.untracked_packets += ledger.untracked_packets;
-            self.census.merge(ledger.census);
+            self.moves += order_tracker.moves;
+            self.steered_flows += order_tracker.steered_flows;
+            self.largest_flow = self.largest_flow.max(order_tracker.largest_flow);
+            self.untracked_packets += order_tracker.untracked_packets;
+            self.distinct_flows.merge(order_tracker.distinct_flows);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What receiving threads tell: at the end, and while they run.
 
-use crate::ledger::LedgerReport;
+use crate::order_tracker::OrderTrackerReport;
 use rxsteer_core::{CpuId, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
 use std::sync::atomic::AtomicU64;
@@ -32,7 +32,7 @@ pub(crate) struct RxReport {
     /// What was queued to each CPU.
     pub(crate) lanes: Vec<LaneReport>,
     /// Flows and moves, where order is checked.
-    pub(crate) ledger: Option<LedgerReport>,
+    pub(crate) order_tracker: Option<OrderTrackerReport>,
 }
 
 /// What one RX thread queued to one CPU.

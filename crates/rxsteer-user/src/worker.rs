@@ -11,7 +11,7 @@ use crate::change::{FlowRecorder, Switch};
 use crate::clock::{Clock, ns_between};
 use crate::handler::{Handler, PacketList};
 use crate::lane::{Descriptor, LaneReceiver};
-use crate::ledger::OrderCheck;
+use crate::order_tracker::OrderCheck;
 use crate::sys;
 use crate::team::{Orphans, Seat, Team};
 use hdrhistogram::Histogram;

@@ -43,7 +43,7 @@ fn flows_follow_their_applications_and_stay_in_order() {
             let case = format!("{policy} {batch} {max_backlog} {rx_threads}");
             assert_conserved(&report);
             assert_eq!((report.delivered, report.reordered), (40_000, 0), "{case}");
-            assert_eq!(report.census.bidirectional(), 300, "{case}");
+            assert_eq!(report.distinct_flows.bidirectional(), 300, "{case}");
             let counts = report.steering;
             if policy.starts_with("rfs") {
                 assert!(report.moves > 100, "{case}: {} moves", report.moves);

@@ -34,7 +34,7 @@ fn no_flow_is_reordered_under_any_policy_cpu_count_and_list_length() {
                     assert_conserved(&report);
                     assert_eq!((report.packets, report.delivered), (4000, 4000), "{case}");
                     assert_eq!((report.reordered, report.moves), (0, 0), "{case}");
-                    assert_eq!(report.census.bidirectional(), 60, "{case}");
+                    assert_eq!(report.distinct_flows.bidirectional(), 60, "{case}");
                     assert_eq!(report.steered_flows, 60, "{case}");
                 }
             }

@@ -41,7 +41,7 @@ impl<'a> World<'a> {
     /// Frames that found a full ring are gone.
     pub(crate) fn lose_refused(&mut self, queue: u32) {
         while let Some(packet) = self.queues[queue as usize].refused.pop() {
-            self.ledger.ring_full += 1;
+            self.account.ring_full += 1;
             self.lost(&packet);
         }
     }
@@ -94,7 +94,7 @@ impl<'a> World<'a> {
     #[inline]
     pub(crate) fn processed(&mut self, cpu: u16, lane: usize, packet: &Packet) {
         self.lanes.complete(lane, packet.producer);
-        self.ledger.processed += 1;
+        self.account.processed += 1;
         self.cpus[usize::from(cpu)].packets += u64::from(self.is_measured());
         let flow = &mut self.flows[packet.flow as usize];
         if packet.number.wrapping_sub(flow.ended) as i32 <= 0 {
@@ -104,7 +104,7 @@ impl<'a> World<'a> {
         }
         let role = flow.role;
         match (flow.out, role) {
-            _ if packet.data == BURST => self.ledger.ended += 1,
+            _ if packet.data == BURST => self.account.ended += 1,
             (Some(out), _) => self.forwarded(packet, role, out),
             (None, Role::Data(connection)) => {
                 let reads = self.stream(connection).application > 0.0;
@@ -112,7 +112,7 @@ impl<'a> World<'a> {
                     let thread = self.reader_of[connection as usize];
                     self.give_or_lose(thread, cpu, packet);
                 } else {
-                    self.ledger.ended += 1;
+                    self.account.ended += 1;
                     self.reached(packet, self.now);
                     self.stream_data_came(connection, packet, self.now);
                 }
@@ -125,11 +125,11 @@ impl<'a> World<'a> {
                 self.give_or_lose(thread - 1, cpu, packet);
             }
             (None, Role::Packet(_)) => {
-                self.ledger.ended += 1;
+                self.account.ended += 1;
                 self.reached(packet, self.now);
             }
             (None, Role::Ack(connection)) => {
-                self.ledger.ended += 1;
+                self.account.ended += 1;
                 self.acknowledged(connection, packet, self.now);
             }
         }
@@ -138,7 +138,7 @@ impl<'a> World<'a> {
     fn give_or_lose(&mut self, thread: u32, cpu: u16, packet: &Packet) {
         if !self.give(thread, cpu, *packet) {
             self.socket_full += u64::from(self.is_measured());
-            self.ledger.no_room += 1;
+            self.account.no_room += 1;
             self.lost(packet);
         }
     }
@@ -146,11 +146,11 @@ impl<'a> World<'a> {
     fn forwarded(&mut self, packet: &Packet, role: Role, out: u16) {
         if self.links[usize::from(out)].is_full(self.now, packet.bytes) {
             self.tx_full += u64::from(self.is_measured());
-            self.ledger.no_room += 1;
+            self.account.no_room += 1;
             self.lost(packet);
             return;
         }
-        self.ledger.ended += 1;
+        self.account.ended += 1;
         let there = self.links[usize::from(out)].send(self.now, packet.bytes);
         match role {
             Role::Data(connection) => {

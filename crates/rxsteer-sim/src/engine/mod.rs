@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What must hold, in every run:
-//! - each packet is in one place ([`crate::result::Ledger`]);
+//! - each packet is in one place ([`crate::result::PacketAccount`]);
 //! - no packet begins or ends before an earlier one of its flow (`deliver.rs`, `begins`), except where
 //!   interrupts are spread over CPUs;
 //! - one seed gives one result: randomness has one source, and events of one time happen in the
@@ -28,7 +28,7 @@ mod tell;
 mod threads;
 mod work;
 
-use crate::result::{Ledger, RunResult};
+use crate::result::{PacketAccount, RunResult};
 use crate::scenario::{Scenario, Steering as Settings};
 use calendar::{Calendar, Other, What};
 use cpu::CpuState;
@@ -119,7 +119,7 @@ struct World<'a> {
     spliced: Vec<u64>,
     arrivals: Vec<Arrival>,
     verdicts: Vec<Verdict>,
-    ledger: Ledger,
+    account: PacketAccount,
     results: Vec<TrafficCount>,
     moves: u64,
     reordered: u64,

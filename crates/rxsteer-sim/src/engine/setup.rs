@@ -10,7 +10,7 @@ use super::stream::StreamState;
 use super::tell::TrafficCount;
 use super::threads::Thread;
 use super::{Client, World};
-use crate::result::Ledger;
+use crate::result::PacketAccount;
 use crate::scenario::{EventKind, Load, Scenario, Share, Traffic};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -70,7 +70,7 @@ impl<'a> World<'a> {
             spliced: vec![0; cpus],
             arrivals: Vec::new(),
             verdicts: Vec::new(),
-            ledger: Ledger::default(),
+            account: PacketAccount::default(),
             results: Vec::new(),
             moves: 0,
             reordered: 0,

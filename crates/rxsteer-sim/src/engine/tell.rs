@@ -31,13 +31,13 @@ impl World<'_> {
             self.queues[queue].settle(self.now);
             self.lose_refused(queue as u32);
         }
-        let mut ledger = self.ledger;
-        ledger.arrived = self.queues.iter().map(|queue| queue.arrived).sum();
+        let mut account = self.account;
+        account.arrived = self.queues.iter().map(|queue| queue.arrived).sum();
         let in_rings: u64 = self.queues.iter().map(|queue| queue.ring.len() as u64).sum();
-        ledger.under_way = in_rings + self.lanes.under_way();
+        account.under_way = in_rings + self.lanes.under_way();
         let in_hand = self.cpus.iter().filter(|cpu| cpu.runs_thread()).map(|cpu| cpu.items.len());
         let with_threads = self.threads.iter().map(Thread::packets);
-        ledger.with_application = in_hand.chain(with_threads).sum::<usize>() as u64;
+        account.with_application = in_hand.chain(with_threads).sum::<usize>() as u64;
         let measured_ns = self.now - self.from_ns;
         debug_assert_eq!(
             self.working.iter().sum::<u32>() as usize,
@@ -68,7 +68,7 @@ impl World<'_> {
                     }
                 })
                 .collect(),
-            ledger,
+            account,
             steered,
             moves: self.moves,
             reordered: self.reordered,

@@ -194,7 +194,7 @@ impl World<'_> {
     pub(crate) fn thread_ran(&mut self, cpu: u16, thread: u32, ran_ns: f64) {
         let index = usize::from(cpu);
         let items = std::mem::take(&mut self.cpus[index].items);
-        self.ledger.ended += items.len() as u64;
+        self.account.ended += items.len() as u64;
         for Item { packet, .. } in &items {
             match self.flows[packet.flow as usize].role {
                 Role::Request(connection) => self.answer(connection, packet),

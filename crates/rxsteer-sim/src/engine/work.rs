@@ -231,7 +231,7 @@ impl World<'_> {
     fn drop_refused(&mut self, items: &mut Vec<Item>) {
         for Item { packet, verdict, .. } in items.extract_if(.., |item| item.verdict.is_drop()) {
             if let Some(reason) = verdict.drop_reason() {
-                self.ledger.drops.add(reason, 1);
+                self.account.drops.add(reason, 1);
             }
             self.lost(&packet);
         }

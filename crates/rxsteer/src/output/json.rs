@@ -25,8 +25,8 @@ pub(crate) fn run(run: &Run) -> Value {
         put(counter.name(), json!(rx_counter(report, *counter)));
     }
     put("malformed_by_reason", malformed(report));
-    put("flows_bidirectional", json!(report.census.bidirectional()));
-    put("flows_unidirectional", json!(report.census.unidirectional()));
+    put("flows_bidirectional", json!(report.distinct_flows.bidirectional()));
+    put("flows_unidirectional", json!(report.distinct_flows.unidirectional()));
     put("flows_steered", json!(report.steered_flows));
     put("largest_flow_packets", json!(report.largest_flow));
     put("records_skipped", json!(run.skipped));

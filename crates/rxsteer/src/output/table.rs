@@ -89,8 +89,8 @@ fn totals(text: &mut String, run: &Run) {
         format!(
             "{} steered; {} with ports ({} counting each direction)",
             grouped(report.steered_flows),
-            grouped(report.census.bidirectional()),
-            grouped(report.census.unidirectional())
+            grouped(report.distinct_flows.bidirectional()),
+            grouped(report.distinct_flows.unidirectional())
         ),
     );
     line("largest flow", largest_flow(report));

@@ -27,7 +27,7 @@ fn what_went_wrong_decides_the_outcome() {
     let cpus = told.scenario().steering.cpus.clone();
     told.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
     assert_eq!(told.outcome(), Outcome::Interrupted);
-    told.cells[0].runs[0].ledger.processed += 1;
+    told.cells[0].runs[0].account.processed += 1;
     assert_eq!(told.outcome(), Outcome::FoundWrong);
     assert!(told.notes()[0].contains("do not add up"), "{:?}", told.notes());
 }

@@ -79,7 +79,7 @@ impl Cell {
 
     /// Seeds whose packets do not add up.
     pub(crate) fn lost_count(&self) -> Vec<u64> {
-        self.runs.iter().filter(|run| !run.ledger.adds_up()).map(|run| run.seed).collect()
+        self.runs.iter().filter(|run| !run.account.adds_up()).map(|run| run.seed).collect()
     }
 }
 
@@ -131,7 +131,7 @@ impl Told {
                     "packets do not add up under {label} (seed {}; the first: {:?}). That is a bug in \
                      rxsteer: please report it with this command line.",
                     listed(lost.into_iter()),
-                    cell.runs.iter().map(|run| run.ledger).find(|ledger| !ledger.adds_up())
+                    cell.runs.iter().map(|run| run.account).find(|account| !account.adds_up())
                 ));
             }
         }

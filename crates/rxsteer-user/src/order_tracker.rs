@@ -2,10 +2,10 @@
 //! worker that processes it checks that the numbers of a flow only rise.
 //!
 //! ```text
-//!  Ledger (one per RX thread)                      OrderCheck (one per worker)
+//!  OrderTracker (one per RX thread)                OrderCheck (one per worker)
 //!  frame ─► flow, number ─────── block ──────────► begun:     number > every one begun before?
 //!                └► distinct flows, moves          completed: number > every one completed before?
-//!                              OrderBook: highest numbers per flow, shared
+//!                              OrderProgress: highest numbers per flow, shared
 //! ```
 //!
 //! A flow here is what order is promised for: one steering key on one RX queue. With a symmetric
@@ -28,7 +28,7 @@ const CHUNK: usize = 1 << 16;
 
 /// The highest number of each flow that a worker has begun and has completed.
 #[derive(Debug)]
-pub(crate) struct OrderBook {
+pub(crate) struct OrderProgress {
     chunks: Box<[OnceLock<Box<[Progress]>>]>,
 }
 
@@ -38,10 +38,10 @@ struct Progress {
     completed: AtomicU32,
 }
 
-impl OrderBook {
-    fn new() -> OrderBook {
+impl OrderProgress {
+    fn new() -> OrderProgress {
         let chunks = MAX_TRACKED_FLOWS as usize / CHUNK;
-        OrderBook { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+        OrderProgress { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
     fn flow(&self, flow: u32) -> &Progress {
@@ -59,12 +59,12 @@ struct FlowRecord {
 
 /// Distinct transport flows seen, by their outermost addresses, ports and protocol.
 #[derive(Clone, Debug, Default)]
-pub struct FlowCensus {
+pub struct DistinctFlows {
     /// For each pair of endpoints, which directions were seen: 1, 2 or both.
     directions: HashMap<FlowKey, u8, foldhash::fast::RandomState>,
 }
 
-impl FlowCensus {
+impl DistinctFlows {
     /// Counts a packet's flow, where there is memory for it.
     fn see(&mut self, flow: FlowKey) {
         let canonical = flow.canonical();
@@ -81,7 +81,7 @@ impl FlowCensus {
     }
 
     /// Counts all that `other` saw too.
-    pub fn merge(&mut self, other: FlowCensus) {
+    pub fn merge(&mut self, other: DistinctFlows) {
         if self.directions.is_empty() {
             *self = other;
             return;
@@ -104,11 +104,11 @@ impl FlowCensus {
     }
 }
 
-/// What a ledger found.
+/// What an order tracker found.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LedgerReport {
+pub(crate) struct OrderTrackerReport {
     /// Distinct transport flows.
-    pub(crate) census: FlowCensus,
+    pub(crate) distinct_flows: DistinctFlows,
     /// Distinct (RX queue, steering key) pairs, frames without a key counted as one per queue.
     pub(crate) steered_flows: u64,
     /// Packets of the largest of these flows. Order binds a flow to one CPU at a time, so under a
@@ -121,7 +121,7 @@ pub(crate) struct LedgerReport {
 }
 
 /// The RX thread's side: numbers packets, counts flows and moves.
-pub(crate) struct Ledger {
+pub(crate) struct OrderTracker {
     id: usize,
     options: DissectOptions,
     /// Whether both directions hash alike, and so are one flow.
@@ -131,19 +131,19 @@ pub(crate) struct Ledger {
     cpus: Vec<CpuId>,
     /// There was no memory for a flow.
     pub(crate) is_short: bool,
-    report: LedgerReport,
+    report: OrderTrackerReport,
 }
 
-impl Ledger {
-    pub(crate) fn new(id: usize, options: DissectOptions, symmetric: bool) -> Ledger {
-        Ledger {
+impl OrderTracker {
+    pub(crate) fn new(id: usize, options: DissectOptions, symmetric: bool) -> OrderTracker {
+        OrderTracker {
             id,
             options,
             symmetric,
             flows: HashMap::default(),
             cpus: Vec::new(),
             is_short: false,
-            report: LedgerReport::default(),
+            report: OrderTrackerReport::default(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Ledger {
             let frame = block.frames[index];
             let dissection = dissect(frame.link, block.bytes_of(&frame), self.options);
             if let Some(flow) = dissection.outer_flow() {
-                self.report.census.see(flow);
+                self.report.distinct_flows.see(flow);
             }
             let key = dissection.key;
             let key = if self.symmetric { key.canonical() } else { key };
@@ -207,7 +207,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn into_report(mut self) -> LedgerReport {
+    pub(crate) fn into_report(mut self) -> OrderTrackerReport {
         self.report.steered_flows = self.flows.len() as u64;
         let packets = self.flows.values().map(|record| u64::from(record.number));
         self.report.largest_flow = packets.max().unwrap_or(0);
@@ -215,24 +215,24 @@ impl Ledger {
     }
 }
 
-/// The books of all RX threads' ledgers.
-pub(crate) fn books(rx_threads: usize) -> Arc<[OrderBook]> {
-    (0..rx_threads).map(|_| OrderBook::new()).collect()
+/// The tables of all RX threads' order trackers.
+pub(crate) fn progress_tables(rx_threads: usize) -> Arc<[OrderProgress]> {
+    (0..rx_threads).map(|_| OrderProgress::new()).collect()
 }
 
 /// The worker's side: checks the numbers.
 pub(crate) struct OrderCheck {
-    books: Arc<[OrderBook]>,
-    /// For each book a set of the flows seen here.
+    progress_tables: Arc<[OrderProgress]>,
+    /// For each table a set of the flows seen here.
     seen: Vec<Vec<u64>>,
     late: Vec<bool>,
     pub(crate) reordered: u64,
 }
 
 impl OrderCheck {
-    pub(crate) fn new(books: Arc<[OrderBook]>) -> OrderCheck {
-        let seen = vec![Vec::new(); books.len()];
-        OrderCheck { books, seen, late: Vec::new(), reordered: 0 }
+    pub(crate) fn new(progress_tables: Arc<[OrderProgress]>) -> OrderCheck {
+        let seen = vec![Vec::new(); progress_tables.len()];
+        OrderCheck { progress_tables, seen, late: Vec::new(), reordered: 0 }
     }
 
     /// To be called before the handler.
@@ -243,8 +243,8 @@ impl OrderCheck {
                 self.late.push(false);
                 continue;
             };
-            let book = packet.numbered_by();
-            let words = &mut self.seen[book];
+            let table = packet.numbered_by();
+            let words = &mut self.seen[table];
             let word = number.flow as usize / 64;
             if words.len() <= word {
                 words.resize(word + 1, 0);
@@ -252,7 +252,7 @@ impl OrderCheck {
             words[word] |= 1 << (number.flow % 64);
             // ORDER: Relaxed; the highest number alone matters, and `fetch_max` on one word is
             // seen by all in one order.
-            let before = self.books[book]
+            let before = self.progress_tables[table]
                 .flow(number.flow)
                 .begun
                 .fetch_max(number.number, Ordering::Relaxed);
@@ -266,7 +266,7 @@ impl OrderCheck {
             let Some(number) = packet.number().filter(|n| n.flow != FlowNumber::UNTRACKED) else {
                 continue;
             };
-            let progress = self.books[packet.numbered_by()].flow(number.flow);
+            let progress = self.progress_tables[packet.numbered_by()].flow(number.flow);
             // ORDER: Relaxed, as in `begin`.
             let before = progress.completed.fetch_max(number.number, Ordering::Relaxed);
             self.reordered += u64::from(*begun_late || before >= number.number);
@@ -299,10 +299,10 @@ mod tests {
             };
             assert!(block.push(b"", info));
         }
-        Ledger::new(0, DissectOptions::default(), true).number(&mut block);
+        OrderTracker::new(0, DissectOptions::default(), true).number(&mut block);
         let packets: Vec<Descriptor> = [0, 2, 1].map(Descriptor::of_frame).to_vec();
         let found = |order: &[usize]| {
-            let mut check = OrderCheck::new(books(1));
+            let mut check = OrderCheck::new(progress_tables(1));
             let packets: Vec<Descriptor> = order.iter().map(|&i| packets[i]).collect();
             let cpu = CpuId::new(0).unwrap();
             let socks = rxsteer_core::SockFlowTable::new(1, cpu);
