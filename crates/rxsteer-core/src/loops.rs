@@ -1,6 +1,6 @@
-//! The loops over a list of packets: who gets a place ([`Admission`]), where a flow without a
-//! desired CPU is placed ([`Placing`]), and what is done for each packet, with a flow table
-//! ([`Guarded::place`]) or without ([`place`]).
+//! The loops over a list of packets: which packets get a place ([`EnqueuePolicy`]), where a flow
+//! without a desired CPU is placed ([`Placing`]), and what is done for each packet, with a flow
+//! table ([`Guarded::place`]) or without ([`place`]).
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
 use crate::cpu::CpuId;
@@ -42,8 +42,8 @@ impl Tally {
     }
 }
 
-/// Who gets a place.
-pub(crate) trait Admission {
+/// Which packets get a place.
+pub(crate) trait EnqueuePolicy {
     type Backlogs: Backlogs;
 
     fn backlogs(&mut self) -> &mut Self::Backlogs;
@@ -51,10 +51,10 @@ pub(crate) trait Admission {
     fn admit(&mut self, cpu: CpuId, packet: &Arrival) -> Result<u32, Refusal>;
 }
 
-/// Everybody, while there is room.
-pub(crate) struct Anyone<'a, B>(pub(crate) &'a mut B);
+/// Every packet, while there is room.
+pub(crate) struct Unlimited<'a, B>(pub(crate) &'a mut B);
 
-impl<B: Backlogs> Admission for Anyone<'_, B> {
+impl<B: Backlogs> EnqueuePolicy for Unlimited<'_, B> {
     type Backlogs = B;
 
     #[inline(always)]
@@ -68,13 +68,13 @@ impl<B: Backlogs> Admission for Anyone<'_, B> {
     }
 }
 
-/// In a backlog that is half full, not those who fill it.
-pub(crate) struct Limited<'a, B> {
+/// In a backlog that is half full, every packet but those of the flows that fill it.
+pub(crate) struct FlowLimited<'a, B> {
     pub(crate) backlogs: &'a mut B,
     pub(crate) limiter: &'a mut FlowLimiter,
 }
 
-impl<B: Backlogs> Admission for Limited<'_, B> {
+impl<B: Backlogs> EnqueuePolicy for FlowLimited<'_, B> {
     type Backlogs = B;
 
     #[inline(always)]
@@ -96,16 +96,16 @@ impl<B: Backlogs> Admission for Limited<'_, B> {
 
 /// Chooses and reserves, packet by packet, under rules whose decisions for a flow never change.
 #[inline(always)]
-pub(crate) fn place<A: Admission>(
+pub(crate) fn place<A: EnqueuePolicy>(
     arrivals: &[Arrival],
-    admission: &mut A,
+    enqueue: &mut A,
     verdicts: &mut [Verdict],
     choose: impl Fn(&Arrival) -> Target,
 ) -> usize {
     let verdicts = &mut verdicts[..arrivals.len()];
     for index in 0..arrivals.len() {
         let cpu = choose(&arrivals[index]).cpu;
-        verdicts[index] = match admission.admit(cpu, &arrivals[index]) {
+        verdicts[index] = match enqueue.admit(cpu, &arrivals[index]) {
             Ok(_) => Verdict::deliver(cpu),
             Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
             Err(Refusal::Wait) => return index,
@@ -174,15 +174,15 @@ impl Guarded<'_> {
     /// Chooses, asks the order guard, and reserves, packet by packet. Table entries are loaded for a
     /// list of packets before the first is decided on, so that the loads wait for memory together.
     #[inline(always)]
-    pub(crate) fn place<A: Admission, P: Placing, const RFS: bool>(
+    pub(crate) fn place<A: EnqueuePolicy, P: Placing, const RFS: bool>(
         &mut self,
         arrivals: &[Arrival],
-        admission: &mut A,
+        enqueue: &mut A,
         verdicts: &mut [Verdict],
         placing: &P,
     ) -> usize {
         let (rules, socks) = (self.rules, self.socks);
-        let producer = admission.backlogs().producer();
+        let producer = enqueue.backlogs().producer();
         let mut done = 0;
         'lists: while done < arrivals.len() {
             let mut tally = Tally::default();
@@ -217,8 +217,8 @@ impl Guarded<'_> {
                     placing.place(packet)
                 };
                 let flow = self.flows.get(slot);
-                let cpu = allowed(flow, target, rules, admission.backlogs());
-                verdicts[index] = match admission.admit(cpu, packet) {
+                let cpu = allowed(flow, target, rules, enqueue.backlogs());
+                verdicts[index] = match enqueue.admit(cpu, packet) {
                     Ok(position) => {
                         self.flows.set(slot, flow.queued(cpu, target.cpu, producer, position));
                         Verdict::deliver(cpu)

@@ -20,7 +20,8 @@ use crate::counters::SteerCounter;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::loops::{
-    Admission, Anyone, ByHash, Guarded, InSlots, LIST, Limited, Scratch, Stays, Tally, place,
+    ByHash, EnqueuePolicy, FlowLimited, Guarded, InSlots, LIST, Scratch, Stays, Tally, Unlimited,
+    place,
 };
 use crate::order::{DevFlow, FlowTables};
 use crate::plan::{Plan, Rule, TargetRule, by_hash};
@@ -154,10 +155,10 @@ impl Steering {
             return self.decide_in_transition(arrivals, backlogs, verdicts);
         }
         match self.limiter.take() {
-            None => self.decide_steadily(arrivals, &mut Anyone(backlogs), verdicts),
+            None => self.decide_steadily(arrivals, &mut Unlimited(backlogs), verdicts),
             Some(mut limiter) => {
-                let mut limited = Limited { backlogs, limiter: &mut limiter };
-                let decided = self.decide_steadily(arrivals, &mut limited, verdicts);
+                let mut flow_limited = FlowLimited { backlogs, limiter: &mut limiter };
+                let decided = self.decide_steadily(arrivals, &mut flow_limited, verdicts);
                 self.limiter = Some(limiter);
                 decided
             }
@@ -189,10 +190,10 @@ impl Steering {
 
     /// One loop per rule: the rule is looked at once per batch.
     #[inline(always)]
-    fn decide_steadily<A: Admission>(
+    fn decide_steadily<A: EnqueuePolicy>(
         &mut self,
         arrivals: &[Arrival],
-        admission: &mut A,
+        enqueue: &mut A,
         verdicts: &mut [Verdict],
     ) -> usize {
         let Plan { rules, socks, sparse, .. } = &*self.plan;
@@ -207,27 +208,27 @@ impl Steering {
         let has_desired = rules.rfs && socks.has_desired();
         match &rules.rule {
             Rule::Sparse(maps, loops) => {
-                let (single, producer) = (maps.single(), admission.backlogs().producer());
+                let (single, producer) = (maps.single(), enqueue.backlogs().producer());
                 let place = InSlots { rules, maps, single, loops: *loops, sparse, producer };
                 if has_desired {
-                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                    guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
                 } else {
-                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                    guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
             Rule::Rps(maps) if rules.rfs => {
                 let place = ByHash { maps, single: maps.single() };
                 if has_desired {
-                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                    guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
                 } else {
-                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                    guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
             Rule::Rps(maps) => match maps.single() {
                 // All queues with one map: it need not be looked up.
                 Some(map) => {
                     let queues = maps.of_queue.len();
-                    place(arrivals, admission, verdicts, |packet| {
+                    place(arrivals, enqueue, verdicts, |packet| {
                         if packet.hash.is_none() || usize::from(packet.rx_queue) >= queues {
                             rules.local(packet)
                         } else {
@@ -235,22 +236,22 @@ impl Steering {
                         }
                     })
                 }
-                None => place(arrivals, admission, verdicts, |packet| {
+                None => place(arrivals, enqueue, verdicts, |packet| {
                     maps.map(packet).map_or_else(|| rules.local(packet), by_hash(packet))
                 }),
             },
             Rule::Bound(bindings) => {
-                place(arrivals, admission, verdicts, |packet| rules.bound(bindings, packet))
+                place(arrivals, enqueue, verdicts, |packet| rules.bound(bindings, packet))
             }
             Rule::None if rules.rfs => {
                 let place = Stays(rules);
                 if has_desired {
-                    guarded.place::<_, _, true>(arrivals, admission, verdicts, &place)
+                    guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
                 } else {
-                    guarded.place::<_, _, false>(arrivals, admission, verdicts, &place)
+                    guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
-            Rule::None => place(arrivals, admission, verdicts, |packet| rules.local(packet)),
+            Rule::None => place(arrivals, enqueue, verdicts, |packet| rules.local(packet)),
         }
     }
 
@@ -268,8 +269,8 @@ impl Steering {
             let target = self.plan.target(packet, producer);
             let placed = transition.place(packet, target.cpu, &self.flows, backlogs);
             let admitted = match &mut self.limiter {
-                None => Anyone(backlogs).admit(placed.cpu, packet),
-                Some(limiter) => Limited { backlogs, limiter }.admit(placed.cpu, packet),
+                None => Unlimited(backlogs).admit(placed.cpu, packet),
+                Some(limiter) => FlowLimited { backlogs, limiter }.admit(placed.cpu, packet),
             };
             verdicts[index] = match admitted {
                 Ok(position) => {
