@@ -4,7 +4,7 @@ use crate::block::Block;
 use crate::lane::{Descriptor, LaneSender};
 use crate::receiver::OnFull;
 use crate::rx_report::LaneReport;
-use crate::team::Team;
+use crate::worker_group::WorkerGroup;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Verdict};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(crate) struct Lanes {
     /// The number of this RX thread.
     pub(crate) producer: u16,
     pub(crate) lanes: Vec<LaneSender>,
-    /// For each CPU id up to the highest its index in `lanes` and among the team's seats;
+    /// For each CPU id up to the highest its index in `lanes` and among the group's slots;
     /// `u16::MAX` where no worker is.
     pub(crate) lane_of: Box<[u16]>,
     /// Batches published so far, wrapping.
@@ -88,7 +88,7 @@ pub(crate) struct Lanes {
     /// The lane that had no place for the last packet, when it has to wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
-    pub(crate) team: Arc<Team>,
+    pub(crate) group: Arc<WorkerGroup>,
 }
 
 impl Backlogs for Lanes {
@@ -128,7 +128,7 @@ impl Lanes {
     #[cold]
     fn refusal(&mut self, lane: usize) -> Refusal {
         self.full = lane;
-        if self.team.is_lost() {
+        if self.group.is_lost() {
             return Refusal::Drop(DropReason::WorkerLost);
         }
         match self.on_full {
@@ -146,12 +146,12 @@ impl Lanes {
 
     pub(crate) fn is_served(&self, cpu: CpuId) -> bool {
         let lane = self.lane_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
-        self.team.seats.get(usize::from(lane)).is_some_and(|seat| !seat.is_left())
+        self.group.slots.get(usize::from(lane)).is_some_and(|slot| !slot.is_left())
     }
 
     /// Whether to wait for memory rather than drop.
     pub(crate) fn must_wait(&self) -> bool {
-        self.on_full == OnFull::Wait && !self.team.is_lost()
+        self.on_full == OnFull::Wait && !self.group.is_lost()
     }
 
     /// Carries the verdicts out: writes a descriptor for each packet that has a place.
@@ -208,7 +208,7 @@ impl Lanes {
                 continue;
             }
             let index = usize::from(index);
-            self.lanes[index].kicks += u64::from(self.team.seats[index].sleeper.kick());
+            self.lanes[index].kicks += u64::from(self.group.slots[index].sleeper.kick());
         }
     }
 
@@ -216,7 +216,7 @@ impl Lanes {
     pub(crate) fn kick_own(&mut self) {
         if std::mem::take(&mut self.own_unkicked) {
             let own = usize::from(self.own);
-            self.lanes[own].kicks += u64::from(self.team.seats[own].sleeper.kick());
+            self.lanes[own].kicks += u64::from(self.group.slots[own].sleeper.kick());
         }
     }
 
@@ -226,7 +226,7 @@ impl Lanes {
     pub(crate) fn wait_for_room(&mut self, stop: &Stop<'_>) -> Room {
         self.kick_own();
         let mut looks = 0u32;
-        while !self.lanes[self.full].has_room() && !self.team.is_lost() {
+        while !self.lanes[self.full].has_room() && !self.group.is_lost() {
             looks += 1;
             if !looks.is_multiple_of(64) {
                 std::hint::spin_loop();
@@ -256,6 +256,6 @@ impl Drop for Lanes {
     fn drop(&mut self) {
         // Close first, then wake: a worker that looks after the wake-up finds the lanes closed.
         self.lanes.clear();
-        self.team.wake_all();
+        self.group.wake_all();
     }
 }

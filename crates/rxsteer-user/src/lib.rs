@@ -128,8 +128,8 @@ mod report;
 mod rx_report;
 pub mod source;
 pub mod sys;
-mod team;
 mod worker;
+mod worker_group;
 
 pub use block::{Block, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};

@@ -20,8 +20,8 @@ use crate::receiver::{Batch, Receiver};
 use crate::report::Report;
 use crate::rx_report::{RxReport, RxReports};
 use crate::source::Source;
-use crate::team::Team;
 use crate::worker::{Worker, WorkerReport};
+use crate::worker_group::WorkerGroup;
 use rxsteer_core::{CpuId, CpuSet, DropReason, Steering};
 use rxsteer_packet::Hasher;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use std::thread::JoinHandle;
 pub struct Pipeline<H> {
     /// CPUs that packets are steered to, as against those that only receive.
     steered_to: CpuSet,
-    team: Arc<Team>,
+    group: Arc<WorkerGroup>,
     switch: Arc<Switch>,
     workers: Vec<JoinHandle<WorkerReport<H>>>,
     reports: Arc<RxReports>,
@@ -41,7 +41,7 @@ pub struct Pipeline<H> {
 /// Controls a running receive path from any thread.
 #[derive(Clone, Debug)]
 pub struct Control {
-    team: Arc<Team>,
+    group: Arc<WorkerGroup>,
     switch: Arc<Switch>,
 }
 
@@ -55,7 +55,7 @@ impl Control {
     pub fn change(&self, change: &SteerChange) -> Result<(), ChangeError> {
         self.switch.change(change)?;
         // Those that sleep let go of tables that were replaced.
-        self.team.wake_all();
+        self.group.wake_all();
         Ok(())
     }
 
@@ -69,17 +69,17 @@ impl Control {
     /// order, and as flows have nothing under way there any more they are steered to others. It does
     /// not come back. Says whether there was one.
     pub fn stop_worker(&self, cpu: CpuId) -> bool {
-        let Some(seat) = self.team.seats.iter().find(|seat| seat.cpu == cpu) else { return false };
+        let Some(slot) = self.group.slots.iter().find(|slot| slot.cpu == cpu) else { return false };
         // ORDER: Relaxed; a request without data. The wake-up below makes it noticed.
-        seat.stop.store(true, Ordering::Relaxed);
-        seat.sleeper.wake();
+        slot.stop.store(true, Ordering::Relaxed);
+        slot.sleeper.wake();
         true
     }
 
     /// The interface behind `rx_queue` is gone: packets of it that still wait are dropped and
     /// counted (`interface_removed`).
     pub fn remove_rx_queue(&self, rx_queue: u16) {
-        self.team.remove(rx_queue);
+        self.group.remove(rx_queue);
     }
 }
 
@@ -97,28 +97,28 @@ impl<H: Handler> Pipeline<H> {
         let cpus = config.workers();
         let rx_threads = config.rx_cpus.len();
         let switch = Arc::new(config.switch()?);
-        let team = Arc::new(Team::new(&cpus, cpus.len() * rx_threads, config.rx_queues));
+        let group = Arc::new(WorkerGroup::new(&cpus, cpus.len() * rx_threads, config.rx_queues));
         let clock = Clock::start();
         let reports = Arc::new(RxReports::new(rx_threads));
-        let shared = Shared { switch: &switch, team: &team, reports: &reports, clock };
+        let shared = Shared { switch: &switch, group: &group, reports: &reports, clock };
         let (receivers, lanes_by_cpu) = receivers(config, &cpus, &shared);
         let progress_tables = config.check_order.then(|| progress_tables(rx_threads));
         let pin = config.pin && config.fits_host();
         let steered_to = config.steered_to();
         let mut pipeline = Pipeline {
             steered_to,
-            team: team.clone(),
+            group: group.clone(),
             switch: switch.clone(),
             workers: Vec::new(),
             reports,
         };
         // All of them before the first thread: should one panic, nobody waits for the others.
-        let handlers: Vec<H> = team.seats.iter().map(|seat| handler(seat.cpu)).collect();
-        for ((seat, lanes), handler) in team.seats.iter().zip(lanes_by_cpu).zip(handlers) {
+        let handlers: Vec<H> = group.slots.iter().map(|slot| handler(slot.cpu)).collect();
+        for ((slot, lanes), handler) in group.slots.iter().zip(lanes_by_cpu).zip(handlers) {
             let worker = Worker {
-                idle_looks: idle_looks(config, seat.cpu, pin),
-                seat: seat.clone(),
-                team: team.clone(),
+                idle_looks: idle_looks(config, slot.cpu, pin),
+                slot: slot.clone(),
+                group: group.clone(),
                 lanes,
                 handler,
                 clock,
@@ -128,7 +128,7 @@ impl<H: Handler> Pipeline<H> {
                 switch: switch.clone(),
             };
             let thread = std::thread::Builder::new()
-                .name(format!("rxsteer/{}", seat.cpu))
+                .name(format!("rxsteer/{}", slot.cpu))
                 .spawn(move || worker.run());
             match thread {
                 Ok(thread) => pipeline.workers.push(thread),
@@ -151,7 +151,7 @@ impl<H: Handler> Pipeline<H> {
     ) -> PipelineError {
         drop(receivers);
         for _ in 0..missing_lanes {
-            self.team.lane_finished();
+            self.group.lane_finished();
         }
         for worker in self.workers {
             // A worker that had nothing to do has nothing to say.
@@ -163,7 +163,7 @@ impl<H: Handler> Pipeline<H> {
     /// A handle to control the running receive path.
     #[must_use]
     pub fn control(&self) -> Control {
-        Control { team: self.team.clone(), switch: self.switch.clone() }
+        Control { group: self.group.clone(), switch: self.switch.clone() }
     }
 
     /// Waits until everything received is processed, and reports. Every receiver must have ended first, by
@@ -189,7 +189,7 @@ impl<H: Handler> Pipeline<H> {
             }
         }
         // Nobody was left to take these over: whatever waits is lost, and counted.
-        for mut lane in self.team.adopt().into_iter().flat_map(|orphans| orphans.lanes) {
+        for mut lane in self.group.take_over().into_iter().flat_map(|abandoned| abandoned.lanes) {
             let mut lost = 0;
             while !lane.is_finished() {
                 lost += lane.discard();
@@ -232,7 +232,7 @@ impl<H> std::error::Error for StillReceiving<H> {}
 /// What all threads of a receive path share.
 struct Shared<'a> {
     switch: &'a Arc<Switch>,
-    team: &'a Arc<Team>,
+    group: &'a Arc<WorkerGroup>,
     reports: &'a Arc<RxReports>,
     clock: Clock,
 }
@@ -286,7 +286,7 @@ fn receivers(
                 own_unkicked: false,
                 full: 0,
                 on_full: config.on_full,
-                team: shared.team.clone(),
+                group: shared.group.clone(),
             },
             rx_queues: config.rx_queues,
             pool: BlockPool::new(cpus.len()),

@@ -386,7 +386,7 @@ impl Receiver {
 
     /// Gives the packets of a batch the times of one clock, that of all RX threads.
     fn tell_time(&mut self, count: usize, in_order: bool) {
-        let shared = &self.lanes.team.time_ns;
+        let shared = &self.lanes.group.time_ns;
         let arrivals = &mut self.scratch.arrivals[..count];
         let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
         // ORDER: Relaxed, here and below; the time is the whole message.

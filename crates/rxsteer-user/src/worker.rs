@@ -13,7 +13,7 @@ use crate::handler::{Handler, PacketList};
 use crate::lane::{Descriptor, LaneReceiver};
 use crate::order_tracker::OrderCheck;
 use crate::sys;
-use crate::team::{Orphans, Seat, Team};
+use crate::worker_group::{Abandoned, WorkerGroup, WorkerSlot};
 use hdrhistogram::Histogram;
 use rxsteer_core::{CpuId, DropReason, Drops};
 use rxsteer_ring::Sleeper;
@@ -57,8 +57,8 @@ pub struct WorkerReport<H> {
 }
 
 pub(crate) struct Worker<H> {
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) team: Arc<Team>,
+    pub(crate) slot: Arc<WorkerSlot>,
+    pub(crate) group: Arc<WorkerGroup>,
     pub(crate) lanes: Vec<LaneReceiver>,
     pub(crate) handler: H,
     pub(crate) clock: Clock,
@@ -90,9 +90,9 @@ struct Counts {
 impl<H: Handler> Worker<H> {
     /// Serves until no packet can come any more, or until it is stopped or dies.
     pub(crate) fn run(mut self) -> WorkerReport<H> {
-        let pinned = self.pin && sys::pin_to(self.seat.cpu);
-        self.seat.sleeper.serve();
-        let mut seats = vec![self.seat.clone()];
+        let pinned = self.pin && sys::pin_to(self.slot.cpu);
+        self.slot.sleeper.serve();
+        let mut slots = vec![self.slot.clone()];
         let mut counts = Counts {
             packets: 0,
             bytes: 0,
@@ -100,7 +100,7 @@ impl<H: Handler> Worker<H> {
             drops: Drops::default(),
             in_hand: None,
         };
-        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut seats, &mut counts)));
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut counts)));
         let mut panicked = false;
         let failure = match end {
             Ok(End::Finished) => None,
@@ -116,11 +116,11 @@ impl<H: Handler> Worker<H> {
         }
         if failure.is_some() {
             let lanes = std::mem::take(&mut self.lanes);
-            self.team.leave(Orphans { seats, lanes });
-            self.switch.goes_offline(self.seat.cpu);
+            self.group.leave(Abandoned { slots, lanes });
+            self.switch.goes_offline(self.slot.cpu);
         }
         WorkerReport {
-            cpu: self.seat.cpu,
+            cpu: self.slot.cpu,
             packets: counts.packets,
             bytes: counts.bytes,
             flows: self.check.as_ref().map_or(0, OrderCheck::flows),
@@ -133,14 +133,14 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    fn serve(&mut self, seats: &mut Vec<Arc<Seat>>, counts: &mut Counts) -> End {
+    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, counts: &mut Counts) -> End {
         let mut looks = 0;
         loop {
-            if self.team.has_orphans() {
-                self.adopt(seats);
+            if self.group.has_abandoned() {
+                self.take_over(slots);
             }
             // ORDER: Relaxed; a stop is a request, and the flag carries no data.
-            if self.seat.stop.load(Ordering::Relaxed) {
+            if self.slot.stop.load(Ordering::Relaxed) {
                 return End::Stopped;
             }
             if self.poll(counts) {
@@ -148,7 +148,7 @@ impl<H: Handler> Worker<H> {
                 continue;
             }
             self.retire_finished_lanes();
-            if self.lanes.is_empty() && self.team.is_done() {
+            if self.lanes.is_empty() && self.group.is_done() {
                 return End::Finished;
             }
             if looks < self.idle_looks {
@@ -164,12 +164,12 @@ impl<H: Handler> Worker<H> {
             looks = 0;
             // A table that was replaced is not kept for a worker that sleeps.
             self.recorder.table();
-            Sleeper::sleep(seats.iter().map(|seat| &seat.sleeper), || {
+            Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), || {
                 // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
-                self.seat.stop.load(Ordering::Relaxed)
+                self.slot.stop.load(Ordering::Relaxed)
                     || self.lanes.iter().any(|lane| !lane.is_empty() || lane.is_finished())
-                    || self.team.has_orphans()
-                    || self.team.is_done()
+                    || self.group.has_abandoned()
+                    || self.group.is_done()
                     || self.recorder.is_stale()
             });
         }
@@ -198,14 +198,14 @@ impl<H: Handler> Worker<H> {
     /// Processes the next list of a lane, up to `most` packets; says how many it held.
     #[inline]
     fn process(&mut self, lane: usize, most: u32, counts: &mut Counts) -> u32 {
-        if self.team.any_removed() {
+        if self.group.any_removed() {
             return self.process_without_removed(lane, most, counts);
         }
         let Some(list) = self.lanes[lane].next_list(most) else { return 0 };
         record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
         let packets = list.packets.len() as u32;
         let bytes = list.wire_bytes;
-        let (cpu, block, packets_of) = (self.seat.cpu, list.block, list.packets);
+        let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
         let socks = self.recorder.table();
         let list = PacketList { cpu, block, packets: packets_of, socks };
         counts.in_hand = Some((lane, packets));
@@ -233,9 +233,9 @@ impl<H: Handler> Worker<H> {
             record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
             let bytes = list.wire_bytes;
             let socks = self.recorder.table();
-            let (cpu, block, packets) = (self.seat.cpu, list.block, list.packets);
+            let (cpu, block, packets) = (self.slot.cpu, list.block, list.packets);
             let list = PacketList { cpu, block, packets, socks };
-            let removed = list.iter().any(|packet| self.team.is_removed(packet.meta().rx_queue));
+            let removed = list.iter().any(|packet| self.group.is_removed(packet.meta().rx_queue));
             if removed {
                 counts.drops.add(DropReason::InterfaceRemoved, 1);
             } else {
@@ -261,21 +261,21 @@ impl<H: Handler> Worker<H> {
         self.lanes.retain(|lane| {
             let finished = lane.is_finished();
             if finished {
-                self.team.lane_finished();
+                self.group.lane_finished();
             }
             !finished
         });
     }
 
     #[cold]
-    fn adopt(&mut self, seats: &mut Vec<Arc<Seat>>) {
-        for orphans in self.team.adopt() {
-            for seat in &orphans.seats {
-                seat.sleeper.serve();
+    fn take_over(&mut self, slots: &mut Vec<Arc<WorkerSlot>>) {
+        for abandoned in self.group.take_over() {
+            for slot in &abandoned.slots {
+                slot.sleeper.serve();
             }
-            seats.extend(orphans.seats);
+            slots.extend(abandoned.slots);
             // Not its own queues: they come after those.
-            self.lanes.extend(orphans.lanes.into_iter().map(|mut lane| {
+            self.lanes.extend(abandoned.lanes.into_iter().map(|mut lane| {
                 lane.own = false;
                 lane
             }));

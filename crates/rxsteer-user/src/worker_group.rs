@@ -1,4 +1,4 @@
-//! The workers as a team: who sleeps where, who has stopped, and what is to be taken over.
+//! The workers as a group: which sleep, which have stopped, and what is to be taken over.
 //!
 //! A CPU whose worker dies or is stopped keeps its backlog; another worker takes over *serving*
 //! it, lane by lane. Since each lane stays first in, first out, and has one consumer at any time,
@@ -10,9 +10,9 @@ use rxsteer_ring::Sleeper;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One CPU's place in the team.
+/// One CPU's slot in the group.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerSlot {
     pub(crate) cpu: CpuId,
     pub(crate) sleeper: Sleeper,
     /// Set to make its worker stop.
@@ -21,7 +21,7 @@ pub(crate) struct Seat {
     left: AtomicBool,
 }
 
-impl Seat {
+impl WorkerSlot {
     /// Whether its own worker is gone; what is queued there is served by another.
     pub(crate) fn is_left(&self) -> bool {
         // ORDER: Relaxed; a hint for new hand-offs, the lane works either way.
@@ -29,19 +29,19 @@ impl Seat {
     }
 }
 
-/// Lanes without a worker, and the seats whose kicks they cause.
+/// Lanes without a worker, and the slots whose kicks they cause.
 #[derive(Debug)]
-pub(crate) struct Orphans {
-    pub(crate) seats: Vec<Arc<Seat>>,
+pub(crate) struct Abandoned {
+    pub(crate) slots: Vec<Arc<WorkerSlot>>,
     pub(crate) lanes: Vec<LaneReceiver>,
 }
 
 /// What all workers and RX threads share.
 #[derive(Debug)]
-pub(crate) struct Team {
-    pub(crate) seats: Vec<Arc<Seat>>,
-    orphans: Mutex<Vec<Orphans>>,
-    has_orphans: AtomicBool,
+pub(crate) struct WorkerGroup {
+    pub(crate) slots: Vec<Arc<WorkerSlot>>,
+    abandoned: Mutex<Vec<Abandoned>>,
+    has_abandoned: AtomicBool,
     /// Workers that still run.
     alive: AtomicUsize,
     /// Lanes that may still bring packets.
@@ -54,21 +54,21 @@ pub(crate) struct Team {
     removed: Box<[AtomicBool]>,
 }
 
-impl Team {
-    /// A team of one worker per CPU that serves `lanes` lanes altogether.
-    pub(crate) fn new(cpus: &CpuSet, lanes: usize, rx_queues: u16) -> Team {
-        let seat = |cpu| {
-            Arc::new(Seat {
+impl WorkerGroup {
+    /// A group of one worker per CPU that serves `lanes` lanes altogether.
+    pub(crate) fn new(cpus: &CpuSet, lanes: usize, rx_queues: u16) -> WorkerGroup {
+        let slot = |cpu| {
+            Arc::new(WorkerSlot {
                 cpu,
                 sleeper: Sleeper::new(),
                 stop: AtomicBool::new(false),
                 left: AtomicBool::new(false),
             })
         };
-        Team {
-            seats: cpus.iter().map(seat).collect(),
-            orphans: Mutex::new(Vec::new()),
-            has_orphans: AtomicBool::new(false),
+        WorkerGroup {
+            slots: cpus.iter().map(slot).collect(),
+            abandoned: Mutex::new(Vec::new()),
+            has_abandoned: AtomicBool::new(false),
             alive: AtomicUsize::new(cpus.len()),
             open_lanes: AtomicUsize::new(lanes),
             time_ns: AtomicU64::new(0),
@@ -98,36 +98,36 @@ impl Team {
     }
 
     pub(crate) fn wake_all(&self) {
-        for seat in &self.seats {
-            seat.sleeper.wake();
+        for slot in &self.slots {
+            slot.sleeper.wake();
         }
     }
 
     /// A worker leaves, and leaves these behind.
-    pub(crate) fn leave(&self, orphans: Orphans) {
-        for seat in &orphans.seats {
-            // ORDER: Relaxed; see `Seat::is_left`.
-            seat.left.store(true, Ordering::Relaxed);
+    pub(crate) fn leave(&self, abandoned: Abandoned) {
+        for slot in &abandoned.slots {
+            // ORDER: Relaxed; see `WorkerSlot::is_left`.
+            slot.left.store(true, Ordering::Relaxed);
         }
-        self.lock().push(orphans);
-        // ORDER: Release; pairs with the Acquire in `has_orphans`.
-        self.has_orphans.store(true, Ordering::Release);
-        // ORDER: AcqRel; whoever sees nobody alive also sees the orphans.
+        self.lock().push(abandoned);
+        // ORDER: Release; pairs with the Acquire in `has_abandoned`.
+        self.has_abandoned.store(true, Ordering::Release);
+        // ORDER: AcqRel; whoever sees no worker alive also sees what is abandoned.
         self.alive.fetch_sub(1, Ordering::AcqRel);
         self.wake_all();
     }
 
-    pub(crate) fn has_orphans(&self) -> bool {
+    pub(crate) fn has_abandoned(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in `leave`.
-        self.has_orphans.load(Ordering::Acquire)
+        self.has_abandoned.load(Ordering::Acquire)
     }
 
     /// Takes everything that was left behind; the caller must serve it.
-    pub(crate) fn adopt(&self) -> Vec<Orphans> {
-        let mut orphans = self.lock();
-        // ORDER: Relaxed; under the lock, and `adopt` only ever finds too little, not too much.
-        self.has_orphans.store(false, Ordering::Relaxed);
-        std::mem::take(&mut orphans)
+    pub(crate) fn take_over(&self) -> Vec<Abandoned> {
+        let mut abandoned = self.lock();
+        // ORDER: Relaxed; under the lock, and `take_over` only ever finds too little, not too much.
+        self.has_abandoned.store(false, Ordering::Relaxed);
+        std::mem::take(&mut abandoned)
     }
 
     /// The interface behind `rx_queue` is gone: what still waits of it is to be dropped.
@@ -151,7 +151,7 @@ impl Team {
         self.removed.get(usize::from(rx_queue)).is_some_and(|r| r.load(Ordering::Relaxed))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Orphans>> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Abandoned>> {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
