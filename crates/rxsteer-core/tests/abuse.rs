@@ -18,10 +18,10 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "an allocator can't be written without; it only counts")]
 
-#[path = "reference/lanes.rs"]
-mod lanes;
+#[path = "reference/backlogs.rs"]
+mod backlogs;
 
-use lanes::Lanes;
+use backlogs::BacklogSet;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
 };
@@ -109,7 +109,7 @@ struct Outcome {
 
 struct Network {
     steering: Steering,
-    lanes: Lanes,
+    backlogs: BacklogSet,
     cpus: u16,
     now_ns: u64,
     batch: [Arrival; 64],
@@ -125,7 +125,7 @@ impl Network {
         let refusal = Refusal::Drop(DropReason::BacklogFull);
         Network {
             steering: Steering::new(&config).unwrap(),
-            lanes: Lanes::new(usize::from(cpus), 1000, u32::MAX - 1_000_000, refusal),
+            backlogs: BacklogSet::new(usize::from(cpus), 1000, u32::MAX - 1_000_000, refusal),
             cpus,
             now_ns: 0,
             batch: [Arrival::default(); 64],
@@ -146,12 +146,12 @@ impl Network {
         let count = std::mem::take(&mut self.filled);
         let arrivals = &self.batch[..count];
         let before = ALLOCATIONS.get();
-        let decided = self.steering.decide(arrivals, &mut self.lanes, &mut self.verdicts);
+        let decided = self.steering.decide(arrivals, &mut self.backlogs, &mut self.verdicts);
         self.allocations += ALLOCATIONS.get() - before;
         assert_eq!(decided, count);
         for cpu in 0..usize::from(self.cpus) {
             let keep = OUTSTANDING / u32::from(self.cpus);
-            self.lanes.complete(cpu, self.lanes.under_way(cpu).saturating_sub(keep));
+            self.backlogs.complete(cpu, self.backlogs.under_way(cpu).saturating_sub(keep));
         }
         &self.verdicts[..count]
     }

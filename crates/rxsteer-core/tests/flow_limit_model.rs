@@ -3,10 +3,10 @@
 //! is dropped where its backlog is half full, mice still get in, and nothing is counted twice.
 #![cfg(not(loom))]
 
-#[path = "reference/lanes.rs"]
-mod lanes;
+#[path = "reference/backlogs.rs"]
+mod backlogs;
 
-use lanes::Lanes;
+use backlogs::BacklogSet;
 use proptest::prelude::*;
 use rxsteer_core::flow_limit::FlowLimiter;
 use rxsteer_core::{
@@ -143,17 +143,21 @@ fn steering(policy: Policy, flow_limit: Option<u32>) -> Steering {
     Steering::new(&SteerConfig { flow_limit, ..config }).unwrap()
 }
 
-fn lanes(refusal: Refusal) -> Lanes {
-    Lanes::new(2, LIMIT, 0, refusal)
+fn backlogs(refusal: Refusal) -> BacklogSet {
+    BacklogSet::new(2, LIMIT, 0, refusal)
 }
 
 const FULL: Refusal = Refusal::Drop(DropReason::BacklogFull);
 
 /// One packet; why it was dropped, and `None` where it must wait.
-fn send(steering: &mut Steering, lanes: &mut Lanes, flow: u32) -> Option<Option<DropReason>> {
+fn send(
+    steering: &mut Steering,
+    backlogs: &mut BacklogSet,
+    flow: u32,
+) -> Option<Option<DropReason>> {
     let arrival = Arrival { hash: hash(flow), ..Arrival::default() };
     let mut verdict = [Verdict::default()];
-    let decided = steering.decide(&[arrival], lanes, &mut verdict);
+    let decided = steering.decide(&[arrival], backlogs, &mut verdict);
     (decided == 1).then(|| verdict[0].drop_reason())
 }
 
@@ -165,37 +169,37 @@ fn policies() -> [Policy; 4] {
 #[test]
 fn it_is_off_by_default() {
     for policy in policies() {
-        let (mut steering, mut lanes) = (steering(policy, None), lanes(FULL));
+        let (mut steering, mut backlogs) = (steering(policy, None), backlogs(FULL));
         for _ in 0..LIMIT {
-            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+            assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
         }
         let reason = Some(Some(DropReason::BacklogFull));
-        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+        assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), reason);
     }
 }
 
 #[test]
 fn an_elephant_is_dropped_while_mice_get_in() {
     for policy in policies() {
-        let (mut steering, mut lanes) = (steering(policy, Some(4096)), lanes(FULL));
+        let (mut steering, mut backlogs) = (steering(policy, Some(4096)), backlogs(FULL));
         for _ in 0..500 {
-            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None), "half is free");
+            assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None), "half is free");
         }
         for _ in 0..64 {
-            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None), "half of 128");
+            assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None), "half of 128");
         }
         for round in 0..300 {
             let elephant = Some(Some(DropReason::FlowLimit));
             // Three of four packets are the elephant's.
             for _ in 0..3 {
-                assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), elephant);
+                assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), elephant);
             }
-            assert_eq!(send(&mut steering, &mut lanes, 100 + round), Some(None));
+            assert_eq!(send(&mut steering, &mut backlogs, 100 + round), Some(None));
         }
-        assert_eq!(lanes.under_way(1), 500 + 64 + 300);
+        assert_eq!(backlogs.under_way(1), 500 + 64 + 300);
         // A backlog that drains lets everybody in.
-        lanes.complete(1, 500);
-        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+        backlogs.complete(1, 500);
+        assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
     }
 }
 
@@ -203,20 +207,20 @@ fn an_elephant_is_dropped_while_mice_get_in() {
 #[test]
 fn what_a_full_backlog_refuses_is_not_counted() {
     for policy in policies() {
-        let (mut steering, mut lanes) = (steering(policy, Some(4096)), lanes(FULL));
+        let (mut steering, mut backlogs) = (steering(policy, Some(4096)), backlogs(FULL));
         for flow in 0..LIMIT {
-            assert_eq!(send(&mut steering, &mut lanes, 100 + flow), Some(None));
+            assert_eq!(send(&mut steering, &mut backlogs, 100 + flow), Some(None));
         }
         for _ in 0..1000 {
             let reason = Some(Some(DropReason::BacklogFull));
-            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+            assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), reason);
         }
-        lanes.complete(1, 100);
+        backlogs.complete(1, 100);
         for _ in 0..64 {
-            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+            assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
         }
         let reason = Some(Some(DropReason::FlowLimit));
-        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
+        assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), reason);
     }
 }
 
@@ -224,32 +228,32 @@ fn what_a_full_backlog_refuses_is_not_counted() {
 #[test]
 fn a_packet_that_waits_counts_once() {
     for policy in policies() {
-        let (mut steering, mut lanes) = (steering(policy, Some(4096)), lanes(Refusal::Wait));
+        let (mut steering, mut backlogs) = (steering(policy, Some(4096)), backlogs(Refusal::Wait));
         for flow in 0..LIMIT {
-            assert_eq!(send(&mut steering, &mut lanes, 100 + flow), Some(None));
+            assert_eq!(send(&mut steering, &mut backlogs, 100 + flow), Some(None));
         }
         for _ in 0..64 {
             for _ in 0..5 {
-                assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), None, "no place");
+                assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), None, "no place");
             }
-            lanes.complete(1, 1);
-            assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), Some(None));
+            backlogs.complete(1, 1);
+            assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
         }
-        lanes.complete(1, 1);
+        backlogs.complete(1, 1);
         let reason = Some(Some(DropReason::FlowLimit));
-        assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason, "the 65th");
+        assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), reason, "the 65th");
     }
 }
 
 /// A decision that is dropped for the flow limit took no place, and blocks nothing.
 #[test]
 fn what_the_limit_drops_takes_no_place() {
-    let (mut steering, mut lanes) = (steering(Policy::Rfs, Some(4096)), lanes(FULL));
+    let (mut steering, mut backlogs) = (steering(Policy::Rfs, Some(4096)), backlogs(FULL));
     for _ in 0..564 {
-        send(&mut steering, &mut lanes, ELEPHANT);
+        send(&mut steering, &mut backlogs, ELEPHANT);
     }
-    let tail = lanes.tail(CpuId::new(1).unwrap());
+    let tail = backlogs.tail(CpuId::new(1).unwrap());
     let reason = Some(Some(DropReason::FlowLimit));
-    assert_eq!(send(&mut steering, &mut lanes, ELEPHANT), reason);
-    assert_eq!(lanes.tail(CpuId::new(1).unwrap()), tail);
+    assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), reason);
+    assert_eq!(backlogs.tail(CpuId::new(1).unwrap()), tail);
 }

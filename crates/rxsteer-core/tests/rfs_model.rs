@@ -6,12 +6,12 @@
 //! their wrap.
 #![cfg(not(loom))]
 
-#[path = "reference/lanes.rs"]
-mod lanes;
+#[path = "reference/backlogs.rs"]
+mod backlogs;
 #[path = "reference/sparse.rs"]
 mod sparse;
 
-use lanes::Lanes;
+use backlogs::BacklogSet;
 use proptest::prelude::*;
 use rxsteer_core::order::HYSTERESIS;
 use rxsteer_core::{
@@ -92,7 +92,7 @@ struct Model {
     dev_flows: [Vec<Option<(u16, u64, u32)>>; 2],
     sparse: Sparse,
     /// By CPU the packets under way.
-    lanes: Vec<VecDeque<u64>>,
+    backlogs: Vec<VecDeque<u64>>,
     packets: u64,
     /// Packets whose target is the CPU where their application runs, and packets kept elsewhere
     /// than their target.
@@ -107,7 +107,7 @@ impl Model {
             sock_flows: HashMap::new(),
             dev_flows: [slots.clone(), slots],
             sparse: Sparse::new(CPUS),
-            lanes: vec![VecDeque::new(); usize::from(CPUS)],
+            backlogs: vec![VecDeque::new(); usize::from(CPUS)],
             packets: 0,
             counts: [0; 2],
         }
@@ -192,7 +192,7 @@ impl Model {
             (usize::from(queue), ((mixed * slots) >> 32) as usize)
         };
         let goes_to = match self.dev_flows[table][slot] {
-            Some((current, number, _)) if self.lanes[usize::from(current)].contains(&number) => {
+            Some((current, number, _)) if self.backlogs[usize::from(current)].contains(&number) => {
                 current
             }
             // Left to the fallback, it follows the flows of the slot for a while.
@@ -208,10 +208,10 @@ impl Model {
             Some((_, _, followed)) => HYSTERESIS.min(followed + 1),
             None => unreachable!("an unset slot holds nobody"),
         };
-        let lane = &mut self.lanes[usize::from(goes_to)];
-        let verdict = if lane.len() < self.setup.limit as usize {
+        let backlog = &mut self.backlogs[usize::from(goes_to)];
+        let verdict = if backlog.len() < self.setup.limit as usize {
             self.packets += 1;
-            lane.push_back(self.packets);
+            backlog.push_back(self.packets);
             self.dev_flows[table][slot] = Some((goes_to, self.packets, followed));
             Verdict::deliver(cpu(goes_to))
         } else if let Refusal::Drop(reason) = self.setup.refusal {
@@ -225,8 +225,8 @@ impl Model {
     }
 
     fn complete(&mut self, cpu: u16, count: u32) {
-        let lane = &mut self.lanes[usize::from(cpu)];
-        lane.drain(..lane.len().min(count as usize));
+        let backlog = &mut self.backlogs[usize::from(cpu)];
+        backlog.drain(..backlog.len().min(count as usize));
     }
 }
 
@@ -300,7 +300,7 @@ proptest! {
     ) {
         let mut model = Model::new(&setup);
         let mut steering = setup.steering();
-        let mut lanes = Lanes::new(usize::from(CPUS), setup.limit, setup.start, setup.refusal);
+        let mut backlogs = BacklogSet::new(usize::from(CPUS), setup.limit, setup.start, setup.refusal);
         let socks = steering.plan().sock_flows().clone();
         let mut now = 0;
         for (index, op) in ops.into_iter().enumerate() {
@@ -314,7 +314,7 @@ proptest! {
                     model.forget(hash);
                 }
                 Op::Complete(cpu, count) => {
-                    lanes.complete(usize::from(cpu), count);
+                    backlogs.complete(usize::from(cpu), count);
                     model.complete(cpu, count);
                 }
                 Op::Packet { queue, hash, later_ns } => {
@@ -326,7 +326,7 @@ proptest! {
                         reserved: 0,
                     };
                     let mut verdict = [Verdict::default()];
-                    let decided = steering.decide(&[arrival], &mut lanes, &mut verdict);
+                    let decided = steering.decide(&[arrival], &mut backlogs, &mut verdict);
                     let got = (decided == 1).then_some(verdict[0]);
                     prop_assert_eq!(got, model.packet(queue, hash, now), "operation {}", index);
                     let counts = steering.counts();

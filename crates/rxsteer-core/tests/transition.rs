@@ -3,10 +3,10 @@
 //! order they were sent.
 #![cfg(not(loom))]
 
-#[path = "reference/lanes.rs"]
-mod lanes;
+#[path = "reference/backlogs.rs"]
+mod backlogs;
 
-use lanes::Lanes;
+use backlogs::BacklogSet;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
     Verdict,
@@ -21,7 +21,7 @@ const THIRD: u32 = 0xf000_0033;
 
 struct World {
     steering: Steering,
-    lanes: Lanes,
+    backlogs: BacklogSet,
     /// By CPU the packets under way: flow and number.
     queues: Vec<VecDeque<(u32, u32)>>,
     /// By flow how many packets were sent and how many completed.
@@ -50,7 +50,7 @@ impl World {
         };
         World {
             steering: Steering::new(&config).unwrap(),
-            lanes: Lanes::new(8, limit, u32::MAX - 1, refusal),
+            backlogs: BacklogSet::new(8, limit, u32::MAX - 1, refusal),
             queues: vec![VecDeque::new(); 8],
             flows: HashMap::new(),
         }
@@ -60,7 +60,7 @@ impl World {
     fn verdict(&mut self, flow: u32) -> Option<Verdict> {
         let arrival = Arrival { hash: FlowHash::from_raw(flow), ..Arrival::default() };
         let mut verdict = [Verdict::default()];
-        let decided = self.steering.decide(&[arrival], &mut self.lanes, &mut verdict);
+        let decided = self.steering.decide(&[arrival], &mut self.backlogs, &mut verdict);
         if decided == 1 && !verdict[0].is_drop() {
             let [sent, _] = self.flows.entry(flow).or_default();
             self.queues[verdict[0].cpu().index()].push_back((flow, *sent));
@@ -83,7 +83,7 @@ impl World {
             assert_eq!(number, *completed, "flow {flow:#x} is reordered on CPU {cpu}");
             *completed += 1;
         }
-        self.lanes.complete(cpu, count);
+        self.backlogs.complete(cpu, count);
     }
 
     fn complete_all(&mut self) {
@@ -97,7 +97,7 @@ impl World {
         let mut config = plan.config().clone();
         change(&mut config);
         let next = Arc::new(plan.next(&config).unwrap());
-        self.steering.change(&next, &mut self.lanes);
+        self.steering.change(&next, &mut self.backlogs);
     }
 
     fn change_map(&mut self, map: &str) {
@@ -113,7 +113,7 @@ impl World {
     /// Slots of the flow table in use, if there is one.
     fn slots(&mut self) -> Option<u32> {
         let arrival = Arrival { hash: FlowHash::from_raw(LOW), ..Arrival::default() };
-        self.steering.explain(&arrival, &mut self.lanes).flow.map(|slot| slot.entries)
+        self.steering.explain(&arrival, &mut self.backlogs).flow.map(|slot| slot.entries)
     }
 
     fn record(&self, flow: u32, at: u16) {
@@ -121,7 +121,7 @@ impl World {
     }
 
     fn is_settled(&mut self) -> bool {
-        self.steering.is_settled(&mut self.lanes)
+        self.steering.is_settled(&mut self.backlogs)
     }
 }
 
@@ -319,7 +319,7 @@ fn an_old_slot_that_was_left_does_not_come_back() {
     world.complete(1, 1);
     assert_eq!(world.send(LOW), 3, "done with the old table");
     assert_eq!(world.send(HIGH), 2, "under way, and keeps the old table");
-    world.lanes.pass(1, 1 << 31);
+    world.backlogs.pass(1, 1 << 31);
     assert_eq!(world.send(LOW), 3, "where its packet is under way");
     world.complete_all();
     assert!(world.is_settled());

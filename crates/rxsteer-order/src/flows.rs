@@ -4,7 +4,7 @@ use crate::rng::SeededRng;
 use crate::violation::{Fault, FlowName};
 use rxsteer_core::{Arrival, CpuId, FlowHash};
 
-/// A packet as lanes hold it: the flow, and its number among the flow's accepted packets.
+/// A packet as backlogs hold it: the flow, and its number among the flow's accepted packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) flow: u32,
@@ -126,7 +126,7 @@ impl Flows {
         own[rng.skewed(own.len() as u32) as usize]
     }
 
-    /// A packet of `flow` has its place in the lane to `cpu`.
+    /// A packet of `flow` has its place in the backlog to `cpu`.
     pub(crate) fn accept(&mut self, flow: u32, cpu: CpuId) -> Packet {
         let state = &mut self.flows[flow as usize];
         self.moves += u64::from(state.cpu != cpu && state.cpu != CpuId::NONE);

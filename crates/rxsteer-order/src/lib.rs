@@ -1,8 +1,9 @@
 //! A deterministic scheduler that tries to bring the packets of a flow out of order.
 //!
 //! The decisions are [`rxsteer_core::Steering`]'s, unchanged. Everything around it is made up from
-//! one seed, in one thread and without a clock: traffic, producers, lanes, workers that dawdle and
-//! die, applications that move, and changes of plan. So a run that finds something finds it again.
+//! one seed, in one thread and without a clock: traffic, producers, backlogs, workers that dawdle
+//! and die, applications that move, and changes of plan. So a run that finds something finds it
+//! again.
 //!
 //! ```text
 //!  applications ──► sock flow table      changes ──► plan, adopted by each producer when it likes
@@ -10,7 +11,7 @@
 //!  traffic ──► producer ──►└──────── decide ◄─────────┘
 //!              (RX thread)             │
 //!                                      ▼    completed    dequeued      tail
-//!              lane (producer, CPU)    ───────┴─ in hand ───┴─ waiting ──┴─    numbers that wrap
+//!              backlog (producer, CPU) ───────┴─ in hand ───┴─ waiting ──┴─    numbers that wrap
 //!                                             └────────► worker: takes a list, completes it later
 //! ```
 //!
@@ -27,9 +28,9 @@
 //! fail would prove nothing.
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod change;
 mod flows;
-mod lane;
 mod rng;
 mod run;
 mod search;

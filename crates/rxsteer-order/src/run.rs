@@ -296,17 +296,17 @@ impl Run {
                 continue;
             }
             let cpu = verdict.cpu();
-            let lane = world.lane(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
+            let backlog = world.backlog(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
             let packet = world.flows.accept(*flow, cpu);
-            world.lanes[lane].publish(packet);
+            world.backlogs[backlog].publish(packet);
             world.trace.note(Some(*flow), || {
                 format!("packet {} is accepted for CPU {cpu} by producer {index}", packet.number)
             });
         }
         producer.done += decided;
-        let in_lanes = &world.lanes[index * self.shape.cpus.len()..][..self.shape.cpus.len()];
-        if let Some(lane) = in_lanes.iter().position(|lane| !lane.is_published()) {
-            let cpu = self.shape.cpus[lane];
+        let in_backlogs = &world.backlogs[index * self.shape.cpus.len()..][..self.shape.cpus.len()];
+        if let Some(backlog) = in_backlogs.iter().position(|backlog| !backlog.is_published()) {
+            let cpu = self.shape.cpus[backlog];
             let text = format!("a place for CPU {cpu} was reserved for no packet");
             return Err(Fault::Unbalanced(text));
         }
@@ -384,9 +384,9 @@ impl Run {
             target = fresh.explain(&arrival, &mut view).target;
             self.producers[index].steering.decide(&[arrival], &mut view, &mut verdict);
             let cpu = verdict[0].cpu();
-            let lane = self.world.lane(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
+            let backlog = self.world.backlog(index as u16, cpu).ok_or(Fault::NotPossible(cpu))?;
             let packet = self.world.flows.accept(flow, cpu);
-            self.world.lanes[lane].publish(packet);
+            self.world.backlogs[backlog].publish(packet);
             self.world.drain();
             self.world.found()?;
         }

@@ -9,7 +9,7 @@ pub struct Summary {
     pub runs: u64,
     /// Packets received.
     pub received: u64,
-    /// Packets that got a place in a lane.
+    /// Packets that got a place in a backlog.
     pub accepted: u64,
     /// Packets completed.
     pub completed: u64,
@@ -37,11 +37,11 @@ pub struct Summary {
     pub transitions: u64,
     /// Of these, those that ended while packets were received.
     pub ended: u64,
-    /// CPUs lost, and their lanes taken over.
+    /// CPUs lost, and their backlogs taken over.
     pub cpu_losses: u64,
-    /// CPUs that came back, and took their lanes back.
+    /// CPUs that came back, and took their backlogs back.
     pub cpu_returns: u64,
-    /// Lanes whose count of completed packets wrapped.
+    /// Backlogs whose count of completed packets wrapped.
     pub wraps: u64,
     /// Runs in which one did.
     pub wrapped_runs: u64,

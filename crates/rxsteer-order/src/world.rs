@@ -1,9 +1,10 @@
-//! What lies around the policy: lanes, workers, applications, and the backlogs that `decide` sees.
+//! What lies around the policy: backlogs, workers, applications, and the backlogs that `decide`
+//! sees.
 
 use crate::Guard;
+use crate::backlog::{Backlog, Worker};
 use crate::change::Shape;
 use crate::flows::{Flows, List};
-use crate::lane::{Lane, Worker};
 use crate::rng::SeededRng;
 use crate::summary::Summary;
 use crate::violation::Fault;
@@ -21,7 +22,7 @@ pub(crate) struct World {
     pub(crate) flows: Flows,
     pub(crate) workers: Vec<Worker>,
     /// By producer and CPU.
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) backlogs: Vec<Backlog>,
     /// The desired CPUs of applications.
     pub(crate) socks: Arc<SockFlowTable>,
     pub(crate) summary: Summary,
@@ -31,9 +32,9 @@ pub(crate) struct World {
     cpus: Vec<CpuId>,
     /// By CPU id the index in `cpus`.
     index_of: Vec<u8>,
-    /// Most packets that wait in a lane.
+    /// Most packets that wait in a backlog.
     limit: u32,
-    /// What a full lane says.
+    /// What a full backlog answers.
     full: Refusal,
     guard: Guard,
     /// How often others go on while a producer decides, in 256 questions.
@@ -73,9 +74,9 @@ impl World {
         for (index, cpu) in (0..).zip(&cpus) {
             index_of[cpu.index()] = index;
         }
-        let lanes = usize::from(shape.producers) * cpus.len();
-        // Near enough to the wrap for most lanes to come to it.
-        let near = (packets / lanes as u64).clamp(1, 2000) as u32;
+        let backlogs = usize::from(shape.producers) * cpus.len();
+        // Near enough to the wrap for most backlogs to come to it.
+        let near = (packets / backlogs as u64).clamp(1, 2000) as u32;
         let limit = 1 << rng.between(2, 8);
         let full = rng.pick(&[Refusal::Drop(DropReason::BacklogFull), Refusal::Wait]);
         World {
@@ -83,8 +84,8 @@ impl World {
             workers: (0..cpus.len())
                 .map(|_| Worker { alive: true, hand: None, diligence: 256, stalled: 0 })
                 .collect(),
-            lanes: (0..lanes)
-                .map(|lane| Lane::new(u32::MAX - rng.below(near), lane % cpus.len()))
+            backlogs: (0..backlogs)
+                .map(|backlog| Backlog::new(u32::MAX - rng.below(near), backlog % cpus.len()))
                 .collect(),
             socks: Arc::new(SockFlowTable::new(1, cpus[0])),
             summary: Summary { runs: 1, ..Summary::default() },
@@ -107,8 +108,8 @@ impl World {
         index.filter(|index| *index < self.cpus.len())
     }
 
-    /// The lane from `producer` to the CPU.
-    pub(crate) fn lane(&self, producer: u16, cpu: CpuId) -> Option<usize> {
+    /// The backlog from `producer` to the CPU.
+    pub(crate) fn backlog(&self, producer: u16, cpu: CpuId) -> Option<usize> {
         Some(usize::from(producer) * self.cpus.len() + self.index(cpu)?)
     }
 
@@ -142,8 +143,8 @@ impl World {
         }
         match hand {
             None => self.take_some(worker),
-            Some((lane, _)) => {
-                let mut count = self.lanes[lane].in_hand() as u32;
+            Some((backlog, _)) => {
+                let mut count = self.backlogs[backlog].in_hand() as u32;
                 // Now and then it reports half-way.
                 if self.rng.chance(48) {
                     count = self.rng.between(1, count);
@@ -153,24 +154,25 @@ impl World {
         }
     }
 
-    /// The worker takes a list from one of its lanes in hand, if there is anything.
+    /// The worker takes a list from one of its backlogs in hand, if there is anything.
     fn take_some(&mut self, worker: usize) {
-        let lanes = self.lanes.len();
-        let from = self.rng.below(lanes as u32) as usize;
-        let mine =
-            |lane: &usize| self.lanes[*lane].worker == worker && self.lanes[*lane].ready() > 0;
-        let Some(lane) = (from..lanes).chain(0..from).find(mine) else { return };
+        let backlogs = self.backlogs.len();
+        let from = self.rng.below(backlogs as u32) as usize;
+        let mine = |backlog: &usize| {
+            self.backlogs[*backlog].worker == worker && self.backlogs[*backlog].ready() > 0
+        };
+        let Some(backlog) = (from..backlogs).chain(0..from).find(mine) else { return };
         let most = 1 << self.rng.below(LIST.ilog2() + 1);
-        let count = self.rng.between(1, most).min(self.lanes[lane].ready() as u32);
-        self.take(worker, lane, count as usize);
+        let count = self.rng.between(1, most).min(self.backlogs[backlog].ready() as u32);
+        self.take(worker, backlog, count as usize);
     }
 
-    fn take(&mut self, worker: usize, lane: usize, count: usize) {
+    fn take(&mut self, worker: usize, backlog: usize, count: usize) {
         self.lists += 1;
         let list = List { id: self.lists, cpu: self.cpus[worker] };
-        self.workers[worker].hand = Some((lane, list));
+        self.workers[worker].hand = Some((backlog, list));
         let mut found = Ok(());
-        for packet in self.lanes[lane].take(count) {
+        for packet in self.backlogs[backlog].take(count) {
             self.trace.note(Some(packet.flow), || {
                 format!("packet {} begins on CPU {}, in list {}", packet.number, list.cpu, list.id)
             });
@@ -182,9 +184,9 @@ impl World {
     /// The worker ends the first `count` packets it has in hand; they are `lost` when it dies over
     /// them, and count as completed all the same.
     fn complete(&mut self, worker: usize, count: u32, lost: bool) {
-        let Some((lane, list)) = self.workers[worker].hand else { return };
+        let Some((backlog, list)) = self.workers[worker].hand else { return };
         for _ in 0..count {
-            let Some((packet, wrapped)) = self.lanes[lane].complete() else { break };
+            let Some((packet, wrapped)) = self.backlogs[backlog].complete() else { break };
             let word = if lost { "lost" } else { "completed" };
             self.trace.note(Some(packet.flow), || {
                 format!("packet {} is {word} on CPU {}", packet.number, list.cpu)
@@ -195,14 +197,14 @@ impl World {
             let count = if lost { &mut self.summary.lost } else { &mut self.summary.completed };
             *count += 1;
         }
-        if self.lanes[lane].in_hand() == 0 {
+        if self.backlogs[backlog].in_hand() == 0 {
             self.workers[worker].hand = None;
         }
     }
 
     fn complete_all(&mut self, worker: usize, lost: bool) {
-        if let Some((lane, _)) = self.workers[worker].hand {
-            self.complete(worker, self.lanes[lane].in_hand() as u32, lost);
+        if let Some((backlog, _)) = self.workers[worker].hand {
+            self.complete(worker, self.backlogs[backlog].in_hand() as u32, lost);
         }
     }
 
@@ -211,11 +213,11 @@ impl World {
         for worker in 0..self.workers.len() {
             self.complete_all(worker, false);
         }
-        let from = self.rng.below(self.lanes.len() as u32) as usize;
-        for lane in (from..self.lanes.len()).chain(0..from) {
-            let worker = self.lanes[lane].worker;
-            while self.lanes[lane].ready() > 0 {
-                self.take(worker, lane, self.lanes[lane].ready().min(LIST as usize));
+        let from = self.rng.below(self.backlogs.len() as u32) as usize;
+        for backlog in (from..self.backlogs.len()).chain(0..from) {
+            let worker = self.backlogs[backlog].worker;
+            while self.backlogs[backlog].ready() > 0 {
+                self.take(worker, backlog, self.backlogs[backlog].ready().min(LIST as usize));
                 self.complete_all(worker, false);
             }
         }
@@ -223,7 +225,7 @@ impl World {
 
     /// Some applications go elsewhere, or end.
     pub(crate) fn applications_move(&mut self, most: u32) {
-        let producers = self.lanes.len() / self.cpus.len();
+        let producers = self.backlogs.len() / self.cpus.len();
         for _ in 0..self.rng.between(1, most) {
             let producer = self.rng.below(producers as u32) as usize;
             let flow = self.flows.pick(&mut self.rng, producer);
@@ -239,7 +241,7 @@ impl World {
         }
     }
 
-    /// A worker dies, and others go on with its lanes. One always stays. Says whether one died.
+    /// A worker dies, and others go on with its backlogs. One always stays. Says whether one died.
     pub(crate) fn lose_cpu(&mut self) -> bool {
         let worker = self.rng.below(self.workers.len() as u32) as usize;
         if !self.workers[worker].alive || self.workers.iter().filter(|w| w.alive).count() < 2 {
@@ -251,29 +253,30 @@ impl World {
         self.workers[worker].alive = false;
         let others: Vec<usize> =
             (0..self.workers.len()).filter(|other| self.workers[*other].alive).collect();
-        for lane in &mut self.lanes {
-            if lane.worker == worker {
-                lane.worker = self.rng.pick(&others);
+        for backlog in &mut self.backlogs {
+            if backlog.worker == worker {
+                backlog.worker = self.rng.pick(&others);
             }
         }
         self.summary.cpu_losses += 1;
         true
     }
 
-    /// A CPU is back, and its worker takes its lanes over from whoever had them. Says whether one is.
+    /// A CPU is back, and its worker takes its backlogs over from whoever had them. Says whether
+    /// one is.
     pub(crate) fn return_cpu(&mut self) -> bool {
         let worker = self.rng.below(self.workers.len() as u32) as usize;
         if self.workers[worker].alive {
             return false;
         }
         self.trace.note(None, || format!("the worker of CPU {} is back", self.cpus[worker]));
-        for lane in (worker..self.lanes.len()).step_by(self.cpus.len()) {
-            let before = self.lanes[lane].worker;
-            if self.workers[before].hand.is_some_and(|(in_hand, _)| in_hand == lane) {
+        for backlog in (worker..self.backlogs.len()).step_by(self.cpus.len()) {
+            let before = self.backlogs[backlog].worker;
+            if self.workers[before].hand.is_some_and(|(in_hand, _)| in_hand == backlog) {
                 // A list is finished by whoever began it.
                 self.complete_all(before, false);
             }
-            self.lanes[lane].worker = worker;
+            self.backlogs[backlog].worker = worker;
         }
         self.workers[worker].alive = true;
         self.summary.cpu_returns += 1;
@@ -296,11 +299,11 @@ pub(crate) struct View<'world> {
 }
 
 impl View<'_> {
-    /// The lane to `cpu`; a fault where there can't be one.
+    /// The backlog to `cpu`; a fault where there can't be one.
     #[inline]
-    fn lane(&mut self, producer: u16, cpu: CpuId) -> Option<&mut Lane> {
-        match self.world.lane(producer, cpu) {
-            Some(lane) => self.world.lanes.get_mut(lane),
+    fn backlog(&mut self, producer: u16, cpu: CpuId) -> Option<&mut Backlog> {
+        match self.world.backlog(producer, cpu) {
+            Some(backlog) => self.world.backlogs.get_mut(backlog),
             None => {
                 self.world.check(Err(Fault::NotPossible(cpu)));
                 None
@@ -313,33 +316,35 @@ impl Backlogs for View<'_> {
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
         self.world.meddle();
         let (limit, full) = (self.world.limit, self.world.full);
-        match self.lane(self.producer, cpu) {
+        match self.backlog(self.producer, cpu) {
             None => Err(Refusal::Drop(DropReason::WorkerLost)),
-            Some(lane) if lane.waiting() >= limit => Err(full),
-            Some(lane) => Ok(lane.reserve()),
+            Some(backlog) if backlog.waiting() >= limit => Err(full),
+            Some(backlog) => Ok(backlog.reserve()),
         }
     }
 
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
         self.world.meddle();
         let guard = self.world.guard;
-        let Some(lane) = self.lane(producer, cpu) else { return true };
+        let Some(backlog) = self.backlog(producer, cpu) else { return true };
         let done = match guard {
-            Guard::On => lane.completed(),
-            Guard::HeadAtDequeue => lane.dequeued(),
+            Guard::On => backlog.completed(),
+            Guard::HeadAtDequeue => backlog.dequeued(),
             Guard::Off => return true,
         };
         done.wrapping_sub(position.wrapping_add(1)) as i32 >= 0
     }
 
     fn tail(&self, cpu: CpuId) -> u32 {
-        self.world.lane(self.producer, cpu).map_or(0, |lane| self.world.lanes[lane].tail())
+        self.world
+            .backlog(self.producer, cpu)
+            .map_or(0, |backlog| self.world.backlogs[backlog].tail())
     }
 
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
         self.world.meddle();
         let limit = self.world.limit;
-        (self.lane(self.producer, cpu).map_or(0, |lane| lane.waiting()), limit)
+        (self.backlog(self.producer, cpu).map_or(0, |backlog| backlog.waiting()), limit)
     }
 
     fn producer(&self) -> u16 {

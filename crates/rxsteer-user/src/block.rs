@@ -200,13 +200,13 @@ impl Block {
     }
 }
 
-/// Memory of blocks per RX thread, beside one block per lane: 1 GiB.
+/// Memory of blocks per RX thread, beside one block per backlog: 1 GiB.
 pub(crate) const BLOCK_MEMORY: usize = 1 << 30;
 
 /// The blocks of one RX thread, used again once no worker holds them.
 ///
 /// There may be as many as packets can wait (each may lie in a block of its own), as long as their
-/// memory stays within a bound. That bound leaves room for one block per lane, since an idle
+/// memory stays within a bound. That bound leaves room for one block per backlog, since an idle
 /// worker keeps the last one it had: so a taker that waits is never left waiting for an idle
 /// worker.
 #[derive(Debug)]
@@ -227,19 +227,19 @@ impl BlockPool {
     /// The same when there is no other way to get a block.
     const LOOKS_IN_NEED: usize = 256;
 
-    /// A pool for `lanes` lanes.
-    pub(crate) fn new(lanes: usize) -> BlockPool {
+    /// A pool for `backlogs` backlogs.
+    pub(crate) fn new(backlogs: usize) -> BlockPool {
         BlockPool {
             shared: VecDeque::new(),
             free: Vec::new(),
             memory: 0,
-            most_memory: Self::most_memory(lanes),
+            most_memory: Self::most_memory(backlogs),
         }
     }
 
-    /// Memory that blocks for `lanes` lanes may take, in bytes.
-    pub(crate) fn most_memory(lanes: usize) -> usize {
-        BLOCK_MEMORY + lanes * (BLOCK_BYTES + MAX_CAPTURED)
+    /// Memory that blocks for `backlogs` backlogs may take, in bytes.
+    pub(crate) fn most_memory(backlogs: usize) -> usize {
+        BLOCK_MEMORY + backlogs * (BLOCK_BYTES + MAX_CAPTURED)
     }
 
     /// An empty block, or `None` while all memory is held by workers.

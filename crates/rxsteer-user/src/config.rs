@@ -144,11 +144,12 @@ impl PipelineConfig {
             config.flow_limit = change.flow_limit.unwrap_or(config.flow_limit);
             tables = tables.saturating_add(config.table_memory(producers));
         }
-        let lanes = self.workers().len() as u64 * u64::from(producers);
-        tables.saturating_add(self.lane_memory() * lanes)
+        let backlogs = self.workers().len() as u64 * u64::from(producers);
+        tables.saturating_add(self.lane_memory() * backlogs)
     }
 
-    /// Memory that an empty lane takes, in bytes: descriptors, and beside each ring a queue of blocks.
+    /// Memory that an empty backlog takes, in bytes: descriptors, and beside each ring a queue of
+    /// blocks.
     fn lane_memory(&self) -> u64 {
         let largest = self.largest_backlog();
         u64::from(largest.next_power_of_two()) * 16 + u64::from(largest) * 8
@@ -157,11 +158,11 @@ impl PipelineConfig {
     /// Memory that full backlogs take, in bytes: descriptors, and frames of 1536 bytes.
     #[must_use]
     pub fn backlog_memory(&self) -> u64 {
-        let lanes = self.workers().len() as u64;
+        let backlogs = self.workers().len() as u64;
         // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
-        let frames = (u64::from(self.max_backlog) * 1536 * lanes)
-            .min(BlockPool::most_memory(lanes as usize) as u64);
-        (self.lane_memory() * lanes + frames) * self.rx_cpus.len() as u64
+        let frames = (u64::from(self.max_backlog) * 1536 * backlogs)
+            .min(BlockPool::most_memory(backlogs as usize) as u64);
+        (self.lane_memory() * backlogs + frames) * self.rx_cpus.len() as u64
     }
 
     /// The limit that the backlogs are made for.

@@ -1,7 +1,7 @@
 //! What a packet application implements: a handler, called with lists of packets on the chosen CPU.
 
+use crate::backlog::Descriptor;
 use crate::block::{Block, FlowNumber, FrameMeta};
-use crate::lane::Descriptor;
 use rxsteer_core::{CpuId, FlowHash, SockFlowTable};
 use rxsteer_packet::{DissectOptions, Dissection, dissect};
 

@@ -109,14 +109,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backlog;
+mod backlogs;
 pub mod block;
 mod change;
 mod clock;
 mod config;
 mod flow_stats;
 mod handler;
-mod lane;
-mod lanes;
 mod memory;
 mod order_tracker;
 mod pace;
@@ -143,7 +143,7 @@ pub use pipeline::{Control, Pipeline, StillReceiving, run};
 pub use printable::{printable, shown};
 pub use receiver::{MAX_BATCH, OnFull, Receiver};
 pub use report::{CpuReport, Report};
-pub use rx_report::{LaneReport, RxProgress};
+pub use rx_report::{BacklogReport, RxProgress};
 pub use worker::WorkerReport;
 
 pub use rxsteer_core as core;

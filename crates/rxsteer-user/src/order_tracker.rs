@@ -282,8 +282,8 @@ impl OrderCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backlog::Descriptor;
     use crate::block::FrameInfo;
-    use crate::lane::Descriptor;
     use rxsteer_packet::LinkType;
 
     #[test]

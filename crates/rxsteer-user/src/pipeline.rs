@@ -1,18 +1,18 @@
 //! The whole receive path: configuration, start, end.
 //!
 //! ```text
-//!  RX thread 0 ── Receiver ══ lanes ══► worker CPU a ── handler
-//!  RX thread 1 ── Receiver ══ lanes ══► worker CPU b ── handler
-//!                 (one lane per RX thread and CPU)
+//!  RX thread 0 ── Receiver ══ backlogs ══► worker CPU a ── handler
+//!  RX thread 1 ── Receiver ══ backlogs ══► worker CPU b ── handler
+//!                 (one backlog per RX thread and CPU)
 //! ```
 
+use crate::backlog::{BacklogReceiver, backlog};
+use crate::backlogs::BacklogSet;
 use crate::block::{Block, BlockPool};
 use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch};
 use crate::clock::Clock;
 use crate::config::{PipelineConfig, PipelineError};
 use crate::handler::Handler;
-use crate::lane::{LaneReceiver, lane};
-use crate::lanes::Lanes;
 use crate::order_tracker::{OrderCheck, OrderTracker, progress_tables};
 use crate::pace::{Pace, Speed};
 use crate::packet_clock::PacketClock;
@@ -101,7 +101,7 @@ impl<H: Handler> Pipeline<H> {
         let clock = Clock::start();
         let reports = Arc::new(RxReports::new(rx_threads));
         let shared = Shared { switch: &switch, group: &group, reports: &reports, clock };
-        let (receivers, lanes_by_cpu) = receivers(config, &cpus, &shared);
+        let (receivers, backlogs_by_cpu) = receivers(config, &cpus, &shared);
         let progress_tables = config.check_order.then(|| progress_tables(rx_threads));
         let pin = config.pin && config.fits_host();
         let steered_to = config.steered_to();
@@ -114,12 +114,12 @@ impl<H: Handler> Pipeline<H> {
         };
         // All of them before the first thread: should one panic, nobody waits for the others.
         let handlers: Vec<H> = group.slots.iter().map(|slot| handler(slot.cpu)).collect();
-        for ((slot, lanes), handler) in group.slots.iter().zip(lanes_by_cpu).zip(handlers) {
+        for ((slot, backlogs), handler) in group.slots.iter().zip(backlogs_by_cpu).zip(handlers) {
             let worker = Worker {
                 idle_looks: idle_looks(config, slot.cpu, pin),
                 slot: slot.clone(),
                 group: group.clone(),
-                lanes,
+                backlogs,
                 handler,
                 clock,
                 check: progress_tables.clone().map(OrderCheck::new),
@@ -141,17 +141,17 @@ impl<H: Handler> Pipeline<H> {
         Ok((pipeline, receivers))
     }
 
-    /// Ends what was started when a worker could not be: without receivers all lanes are closed,
+    /// Ends what was started when a worker could not be: without receivers all backlogs are closed,
     /// and those of workers that never came are done.
     fn abandon(
         self,
         receivers: Vec<Receiver>,
-        missing_lanes: usize,
+        missing_backlogs: usize,
         error: std::io::Error,
     ) -> PipelineError {
         drop(receivers);
-        for _ in 0..missing_lanes {
-            self.group.lane_finished();
+        for _ in 0..missing_backlogs {
+            self.group.backlog_finished();
         }
         for worker in self.workers {
             // A worker that had nothing to do has nothing to say.
@@ -189,13 +189,15 @@ impl<H: Handler> Pipeline<H> {
             }
         }
         // Nobody was left to take these over: whatever waits is lost, and counted.
-        for mut lane in self.group.take_over().into_iter().flat_map(|abandoned| abandoned.lanes) {
+        for mut backlog in
+            self.group.take_over().into_iter().flat_map(|abandoned| abandoned.backlogs)
+        {
             let mut lost = 0;
-            while !lane.is_finished() {
-                lost += lane.discard();
+            while !backlog.is_finished() {
+                lost += backlog.discard();
                 std::thread::yield_now();
             }
-            if let Some(worker) = workers.iter_mut().find(|worker| worker.cpu == lane.cpu) {
+            if let Some(worker) = workers.iter_mut().find(|worker| worker.cpu == backlog.cpu) {
                 worker.drops.add(DropReason::WorkerLost, lost);
             }
         }
@@ -237,26 +239,26 @@ struct Shared<'a> {
     clock: Clock,
 }
 
-/// The receivers, and for each CPU the worker's ends of its lanes, own lanes first.
+/// The receivers, and for each CPU the worker's ends of its backlogs, own backlogs first.
 fn receivers(
     config: &PipelineConfig,
     cpus: &CpuSet,
     shared: &Shared<'_>,
-) -> (Vec<Receiver>, Vec<Vec<LaneReceiver>>) {
-    let mut lane_of = vec![u16::MAX; cpus.highest().index() + 1].into_boxed_slice();
+) -> (Vec<Receiver>, Vec<Vec<BacklogReceiver>>) {
+    let mut backlog_of = vec![u16::MAX; cpus.highest().index() + 1].into_boxed_slice();
     for (index, cpu) in (0..).zip(cpus.iter()) {
-        lane_of[cpu.index()] = index;
+        backlog_of[cpu.index()] = index;
     }
-    let mut lanes_by_cpu: Vec<Vec<LaneReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
+    let mut backlogs_by_cpu: Vec<Vec<BacklogReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
     let threads = config.rx_cpus.len();
     let schedule = Arc::new(Schedule::new(&config.changes));
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
-        let mut lanes = Vec::new();
-        for (cpu, receiving_ends) in cpus.iter().zip(&mut lanes_by_cpu) {
+        let mut backlogs = Vec::new();
+        for (cpu, receiving_ends) in cpus.iter().zip(&mut backlogs_by_cpu) {
             let largest = config.largest_backlog();
             let own = cpu == queue_cpu;
-            let (sender, receiver) = lane(cpu, own, config.max_backlog, largest);
-            lanes.push(sender);
+            let (sender, receiver) = backlog(cpu, own, config.max_backlog, largest);
+            backlogs.push(sender);
             receiving_ends.push(receiver);
         }
         let symmetric = matches!(config.hasher, Hasher::Symmetric(_));
@@ -276,13 +278,13 @@ fn receivers(
             batch: config.batch,
             pin: config.pin && config.fits_host(),
             clock: shared.clock,
-            lanes: Lanes {
+            backlogs: BacklogSet {
                 producer: thread as u16,
                 batch: 1,
-                touched: Vec::with_capacity(lanes.len()),
-                lanes,
-                lane_of: lane_of.clone(),
-                own: lane_of[queue_cpu.index()],
+                touched: Vec::with_capacity(backlogs.len()),
+                backlogs,
+                backlog_of: backlog_of.clone(),
+                own: backlog_of[queue_cpu.index()],
                 own_unkicked: false,
                 full: 0,
                 on_full: config.on_full,
@@ -302,10 +304,10 @@ fn receivers(
         }
     });
     let receivers = receivers.collect();
-    for lanes in &mut lanes_by_cpu {
-        lanes.sort_by_key(|lane| !lane.own);
+    for backlogs in &mut backlogs_by_cpu {
+        backlogs.sort_by_key(|backlog| !backlog.own);
     }
-    (receivers, lanes_by_cpu)
+    (receivers, backlogs_by_cpu)
 }
 
 /// How often an idle worker looks before it sleeps. Waking it costs the RX thread a system call and

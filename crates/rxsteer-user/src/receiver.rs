@@ -10,15 +10,15 @@
 //! Both entry kinds of the kernel are here: frames that enter one by one ([`Receiver::netif_rx`])
 //! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
 
+use crate::backlogs::{BacklogSet, Place, Room, Stop};
 use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
-use crate::lanes::{Lanes, Place, Room, Stop};
 use crate::memory;
 use crate::order_tracker::OrderTracker;
 use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
-use crate::rx_report::{LaneReport, RxProgress, RxReport, RxReports};
+use crate::rx_report::{BacklogReport, RxProgress, RxReport, RxReports};
 use crate::source::{Fill, Source};
 use crate::sys;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, FlowHash, Refusal, Steering, Verdict};
@@ -55,7 +55,7 @@ pub struct Receiver {
     pub(crate) batch: usize,
     pub(crate) pin: bool,
     pub(crate) clock: Clock,
-    pub(crate) lanes: Lanes,
+    pub(crate) backlogs: BacklogSet,
     /// RX queues that are configured; their numbers are below this.
     pub(crate) rx_queues: u16,
     pub(crate) pool: BlockPool,
@@ -128,7 +128,7 @@ impl Receiver {
         list: impl IntoIterator<Item = (&'a [u8], FrameInfo)>,
     ) {
         self.flush();
-        let cpu = if self.lanes.is_served(cpu) { cpu } else { self.queue_cpu };
+        let cpu = if self.backlogs.is_served(cpu) { cpu } else { self.queue_cpu };
         for (frame, info) in list {
             if self.enter(frame, info).is_full() {
                 self.hand_off_open(cpu);
@@ -254,8 +254,8 @@ impl Receiver {
 
     /// What was queued to each CPU so far.
     #[must_use]
-    pub fn lane_reports(&self) -> Vec<LaneReport> {
-        self.lanes.reports()
+    pub fn backlog_reports(&self) -> Vec<BacklogReport> {
+        self.backlogs.reports()
     }
 
     /// Steers what is left and closes the queues. Dropping a receiver does the same; this is to be seen in code.
@@ -280,7 +280,7 @@ impl Receiver {
         }
         // Nothing waits unkicked here: every block ends with a kick. Workers let go of blocks as
         // they go on, and the pool has room beside those that idle ones keep.
-        while self.open.is_none() && self.lanes.must_wait() && !stop.is_set() {
+        while self.open.is_none() && self.backlogs.must_wait() && !stop.is_set() {
             std::thread::yield_now();
             self.open = self.pool.take();
         }
@@ -335,15 +335,15 @@ impl Receiver {
             }
             next += count;
         }
-        self.lanes.kick_own();
+        self.backlogs.kick_own();
     }
 
     /// Takes what was changed, between two batches.
     #[cold]
     fn change(&mut self) {
         let settings = self.switch.see();
-        self.lanes.set_limit(settings.value().max_backlog);
-        self.steering.change(&settings.value().plan, &mut self.lanes);
+        self.backlogs.set_limit(settings.value().max_backlog);
+        self.steering.change(&settings.value().plan, &mut self.backlogs);
         self.settings = settings;
     }
 
@@ -368,16 +368,16 @@ impl Receiver {
         while done < count {
             let Batch { arrivals, verdicts } = &mut *self.scratch;
             let arrivals = &arrivals[done..count];
-            let decided = self.steering.decide(arrivals, &mut self.lanes, verdicts);
+            let decided = self.steering.decide(arrivals, &mut self.backlogs, verdicts);
             let place = Place { block, number: self.blocks_sealed, first: first + done, now };
-            self.lanes.queue(&place, &arrivals[..decided], &verdicts[..decided]);
+            self.backlogs.queue(&place, &arrivals[..decided], &verdicts[..decided]);
             if let Some(order_tracker) = &mut self.order_tracker {
                 order_tracker.decided(&block.numbers[first + done..], &verdicts[..decided]);
             }
-            self.lanes.publish();
+            self.backlogs.publish();
             done += decided;
-            if done < count && self.lanes.wait_for_room(stop) == Room::Stopped {
-                self.lanes.give_up(count - done);
+            if done < count && self.backlogs.wait_for_room(stop) == Room::Stopped {
+                self.backlogs.give_up(count - done);
                 return Room::Stopped;
             }
         }
@@ -386,7 +386,7 @@ impl Receiver {
 
     /// Gives the packets of a batch the times of one clock, that of all RX threads.
     fn tell_time(&mut self, count: usize, in_order: bool) {
-        let shared = &self.lanes.group.time_ns;
+        let shared = &self.backlogs.group.time_ns;
         let arrivals = &mut self.scratch.arrivals[..count];
         let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
         // ORDER: Relaxed, here and below; the time is the whole message.
@@ -473,26 +473,26 @@ impl Receiver {
             let now = self.clock.now();
             let mut next = 0;
             while next < batch.len() {
-                let verdict = match self.lanes.reserve(cpu) {
+                let verdict = match self.backlogs.reserve(cpu) {
                     Ok(_) => Verdict::deliver(cpu),
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
                     Err(Refusal::Wait) => {
-                        self.lanes.publish();
-                        self.lanes.wait_for_room(&Stop::never());
+                        self.backlogs.publish();
+                        self.backlogs.wait_for_room(&Stop::never());
                         continue;
                     }
                 };
                 let number = self.blocks_sealed;
                 let place = Place { block: &block, number, first: first + next, now };
-                self.lanes.queue(&place, &self.scratch.arrivals[next..=next], &[verdict]);
+                self.backlogs.queue(&place, &self.scratch.arrivals[next..=next], &[verdict]);
                 if let Some(order_tracker) = &mut self.order_tracker {
                     order_tracker.decided(&block.numbers[first + next..], &[verdict]);
                 }
                 next += 1;
             }
-            self.lanes.publish();
+            self.backlogs.publish();
         }
-        self.lanes.kick_own();
+        self.backlogs.kick_own();
         self.pool.give_back(block);
     }
 }
@@ -507,7 +507,7 @@ impl Drop for Receiver {
             self.flush();
         }
         let mut report = std::mem::take(&mut self.report);
-        report.lanes = self.lane_reports();
+        report.backlogs = self.backlog_reports();
         report.steering = self.steering.counts();
         report.changes_made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
         report.order_tracker = self.order_tracker.take().map(OrderTracker::into_report);

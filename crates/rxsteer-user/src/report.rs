@@ -162,14 +162,14 @@ impl<H> Report<H> {
         for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
             *mine += theirs;
         }
-        // Lanes are in the order of the workers: both ascend by CPU.
-        for (cpu, lane) in self.per_cpu.iter_mut().zip(&rx.lanes) {
-            debug_assert_eq!(cpu.cpu, lane.cpu);
-            cpu.lists += lane.lists;
-            cpu.queued += lane.queued;
-            cpu.kicks += lane.kicks;
-            cpu.drops.merge(&lane.drops);
-            self.drops.merge(&lane.drops);
+        // Backlogs are in the order of the workers: both ascend by CPU.
+        for (cpu, backlog) in self.per_cpu.iter_mut().zip(&rx.backlogs) {
+            debug_assert_eq!(cpu.cpu, backlog.cpu);
+            cpu.lists += backlog.lists;
+            cpu.queued += backlog.queued;
+            cpu.kicks += backlog.kicks;
+            cpu.drops.merge(&backlog.drops);
+            self.drops.merge(&backlog.drops);
         }
         if let Some(order_tracker) = rx.order_tracker {
             self.order_checked = true;

@@ -30,14 +30,14 @@ pub(crate) struct RxReport {
     /// Planned changes that were made, by any RX thread.
     pub(crate) changes_made: usize,
     /// What was queued to each CPU.
-    pub(crate) lanes: Vec<LaneReport>,
+    pub(crate) backlogs: Vec<BacklogReport>,
     /// Flows and moves, where order is checked.
     pub(crate) order_tracker: Option<OrderTrackerReport>,
 }
 
 /// What one RX thread queued to one CPU.
 #[derive(Clone, Copy, Debug)]
-pub struct LaneReport {
+pub struct BacklogReport {
     /// The CPU.
     pub cpu: CpuId,
     /// Lists published.

@@ -1,16 +1,16 @@
 //! A worker: the thread that processes one CPU's backlog.
 //!
 //! ```text
-//!   own lanes until empty ──► what waits in every other lane ──► again
+//!   own backlogs until empty ──► what waits in every other backlog ──► again
 //!        nothing anywhere ──► look a few times more ──► sleep until kicked
 //! ```
 //!
 //! What must hold: a packet counts as completed only after its handler returned.
 
+use crate::backlog::{BacklogReceiver, Descriptor};
 use crate::change::{FlowRecorder, Switch};
 use crate::clock::{Clock, ns_between};
 use crate::handler::{Handler, PacketList};
-use crate::lane::{Descriptor, LaneReceiver};
 use crate::order_tracker::OrderCheck;
 use crate::sys;
 use crate::worker_group::{Abandoned, WorkerGroup, WorkerSlot};
@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Packets taken from a lane at a time: the kernel's `dev_weight`.
+/// Packets taken from a backlog at a time: the kernel's `dev_weight`.
 const WEIGHT: u32 = 64;
 
 /// Packets of its own backlog that a worker processes before it looks at anything else, should more
@@ -59,7 +59,7 @@ pub struct WorkerReport<H> {
 pub(crate) struct Worker<H> {
     pub(crate) slot: Arc<WorkerSlot>,
     pub(crate) group: Arc<WorkerGroup>,
-    pub(crate) lanes: Vec<LaneReceiver>,
+    pub(crate) backlogs: Vec<BacklogReceiver>,
     pub(crate) handler: H,
     pub(crate) clock: Clock,
     pub(crate) check: Option<OrderCheck>,
@@ -83,7 +83,7 @@ struct Counts {
     bytes: u64,
     delay_ns: Histogram<u64>,
     drops: Drops,
-    /// The lane and the number of packets that the handler has right now.
+    /// The backlog and the number of packets that the handler has right now.
     in_hand: Option<(usize, u32)>,
 }
 
@@ -110,13 +110,13 @@ impl<H: Handler> Worker<H> {
                 Some(format!("its handler panicked: {}", panic_text(&*panic)))
             }
         };
-        if let Some((lane, packets)) = counts.in_hand.take() {
-            self.lanes[lane].complete(packets);
+        if let Some((backlog, packets)) = counts.in_hand.take() {
+            self.backlogs[backlog].complete(packets);
             counts.drops.add(DropReason::WorkerLost, u64::from(packets));
         }
         if failure.is_some() {
-            let lanes = std::mem::take(&mut self.lanes);
-            self.group.leave(Abandoned { slots, lanes });
+            let backlogs = std::mem::take(&mut self.backlogs);
+            self.group.leave(Abandoned { slots, backlogs });
             self.switch.goes_offline(self.slot.cpu);
         }
         WorkerReport {
@@ -147,8 +147,8 @@ impl<H: Handler> Worker<H> {
                 looks = 0;
                 continue;
             }
-            self.retire_finished_lanes();
-            if self.lanes.is_empty() && self.group.is_done() {
+            self.retire_finished_backlogs();
+            if self.backlogs.is_empty() && self.group.is_done() {
                 return End::Finished;
             }
             if looks < self.idle_looks {
@@ -167,7 +167,10 @@ impl<H: Handler> Worker<H> {
             Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), || {
                 // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
                 self.slot.stop.load(Ordering::Relaxed)
-                    || self.lanes.iter().any(|lane| !lane.is_empty() || lane.is_finished())
+                    || self
+                        .backlogs
+                        .iter()
+                        .any(|backlog| !backlog.is_empty() || backlog.is_finished())
                     || self.group.has_abandoned()
                     || self.group.is_done()
                     || self.recorder.is_stale()
@@ -175,16 +178,16 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// One round over all lanes; says whether there was anything.
+    /// One round over all backlogs; says whether there was anything.
     fn poll(&mut self, counts: &mut Counts) -> bool {
         let mut worked = false;
-        for lane in 0..self.lanes.len() {
+        for backlog in 0..self.backlogs.len() {
             // Its own backlog is emptied first (within its budget); of the others it takes what is
             // there now.
-            let own = self.lanes[lane].own;
-            let mut waiting = if own { OWN_BUDGET } else { self.lanes[lane].ready(u32::MAX) };
+            let own = self.backlogs[backlog].own;
+            let mut waiting = if own { OWN_BUDGET } else { self.backlogs[backlog].ready(u32::MAX) };
             while waiting != 0 {
-                let done = self.process(lane, waiting.min(WEIGHT), counts);
+                let done = self.process(backlog, waiting.min(WEIGHT), counts);
                 if done == 0 {
                     break;
                 }
@@ -195,20 +198,20 @@ impl<H: Handler> Worker<H> {
         worked
     }
 
-    /// Processes the next list of a lane, up to `most` packets; says how many it held.
+    /// Processes the next list of a backlog, up to `most` packets; says how many it held.
     #[inline]
-    fn process(&mut self, lane: usize, most: u32, counts: &mut Counts) -> u32 {
+    fn process(&mut self, backlog: usize, most: u32, counts: &mut Counts) -> u32 {
         if self.group.any_removed() {
-            return self.process_without_removed(lane, most, counts);
+            return self.process_without_removed(backlog, most, counts);
         }
-        let Some(list) = self.lanes[lane].next_list(most) else { return 0 };
+        let Some(list) = self.backlogs[backlog].next_list(most) else { return 0 };
         record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
         let packets = list.packets.len() as u32;
         let bytes = list.wire_bytes;
         let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
         let socks = self.recorder.table();
         let list = PacketList { cpu, block, packets: packets_of, socks };
-        counts.in_hand = Some((lane, packets));
+        counts.in_hand = Some((backlog, packets));
         if let Some(check) = &mut self.check {
             check.begin(&list);
             self.handler.handle(&list);
@@ -217,7 +220,7 @@ impl<H: Handler> Worker<H> {
             self.handler.handle(&list);
         }
         counts.in_hand = None;
-        self.lanes[lane].complete(packets);
+        self.backlogs[backlog].complete(packets);
         counts.packets += u64::from(packets);
         counts.bytes += bytes;
         packets
@@ -226,10 +229,10 @@ impl<H: Handler> Worker<H> {
     /// As `process`, one packet at a time, for when an interface was removed: its packets that
     /// still wait are dropped and counted, as the kernel's `flush_backlog` does.
     #[cold]
-    fn process_without_removed(&mut self, lane: usize, most: u32, counts: &mut Counts) -> u32 {
+    fn process_without_removed(&mut self, backlog: usize, most: u32, counts: &mut Counts) -> u32 {
         let mut done = 0;
         while done < most {
-            let Some(list) = self.lanes[lane].next_list(1) else { break };
+            let Some(list) = self.backlogs[backlog].next_list(1) else { break };
             record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
             let bytes = list.wire_bytes;
             let socks = self.recorder.table();
@@ -239,7 +242,7 @@ impl<H: Handler> Worker<H> {
             if removed {
                 counts.drops.add(DropReason::InterfaceRemoved, 1);
             } else {
-                counts.in_hand = Some((lane, 1));
+                counts.in_hand = Some((backlog, 1));
                 if let Some(check) = &mut self.check {
                     check.begin(&list);
                 }
@@ -251,17 +254,17 @@ impl<H: Handler> Worker<H> {
                 counts.packets += 1;
                 counts.bytes += bytes;
             }
-            self.lanes[lane].complete(1);
+            self.backlogs[backlog].complete(1);
             done += 1;
         }
         done
     }
 
-    fn retire_finished_lanes(&mut self) {
-        self.lanes.retain(|lane| {
-            let finished = lane.is_finished();
+    fn retire_finished_backlogs(&mut self) {
+        self.backlogs.retain(|backlog| {
+            let finished = backlog.is_finished();
             if finished {
-                self.group.lane_finished();
+                self.group.backlog_finished();
             }
             !finished
         });
@@ -275,9 +278,9 @@ impl<H: Handler> Worker<H> {
             }
             slots.extend(abandoned.slots);
             // Not its own queues: they come after those.
-            self.lanes.extend(abandoned.lanes.into_iter().map(|mut lane| {
-                lane.own = false;
-                lane
+            self.backlogs.extend(abandoned.backlogs.into_iter().map(|mut backlog| {
+                backlog.own = false;
+                backlog
             }));
         }
     }

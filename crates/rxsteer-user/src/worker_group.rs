@@ -1,10 +1,10 @@
 //! The workers as a group: which sleep, which have stopped, and what is to be taken over.
 //!
-//! A CPU whose worker dies or is stopped keeps its backlog; another worker takes over *serving*
-//! it, lane by lane. Since each lane stays first in, first out, and has one consumer at any time,
-//! no packet is lost and none is overtaken.
+//! A CPU whose worker dies or is stopped keeps its backlog; another worker takes over *serving* it,
+//! backlog by backlog. Since each backlog stays first in, first out, and has one consumer at any
+//! time, no packet is lost and none is overtaken.
 
-use crate::lane::LaneReceiver;
+use crate::backlog::BacklogReceiver;
 use rxsteer_core::{CpuId, CpuSet};
 use rxsteer_ring::Sleeper;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,16 +24,16 @@ pub(crate) struct WorkerSlot {
 impl WorkerSlot {
     /// Whether its own worker is gone; what is queued there is served by another.
     pub(crate) fn is_left(&self) -> bool {
-        // ORDER: Relaxed; a hint for new hand-offs, the lane works either way.
+        // ORDER: Relaxed; a hint for new hand-offs, the backlog works either way.
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// Lanes without a worker, and the slots whose kicks they cause.
+/// Backlogs without a worker, and the slots whose kicks they cause.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     pub(crate) slots: Vec<Arc<WorkerSlot>>,
-    pub(crate) lanes: Vec<LaneReceiver>,
+    pub(crate) backlogs: Vec<BacklogReceiver>,
 }
 
 /// What all workers and RX threads share.
@@ -44,8 +44,8 @@ pub(crate) struct WorkerGroup {
     has_abandoned: AtomicBool,
     /// Workers that still run.
     alive: AtomicUsize,
-    /// Lanes that may still bring packets.
-    open_lanes: AtomicUsize,
+    /// Backlogs that may still bring packets.
+    open_backlogs: AtomicUsize,
     /// The latest receive time of any RX thread.
     pub(crate) time_ns: AtomicU64,
     /// Whether any RX queue was removed.
@@ -55,8 +55,8 @@ pub(crate) struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// A group of one worker per CPU that serves `lanes` lanes altogether.
-    pub(crate) fn new(cpus: &CpuSet, lanes: usize, rx_queues: u16) -> WorkerGroup {
+    /// A group of one worker per CPU that serves `backlogs` backlogs altogether.
+    pub(crate) fn new(cpus: &CpuSet, backlogs: usize, rx_queues: u16) -> WorkerGroup {
         let slot = |cpu| {
             Arc::new(WorkerSlot {
                 cpu,
@@ -70,7 +70,7 @@ impl WorkerGroup {
             abandoned: Mutex::new(Vec::new()),
             has_abandoned: AtomicBool::new(false),
             alive: AtomicUsize::new(cpus.len()),
-            open_lanes: AtomicUsize::new(lanes),
+            open_backlogs: AtomicUsize::new(backlogs),
             time_ns: AtomicU64::new(0),
             any_removed: AtomicBool::new(false),
             removed: (0..rx_queues).map(|_| AtomicBool::new(false)).collect(),
@@ -83,16 +83,16 @@ impl WorkerGroup {
         self.alive.load(Ordering::Acquire) == 0
     }
 
-    /// Whether every lane is closed and empty.
+    /// Whether every backlog is closed and empty.
     pub(crate) fn is_done(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `lane_finished`.
-        self.open_lanes.load(Ordering::Acquire) == 0
+        // ORDER: Acquire; pairs with the Release in `backlog_finished`.
+        self.open_backlogs.load(Ordering::Acquire) == 0
     }
 
-    /// One lane is closed and empty.
-    pub(crate) fn lane_finished(&self) {
+    /// One backlog is closed and empty.
+    pub(crate) fn backlog_finished(&self) {
         // ORDER: AcqRel; the worker that sees 0 sees all that the others did.
-        if self.open_lanes.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.open_backlogs.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wake_all();
         }
     }

@@ -164,7 +164,7 @@ fn a_stopped_cpu_is_steered_around() {
                 receiver.flush();
                 std::thread::yield_now();
             }
-            receiver.lane_reports().iter().find(|lane| lane.cpu == cpu(1)).unwrap().queued
+            receiver.backlog_reports().iter().find(|backlog| backlog.cpu == cpu(1)).unwrap().queued
         };
         assert!(queued_to_1(10) > 0);
         assert!(control.stop_worker(cpu(1)));

@@ -110,7 +110,11 @@ fn a_stop_ends_a_wait_for_room() {
     .unwrap();
     let mut receiver = receivers.remove(0);
     receiver.run(&mut Endless, &Pace::new(Speed::Max), &AtomicBool::new(true));
-    assert_eq!(receiver.lane_reports()[0].queued, 0, "a stop that was set before receives nothing");
+    assert_eq!(
+        receiver.backlog_reports()[0].queued,
+        0,
+        "a stop that was set before receives nothing"
+    );
     let stop = Arc::new(AtomicBool::new(false));
     let thread = std::thread::spawn({
         let stop = stop.clone();

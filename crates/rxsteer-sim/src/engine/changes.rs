@@ -1,9 +1,9 @@
 //! What happens in mid-run: CPUs that go and come, other speeds, another policy, a clock that jumps.
 
 use super::World;
+use super::backlogs::Seen;
 use super::calendar::Other;
 use super::cpu::State;
-use super::lanes::Seen;
 use crate::scenario::{EventKind, Placement, Steering};
 use rxsteer_core::{CpuId, CpuSet};
 use std::sync::Arc;
@@ -62,15 +62,15 @@ impl World<'_> {
         for cpu in &mut self.cpus {
             cpu.serves.clear();
         }
-        for lane in 0..self.cpus.len() as u16 {
-            let online = self.cpus[usize::from(lane)].online;
-            let server = if online { lane } else { self.heir(lane) };
-            self.server[usize::from(lane)] = server;
+        for backlog in 0..self.cpus.len() as u16 {
+            let online = self.cpus[usize::from(backlog)].online;
+            let server = if online { backlog } else { self.heir(backlog) };
+            self.server[usize::from(backlog)] = server;
             let serves = &mut self.cpus[usize::from(server)].serves;
-            if server == lane {
-                serves.insert(0, lane);
+            if server == backlog {
+                serves.insert(0, backlog);
             } else {
-                serves.push(lane);
+                serves.push(backlog);
             }
         }
     }
@@ -95,11 +95,11 @@ impl World<'_> {
         // Checked when the run began.
         let Ok(plan) = self.plan.next(&config) else { return };
         self.plan = Arc::new(plan);
-        self.lanes.max_backlog = steering.max_backlog;
+        self.backlogs.max_backlog = steering.max_backlog;
         self.follows_applications = steering.policy.is_rfs();
         self.steering = steering;
         for (producer, core) in (0u16..).zip(&mut self.steerings) {
-            core.change(&self.plan, &mut Seen { lanes: &mut self.lanes, producer });
+            core.change(&self.plan, &mut Seen { backlogs: &mut self.backlogs, producer });
         }
     }
 

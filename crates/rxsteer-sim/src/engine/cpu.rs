@@ -25,7 +25,7 @@ pub(crate) enum Work {
     /// Packets of an RX queue, on their way to backlogs or processed at once.
     Poll(u32),
     /// Packets of a CPU's backlog.
-    Lane(u16),
+    Backlog(u16),
     /// A thread's requests.
     Thread(u32),
 }

@@ -92,8 +92,8 @@ impl<'a> World<'a> {
 
     /// The processing of a packet, which had a place in this backlog, has ended on `cpu`.
     #[inline]
-    pub(crate) fn processed(&mut self, cpu: u16, lane: usize, packet: &Packet) {
-        self.lanes.complete(lane, packet.producer);
+    pub(crate) fn processed(&mut self, cpu: u16, backlog: usize, packet: &Packet) {
+        self.backlogs.complete(backlog, packet.producer);
         self.account.processed += 1;
         self.cpus[usize::from(cpu)].packets += u64::from(self.is_measured());
         let flow = &mut self.flows[packet.flow as usize];

@@ -13,11 +13,11 @@
 //! - one seed gives one result: randomness has one source, and events of one time happen in the
 //!   order in which they were noted.
 
+mod backlogs;
 mod calendar;
 mod changes;
 mod cpu;
 mod deliver;
-mod lanes;
 mod latency;
 mod nic;
 mod packet;
@@ -30,9 +30,9 @@ mod work;
 
 use crate::result::{PacketAccount, RunResult};
 use crate::scenario::{Scenario, Steering as Settings};
+use backlogs::BacklogSet;
 use calendar::{Calendar, Other, What};
 use cpu::CpuState;
-use lanes::Lanes;
 use nic::{Link, RxQueue};
 use packet::Flow;
 use rand_chacha::ChaCha8Rng;
@@ -97,7 +97,7 @@ struct World<'a> {
     in_hand_ns: Vec<f64>,
     queues: Vec<RxQueue>,
     links: Vec<Link>,
-    lanes: Lanes,
+    backlogs: BacklogSet,
     /// By CPU who serves its backlog.
     server: Vec<u16>,
     plan: Arc<Plan>,

@@ -1,8 +1,8 @@
 //! How a run begins: CPUs, cards, flows, threads.
 
+use super::backlogs::BacklogSet;
 use super::calendar::{Calendar, Other};
 use super::cpu::CpuState;
-use super::lanes::Lanes;
 use super::nic::{Link, RxQueue};
 use super::packet::{Flow, Role};
 use super::sources::Source;
@@ -52,7 +52,7 @@ impl<'a> World<'a> {
             in_hand_ns: vec![0.0; cpus],
             queues: Vec::new(),
             links: scenario.nics.iter().map(|nic| Link::new(nic, scenario.wire_ns)).collect(),
-            lanes: Lanes::new(cpus, producers, settings.max_backlog, first),
+            backlogs: BacklogSet::new(cpus, producers, settings.max_backlog, first),
             server: (0..cpus as u16).collect(),
             steerings: (0..producers as u16)
                 .map(|q| Steering::of_plan(plan.clone(), [q]))

@@ -34,7 +34,7 @@ impl World<'_> {
         let mut account = self.account;
         account.arrived = self.queues.iter().map(|queue| queue.arrived).sum();
         let in_rings: u64 = self.queues.iter().map(|queue| queue.ring.len() as u64).sum();
-        account.under_way = in_rings + self.lanes.under_way();
+        account.under_way = in_rings + self.backlogs.under_way();
         let in_hand = self.cpus.iter().filter(|cpu| cpu.runs_thread()).map(|cpu| cpu.items.len());
         let with_threads = self.threads.iter().map(Thread::packets);
         account.with_application = in_hand.chain(with_threads).sum::<usize>() as u64;
@@ -90,7 +90,7 @@ impl World<'_> {
             let Busy { receiving, protocol, application } = &mut cpu.busy;
             let kinds = match work {
                 Work::Poll(_) => [receiving, protocol, application],
-                Work::Lane(_) => [protocol, receiving, application],
+                Work::Backlog(_) => [protocol, receiving, application],
                 Work::Thread(_) => [application, receiving, protocol],
             };
             for kind in kinds {

@@ -1,8 +1,8 @@
 //! Steps of CPUs: polling rings, working on backlogs, and what each costs.
 
 use super::World;
+use super::backlogs::Seen;
 use super::cpu::{CHUNK_NS, Item, State, WINDOW_NS, Work};
-use super::lanes::Seen;
 use super::nic::Watch;
 use super::packet::{BURST, Packet, Role, float_ns, whole_ns};
 use crate::scenario::Load;
@@ -39,7 +39,7 @@ impl World<'_> {
             self.working[usize::from(state.core)] -= 1;
             match work {
                 Work::Poll(queue) => self.polled(cpu, queue),
-                Work::Lane(lane) => self.lane_done(cpu, lane),
+                Work::Backlog(backlog) => self.backlog_done(cpu, backlog),
                 Work::Thread(thread) => {
                     let ran_ns = self.in_hand_ns[index];
                     self.thread_ran(cpu, thread, ran_ns);
@@ -53,15 +53,15 @@ impl World<'_> {
         while let Some(work) = self.choose(cpu) {
             let cost = match work {
                 Work::Poll(queue) => self.poll(cpu, queue),
-                Work::Lane(lane) => {
+                Work::Backlog(backlog) => {
                     // In turn: an adopted backlog must not wait for an own one that never empties.
                     let serves = &mut self.cpus[index].serves;
                     if serves.len() > 1
-                        && let Some(at) = serves.iter().position(|own| *own == lane)
+                        && let Some(at) = serves.iter().position(|own| *own == backlog)
                     {
                         serves[at..].rotate_left(1);
                     }
-                    Some(self.take_from(cpu, lane))
+                    Some(self.take_from(cpu, backlog))
                 }
                 Work::Thread(thread) => {
                     Some(Cost { application: self.run_thread(cpu, thread), ..Cost::default() })
@@ -88,9 +88,9 @@ impl World<'_> {
         }
         // Rings and backlogs in turn.
         if state.polls.is_empty() || state.polled {
-            for &lane in &state.serves {
-                if self.lanes.of_cpu[usize::from(lane)].is_ready() {
-                    return Some(Work::Lane(lane));
+            for &backlog in &state.serves {
+                if self.backlogs.of_cpu[usize::from(backlog)].is_ready() {
+                    return Some(Work::Backlog(backlog));
                 }
             }
         }
@@ -125,7 +125,7 @@ impl World<'_> {
                 state.busy.application += extra * scale;
                 state.kept_off_ns = (state.kept_off_ns - lasts).max(0.0);
             }
-            Work::Poll(_) | Work::Lane(_) => {
+            Work::Poll(_) | Work::Backlog(_) => {
                 state.busy.receiving += extra * scale;
                 state.polled = matches!(work, Work::Poll(_));
                 if state.running.is_some() {
@@ -148,10 +148,10 @@ impl World<'_> {
         let producer = rx.virtual_queue(cpu);
         let costs = &self.scenario.costs;
         let is_steered = self.steering.policy != Policy::None;
-        let lane = &self.lanes.of_cpu[index];
+        let backlog = &self.backlogs.of_cpu[index];
         // Processed in the same poll, as the kernel does without RPS, where nothing waits that it
         // would overtake.
-        let at_once = !is_steered && !rx.spread && lane.waiting == 0 && lane.in_work == 0;
+        let at_once = !is_steered && !rx.spread && backlog.waiting == 0 && backlog.in_work == 0;
         let in_ring = rx.ring.len();
         let most = if in_ring > 1 {
             let each = costs.receive + if at_once { costs.protocol } else { costs.steer };
@@ -178,7 +178,7 @@ impl World<'_> {
         if self.verdicts.len() < items.len() {
             self.verdicts.resize(items.len(), Verdict::default());
         }
-        let mut seen = Seen { lanes: &mut self.lanes, producer };
+        let mut seen = Seen { backlogs: &mut self.backlogs, producer };
         let decided = self.steerings[usize::from(producer)].decide(
             &self.arrivals,
             &mut seen,
@@ -208,7 +208,7 @@ impl World<'_> {
             let target = verdict.cpu().index();
             if at_once && target == usize::from(cpu) {
                 item.inline = true;
-                self.lanes.of_cpu[target].waiting -= 1;
+                self.backlogs.of_cpu[target].waiting -= 1;
                 self.begins(cpu, &item.packet);
                 cost.protocol += self.protocol(cpu, &item.packet);
             } else if target != usize::from(cpu) {
@@ -251,7 +251,7 @@ impl World<'_> {
                 self.spliced[target] = self.chunk;
                 self.kick(cpu, target);
             }
-            self.lanes.of_cpu[target].packets.push_back(item.packet);
+            self.backlogs.of_cpu[target].packets.push_back(item.packet);
         }
         let state = &mut self.cpus[usize::from(cpu)];
         state.items = items;
@@ -270,9 +270,9 @@ impl World<'_> {
     /// A list is about to be spliced onto the backlog of `target`: whoever serves it is woken, if
     /// it was empty.
     fn kick(&mut self, cpu: u16, target: usize) {
-        let lane = &self.lanes.of_cpu[target];
+        let backlog = &self.backlogs.of_cpu[target];
         let server = self.server[target];
-        if !lane.packets.is_empty() || server == cpu {
+        if !backlog.packets.is_empty() || server == cpu {
             return;
         }
         self.kicks += u64::from(self.is_measured());
@@ -308,7 +308,7 @@ impl World<'_> {
     // Backlogs
 
     /// Takes packets from a backlog; says what their processing costs.
-    fn take_from(&mut self, cpu: u16, lane: u16) -> Cost {
+    fn take_from(&mut self, cpu: u16, backlog: u16) -> Cost {
         let index = usize::from(cpu);
         let most = CHUNK_NS * self.cpus[index].speed;
         let budget = self.steering.budget as usize;
@@ -316,29 +316,29 @@ impl World<'_> {
         let mut cost = 0.0;
         while taken < budget
             && (taken == 0 || cost < most)
-            && let Some(&packet) = self.lanes.of_cpu[usize::from(lane)].packets.get(taken)
+            && let Some(&packet) = self.backlogs.of_cpu[usize::from(backlog)].packets.get(taken)
         {
             taken += 1;
             self.begins(cpu, &packet);
             cost += self.protocol(cpu, &packet);
         }
-        let lane = &mut self.lanes.of_cpu[usize::from(lane)];
-        lane.in_work = taken as u32;
-        lane.waiting -= taken as u32;
+        let backlog = &mut self.backlogs.of_cpu[usize::from(backlog)];
+        backlog.in_work = taken as u32;
+        backlog.waiting -= taken as u32;
         Cost { protocol: cost, ..Cost::default() }
     }
 
     /// The packets taken from the backlog are processed.
-    fn lane_done(&mut self, cpu: u16, lane: u16) {
-        for _ in 0..self.lanes.of_cpu[usize::from(lane)].in_work {
-            if let Some(packet) = self.lanes.of_cpu[usize::from(lane)].packets.pop_front() {
-                self.processed(cpu, usize::from(lane), &packet);
+    fn backlog_done(&mut self, cpu: u16, backlog: u16) {
+        for _ in 0..self.backlogs.of_cpu[usize::from(backlog)].in_work {
+            if let Some(packet) = self.backlogs.of_cpu[usize::from(backlog)].packets.pop_front() {
+                self.processed(cpu, usize::from(backlog), &packet);
             }
         }
-        self.lanes.of_cpu[usize::from(lane)].in_work = 0;
+        self.backlogs.of_cpu[usize::from(backlog)].in_work = 0;
         // Its own CPU may have come back meanwhile.
-        let server = self.server[usize::from(lane)];
-        if server != cpu && !self.lanes.of_cpu[usize::from(lane)].packets.is_empty() {
+        let server = self.server[usize::from(backlog)];
+        if server != cpu && !self.backlogs.of_cpu[usize::from(backlog)].packets.is_empty() {
             self.wake(server, self.now);
         }
     }

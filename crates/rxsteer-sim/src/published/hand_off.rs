@@ -1,6 +1,6 @@
 //! backlog-hand-off.txt: forwarding at once (fitted), and with packets handed to other CPUs (predicted).
 
-use super::machine::forwarder::{self, LANES, Pairs, SENT_PPS};
+use super::machine::forwarder::{self, PAIRS, Pairs, SENT_PPS};
 use super::machine::server::RECEIVING_SHARE_BY_SLIDES;
 use super::measured::packets_per_second;
 use super::{Experiment, Report, Role, Row, Target, mean, runs};
@@ -104,7 +104,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
 
 /// How idle the receiving CPUs were, per cent.
 fn receivers_idle(result: &RunResult) -> f64 {
-    let receivers = &result.cpus[..usize::from(LANES)];
+    let receivers = &result.cpus[..usize::from(PAIRS)];
     let busy: f64 = receivers.iter().map(|cpu| cpu.busy()).sum();
     100.0 * (1.0 - busy / receivers.len() as f64)
 }

@@ -16,7 +16,7 @@ use crate::scenario::{
 use rxsteer_core::{CpuId, Policy};
 
 /// RX queues, receiving CPUs, and processing CPUs.
-pub const LANES: u16 = 8;
+pub const PAIRS: u16 = 8;
 
 const LINES: Constant = Constant::new(
     "cache lines that follow a packet to another CPU",
@@ -93,28 +93,28 @@ pub enum Pairs {
 #[must_use]
 pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pairs) -> Scenario {
     let receive = share * packet_ns;
-    let all = if hand_off { 2 * LANES } else { LANES };
+    let all = if hand_off { 2 * PAIRS } else { PAIRS };
     let cpu = |id: u16| {
-        let (pair, side) = (id % LANES, id / LANES);
+        let (pair, side) = (id % PAIRS, id / PAIRS);
         let core = if pairs == Pairs::Siblings { pair } else { id };
         let cache = if pairs == Pairs::Apart { id } else { pair / 4 };
         debug_assert!(side < 2, "a pair is two CPUs");
         Cpu { speed: 1.0, core, cache }
     };
-    let bindings = (0..LANES).filter_map(|queue| Some((queue.into(), CpuId::new(LANES + queue)?)));
+    let bindings = (0..PAIRS).filter_map(|queue| Some((queue.into(), CpuId::new(PAIRS + queue)?)));
     let policy = if hand_off { Policy::Bound(bindings.collect()) } else { Policy::None };
     let mut steering = Steering::new(policy, cpus(0, all));
     steering.max_backlog = BACKLOG.value as u32;
-    let half = LANES / 2;
+    let half = PAIRS / 2;
     Scenario {
-        title: format!("forwarding, {} pairs", LANES),
+        title: format!("forwarding, {} pairs", PAIRS),
         duration_ns: 60_000_000,
         warm_up_ns: 20_000_000,
         cpus: (0..all).map(cpu).collect(),
         smt_speed: SMT_SPEED.value,
         nics: vec![
             card("in0", 0, half),
-            card("in1", half, LANES),
+            card("in1", half, PAIRS),
             card("out0", 0, 1),
             card("out1", 0, 1),
         ],

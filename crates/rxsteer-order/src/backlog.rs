@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// A first-in, first-out queue whose positions are free-running and wrap.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Backlog {
     /// What is published and not completed, oldest first; what is in hand comes first.
     packets: VecDeque<Packet>,
     /// The position the next packet gets.
@@ -18,9 +18,9 @@ pub(crate) struct Lane {
     pub(crate) worker: usize,
 }
 
-impl Lane {
-    pub(crate) fn new(first: u32, worker: usize) -> Lane {
-        Lane { packets: VecDeque::new(), tail: first, dequeued: first, completed: first, worker }
+impl Backlog {
+    pub(crate) fn new(first: u32, worker: usize) -> Backlog {
+        Backlog { packets: VecDeque::new(), tail: first, dequeued: first, completed: first, worker }
     }
 
     pub(crate) fn tail(&self) -> u32 {
@@ -88,7 +88,7 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) alive: bool,
-    /// The lane it has a list of in hand, and the list.
+    /// The backlog it has a list of in hand, and the list.
     pub(crate) hand: Option<(usize, List)>,
     /// In how many of 256 turns it does something.
     pub(crate) diligence: u32,

@@ -1,8 +1,8 @@
-//! A lane: one RX thread's queue to one CPU. Descriptors go through the ring; the blocks their
+//! A backlog: one RX thread's queue to one CPU. Descriptors go through the ring; the blocks their
 //! frames lie in go beside it, once per block.
 //!
 //! ```text
-//!  LaneSender ──► ring of 16-byte descriptors ──► LaneReceiver
+//!  BacklogSender ──► ring of 16-byte descriptors ──► BacklogReceiver
 //!             ──► queue of Arc<Block>, one entry for each descriptor flagged NEW_BLOCK
 //! ```
 
@@ -37,7 +37,7 @@ impl Descriptor {
         Descriptor { frame, ..Descriptor::default() }
     }
 
-    /// The descriptor of a packet; [`LaneSender::write`] adds the place of its frame.
+    /// The descriptor of a packet; [`BacklogSender::write`] adds the place of its frame.
     #[inline(always)]
     pub(crate) fn new(hash: FlowHash, wire_len: u32, queued_at: u32) -> Descriptor {
         Descriptor { frame: 0, hash: hash.get(), wire_len, queued_at }
@@ -49,16 +49,16 @@ impl Descriptor {
     }
 }
 
-/// The RX thread's end of a lane.
+/// The RX thread's end of a backlog.
 #[derive(Debug)]
-pub(crate) struct LaneSender {
+pub(crate) struct BacklogSender {
     pub(crate) cpu: CpuId,
     ring: Producer<Descriptor>,
     blocks: rtrb::Producer<Arc<Block>>,
     /// Number of the block the last descriptor lay in; blocks are numbered from 1 by the receiver.
     block_number: u64,
     closed: Arc<AtomicBool>,
-    /// The batch in which [`LaneSender::waiting`] last read how far the worker is.
+    /// The batch in which [`BacklogSender::waiting`] last read how far the worker is.
     looked_in: u32,
     /// Whether something is written and not yet published.
     pub(crate) touched: bool,
@@ -71,9 +71,9 @@ pub(crate) struct LaneSender {
     pub(crate) drops: Drops,
 }
 
-/// The worker's end of a lane.
+/// The worker's end of a backlog.
 #[derive(Debug)]
-pub(crate) struct LaneReceiver {
+pub(crate) struct BacklogReceiver {
     /// The CPU it leads to, whoever serves it.
     pub(crate) cpu: CpuId,
     ring: Consumer<Descriptor>,
@@ -84,26 +84,26 @@ pub(crate) struct LaneReceiver {
     /// it once.
     block_taken_at: Option<u32>,
     closed: Arc<AtomicBool>,
-    /// Whether its RX thread runs on the CPU that the lane leads to: then it is that CPU's *own*
+    /// Whether its RX thread runs on the CPU that the backlog leads to: then it is that CPU's *own*
     /// queue.
     pub(crate) own: bool,
 }
 
-/// A lane to `cpu` on which at most `max_backlog` packets wait, and after a change at most
+/// A backlog to `cpu` on which at most `max_backlog` packets wait, and after a change at most
 /// `largest`.
-pub(crate) fn lane(
+pub(crate) fn backlog(
     cpu: CpuId,
     own: bool,
     max_backlog: u32,
     largest: u32,
-) -> (LaneSender, LaneReceiver) {
+) -> (BacklogSender, BacklogReceiver) {
     let (mut sender, receiver) = ring(largest);
     sender.set_limit(max_backlog);
     // Each block in this queue belongs to a flagged descriptor in the ring that is not completed.
     let (block_sender, block_receiver) = rtrb::RingBuffer::new(largest as usize);
     let closed = Arc::new(AtomicBool::new(false));
     (
-        LaneSender {
+        BacklogSender {
             cpu,
             ring: sender,
             blocks: block_sender,
@@ -116,7 +116,7 @@ pub(crate) fn lane(
             kicks: 0,
             drops: Drops::default(),
         },
-        LaneReceiver {
+        BacklogReceiver {
             cpu,
             ring: receiver,
             blocks: block_receiver,
@@ -128,7 +128,7 @@ pub(crate) fn lane(
     )
 }
 
-impl LaneSender {
+impl BacklogSender {
     /// Reserves a place; its position, or `None` when `max_backlog` packets wait.
     #[inline(always)]
     pub(crate) fn reserve(&mut self) -> Option<u32> {
@@ -202,18 +202,18 @@ impl LaneSender {
     }
 }
 
-impl Drop for LaneSender {
+impl Drop for BacklogSender {
     fn drop(&mut self) {
-        // ORDER: Release; pairs with the Acquire in `LaneReceiver::is_finished`: everything
-        // published is visible to whoever sees the lane closed.
+        // ORDER: Release; pairs with the Acquire in `BacklogReceiver::is_finished`: everything
+        // published is visible to whoever sees the backlog closed.
         self.closed.store(true, Ordering::Release);
     }
 }
 
-impl LaneReceiver {
+impl BacklogReceiver {
     /// Whether no packet waits and none will come.
     pub(crate) fn is_finished(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in `LaneSender::drop`.
+        // ORDER: Acquire; pairs with the Release in `BacklogSender::drop`.
         self.closed.load(Ordering::Acquire) && self.ring.is_empty()
     }
 
@@ -228,7 +228,7 @@ impl LaneReceiver {
     }
 
     /// The next packets that wait and lie in one block, at most `most`, with that block and their
-    /// bytes on the wire. They count as waiting until [`LaneReceiver::complete`].
+    /// bytes on the wire. They count as waiting until [`BacklogReceiver::complete`].
     #[inline(always)]
     pub(crate) fn next_list(&mut self, most: u32) -> Option<List<'_>> {
         let head = self.ring.head();
@@ -274,7 +274,7 @@ impl LaneReceiver {
     }
 }
 
-/// Packets of one lane and one block.
+/// Packets of one backlog and one block.
 pub(crate) struct List<'a> {
     pub(crate) block: &'a Block,
     pub(crate) packets: &'a [Descriptor],
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_where_the_block_does_and_may_be_looked_at_twice() {
-        let (mut sender, mut receiver) = lane(CpuId::new(0).unwrap(), true, 8, 8);
+        let (mut sender, mut receiver) = backlog(CpuId::new(0).unwrap(), true, 8, 8);
         let blocks = [block_of(&[b"a", b"bb"]), block_of(&[b"ccc"])];
         for (number, block) in (1..).zip(&blocks) {
             for (frame, meta) in (0..).zip(block.frames()) {

@@ -1,9 +1,9 @@
 //! The RX thread's queues to all CPUs: places, descriptors, lists, kicks.
 
+use crate::backlog::{BacklogSender, Descriptor};
 use crate::block::Block;
-use crate::lane::{Descriptor, LaneSender};
 use crate::receiver::OnFull;
-use crate::rx_report::LaneReport;
+use crate::rx_report::BacklogReport;
 use crate::worker_group::WorkerGroup;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Verdict};
 use std::cell::Cell;
@@ -70,34 +70,34 @@ pub(crate) enum Room {
 }
 
 /// The RX thread's queues to all CPUs.
-pub(crate) struct Lanes {
+pub(crate) struct BacklogSet {
     /// The number of this RX thread.
     pub(crate) producer: u16,
-    pub(crate) lanes: Vec<LaneSender>,
-    /// For each CPU id up to the highest its index in `lanes` and among the group's slots;
+    pub(crate) backlogs: Vec<BacklogSender>,
+    /// For each CPU id up to the highest its index in `backlogs` and among the group's slots;
     /// `u16::MAX` where no worker is.
-    pub(crate) lane_of: Box<[u16]>,
+    pub(crate) backlog_of: Box<[u16]>,
     /// Batches published so far, wrapping.
     pub(crate) batch: u32,
-    /// Lanes with something written and not published, by index.
+    /// Backlogs with something written and not published, by index.
     pub(crate) touched: Vec<u16>,
-    /// The lane to the CPU this thread itself runs on, by index, and whether something was
+    /// The backlog to the CPU this thread itself runs on, by index, and whether something was
     /// published to it since that CPU's worker was kicked.
     pub(crate) own: u16,
     pub(crate) own_unkicked: bool,
-    /// The lane that had no place for the last packet, when it has to wait.
+    /// The backlog that had no place for the last packet, when it has to wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
     pub(crate) group: Arc<WorkerGroup>,
 }
 
-impl Backlogs for Lanes {
+impl Backlogs for BacklogSet {
     #[inline(always)]
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
-        let lane = usize::from(self.lane_of[cpu.index()]);
-        match self.lanes[lane].reserve() {
+        let backlog = usize::from(self.backlog_of[cpu.index()]);
+        match self.backlogs[backlog].reserve() {
             Some(position) => Ok(position),
-            None => Err(self.refusal(lane)),
+            None => Err(self.refusal(backlog)),
         }
     }
 
@@ -105,17 +105,17 @@ impl Backlogs for Lanes {
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
         // Each RX queue is received by one thread, for good.
         debug_assert_eq!(producer, self.producer, "a flow's packets come through one RX thread");
-        let lane = usize::from(self.lane_of[cpu.index()]);
-        self.lanes[lane].has_completed(position)
+        let backlog = usize::from(self.backlog_of[cpu.index()]);
+        self.backlogs[backlog].has_completed(position)
     }
 
     fn tail(&self, cpu: CpuId) -> u32 {
-        self.lanes[usize::from(self.lane_of[cpu.index()])].tail()
+        self.backlogs[usize::from(self.backlog_of[cpu.index()])].tail()
     }
 
     #[inline]
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
-        self.lanes[usize::from(self.lane_of[cpu.index()])].waiting(self.batch)
+        self.backlogs[usize::from(self.backlog_of[cpu.index()])].waiting(self.batch)
     }
 
     #[inline(always)]
@@ -124,10 +124,10 @@ impl Backlogs for Lanes {
     }
 }
 
-impl Lanes {
+impl BacklogSet {
     #[cold]
-    fn refusal(&mut self, lane: usize) -> Refusal {
-        self.full = lane;
+    fn refusal(&mut self, backlog: usize) -> Refusal {
+        self.full = backlog;
         if self.group.is_lost() {
             return Refusal::Drop(DropReason::WorkerLost);
         }
@@ -137,16 +137,16 @@ impl Lanes {
         }
     }
 
-    /// Lets `max_backlog` packets wait on each lane from now on.
+    /// Lets `max_backlog` packets wait on each backlog from now on.
     pub(crate) fn set_limit(&mut self, max_backlog: u32) {
-        for lane in &mut self.lanes {
-            lane.set_limit(max_backlog);
+        for backlog in &mut self.backlogs {
+            backlog.set_limit(max_backlog);
         }
     }
 
     pub(crate) fn is_served(&self, cpu: CpuId) -> bool {
-        let lane = self.lane_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
-        self.group.slots.get(usize::from(lane)).is_some_and(|slot| !slot.is_left())
+        let backlog = self.backlog_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
+        self.group.slots.get(usize::from(backlog)).is_some_and(|slot| !slot.is_left())
     }
 
     /// Whether to wait for memory rather than drop.
@@ -166,14 +166,14 @@ impl Lanes {
                 self.drop_packet(verdict);
                 continue;
             }
-            let lane_index = self.lane_of[verdict.cpu().index()];
-            let lane = &mut self.lanes[usize::from(lane_index)];
+            let backlog_index = self.backlog_of[verdict.cpu().index()];
+            let backlog = &mut self.backlogs[usize::from(backlog_index)];
             let hash = arrivals[index].hash;
             let descriptor = Descriptor::new(hash, frames[index].wire_len, place.now);
-            lane.write(place.block, place.number, (place.first + index) as u32, descriptor);
-            if !lane.touched {
-                lane.touched = true;
-                self.touched.push(lane_index);
+            backlog.write(place.block, place.number, (place.first + index) as u32, descriptor);
+            if !backlog.touched {
+                backlog.touched = true;
+                self.touched.push(backlog_index);
             }
         }
     }
@@ -181,14 +181,14 @@ impl Lanes {
     /// Counts `packets` that were received and found no room on the queue that was full.
     #[cold]
     pub(crate) fn give_up(&mut self, packets: usize) {
-        self.lanes[self.full].drops.add(DropReason::BacklogFull, packets as u64);
+        self.backlogs[self.full].drops.add(DropReason::BacklogFull, packets as u64);
     }
 
     #[cold]
     fn drop_packet(&mut self, verdict: Verdict) {
         if let Some(reason) = verdict.drop_reason() {
-            let lane = usize::from(self.lane_of[verdict.cpu().index()]);
-            self.lanes[lane].drops.add(reason, 1);
+            let backlog = usize::from(self.backlog_of[verdict.cpu().index()]);
+            self.backlogs[backlog].drops.add(reason, 1);
         }
     }
 
@@ -199,7 +199,7 @@ impl Lanes {
     pub(crate) fn publish(&mut self) {
         self.batch = self.batch.wrapping_add(1);
         for index in &self.touched {
-            self.lanes[usize::from(*index)].publish();
+            self.backlogs[usize::from(*index)].publish();
         }
         rxsteer_ring::published();
         for index in self.touched.drain(..) {
@@ -208,7 +208,7 @@ impl Lanes {
                 continue;
             }
             let index = usize::from(index);
-            self.lanes[index].kicks += u64::from(self.group.slots[index].sleeper.kick());
+            self.backlogs[index].kicks += u64::from(self.group.slots[index].sleeper.kick());
         }
     }
 
@@ -216,7 +216,7 @@ impl Lanes {
     pub(crate) fn kick_own(&mut self) {
         if std::mem::take(&mut self.own_unkicked) {
             let own = usize::from(self.own);
-            self.lanes[own].kicks += u64::from(self.group.slots[own].sleeper.kick());
+            self.backlogs[own].kicks += u64::from(self.group.slots[own].sleeper.kick());
         }
     }
 
@@ -226,7 +226,7 @@ impl Lanes {
     pub(crate) fn wait_for_room(&mut self, stop: &Stop<'_>) -> Room {
         self.kick_own();
         let mut looks = 0u32;
-        while !self.lanes[self.full].has_room() && !self.group.is_lost() {
+        while !self.backlogs[self.full].has_room() && !self.group.is_lost() {
             looks += 1;
             if !looks.is_multiple_of(64) {
                 std::hint::spin_loop();
@@ -240,22 +240,22 @@ impl Lanes {
         Room::There
     }
 
-    pub(crate) fn reports(&self) -> Vec<LaneReport> {
-        let report = |lane: &LaneSender| LaneReport {
-            cpu: lane.cpu,
-            lists: lane.lists,
-            queued: lane.queued,
-            kicks: lane.kicks,
-            drops: lane.drops,
+    pub(crate) fn reports(&self) -> Vec<BacklogReport> {
+        let report = |backlog: &BacklogSender| BacklogReport {
+            cpu: backlog.cpu,
+            lists: backlog.lists,
+            queued: backlog.queued,
+            kicks: backlog.kicks,
+            drops: backlog.drops,
         };
-        self.lanes.iter().map(report).collect()
+        self.backlogs.iter().map(report).collect()
     }
 }
 
-impl Drop for Lanes {
+impl Drop for BacklogSet {
     fn drop(&mut self) {
-        // Close first, then wake: a worker that looks after the wake-up finds the lanes closed.
-        self.lanes.clear();
+        // Close first, then wake: a worker that looks after the wake-up finds the backlogs closed.
+        self.backlogs.clear();
         self.group.wake_all();
     }
 }

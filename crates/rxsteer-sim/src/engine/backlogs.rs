@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 /// The queue to one CPU.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct Backlog {
     /// Those in work, then those that wait.
     pub(crate) packets: VecDeque<Packet>,
     /// Places taken: those of packets that wait and those reserved.
@@ -22,7 +22,7 @@ pub(crate) struct Lane {
     counts: Box<[(u32, u32)]>,
 }
 
-impl Lane {
+impl Backlog {
     /// Whether packets wait that may be worked on.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
@@ -32,15 +32,16 @@ impl Lane {
 
 /// All of them, by CPU id.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    pub(crate) of_cpu: Vec<Lane>,
+pub(crate) struct BacklogSet {
+    pub(crate) of_cpu: Vec<Backlog>,
     pub(crate) max_backlog: u32,
 }
 
-impl Lanes {
-    pub(crate) fn new(cpus: usize, producers: usize, max_backlog: u32, first: u32) -> Lanes {
-        let lane = || Lane { counts: vec![(first, first); producers].into(), ..Lane::default() };
-        Lanes { of_cpu: (0..cpus).map(|_| lane()).collect(), max_backlog }
+impl BacklogSet {
+    pub(crate) fn new(cpus: usize, producers: usize, max_backlog: u32, first: u32) -> BacklogSet {
+        let backlog =
+            || Backlog { counts: vec![(first, first); producers].into(), ..Backlog::default() };
+        BacklogSet { of_cpu: (0..cpus).map(|_| backlog()).collect(), max_backlog }
     }
 
     /// The packet, which had a place in the CPU's queue, is processed.
@@ -52,7 +53,7 @@ impl Lanes {
 
     /// Packets that have a place, or are in work.
     pub(crate) fn under_way(&self) -> u64 {
-        let counts = self.of_cpu.iter().flat_map(|lane| &lane.counts);
+        let counts = self.of_cpu.iter().flat_map(|backlog| &backlog.counts);
         counts.map(|(reserved, completed)| u64::from(reserved.wrapping_sub(*completed))).sum()
     }
 }
@@ -60,19 +61,19 @@ impl Lanes {
 /// The backlogs as one producer sees them.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
-    pub(crate) lanes: &'a mut Lanes,
+    pub(crate) backlogs: &'a mut BacklogSet,
     pub(crate) producer: u16,
 }
 
 impl Backlogs for Seen<'_> {
     #[inline]
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
-        let lane = &mut self.lanes.of_cpu[cpu.index()];
-        if lane.waiting >= self.lanes.max_backlog {
+        let backlog = &mut self.backlogs.of_cpu[cpu.index()];
+        if backlog.waiting >= self.backlogs.max_backlog {
             return Err(Refusal::Drop(DropReason::BacklogFull));
         }
-        lane.waiting += 1;
-        let (reserved, _) = &mut lane.counts[usize::from(self.producer)];
+        backlog.waiting += 1;
+        let (reserved, _) = &mut backlog.counts[usize::from(self.producer)];
         let position = *reserved;
         *reserved = position.wrapping_add(1);
         Ok(position)
@@ -80,16 +81,16 @@ impl Backlogs for Seen<'_> {
 
     #[inline]
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
-        let (_, completed) = self.lanes.of_cpu[cpu.index()].counts[usize::from(producer)];
+        let (_, completed) = self.backlogs.of_cpu[cpu.index()].counts[usize::from(producer)];
         completed.wrapping_sub(position.wrapping_add(1)) as i32 >= 0
     }
 
     fn tail(&self, cpu: CpuId) -> u32 {
-        self.lanes.of_cpu[cpu.index()].counts[usize::from(self.producer)].0
+        self.backlogs.of_cpu[cpu.index()].counts[usize::from(self.producer)].0
     }
 
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
-        (self.lanes.of_cpu[cpu.index()].waiting, self.lanes.max_backlog)
+        (self.backlogs.of_cpu[cpu.index()].waiting, self.backlogs.max_backlog)
     }
 
     fn producer(&self) -> u16 {
