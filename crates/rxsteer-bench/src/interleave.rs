@@ -85,7 +85,7 @@ pub struct Slices {
 /// Runs all cases by the plan. `progress` is called before each round of a group with what comes.
 pub fn measure(cases: &mut [Case], plan: &Plan, progress: &mut dyn FnMut(&str)) -> Report {
     let mut order = ChaCha8Rng::seed_from_u64(plan.seed);
-    let mut keeper = Keeper {
+    let mut gated = GatedRun {
         gate: plan.gate.as_ref().ok(),
         slices: Slices::default(),
         seen: Vec::new(),
@@ -102,14 +102,14 @@ pub fn measure(cases: &mut [Case], plan: &Plan, progress: &mut dyn FnMut(&str)) 
             turns.shuffle(&mut order);
             for turn in turns {
                 let case = &mut cases[turn];
-                figures[turn].push(keeper.slice(|| timed(case, stretches[turn], plan.slice)));
+                figures[turn].push(gated.slice(|| timed(case, stretches[turn], plan.slice)));
             }
         }
     }
 
     let measured = (0..cases.len()).map(|at| summed_up(at, cases, &figures)).collect();
-    keeper.slices.one_way_ns = Quartiles::of(&keeper.seen);
-    Report { measured, slices: keeper.slices }
+    gated.slices.one_way_ns = Quartiles::of(&gated.seen);
+    Report { measured, slices: gated.slices }
 }
 
 /// The groups in the order of their first case, with the places of their cases.
@@ -180,14 +180,14 @@ fn summed_up(at: usize, cases: &[Case], figures: &[Vec<Option<f64>>]) -> Measure
 }
 
 /// Asks the gate, and keeps count.
-struct Keeper<'plan> {
+struct GatedRun<'plan> {
     gate: Option<&'plan Gate>,
     slices: Slices,
     seen: Vec<f64>,
     wait: Duration,
 }
 
-impl Keeper<'_> {
+impl GatedRun<'_> {
     /// A slice before and after which the gate was open, or `None` when there was none in all
     /// tries.
     fn slice(&mut self, mut take: impl FnMut() -> f64) -> Option<f64> {
@@ -282,14 +282,14 @@ mod tests {
     fn a_gate_that_never_opens_leaves_no_figure_and_ends() {
         // No throw takes no time, so a limit of 0 is a gate that stays shut.
         let Ok(gate) = Gate::find(0.0) else { return };
-        let mut keeper = Keeper {
+        let mut gated = GatedRun {
             gate: Some(&gate),
             slices: Slices::default(),
             seen: Vec::new(),
             wait: Duration::ZERO,
         };
-        assert_eq!(keeper.slice(|| unreachable!("the gate was shut")), None);
-        assert_eq!((keeper.slices.kept, keeper.slices.given_up), (0, 1));
-        assert_eq!(keeper.slices.waits, WAITS * (RETRIES + 1));
+        assert_eq!(gated.slice(|| unreachable!("the gate was shut")), None);
+        assert_eq!((gated.slices.kept, gated.slices.given_up), (0, 1));
+        assert_eq!(gated.slices.waits, WAITS * (RETRIES + 1));
     }
 }

@@ -152,7 +152,7 @@ impl Aging {
     /// packet is the oldest goes.
     ///
     /// It is not removed yet: it may be that it ended already, and somebody is about to say so.
-    pub(crate) fn next_to_go(&mut self, activity: impl Fn(u32) -> Activity) -> Option<u32> {
+    pub(crate) fn eviction_candidate(&mut self, activity: impl Fn(u32) -> Activity) -> Option<u32> {
         let mut chances = CHANCES;
         let mut idlest: Option<(u64, u32)> = None;
         for _ in 0..LOOKS {
@@ -182,7 +182,7 @@ impl Aging {
     }
 
     /// Puts a flow off that was to go and had ended already.
-    pub(crate) fn put_off(&mut self, slot: u32) {
+    pub(crate) fn defer(&mut self, slot: u32) {
         let queue = self.place(slot).queue;
         if queue != NOWHERE {
             self.move_to_end(slot, queue);
@@ -206,7 +206,7 @@ mod tests {
     fn order(aging: &mut Aging, counts: &[u64], count: usize) -> Vec<u32> {
         let mut gone = Vec::new();
         for _ in 0..count {
-            let next = aging.next_to_go(|slot| packets(counts[slot as usize]));
+            let next = aging.eviction_candidate(|slot| packets(counts[slot as usize]));
             gone.extend(next);
             next.into_iter().for_each(|slot| aging.remove(slot));
         }
@@ -228,7 +228,7 @@ mod tests {
         (0..3).for_each(|slot| aging.add(slot));
         // All are established by now; the first goes round once and is asked first.
         let mut counts = vec![[5, 5, 5].to_vec(), [6, 5, 6].to_vec()];
-        let first = aging.next_to_go(|slot| packets(counts[0][slot as usize]));
+        let first = aging.eviction_candidate(|slot| packets(counts[0][slot as usize]));
         assert_eq!(first, Some(0), "nothing since it became one");
         let now = counts.remove(1);
         assert_eq!(order(&mut aging, &now, 1), [1], "0 and 2 had packets since");
@@ -251,7 +251,8 @@ mod tests {
     fn one_more_packet_is_activity_whatever_its_time() {
         let mut aging = aging(2);
         (0..2).for_each(|slot| aging.add(slot));
-        let mut look = |counts: [u64; 2]| aging.next_to_go(|slot| packets(counts[slot as usize]));
+        let mut look =
+            |counts: [u64; 2]| aging.eviction_candidate(|slot| packets(counts[slot as usize]));
         assert_eq!(look([5, 5]), Some(0), "nothing since it became established");
         assert_eq!(look([6, 5]), Some(1), "0 had its second chance");
     }
@@ -263,13 +264,13 @@ mod tests {
         (0..count).for_each(|slot| aging.add(slot));
         // All have just become established: of those looked at, the one idle for longest goes.
         let looks = std::cell::Cell::new(0);
-        let gone = aging.next_to_go(|slot| {
+        let gone = aging.eviction_candidate(|slot| {
             looks.set(looks.get() + 1);
             Activity { packets: 9, last_ns: u64::from((slot + 100) % 200) }
         });
         assert_eq!((gone, looks.get()), (Some(100), LOOKS));
         // Active, all of them: after some second chances one goes all the same.
-        let gone = aging.next_to_go(|_| {
+        let gone = aging.eviction_candidate(|_| {
             looks.set(looks.get() + 1);
             packets(u64::from(9 + looks.get()))
         });

@@ -1,6 +1,6 @@
 //! How flows go: ended, waited for, read for the last time, freed.
 
-use crate::grace::Grace;
+use crate::grace::GracePeriod;
 use crate::record::{FlowEnd, FlowRecord};
 use crate::slots::LIVE;
 use crate::sync::lock;
@@ -12,9 +12,9 @@ const AT_ONCE: u32 = 256;
 /// The flows that ended and are being waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
-    grace: Grace,
+    grace: GracePeriod,
     waiting: Vec<u32>,
-    /// Slots that the keeper is to be told of.
+    /// Slots to be noted in the table state.
     freed: Vec<u32>,
     record: FlowRecord,
     lines: Vec<u32>,
@@ -36,15 +36,17 @@ impl FlowTable {
         for _ in 0..2 {
             if collector.waiting.is_empty() {
                 // Under its lock is known who ended these flows, and that they are out of the index.
-                std::mem::swap(&mut collector.waiting, &mut lock(&self.keeper).ended);
+                std::mem::swap(&mut collector.waiting, &mut lock(&self.state).ended);
                 if collector.waiting.is_empty() {
                     break;
                 }
                 // They are taken from the end, in the order in which they ended.
                 collector.waiting.reverse();
-                let participants: Vec<_> =
-                    lock(&self.seats).iter().map(|seat| seat.participant.clone()).collect();
-                collector.grace.begin(&participants);
+                let readers: Vec<_> = lock(&self.registered)
+                    .iter()
+                    .map(|registered_reader| registered_reader.reader.clone())
+                    .collect();
+                collector.grace.begin(&readers);
             }
             if !collector.grace.is_over() {
                 break;
@@ -58,14 +60,14 @@ impl FlowTable {
             }
             self.hand_back(collector);
         }
-        collector.waiting.len() + lock(&self.keeper).ended.len()
+        collector.waiting.len() + lock(&self.state).ended.len()
     }
 
     /// Gives back the lines and slots of flows that were freed.
     fn hand_back(&self, collector: &mut Collector) {
         self.slots.give_back(&mut collector.lines);
         if !collector.freed.is_empty() {
-            lock(&self.keeper).collected(collector.freed.drain(..));
+            lock(&self.state).collected(collector.freed.drain(..));
         }
     }
 
@@ -101,7 +103,7 @@ impl FlowTable {
 
     /// Slots that were ever used are below this.
     pub(crate) fn slots_used(&self) -> u32 {
-        lock(&self.keeper).free_slots.fresh()
+        lock(&self.state).free_slots.fresh()
     }
 
     fn end_where(&self, why: FlowEnd, is_over: impl Fn(u32) -> bool) {
@@ -120,17 +122,17 @@ impl FlowTable {
         }
     }
 
-    /// Tells the keeper of flows that ended.
+    /// Notes flows that ended in the table state.
     pub(crate) fn tell_ended(&self, ended: &mut Vec<u32>, why: FlowEnd) {
         if ended.is_empty() {
             return;
         }
-        let keeper = &mut *lock(&self.keeper);
+        let state = &mut *lock(&self.state);
         if why == FlowEnd::Idle {
-            keeper.counts.expired += ended.len() as u64;
+            state.counts.expired += ended.len() as u64;
         }
         for slot in ended.drain(..) {
-            keeper.ended(slot);
+            state.ended(slot);
         }
     }
 }

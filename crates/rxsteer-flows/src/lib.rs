@@ -11,7 +11,7 @@
 //!  FlowWriter::update ───────► key ─► slot ──────────► this CPU's block: packets, bytes, flags, times
 //!        │ new flow                                         ▲
 //!        ▼                                                  │ sums over the CPUs used
-//!  keeper: limit, aging, ended ──► FlowTable::collect    FlowTable::{get, for_each}
+//!  table state: limit, aging, ended ──► FlowTable::collect    FlowTable::{get, for_each}
 //! ```
 //!
 //! ```
@@ -52,7 +52,6 @@ mod block;
 mod collect;
 mod grace;
 mod index;
-mod keeper;
 mod lines;
 mod mask;
 mod pool;
@@ -60,11 +59,12 @@ mod record;
 mod slots;
 mod sync;
 mod table;
+mod table_state;
 mod writer;
 
-pub use keeper::FlowCounts;
 pub use mask::{FlowMask, FlowMaskError};
 pub use record::{CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTotals, SharedTotals};
 pub use slots::{FlowSlots, SlotWriter};
 pub use table::{FlowTable, FlowTableConfig, FlowTableError, MAX_BLOCKS, MAX_FLOWS};
+pub use table_state::FlowCounts;
 pub use writer::{FlowWriter, WhenFull};

@@ -1,14 +1,14 @@
 //! The flow table: which flows there are, within limits, and their statistics.
 
 use crate::collect::Collector;
-use crate::grace::Participant;
+use crate::grace::Reader;
 use crate::index::Index;
-use crate::keeper::{FlowCounts, Keeper};
 use crate::mask::{FlowMask, WordMask};
 use crate::record::{FlowEnd, FlowRecord};
 use crate::slots::{FREE, FlowSlots, LIVE};
 use crate::sync::{Mutex, lock};
-use crate::writer::{FlowWriter, Seat};
+use crate::table_state::{FlowCounts, TableState};
+use crate::writer::{FlowWriter, RegisteredReader};
 use rxsteer_core::{CpuId, FlowKey};
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -96,11 +96,11 @@ pub struct FlowTable {
     pub(crate) index: Index,
     pub(crate) mask: WordMask,
     pub(crate) idle_timeout_ns: u64,
-    pub(crate) keeper: Mutex<Keeper>,
-    pub(crate) seats: Mutex<Vec<Seat>>,
+    pub(crate) state: Mutex<TableState>,
+    pub(crate) registered: Mutex<Vec<RegisteredReader>>,
     pub(crate) collector: Mutex<Collector>,
     /// Readers, one at a time.
-    reader: Mutex<Arc<Participant>>,
+    reader: Mutex<Arc<Reader>>,
 }
 
 /// The state of a flow that ended, and back.
@@ -135,15 +135,15 @@ impl FlowTable {
 
     fn with_memory(config: &FlowTableConfig) -> Result<FlowTable, TryReserveError> {
         let slots = config.max_flows + config.spare();
-        let reader = Arc::new(Participant::new());
-        let readers = Seat { cpu: CpuId::NONE, participant: reader.clone() };
+        let reader = Arc::new(Reader::new());
+        let readers = RegisteredReader { cpu: CpuId::NONE, reader: reader.clone() };
         Ok(FlowTable {
             slots: FlowSlots::new(slots, config.max_blocks)?,
             index: Index::new(config.max_flows)?,
             mask: config.mask.into(),
             idle_timeout_ns: config.idle_timeout_ns.unwrap_or(u64::MAX),
-            keeper: Mutex::new(Keeper::new(slots, config.max_flows)?),
-            seats: Mutex::new(vec![readers]),
+            state: Mutex::new(TableState::new(slots, config.max_flows)?),
+            registered: Mutex::new(vec![readers]),
             collector: Mutex::new(Collector::default()),
             reader: Mutex::new(reader),
         })
@@ -154,20 +154,20 @@ impl FlowTable {
     /// # Errors
     /// [`FlowTableError::HasWriter`].
     pub fn writer(self: &Arc<Self>, cpu: CpuId) -> Result<FlowWriter, FlowTableError> {
-        let mut seats = lock(&self.seats);
-        if seats.iter().any(|seat| seat.cpu == cpu) {
+        let mut registered = lock(&self.registered);
+        if registered.iter().any(|registered_reader| registered_reader.cpu == cpu) {
             return Err(FlowTableError::HasWriter(cpu));
         }
-        let participant = Arc::new(Participant::new());
-        seats.push(Seat { cpu, participant: participant.clone() });
-        drop(seats);
-        Ok(FlowWriter::new(self.clone(), cpu, participant))
+        let reader = Arc::new(Reader::new());
+        registered.push(RegisteredReader { cpu, reader: reader.clone() });
+        drop(registered);
+        Ok(FlowWriter::new(self.clone(), cpu, reader))
     }
 
     /// How many flows there are, were, and went.
     #[must_use]
     pub fn counts(&self) -> FlowCounts {
-        lock(&self.keeper).counts()
+        lock(&self.state).counts()
     }
 
     /// Blocks of further CPUs that no flow uses.
@@ -224,8 +224,8 @@ impl FlowTable {
 
     /// Reads flows that can't be freed meanwhile.
     pub(crate) fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
-        let participant = lock(&self.reader);
-        let _stay = participant.stay();
+        let reader = lock(&self.reader);
+        let _guard = reader.guard();
         read()
     }
 
@@ -239,7 +239,7 @@ impl FlowTable {
     }
 
     /// Takes a flow out of the table; `false` if somebody else did. It is for the caller to tell the
-    /// keeper.
+    /// table state.
     pub(crate) fn end(&self, slot: u32, why: FlowEnd) -> bool {
         if !self.slots.end(slot, why.state()) {
             return false;

@@ -1,7 +1,7 @@
 //! How one CPU counts packets: list by list.
 //!
 //! ```text
-//!  list of up to 64:  hash all ─► guess slots ─► count each ──► new flows: told to the keeper
+//!  list of up to 64:  hash all ─► guess slots ─► count each ──► new flows: noted in the table state
 //!                     (many loads under way       │
 //!                      at a time)                 └─ another key, no block yet, idle: look closer
 //! ```
@@ -9,7 +9,7 @@
 //! The loads of a list are made in loops of their own that do nothing else: a processor looks only so
 //! many instructions ahead of a load it waits for, and so it has many under way at a time.
 
-use crate::grace::Participant;
+use crate::grace::Reader;
 use crate::index::Hash;
 use crate::record::{FlowEnd, FlowPacket, Sample};
 use crate::slots::{self, LIVE, SlotWriter};
@@ -29,9 +29,9 @@ const NO_SLOT: u32 = u32::MAX;
 
 /// A writer as the table knows it.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct RegisteredReader {
     pub(crate) cpu: CpuId,
-    pub(crate) participant: Arc<Participant>,
+    pub(crate) reader: Arc<Reader>,
 }
 
 /// Counts packets for one CPU.
@@ -44,11 +44,11 @@ pub(crate) struct Seat {
 pub struct FlowWriter {
     table: Arc<FlowTable>,
     cpu: CpuId,
-    participant: Arc<Participant>,
+    reader: Arc<Reader>,
     slots: SlotWriter,
     /// Slots for the new flows of this list.
     promised: Vec<u32>,
-    /// New flows and flows found idle, since the keeper was last told.
+    /// New flows and flows found idle, since the table state was last updated.
     created: Vec<u32>,
     idle: Vec<u32>,
     list: Box<List>,
@@ -77,11 +77,11 @@ pub enum WhenFull {
 }
 
 impl FlowWriter {
-    pub(crate) fn new(table: Arc<FlowTable>, cpu: CpuId, participant: Arc<Participant>) -> Self {
+    pub(crate) fn new(table: Arc<FlowTable>, cpu: CpuId, reader: Arc<Reader>) -> Self {
         FlowWriter {
             table,
             cpu,
-            participant,
+            reader,
             slots: SlotWriter::new(cpu),
             promised: Vec::with_capacity(LIST),
             created: Vec::with_capacity(LIST),
@@ -150,7 +150,7 @@ impl FlowWriter {
             return self.count_those_there(done);
         }
         while done < self.list.len {
-            while lock(&self.table.keeper).free_slots.len() == 0 {
+            while lock(&self.table.state).free_slots.len() == 0 {
                 std::thread::sleep(WAIT);
             }
             let counted = self.count_from(done);
@@ -165,7 +165,7 @@ impl FlowWriter {
     /// Counts the packets from one on whose flows are in the table, and refuses the others: nobody
     /// asks for room again and again while there is none.
     fn count_those_there(&mut self, from: usize) -> u64 {
-        self.participant.enter();
+        self.reader.enter();
         let mut refused = 0;
         for at in from..self.list.len {
             let List { keys, hashes, samples, .. } = &*self.list;
@@ -175,7 +175,7 @@ impl FlowWriter {
                 None => refused += 1,
             }
         }
-        self.participant.leave();
+        self.reader.leave();
         self.refuse(refused);
         refused
     }
@@ -206,13 +206,13 @@ impl FlowWriter {
     /// Counts packets as refused: those that the caller of [`FlowWriter::update`] gives up.
     pub fn refuse(&mut self, packets: u64) {
         if packets > 0 {
-            lock(&self.table.keeper).counts.refused += packets;
+            lock(&self.table.state).counts.refused += packets;
         }
     }
 
     /// Counts the packets of the list from one on, and returns how many.
     fn count_from(&mut self, from: usize) -> usize {
-        self.participant.enter();
+        self.reader.enter();
         self.guess(from);
         let mut at = self.count_known(from);
         while at < self.list.len && self.look_closer(at) {
@@ -223,7 +223,7 @@ impl FlowWriter {
         if to_tell.iter().any(|slots| !slots.is_empty()) {
             self.tell();
         }
-        self.participant.leave();
+        self.reader.leave();
         at - from
     }
 
@@ -371,9 +371,9 @@ impl FlowWriter {
         if let Some(slot) = oldest
             && table.end(slot, FlowEnd::Evicted)
         {
-            let keeper = &mut *lock(&table.keeper);
-            keeper.counts.evicted += 1;
-            keeper.ended(slot);
+            let state = &mut *lock(&table.state);
+            state.counts.evicted += 1;
+            state.ended(slot);
         } else {
             // It ended already, and whoever ended it is about to take it out.
             yield_now();
@@ -385,27 +385,27 @@ impl FlowWriter {
     #[cold]
     fn promise(&mut self, count: u32, now_ns: u64) {
         let table = &*self.table;
-        let keeper = &mut *lock(&table.keeper);
+        let state = &mut *lock(&table.state);
         for _ in 0..count {
-            let mut slot = keeper.slot_if_below_limit();
-            if slot.is_none() && keeper.free_slots.len() > 0 && keeper.evict_one(table, now_ns) {
-                slot = keeper.slot_if_below_limit();
+            let mut slot = state.slot_if_below_limit();
+            if slot.is_none() && state.free_slots.len() > 0 && state.evict_one(table, now_ns) {
+                slot = state.slot_if_below_limit();
             }
             let Some(slot) = slot else { break };
             self.promised.push(slot);
         }
     }
 
-    /// Tells the keeper what became of flows and of promised slots.
+    /// Notes in the table state what became of flows and of promised slots.
     #[cold]
     fn tell(&mut self) {
         let table = &*self.table;
-        let mut keeper = lock(&table.keeper);
+        let mut state = lock(&table.state);
         for slot in self.created.drain(..) {
-            keeper.created(slot, table.slots.state(slot).1 == LIVE);
+            state.created(slot, table.slots.state(slot).1 == LIVE);
         }
-        keeper.unused(self.promised.drain(..));
-        drop(keeper);
+        state.unused(self.promised.drain(..));
+        drop(state);
         table.tell_ended(&mut self.idle, FlowEnd::Idle);
     }
 }
@@ -423,10 +423,10 @@ impl Drop for FlowWriter {
     fn drop(&mut self) {
         self.tell();
         // Amid a list only if something of ours panicked.
-        if self.participant.is_in() {
-            self.participant.leave();
+        if self.reader.is_in() {
+            self.reader.leave();
         }
         self.slots.release(&self.table.slots);
-        lock(&self.table.seats).retain(|seat| seat.cpu != self.cpu);
+        lock(&self.table.registered).retain(|registered_reader| registered_reader.cpu != self.cpu);
     }
 }

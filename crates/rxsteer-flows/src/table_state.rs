@@ -9,7 +9,7 @@ use rxsteer_core::counters::FlowCounter;
 use std::collections::TryReserveError;
 
 /// Flows in a row that may turn out to have ended already, when one is to go.
-const PUT_OFF: u32 = 64;
+const DEFERRED_AT_MOST: u32 = 64;
 
 /// How many flows were created and how they ended, and packets that were refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl FlowCounts {
 }
 
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct TableState {
     pub(crate) free_slots: FreeNumbers,
     pub(crate) aging: Aging,
     /// Flows in the table and places promised to writers.
@@ -53,9 +53,9 @@ pub(crate) struct Keeper {
     gone: u64,
 }
 
-impl Keeper {
-    pub(crate) fn new(slots: u32, max_flows: u32) -> Result<Keeper, TryReserveError> {
-        Ok(Keeper {
+impl TableState {
+    pub(crate) fn new(slots: u32, max_flows: u32) -> Result<TableState, TryReserveError> {
+        Ok(TableState {
             free_slots: FreeNumbers::below(slots),
             aging: Aging::new(slots, max_flows)?,
             places: 0,
@@ -97,8 +97,8 @@ impl Keeper {
     /// can be taken.
     pub(crate) fn evict_one(&mut self, table: &FlowTable, now_ns: u64) -> bool {
         let activity = |slot| table.slots.activity(slot);
-        for _ in 0..PUT_OFF {
-            let Some(slot) = self.aging.next_to_go(activity) else { break };
+        for _ in 0..DEFERRED_AT_MOST {
+            let Some(slot) = self.aging.eviction_candidate(activity) else { break };
             let idle = now_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns;
             let why = if idle { FlowEnd::Idle } else { FlowEnd::Evicted };
             if table.end(slot, why) {
@@ -110,7 +110,7 @@ impl Keeper {
                 return true;
             }
             // It has ended, and whoever did it is about to say so.
-            self.aging.put_off(slot);
+            self.aging.defer(slot);
         }
         false
     }
