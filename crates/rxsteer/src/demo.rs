@@ -79,7 +79,7 @@ pub(crate) fn command(args: &DemoArgs) -> anyhow::Result<Outcome> {
         report.reordered == 0 && report.packets == report.delivered + report.drops.total()
     });
     output::print(&if args.json { as_json(&scenes) } else { as_text(&scenes) })?;
-    Ok(if fine { Outcome::Fine } else { Outcome::FoundWrong })
+    Ok(if fine { Outcome::Success } else { Outcome::Findings })
 }
 
 fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {

@@ -41,9 +41,9 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Everything was right.
-    Fine,
+    Success,
     /// It ran, and something was wrong with the input or the run.
-    FoundWrong,
+    Findings,
     /// Somebody interrupted it; what was done so far is shown.
     Interrupted,
 }
@@ -69,12 +69,12 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "rxsteer", &mut text);
-            output::print(&String::from_utf8_lossy(&text)).map(|()| Outcome::Fine)
+            output::print(&String::from_utf8_lossy(&text)).map(|()| Outcome::Success)
         }
     };
     match result {
-        Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::FoundWrong) => ExitCode::from(1),
+        Ok(Outcome::Success) => ExitCode::SUCCESS,
+        Ok(Outcome::Findings) => ExitCode::from(1),
         Ok(Outcome::Interrupted) => ExitCode::from(130),
         Err(error) => {
             output::note(&format!("rxsteer: {}", output::told(&error)));
@@ -136,5 +136,5 @@ fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {
     clap_mangen::generate_to(Cli::command(), dir)
         .with_context(|| format!("can't write man pages into {}", shown(dir)))?;
     output::print(&format!("man pages are in {}\n", shown(dir)))?;
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }

@@ -62,9 +62,9 @@ impl Run {
             || self.report.reordered > 0
             || self.recorded.as_ref().is_some_and(|recorded| recorded.failure.is_some())
         {
-            Outcome::FoundWrong
+            Outcome::Findings
         } else {
-            Outcome::Fine
+            Outcome::Success
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
             "rxsteer: the change is still pending; the former settings hold until rxsteer status no longer says that a \
              change is under way",
         );
-        return Ok(Outcome::FoundWrong);
+        return Ok(Outcome::Findings);
     }
     if !changed.done {
         output::note(
@@ -55,5 +55,5 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
              says when it is delivered",
         );
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }

@@ -27,5 +27,5 @@ pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
             output::print(&format!("{gap}{}", show::status(&status)))?;
         }
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }

@@ -39,7 +39,7 @@ pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&show::text(&checked, args.kernel_log))?;
     }
-    Ok(if checked.can_run() { Outcome::Fine } else { Outcome::FoundWrong })
+    Ok(if checked.can_run() { Outcome::Success } else { Outcome::Findings })
 }
 
 /// What the CPUs received within this time; nothing where the kernel does not say.

@@ -28,5 +28,5 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&show::explained(&at))?;
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }

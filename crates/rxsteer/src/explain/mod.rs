@@ -78,7 +78,7 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&show::text(&explained))?;
     }
-    Ok(Outcome::Fine)
+    Ok(Outcome::Success)
 }
 
 fn explain_flow(args: &ExplainArgs, steer: &SteerArgs, key: FlowKey) -> anyhow::Result<Explained> {

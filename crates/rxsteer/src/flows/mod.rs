@@ -52,9 +52,9 @@ impl Found {
         if self.interrupted {
             Outcome::Interrupted
         } else if !self.issues.is_empty() || worker_died {
-            Outcome::FoundWrong
+            Outcome::Findings
         } else {
-            Outcome::Fine
+            Outcome::Success
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn run<P: Datapath>(
     loop {
         let now = Instant::now();
         if until.is_some_and(|until| now >= until) {
-            return Ok(Outcome::Fine);
+            return Ok(Outcome::Success);
         }
         if let Some(signal) = signals.read_signal()? {
             match reload {
@@ -83,7 +83,7 @@ pub(crate) fn run<P: Datapath>(
                     tell(vec![instance.reload(reload)]);
                     instance.show();
                 }
-                _ => return Ok(Outcome::Fine),
+                _ => return Ok(Outcome::Success),
             }
         }
         inbox.answer(|ask| instance.said(ask));
@@ -93,7 +93,7 @@ pub(crate) fn run<P: Datapath>(
         instance.rounds.took(now.elapsed());
         if instance.is_deserted() {
             output::note("rxsteer: no interface is left to steer");
-            return Ok(Outcome::FoundWrong);
+            return Ok(Outcome::Findings);
         }
         wait(&schedule, inbox, signals, until)?;
     }

@@ -41,7 +41,7 @@ use whole_file::WholeFile;
 pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     if args.list {
         choose::list(args.json)?;
-        return Ok(Outcome::Fine);
+        return Ok(Outcome::Success);
     }
     if let Some(outcome) = published::command(&args.published, args.json)? {
         return Ok(outcome);

@@ -77,7 +77,7 @@ pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option
     } else {
         return Ok(None);
     }
-    Ok(Some(Outcome::Fine))
+    Ok(Some(Outcome::Success))
 }
 
 fn make_fit(experiment: Experiment, out: Option<&Path>, json: bool) -> anyhow::Result<()> {

@@ -15,11 +15,11 @@ fn compared() -> Told {
 #[test]
 fn what_went_wrong_decides_the_outcome() {
     let mut told = told(&["router-one-queue", "--seconds", "0.001"]);
-    assert_eq!((told.outcome(), told.notes().len()), (Outcome::Fine, 0));
+    assert_eq!((told.outcome(), told.notes().len()), (Outcome::Success, 0));
     told.interrupted = true;
     assert_eq!(told.outcome(), Outcome::Interrupted);
     told.cells[0].runs[0].reordered = 3;
-    assert_eq!(told.outcome(), Outcome::FoundWrong);
+    assert_eq!(told.outcome(), Outcome::Findings);
     assert!(
         told.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
     );
@@ -28,7 +28,7 @@ fn what_went_wrong_decides_the_outcome() {
     told.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
     assert_eq!(told.outcome(), Outcome::Interrupted);
     told.cells[0].runs[0].account.processed += 1;
-    assert_eq!(told.outcome(), Outcome::FoundWrong);
+    assert_eq!(told.outcome(), Outcome::Findings);
     assert!(told.notes()[0].contains("do not add up"), "{:?}", told.notes());
 }
 

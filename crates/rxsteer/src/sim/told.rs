@@ -98,11 +98,11 @@ impl Told {
     pub(crate) fn outcome(&self) -> Outcome {
         let held = |cell: &Cell| cell.order_holds() && cell.lost_count().is_empty();
         if !self.cells.iter().all(held) || !self.issues().is_empty() {
-            Outcome::FoundWrong
+            Outcome::Findings
         } else if self.interrupted {
             Outcome::Interrupted
         } else {
-            Outcome::Fine
+            Outcome::Success
         }
     }
 
