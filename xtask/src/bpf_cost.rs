@@ -81,7 +81,9 @@ fn lab() -> std::process::Command {
 /// What the lab reports, or why it can't run here.
 fn report(lab: &mut std::process::Command) -> Result<std::result::Result<Value, String>> {
     match shell::output(lab)? {
-        Ok(said) => Ok(Ok(serde_json::from_str(&said).context("the lab's report is not JSON")?)),
+        Ok(stderr) => {
+            Ok(Ok(serde_json::from_str(&stderr).context("the lab's report is not JSON")?))
+        }
         Err(why) => match why.split_once("cannot run: ") {
             Some((_, why)) => Ok(Err(why.to_owned())),
             None => bail!("{why}"),

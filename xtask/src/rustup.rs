@@ -6,8 +6,8 @@ use crate::shell;
 
 /// The triple this compiler builds for when not told otherwise.
 pub(crate) fn host() -> Result<String> {
-    let said = rustc(&["-vV"])?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    let stderr = rustc(&["-vV"])?;
+    let host = stderr.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("`rustc -vV` names no host; is this rustc?")?.to_owned())
 }
 

@@ -259,13 +259,13 @@ mod tests {
             case("a", "older", true, &calls),
             case("a", "new", false, &calls),
         ];
-        let mut said = Vec::new();
+        let mut seen = Vec::new();
         let report = measure(&mut cases, &plan(Err(NoGate::TurnedOff)), &mut |what| {
-            said.push(what.to_owned())
+            seen.push(what.to_owned())
         });
 
-        assert_eq!(said.len(), 3 * 2);
-        assert_eq!(said[1], "round 1 of 3: b");
+        assert_eq!(seen.len(), 3 * 2);
+        assert_eq!(seen[1], "round 1 of 3: b");
         assert_eq!(report.slices.kept, 3 * 4);
         assert!(report.slices.one_way_ns.is_none());
         assert!(report.measured.iter().all(|m| m.ns.is_some()));

@@ -48,7 +48,7 @@ pub fn iperf3(namespace: &Namespace, server: IpAddr, options: &[&str]) -> Result
     let mut text = output(&mut command)?;
     // Between two runs the server ends the one and opens its socket anew, and refuses who comes meanwhile.
     for _ in 0..10 {
-        if !["unable to connect", "the server is busy"].iter().any(|said| text.contains(said)) {
+        if !["unable to connect", "the server is busy"].iter().any(|stderr| text.contains(stderr)) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -150,6 +150,6 @@ fn listening(namespace: &Namespace, port: u16) -> Result<()> {
     Err(LabError::Late {
         what: format!("nobody listened on port {port}"),
         seconds: timeout.as_secs(),
-        said: "the server may have printed why".to_owned(),
+        stderr: "the server may have printed why".to_owned(),
     })
 }

@@ -6,14 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// Another program failed.
-    #[error("`{command}` failed ({status}): {said}")]
+    #[error("`{command}` failed ({status}): {stderr}")]
     Command {
         /// The command line.
         command: String,
         /// How it ended.
         status: String,
         /// What it printed to standard error.
-        said: String,
+        stderr: String,
     },
     /// The system refused something.
     #[error("cannot {what}: {source}")]
@@ -33,14 +33,14 @@ pub enum LabError {
         source: libbpf_rs::Error,
     },
     /// Something did not happen in the time it had.
-    #[error("{what} within {seconds} s; {said}")]
+    #[error("{what} within {seconds} s; {stderr}")]
     Late {
         /// What was waited for, as "... did not ...".
         what: String,
         /// How long.
         seconds: u64,
         /// What is known.
-        said: String,
+        stderr: String,
     },
     /// Another program printed what we cannot read.
     #[error("cannot read what {who} printed: {why}")]

@@ -28,7 +28,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Err(LabError::Command {
         command: shown(command),
         status: output.status.to_string(),
-        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }
 
@@ -81,7 +81,7 @@ impl Process {
                 return Err(LabError::Late {
                     what: format!("`{}` did not end", self.shown),
                     seconds: timeout.as_secs(),
-                    said: "it was killed".to_owned(),
+                    stderr: "it was killed".to_owned(),
                 });
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -91,7 +91,7 @@ impl Totals {
 pub struct Steering {
     process: Process,
     /// What it has said on standard error.
-    said: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
     /// Collects standard output.
     printed: Option<JoinHandle<String>>,
 }
@@ -107,7 +107,7 @@ impl Steering {
         let mut steering = Self::begin_by(namespace, by, arguments)?;
         let started = Instant::now();
         loop {
-            if steering.said().lines().any(|line| line.starts_with("steering")) {
+            if steering.stderr().lines().any(|line| line.starts_with("steering")) {
                 return Ok(steering);
             }
             let ended = steering.process.ended()?;
@@ -115,7 +115,7 @@ impl Steering {
                 return Err(LabError::Late {
                     what: format!("`rxsteer run {}` did not attach", arguments.join(" ")),
                     seconds: started.elapsed().as_secs(),
-                    said: format!("its status is {ended:?}, it said: {}", steering.said()),
+                    stderr: format!("its status is {ended:?}, it said: {}", steering.stderr()),
                 });
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -141,14 +141,14 @@ impl Steering {
         command.arg("run").args(arguments).arg("--json");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::start(&mut command)?;
-        let said = Arc::new(Mutex::new(String::new()));
+        let stderr = Arc::new(Mutex::new(String::new()));
         if let Some(pipe) = process.child.stderr.take() {
-            let said = Arc::clone(&said);
+            let stderr = Arc::clone(&stderr);
             std::thread::spawn(move || {
                 for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
-                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                    said.push_str(&line);
-                    said.push('\n');
+                    let mut stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+                    stderr.push_str(&line);
+                    stderr.push('\n');
                 }
             });
         }
@@ -160,23 +160,23 @@ impl Steering {
                 text
             })
         });
-        Ok(Self { process, said, printed })
+        Ok(Self { process, stderr, printed })
     }
 
     /// What it has said on standard error so far.
-    pub fn said(&self) -> String {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until it has said something that contains `words`.
     pub fn says(&self, words: &str, timeout: Duration) -> Result<()> {
         let started = Instant::now();
-        while !self.said().contains(words) {
+        while !self.stderr().contains(words) {
             if started.elapsed() > timeout {
                 return Err(LabError::Late {
                     what: format!("rxsteer did not say {words:?}"),
                     seconds: timeout.as_secs(),
-                    said: format!("it said: {}", self.said()),
+                    stderr: format!("it said: {}", self.stderr()),
                 });
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -220,12 +220,12 @@ impl Steering {
         let text = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let unreadable = |why: String| LabError::Unreadable { who: "rxsteer run".to_owned(), why };
         if !status.success() {
-            return Err(unreadable(format!("it ended with {status} and said: {}", self.said())));
+            return Err(unreadable(format!("it ended with {status} and said: {}", self.stderr())));
         }
         let last = text.trim().lines().last().unwrap_or_default();
         let report = serde_json::from_str(text.trim())
             .or_else(|_| serde_json::from_str(last))
-            .map_err(|why| unreadable(format!("{why} in {text:?}; it said: {}", self.said())))?;
+            .map_err(|why| unreadable(format!("{why} in {text:?}; it said: {}", self.stderr())))?;
         Ok((report, took))
     }
 

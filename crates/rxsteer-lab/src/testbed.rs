@@ -145,7 +145,7 @@ impl Testbed {
                     return Err(LabError::Late {
                         what: format!("the card {name} found no link"),
                         seconds: TO_LINK.as_secs(),
-                        said: shown()?,
+                        stderr: shown()?,
                     });
                 }
                 std::thread::sleep(Duration::from_millis(50));

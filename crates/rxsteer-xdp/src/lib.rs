@@ -10,7 +10,7 @@
 //! the CPUMAP entries, `threads.rs` after their kernel threads, `waits.rs` says why a ring lost frames, `grace.rs`
 //! waits until programs are over, `gro.rs` knows how long frames may be held before them, `live.rs` is what was
 //! counted and `flows.rs` what of each flow, `view.rs` what another thread asks of the path while its owner goes on,
-//! `said.rs` what the kernel answers to programs it refuses, `abi.rs` is the line between the languages.
+//! `libbpf_log.rs` what the kernel answers to programs it refuses, `abi.rs` is the line between the languages.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 
@@ -29,6 +29,8 @@ mod gro;
 #[cfg(feature = "bpf")]
 mod latest;
 #[cfg(feature = "bpf")]
+mod libbpf_log;
+#[cfg(feature = "bpf")]
 mod live;
 #[cfg(feature = "bpf")]
 mod load;
@@ -36,8 +38,6 @@ mod load;
 mod path;
 #[cfg(feature = "bpf")]
 mod rings;
-#[cfg(feature = "bpf")]
-mod said;
 #[cfg(feature = "bpf")]
 mod setup;
 #[cfg(feature = "bpf")]
@@ -56,10 +56,10 @@ pub use crate::{
     explain::{FlowExplained, LiveDecision},
     flows::{CpuShare, FlowStatistics, LiveFlow},
     latest::Latest,
+    libbpf_log::Refusal,
     live::{Counters, CpuCounts, RxCounts},
     load::{LoadError, memory_of, try_to_load},
     path::{AttachError, DeviceId, LinkState, Path, Progress},
-    said::Refusal,
     setup::{
         DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,
         MIN_QUEUE_SIZE, Settings, SettingsError, Setup,

@@ -8,8 +8,8 @@ use crate::abi::{
 use crate::abi::{steer_counters, steer_dst, steer_pair, steer_row};
 use crate::flows::Lines;
 use crate::grace::Grace;
+use crate::libbpf_log::{self, Refusal};
 use crate::rings::{Rings, SharedRings, try_ring};
-use crate::said::{self, Refusal};
 use crate::setup::{
     MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_SLOTS, Settings, SettingsError, Setup,
 };
@@ -266,8 +266,8 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     let sizes = Sizes::of(setup)?;
     let hash = SymmetricHash::new(setup.secret);
     let open = open(setup, &sizes, &hash, &has)?;
-    let (result, said) = said::during(PrintLevel::Warn, || open.load());
-    let mut skel = result.map_err(|error| match Refusal::of(&said) {
+    let (result, log) = libbpf_log::during(PrintLevel::Warn, || open.load());
+    let mut skel = result.map_err(|error| match Refusal::of(&log) {
         // Who may load no program at all has no log.
         Some(refusal) if error.kind() != ErrorKind::PermissionDenied || refusal.has_log() => {
             LoadError::Program(refusal)

@@ -86,20 +86,20 @@ fn control_characters_in_names_are_escaped() {
         &["explain", "--frame", "1", text(&nothing)],
     ] {
         let output = rxsteer(arguments);
-        let said = [&output.stdout[..], &output.stderr].concat();
-        let said = String::from_utf8(said).expect("UTF-8");
-        assert!(!said.is_empty(), "{arguments:?}");
-        let odd = said.chars().find(|c| c.is_control() && *c != '\n');
-        assert_eq!(odd, None, "{arguments:?}: {said:?}");
-        assert!(said.contains(r"\u001b"), "{arguments:?}: {said}");
+        let stderr = [&output.stdout[..], &output.stderr].concat();
+        let stderr = String::from_utf8(stderr).expect("UTF-8");
+        assert!(!stderr.is_empty(), "{arguments:?}");
+        let odd = stderr.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(odd, None, "{arguments:?}: {stderr:?}");
+        assert!(stderr.contains(r"\u001b"), "{arguments:?}: {stderr}");
         if arguments.len() > 2 && arguments[1] == text(&nothing) {
-            assert_eq!(said.lines().count(), 1, "{said}");
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
         }
     }
     for arguments in [&["replay", "x", "--policy", "\x1b[31mrsp"][..], &["\x1b[31m\x07"]] {
-        let said = errors(&rxsteer(arguments));
-        let odd = said.chars().find(|c| c.is_control() && *c != '\n');
-        assert_eq!(odd, None, "{arguments:?}: {said:?}");
+        let stderr = errors(&rxsteer(arguments));
+        let odd = stderr.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!(odd, None, "{arguments:?}: {stderr:?}");
     }
     let output = rxsteer(&["replay", text(&odd), "--cpus", "1", "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -15,11 +15,11 @@ fn output(command: &mut Command) -> Output {
 
 /// Refused before anything was done, with all of these words.
 fn assert_refused(output: &Output, words: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     for word in words {
-        assert!(said.contains(word), "{word} in: {said}");
+        assert!(stderr.contains(word), "{word} in: {stderr}");
     }
 }
 
@@ -43,12 +43,12 @@ fn without_privileges_the_capability_is_named() {
         Err(error) => return skipped(&format!("there is no setpriv: {error}")),
         Ok(output) => output,
     };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("setpriv:") {
-        return skipped(&format!("capabilities can't be given up here: {}", said.trim()));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if stderr.contains("setpriv:") {
+        return skipped(&format!("capabilities can't be given up here: {}", stderr.trim()));
     }
-    if !said.contains("CAP_") {
-        return skipped(&format!("this host is refused for something else: {}", said.trim()));
+    if !stderr.contains("CAP_") {
+        return skipped(&format!("this host is refused for something else: {}", stderr.trim()));
     }
     assert_refused(&output, &["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON", "What to do"]);
 }

@@ -17,8 +17,8 @@ const HUP: u64 = 1 << 0;
 const TERM: u64 = 1 << 14;
 
 fn report(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 

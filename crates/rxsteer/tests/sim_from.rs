@@ -36,28 +36,28 @@ fn every_capture_is_simulated_or_refused_with_the_reason() {
     for row in rows(&folder) {
         let file = folder.join(&row["file"]);
         let name = row["file"].as_str();
-        let (status, report, said) = sim(&["--from", file.to_str().expect("a path")]);
+        let (status, report, stderr) = sim(&["--from", file.to_str().expect("a path")]);
         if status == 2 {
-            assert!(said.contains(name), "{name}: {said}");
+            assert!(stderr.contains(name), "{name}: {stderr}");
             refused += 1;
             let usable = row["comparable"] == "yes" && number(&row, "packets_tshark") > 0;
-            assert!(!usable, "{name}: {said}");
+            assert!(!usable, "{name}: {stderr}");
             continue;
         }
-        assert!(status == 0 || status == 1, "{name}: {status} {said}");
+        assert!(status == 0 || status == 1, "{name}: {status} {stderr}");
         let packets = count(&report, "packets");
         assert_eq!(run(&report, "arrived"), packets, "{name}: all that was recorded is sent");
         assert_eq!(report["cells"][0]["conservation_holds"], true, "{name}");
         assert_eq!(run(&report, "reordered"), 0, "{name}");
         if row["comparable"] == "yes" {
-            assert_eq!(status, 0, "{name}: {said}");
+            assert_eq!(status, 0, "{name}: {stderr}");
             assert_eq!(packets, number(&row, "packets_tshark"), "{name}");
             assert_eq!(count(&report, "bytes"), number(&row, "bytes_on_wire_tshark"), "{name}");
         }
         // Damage is told in both ways.
         let errors = report["from"]["errors"].as_array().expect("a list");
-        assert_eq!(status == 1, !errors.is_empty(), "{name}: {said}");
-        assert!(errors.is_empty() || said.contains(name), "{name}: {said}");
+        assert_eq!(status == 1, !errors.is_empty(), "{name}: {stderr}");
+        assert!(errors.is_empty() || stderr.contains(name), "{name}: {stderr}");
         simulated += 1;
     }
     assert!(simulated >= 60 && simulated + refused == 74, "{simulated} + {refused}");
@@ -89,8 +89,8 @@ fn capture(dir: &Path) -> String {
 fn records_of_a_capture_have_its_packets_flows_and_bytes_in_every_format() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = capture(dir.path());
-    let (status, of_capture, said) = sim(&["--from", &capture]);
-    assert_eq!(status, 0, "{said}");
+    let (status, of_capture, stderr) = sim(&["--from", &capture]);
+    assert_eq!(status, 0, "{stderr}");
     let formats = ["csv", "jsonl", if cfg!(feature = "parquet") { "parquet" } else { "ndjson" }];
     let mut reports = Vec::new();
     for format in formats {
@@ -99,8 +99,8 @@ fn records_of_a_capture_have_its_packets_flows_and_bytes_in_every_format() {
         let replayed = rxsteer(&["replay", &capture, "--cpus", "1", "--flows", file]);
         assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
         for spread in ["even", "random"] {
-            let (status, report, said) = sim(&["--from", file, "--from-spread", spread]);
-            assert_eq!(status, 0, "{format}: {said}");
+            let (status, report, stderr) = sim(&["--from", file, "--from-spread", spread]);
+            assert_eq!(status, 0, "{format}: {stderr}");
             for field in ["packets", "flows", "bytes", "recorded_ns"] {
                 let expected = count(&of_capture, field);
                 assert_eq!(count(&report, field), expected, "{format}, {spread}: {field}");
@@ -120,8 +120,8 @@ fn speed_makes_load_and_policies_can_be_compared() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = capture(dir.path());
     let busy = |speed: &str| {
-        let (status, report, said) = sim(&["--from", &capture, "--from-speed", speed]);
-        assert_eq!(status, 0, "{said}");
+        let (status, report, stderr) = sim(&["--from", &capture, "--from-speed", speed]);
+        assert_eq!(status, 0, "{stderr}");
         let all = &report["cells"][0]["runs"][0]["run"]["arrived"];
         assert_eq!(all.as_f64(), Some(3000.0));
         let seconds = report["measured_ns"].as_f64().expect("a time") / 1e9;
@@ -132,8 +132,8 @@ fn speed_makes_load_and_policies_can_be_compared() {
     assert!(fast > 2.0 * slow * 0.9 && short < long, "{slow} in {long} s, {fast} in {short} s");
 
     let words = ["--from", &capture, "--from-speed", "10x", "--compare", "rps,sparse,rfs+sparse"];
-    let (status, report, said) = sim(&[&words[..], &["--seeds", "2"]].concat());
-    assert_eq!(status, 0, "{said}");
+    let (status, report, stderr) = sim(&[&words[..], &["--seeds", "2"]].concat());
+    assert_eq!(status, 0, "{stderr}");
     let cells = report["cells"].as_array().expect("cells");
     let policies: Vec<_> = cells.iter().map(|cell| cell["policy"].clone()).collect();
     assert_eq!(policies, ["rps", "sparse", "rfs+sparse"]);
@@ -145,12 +145,12 @@ fn speed_makes_load_and_policies_can_be_compared() {
     let by_seed = moved(&report);
     assert_ne!(by_seed[0], by_seed[1], "each seed has a hash of its own");
 
-    let (status, report, said) =
+    let (status, report, stderr) =
         sim(&[&words[..], &["--seeds", "2", "--from-hash-seed", "2a"]].concat());
-    assert_eq!(status, 0, "{said}");
+    assert_eq!(status, 0, "{stderr}");
     let fixed = moved(&report);
     assert_eq!(fixed[0], fixed[1]);
-    assert!(said.contains("one run repeated"), "{said}");
+    assert!(stderr.contains("one run repeated"), "{stderr}");
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn a_damaged_capture_is_used_as_far_as_it_goes() {
     let capture = capture(dir.path());
     let whole = std::fs::read(&capture).expect("a file");
     std::fs::write(&capture, &whole[..whole.len() / 2]).expect("a file");
-    let (status, report, said) = sim(&["--from", &capture]);
-    assert_eq!(status, 1, "{said}");
-    assert!(said.contains("cut short"), "{said}");
+    let (status, report, stderr) = sim(&["--from", &capture]);
+    assert_eq!(status, 1, "{stderr}");
+    assert!(stderr.contains("cut short"), "{stderr}");
     let packets = count(&report, "packets");
     assert!(packets > 1000 && packets < 2900, "{packets}");
     assert_eq!(run(&report, "arrived"), packets);
@@ -175,7 +175,7 @@ fn what_is_no_recording_is_refused() {
         (&["--from-speed", "2x", "rpc-8"], "--from"),
         (&["nosuch", "--from", "nowhere.pcap"], "nosuch"),
     ] {
-        let (status, _, said) = sim(words);
-        assert!(status == 2 && said.contains(reason), "{words:?}: {status} {said}");
+        let (status, _, stderr) = sim(words);
+        assert!(status == 2 && stderr.contains(reason), "{words:?}: {status} {stderr}");
     }
 }

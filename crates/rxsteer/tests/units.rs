@@ -32,8 +32,8 @@ fn units_are_accepted_by_systemd() {
             let _ = writeln!(std::io::stderr(), "SKIPPED {test}: systemd-analyze is not installed");
             return;
         };
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !said.contains(name), "{name}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !stderr.contains(name), "{name}: {stderr}");
     }
 }
 

@@ -13,11 +13,11 @@ fn its_commands_say_how_to_get_it() {
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
         let output = command.args(arguments).output().expect("it can be started");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(
-            said.contains("this build has no in-kernel path") && said.contains("rebuild"),
-            "{said}"
+            stderr.contains("this build has no in-kernel path") && stderr.contains("rebuild"),
+            "{stderr}"
         );
     }
 }

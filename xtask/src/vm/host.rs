@@ -50,8 +50,8 @@ impl Kit {
     pub(crate) fn tests(&self, parts: &[String]) -> Result<Vec<String>> {
         let mut list = shell::command(&self.live.to_string_lossy());
         match shell::output(list.args(["--list", "--format=terse"]).args(parts))? {
-            Ok(said) => listed(&said, parts),
-            Err(said) => bail!("the live tests cannot be listed: {said}"),
+            Ok(stderr) => listed(&stderr, parts),
+            Err(stderr) => bail!("the live tests cannot be listed: {stderr}"),
         }
     }
 
@@ -66,8 +66,8 @@ impl Kit {
         eprintln!("fetching Linux {name} from {}", kernel.suite);
         let mut fetch = shell::command("bash");
         fetch.arg(script("kernel.sh")).args([&kernel.suite, &kernel.package]).arg(&folder);
-        Ok(shell::output(&mut fetch)?.map(|_| folder).map_err(|said| {
-            let last = said.lines().last().unwrap_or("it does not say why").to_owned();
+        Ok(shell::output(&mut fetch)?.map(|_| folder).map_err(|stderr| {
+            let last = stderr.lines().last().unwrap_or("it does not say why").to_owned();
             format!("the kernel cannot be fetched: {last}")
         }))
     }
@@ -81,7 +81,7 @@ impl Kit {
         make.arg(script("initramfs.sh")).arg(kernel).arg(script("guest.sh")).arg(&out);
         match shell::output(&mut make)? {
             Ok(_) => Ok(out),
-            Err(said) => bail!("the initramfs of Linux {name} cannot be made: {said}"),
+            Err(stderr) => bail!("the initramfs of Linux {name} cannot be made: {stderr}"),
         }
     }
 }
@@ -128,8 +128,9 @@ fn built(arguments: &[&str], kind: &str, name: &str) -> Result<PathBuf> {
     if !output.status.success() {
         bail!("{name} does not build; it takes clang, libelf and zlib");
     }
-    let said = String::from_utf8_lossy(&output.stdout);
-    said.lines()
+    let stderr = String::from_utf8_lossy(&output.stdout);
+    stderr
+        .lines()
         .find_map(|line| executable(line, kind, name))
         .with_context(|| format!("cargo does not say where {name} is"))
 }
@@ -144,8 +145,8 @@ fn executable(line: &str, kind: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// The tests that a test program lists.
-fn listed(said: &str, parts: &[String]) -> Result<Vec<String>> {
-    let names = said.lines().filter_map(|line| line.strip_suffix(": test"));
+fn listed(stderr: &str, parts: &[String]) -> Result<Vec<String>> {
+    let names = stderr.lines().filter_map(|line| line.strip_suffix(": test"));
     let names: Vec<String> = names.map(str::to_owned).collect();
     ensure!(!names.is_empty(), "no live test has a name that contains {}", parts.join(" or "));
     Ok(names)
@@ -153,8 +154,8 @@ fn listed(said: &str, parts: &[String]) -> Result<Vec<String>> {
 
 /// The day, by the clock of the host.
 pub(crate) fn day() -> String {
-    let said = shell::output(shell::command("date").args(["-u", "+%F"]));
-    said.ok().and_then(Result::ok).unwrap_or_else(|| "an unknown day".to_owned())
+    let stderr = shell::output(shell::command("date").args(["-u", "+%F"]));
+    stderr.ok().and_then(Result::ok).unwrap_or_else(|| "an unknown day".to_owned())
 }
 
 #[cfg(test)]

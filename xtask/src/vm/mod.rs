@@ -262,9 +262,9 @@ fn tell(machine: &Machine, results: &Result<Results, String>, counts: &mut Count
                 counts.skipped += 1;
                 say(&format!("SKIPPED {name}/{}: {why}", test.name));
             }
-            Verdict::Failed(said) => {
+            Verdict::Failed(stderr) => {
                 counts.failed += 1;
-                say(&format!("FAILED  {name}/{}\n{said}\n", test.name));
+                say(&format!("FAILED  {name}/{}\n{stderr}\n", test.name));
             }
         }
     }

@@ -143,16 +143,16 @@ impl Left {
         let mut tests = self.finished();
         if self.status.is_none() {
             let running = names.iter().find(|name| !tests.iter().any(|test| test.name == **name));
-            let said = format!("{ended}. The console's last lines:\n{}", last(&self.console));
-            tests.push(failed(running.map_or("machine", |name| name), said));
+            let stderr = format!("{ended}. The console's last lines:\n{}", last(&self.console));
+            tests.push(failed(running.map_or("machine", |name| name), stderr));
         }
         for name in names {
             if !tests.iter().any(|test| test.name == *name) {
                 tests.push(failed(name, format!("it was not run\n{}", self.err)));
             }
         }
-        if let Some(said) = complaint(&self.log) {
-            tests.push(failed("kernel_log", said));
+        if let Some(stderr) = complaint(&self.log) {
+            tests.push(failed("kernel_log", stderr));
         }
         tests
     }
@@ -173,7 +173,7 @@ impl Left {
                 Some(reason) => Verdict::Skipped(reason),
                 None => Verdict::Passed,
             },
-            "FAILED" => Verdict::Failed(self.said(name)),
+            "FAILED" => Verdict::Failed(self.stderr(name)),
             ignored if ignored.starts_with("ignored") => {
                 let reason =
                     ignored.strip_prefix("ignored, ").unwrap_or("it is marked to be left out");
@@ -187,17 +187,18 @@ impl Left {
     /// Why a test left itself out. It names itself with the file it is in before its name.
     fn skipped(&self, name: &str) -> Option<String> {
         self.err.lines().find_map(|line| {
-            let (said, reason) = line.split_once("SKIPPED ")?.1.split_once(": ")?;
-            said.ends_with(name).then(|| reason.to_owned())
+            let (stderr, reason) = line.split_once("SKIPPED ")?.1.split_once(": ")?;
+            stderr.ends_with(name).then(|| reason.to_owned())
         })
     }
 
     /// What a test that failed said.
-    fn said(&self, name: &str) -> String {
+    fn stderr(&self, name: &str) -> String {
         let head = format!("---- {name} stdout ----\n");
-        let said = self.out.split_once(&head).map_or("it said nothing", |(_, rest)| rest);
-        let end = said.find("\n---- ").or_else(|| said.find("\n\nfailures:")).unwrap_or(said.len());
-        said[..end].trim().to_owned()
+        let stderr = self.out.split_once(&head).map_or("it said nothing", |(_, rest)| rest);
+        let end =
+            stderr.find("\n---- ").or_else(|| stderr.find("\n\nfailures:")).unwrap_or(stderr.len());
+        stderr[..end].trim().to_owned()
     }
 
     /// What was measured.
@@ -206,8 +207,8 @@ impl Left {
     }
 }
 
-fn failed(name: &str, said: String) -> Test {
-    Test { name: name.to_owned(), verdict: Verdict::Failed(said) }
+fn failed(name: &str, stderr: String) -> Test {
+    Test { name: name.to_owned(), verdict: Verdict::Failed(stderr) }
 }
 
 /// The last lines of a text.
@@ -275,10 +276,10 @@ mod tests {
     fn each_test_has_its_verdict() {
         let mut left = left(OUT, Some("101"));
         left.err = "SKIPPED live::cpus::away: CPU 1 cannot be taken offline: no\n".to_owned();
-        let said = "thread 'machine::rps' panicked at x.rs:1:1:\n3 late".to_owned();
+        let stderr = "thread 'machine::rps' panicked at x.rs:1:1:\n3 late".to_owned();
         let expected = [
             ("machine::none", Verdict::Passed),
-            ("machine::rps", Verdict::Failed(said)),
+            ("machine::rps", Verdict::Failed(stderr)),
             ("machine::slow", Verdict::Skipped("it takes an hour".to_owned())),
             ("cpus::away", Verdict::Skipped("CPU 1 cannot be taken offline: no".to_owned())),
         ];
@@ -296,9 +297,9 @@ mod tests {
             let verdicts = verdicts(&left, &names);
             assert_eq!(verdicts.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), names);
             assert_eq!(verdicts[0].1, Verdict::Passed);
-            let Verdict::Failed(said) = &verdicts[1].1 else { panic!("{verdicts:?}") };
-            assert!(said.starts_with("it hung") && said.ends_with("not syncing"), "{said}");
-            assert!(said.lines().count() <= LAST_LINES + 1, "{said}");
+            let Verdict::Failed(stderr) = &verdicts[1].1 else { panic!("{verdicts:?}") };
+            assert!(stderr.starts_with("it hung") && stderr.ends_with("not syncing"), "{stderr}");
+            assert!(stderr.lines().count() <= LAST_LINES + 1, "{stderr}");
             assert!(matches!(&verdicts[2].1, Verdict::Failed(why) if why.contains("not run")));
         }
     }
@@ -334,8 +335,8 @@ mod tests {
         left.log = "[ 1.0] fine\n[ 2.0] watchdog: BUG: soft lockup - CPU#1\n".to_owned();
         assert_eq!(verdicts(&left, &["a"]).len(), 1);
         left.log += "[ 3.0] BUG: kernel NULL pointer dereference\n";
-        let Verdict::Failed(said) = &verdicts(&left, &["a"])[1].1 else { panic!() };
-        assert_eq!(said, "[ 3.0] BUG: kernel NULL pointer dereference");
+        let Verdict::Failed(stderr) = &verdicts(&left, &["a"])[1].1 else { panic!() };
+        assert_eq!(stderr, "[ 3.0] BUG: kernel NULL pointer dereference");
     }
 
     #[test]

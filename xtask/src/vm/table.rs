@@ -82,8 +82,8 @@ fn section(text: &mut String, machine: &Machine, results: &Results) {
         count(|verdict| matches!(verdict, Verdict::Skipped(_))),
     );
     for test in &results.tests {
-        if let Verdict::Failed(said) = &test.verdict {
-            let _ = writeln!(text, "- failed: `{}`: {}", test.name, cell(reason(said)));
+        if let Verdict::Failed(stderr) = &test.verdict {
+            let _ = writeln!(text, "- failed: `{}`: {}", test.name, cell(reason(stderr)));
         }
     }
     if results.measured.is_empty() {
@@ -99,9 +99,9 @@ fn section(text: &mut String, machine: &Machine, results: &Results) {
 }
 
 /// What a failed test said, without where.
-fn reason(said: &str) -> &str {
-    let lines = said.lines().filter(|line| !line.is_empty() && !line.starts_with("thread '"));
-    lines.into_iter().next().unwrap_or(said)
+fn reason(stderr: &str) -> &str {
+    let lines = stderr.lines().filter(|line| !line.is_empty() && !line.starts_with("thread '"));
+    lines.into_iter().next().unwrap_or(stderr)
 }
 
 /// Text that can stand in one line of a table.

@@ -19,7 +19,7 @@ const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 pub(crate) fn active_features(index: u32) -> io::Result<BTreeSet<String>> {
     let device = DefaultNla::new(ETHTOOL_A_HEADER_DEV_INDEX, index.to_ne_bytes().to_vec());
     let header = DefaultNla::new(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, emitted(&[device]));
-    let answer = Family::open("ethtool")?.ask(ETHTOOL_MSG_FEATURES_GET, &[header])?;
+    let answer = Family::open("ethtool")?.query(ETHTOOL_MSG_FEATURES_GET, &[header])?;
     Ok(names(&answer).unwrap_or_default())
 }
 

@@ -1,6 +1,6 @@
 //! Generic netlink: families are numbered when the kernel starts, so their number is asked for by name.
 
-use super::{Ask, Netlink, attribute, emitted};
+use super::{Netlink, Query, attribute, emitted};
 use netlink_packet_core::DefaultNla;
 use netlink_sys::protocols::NETLINK_GENERIC;
 use std::io;
@@ -25,7 +25,7 @@ impl Family {
         let mut value = name.as_bytes().to_vec();
         value.push(0);
         let body = question(CTRL_CMD_GETFAMILY, &[DefaultNla::new(CTRL_ATTR_FAMILY_NAME, value)]);
-        let answers = netlink.ask(Ask::One, GENL_ID_CTRL, &body)?;
+        let answers = netlink.query(Query::One, GENL_ID_CTRL, &body)?;
         let id = answers.iter().find_map(|answer| {
             let value = attribute(answer.get(HEADER..)?, CTRL_ATTR_FAMILY_ID)?;
             Some(u16::from_ne_bytes(value.try_into().ok()?))
@@ -35,9 +35,9 @@ impl Family {
     }
 
     /// Sends `command` with these attributes; returns the attributes of the first answer.
-    pub(super) fn ask(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<u8>> {
+    pub(super) fn query(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<u8>> {
         let mut answers =
-            self.netlink.ask(Ask::One, self.id, &question(command, with))?.into_iter();
+            self.netlink.query(Query::One, self.id, &question(command, with))?.into_iter();
         let answer = answers.next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(answer.get(HEADER..).unwrap_or_default().to_vec())
     }

@@ -30,7 +30,7 @@ const NLM_F_DUMP_INTR: u16 = 16;
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ask {
+enum Query {
     One,
     All,
 }
@@ -81,25 +81,31 @@ impl Netlink {
     }
 
     /// Sends one question and returns the content of all answers.
-    fn ask(&mut self, ask: Ask, kind: u16, bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    fn query(&mut self, ask: Query, kind: u16, bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 1..ATTEMPTS {
-            if let (answers, false) = self.ask_once(ask, kind, bytes)? {
+            if let (answers, false) = self.query_once(ask, kind, bytes)? {
                 return Ok(answers);
             }
         }
         // It keeps changing: what is told now is as good as any.
-        self.ask_once(ask, kind, bytes).map(|(answers, _)| answers)
+        self.query_once(ask, kind, bytes).map(|(answers, _)| answers)
     }
 
     /// Also says whether the listing changed while it was told.
-    fn ask_once(&mut self, ask: Ask, kind: u16, bytes: &[u8]) -> io::Result<(Vec<Vec<u8>>, bool)> {
+    fn query_once(
+        &mut self,
+        ask: Query,
+        kind: u16,
+        bytes: &[u8],
+    ) -> io::Result<(Vec<Vec<u8>>, bool)> {
         self.sequence += 1;
         let mut message = NetlinkMessage::new(
             NetlinkHeader::default(),
             NetlinkPayload::InnerMessage(Raw { kind, bytes: bytes.to_vec() }),
         );
         // Either way something ends the answers: the end of the listing, or the acknowledgement.
-        message.header.flags = NLM_F_REQUEST | if ask == Ask::All { NLM_F_DUMP } else { NLM_F_ACK };
+        message.header.flags =
+            NLM_F_REQUEST | if ask == Query::All { NLM_F_DUMP } else { NLM_F_ACK };
         message.header.sequence_number = self.sequence;
         message.finalize();
         let mut buffer = vec![0; message.buffer_len()];

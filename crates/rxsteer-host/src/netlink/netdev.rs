@@ -14,7 +14,7 @@ const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
 /// The bits of `xdp-features` and of `xdp-rx-metadata-features` (0 before Linux 6.8).
 pub(crate) fn xdp_features(index: u32) -> io::Result<(u64, u64)> {
     let device = DefaultNla::new(NETDEV_A_DEV_IFINDEX, index.to_ne_bytes().to_vec());
-    let answer = Family::open("netdev")?.ask(NETDEV_CMD_DEV_GET, &[device])?;
+    let answer = Family::open("netdev")?.query(NETDEV_CMD_DEV_GET, &[device])?;
     let bits = |number| {
         let value = attribute(&answer, number)?;
         Some(u64::from_ne_bytes(value.try_into().ok()?))

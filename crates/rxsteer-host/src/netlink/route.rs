@@ -1,6 +1,6 @@
 //! The links of this network namespace.
 
-use super::{Ask, Netlink, attribute, attributes, emitted, text_of, u32_of};
+use super::{Netlink, Query, attribute, attributes, emitted, text_of, u32_of};
 use crate::interface::{Attached, AttachedMode};
 use crate::link::Link;
 use netlink_packet_core::DefaultNla;
@@ -39,7 +39,7 @@ pub(crate) fn links() -> io::Result<Vec<Link>> {
     let mask = DefaultNla::new(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS.to_ne_bytes().to_vec());
     let mut body = vec![0; IFINFOMSG];
     body.extend(emitted(&[mask]));
-    let answers = Netlink::open(NETLINK_ROUTE)?.ask(Ask::All, RTM_GETLINK, &body)?;
+    let answers = Netlink::open(NETLINK_ROUTE)?.query(Query::All, RTM_GETLINK, &body)?;
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 

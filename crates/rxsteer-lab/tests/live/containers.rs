@@ -83,11 +83,11 @@ fn connections_of_containers_with_checksum_offload_live_under_every_policy() {
         "policy=bound:0=1",
     ] {
         set(&socket, settings);
-        assert_eq!(works(&testbed, 0), Ok(()), "{settings}: {}", steering.said());
+        assert_eq!(works(&testbed, 0), Ok(()), "{settings}: {}", steering.stderr());
     }
     steering.says("ethtool -K PEER tx off", SOON).unwrap();
-    let said = steering.said();
-    assert_eq!(said.matches("without a complete").count(), 1, "it is said once: {said}");
+    let stderr = steering.stderr();
+    assert_eq!(stderr.matches("without a complete").count(), 1, "it is said once: {stderr}");
     let (partial, redirected) = counted(&socket);
     assert!(partial > 1000, "{partial} passed");
     // Once the sender fills them in, the same interface is steered.
@@ -106,11 +106,11 @@ fn a_container_that_appears_under_a_pattern_keeps_its_connections() {
     testbed.sender().run("ethtool -K out0 tx on").unwrap();
     let arguments = ["in*", "--policy", "rps", "--cpus", "0-1"];
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
-    assert_eq!(works(&testbed, 0), Ok(()), "{}", steering.said());
+    assert_eq!(works(&testbed, 0), Ok(()), "{}", steering.stderr());
     testbed.another_link(LinkOptions::default()).unwrap();
     testbed.sender().run("ethtool -K out1 tx on").unwrap();
     steering.says("steering in1", SOON).unwrap();
-    assert_eq!(works(&testbed, 1), Ok(()), "{}", steering.said());
+    assert_eq!(works(&testbed, 1), Ok(()), "{}", steering.stderr());
     steering.says("in1: ", SOON).unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!((totals.dropped(), totals.unaccounted()), (0, 0), "{totals:?}");

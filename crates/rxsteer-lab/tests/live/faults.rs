@@ -12,13 +12,13 @@ const SOON: Duration = Duration::from_secs(20);
 fn refused(testbed: &Testbed, arguments: &[&str]) -> String {
     let mut steering = Steering::begin(testbed.receiver(), arguments).unwrap();
     let status = steering.wait(SOON).unwrap();
-    assert_eq!(status.code(), Some(2), "{}", steering.said());
+    assert_eq!(status.code(), Some(2), "{}", steering.stderr());
     // Its last words may still be on their way through the pipe.
     let started = Instant::now();
-    while steering.said().is_empty() && started.elapsed() < Duration::from_secs(2) {
+    while steering.stderr().is_empty() && started.elapsed() < Duration::from_secs(2) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    steering.said()
+    steering.stderr()
 }
 
 #[test]
@@ -30,8 +30,8 @@ fn another_program_is_left_alone_and_named() {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let _pass = Pass::attach(testbed.receiver(), &testbed.link().far).unwrap();
     let program = super::program_on(testbed.receiver(), "in0").unwrap();
-    let said = refused(&testbed, &["in0", "--cpus", "0-0"]);
-    assert!(said.contains(&program.to_string()), "program {program} is not named: {said}");
+    let stderr = refused(&testbed, &["in0", "--cpus", "0-0"]);
+    assert!(stderr.contains(&program.to_string()), "program {program} is not named: {stderr}");
     assert_eq!(super::program_on(testbed.receiver(), "in0"), Some(program));
 }
 
@@ -43,11 +43,11 @@ fn a_second_instance_names_the_first() {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let first = Steering::start(testbed.receiver(), &["in0", "--cpus", "0-0"]).unwrap();
     let program = super::program_on(testbed.receiver(), "in0");
-    let said = refused(&testbed, &["in0", "--cpus", "0-0"]);
-    assert!(said.contains("rxsteer"), "{said}");
-    let names_it = said.contains(&first.id().to_string())
-        || program.is_some_and(|program| said.contains(&program.to_string()));
-    assert!(names_it, "neither process {} nor program {program:?}: {said}", first.id());
+    let stderr = refused(&testbed, &["in0", "--cpus", "0-0"]);
+    assert!(stderr.contains("rxsteer"), "{stderr}");
+    let names_it = stderr.contains(&first.id().to_string())
+        || program.is_some_and(|program| stderr.contains(&program.to_string()));
+    assert!(names_it, "neither process {} nor program {program:?}: {stderr}", first.id());
     assert_eq!(super::program_on(testbed.receiver(), "in0"), program);
     first.totals().unwrap();
 }
@@ -97,8 +97,8 @@ fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), Strin
     loop {
         let mut status = Command::new(rxsteer().unwrap());
         let output = status.args(["status", "--socket", socket, "--json"]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let interfaces = report["interfaces"].as_array().unwrap();
         if interfaces.iter().any(&is_so) {
@@ -124,14 +124,14 @@ fn others_go_on(fate: Fate) {
         receiver.ip(command).unwrap();
     }
     let told = status_says(&socket, |interface| fate.is_told(interface));
-    assert!(told.is_ok(), "{fate:?}: status says only {told:?}; it said: {}", steering.said());
+    assert!(told.is_ok(), "{fate:?}: status says only {told:?}; it said: {}", steering.stderr());
     let traffic = Traffic { flows: 4, ..Traffic::default() };
     let check = OrderCheck::new(receiver, &testbed.link().far, 4).unwrap();
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
     source.send(testbed.sender(), 0, 10_000).unwrap();
     let seen = check.settled().unwrap();
     assert!(seen.frames > 1000 && seen.late == 0, "{fate:?}: {seen:?}");
-    assert_eq!(steering.ended().unwrap(), None, "{fate:?}: {}", steering.said());
+    assert_eq!(steering.ended().unwrap(), None, "{fate:?}: {}", steering.stderr());
     let totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{fate:?}: {totals:?}");
     assert!(totals.redirected >= seen.frames, "{fate:?}: {totals:?}");

@@ -61,7 +61,7 @@ fn loses_nothing(arguments: &[&str]) {
         let started = Instant::now();
         let ended = loop {
             let ended = steering.ended().unwrap();
-            let steers = steering.said().lines().any(|line| line.starts_with("steering"));
+            let steers = steering.stderr().lines().any(|line| line.starts_with("steering"));
             if ended.is_some() || steers || started.elapsed() > SOON {
                 break ended;
             }
@@ -71,13 +71,13 @@ fn loses_nothing(arguments: &[&str]) {
         std::thread::sleep(Duration::from_secs(1));
         stop.store(true, Ordering::Release);
         let counts = counted.join().unwrap();
-        let said = steering.said();
+        let stderr = steering.stderr();
         match ended {
             Some(status) => {
-                assert_eq!(status.code(), Some(2), "{said}");
-                assert!(said.contains("loses frames in generic mode"), "{said}");
-                assert!(said.contains("nothing is attached"), "{said}");
-                assert!(said.contains("rps_cpus"), "what else helps is not said: {said}");
+                assert_eq!(status.code(), Some(2), "{stderr}");
+                assert!(stderr.contains("loses frames in generic mode"), "{stderr}");
+                assert!(stderr.contains("nothing is attached"), "{stderr}");
+                assert!(stderr.contains("rps_cpus"), "what else helps is not said: {stderr}");
             }
             None => {
                 let (report, _) = steering.stop().unwrap();

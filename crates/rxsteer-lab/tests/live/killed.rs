@@ -40,7 +40,7 @@ fn nothing_is_left_of_one_that_was_killed() {
         let share = f64::from(round * 7919 % rounds) / f64::from(rounds) * 1.5;
         std::thread::sleep(to_attach.mul_f64(share));
         let ended = steering.ended().unwrap();
-        assert!(ended.is_none(), "round {round}: {ended:?}, it said: {}", steering.said());
+        assert!(ended.is_none(), "round {round}: {ended:?}, it said: {}", steering.stderr());
         steering.kill().unwrap();
         assert!(is_clean(receiver), "round {round}, killed after {share:.2} of the time to attach");
     }

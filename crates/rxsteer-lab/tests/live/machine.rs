@@ -96,20 +96,20 @@ fn refused(testbed: &Testbed, policy: &str, words: &str, record: &mut Record) {
     let mut steering = Steering::begin(receiver, &arguments(far, policy)).unwrap();
     let started = Instant::now();
     while steering.ended().unwrap().is_none() && started.elapsed() < TIMEOUT {
-        assert!(!steering.said().starts_with("steering"), "it steers: {}", steering.said());
+        assert!(!steering.stderr().starts_with("steering"), "it steers: {}", steering.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }
     // Its last words may still be on their way through the pipe.
     std::thread::sleep(Duration::from_millis(200));
-    let said = steering.said();
-    record.note("refused", said.trim());
+    let stderr = steering.stderr();
+    record.note("refused", stderr.trim());
     let status = steering.ended().unwrap();
-    assert_eq!(status.and_then(|status| status.code()), Some(2), "{said}");
-    assert!(said.contains(words), "{words:?} is not the reason: {said}");
+    assert_eq!(status.and_then(|status| status.code()), Some(2), "{stderr}");
+    assert!(stderr.contains(words), "{words:?} is not the reason: {stderr}");
     assert_eq!(super::program_on(receiver, far), None, "it left a program");
     // A policy may be refused where others work.
     let others_work = std::env::var_os("RXSTEER_REFUSED").is_none();
-    assert_eq!(can_run, others_work, "check says otherwise: {obstacles:?}; run said: {said}");
+    assert_eq!(can_run, others_work, "check says otherwise: {obstacles:?}; run said: {stderr}");
 }
 
 /// The CPUs that are online, as `--cpus` takes them.
@@ -174,19 +174,20 @@ fn attach(receiver: &Namespace, run: &[&str], order: &OrderCheck) -> (Steering, 
         (Duration::ZERO, order.total().unwrap().frames, started);
     let mut attached_at = None;
     while attached_at.is_none_or(|attached_at| seen < attached_at + 1000) {
-        assert_eq!(steering.ended().unwrap(), None, "{}", steering.said());
+        assert_eq!(steering.ended().unwrap(), None, "{}", steering.stderr());
         assert!(
             started.elapsed() < TIMEOUT,
             "not within {} s: {}",
             TIMEOUT.as_secs(),
-            steering.said()
+            steering.stderr()
         );
         let now = order.total().unwrap().frames;
         if now > seen {
             longest = longest.max(since.elapsed());
             (seen, since) = (now, Instant::now());
         }
-        if attached_at.is_none() && steering.said().lines().any(|line| line.starts_with("steering"))
+        if attached_at.is_none()
+            && steering.stderr().lines().any(|line| line.starts_with("steering"))
         {
             attached_at = Some(seen);
         }
@@ -251,9 +252,9 @@ fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
     while last < started + frames || changes < steps.len() {
         let step = &steps[changes % steps.len()];
         let output = try_set(socket, step);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         // A slow machine may need more than the five seconds after which it says so.
-        assert!(output.status.success() || said.contains("under way"), "set {step}: {said}");
+        assert!(output.status.success() || stderr.contains("under way"), "set {step}: {stderr}");
         changes += usize::from(output.status.success());
         std::thread::sleep(BETWEEN_CHANGES);
         let now = check.total().unwrap().frames;

@@ -106,8 +106,8 @@ fn an_interface_that_appears_is_bound() {
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
     testbed.another_link(LinkOptions::default()).unwrap();
     steering.says("steering in1", Duration::from_secs(20)).unwrap();
-    let said = steering.said();
-    assert!(said.contains("in1 has 1 RX queue; without effect: policy bound:in1:7"), "{said}");
+    let stderr = steering.stderr();
+    assert!(stderr.contains("in1 has 1 RX queue; without effect: policy bound:in1:7"), "{stderr}");
     send(&testbed, 1, 0, 10_000);
     // A new interface also announces its addresses.
     let report = steering.stop().unwrap().0;
@@ -134,7 +134,7 @@ fn queues_that_are_not_there_are_refused() {
         let mut steering = Steering::begin(testbed.receiver(), &arguments).unwrap();
         let status = steering.wait(timeout).unwrap();
         steering.says(why, timeout).unwrap();
-        assert_eq!(status.code(), Some(2), "{}", steering.said());
+        assert_eq!(status.code(), Some(2), "{}", steering.stderr());
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -148,9 +148,9 @@ fn queues_that_are_not_there_are_refused() {
     ] {
         let mut command = std::process::Command::new(rxsteer().unwrap());
         let output = command.args(["set", "--socket", &socket, setting]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(why), "{stderr}");
     }
     set(&socket, "policy=bound:in0:1=0 rps-map=in0:0=0 rps-map=1=0 else=local rfs-cpus=0");
     let status: Value =

@@ -39,7 +39,7 @@ fn reload_changes_settings_and_keeps_order() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 5_000, &stop));
-        for (text, said) in [
+        for (text, stderr) in [
             ("policy = 'sparse'\ncpus = '0-1'\nqueue-size = 16384", "policy=sparse (was rps)"),
             ("policy = 'rps'\ncpus = '1'\nqueue-size = 16384", "cpus=0 (was 0-1)"),
             ("policy = 'rps'\ncpus = '1-1'\nqueue-size = 8192", "cpus=1 (was 0), queue-size=8192"),
@@ -48,7 +48,7 @@ fn reload_changes_settings_and_keeps_order() {
         ] {
             std::fs::write(&file, text).unwrap();
             hang_up(&steering);
-            steering.says(said, TIMEOUT).unwrap();
+            steering.says(stderr, TIMEOUT).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();

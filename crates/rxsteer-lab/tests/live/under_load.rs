@@ -30,7 +30,11 @@ impl Run<'_> {
     fn goes_on(&self) {
         let (begun, before) = (Instant::now(), self.frames());
         while self.frames() < before + 1000 {
-            assert!(begun.elapsed() < SOON, "no frame arrives; it said: {}", self.steering.said());
+            assert!(
+                begun.elapsed() < SOON,
+                "no frame arrives; it said: {}",
+                self.steering.stderr()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -84,8 +88,8 @@ fn an_interface_that_goes_down_and_up_is_steered_again() {
             for (state, words) in [("down", "in0 is down"), ("up", "in0 is up again")] {
                 run.testbed.receiver().ip(&format!("link set in0 {state}")).unwrap();
                 let begun = Instant::now();
-                while run.steering.said().matches(words).count() < round {
-                    assert!(begun.elapsed() < SOON, "{}", run.steering.said());
+                while run.steering.stderr().matches(words).count() < round {
+                    assert!(begun.elapsed() < SOON, "{}", run.steering.stderr());
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
@@ -117,7 +121,7 @@ fn another_number_of_queues_stops_nothing_and_has_its_tables() {
         run.goes_on();
         // Those of an interface that was named have room for as many as there are CPUs.
         std::thread::sleep(Duration::from_secs(2));
-        assert!(!run.steering.said().contains("flow tables for"), "{}", run.steering.said());
+        assert!(!run.steering.stderr().contains("flow tables for"), "{}", run.steering.stderr());
     }));
 }
 
@@ -189,10 +193,10 @@ fn it_ends_when_its_program_was_detached_from_all_interfaces() {
         Command::new("bpftool").args(["link", "detach", "id", &links[0]]).status().unwrap();
     assert!(detached.success());
     let status = steering.wait(SOON).unwrap();
-    let said = steering.said();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("another process detached its XDP program"), "{said}");
-    assert!(said.contains("no interface is left"), "{said}");
+    let stderr = steering.stderr();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("another process detached its XDP program"), "{stderr}");
+    assert!(stderr.contains("no interface is left"), "{stderr}");
 }
 
 #[test]

@@ -36,9 +36,9 @@ fn a_change_that_got_no_answer_is_not_made_later() {
     signal(steering.id(), "-STOP");
     let output = try_to_set(&socket, "policy=sparse");
     signal(steering.id(), "-CONT");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("withdrawn"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("withdrawn"), "{stderr}");
     std::thread::sleep(Duration::from_secs(1));
     let status = status(&socket);
     assert_eq!((&status["policy"], &status["changing"]), (&"rps".into(), &false.into()));
@@ -74,9 +74,9 @@ fn a_change_that_can_not_be_made_in_time_is_withdrawn() {
         sending.join().unwrap().unwrap();
         (output, now)
     });
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said} {now}");
-    assert!(said.contains("was withdrawn"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr} {now}");
+    assert!(stderr.contains("was withdrawn"), "{stderr}");
     assert_eq!(now["settings"]["shadow"], false, "{now}");
     // What was begun of the change is taken back once the ring has drained, which takes its thread time.
     let later = (0..300).find_map(|_| {

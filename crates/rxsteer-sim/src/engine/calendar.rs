@@ -30,7 +30,7 @@ pub(crate) enum Other {
     /// A traffic that goes by the clock sends on.
     Emit { traffic: u16 },
     /// A client sends its request (again).
-    Ask { connection: u32 },
+    Request { connection: u32 },
     /// A stream begins.
     Begin { connection: u32 },
     /// All that a stream has in flight counts as lost, if nothing came since.

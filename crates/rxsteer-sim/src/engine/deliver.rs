@@ -13,7 +13,7 @@ use crate::scenario::{Load, Stream};
 use rand_distr::{Distribution, Exp1};
 
 /// After this a client asks again whose request was lost.
-const ASK_AGAIN_NS: u64 = 200_000_000;
+const RETRY_NS: u64 = 200_000_000;
 
 impl<'a> World<'a> {
     pub(crate) fn is_measured(&self) -> bool {
@@ -64,7 +64,7 @@ impl<'a> World<'a> {
                 self.wait_if_stalled(connection);
             }
             Role::Request(connection) => {
-                self.calendar.note(self.now + ASK_AGAIN_NS, Other::Ask { connection });
+                self.calendar.note(self.now + RETRY_NS, Other::Request { connection });
             }
             Role::Packet(_) => {}
         }
@@ -264,10 +264,10 @@ impl<'a> World<'a> {
     // Requests
 
     /// The client asks, or asks again.
-    pub(crate) fn ask(&mut self, connection: u32, at_ns: u64) {
+    pub(crate) fn request(&mut self, connection: u32, at_ns: u64) {
         let client = &mut self.clients[connection as usize];
-        if client.asked_ns == u64::MAX {
-            client.asked_ns = at_ns;
+        if client.requested_ns == u64::MAX {
+            client.requested_ns = at_ns;
         }
         let (flow, bytes) = (client.flow, client.request_bytes);
         self.emit(flow, at_ns, bytes, 0, 0);
@@ -280,8 +280,8 @@ impl<'a> World<'a> {
         let Load::Requests(requests) = &self.scenario.traffic[traffic].load else { return };
         let there = self.links[usize::from(flow.nic)].send(self.now, requests.response_bytes);
         let client = &mut self.clients[connection as usize];
-        let took = there.saturating_sub(client.asked_ns);
-        client.asked_ns = u64::MAX;
+        let took = there.saturating_sub(client.requested_ns);
+        client.requested_ns = u64::MAX;
         if self.now >= self.from_ns {
             flow.arrived += 1;
             let result = &mut self.results[traffic];
@@ -292,9 +292,9 @@ impl<'a> World<'a> {
         if requests.think_ns > 0.0 {
             let pause: f64 = Exp1.sample(&mut self.rng);
             let at_ns = there + (pause * requests.think_ns) as u64;
-            self.calendar.note(at_ns, Other::Ask { connection });
+            self.calendar.note(at_ns, Other::Request { connection });
         } else {
-            self.ask(connection, there);
+            self.request(connection, there);
         }
     }
 }

@@ -77,7 +77,7 @@ struct Client {
     thread: u32,
     request_bytes: u32,
     /// When it asked what it waits for; `u64::MAX` while it doesn't.
-    asked_ns: u64,
+    requested_ns: u64,
 }
 
 /// Everything, in mid-run.
@@ -147,7 +147,7 @@ impl World<'_> {
                 What::Step { cpu } => self.step(cpu),
                 What::Interrupt { queue } => self.interrupt(queue),
                 What::Other(Other::Emit { traffic }) => self.emit_by_clock(traffic),
-                What::Other(Other::Ask { connection }) => self.ask(connection, at_ns),
+                What::Other(Other::Request { connection }) => self.request(connection, at_ns),
                 What::Other(Other::Begin { connection }) => self.stream_sends(connection, at_ns),
                 What::Other(Other::Timeout { connection }) => self.timeout(connection),
                 What::Other(Other::Event { index }) => self.happen(index),

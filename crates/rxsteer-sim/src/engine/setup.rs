@@ -135,9 +135,9 @@ impl<'a> World<'a> {
                         flow: flow_index,
                         thread: first_thread + flow % threads.max(1),
                         request_bytes: requests.request_bytes,
-                        asked_ns: u64::MAX,
+                        requested_ns: u64::MAX,
                     });
-                    self.calendar.note(begin(flow), Other::Ask { connection });
+                    self.calendar.note(begin(flow), Other::Request { connection });
                 }
             }
             Load::Constant(constant) => {

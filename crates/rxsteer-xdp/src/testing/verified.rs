@@ -1,7 +1,7 @@
 //! What the kernel's verifier had to look at, by its own account.
 
+use crate::libbpf_log;
 use crate::load::{LoadError, Sizes, open, tracepoints};
-use crate::said;
 use crate::setup::Setup;
 use libbpf_rs::PrintLevel;
 use libbpf_rs::skel::OpenSkel;
@@ -31,13 +31,13 @@ pub fn verify(setup: &Setup) -> Result<Vec<Verified>, LoadError> {
     for mut program in open.open_object_mut().progs_mut() {
         program.set_log_level(LOG_STATS);
     }
-    let (loaded, said) = said::during(PrintLevel::Debug, || open.load());
+    let (loaded, log) = libbpf_log::during(PrintLevel::Debug, || open.load());
     if let Err(error) = loaded {
         // Once more, with the whole way: who may load nothing gets the same error again.
         crate::load::load(setup)?;
         return Err(error.into());
     }
-    Ok(said.iter().filter_map(|text| account(text)).collect())
+    Ok(log.iter().filter_map(|text| account(text)).collect())
 }
 
 /// What the log of one program says.

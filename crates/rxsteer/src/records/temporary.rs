@@ -54,9 +54,9 @@ impl Temporary {
     pub(crate) fn failed(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
         let error = error.into();
         // Formats wrap what the system said in words of their own, which say nothing more.
-        let said = error.chain().find_map(said_by_system);
-        let (why, advice) = match said {
-            Some(said) => (said.to_string(), advice(said)),
+        let cause = error.chain().find_map(io_error);
+        let (why, advice) = match cause {
+            Some(cause) => (cause.to_string(), advice(cause)),
             None => (format!("{error}"), ""),
         };
         let path = shown(&self.path);
@@ -80,9 +80,9 @@ impl Temporary {
 }
 
 /// The system's own error in one that wraps it; csv names none as its source.
-fn said_by_system<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
+fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     let of_csv = || match error.downcast_ref::<csv::Error>()?.kind() {
-        csv::ErrorKind::Io(said) => Some(said),
+        csv::ErrorKind::Io(cause) => Some(cause),
         _ => None,
     };
     error.downcast_ref::<io::Error>().or_else(of_csv)

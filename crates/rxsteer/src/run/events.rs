@@ -4,7 +4,7 @@
 use super::datapath::Datapath;
 use super::instance::Instance;
 use super::protocol::Answer;
-use super::queries::{Ask, Inbox, Said};
+use super::queries::{EventReply, EventRequest, Inbox};
 use super::reload::Reload;
 use super::watch::{self, LinkNews};
 use crate::Outcome;
@@ -36,14 +36,14 @@ pub(crate) fn signals() -> anyhow::Result<SignalFd> {
 
 impl<P: Datapath> Instance<P> {
     /// What only this thread can do.
-    pub(super) fn said(&mut self, ask: Ask) -> Said {
-        match ask {
-            Ask::Set(settings) => match self.set(&settings) {
-                Ok(()) => Said::Begun,
-                Err(why) => Said::Refused(Answer::Error(why)),
+    pub(super) fn reply_to(&mut self, request: EventRequest) -> EventReply {
+        match request {
+            EventRequest::Set(settings) => match self.set(&settings) {
+                Ok(()) => EventReply::Begun,
+                Err(why) => EventReply::Refused(Answer::Error(why)),
             },
-            Ask::Changed => Said::Changed(self.is_settled(), self.changed()),
-            Ask::GiveUp => Said::Changed(true, self.give_up()),
+            EventRequest::Changed => EventReply::Changed(self.is_settled(), self.changed()),
+            EventRequest::GiveUp => EventReply::Changed(true, self.give_up()),
         }
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn run<P: Datapath>(
                 _ => return Ok(Outcome::Success),
             }
         }
-        inbox.answer(|ask| instance.said(ask));
+        inbox.answer(|request| instance.reply_to(request));
         if schedule.go_on(now, instance) {
             instance.show();
         }

@@ -186,11 +186,11 @@ fn a_cpu_goes_and_comes_back() {
     let online = |text: &str| text.parse::<CpuSet>().unwrap();
     assert_eq!(instance.see_online(&online("0-3")), [""; 0]);
     assert!(instance.path.applied.is_empty());
-    let said = instance.see_online(&online("0,2"));
-    assert!(said.len() == 1 && said[0].starts_with("CPU 1,3 went offline"), "{said:?}");
+    let lines = instance.see_online(&online("0,2"));
+    assert!(lines.len() == 1 && lines[0].starts_with("CPU 1,3 went offline"), "{lines:?}");
     assert_eq!(instance.path.applied.last().unwrap().offline, "1,3".parse().ok());
-    let said = instance.see_online(&online("0-2"));
-    assert_eq!(said, ["CPU 1 is online again"]);
+    let lines = instance.see_online(&online("0-2"));
+    assert_eq!(lines, ["CPU 1 is online again"]);
     assert_eq!(instance.path.applied.last().unwrap().offline, "3".parse().ok());
     instance.see_online(&online("0-3"));
     assert_eq!(instance.path.applied.last().unwrap().offline, None);
@@ -200,8 +200,8 @@ fn a_cpu_goes_and_comes_back() {
 fn what_can_not_be_applied_is_tried_again() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     instance.path.busy = Some("a change is under way".to_owned());
-    let said = instance.see_online(&"0".parse().unwrap());
-    assert_eq!(said[1], "that is not done yet: a change is under way");
+    let lines = instance.see_online(&"0".parse().unwrap());
+    assert_eq!(lines[1], "that is not done yet: a change is under way");
     instance.tick();
     assert!(instance.path.applied.is_empty() && !instance.is_settled());
     instance.path.busy = None;
@@ -258,9 +258,9 @@ fn frames_without_a_checksum_are_told_of_once() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
     assert_eq!(instance.look_at_checksums(), [""; 0]);
     instance.path.partial.insert(2, 1);
-    let said = instance.look_at_checksums();
-    assert!(said.len() == 1 && said[0].starts_with("b: 1 frame came without"), "{said:?}");
-    assert!(said[0].contains("ethtool -K PEER tx off"), "{said:?}");
+    let lines = instance.look_at_checksums();
+    assert!(lines.len() == 1 && lines[0].starts_with("b: 1 frame came without"), "{lines:?}");
+    assert!(lines[0].contains("ethtool -K PEER tx off"), "{lines:?}");
     instance.path.partial.insert(2, 9);
     assert_eq!(instance.look_at_checksums(), [""; 0]);
 }
@@ -270,8 +270,8 @@ fn a_change_that_fails_is_said_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     set(&mut instance, &["queue-size=16384"]).unwrap();
     instance.path.fails = true;
-    let said = instance.tick();
-    assert!(said.len() == 1 && said[0].contains("no memory"), "{said:?}");
+    let lines = instance.tick();
+    assert!(lines.len() == 1 && lines[0].contains("no memory"), "{lines:?}");
     assert_eq!(instance.tick(), [""; 0]);
     assert!(!instance.is_settled());
     instance.path.fails = false;
@@ -299,10 +299,10 @@ fn queues_that_are_not_there_are_refused() {
         (shown.rps_maps, shown.rfs_cpus),
         (vec!["a:1=2-3".to_owned()], Some("3".to_owned()))
     );
-    let said = instance.see_links(&[link(1, "a"), link(2, "veth3")], Instant::now());
+    let lines = instance.see_links(&[link(1, "a"), link(2, "veth3")], Instant::now());
     assert!(
-        said[0].ends_with("veth3 has 2 RX queues; without effect: policy bound:veth3:5"),
-        "{said:?}"
+        lines[0].ends_with("veth3 has 2 RX queues; without effect: policy bound:veth3:5"),
+        "{lines:?}"
     );
     instance.see_links(&[link(1, "a"), link(2, "c")], Instant::now());
     assert_eq!(instance.path.names, ["c"], "maps and bindings follow the name");

@@ -319,7 +319,7 @@ impl<P: Datapath> Instance<P> {
         let Err(why) = self.try_to_attach(link, links, now) else {
             return Some(self.steering_from_now(link));
         };
-        let said = format!("{} is not steered: {why}", link.name);
+        let lines = format!("{} is not steered: {why}", link.name);
         self.interfaces.push(Steered {
             index: link.index,
             name: link.name.clone(),
@@ -335,7 +335,7 @@ impl<P: Datapath> Instance<P> {
             remarks: Vec::new(),
             retry: Some(Retry::first(now)),
         });
-        Some(said)
+        Some(lines)
     }
 
     /// Whether nothing is left that could be steered: no pattern may bring an interface, and those that were named are
@@ -404,18 +404,18 @@ fn see<P: Datapath>(
     };
     known.doubtful = false;
     known.address.clone_from(&link.address);
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     if link.name != known.name {
-        said.push(format!("{} is called {} now", known.name, link.name));
+        lines.push(format!("{} is called {} now", known.name, link.name));
         known.name.clone_from(&link.name);
         path.rename(device, &link.name);
     }
     let state = if link.up { State::Steered } else { State::Down };
     if state != known.state {
         known.state = state;
-        said.push(format!("{} is {}", known.name, if link.up { "up again" } else { "down" }));
+        lines.push(format!("{} is {}", known.name, if link.up { "up again" } else { "down" }));
     }
-    (!said.is_empty()).then(|| said.join("; "))
+    (!lines.is_empty()).then(|| lines.join("; "))
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ fn a_deleted_interface_is_told_and_the_others_go_on() {
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0]);
     assert!(instance.has_doubts());
     instance.path.attached.retain(|index| *index != 1);
-    let said = see(&mut instance, &[link(2, "b")]);
+    let lines = see(&mut instance, &[link(2, "b")]);
     assert!(
-        said.len() == 1 && said[0].starts_with("a is no longer steered: it was deleted"),
-        "{said:?}"
+        lines.len() == 1 && lines[0].starts_with("a is no longer steered: it was deleted"),
+        "{lines:?}"
     );
     assert_eq!(states(&instance), [("a", State::Deleted), ("b", State::Steered)]);
     assert!(!instance.has_doubts() && !instance.is_deserted());
@@ -32,8 +32,8 @@ fn a_deleted_interface_is_told_and_the_others_go_on() {
 fn one_that_moved_is_let_go() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     see(&mut instance, &[]);
-    let said = see(&mut instance, &[]);
-    assert!(said[0].contains("another network namespace"), "{said:?}");
+    let lines = see(&mut instance, &[]);
+    assert!(lines[0].contains("another network namespace"), "{lines:?}");
     assert_eq!(states(&instance), [("a", State::Moved)]);
     assert!(instance.path.attached.is_empty(), "it is left as it was found");
     assert!(instance.is_deserted());
@@ -45,8 +45,8 @@ fn a_program_that_was_taken_off_is_not_put_back() {
     instance.path.attached.clear();
     assert!(instance.lost_a_program());
     see(&mut instance, &[link(1, "a")]);
-    let said = see(&mut instance, &[link(1, "a")]);
-    assert!(said.len() == 1 && said[0].contains("another process detached its XDP"), "{said:?}");
+    let lines = see(&mut instance, &[link(1, "a")]);
+    assert!(lines.len() == 1 && lines[0].contains("another process detached its XDP"), "{lines:?}");
     assert!(!instance.lost_a_program());
     assert_eq!(see(&mut instance, &[link(1, "a")]), [""; 0]);
     assert!(instance.path.attached.is_empty());
@@ -74,20 +74,20 @@ fn named_interfaces_that_were_all_detached_leave_nothing_to_do() {
 fn queues_that_the_kernel_steers_or_that_have_no_table_are_told_of_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     assert_eq!(instance.see_queues(1, 2, &[]), [""; 0]);
-    let said = instance.see_queues(1, 2, &[0, 1]);
-    assert!(said.len() == 1 && said[0].starts_with("a: the kernel's RPS is on"), "{said:?}");
-    assert!(said[0].contains("RX queue 0, 1") && said[0].contains("/a/queues"), "{said:?}");
+    let lines = instance.see_queues(1, 2, &[0, 1]);
+    assert!(lines.len() == 1 && lines[0].starts_with("a: the kernel's RPS is on"), "{lines:?}");
+    assert!(lines[0].contains("RX queue 0, 1") && lines[0].contains("/a/queues"), "{lines:?}");
     assert_eq!(instance.see_queues(1, 2, &[0, 1]), [""; 0], "it was said");
     let status = status(&mut instance);
     assert_eq!(status.interfaces[0].state, State::Steered);
     assert!(status.interfaces[0].why.as_ref().is_some_and(|why| why.contains("RPS is on")));
-    let said = instance.see_queues(1, 4, &[0, 1]);
+    let lines = instance.see_queues(1, 4, &[0, 1]);
     assert!(
-        said.len() == 1 && said[0].contains("4 RX queues now, and flow tables for 2"),
-        "{said:?}"
+        lines.len() == 1 && lines[0].contains("4 RX queues now, and flow tables for 2"),
+        "{lines:?}"
     );
-    let said = instance.see_queues(1, 2, &[]);
-    assert_eq!(said, ["a: its RX queues are steered by rxsteer alone again"]);
+    let lines = instance.see_queues(1, 2, &[]);
+    assert_eq!(lines, ["a: its RX queues are steered by rxsteer alone again"]);
 }
 
 #[test]
@@ -106,9 +106,9 @@ fn a_pattern_takes_what_appears() {
     instance.path.refuses.push(3);
     let taken = Link { attached: Some(attached()), ..link(4, "veth4") };
     let links = [link(1, "lo"), link(2, "veth2"), link(3, "veth3"), taken];
-    let said = see(&mut instance, &links);
+    let lines = see(&mut instance, &links);
     assert_eq!(
-        said,
+        lines,
         [
             "steering veth2: native, 2 RX queues, rps to CPUs 0-1",
             "veth3 is not steered: the driver says no",
@@ -126,8 +126,8 @@ fn a_pattern_takes_what_appears() {
     assert!(!instance.has_retry(later(4)), "each was tried once more");
     instance.path.refuses.clear();
     assert!(!instance.has_retry(later(9)), "the second time they wait twice as long");
-    let said = instance.retry(&links, later(11));
-    assert_eq!(said.as_deref(), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
+    let lines = instance.retry(&links, later(11));
+    assert_eq!(lines.as_deref(), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
     assert_eq!(instance.path.attached, [2, 3]);
     assert!(instance.has_retry(later(11)), "the one that another program is on");
     // One of the same name is another interface.
@@ -164,7 +164,7 @@ fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_looked_at_on
     assert!(rounds <= 6000 / 30, "{rounds} looks at the host in 600 s");
     instance.path.refuses.clear();
     let now = start + Duration::from_secs(700);
-    assert!(instance.retry(&links, now).is_some_and(|said| said.starts_with("steering v")));
+    assert!(instance.retry(&links, now).is_some_and(|lines| lines.starts_with("steering v")));
     assert_eq!(instance.path.attached.len(), 1, "one at a time");
 }
 
@@ -180,9 +180,9 @@ fn attached() -> rxsteer_host::Attached {
 fn there_is_a_limit_of_interfaces() {
     let links: Vec<Link> = (1..=400).map(|index| link(index, &format!("v{index}"))).collect();
     let mut instance = instance(&["v*"], &[]);
-    let said = see(&mut instance, &links);
+    let lines = see(&mut instance, &links);
     assert_eq!(instance.path.attached.len(), MAX_INTERFACES);
-    assert!(said[69].contains("64 interfaces are steered already"), "{}", said[69]);
-    assert_eq!(said.len(), MAX_INTERFACES + MAX_REFUSED);
+    assert!(lines[69].contains("64 interfaces are steered already"), "{}", lines[69]);
+    assert_eq!(lines.len(), MAX_INTERFACES + MAX_REFUSED);
     assert_eq!(instance.interfaces.len(), MAX_INTERFACES + MAX_REFUSED, "so is what is remembered");
 }

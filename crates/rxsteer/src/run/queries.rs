@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 /// How often what the programs say of flows that ended is taken in.
 const TAKE: Duration = Duration::from_millis(100);
 /// How often it is asked whether a change is done that a client waits for.
-const ASK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 /// What only the event thread can do.
-pub(crate) enum Ask {
+pub(crate) enum EventRequest {
     /// Begin a change of settings; answered only when it is refused.
     Set(Vec<String>),
     /// Whether the changes asked for are done, and the answer to them.
@@ -41,7 +41,7 @@ pub(crate) enum Ask {
 }
 
 /// What the event thread says to it.
-pub(crate) enum Said {
+pub(crate) enum EventReply {
     Refused(Answer),
     Begun,
     Changed(bool, Answer),
@@ -49,8 +49,8 @@ pub(crate) enum Said {
 
 /// A question, and where the answer goes.
 struct Message {
-    ask: Ask,
-    reply: Sender<Said>,
+    request: EventRequest,
+    reply: Sender<EventReply>,
     asked: Instant,
 }
 
@@ -62,20 +62,21 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Answers what was asked.
-    pub(crate) fn answer(&mut self, mut answer: impl FnMut(Ask) -> Said) {
+    pub(crate) fn answer(&mut self, mut answer: impl FnMut(EventRequest) -> EventReply) {
         let mut bytes = [0; 64];
         while matches!(self.wake.read(&mut bytes), Ok(count) if count > 0) {}
-        while let Ok(Message { ask, reply, asked }) = self.messages.try_recv() {
+        while let Ok(Message { request, reply, asked }) = self.messages.try_recv() {
             // The process may have been stopped in between; by now the client was answered that nothing changes.
-            let is_late = matches!(ask, Ask::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
-            let said = if is_late {
+            let is_late =
+                matches!(request, EventRequest::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
+            let replies = if is_late {
                 let why = "the change was withdrawn: the instance got to it too late; try again";
-                Said::Refused(Answer::Error(why.to_owned()))
+                EventReply::Refused(Answer::Error(why.to_owned()))
             } else {
-                answer(ask)
+                answer(request)
             };
             // Who asked may have given up.
-            let _ = reply.send(said);
+            let _ = reply.send(replies);
         }
     }
 }
@@ -90,7 +91,7 @@ impl AsFd for Inbox {
 pub(crate) struct QueryServer<P: Datapath> {
     view: P::View,
     shown: Latest<Shown<P::Device>>,
-    asks: Sender<Message>,
+    requests: Sender<Message>,
     wake: UnixStream,
 }
 
@@ -107,11 +108,11 @@ impl<P: Datapath> QueryServer<P> {
         view: P::View,
         shown: Latest<Shown<P::Device>>,
     ) -> std::io::Result<(QueryServer<P>, Inbox)> {
-        let (asks, messages) = channel();
+        let (requests, messages) = channel();
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        Ok((QueryServer { view, shown, asks, wake }, Inbox { messages, wake: woken }))
+        Ok((QueryServer { view, shown, requests, wake }, Inbox { messages, wake: woken }))
     }
 
     /// Answers clients on a thread of its own.
@@ -128,7 +129,7 @@ impl<P: Datapath> QueryServer<P> {
             self.view.take_records();
             let timeout = match (control.has_work(), control.has_waiting()) {
                 (true, _) => Duration::ZERO,
-                (false, true) => ASK,
+                (false, true) => POLL,
                 (false, false) => TAKE,
             };
             let mut fds = control.wait_for();
@@ -153,12 +154,12 @@ impl<P: Datapath> QueryServer<P> {
         Answer::Status(Box::new(status))
     }
 
-    fn ask(&mut self, ask: Ask) -> Option<Said> {
-        let (reply, said) = channel();
-        self.asks.send(Message { ask, reply, asked: Instant::now() }).ok()?;
+    fn request(&mut self, request: EventRequest) -> Option<EventReply> {
+        let (reply, replies) = channel();
+        self.requests.send(Message { request, reply, asked: Instant::now() }).ok()?;
         // If it is full, it wakes anyway.
         let _ = self.wake.write(&[1]);
-        said.recv().ok()
+        replies.recv().ok()
     }
 }
 
@@ -177,24 +178,24 @@ impl<P: Datapath> Server for QueryServer<P> {
                 }
                 Err(why) => Answer::Error(why),
             }),
-            Request::Set { settings } => match self.ask(Ask::Set(settings.clone())) {
-                Some(Said::Begun) => None,
-                Some(Said::Refused(answer) | Said::Changed(_, answer)) => Some(answer),
+            Request::Set { settings } => match self.request(EventRequest::Set(settings.clone())) {
+                Some(EventReply::Begun) => None,
+                Some(EventReply::Refused(answer) | EventReply::Changed(_, answer)) => Some(answer),
                 None => Some(is_ending()),
             },
         }
     }
 
     fn changed(&mut self) -> (bool, Answer) {
-        match self.ask(Ask::Changed) {
-            Some(Said::Changed(done, answer)) => (done, answer),
+        match self.request(EventRequest::Changed) {
+            Some(EventReply::Changed(done, answer)) => (done, answer),
             _ => (true, is_ending()),
         }
     }
 
     fn give_up(&mut self) -> Answer {
-        match self.ask(Ask::GiveUp) {
-            Some(Said::Changed(_, answer)) => answer,
+        match self.request(EventRequest::GiveUp) {
+            Some(EventReply::Changed(_, answer)) => answer,
             _ => is_ending(),
         }
     }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-fn ask(socket: &Path, request: &str) -> serde_json::Value {
+fn request(socket: &Path, request: &str) -> serde_json::Value {
     let mut stream = UnixStream::connect(socket).unwrap();
     writeln!(stream, "{request}").unwrap();
     let mut line = String::new();
@@ -23,23 +23,23 @@ fn clients_are_answered_while_the_event_thread_is_busy() {
     let (queries, mut inbox) = QueryServer::<Mock>::new(MockView, instance.latest()).unwrap();
     let queries = queries.open(control).unwrap();
     // Nobody looks into the inbox.
-    let status = ask(&path, r#"{"do":"status","flows":3}"#);
+    let status = request(&path, r#"{"do":"status","flows":3}"#);
     assert_eq!(status["status"]["interfaces"][0]["name"], "a", "{status}");
     assert_eq!(status["status"]["flow_statistics"]["packets"], 0, "{status}");
     let flow = "10.0.0.1:1-10.0.0.2:2/tcp";
-    let explained = ask(&path, &format!(r#"{{"do":"explain","flow":"{flow}"}}"#));
+    let explained = request(&path, &format!(r#"{{"do":"explain","flow":"{flow}"}}"#));
     assert_eq!(explained["explain"]["policy"], "rps", "{explained}");
     // A change is made by the event thread, or refused by it.
     let changes = std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            let refused = ask(&path, r#"{"do":"set","settings":["policy=x"]}"#);
-            (refused, ask(&path, r#"{"do":"set","settings":["policy=rfs"]}"#))
+            let refused = request(&path, r#"{"do":"set","settings":["policy=x"]}"#);
+            (refused, request(&path, r#"{"do":"set","settings":["policy=rfs"]}"#))
         });
         let mut asked = 0;
         while !asking.is_finished() {
-            inbox.answer(|ask| {
+            inbox.answer(|request| {
                 asked += 1;
-                instance.said(ask)
+                instance.reply_to(request)
             });
             instance.tick();
             std::thread::yield_now();
@@ -52,7 +52,8 @@ fn clients_are_answered_while_the_event_thread_is_busy() {
     // The wake-up of the last question may have followed its answer; the next poll is for the next question.
     inbox.answer(|_| unreachable!("every question was answered"));
     // One that is never made is refused when the instance ends.
-    let last = std::thread::spawn(move || ask(&path, r#"{"do":"set","settings":["policy=rps"]}"#));
+    let last =
+        std::thread::spawn(move || request(&path, r#"{"do":"set","settings":["policy=rps"]}"#));
     let mut fds = [PollFd::new(inbox.as_fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut fds, PollTimeout::from(10_000_u16)), Ok(1), "it was asked");
     queries.close(inbox).unwrap();

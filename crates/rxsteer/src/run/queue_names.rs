@@ -132,8 +132,8 @@ mod tests {
     fn an_interface_that_appears_with_too_few_queues_is_told_of() {
         let policy = "bound:veth0:0=1,veth0:3=1,veth1:7=0,9=1".parse().unwrap();
         let settings = Settings::new(policy, "0-1".parse().unwrap());
-        let said = lacking(&settings, ("veth0", 2)).unwrap();
-        assert_eq!(said, "veth0 has 2 RX queues; without effect: policy bound:veth0:3");
+        let lines = lacking(&settings, ("veth0", 2)).unwrap();
+        assert_eq!(lines, "veth0 has 2 RX queues; without effect: policy bound:veth0:3");
         assert_eq!(lacking(&settings, ("veth0", 4)), None);
     }
 }

@@ -36,15 +36,15 @@ fn reload_applies_what_the_file_says_now() {
     let file = dir.path().join("rxsteer.toml");
     let begin = "policy = 'rps'\ncpus = '0-1'\nqueue-size = 64\n";
     let (mut instance, reload) = started(&file, &["--else", "local"], begin);
-    let said = instance.reload(&reload);
-    assert!(said.ends_with("rxsteer.toml is reloaded: no setting changes"), "{said}");
+    let lines = instance.reload(&reload);
+    assert!(lines.ends_with("rxsteer.toml is reloaded: no setting changes"), "{lines}");
     assert!(instance.path.applied().is_empty());
 
     std::fs::write(&file, "policy = 'rfs'\nelse = 'hash'\nqueue-size = 64\nflow-limit = 8\n")
         .unwrap();
-    let said = instance.reload(&reload);
+    let lines = instance.reload(&reload);
     let changes = "policy=rfs (was rps), cpus=0-3 (was 0-1), flow-limit=8 (was off)";
-    assert!(said.ends_with(&format!("is reloaded: {changes}")), "{said}");
+    assert!(lines.ends_with(&format!("is reloaded: {changes}")), "{lines}");
     let applied = instance.path.applied().last().unwrap();
     assert_eq!((&applied.policy, &applied.cpus), (&Policy::Rfs, &"0-3".parse().unwrap()));
     assert_eq!(applied.fallback.to_string(), "local", "an option beats the file");
@@ -69,13 +69,13 @@ fn reload_is_refused_as_a_whole() {
         ("policy = ", "is not right"),
     ] {
         std::fs::write(&file, text).unwrap();
-        let said = instance.reload(&reload);
-        assert!(said.contains("is not reloaded, and all settings stay: "), "{said}");
-        assert!(said.contains(part), "{text}: {said}");
+        let lines = instance.reload(&reload);
+        assert!(lines.contains("is not reloaded, and all settings stay: "), "{lines}");
+        assert!(lines.contains(part), "{text}: {lines}");
     }
     std::fs::remove_file(&file).unwrap();
-    let said = instance.reload(&reload);
-    assert!(said.contains("can't read"), "{said}");
+    let lines = instance.reload(&reload);
+    assert!(lines.contains("can't read"), "{lines}");
     assert!(instance.path.applied().is_empty() && instance.settings == before);
 }
 

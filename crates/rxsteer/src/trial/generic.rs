@@ -56,20 +56,20 @@ fn attempt(host: &Host) -> Result<usize, String> {
     };
     namespace::enter_new().map_err(failed("a network namespace takes CAP_SYS_ADMIN"))?;
     std::thread::scope(|scope| {
-        let (tell_sender, of_receiver) = channel();
-        let (tell_receiver, of_sender) = channel();
+        let (to_sender, of_receiver) = channel();
+        let (to_receiver, of_sender) = channel();
         scope.spawn(move || {
             // The receiver gives up when this end of the channel is dropped.
-            let _ = send(&tell_receiver, &of_receiver);
+            let _ = send(&to_receiver, &of_receiver);
         });
-        receive(host, &tell_sender, &of_sender)
+        receive(host, &to_sender, &of_sender)
             .map_err(failed("a veth pair could not be made"))
             .and_then(|result| result)
     })
 }
 
 /// What the sending end says.
-enum Said {
+enum Report {
     /// Its namespace.
     Namespace(File),
     /// All packets are sent.
@@ -77,20 +77,20 @@ enum Said {
 }
 
 /// The sending end, in a namespace of its own: first tells of it, then sends to each port that it is told.
-fn send(tell: &Sender<Said>, told: &Receiver<u16>) -> io::Result<()> {
+fn send(reports: &Sender<Report>, commands: &Receiver<u16>) -> io::Result<()> {
     namespace::enter_new()?;
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-    tell.send(Said::Namespace(namespace::current()?)).map_err(|_| gone())?;
+    reports.send(Report::Namespace(namespace::current()?)).map_err(|_| gone())?;
     // 0: the pair is there.
-    told.recv().map_err(|_| gone())?;
+    commands.recv().map_err(|_| gone())?;
     namespace::bring_up(namespace::FAR, THERE)?;
     let sockets: Vec<UdpSocket> =
         (0..PORTS).map(|_| UdpSocket::bind((THERE, 0))).collect::<io::Result<_>>()?;
-    for (batch, port) in (1..).zip(told) {
+    for (batch, port) in (1..).zip(commands) {
         for (number, socket) in (0..PACKETS).zip(sockets.iter().cycle()) {
             socket.send_to(&[batch, number as u8], (HERE, port))?;
         }
-        tell.send(Said::Sent).map_err(|_| gone())?;
+        reports.send(Report::Sent).map_err(|_| gone())?;
     }
     Ok(())
 }
@@ -98,21 +98,21 @@ fn send(tell: &Sender<Said>, told: &Receiver<u16>) -> io::Result<()> {
 /// The receiving end, which is steered. The outer error: it could not be set up.
 fn receive(
     host: &Host,
-    tell: &Sender<u16>,
-    told: &Receiver<Said>,
+    reports: &Sender<u16>,
+    commands: &Receiver<Report>,
 ) -> io::Result<Result<usize, String>> {
     let gone = || io::Error::other("the sending end gave up");
-    let Ok(Said::Namespace(other)) = told.recv() else { return Err(gone()) };
+    let Ok(Report::Namespace(other)) = commands.recv() else { return Err(gone()) };
     namespace::add_pair(&other)?;
     namespace::bring_up(namespace::NEAR, HERE)?;
-    tell.send(0).map_err(|_| gone())?;
+    reports.send(0).map_err(|_| gone())?;
     let socket = UdpSocket::bind((HERE, 0))?;
     socket.set_read_timeout(Some(FRAME_TIMEOUT))?;
     let port = socket.local_addr()?.port();
     let mut batch = 0;
     let mut arrivals = || -> io::Result<usize> {
-        tell.send(port).map_err(|_| gone())?;
-        let Ok(Said::Sent) = told.recv() else { return Err(gone()) };
+        reports.send(port).map_err(|_| gone())?;
+        let Ok(Report::Sent) = commands.recv() else { return Err(gone()) };
         batch += 1;
         Ok(count(&socket, batch))
     };

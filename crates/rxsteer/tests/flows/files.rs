@@ -158,10 +158,10 @@ fn runs_share_a_data_set() {
     assert_eq!(all(), 2 * one_run);
     // What the third one advises removes both, and not its own.
     let third = rxsteer(&[&to[..], &partitioned].concat());
-    let said = errors(&third);
-    assert!(said.contains("2 earlier runs of 'eth-0'"), "{said}");
+    let stderr = errors(&third);
+    assert!(stderr.contains("2 earlier runs of 'eth-0'"), "{stderr}");
     assert_eq!(all(), 3 * one_run);
-    let remove = said.split(": ").find(|part| part.starts_with("find ")).expect("an advice");
+    let remove = stderr.split(": ").find(|part| part.starts_with("find ")).expect("an advice");
     let remove = remove.lines().next().expect("a line");
     assert!(Command::new("sh").args(["-c", remove]).status().expect("a shell").success());
     assert_eq!(all(), one_run);
@@ -234,10 +234,10 @@ fn limited(limit: &str, arguments: &[&str]) -> Output {
 
 /// What a run reports that could not write its records.
 fn check_failed(output: &Output, because: &str) {
-    let said = errors(output);
-    assert_eq!(status(output), 1, "{said}");
-    assert_eq!(said.matches(because).count(), 1, "said once: {said}");
-    assert!(!said.contains("External"), "{said}");
+    let stderr = errors(output);
+    assert_eq!(status(output), 1, "{stderr}");
+    assert_eq!(stderr.matches(because).count(), 1, "said once: {stderr}");
+    assert!(!stderr.contains("External"), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(number(&report["packets"]), 300_000, "the run goes on");
     let statistics = &report["flow_statistics"];
@@ -257,9 +257,12 @@ fn a_failed_write_leaves_the_report_and_no_file() {
     ] {
         let output = limited("-f 1", &["--flows", text(&dir.path().join(name))]);
         check_failed(&output, "File too large");
-        let said = errors(&output);
-        assert!(said.contains("can't write flow records to") && said.contains(name), "{said}");
-        assert!(said.contains("ulimit -f"), "{said}");
+        let stderr = errors(&output);
+        assert!(
+            stderr.contains("can't write flow records to") && stderr.contains(name),
+            "{stderr}"
+        );
+        assert!(stderr.contains("ulimit -f"), "{stderr}");
         assert!(names(dir.path()).is_empty());
     }
 }
@@ -292,9 +295,9 @@ fn masked_records_are_in_files_that_name_no_capture() {
         assert!(files.iter().all(|file| file.starts_with("flows-20")), "{files:?}");
     }
     let again = rxsteer(&[&["replay", "--flows", text(&set)], &masked[..]].concat());
-    let said = errors(&again);
-    assert!(said.contains("an earlier run with --anonymize"), "{said}");
-    assert!(!said.contains("customer"), "{said}");
+    let stderr = errors(&again);
+    assert!(stderr.contains("an earlier run with --anonymize"), "{stderr}");
+    assert!(!stderr.contains("customer"), "{stderr}");
 }
 
 #[cfg(feature = "parquet")]

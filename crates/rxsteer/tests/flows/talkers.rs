@@ -89,9 +89,9 @@ fn what_counts_twice_or_not_at_all_is_told_of() {
     let same = dir.path().join(".").join("a.pcap");
     let output = rxsteer(&["flows", "--policy", "rfs", text(&capture), text(&same)]);
     assert_eq!(status(&output), 0);
-    let said = errors(&output);
-    assert!(said.contains("a.pcap is named 2 times"), "{said}");
-    assert!(said.contains("rfs decides as rps does; rxsteer replay"), "{said}");
+    let stderr = errors(&output);
+    assert!(stderr.contains("a.pcap is named 2 times"), "{stderr}");
+    assert!(stderr.contains("rfs decides as rps does; rxsteer replay"), "{stderr}");
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 /// libbpf has one place for a callback, for all threads: one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 /// The callback has no state of its own.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note(_: PrintLevel, text: String) {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    LINES.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
 
 /// Does something, and returns what libbpf said meanwhile, from this level on.
@@ -18,7 +18,7 @@ pub(crate) fn during<T>(level: PrintLevel, action: impl FnOnce() -> T) -> (T, Ve
     let before = set_print(Some((level, note)));
     let result = action();
     set_print(before);
-    (result, std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner)))
+    (result, std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// A BPF program that the kernel does not take.
@@ -42,15 +42,15 @@ const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
 
 impl Refusal {
     /// By what was said while loading failed; `None` when that was not for a program.
-    pub(crate) fn of(said: &[String]) -> Option<Refusal> {
-        let with_log = said.iter().find(|text| text.contains(BEGIN));
-        let named = with_log.or_else(|| said.iter().find(|text| text.contains("prog '")))?;
+    pub(crate) fn of(log: &[String]) -> Option<Refusal> {
+        let with_log = log.iter().find(|text| text.contains(BEGIN));
+        let named = with_log.or_else(|| log.iter().find(|text| text.contains("prog '")))?;
         let program = named.split('\'').nth(1)?.to_owned();
         let answer = match with_log.and_then(|text| text.split_once(BEGIN)) {
             Some((_, log)) => last_words(log),
             None => named.split_once("': ")?.1.trim().to_owned(),
         };
-        Some(Refusal { program, answer, log: said.concat() })
+        Some(Refusal { program, answer, log: log.concat() })
     }
 
     /// Whether the verifier looked at the program at all.
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn refusal_has_the_verifiers_last_words() {
         // As Linux 6.1 said it, cut.
-        let said = [
+        let log = [
             "libbpf: prog 'steer_cpumap': BPF program load failed: -EINVAL\n".to_owned(),
             "libbpf: prog 'steer_cpumap': -- BEGIN PROG LOAD LOG --\n\
              43: (67) r3 <<= 3                     ; R3_w=scalar(smax=9223372036854775800)\n\
@@ -100,17 +100,17 @@ mod tests {
                 .to_owned(),
             "libbpf: prog 'steer_cpumap': failed to load: -EINVAL\n".to_owned(),
         ];
-        let refusal = Refusal::of(&said).unwrap();
+        let refusal = Refusal::of(&log).unwrap();
         assert_eq!(
             refusal.to_string(),
             "steer_cpumap: math between map_value pointer and register with unbounded min value is not allowed \
              (instruction 46: (0f) r4 += r3)"
         );
-        assert_eq!(refusal.log, said.concat());
-        let said = [
+        assert_eq!(refusal.log, log.concat());
+        let log = [
             "libbpf: prog 'steer_kthread': failed to find kernel BTF type ID of 'xdp_cpumap_kthread': -3\n",
         ];
-        let refusal = Refusal::of(&said.map(str::to_owned)).unwrap();
+        let refusal = Refusal::of(&log.map(str::to_owned)).unwrap();
         assert_eq!(
             refusal.to_string(),
             "steer_kthread: failed to find kernel BTF type ID of 'xdp_cpumap_kthread': -3"
