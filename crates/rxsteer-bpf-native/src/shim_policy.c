@@ -51,7 +51,7 @@ static __thread struct native_policy *state;
 #define steer_sock_cpu_mask	 (state->sizes.sock_cpu_mask)
 #define steer_chains_log (state->sizes.chains_log)
 #define steer_flushes_fully (state->flushes_fully)
-#define TAIL_LINES	 ((steer_cpus * STEER_BANKS + 15) / 16)
+#define TAIL_LINES	 ((steer_cpus * STEER_GENERATIONS + 15) / 16)
 
 static struct steer_slot *steer_slot_at(__u32 index)
 {
@@ -85,14 +85,14 @@ static struct steer_hash_active *steer_hash_active_at(__u32 src)
 
 static struct steer_pair *steer_pair_at(__u32 src, __u32 dst)
 {
-	if (src >= steer_sources || dst >= steer_cpus * STEER_BANKS)
+	if (src >= steer_sources || dst >= steer_cpus * STEER_GENERATIONS)
 		return NULL;
 	return &state->pairs[dst * steer_sources + src];
 }
 
 static struct steer_line *steer_tail_line(__u32 src, __u32 dst)
 {
-	if (src >= steer_sources || dst >= steer_cpus * STEER_BANKS)
+	if (src >= steer_sources || dst >= steer_cpus * STEER_GENERATIONS)
 		return NULL;
 	return &state->tails[src * TAIL_LINES + dst / 16];
 }
@@ -139,7 +139,7 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	/* A type with padding at its end, of lines that are aligned in the kernel. */
 	policy->hash_active = zeroed(sizes->sources, sizeof(*policy->hash_active));
 	policy->pairs =
-		zeroed((size_t)sizes->cpus * STEER_BANKS * sizes->sources, sizeof(*policy->pairs));
+		zeroed((size_t)sizes->cpus * STEER_GENERATIONS * sizes->sources, sizeof(*policy->pairs));
 	policy->tails = zeroed((size_t)sizes->sources * TAIL_LINES, sizeof(*policy->tails));
 	policy->limiters = zeroed(sizes->sources, sizeof(*policy->limiters));
 	policy->limit_counts =
@@ -215,7 +215,7 @@ struct native_decision {
 	__u32 target;
 	__u32 by;
 	__u32 cpu;
-	__u32 bank;
+	__u32 generation;
 	/* It goes straight on; it is dropped by the flow limit. */
 	__u32 straight;
 	__u32 dropped;
@@ -242,14 +242,14 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 		.target = target.cpu,
 		.by = target.by,
 		.cpu = place.cpu,
-		.bank = place.bank,
+		.generation = place.generation,
 		.straight = place.straight,
 	};
 	if (place.straight) {
 		slot->place = 0;
 		return;
 	}
-	dst = place.cpu * STEER_BANKS + place.bank;
+	dst = place.cpu * STEER_GENERATIONS + place.generation;
 	decision->dropped =
 		config->flow_limit && steer_exceeds_limit(config, arrival->hash, arrival->src, dst);
 	if (decision->dropped)

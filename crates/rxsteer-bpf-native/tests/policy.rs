@@ -37,14 +37,14 @@ fn none() {
 fn rps() {
     let seen = run(Kind::Rps);
     assert!(seen.by[2] > 900_000 && seen.deferred > 100_000 && seen.moved > 4_000, "{seen:?}");
-    assert!(seen.dropped > 1_000 && seen.second_bank > 100_000, "{seen:?}");
+    assert!(seen.dropped > 1_000 && seen.second_generation > 100_000, "{seen:?}");
 }
 
 #[test]
 fn bound() {
     let seen = run(Kind::Bound);
     assert!(seen.by[0] > 100_000 && seen.by[1] > 100_000 && seen.dropped > 10_000, "{seen:?}");
-    assert!(seen.second_bank > 100_000, "{seen:?}");
+    assert!(seen.second_generation > 100_000, "{seen:?}");
 }
 
 #[test]

@@ -44,8 +44,8 @@ pub(crate) const MAX_MAPS: usize = 128;
 pub(crate) const MAP_ENTRIES: usize = 8192;
 /// Interfaces are found by their index modulo this: `STEER_MAX_DEVICES`.
 pub(crate) const MAX_DEVICES: u32 = 1024;
-/// CPUMAP entries a CPU can have, so that one drains while the other is used: `STEER_BANKS`.
-pub(crate) const BANKS: u32 = 2;
+/// CPUMAP entries a CPU can have, so that one drains while the other is used: `STEER_GENERATIONS`.
+pub(crate) const GENERATIONS: u32 = 2;
 /// In tables of CPUs: none.
 pub(crate) const NO_CPU: u16 = 0xffff;
 /// Lines in one of which a flow is counted: `STEER_WAYS`.
@@ -58,7 +58,7 @@ pub(crate) const OTHER_CPUS: u16 = 0xffff;
 
 /// Bits of `enum steer_cpu_bits`.
 pub(crate) const CPU_LINGER: u8 = 1;
-pub(crate) const CPU_BANK: u8 = 2;
+pub(crate) const CPU_GENERATION: u8 = 2;
 pub(crate) const CPU_DESIRED: u8 = 4;
 /// Flags of an interface: enum steer_device_flags.
 pub(crate) const SETTLING: u32 = 1;

@@ -1,7 +1,7 @@
 //! Settings, compiled to what the programs decide by: the counterpart of `rxsteer_core::plan`.
 
 use crate::abi::{
-    CPU_BANK, CPU_DESIRED, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, steer_config,
+    CPU_DESIRED, CPU_GENERATION, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, steer_config,
     steer_row,
 };
 use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, Settings};
@@ -18,14 +18,15 @@ pub(crate) enum Local {
 
 const WORDS: usize = MAX_CPUS as usize / 64;
 
-/// The configuration of `settings`, where `bank` says which of a CPU's rings is in use, a second has
-/// `hz` jiffies, and a flow table `1 << flow_log` slots. Its rows ([`Rows`]) begin at `first_row`.
+/// The configuration of `settings`, where `generation` says which of a CPU's rings is in use, a
+/// second has `hz` jiffies, and a flow table `1 << flow_log` slots. Its rows ([`Rows`]) begin at
+/// `first_row`.
 pub(crate) fn compile(
     settings: &Settings,
     local: Local,
     (hz, flow_log): (u32, u32),
     first_row: u32,
-    bank: impl Fn(CpuId) -> u32,
+    generation: impl Fn(CpuId) -> u32,
 ) -> steer_config {
     let maps = Rows::new(settings).maps;
     let else_local = settings.fallback == Fallback::Local && settings.policy.remembers_flows();
@@ -71,8 +72,8 @@ pub(crate) fn compile(
     }
     for cpu in (0..MAX_CPUS).filter_map(CpuId::new) {
         let bits = &mut config.cpu[cpu.index()];
-        if bank(cpu) != 0 {
-            *bits |= CPU_BANK;
+        if generation(cpu) != 0 {
+            *bits |= CPU_GENERATION;
         }
         if settings.is_desired(cpu) {
             // Where the fallback goes by no map a flow may stay wherever its application ran.
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn offline_cpus_are_absent_and_banks_are_marked() {
+    fn offline_cpus_are_absent_and_generations_are_marked() {
         let mut settings = Settings::new(Policy::Sparse(4), "1-3".parse().unwrap());
         settings.offline = "2".parse().ok();
         let config =
@@ -186,8 +187,8 @@ mod tests {
         assert_eq!((config.policy, config.loops, config.map_len, config.by_queue), (3, 4, 3, 0));
         assert_eq!(config.map[..4], [1, NO_CPU, 3, NO_CPU]);
         assert_eq!(config.members[..2], [0b1010, 0]);
-        let (linger, bank, desired) = (CPU_LINGER, CPU_BANK, CPU_DESIRED);
-        assert_eq!(config.cpu[..4], [desired, linger | desired, 0, linger | bank | desired]);
+        let (linger, generation, desired) = (CPU_LINGER, CPU_GENERATION, CPU_DESIRED);
+        assert_eq!(config.cpu[..4], [desired, linger | desired, 0, linger | generation | desired]);
         assert_eq!((config.inactive_after, config.flow_limit), (250, 0));
     }
 

@@ -1,6 +1,6 @@
 //! Where a flow is and why: the core's own rules, asked by the state of the live tables. Nothing is decided here.
 
-use crate::abi::{BANKS, SPARSE_ROW, steer_slot};
+use crate::abi::{GENERATIONS, SPARSE_ROW, steer_slot};
 use crate::flows::LiveFlow;
 use crate::live::cpu_of;
 use crate::path::DeviceId;
@@ -136,16 +136,16 @@ impl View {
         let map = settings.map_of(&place.name, place.queue as u16);
         let straddles = settings.straddles(log, slot_of(hash.get(), log), map.len());
         let is_guarded = (!known.is_plain || straddles) && !settings.shadow;
-        let (cpu, bank) = (place.slot.place & 0x1fff, place.slot.place >> 13 & 1);
+        let (cpu, generation) = (place.slot.place & 0x1fff, place.slot.place >> 13 & 1);
         let src = place.slot.place >> 14 & 0x3fff;
         let received_on = (cpu != 0).then(|| cpu_of(src));
-        let dst = cpu.saturating_sub(1) * BANKS + bank;
+        let dst = cpu.saturating_sub(1) * GENERATIONS + generation;
         let is_delivered = cpu == 0 || {
             let pair = self.rings.lock().pairs.get(dst * self.sizes.cpus + src);
             pair.delivered.wrapping_sub(place.slot.last_seq) as i32 >= 0
         };
         let config = self.config(settings, place, received_on)?;
-        // The core's slot says nothing of the bank.
+        // The core's slot says nothing of the generation.
         let words = [place.slot.last_seq, place.slot.place & !(1 << 13)];
         let state = State {
             sock_entry: self.sock_entry(hash, key.src > key.dst),

@@ -1,6 +1,6 @@
 //! What the programs counted.
 
-use crate::abi::{BANKS, steer_counters};
+use crate::abi::{GENERATIONS, steer_counters};
 use crate::path::DeviceId;
 use crate::rings::Rings;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
@@ -82,9 +82,9 @@ pub struct CpuCounts {
 impl CpuCounts {
     /// Of both rings of a CPU.
     pub(crate) fn of(rings: &Rings, cpu: u32) -> CpuCounts {
-        let in_use = cpu * BANKS + rings.bank(cpu_of(cpu));
+        let in_use = cpu * GENERATIONS + rings.generation(cpu_of(cpu));
         let none = CpuCounts { class: rings.threads.class_of(in_use), ..CpuCounts::default() };
-        (cpu * BANKS..(cpu + 1) * BANKS).fold(none, |sum, dst| {
+        (cpu * GENERATIONS..(cpu + 1) * GENERATIONS).fold(none, |sum, dst| {
             let state = rings.dsts.get(dst);
             let (lost, waiting) = rings.lost_and_waiting(dst);
             let waits = rings.waits(dst);

@@ -2,8 +2,8 @@
 //! attached to an interface yet.
 
 use crate::abi::{
-    self, Array, BANKS, MAX_CPUS, Mode, OpenSteerSkel, SPARSE_ROW, SteerSkel, SteerSkelBuilder,
-    WAYS,
+    self, Array, GENERATIONS, MAX_CPUS, Mode, OpenSteerSkel, SPARSE_ROW, SteerSkel,
+    SteerSkelBuilder, WAYS,
 };
 use crate::abi::{steer_counters, steer_dst, steer_pair, steer_row};
 use crate::flows::Lines;
@@ -170,7 +170,7 @@ pub(crate) fn open(
     open.progs.steer_receives.set_autoload(receives);
     open.progs.steer_sends.set_autoload(sends);
     open.progs.steer_closes.set_autoload(closes);
-    let dsts = sizes.cpus * BANKS;
+    let dsts = sizes.cpus * GENERATIONS;
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
     size(&mut maps.steer_slots, sizes.slots())?;
@@ -289,7 +289,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     let maps = &skel.maps;
     let rings = Rings::new(
         [MapHandle::try_from(&maps.steer_ring_0)?, MapHandle::try_from(&maps.steer_ring_1)?],
-        Threads::new(ids, sizes.cpus * BANKS),
+        Threads::new(ids, sizes.cpus * GENERATIONS),
         Array::<steer_dst>::new(&maps.steer_dsts)?,
         Array::<steer_pair>::new(&maps.steer_pairs)?,
         Array::new(&maps.steer_tails)?,

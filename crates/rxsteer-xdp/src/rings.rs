@@ -1,11 +1,11 @@
-//! The CPUMAP entries: each CPU's ring and kernel thread, in one of two banks.
+//! The CPUMAP entries: each CPU's ring and kernel thread, of one of two generations.
 //!
 //! An entry is never replaced or deleted before it has drained: the kernel would let the new thread run
 //! beside the old one. So a ring of another size, or for a CPU that came back (the scheduler moved its
-//! thread away and leaves it there), is made in the CPU's other bank; flows go over one by one as the
+//! thread away and leaves it there), is made as the CPU's other generation; flows go over one by one as the
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
-use crate::abi::{Array, BANKS, steer_dst, steer_line, steer_pair};
+use crate::abi::{Array, GENERATIONS, steer_dst, steer_line, steer_pair};
 use crate::setup::MIN_QUEUE_SIZE;
 use crate::threads::Threads;
 use crate::waits::{Reading, Waits};
@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 /// What is sent to, waiting in, and done by the rings.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    maps: [MapHandle; BANKS as usize],
-    /// By CPU: the size of the ring in each bank, 0 where there is none.
-    sizes: Box<[[u32; BANKS as usize]]>,
-    /// By CPU: the bank in use.
-    banks: Box<[u8]>,
+    maps: [MapHandle; GENERATIONS as usize],
+    /// By CPU: the size of the ring of each generation, 0 where there is none.
+    sizes: Box<[[u32; GENERATIONS as usize]]>,
+    /// By CPU: the generation in use.
+    generations: Box<[u8]>,
     /// By CPU: its thread runs elsewhere, since the CPU was away.
     displaced: Box<[bool]>,
     pub(crate) dsts: Array<steer_dst>,
@@ -117,23 +117,23 @@ enum Sleep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Done,
-    /// The other bank of a CPU has not drained yet.
+    /// The other generation of a CPU has not drained yet.
     Later,
 }
 
 impl Rings {
     pub(crate) fn new(
-        maps: [MapHandle; BANKS as usize],
+        maps: [MapHandle; GENERATIONS as usize],
         threads: Threads,
         dsts: Array<steer_dst>,
         pairs: Array<steer_pair>,
         tails: Array<steer_line>,
     ) -> Rings {
-        let cpus = (dsts.len() / BANKS) as usize;
+        let cpus = (dsts.len() / GENERATIONS) as usize;
         Rings {
             maps,
-            sizes: vec![[0; BANKS as usize]; cpus].into(),
-            banks: vec![0; cpus].into(),
+            sizes: vec![[0; GENERATIONS as usize]; cpus].into(),
+            generations: vec![0; cpus].into(),
             displaced: vec![false; cpus].into(),
             sent_when_made: vec![0; dsts.len() as usize].into(),
             before: vec![Noted::default(); dsts.len() as usize].into(),
@@ -149,12 +149,12 @@ impl Rings {
     }
 
     fn cpus(&self) -> u32 {
-        self.banks.len() as u32
+        self.generations.len() as u32
     }
 
-    /// The bank that a CPU's frames go to, once a configuration says so.
-    pub(crate) fn bank(&self, cpu: CpuId) -> u32 {
-        self.banks.get(cpu.index()).map_or(0, |bank| u32::from(*bank))
+    /// The generation that a CPU's frames go to, once a configuration says so.
+    pub(crate) fn generation(&self, cpu: CpuId) -> u32 {
+        self.generations.get(cpu.index()).map_or(0, |generation| u32::from(*generation))
     }
 
     /// The CPU is away: its thread runs elsewhere until it gets a new one.
@@ -164,23 +164,24 @@ impl Rings {
         }
     }
 
-    /// Sees that each of `cpus` has a ring of `size` packets, in the bank that is in use from the next
+    /// Sees that each of `cpus` has a ring of `size` packets, of the generation that is in use from the next
     /// configuration on.
     pub(crate) fn ensure(
         &mut self,
         cpus: &CpuSet,
         size: u32,
-        programs: [BorrowedFd<'_>; BANKS as usize],
+        programs: [BorrowedFd<'_>; GENERATIONS as usize],
     ) -> io::Result<Made> {
-        // By CPU: the bank its frames are to go to.
+        // By CPU: the generation its frames are to go to.
         let mut planned = Vec::new();
         for cpu in cpus.iter() {
             let index = cpu.index();
-            let bank = usize::from(self.banks[index]);
-            if self.sizes[index][bank] == size && !self.displaced[index] {
+            let generation = usize::from(self.generations[index]);
+            if self.sizes[index][generation] == size && !self.displaced[index] {
                 continue;
             }
-            let place = if self.sizes[index][bank] == 0 { bank } else { 1 - bank };
+            let place =
+                if self.sizes[index][generation] == 0 { generation } else { 1 - generation };
             if self.sizes[index][place] != 0 {
                 return Ok(Made::Later);
             }
@@ -191,10 +192,10 @@ impl Rings {
         }
         // Before a configuration sends them anything.
         self.threads.adopt(&self.all());
-        // All together: a bank that isn't in use is deleted once it has drained, so none may be said to be out
+        // All together: a generation that isn't in use is deleted once it has drained, so none may be said to be out
         // of use before there is a configuration that sends nothing there.
         for (cpu, place) in planned {
-            self.banks[cpu.index()] = place as u8;
+            self.generations[cpu.index()] = place as u8;
             self.displaced[cpu.index()] = false;
         }
         Ok(Made::Done)
@@ -203,16 +204,16 @@ impl Rings {
     fn make(
         &mut self,
         cpu: CpuId,
-        bank: usize,
+        generation: usize,
         size: u32,
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let number = u32::from(cpu.get()) * BANKS + bank as u32;
+        let number = u32::from(cpu.get()) * GENERATIONS + generation as u32;
         // The new thread makes itself known with its first frame.
         let dst = steer_dst { pid: 0, ..self.dsts.get(number) };
         self.dsts.set(number, dst);
-        put_ring(&self.maps[bank], cpu, size, program)?;
-        self.sizes[cpu.index()][bank] = size;
+        put_ring(&self.maps[generation], cpu, size, program)?;
+        self.sizes[cpu.index()][generation] = size;
         self.threads.forget(number);
         self.waits_of(number, Waits::begin);
         self.sent_when_made[number as usize] = self.sent(number);
@@ -226,7 +227,7 @@ impl Rings {
 
     /// The last number from `src` to `dst`.
     fn tail(&self, src: u32, dst: u32) -> u32 {
-        let line = src * (self.cpus() * BANKS).div_ceil(16) + dst / 16;
+        let line = src * (self.cpus() * GENERATIONS).div_ceil(16) + dst / 16;
         self.tails.get_number(line, (dst % 16) as usize * 4)
     }
 
@@ -243,7 +244,8 @@ impl Rings {
             return;
         }
         self.looked.set(Some(Instant::now()));
-        let has_ring = |dst: &u32| self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] != 0;
+        let has_ring =
+            |dst: &u32| self.sizes[(dst / GENERATIONS) as usize][(dst % GENERATIONS) as usize] != 0;
         // Of one that is deleted no more is heard once all is accounted for.
         let is_open = |dst: &u32| {
             let account = self.accounts[*dst as usize].get();
@@ -273,7 +275,7 @@ impl Rings {
     /// How many frames can be under way to `dst`: in the ring, in what its thread has taken out at once, and in what
     /// each source holds until its poll ends, with the frame that finds that full.
     fn room(&self, dst: u32) -> u64 {
-        let size = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize];
+        let size = self.sizes[(dst / GENERATIONS) as usize][(dst % GENERATIONS) as usize];
         u64::from(size + BULK + (BULK + 1) * self.cpus())
     }
 
@@ -310,11 +312,13 @@ impl Rings {
     /// for a moment, between two looks at which ones are, nobody tells. But the kernel then lets its thread run
     /// anywhere if it had work, and does not take that back.
     pub(crate) fn find_displaced(&mut self) -> bool {
-        let in_use = (0..).zip(self.banks.iter().zip(&self.sizes));
+        let in_use = (0..).zip(self.generations.iter().zip(&self.sizes));
         let moved: Vec<usize> = in_use
-            .filter(|(cpu, (bank, sizes))| sizes[usize::from(**bank)] != 0 && !self.displaced[*cpu])
-            .filter(|(cpu, (bank, _))| {
-                let dst = *cpu as u32 * BANKS + u32::from(**bank);
+            .filter(|(cpu, (generation, sizes))| {
+                sizes[usize::from(**generation)] != 0 && !self.displaced[*cpu]
+            })
+            .filter(|(cpu, (generation, _))| {
+                let dst = *cpu as u32 * GENERATIONS + u32::from(**generation);
                 runs_elsewhere(self.dsts.get(dst).pid, *cpu)
             })
             .map(|(cpu, _)| cpu)
@@ -365,7 +369,7 @@ impl Rings {
     /// is delivered. One that had nothing to do yet does; one that can't be looked at (its number is not known
     /// before its first frames, nor in another PID namespace) seems to when nothing has moved for long.
     fn sleep_of(&self, dst: u32, pid: u32) -> Sleep {
-        let is_there = self.sizes[(dst / BANKS) as usize][(dst % BANKS) as usize] != 0;
+        let is_there = self.sizes[(dst / GENERATIONS) as usize][(dst % GENERATIONS) as usize] != 0;
         if !is_there || self.sent(dst) == self.sent_when_made[dst as usize] {
             return Sleep::Sure;
         }
@@ -469,16 +473,18 @@ impl Rings {
     fn existing(&self) -> impl Iterator<Item = u32> + '_ {
         let rings = (0..).zip(&self.sizes);
         rings.flat_map(|(cpu, sizes)| {
-            (0..BANKS)
-                .filter(move |bank| sizes[*bank as usize] != 0)
-                .map(move |bank| cpu * BANKS + bank)
+            (0..GENERATIONS)
+                .filter(move |generation| sizes[*generation as usize] != 0)
+                .map(move |generation| cpu * GENERATIONS + generation)
         })
     }
 
     /// The rings that no configuration sends to any more, if there are any.
     pub(crate) fn retired(&self) -> Vec<u32> {
         self.existing()
-            .filter(|dst| dst % BANKS != u32::from(self.banks[(dst / BANKS) as usize]))
+            .filter(|dst| {
+                dst % GENERATIONS != u32::from(self.generations[(dst / GENERATIONS) as usize])
+            })
             .collect()
     }
 
@@ -517,9 +523,9 @@ impl Rings {
 
     /// Deletes a ring that was settled, and drained still a grace period after that.
     pub(crate) fn delete(&mut self, dst: u32) -> io::Result<()> {
-        let (cpu, bank) = (dst / BANKS, (dst % BANKS) as usize);
-        remove_ring(&self.maps[bank], cpu)?;
-        self.sizes[cpu as usize][bank] = 0;
+        let (cpu, generation) = (dst / GENERATIONS, (dst % GENERATIONS) as usize);
+        remove_ring(&self.maps[generation], cpu)?;
+        self.sizes[cpu as usize][generation] = 0;
         self.threads.forget(dst);
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! overflows. The id of the map tells our threads from those of other instances. A thread ends with its entry, so
 //! nothing that is set here outlives this process.
 
-use crate::abi::{BANKS, set_class};
+use crate::abi::{GENERATIONS, set_class};
 use rxsteer_core::ThreadClass;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -38,8 +38,8 @@ pub enum ThreadsError {
 /// The threads of all rings.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    /// By bank.
-    map_ids: [u32; BANKS as usize],
+    /// By generation.
+    map_ids: [u32; GENERATIONS as usize],
     /// By dst.
     known: Box<[Option<Thread>]>,
     class: ThreadClass,
@@ -61,7 +61,7 @@ pub(crate) struct Scheduled {
 }
 
 impl Threads {
-    pub(crate) fn new(map_ids: [u32; BANKS as usize], dsts: u32) -> Threads {
+    pub(crate) fn new(map_ids: [u32; GENERATIONS as usize], dsts: u32) -> Threads {
         let known = (0..dsts).map(|_| None).collect();
         Threads { map_ids, known, class: ThreadClass::Other, problem: None }
     }
@@ -138,7 +138,7 @@ impl Threads {
     /// Finds the threads of `rings` that are not known.
     fn find(&mut self, rings: &[u32]) -> Result<(), ThreadsError> {
         let name = |dst: u32| {
-            let (cpu, map) = (dst / BANKS, self.map_ids[(dst % BANKS) as usize]);
+            let (cpu, map) = (dst / GENERATIONS, self.map_ids[(dst % GENERATIONS) as usize]);
             format!("cpumap/{cpu}/map:{map}")
         };
         let mut missing: Vec<(u32, String)> = rings
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn threads_that_are_not_there_are_said_to_be_hidden_and_hold_nothing_up() {
         // No map has this id.
-        let mut threads = Threads::new([u32::MAX; BANKS as usize], 4);
+        let mut threads = Threads::new([u32::MAX; GENERATIONS as usize], 4);
         threads.adopt(&[0, 2]);
         assert_eq!(threads.problem(), None, "nothing is to be set");
         let fifo = ThreadClass::Fifo(1);

@@ -136,9 +136,10 @@ impl Subject for InKernel {
         if decided.verdict == 4 {
             // All carry their number but those that go where their flow's last one went: of these each eighth does.
             let rules = self.rules.as_ref().expect("it was configured");
-            let bank = u32::from(rules.cpu[decided.target as usize] >> 1 & 1);
+            let generation = u32::from(rules.cpu[decided.target as usize] >> 1 & 1);
             let by_ring = decided.by != 0 || rules.local_by_ring != 0;
-            let is_target = (decided.cpu, decided.bank) == (decided.target, bank) && by_ring;
+            let is_target =
+                (decided.cpu, decided.generation) == (decided.target, generation) && by_ring;
             let goes_on = before == after && is_target && after >> 28 == 7 && rules.flow_limit == 0;
             let may_be_bare = goes_on && frame[12..14] != [0x81, 0];
             let carries = !may_be_bare || decided.seq.is_multiple_of(8);
@@ -152,7 +153,7 @@ impl Subject for InKernel {
             target: decided.target,
             by: decided.by,
             cpu: decided.cpu,
-            bank: decided.bank,
+            generation: decided.generation,
             straight: decided.straight.into(),
             dropped: dropped.into(),
             seq: decided.seq,
@@ -317,7 +318,7 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             // Its slot's flows have two targets: it is guarded, and nothing is delivered here.
             assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
             assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
-            *sent.entry((src, decided.cpu * 2 + decided.bank)).or_default() += 1;
+            *sent.entry((src, decided.cpu * 2 + decided.generation)).or_default() += 1;
             straddling += 1;
             continue;
         }
@@ -325,15 +326,15 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         assert_eq!(decided.cpu, cpu, "{decided:?}");
         let goes_straight = by == 0;
         assert_eq!((decided.straight, decided.verdict == 2), (goes_straight, goes_straight));
-        let bank = u32::from(rules.cpu[cpu as usize] >> 1);
+        let generation = u32::from(rules.cpu[cpu as usize] >> 1);
         let is_tagged = frame[12..14] == [0x81, 0];
         if goes_straight {
             assert_eq!((decided.seq, decided.is_changed), (0, false), "{decided:?}");
             continue;
         }
-        let number = sent.entry((src, cpu * 2 + bank)).or_default();
+        let number = sent.entry((src, cpu * 2 + generation)).or_default();
         *number += 1;
-        assert_eq!((decided.seq, decided.bank), (*number, bank), "{decided:?}");
+        assert_eq!((decided.seq, decided.generation), (*number, generation), "{decided:?}");
         if is_tagged {
             tagged += 1;
             continue;

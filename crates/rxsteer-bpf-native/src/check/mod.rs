@@ -7,7 +7,8 @@
 //! - in the kernel local packets go straight on and get no number: so the core's are not numbered;
 //! - packets without a flow are left alone in the kernel, and `bound` leaves none alone in the core:
 //!   there are none of them under `bound`;
-//! - a CPU has two rings (banks) in the kernel: numbers of the second begin 2³¹ after the first's.
+//! - a CPU has two rings (generations) in the kernel: numbers of the second begin 2³¹ after the
+//!   first's.
 
 mod compare;
 mod rings;

@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 /// Tail, dequeued and delivered number of the frames from one source to one destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    /// What the numbers of the first bank began after.
+    /// What the numbers of the first generation began after.
     start: u32,
     pub(crate) tail: u32,
     pub(crate) dequeued: u32,
     pub(crate) delivered: u32,
 }
 
-/// All pairs of a source and a destination (CPU and bank).
+/// All pairs of a source and a destination (CPU and generation).
 #[derive(Debug)]
 pub(crate) struct Rings {
     pairs: Vec<Pair>,
@@ -26,7 +26,7 @@ pub(crate) struct Rings {
     pub(crate) size: u32,
 }
 
-/// Where bank 1 begins to count after bank 0: no test sends that many packets.
+/// Where generation 1 begins to count after generation 0: no test sends that many packets.
 const APART: u32 = 1 << 31;
 
 impl Rings {
@@ -83,12 +83,13 @@ impl Rings {
         Some((at / dsts, at % dsts, [pair.tail, pair.dequeued, pair.delivered]))
     }
 
-    /// Whether what went as number `seq` from `src` to `cpu`, by either bank, is delivered.
+    /// Whether what went as number `seq` from `src` to `cpu`, by either generation, is delivered.
     pub(crate) fn is_delivered(&self, src: u32, cpu: u32, seq: u32) -> bool {
         let start = self.pair(src, cpu * 2).start;
-        // Numbers begin after the start, and the first of bank 1 follow half the circle later.
-        let bank = u32::from(seq.wrapping_sub(start.wrapping_add(1)) >= APART);
-        let pair = self.pair(src, cpu * 2 + bank);
+        // Numbers begin after the start, and the first of generation 1 follow half the circle
+        // later.
+        let generation = u32::from(seq.wrapping_sub(start.wrapping_add(1)) >= APART);
+        let pair = self.pair(src, cpu * 2 + generation);
         (pair.delivered.wrapping_sub(seq) as i32) >= 0
     }
 }
@@ -119,7 +120,7 @@ impl Backlogs for Producer<'_> {
         let Some(decision) = self.current.take().expect("each packet reserves once") else {
             return Ok(0);
         };
-        let dst = u32::from(cpu.get()) * 2 + decision.bank;
+        let dst = u32::from(cpu.get()) * 2 + decision.generation;
         let index = self.rings.index(self.src, dst);
         let tail = &mut self.rings.pairs[index].tail;
         *tail = tail.wrapping_add(1);
@@ -137,7 +138,7 @@ impl Backlogs for Producer<'_> {
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
         self.advance();
         let Some(Some(decision)) = self.current else { return (0, u32::MAX) };
-        let dst = u32::from(cpu.get()) * 2 + decision.bank;
+        let dst = u32::from(cpu.get()) * 2 + decision.generation;
         let waiting = (0..self.rings.sources).map(|src| {
             let pair = self.rings.pair(src, dst);
             (pair.tail.wrapping_sub(pair.dequeued) as i32).max(0) as u32

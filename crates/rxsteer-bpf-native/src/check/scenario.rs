@@ -55,7 +55,7 @@ pub struct Scenario {
     pub(crate) possible: CpuSet,
     pub(crate) config: SteerConfig,
     /// CPUs whose second ring is in use.
-    pub(crate) second_bank: Vec<u16>,
+    pub(crate) second_generation: Vec<u16>,
     pub(crate) local_by_ring: bool,
 }
 
@@ -109,15 +109,15 @@ impl Scenario {
             flow_log,
             possible,
             config,
-            second_bank: Vec::new(),
+            second_generation: Vec::new(),
             local_by_ring,
         };
         scenario.change(rng);
         scenario
     }
 
-    /// Other CPUs, other CPUs offline, other loops, other banks; also, where the core can do it at
-    /// once, another policy of its kind.
+    /// Other CPUs, other CPUs offline, other loops, other generations; also, where the core can do
+    /// it at once, another policy of its kind.
     pub(crate) fn change(&mut self, rng: &mut ChaCha8Rng) {
         let all: Vec<u16> = self.possible.iter().map(CpuId::get).collect();
         let loops = rng.random_range(1..=5);
@@ -146,14 +146,14 @@ impl Scenario {
             Kind::Sparse => Policy::Sparse(loops),
             Kind::RfsSparse => Policy::RfsSparse(loops),
         };
-        self.second_bank = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
+        self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
     }
 
     /// Changes that are the C side's own affair: which rings are in use, and whether local packets go
     /// through one.
     pub(crate) fn switch_rings(&mut self, rng: &mut ChaCha8Rng) {
         let all = self.possible.iter().map(CpuId::get);
-        self.second_bank = all.filter(|_| rng.random_ratio(1, 3)).collect();
+        self.second_generation = all.filter(|_| rng.random_ratio(1, 3)).collect();
         self.local_by_ring = rng.random();
     }
 
@@ -254,7 +254,7 @@ impl Scenario {
             let mapped = self.is_online(id) && maps.any(|map| map.contains(id));
             let bits = [
                 mapped || desired && self.else_local(),
-                self.second_bank.contains(&id.get()),
+                self.second_generation.contains(&id.get()),
                 desired,
             ];
             rules.cpu[id.index()] =

@@ -14,7 +14,7 @@ pub struct Seen {
     /// Refused by the flow limit.
     pub dropped: u64,
     /// Went through a second ring.
-    pub second_bank: u64,
+    pub second_generation: u64,
 }
 
 impl Seen {
@@ -27,6 +27,6 @@ impl Seen {
         self.deferred += other.deferred;
         self.moved += other.moved;
         self.dropped += other.dropped;
-        self.second_bank += other.second_bank;
+        self.second_generation += other.second_generation;
     }
 }

@@ -173,7 +173,7 @@ impl<S: Subject> World<S> {
         }
         for (arrival, decision) in arrivals.iter().zip(&decided) {
             if let Some(decision) = decision {
-                let pair = (queue.src.into(), decision.cpu * 2 + decision.bank);
+                let pair = (queue.src.into(), decision.cpu * 2 + decision.generation);
                 let tail = self.rings.pair(pair.0, pair.1).tail;
                 assert_eq!(self.subject.tail(pair), tail, "{arrival:?} {decision:?}");
             }
@@ -184,16 +184,21 @@ impl<S: Subject> World<S> {
     /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones; and
     /// straight on if it is local, unless earlier ones are on their way through a ring.
     fn check_ring(&self, [last_seq, place]: [u32; 2], decision: &Decision) {
-        let (last_cpu, last_bank) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
+        let (last_cpu, last_generation) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
         let is_under_way = |cpu| !self.rings.is_delivered(place >> 14 & 0x3fff, cpu, last_seq);
         let under_way = last_cpu.is_some_and(is_under_way);
         let is_local =
             decision.by == 0 && !self.scenario.local_by_ring && !self.scenario.else_local();
         assert_eq!(decision.straight != 0, is_local && !under_way, "{decision:?}");
         if decision.straight == 0 {
-            let present = u32::from(self.scenario.second_bank.contains(&(decision.cpu as u16)));
+            let present =
+                u32::from(self.scenario.second_generation.contains(&(decision.cpu as u16)));
             let follows = under_way && last_cpu == Some(decision.cpu);
-            assert_eq!(decision.bank, if follows { last_bank } else { present }, "{decision:?}");
+            assert_eq!(
+                decision.generation,
+                if follows { last_generation } else { present },
+                "{decision:?}"
+            );
         }
     }
 
@@ -204,7 +209,7 @@ impl<S: Subject> World<S> {
         let last_cpu = (place & 0x1fff).checked_sub(1);
         seen.moved += u64::from(last_cpu.is_some_and(|last| last != decision.cpu));
         seen.dropped += u64::from(decision.dropped != 0);
-        seen.second_bank += u64::from(decision.bank);
+        seen.second_generation += u64::from(decision.generation);
     }
 
     pub(super) fn explain(&mut self, arrival: &Arrival) -> Explanation {

@@ -102,7 +102,7 @@ pub struct Decision {
     /// Where it went.
     pub cpu: u32,
     /// Through which of its rings.
-    pub bank: u32,
+    pub generation: u32,
     /// Not 0: straight on, through none.
     pub straight: u32,
     /// Not 0: nowhere, by the flow limit.
@@ -213,7 +213,7 @@ impl NativePolicy {
         unsafe { native_policy_forget_desired(self.state.as_ptr(), hash) }
     }
 
-    /// Sets the numbers of the frames from `src` to `dst` (CPU and bank).
+    /// Sets the numbers of the frames from `src` to `dst` (CPU and generation).
     pub fn set_pair(&mut self, (src, dst): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
         self.assert_pair(src, dst);
         // SAFETY: the state is there, and the pair is in range.

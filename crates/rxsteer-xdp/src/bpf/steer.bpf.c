@@ -38,7 +38,7 @@ struct steer_test {
 	__u32 by;
 	__u32 hash;
 	__u32 seq;
-	__u32 bank;
+	__u32 generation;
 	__u32 straight;
 } steer_test = {};
 #define STEER_NOW() steer_test.now
@@ -124,7 +124,7 @@ static __always_inline long steer_redirect(const struct steer_place *place)
 {
 	long verdict;
 
-	if (place->bank) {
+	if (place->generation) {
 		verdict = bpf_redirect_map(&steer_ring_1, place->cpu, XDP_PASS);
 		asm volatile("" : "+r"(verdict));
 		return verdict;
@@ -148,7 +148,7 @@ static __always_inline int steer_can_go_bare(const struct xdp_md *ctx)
  * once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
 static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_place *place, __u32 src, __u32 *seq)
 {
-	struct steer_number number = { .src = src, .dst = place->cpu * STEER_BANKS + place->bank };
+	struct steer_number number = { .src = src, .dst = place->cpu * STEER_GENERATIONS + place->generation };
 	struct steer_line *tails = steer_tail_line(src, number.dst);
 	__u32 carrier = 0;
 
@@ -198,7 +198,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 				      const struct steer_config *config, struct steer_counters *counters,
 				      struct steer_slot *slot, const struct steer_place *place)
 {
-	__u32 dst = place->cpu * STEER_BANKS + place->bank;
+	__u32 dst = place->cpu * STEER_GENERATIONS + place->generation;
 	struct steer_line *tails = steer_tail_line(work->src, dst);
 	struct steer_number number = { .src = work->src, .dst = dst };
 	__u32 carrier, in_front = 0;
@@ -260,7 +260,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	place = steer_allowed(config, slot, &work->target);
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
-	steer_test.bank = place.bank;
+	steer_test.generation = place.generation;
 	steer_test.straight = place.straight;
 #endif
 	work->cpu = place.cpu;
@@ -270,10 +270,10 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		if (place_before && place_before != work->target.cpu + 1)
 			counters->moves++;
 		place.cpu = work->target.cpu;
-		place.bank = steer_bank_of(config, place.cpu);
+		place.generation = steer_generation_of(config, place.cpu);
 		work->cpu = place.cpu;
 		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
-		pair = steer_pair_at(work->src, place.cpu * STEER_BANKS + place.bank);
+		pair = steer_pair_at(work->src, place.cpu * STEER_GENERATIONS + place.generation);
 		steer_queued(slot, &place, work->target.cpu, work->src, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
 	}
@@ -283,7 +283,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	}
 	if (place.cpu != work->target.cpu)
 		counters->deferred++;
-	if ((place.cpu != work->target.cpu || place.bank != steer_bank_of(config, place.cpu) ||
+	if ((place.cpu != work->target.cpu || place.generation != steer_generation_of(config, place.cpu) ||
 	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
 	    !steer_straddles(config, work->hash, work->target))
 		counters->detours++;
@@ -299,8 +299,8 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 					   struct steer_counters *counters, struct steer_slot *slot, __u32 src,
 					   struct steer_target target)
 {
-	__u32 bank = steer_bank_of(config, target.cpu);
-	struct steer_place place = { .cpu = target.cpu, .bank = bank };
+	__u32 generation = steer_generation_of(config, target.cpu);
+	struct steer_place place = { .cpu = target.cpu, .generation = generation };
 	__u32 seq;
 	int verdict;
 
@@ -308,7 +308,7 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 		return -1;
 #ifdef STEER_TEST
 	steer_test.cpu = target.cpu;
-	steer_test.bank = bank;
+	steer_test.generation = generation;
 	steer_test.straight = target.by == STEER_BY_LOCAL && !config->local_by_ring;
 #endif
 	if (target.by == STEER_BY_LOCAL && !config->local_by_ring)

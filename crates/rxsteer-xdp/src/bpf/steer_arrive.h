@@ -47,25 +47,26 @@ static __always_inline __u32 steer_cpu_served_by(const struct task_struct *task)
 	return cpu;
 }
 
-/* A frame that carries no number has arrived in the thread that runs, from a ring of `bank`. */
-static __always_inline void steer_arrived_bare(struct steer_running *running, __u32 bank)
+/* A frame that carries no number has arrived in the thread that runs, from a ring of
+ * `generation`. */
+static __always_inline void steer_arrived_bare(struct steer_running *running, __u32 generation)
 {
 	const struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u32 pid = task->pid, number = running->dst[bank];
+	__u32 pid = task->pid, number = running->dst[generation];
 	struct steer_dst *dst = number ? steer_dst_at(number - 1) : 0;
 
 	if (!dst || dst->pid != pid) {
-		number = steer_cpu_served_by(task) * STEER_BANKS + bank;
+		number = steer_cpu_served_by(task) * STEER_GENERATIONS + generation;
 		dst = steer_dst_at(number);
 		if (!dst)
 			return;
 		dst->pid = pid;
-		WRITE_ONCE(running->dst[bank], number + 1);
+		WRITE_ONCE(running->dst[generation], number + 1);
 	}
 	steer_passed(dst);
 }
 
-static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 bank)
+static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
 	struct steer_number number;
@@ -76,7 +77,7 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 bank)
 		return steer_cpumap_verdict;
 	if (!steer_take_number(ctx, &number)) {
 		if (!steer_generic)
-			steer_arrived_bare(running, bank);
+			steer_arrived_bare(running, generation);
 		return steer_cpumap_verdict;
 	}
 	pair = steer_pair_at(number.src, number.dst);
@@ -85,8 +86,8 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 bank)
 		return steer_cpumap_verdict;
 	steer_passed(dst);
 	steer_dequeued(dst, pair, number.src, number.seq);
-	if (running->dst[number.dst % STEER_BANKS] != number.dst + 1)
-		WRITE_ONCE(running->dst[number.dst % STEER_BANKS], number.dst + 1);
+	if (running->dst[number.dst % STEER_GENERATIONS] != number.dst + 1)
+		WRITE_ONCE(running->dst[number.dst % STEER_GENERATIONS], number.dst + 1);
 	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
 	if (!dst->pid)
 		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
@@ -99,7 +100,7 @@ int steer_cpumap(struct xdp_md *ctx)
 	return steer_arrived(ctx, 0);
 }
 
-/* The same for the rings of the other bank. */
+/* The same for the rings of the other generation. */
 SEC("xdp.frags/cpumap")
 int steer_cpumap_1(struct xdp_md *ctx)
 {
@@ -114,10 +115,10 @@ static __always_inline int steer_is_ours(__u32 map_id)
 /* The dst plus one whose thread `pid` is and which ran here; 0: none. */
 static __always_inline __u32 steer_thread_of(struct steer_running *running, __u32 pid)
 {
-	__u32 bank;
+	__u32 generation;
 
-	for (bank = 0; bank < STEER_BANKS; bank++) {
-		__u32 number = running->dst[bank];
+	for (generation = 0; generation < STEER_GENERATIONS; generation++) {
+		__u32 number = running->dst[generation];
 		struct steer_dst *dst;
 
 		if (!number)
@@ -166,7 +167,7 @@ int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_
 	if (!dst)
 		return 0;
 	steer_dst_sleeps(dst, number - 1);
-	WRITE_ONCE(running->dst[(number - 1) % STEER_BANKS], 0);
+	WRITE_ONCE(running->dst[(number - 1) % STEER_GENERATIONS], 0);
 	return 0;
 }
 

@@ -50,7 +50,7 @@ enum steer_carry {
 	STEER_TYPE_IPV6 = 0xdd86,
 };
 _Static_assert(STEER_MAX_CPUS <= 1 << STEER_WORD_SRC_BITS, "a source fits");
-_Static_assert(STEER_MAX_CPUS * STEER_BANKS <= 1 << STEER_KIND_DST_BITS, "a destination fits");
+_Static_assert(STEER_MAX_CPUS * STEER_GENERATIONS <= 1 << STEER_KIND_DST_BITS, "a destination fits");
 _Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_PLACE_BITS + STEER_KIND_PLACE_BITS, "a place fits");
 _Static_assert(STEER_KIND_PLACE_SHIFT + STEER_KIND_PLACE_BITS == 16 &&
 	       STEER_WORD_SRC_BITS + STEER_WORD_PLACE_BITS == 16, "of 16 bits each");

@@ -42,7 +42,7 @@ struct steer_config steer_configs[STEER_CONFIGS] = {};
 __u32 steer_active = 0;
 struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
 /* The ids of the two CPUMAPs: tracepoints tell of others' too. */
-__u32 steer_map_ids[STEER_BANKS] = {};
+__u32 steer_map_ids[STEER_GENERATIONS] = {};
 
 /* Jiffies after which a silent flow's line may be given to another; and where no line is free. */
 __u32 steer_flow_idle_after = 0;
@@ -176,7 +176,7 @@ static __always_inline struct steer_pair *steer_pair_at(__u32 src, __u32 dst)
 
 static __always_inline struct steer_line *steer_tail_line(__u32 src, __u32 dst)
 {
-	__u32 index = src * ((steer_cpus * STEER_BANKS + 15) / 16) + dst / 16;
+	__u32 index = src * ((steer_cpus * STEER_GENERATIONS + 15) / 16) + dst / 16;
 
 	return bpf_map_lookup_elem(&steer_tails, &index);
 }

@@ -32,12 +32,12 @@ static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_
 					 struct steer_counters *counters, __u32 hash, __u32 src,
 					 struct steer_target target)
 {
-	struct steer_place place = { .cpu = target.cpu, .bank = steer_bank_of(config, target.cpu) };
+	struct steer_place place = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
 	__u32 seq;
 
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
-	steer_test.bank = place.bank;
+	steer_test.generation = place.generation;
 	steer_test.straight = target.by == STEER_BY_LOCAL;
 #endif
 	if (target.by == STEER_BY_LOCAL)

@@ -66,14 +66,14 @@ struct steer_map {
 /* Where it goes. */
 struct steer_place {
 	__u32 cpu;
-	__u32 bank;
+	__u32 generation;
 	/* It goes straight on, through no ring. */
 	__u32 straight;
 };
 
 enum steer_place_bits {
 	STEER_PLACE_CPU = 0x1fff,
-	STEER_PLACE_BANK_SHIFT = 13,
+	STEER_PLACE_GENERATION_SHIFT = 13,
 	STEER_PLACE_SRC_SHIFT = 14,
 	STEER_PLACE_SRC = 0x3fff,
 	STEER_HYSTERESIS_SHIFT = 28,
@@ -114,9 +114,9 @@ static __always_inline __u32 steer_bits_of(const struct steer_config *config, __
 	return config->cpu[index & (STEER_MAX_CPUS - 1)];
 }
 
-static __always_inline __u32 steer_bank_of(const struct steer_config *config, __u32 cpu)
+static __always_inline __u32 steer_generation_of(const struct steer_config *config, __u32 cpu)
 {
-	return (steer_bits_of(config, cpu) / STEER_CPU_BANK) & 1;
+	return (steer_bits_of(config, cpu) / STEER_CPU_GENERATION) & 1;
 }
 
 static __always_inline int steer_cpu_is(const struct steer_config *config, __u32 cpu, __u32 bit)
@@ -266,8 +266,8 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 /* Whether everything that went to the slot's dst up to the slot's number was delivered or dropped. */
 static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 {
-	__u32 dst = ((slot->place & STEER_PLACE_CPU) - 1) * STEER_BANKS +
-		    (slot->place >> STEER_PLACE_BANK_SHIFT & 1);
+	__u32 dst = ((slot->place & STEER_PLACE_CPU) - 1) * STEER_GENERATIONS +
+		    (slot->place >> STEER_PLACE_GENERATION_SHIFT & 1);
 	struct steer_pair *pair = steer_pair_at(slot->place >> STEER_PLACE_SRC_SHIFT & STEER_PLACE_SRC, dst);
 
 	return pair && (__s32)(READ_ONCE(pair->delivered) - slot->last_seq) >= 0;
@@ -275,7 +275,7 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 
 /*
  * Where a packet goes whose target is `target` and whose slot is `slot`. The order rule. A flow may go to
- * another dst (another CPU, the other bank of the same, or straight on) when
+ * another dst (another CPU, the other generation of the same, or straight on) when
  *
  * - its slot is unset: nothing of it was ever sent through a ring; or
  * - the dst in its slot has *delivered* the last packet sent there, or dropped it: nothing of it is under
@@ -293,23 +293,23 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 							const struct steer_slot *slot,
 							const struct steer_target *target)
 {
-	struct steer_place place = { .cpu = target->cpu, .bank = steer_bank_of(config, target->cpu) };
+	struct steer_place place = { .cpu = target->cpu, .generation = steer_generation_of(config, target->cpu) };
 	__u32 current = (slot->place & STEER_PLACE_CPU) - 1;
-	__u32 bank = slot->place >> STEER_PLACE_BANK_SHIFT & 1;
+	__u32 generation = slot->place >> STEER_PLACE_GENERATION_SHIFT & 1;
 
 	place.straight = target->by == STEER_BY_LOCAL && !config->local_by_ring;
 	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard ||
-	    (current == place.cpu && bank == place.bank && !place.straight))
+	    (current == place.cpu && generation == place.generation && !place.straight))
 		return place;
 	if (!steer_is_delivered(slot)) {
 		place.cpu = current;
-		place.bank = bank;
+		place.generation = generation;
 		place.straight = 0;
 	} else if ((target->by == STEER_BY_HASH || (target->by == STEER_BY_LOCAL && config->else_local)) &&
 		   !config->no_hysteresis && slot->place >> STEER_HYSTERESIS_SHIFT &&
 		   steer_cpu_is(config, current, STEER_CPU_LINGER)) {
 		place.cpu = current;
-		place.bank = steer_bank_of(config, current);
+		place.generation = steer_generation_of(config, current);
 	}
 	return place;
 }
@@ -318,7 +318,7 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 hysteresis, __u32 src)
 {
 	return hysteresis << STEER_HYSTERESIS_SHIFT | (src & STEER_PLACE_SRC) << STEER_PLACE_SRC_SHIFT |
-	       place->bank << STEER_PLACE_BANK_SHIFT | (place->cpu + 1);
+	       place->generation << STEER_PLACE_GENERATION_SHIFT | (place->cpu + 1);
 }
 
 /* The slot after a packet with the target `target` went to `place` as number `seq` of `src`. */

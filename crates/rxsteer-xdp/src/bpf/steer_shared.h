@@ -3,9 +3,9 @@
  * What the BPF programs and user space share: the one header that crosses the line. The build makes Rust
  * types of it (`steer_shared` in the skeleton), and src/abi.rs asserts what the Rust side relies on.
  *
- * Words: src, the CPU that runs the XDP program (a producer); dst, where a frame is sent:
- * CPU * STEER_BANKS + bank. Each CPU has an entry in up to two CPUMAPs (banks), so that one can drain
- * while the other is used. Times are jiffies.
+ * Words: src, the CPU that runs the XDP program (a producer); dst, where a frame is sent: CPU *
+ * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that
+ * one can drain while the other is used. Times are jiffies.
  */
 #ifndef STEER_SHARED_H
 #define STEER_SHARED_H
@@ -14,7 +14,7 @@
 
 enum steer_limits {
 	STEER_MAX_CPUS = 1024,
-	STEER_BANKS = 2,
+	STEER_GENERATIONS = 2,
 	/* Devices by ifindex modulo this. */
 	STEER_MAX_DEVICES = 1024,
 	STEER_MAX_LOOPS = 5,
@@ -133,8 +133,8 @@ struct steer_config {
 enum steer_cpu_bits {
 	/* A flow that nothing but the fallback places may stay there for a while: the CPU is in a map. */
 	STEER_CPU_LINGER = 1,
-	/* The second bank is in use. */
-	STEER_CPU_BANK = 2,
+	/* The second generation is in use. */
+	STEER_CPU_GENERATION = 2,
 	/* A flow whose application runs there may go there. */
 	STEER_CPU_DESIRED = 4,
 };
@@ -174,7 +174,8 @@ enum steer_device_flags {
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
  * kept; else only `last_seq` and `place` are there. `last_seq` (the lower half of a word of 8 bytes) and `place`
- * are rxsteer_core::order::DevFlow; bit 13 of `place` is the bank. Written by the CPU that receives the queue. */
+ * are rxsteer_core::order::DevFlow; bit 13 of `place` is the generation. Written by the CPU that receives the
+ * queue. */
 struct steer_slot {
 	__u32 last_seq;
 	__u32 place;
@@ -254,9 +255,9 @@ struct steer_dst {
 	__u16 sources[STEER_MAX_CPUS];
 };
 
-/* What runs on a CPU: by bank, the dst plus one whose thread ran here last and has not slept since. */
+/* What runs on a CPU: by generation, the dst plus one whose thread ran here last and has not slept since. */
 struct steer_running {
-	__u32 dst[STEER_BANKS];
+	__u32 dst[STEER_GENERATIONS];
 	/* The number of the interface this CPU received a frame from last. */
 	__u32 device;
 	__u32 reserved[13];

@@ -78,10 +78,10 @@ impl Path {
             1 - self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1);
         let first_row = part * self.loaded.sizes.tables;
         let mut config =
-            compile(settings, Local::Straight, sizes, first_row, |cpu| rings.bank(cpu));
+            compile(settings, Local::Straight, sizes, first_row, |cpu| rings.generation(cpu));
         config.plain = u8::from(plain);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
-        let settling = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.bank(cpu));
+        let settling = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.generation(cpu));
         drop(rings);
         self.write_rows(settings, part);
         let bss = self.bss();

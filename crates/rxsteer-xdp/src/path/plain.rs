@@ -18,7 +18,7 @@
 //! Now the rules may change.
 
 use super::Path;
-use crate::abi::{BANKS, Mode};
+use crate::abi::{GENERATIONS, Mode};
 use crate::load::LoadError;
 use crate::rings::Mark;
 use crate::setup::Settings;
@@ -162,8 +162,8 @@ impl Path {
             for slot in table << log..(table + 1) << log {
                 let (seq, place) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
                 let Some(cpu) = (place & 0x1fff).checked_sub(1) else { continue };
-                let (bank, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
-                let pair = (src, cpu * BANKS + bank);
+                let (generation, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
+                let pair = (src, cpu * GENERATIONS + generation);
                 if !self.settings.straddles(log, slot, map_len) && !rings.is_after(marks, pair, seq)
                 {
                     slots.exchange_word(slot, u64::from(place) << 32 | u64::from(seq), 0);

@@ -150,7 +150,7 @@ impl KernelPolicy {
             target: test.target,
             by: test.by,
             cpu: test.cpu,
-            bank: test.bank,
+            generation: test.generation,
             straight: test.straight != 0,
             seq: test.seq,
             verdict,

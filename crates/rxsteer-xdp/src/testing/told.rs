@@ -89,7 +89,7 @@ pub struct Decided {
     /// Where it was to go, and by which ring.
     pub cpu: u32,
     /// See `cpu`.
-    pub bank: u32,
+    pub generation: u32,
     /// Straight on, through no ring.
     pub straight: bool,
     /// The number it got.
