@@ -216,8 +216,8 @@ struct native_decision {
 	__u32 by;
 	__u32 cpu;
 	__u32 generation;
-	/* It goes straight on; it is dropped by the flow limit. */
-	__u32 straight;
+	/* It passes; it is dropped by the flow limit. */
+	__u32 passes;
 	__u32 dropped;
 	__u32 seq;
 };
@@ -243,9 +243,9 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 		.by = target.by,
 		.cpu = place.cpu,
 		.generation = place.generation,
-		.straight = place.straight,
+		.passes = place.passes,
 	};
-	if (place.straight) {
+	if (place.passes) {
 		slot->place = 0;
 		return;
 	}

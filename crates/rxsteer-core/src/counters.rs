@@ -103,7 +103,7 @@ counters! {
         Rfs, "rfs", Packets, "Frames steered to the CPU where their application runs (rfs).";
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
-        Passed, "passed", Packets, "Frames that went straight on to the kernel's stack on this CPU.";
+        Passed, "passed", Packets, "Frames that passed to the kernel's stack on this CPU.";
         Unnumbered, "unnumbered", Packets, "Frames among the passed that can't carry a number and for which the driver leaves no room in front.";
         PartialChecksums, "partial_checksums", Packets, "Frames among the passed whose sender left the checksum to a device: after a redirect receivers would drop them.";
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";

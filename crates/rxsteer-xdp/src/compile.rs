@@ -10,8 +10,8 @@ use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
 /// How frames that are to stay on their CPU go there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
-    /// Straight on.
-    Straight,
+    /// Pass.
+    Passes,
     /// Through the CPU's ring, for a moment.
     ByRing,
 }
@@ -41,8 +41,8 @@ pub(crate) fn compile(
             buckets.min(MAX_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
         }),
         inactive_after: u64::from(hz),
-        // A flow that goes straight on has no number by which it could be seen to be delivered. One that may get a
-        // desired CPU at any time goes through the ring of its own CPU.
+        // A flow that passes has no number by which it could be seen to be delivered. One that may
+        // get a desired CPU at any time goes through the ring of its own CPU.
         local_by_ring: u8::from(local == Local::ByRing || else_local),
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     fn compiled(settings: &Settings) -> steer_config {
-        compile(settings, Local::Straight, (250, 15), 0, |_| 0)
+        compile(settings, Local::Passes, (250, 15), 0, |_| 0)
     }
 
     fn maps(maps: &[(&str, &str)]) -> Vec<(QueueName, CpuSet)> {
@@ -183,7 +183,7 @@ mod tests {
         let mut settings = Settings::new(Policy::Sparse(4), "1-3".parse().unwrap());
         settings.offline = "2".parse().ok();
         let config =
-            compile(&settings, Local::Straight, (250, 15), 0, |cpu| u32::from(cpu.get() == 3));
+            compile(&settings, Local::Passes, (250, 15), 0, |cpu| u32::from(cpu.get() == 3));
         assert_eq!((config.policy, config.loops, config.map_len, config.by_queue), (3, 4, 3, 0));
         assert_eq!(config.map[..4], [1, NO_CPU, 3, NO_CPU]);
         assert_eq!(config.members[..2], [0b1010, 0]);
@@ -197,7 +197,7 @@ mod tests {
         let straddling = |policy, cpus: &str, own: &[(&str, &str)], flow_log| {
             let mut settings = Settings::new(policy, cpus.parse().unwrap());
             settings.rps_maps = maps(own);
-            compile(&settings, Local::Straight, (250, flow_log), 0, |_| 0).straddling
+            compile(&settings, Local::Passes, (250, flow_log), 0, |_| 0).straddling
         };
         assert_eq!(straddling(Policy::Rps, "0-1", &[], 2), 0);
         assert_eq!(straddling(Policy::Rps, "0-2", &[], 15), 1);

@@ -1,4 +1,4 @@
-//! How long an interface's GRO may hold frames that go straight on.
+//! How long an interface's GRO may hold frames that pass.
 //!
 //! Without being told otherwise GRO hands on all it holds when a poll ends. Where `gro_flush_timeout` is set, it
 //! keeps what is younger than a jiffy for the next poll, which a timer brings about at the latest. Whoever lets

@@ -52,9 +52,9 @@ pub struct Path {
     is_draining: bool,
     /// Whether frames are guarded.
     plainness: plain::Plainness,
-    /// The configuration that holds lets frames go straight on. It may be one on the way to
+    /// The configuration that holds lets frames pass. It may be one on the way to
     /// `requested`.
-    goes_straight: bool,
+    passes_frames: bool,
     pub(crate) grace: Grace,
     /// A grace period could not be waited for, so the configuration that does not hold may still be read.
     may_be_read: bool,
@@ -116,7 +116,7 @@ impl Path {
             threads_before: settings.threads,
             is_draining: false,
             plainness: plain::Plainness::default(),
-            goes_straight: false,
+            passes_frames: false,
             grace: Grace::new()?,
             may_be_read: false,
             _counting: counting,
@@ -200,7 +200,7 @@ impl Path {
         Ok(Progress::Settled)
     }
 
-    /// Lets frames go straight on again, each flow's once its earlier ones are delivered.
+    /// Lets frames pass again, each flow's once its earlier ones are delivered.
     ///
     /// # Errors
     /// As [`Path::tick`].
@@ -211,7 +211,7 @@ impl Path {
         self.attach_switches()?;
         self.leave_plain()?;
         if self.are_plain_delivered()? {
-            self.go_straight()?;
+            self.pass_again()?;
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Path {
             if !self.are_plain_delivered()? {
                 return Ok(false);
             }
-            self.go_straight()?;
+            self.pass_again()?;
         }
         self.are_drained()
     }
@@ -242,7 +242,7 @@ impl Path {
         Ok(rings.drained(all, || self.grace.wait())?.len() == count)
     }
 
-    fn go_straight(&mut self) -> io::Result<()> {
+    fn pass_again(&mut self) -> io::Result<()> {
         if self.settings.shadow {
             // They do, and slots name places where nothing was sent.
             return Ok(());

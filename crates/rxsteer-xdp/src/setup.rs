@@ -202,8 +202,8 @@ impl Settings {
         }
     }
 
-    /// Whether frames of some flows go straight on, through no ring.
-    pub(crate) fn has_straight_flows(&self) -> bool {
+    /// Whether frames of some flows pass, through no ring.
+    pub(crate) fn has_passed_flows(&self) -> bool {
         matches!(self.policy, Policy::None | Policy::Bound(_)) || self.shadow
     }
 }

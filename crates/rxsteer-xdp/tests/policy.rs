@@ -147,14 +147,14 @@ impl Subject for InKernel {
         }
         assert_eq!(decided.hash, packet.hash, "{decided:?} {packet:?}");
         let (pass, dropped) = (decided.verdict == 2, decided.verdict == 1);
-        assert_eq!(pass, decided.straight, "only what goes straight on is passed: {decided:?}");
+        assert_eq!(pass, decided.passes, "only what is decided to pass is passed: {decided:?}");
         assert!(pass || dropped || decided.verdict == 4, "{decided:?}");
         Decision {
             target: decided.target,
             by: decided.by,
             cpu: decided.cpu,
             generation: decided.generation,
-            straight: decided.straight.into(),
+            passes: decided.passes.into(),
             dropped: dropped.into(),
             seq: decided.seq,
         }
@@ -324,11 +324,11 @@ fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         }
 
         assert_eq!(decided.cpu, cpu, "{decided:?}");
-        let goes_straight = by == 0;
-        assert_eq!((decided.straight, decided.verdict == 2), (goes_straight, goes_straight));
+        let passes_frames = by == 0;
+        assert_eq!((decided.passes, decided.verdict == 2), (passes_frames, passes_frames));
         let generation = u32::from(rules.cpu[cpu as usize] >> 1);
         let is_tagged = frame[12..14] == [0x81, 0];
-        if goes_straight {
+        if passes_frames {
             assert_eq!((decided.seq, decided.is_changed), (0, false), "{decided:?}");
             continue;
         }

@@ -4,7 +4,7 @@
 //! Where the two differ by design, and how that is bridged:
 //! - in the kernel *every* decision passes the order guard, in the core those of `none`, `rps` and
 //!   `bound` do not: so `rps` is compared with the core's `rfs` without desired CPUs;
-//! - in the kernel local packets go straight on and get no number: so the core's are not numbered;
+//! - in the kernel local packets pass and get no number: so the core's are not numbered;
 //! - packets without a flow are left alone in the kernel, and `bound` leaves none alone in the core:
 //!   there are none of them under `bound`;
 //! - a CPU has two rings (generations) in the kernel: numbers of the second begin 2³¹ after the

@@ -99,7 +99,7 @@ impl Rings {
 pub(crate) struct Producer<'a> {
     pub(crate) rings: &'a mut Rings,
     pub(crate) src: u32,
-    /// What the other side decided for the packets to come; `None`: the packet goes straight on.
+    /// What the other side decided for the packets to come; `None`: the packet passes.
     pub(crate) decided: VecDeque<Option<Decision>>,
     pub(crate) limited: bool,
     /// The packet in work, once it has left `decided`.

@@ -145,8 +145,8 @@ impl<S: Subject> World<S> {
             let decision = self.subject.decide(&packet, table);
             self.check_ring(before, &decision);
             self.count(before, &decision);
-            decided.push_back((decision.straight == 0).then_some(decision));
-            if decision.straight != 0 {
+            decided.push_back((decision.passes == 0).then_some(decision));
+            if decision.passes != 0 {
                 assert_eq!(decision.cpu, packet.src, "{packet:?}");
                 assert_eq!(self.subject.guard(table, packet.hash)[1], 0);
             }
@@ -182,15 +182,15 @@ impl<S: Subject> World<S> {
     }
 
     /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones; and
-    /// straight on if it is local, unless earlier ones are on their way through a ring.
+    /// pass if it is local, unless earlier ones are on their way through a ring.
     fn check_ring(&self, [last_seq, place]: [u32; 2], decision: &Decision) {
         let (last_cpu, last_generation) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
         let is_under_way = |cpu| !self.rings.is_delivered(place >> 14 & 0x3fff, cpu, last_seq);
         let under_way = last_cpu.is_some_and(is_under_way);
         let is_local =
             decision.by == 0 && !self.scenario.local_by_ring && !self.scenario.else_local();
-        assert_eq!(decision.straight != 0, is_local && !under_way, "{decision:?}");
-        if decision.straight == 0 {
+        assert_eq!(decision.passes != 0, is_local && !under_way, "{decision:?}");
+        if decision.passes == 0 {
             let present =
                 u32::from(self.scenario.second_generation.contains(&(decision.cpu as u16)));
             let follows = under_way && last_cpu == Some(decision.cpu);

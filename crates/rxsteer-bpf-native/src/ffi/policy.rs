@@ -103,8 +103,8 @@ pub struct Decision {
     pub cpu: u32,
     /// Through which of its rings.
     pub generation: u32,
-    /// Not 0: straight on, through none.
-    pub straight: u32,
+    /// Not 0: it passes, through none.
+    pub passes: u32,
     /// Not 0: nowhere, by the flow limit.
     pub dropped: u32,
     /// Its number.

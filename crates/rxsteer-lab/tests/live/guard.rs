@@ -84,7 +84,7 @@ fn a_change_away_from_none_waits_for_what_gro_holds() {
         source.send(testbed.sender(), 0, 8).unwrap();
         deferred += round * 16 + 8 - seen();
         set(&socket, "policy=rps");
-        assert_eq!(seen(), round * 16 + 8, "what went straight on is in the stack by now");
+        assert_eq!(seen(), round * 16 + 8, "what passed is in the stack by now");
         source.send(testbed.sender(), 0, 8).unwrap();
         set(&socket, "policy=none");
         std::thread::sleep(timeout + timeout / 2);

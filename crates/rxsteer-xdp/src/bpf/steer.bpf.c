@@ -39,7 +39,7 @@ struct steer_test {
 	__u32 hash;
 	__u32 seq;
 	__u32 generation;
-	__u32 straight;
+	__u32 passes;
 } steer_test = {};
 #define STEER_NOW() steer_test.now
 #define STEER_SRC() steer_test.src
@@ -98,7 +98,7 @@ static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_n
 		return 0;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
 		/* Another program may have left something in front, which nobody behind us reads. Such a frame must
-		 * not go straight on: it would overtake those that were numbered. */
+		 * not pass: it would overtake those that were numbered. */
 		if (bpf_xdp_adjust_meta(ctx, (int)(ctx->data - ctx->data_meta)) ||
 		    bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
 			return 0;
@@ -261,7 +261,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
 	steer_test.generation = place.generation;
-	steer_test.straight = place.straight;
+	steer_test.passes = place.passes;
 #endif
 	work->cpu = place.cpu;
 	if (config->shadow) {
@@ -277,7 +277,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		steer_queued(slot, &place, work->target.cpu, work->src, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
 	}
-	if (place.straight) {
+	if (place.passes) {
 		slot->place = 0;
 		return steer_pass(counters);
 	}
@@ -290,7 +290,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	return steer_send(ctx, work, config, counters, slot, &place);
 }
 
-/* The same for nearly every frame: one that goes where its flow's last one went; or straight on, with nothing of its
+/* The same for nearly every frame: one that goes where its flow's last one went; or passes, with nothing of its
  * flow under way. -1: it is not such a frame, and nothing was done.
  *
  * It must do to slot and counters what steer_by_all_rules would: a slot that names the target
@@ -309,7 +309,7 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 #ifdef STEER_TEST
 	steer_test.cpu = target.cpu;
 	steer_test.generation = generation;
-	steer_test.straight = target.by == STEER_BY_LOCAL && !config->local_by_ring;
+	steer_test.passes = target.by == STEER_BY_LOCAL && !config->local_by_ring;
 #endif
 	if (target.by == STEER_BY_LOCAL && !config->local_by_ring)
 		return slot->place ? -1 : steer_pass(counters);

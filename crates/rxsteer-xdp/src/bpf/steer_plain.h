@@ -38,7 +38,7 @@ static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_
 #ifdef STEER_TEST
 	steer_test.cpu = place.cpu;
 	steer_test.generation = place.generation;
-	steer_test.straight = target.by == STEER_BY_LOCAL;
+	steer_test.passes = target.by == STEER_BY_LOCAL;
 #endif
 	if (target.by == STEER_BY_LOCAL)
 		return steer_pass(counters);

@@ -67,8 +67,8 @@ struct steer_map {
 struct steer_place {
 	__u32 cpu;
 	__u32 generation;
-	/* It goes straight on, through no ring. */
-	__u32 straight;
+	/* It passes, through no ring. */
+	__u32 passes;
 };
 
 enum steer_place_bits {
@@ -275,7 +275,7 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 
 /*
  * Where a packet goes whose target is `target` and whose slot is `slot`. The order rule. A flow may go to
- * another dst (another CPU, the other generation of the same, or straight on) when
+ * another dst (another CPU, the other generation of the same, or pass) when
  *
  * - its slot is unset: nothing of it was ever sent through a ring; or
  * - the dst in its slot has *delivered* the last packet sent there, or dropped it: nothing of it is under
@@ -297,14 +297,14 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 	__u32 current = (slot->place & STEER_PLACE_CPU) - 1;
 	__u32 generation = slot->place >> STEER_PLACE_GENERATION_SHIFT & 1;
 
-	place.straight = target->by == STEER_BY_LOCAL && !config->local_by_ring;
+	place.passes = target->by == STEER_BY_LOCAL && !config->local_by_ring;
 	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard ||
-	    (current == place.cpu && generation == place.generation && !place.straight))
+	    (current == place.cpu && generation == place.generation && !place.passes))
 		return place;
 	if (!steer_is_delivered(slot)) {
 		place.cpu = current;
 		place.generation = generation;
-		place.straight = 0;
+		place.passes = 0;
 	} else if ((target->by == STEER_BY_HASH || (target->by == STEER_BY_LOCAL && config->else_local)) &&
 		   !config->no_hysteresis && slot->place >> STEER_HYSTERESIS_SHIFT &&
 		   steer_cpu_is(config, current, STEER_CPU_LINGER)) {

@@ -100,7 +100,7 @@ struct steer_config {
 	/* Sparse slots and hashing are active for so many jiffies. */
 	__u64 inactive_after;
 	/* Frames of flows that are to stay on their CPU go through its ring as others do, rather than
-	 * straight on. */
+	 * pass. */
 	__u8 local_by_ring;
 	/* Decide and count, but let every frame pass. */
 	__u8 shadow;
@@ -165,7 +165,7 @@ struct steer_device {
 };
 
 enum steer_device_flags {
-	/* Frames that went straight on a moment ago may still be held by GRO on this CPU. Until they can't be,
+	/* Frames that passed a moment ago may still be held by GRO on this CPU. Until they can't be,
 	 * all frames go through this CPU's ring, whose thread can't run before the poll that holds them ends. */
 	STEER_SETTLING = 1,
 	/* Its frames may carry a checksum that is not complete: see steer_checksum.h. */
@@ -314,7 +314,7 @@ struct steer_counters {
 	__u64 moves;
 	__u64 deferred;
 	/* Frames that went elsewhere than to their target: to another CPU, to its other ring, or through a ring
-	 * rather than straight on. Without those of slots across a boundary. */
+	 * rather than pass. Without those of slots across a boundary. */
 	__u64 detours;
 	__u64 batches;
 	/* Flows that got a slot, and flows that lost theirs to another. */

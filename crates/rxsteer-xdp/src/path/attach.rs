@@ -114,8 +114,8 @@ impl Path {
         device.device = number as u16;
         device.queues = queues as u16;
         device.first_table = first_table;
-        // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all go straight
-        // on, they stay with them.
+        // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all pass
+        // , they stay with them.
         device.flags = if settles { SETTLING } else { 0 };
         // In generic mode a frame is a socket buffer already, and keeps that mark.
         if may_be_partial && mode == Mode::Native {
@@ -123,7 +123,7 @@ impl Path {
         }
         abi::activate(&mut device.ifindex, ifindex);
         self.tables[first_table as usize..][..queues as usize].fill(true);
-        let waited = if settles { self.wait_for_straight(&[ifindex]) } else { self.grace.wait() };
+        let waited = if settles { self.wait_for_passed(&[ifindex]) } else { self.grace.wait() };
         // Else the link goes with this function; the entry and the tables stay with the interface, for programs may
         // still use them.
         waited.map_err(AttachError::Grace)?;
@@ -223,9 +223,9 @@ impl Path {
         map.len()
     }
 
-    /// Waits until what went straight on until now is in the stack: every poll is over, and nothing of it is held
+    /// Waits until what passed until now is in the stack: every poll is over, and nothing of it is held
     /// by GRO any more.
-    pub(super) fn wait_for_straight(&self, indices: &[u32]) -> io::Result<()> {
+    pub(super) fn wait_for_passed(&self, indices: &[u32]) -> io::Result<()> {
         self.grace.wait()?;
         let hold = gro::longest_hold(indices, self.loaded.hz);
         if !hold.is_zero() {

@@ -24,8 +24,8 @@ impl Path {
         }
         if settings.shadow && !self.settings.shadow {
             // A shadow passes everything, so nothing may be under way.
-            let straight = Settings { policy: Policy::None, ..self.settings.clone() };
-            self.decide_by(&straight)?;
+            let passing = Settings { policy: Policy::None, ..self.settings.clone() };
+            self.decide_by(&passing)?;
             if !self.are_drained()? {
                 return Ok(false);
             }
@@ -34,7 +34,7 @@ impl Path {
             return Ok(false);
         }
         // Where frames pass before and after, they pass in between: the rings would hold some of them back.
-        self.set_settling(self.goes_straight && !settings.shadow)?;
+        self.set_settling(self.passes_frames && !settings.shadow)?;
         self.decide_by(settings)?;
         self.set_settling(false)?;
         if !settings.policy.is_rfs() {
@@ -58,7 +58,7 @@ impl Path {
             let flags = &mut self.bss().steer_devices[place].flags;
             *flags = if settles { *flags | SETTLING } else { *flags & !SETTLING };
         }
-        if settles { self.wait_for_straight(&indices) } else { Ok(()) }
+        if settles { self.wait_for_passed(&indices) } else { Ok(()) }
     }
 
     /// Writes the configuration that does not hold, and lets it hold.
@@ -71,14 +71,14 @@ impl Path {
         if self.may_be_read {
             self.grace.wait()?;
         }
-        self.goes_straight = settings.has_straight_flows();
+        self.passes_frames = settings.has_passed_flows();
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
         let rings = self.loaded.rings.lock();
         let part =
             1 - self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1);
         let first_row = part * self.loaded.sizes.tables;
         let mut config =
-            compile(settings, Local::Straight, sizes, first_row, |cpu| rings.generation(cpu));
+            compile(settings, Local::Passes, sizes, first_row, |cpu| rings.generation(cpu));
         config.plain = u8::from(plain);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
         let settling = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.generation(cpu));

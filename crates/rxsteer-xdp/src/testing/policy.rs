@@ -151,7 +151,7 @@ impl KernelPolicy {
             by: test.by,
             cpu: test.cpu,
             generation: test.generation,
-            straight: test.straight != 0,
+            passes: test.passes != 0,
             seq: test.seq,
             verdict,
             is_changed: !after.starts_with(frame),

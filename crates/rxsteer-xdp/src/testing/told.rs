@@ -90,8 +90,8 @@ pub struct Decided {
     pub cpu: u32,
     /// See `cpu`.
     pub generation: u32,
-    /// Straight on, through no ring.
-    pub straight: bool,
+    /// Pass, through no ring.
+    pub passes: bool,
     /// The number it got.
     pub seq: u32,
     /// What the program said: 1 drop, 2 pass, 4 redirect.
