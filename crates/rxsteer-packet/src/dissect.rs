@@ -2,7 +2,7 @@
 
 use crate::ip::{self, IpPacket};
 use crate::link::{LinkType, Network, network};
-use crate::{plain, tunnel};
+use crate::{fast_path, tunnel};
 use rxsteer_core::FlowKey;
 
 /// Most tunnels entered one inside the other.
@@ -154,7 +154,7 @@ impl Dissection {
 
     /// Of a whole TCP or UDP packet in an untagged Ethernet frame.
     #[inline]
-    fn plain(key: FlowKey, l4_offset: u32) -> Dissection {
+    fn fast_path(key: FlowKey, l4_offset: u32) -> Dissection {
         Dissection {
             class: FrameClass::Ip,
             key,
@@ -163,7 +163,7 @@ impl Dissection {
             transport_ports: [key.src_port, key.dst_port],
             transport_truncated: false,
             tunnels: 0,
-            l3_offset: plain::ETHERNET,
+            l3_offset: fast_path::ETHERNET,
             l4_offset,
             outer: key,
             inner_transport: true,
@@ -205,11 +205,11 @@ impl Dissection {
 #[must_use]
 pub fn dissect(link: LinkType, frame: &[u8], options: DissectOptions) -> Dissection {
     if link == LinkType::Ethernet {
-        if let Some(packet) = plain::ipv4(frame, options) {
-            return Dissection::plain(packet.key(), plain::IPV4_TRANSPORT);
+        if let Some(packet) = fast_path::ipv4(frame, options) {
+            return Dissection::fast_path(packet.key(), fast_path::IPV4_TRANSPORT);
         }
-        if let Some(packet) = plain::ipv6(frame, options) {
-            return Dissection::plain(packet.key(), plain::IPV6_TRANSPORT);
+        if let Some(packet) = fast_path::ipv6(frame, options) {
+            return Dissection::fast_path(packet.key(), fast_path::IPV6_TRANSPORT);
         }
     }
     dissect_by_walk(link, frame, options)

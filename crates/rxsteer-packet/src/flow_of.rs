@@ -1,9 +1,9 @@
 //! From frame bytes to the flow that statistics count it in.
 
 use crate::dissect::{DissectOptions, dissect_by_walk};
+use crate::fast_path;
 use crate::ip::TCP;
 use crate::link::LinkType;
-use crate::plain;
 use rxsteer_core::FlowWords;
 
 /// What flow statistics need to know of one frame.
@@ -21,12 +21,12 @@ pub struct FlowOfFrame {
 #[must_use]
 pub fn flow_of(link: LinkType, frame: &[u8], options: DissectOptions) -> Option<FlowOfFrame> {
     if link == LinkType::Ethernet {
-        if let Some(packet) = plain::ipv4(frame, options) {
-            let tcp_flags = plain_tcp_flags(frame, packet.protocol, plain::IPV4_TRANSPORT);
+        if let Some(packet) = fast_path::ipv4(frame, options) {
+            let tcp_flags = fast_tcp_flags(frame, packet.protocol, fast_path::IPV4_TRANSPORT);
             return Some(FlowOfFrame { flow: packet.words(), tcp_flags });
         }
-        if let Some(packet) = plain::ipv6(frame, options) {
-            let tcp_flags = plain_tcp_flags(frame, packet.protocol, plain::IPV6_TRANSPORT);
+        if let Some(packet) = fast_path::ipv6(frame, options) {
+            let tcp_flags = fast_tcp_flags(frame, packet.protocol, fast_path::IPV6_TRANSPORT);
             return Some(FlowOfFrame { flow: packet.words(), tcp_flags });
         }
     }
@@ -34,7 +34,7 @@ pub fn flow_of(link: LinkType, frame: &[u8], options: DissectOptions) -> Option<
 }
 
 #[inline(always)]
-fn plain_tcp_flags(frame: &[u8], protocol: u8, transport: u32) -> u8 {
+fn fast_tcp_flags(frame: &[u8], protocol: u8, transport: u32) -> u8 {
     // Of a plain packet the whole header is there.
     match frame.get(transport as usize + 13) {
         Some(flags) if protocol == TCP => *flags,

@@ -1,9 +1,9 @@
 //! From frame bytes to flow hash in one go: what the receive path calls for every frame.
 
 use crate::dissect::{DissectOptions, FrameClass, dissect_by_walk};
+use crate::fast_path;
 use crate::flow_hash::SymmetricHash;
 use crate::link::LinkType;
-use crate::plain;
 use crate::toeplitz::Toeplitz;
 use rxsteer_core::{FlowHash, FlowKey};
 
@@ -44,7 +44,7 @@ impl Hasher {
     #[must_use]
     pub fn flow_hash(&self, link: LinkType, frame: &[u8], options: DissectOptions) -> HashedFrame {
         if link == LinkType::Ethernet
-            && let Some(hash) = self.plain(frame, options)
+            && let Some(hash) = self.fast_path(frame, options)
         {
             return HashedFrame { hash, class: FrameClass::Ip, transport_truncated: false };
         }
@@ -53,14 +53,14 @@ impl Hasher {
 
     /// The hash of a plain frame.
     #[inline(always)]
-    fn plain(&self, frame: &[u8], options: DissectOptions) -> Option<FlowHash> {
-        if let Some(packet) = plain::ipv4(frame, options) {
+    fn fast_path(&self, frame: &[u8], options: DissectOptions) -> Option<FlowHash> {
+        if let Some(packet) = fast_path::ipv4(frame, options) {
             return Some(match self {
                 Hasher::Symmetric(hash) => hash.ipv4(packet.src, packet.dst, packet.protocol),
                 Hasher::Toeplitz(hash) => hash.ipv4(packet.src, packet.dst),
             });
         }
-        let packet = plain::ipv6(frame, options)?;
+        let packet = fast_path::ipv6(frame, options)?;
         Some(match self {
             Hasher::Symmetric(hash) => hash.ipv6(packet.src, packet.dst, packet.protocol),
             Hasher::Toeplitz(hash) => hash.ipv6(packet.src, packet.dst),

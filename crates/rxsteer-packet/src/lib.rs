@@ -32,12 +32,12 @@
 
 mod bytes;
 pub mod dissect;
+mod fast_path;
 pub mod flow_hash;
 mod flow_of;
 pub mod hasher;
 mod ip;
 pub mod link;
-mod plain;
 pub mod toeplitz;
 mod tunnel;
 

@@ -85,11 +85,11 @@ const _: () = {
 };
 
 /// Types of the shared header that are numbers from end to end, so that any bytes are a value.
-pub(crate) trait Plain: Copy {}
-macro_rules! plain {
-    ($($type:ty),*) => { $(impl Plain for $type {})* };
+pub(crate) trait Pod: Copy {}
+macro_rules! pod {
+    ($($type:ty),*) => { $(impl Pod for $type {})* };
 }
-plain!(
+pod!(
     steer_counters,
     steer_dst,
     steer_flow,
@@ -114,7 +114,7 @@ pub(crate) struct Array<T> {
     of: PhantomData<T>,
 }
 
-impl<T: Plain> Array<T> {
+impl<T: Pod> Array<T> {
     /// Maps `map`, which must be an array made with `BPF_F_MMAPABLE`.
     pub(crate) fn new(map: &impl MapCore) -> io::Result<Array<T>> {
         let len = map.max_entries();
@@ -244,7 +244,7 @@ pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// The value that `bytes` are, if there are as many as it has.
-pub(crate) fn of_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+pub(crate) fn of_bytes<T: Pod>(bytes: &[u8]) -> Option<T> {
     // SAFETY: the length is that of `T`, any bytes are a `T`, and the read needs no alignment.
     (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }

@@ -153,7 +153,7 @@ fn empty() -> steer_config {
         shadow: 0,
         without_guard: 0,
         simple: 0,
-        plain: 0,
+        unguarded: 0,
         no_hysteresis: 0,
         straddling: 0,
         by_queue: 0,

@@ -43,7 +43,7 @@ impl Tables {
         settings.offline = offline.parse().ok();
         let name = "eth0".to_owned();
         let devices = vec![KnownDevice { id: DeviceId(0), name, first_table: 0, queues: 1 }];
-        self.view.known.set(Known { settings, is_plain: false, devices });
+        self.view.known.set(Known { settings, is_unguarded: false, devices });
         self.view.explain(&self.key).decisions.remove(0)
     }
 

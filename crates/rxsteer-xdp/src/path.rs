@@ -5,7 +5,7 @@
 
 mod attach;
 mod change;
-mod plain;
+mod unguarded;
 mod view;
 
 pub use attach::{AttachError, DeviceId, LinkState};
@@ -51,7 +51,7 @@ pub struct Path {
     threads_before: ThreadClass,
     is_draining: bool,
     /// Whether frames are guarded.
-    plainness: plain::Plainness,
+    unguarded: unguarded::Unguarded,
     /// The configuration that holds lets frames pass. It may be one on the way to
     /// `requested`.
     passes_frames: bool,
@@ -115,7 +115,7 @@ impl Path {
             requested: None,
             threads_before: settings.threads,
             is_draining: false,
-            plainness: plain::Plainness::default(),
+            unguarded: unguarded::Unguarded::default(),
             passes_frames: false,
             grace: Grace::new()?,
             may_be_read: false,
@@ -195,7 +195,7 @@ impl Path {
         }
         self.look_at_switches()?;
         if !self.is_draining {
-            self.approach_plain()?;
+            self.approach_unguarded()?;
         }
         Ok(Progress::Settled)
     }
@@ -209,8 +209,8 @@ impl Path {
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
-        self.leave_plain()?;
-        if self.are_plain_delivered()? {
+        self.guard_again()?;
+        if self.are_unguarded_delivered()? {
             self.pass_again()?;
         }
         Ok(())
@@ -225,8 +225,8 @@ impl Path {
     }
 
     fn goes_drained(&mut self) -> io::Result<bool> {
-        if self.has_left_plain() {
-            if !self.are_plain_delivered()? {
+        if self.is_guarded_again() {
+            if !self.are_unguarded_delivered()? {
                 return Ok(false);
             }
             self.pass_again()?;

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(crate) struct Known {
     pub(crate) settings: Settings,
     /// Frames go unguarded.
-    pub(crate) is_plain: bool,
+    pub(crate) is_unguarded: bool,
     /// Interfaces that are attached.
     pub(crate) devices: Vec<KnownDevice>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct KnownDevice {
 
 impl Known {
     pub(crate) fn of(settings: &Settings) -> Known {
-        Known { settings: settings.clone(), is_plain: false, devices: Vec::new() }
+        Known { settings: settings.clone(), is_unguarded: false, devices: Vec::new() }
     }
 }
 

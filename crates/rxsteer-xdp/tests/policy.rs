@@ -115,7 +115,7 @@ impl Subject for InKernel {
             flow_limit: rules.flow_limit,
             inactive_after: rules.inactive_after,
             local_by_ring: rules.local_by_ring != 0,
-            plain: false,
+            unguarded: false,
             straddling: false,
             else_local: rules.else_local != 0,
             map_len: rules.map_len,
@@ -283,7 +283,7 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
 /// Frames by a policy that remembers nothing go to its targets, and no slot is touched, but by those
 /// that need metadata, or share a slot with flows of another CPU. Of the others each eighth carries
 /// its number.
-fn plain(test: &str, rules: &TestRules<'_>, flow_log: u32) {
+fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     let hash = SymmetricHash::new([7; 16]);
     let Some(mut policy) = loaded(test, &hash, flow_log) else { return };
     policy.configure(rules);
@@ -383,7 +383,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 flow_limit: 0,
                 inactive_after: 250,
                 local_by_ring: false,
-                plain: true,
+                unguarded: true,
                 straddling: policy == 1 && (map_len == 3 || own[1] == 3),
                 else_local: false,
                 map_len: map_len.into(),
@@ -391,7 +391,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 rows,
                 cpu: &cpu,
             };
-            plain("policies_that_remember_nothing_leave_slots_alone", &rules, flow_log);
+            unguarded("policies_that_remember_nothing_leave_slots_alone", &rules, flow_log);
         }
     }
 }
@@ -402,7 +402,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
 fn frames_that_can_carry_no_number_keep_to_their_ring() {
     let test = "frames_that_can_carry_no_number_keep_to_their_ring";
     let hash = SymmetricHash::new([7; 16]);
-    for plain in [true, false] {
+    for unguarded in [true, false] {
         let Some(mut policy) = loaded(test, &hash, 8) else { return };
         policy.configure(&TestRules {
             policy: 1,
@@ -411,7 +411,7 @@ fn frames_that_can_carry_no_number_keep_to_their_ring() {
             flow_limit: 0,
             inactive_after: 250,
             local_by_ring: false,
-            plain,
+            unguarded,
             straddling: false,
             else_local: false,
             map_len: 2,

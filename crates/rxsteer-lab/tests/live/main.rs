@@ -18,12 +18,12 @@ mod machine;
 mod namespaces;
 mod order;
 mod patterns;
-mod plain;
 mod queues;
 mod reload;
 mod shadow;
 mod threads;
 mod under_load;
+mod unguarded;
 mod withdrawn;
 
 use std::process::{Child, Command, Stdio};

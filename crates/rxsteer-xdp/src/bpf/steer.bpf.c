@@ -173,7 +173,7 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 	return XDP_REDIRECT;
 }
 
-#include "steer_plain.h"
+#include "steer_unguarded.h"
 #include "steer_arrive.h"
 #include "steer_sockets.h"
 
@@ -424,9 +424,9 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	/* A queue that came after the interface was attached. */
 	if (steer_generic && arrival.queue >= device->queues)
 		arrival.row = STEER_NO_ROW;
-	if (!steer_flow_stats && config->plain) {
-		target = steer_plain_target(config, &arrival);
-		verdict = steer_plainly(ctx, config, counters, hash, src, target);
+	if (!steer_flow_stats && config->unguarded) {
+		target = steer_fixed_target(config, &arrival);
+		verdict = steer_send_unguarded(ctx, config, counters, hash, src, target);
 		if (verdict >= 0) {
 			steer_count_target(counters, hash, target);
 			return verdict;
@@ -450,10 +450,10 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	target = steer_target(config, &arrival);
 	cpu = target.cpu;
 	steer_count_target(counters, hash, target);
-	if (!config->plain)
+	if (!config->unguarded)
 		verdict = steer_as_before(ctx, config, counters, slot, src, target);
 	else
-		verdict = steer_flow_stats ? steer_plainly(ctx, config, counters, hash, src, target) : -1;
+		verdict = steer_flow_stats ? steer_send_unguarded(ctx, config, counters, hash, src, target) : -1;
 	if (verdict < 0) {
 		struct steer_work work = {
 			.config = rules,

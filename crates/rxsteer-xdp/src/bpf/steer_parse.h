@@ -149,9 +149,9 @@ static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int inn
 
 /* An IPv4 header without options, the TCP or UDP header after it whole, if there is one. 42 bytes
  * are known to be there. */
-static __always_inline int steer_plain_ipv4(const void *frame, const void *data_end, int inner,
-					    const struct steer_hash_words *words,
-					    struct steer_packet *packet)
+static __always_inline int steer_fast_ipv4(const void *frame, const void *data_end, int inner,
+					   const struct steer_hash_words *words,
+					   struct steer_packet *packet)
 {
 	__u8 protocol = STEER_U8(frame + 23), tcp_flags = 0;
 	/* Half a header, and padding after the packet, are the walk's. */
@@ -187,9 +187,9 @@ static __always_inline int steer_plain_ipv4(const void *frame, const void *data_
 }
 
 /* The same for an IPv6 header without extension headers. */
-static __always_inline int steer_plain_ipv6(const void *frame, const void *data_end, int inner,
-					    const struct steer_hash_words *words,
-					    struct steer_packet *packet)
+static __always_inline int steer_fast_ipv6(const void *frame, const void *data_end, int inner,
+					   const struct steer_hash_words *words,
+					   struct steer_packet *packet)
 {
 	__u64 src[2], dst[2];
 	__u8 protocol = STEER_U8(frame + 20), tcp_flags = 0;
@@ -234,9 +234,9 @@ static __always_inline int steer_plain_ipv6(const void *frame, const void *data_
 
 /* `frame` is where an Ethernet header without tag begins, or 4 bytes after the begin of one with a
  * tag. */
-static __always_inline int steer_plain(const void *frame, const void *data_end, int inner,
-				       const struct steer_hash_words *words,
-				       struct steer_packet *packet)
+static __always_inline int steer_fast_path(const void *frame, const void *data_end, int inner,
+					   const struct steer_hash_words *words,
+					   struct steer_packet *packet)
 {
 	__u32 start;
 
@@ -245,16 +245,16 @@ static __always_inline int steer_plain(const void *frame, const void *data_end, 
 	/* The ethertype, then the IP version (and, of IPv4, the header's length). */
 	start = STEER_U32(frame + 12);
 	if (__builtin_expect((start & 0xffffff) == 0x450008, 1))
-		return steer_plain_ipv4(frame, data_end, inner, words, packet);
+		return steer_fast_ipv4(frame, data_end, inner, words, packet);
 	if ((start & 0xf0ffff) == 0x60dd86)
-		return steer_plain_ipv6(frame, data_end, inner, words, packet);
+		return steer_fast_ipv6(frame, data_end, inner, words, packet);
 	return 0;
 }
 
 /* A frame with one tag. */
-static __always_inline int steer_plain_tagged(const void *data, const void *data_end, int inner,
-					      const struct steer_hash_words *words,
-					      struct steer_packet *packet)
+static __always_inline int steer_fast_tagged(const void *data, const void *data_end, int inner,
+					     const struct steer_hash_words *words,
+					     struct steer_packet *packet)
 {
 	__u16 kind;
 
@@ -263,7 +263,7 @@ static __always_inline int steer_plain_tagged(const void *data, const void *data
 	kind = STEER_U16(data + 12);
 	if (kind != __builtin_bswap16(0x8100) && kind != __builtin_bswap16(0x88a8))
 		return 0;
-	return steer_plain(data + 4, data_end, inner, words, packet);
+	return steer_fast_path(data + 4, data_end, inner, words, packet);
 }
 
 /* Any other frame: with one tag, which is read in place, or walked. Out of line, so that the frames
@@ -272,8 +272,8 @@ static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
 					  const struct steer_hash_words *words,
 					  struct steer_packet *packet)
 {
-	if (!steer_plain_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words,
-				packet))
+	if (!steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words,
+			       packet))
 		steer_walk(frame, inner, words, packet);
 	return packet->hash;
 }
@@ -284,7 +284,7 @@ static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner,
 					 struct steer_packet *packet)
 {
 	if (__builtin_expect(
-		    steer_plain(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet), 1))
+		    steer_fast_path(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet), 1))
 		return packet->hash;
 	return steer_parse_other(frame, inner, words, packet);
 }

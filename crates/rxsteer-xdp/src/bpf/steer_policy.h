@@ -212,7 +212,7 @@ static __always_inline struct steer_target steer_by_hash(const struct steer_conf
 }
 
 /* Where the packet, which has a flow, is to go by the policies that remember nothing: none, bound, rps. */
-static __always_inline struct steer_target steer_plain_target(const struct steer_config *config,
+static __always_inline struct steer_target steer_fixed_target(const struct steer_config *config,
 							      const struct steer_arrival *packet)
 {
 	struct steer_target target = { .cpu = packet->src, .by = STEER_BY_LOCAL };
@@ -240,7 +240,7 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 	__u32 chosen;
 
 	if (policy < STEER_SPARSE)
-		return steer_plain_target(config, packet);
+		return steer_fixed_target(config, packet);
 	if (policy >= STEER_RFS) {
 		chosen = steer_desired(config, packet->sock_hash);
 		if (chosen) {

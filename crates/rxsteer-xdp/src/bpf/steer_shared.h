@@ -110,8 +110,8 @@ struct steer_config {
 	 * rule. */
 	__u8 simple;
 	/* Every frame goes to its target, without a look at its flow's slot: these rules don't change their
-	 * mind, and nothing is under way by others. See steer_plain.h. */
-	__u8 plain;
+	 * mind, and nothing is under way by others. See steer_unguarded.h. */
+	__u8 unguarded;
 	/* A flow goes to its target as soon as it may. */
 	__u8 no_hysteresis;
 	/* By hash some slots' flows have two target CPUs: see steer_straddles. */

@@ -107,7 +107,7 @@ impl Path {
         })?;
         self.clear_counts(number as u32);
         // While it settles its frames go through other rings, and all are guarded until those have drained.
-        self.leave_plain().map_err(AttachError::Grace)?;
+        self.guard_again().map_err(AttachError::Grace)?;
         self.write_rows_of(name, first_table, queues);
         let settles = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[place];

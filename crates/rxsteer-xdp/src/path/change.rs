@@ -18,8 +18,8 @@ impl Path {
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
         // First frames are guarded again, where they were not.
-        self.leave_plain()?;
-        if !self.are_plain_delivered()? {
+        self.guard_again()?;
+        if !self.are_unguarded_delivered()? {
             return Ok(false);
         }
         if settings.shadow && !self.settings.shadow {
@@ -66,8 +66,8 @@ impl Path {
         self.decide(settings, false)
     }
 
-    /// The same; with `plain`, without the guard: see `plain.rs`.
-    pub(super) fn decide(&mut self, settings: &Settings, plain: bool) -> io::Result<()> {
+    /// The same; with `unguarded`, without the guard: see `unguarded.rs`.
+    pub(super) fn decide(&mut self, settings: &Settings, unguarded: bool) -> io::Result<()> {
         if self.may_be_read {
             self.grace.wait()?;
         }
@@ -79,7 +79,7 @@ impl Path {
         let first_row = part * self.loaded.sizes.tables;
         let mut config =
             compile(settings, Local::Passes, sizes, first_row, |cpu| rings.generation(cpu));
-        config.plain = u8::from(plain);
+        config.unguarded = u8::from(unguarded);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
         let settling = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.generation(cpu));
         drop(rings);

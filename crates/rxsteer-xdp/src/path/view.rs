@@ -20,7 +20,7 @@ impl Path {
     pub(super) fn publish(&self) {
         self.known.set(Known {
             settings: self.settings.clone(),
-            is_plain: self.is_plain(),
+            is_unguarded: self.is_unguarded(),
             devices: self.known_devices(),
         });
     }

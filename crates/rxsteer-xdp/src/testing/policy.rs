@@ -104,8 +104,8 @@ impl KernelPolicy {
         config.inactive_after = rules.inactive_after;
         config.local_by_ring = u8::from(rules.local_by_ring);
         config.simple = u8::from(rules.flow_limit == 0);
-        config.plain = u8::from(rules.plain);
-        config.no_hysteresis = u8::from(rules.plain);
+        config.unguarded = u8::from(rules.unguarded);
+        config.no_hysteresis = u8::from(rules.unguarded);
         config.straddling = u8::from(rules.straddling);
         config.else_local = u8::from(rules.else_local);
         config.by_queue = u8::from(!rules.rows.is_empty());

@@ -37,7 +37,7 @@ pub struct TestRules<'a> {
     /// Likewise.
     pub local_by_ring: bool,
     /// Likewise; then there is no hysteresis, either.
-    pub plain: bool,
+    pub unguarded: bool,
     /// Likewise.
     pub straddling: bool,
     /// Likewise.

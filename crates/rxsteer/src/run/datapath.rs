@@ -49,7 +49,7 @@ pub(crate) trait Datapath: Sized + 'static {
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
     /// Whether frames go unguarded, since the policy changes its mind about no flow.
-    fn is_plain(&self) -> bool;
+    fn is_unguarded(&self) -> bool;
     /// Why the rings' threads are not in the scheduling class that was asked for, if they are not.
     fn threads_problem(&self) -> Option<String>;
     fn begin_drain(&mut self) -> Result<(), String>;
@@ -126,8 +126,8 @@ impl Datapath for Path {
         Ok(progress != Progress::Settled)
     }
 
-    fn is_plain(&self) -> bool {
-        Path::is_plain(self)
+    fn is_unguarded(&self) -> bool {
+        Path::is_unguarded(self)
     }
 
     fn threads_problem(&self) -> Option<String> {

@@ -167,7 +167,7 @@ impl<P: Datapath> Instance<P> {
             settings: self.settings.clone(),
             settings_shown: self.shown(),
             changing: !self.is_settled(),
-            guarded: !self.path.is_plain(),
+            guarded: !self.path.is_unguarded(),
             threads_problem: self.path.threads_problem(),
             interfaces: interfaces.collect(),
             former: self.former.clone(),

@@ -24,7 +24,7 @@ pub(crate) struct Mock {
     /// A change can't be finished.
     fails: bool,
     /// Frames go unguarded.
-    plain: bool,
+    unguarded: bool,
     /// The names interfaces got.
     pub(crate) names: Vec<String>,
     /// By interface, frames without a complete checksum.
@@ -79,8 +79,8 @@ impl Datapath for Mock {
         self.ticks_left = self.ticks_left.saturating_sub(1);
         Ok(self.ticks_left > 0)
     }
-    fn is_plain(&self) -> bool {
-        self.plain
+    fn is_unguarded(&self) -> bool {
+        self.unguarded
     }
     fn threads_problem(&self) -> Option<String> {
         None

@@ -1,7 +1,7 @@
-//! When frames go without a slot: `bpf/steer_plain.h`.
+//! When frames go without a slot: `bpf/steer_unguarded.h`.
 //!
 //! Under policies that remember nothing a flow has one target as long as the settings hold. Once nothing is
-//! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*plain*).
+//! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*unguarded*).
 //!
 //! **Before.** The same rules hold, with the guard. In some tick all rings are marked, and frames that went elsewhere
 //! than to their targets (*detours*) are counted. Once all rings have turned over since the mark, and there was no
@@ -27,7 +27,7 @@ use std::io;
 
 /// Whether frames are guarded.
 #[derive(Debug, Default)]
-pub(super) struct Plainness {
+pub(super) struct Unguarded {
     /// They are not.
     holds: bool,
     /// They are again: what must turn over before rules may change.
@@ -40,7 +40,7 @@ pub(super) struct Plainness {
 
 impl Settings {
     /// Whether a flow always has the same target, and nothing else needs to be known of its frames.
-    fn can_be_plain(&self) -> bool {
+    fn can_be_unguarded(&self) -> bool {
         // In place of an offline CPU stands the receiving one, which may change.
         let is_fixed =
             self.policy != Policy::Rps || self.mapped_cpus().all(|cpu| self.is_online(cpu));
@@ -67,60 +67,60 @@ impl Path {
     /// Whether frames go without a slot, as they do some ticks after a change under `none`, `rps` and `bound`: in
     /// native mode, without a flow limit, not in shadow, nor under `rps` while one of its CPUs is offline.
     #[must_use]
-    pub fn is_plain(&self) -> bool {
-        self.plainness.holds
+    pub fn is_unguarded(&self) -> bool {
+        self.unguarded.holds
     }
 
     /// From when this returns all frames are guarded.
-    pub(super) fn leave_plain(&mut self) -> io::Result<()> {
-        self.plainness.approach = None;
-        if self.plainness.holds {
+    pub(super) fn guard_again(&mut self) -> io::Result<()> {
+        self.unguarded.approach = None;
+        if self.unguarded.holds {
             self.decide_by(&self.settings.clone())?;
-            self.plainness.holds = false;
-            self.plainness.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
+            self.unguarded.holds = false;
+            self.unguarded.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
         }
         Ok(())
     }
 
     /// Whether something waits for rings to turn over.
     pub(super) fn waits_for_rings(&self) -> bool {
-        self.plainness.left.is_some() || self.plainness.approach.is_some()
+        self.unguarded.left.is_some() || self.unguarded.approach.is_some()
     }
 
     /// Whether rules have to wait until no frame is under way that no slot knows of.
-    pub(super) fn has_left_plain(&self) -> bool {
-        self.plainness.left.is_some()
+    pub(super) fn is_guarded_again(&self) -> bool {
+        self.unguarded.left.is_some()
     }
 
-    /// Whether no frame is under way that no slot knows of. To be asked after [`Path::leave_plain`].
-    pub(super) fn are_plain_delivered(&mut self) -> io::Result<bool> {
+    /// Whether no frame is under way that no slot knows of. To be asked after [`Path::guard_again`].
+    pub(super) fn are_unguarded_delivered(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        if let Some(marks) = &self.plainness.left
+        if let Some(marks) = &self.unguarded.left
             && rings.have_turned_over(marks, || self.grace.wait())?
         {
-            self.plainness.left = None;
+            self.unguarded.left = None;
         }
-        Ok(self.plainness.left.is_none())
+        Ok(self.unguarded.left.is_none())
     }
 
     /// Goes on towards frames without a slot, where the settings allow that. To be called in each tick in which
     /// nothing else is under way.
-    pub(super) fn approach_plain(&mut self) -> Result<(), LoadError> {
+    pub(super) fn approach_unguarded(&mut self) -> Result<(), LoadError> {
         let is_generic = self.mode == Mode::Generic;
-        if self.plainness.holds || is_generic || !self.settings.can_be_plain() {
+        if self.unguarded.holds || is_generic || !self.settings.can_be_unguarded() {
             return Ok(());
         }
         // Whether rings turn over shows best by their threads' sleep.
         self.attach_switches()?;
         let now = self.detours();
-        let is_quiet = now == std::mem::replace(&mut self.plainness.detours, now);
-        match self.plainness.approach.take() {
+        let is_quiet = now == std::mem::replace(&mut self.unguarded.detours, now);
+        match self.unguarded.approach.take() {
             Some((marks, detours)) => {
                 if !self.loaded.rings.lock().have_turned_over(&marks, || self.grace.wait())? {
-                    self.plainness.approach = Some((marks, detours));
+                    self.unguarded.approach = Some((marks, detours));
                 } else if self.has_no_detours_any_more(&marks, detours)? {
                     self.decide(&self.settings.clone(), true)?;
-                    self.plainness = Plainness { holds: true, ..Plainness::default() };
+                    self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
                     self.switches = None;
                 }
             }
@@ -130,7 +130,7 @@ impl Path {
                 // What was counted until now has its number before the mark.
                 self.grace.wait()?;
                 let marks = self.loaded.rings.lock().mark(|| self.grace.wait())?;
-                self.plainness.approach = Some((marks, now));
+                self.unguarded.approach = Some((marks, now));
             }
         }
         Ok(())
@@ -147,7 +147,7 @@ impl Path {
         let is_so = self.loaded.rings.lock().are_settled(marks) && self.detours() == detours;
         if !is_so {
             // Some flows with something under way may be without their slot: before rules change, that is delivered.
-            self.plainness.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
+            self.unguarded.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
         }
         Ok(is_so)
     }

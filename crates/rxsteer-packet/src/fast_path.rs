@@ -23,7 +23,7 @@ const TCP_HEADER: usize = 20;
 
 /// The fields of a plain packet over IPv4.
 #[derive(Clone, Copy)]
-pub(crate) struct PlainIpv4 {
+pub(crate) struct FastIpv4 {
     pub(crate) src: (u32, u16),
     pub(crate) dst: (u32, u16),
     pub(crate) protocol: u8,
@@ -31,13 +31,13 @@ pub(crate) struct PlainIpv4 {
 
 /// The fields of a plain packet over IPv6.
 #[derive(Clone, Copy)]
-pub(crate) struct PlainIpv6<'a> {
+pub(crate) struct FastIpv6<'a> {
     pub(crate) src: (&'a [u8; 16], u16),
     pub(crate) dst: (&'a [u8; 16], u16),
     pub(crate) protocol: u8,
 }
 
-impl PlainIpv4 {
+impl FastIpv4 {
     #[inline(always)]
     pub(crate) fn words(self) -> FlowWords {
         let address = |address: u32| u128::from(address.to_be());
@@ -62,7 +62,7 @@ impl PlainIpv4 {
     }
 }
 
-impl PlainIpv6<'_> {
+impl FastIpv6<'_> {
     #[inline(always)]
     pub(crate) fn words(self) -> FlowWords {
         let address = |address: &[u8; 16]| u128::from_le_bytes(*address);
@@ -86,19 +86,19 @@ impl PlainIpv6<'_> {
 
 /// Reads a plain Ethernet frame with TCP or UDP over IPv4.
 #[inline]
-pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<PlainIpv4> {
+pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<FastIpv4> {
     let f: &[u8; IPV4_FRAME] = frame.first_chunk()?;
     let protocol = f[23];
     let total_length = usize::from(u16::from_be_bytes([f[16], f[17]]));
-    let header_end = 20 + plain_transport(protocol, options)?;
-    let plain = u16::from_be_bytes([f[12], f[13]]) == 0x0800
+    let header_end = 20 + fast_transport(protocol, options)?;
+    let is_fast = u16::from_be_bytes([f[12], f[13]]) == 0x0800
         && f[14] == 0x45
         // Not a fragment: no offset, no more to come; the don't-fragment bit is of no interest.
         && u16::from_be_bytes([f[20], f[21]]) & 0x3fff == 0
         // The header is the packet's, not padding after it, and was captured.
         && total_length >= header_end
         && frame.len() >= ETHERNET as usize + header_end;
-    plain.then(|| PlainIpv4 {
+    is_fast.then(|| FastIpv4 {
         src: (u32::from_be_bytes([f[26], f[27], f[28], f[29]]), u16::from_be_bytes([f[34], f[35]])),
         dst: (u32::from_be_bytes([f[30], f[31], f[32], f[33]]), u16::from_be_bytes([f[36], f[37]])),
         protocol,
@@ -107,19 +107,19 @@ pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<PlainIpv4> {
 
 /// Reads a plain Ethernet frame with TCP or UDP over IPv6.
 #[inline]
-pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<PlainIpv6<'_>> {
+pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<FastIpv6<'_>> {
     let f: &[u8; IPV6_FRAME] = frame.first_chunk()?;
     let protocol = f[20];
     let payload_length = usize::from(u16::from_be_bytes([f[18], f[19]]));
-    let header = plain_transport(protocol, options)?;
-    let plain = u16::from_be_bytes([f[12], f[13]]) == 0x86dd
+    let header = fast_transport(protocol, options)?;
+    let is_fast = u16::from_be_bytes([f[12], f[13]]) == 0x86dd
         && f[14] >> 4 == 6
         && payload_length >= header
         && frame.len() >= IPV6_TRANSPORT as usize + header;
-    if !plain {
+    if !is_fast {
         return None;
     }
-    Some(PlainIpv6 {
+    Some(FastIpv6 {
         src: (f[22..].first_chunk()?, u16::from_be_bytes([f[54], f[55]])),
         dst: (f[38..].first_chunk()?, u16::from_be_bytes([f[56], f[57]])),
         protocol,
@@ -128,7 +128,7 @@ pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<PlainIpv6<'_
 
 /// Bytes of the transport header, if this file has to do with it.
 #[inline]
-fn plain_transport(protocol: u8, options: DissectOptions) -> Option<usize> {
+fn fast_transport(protocol: u8, options: DissectOptions) -> Option<usize> {
     match protocol {
         TCP => Some(TCP_HEADER),
         UDP if !options.inner => Some(UDP_HEADER),

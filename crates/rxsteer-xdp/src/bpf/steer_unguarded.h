@@ -2,12 +2,12 @@
 /*
  * Frames without a slot.
  *
- * Under none, bound and rps a flow has one target for as long as the configuration holds (rps: while all CPUs
- * of its map are online). Once nothing of any flow is under way anywhere else, each flow has one ring, or none: first
- * in, first out, with one reader. There is nothing to guard, so slots are neither looked at nor written. A
- * configuration that says so is *plain*. User space makes one hold, and ends it, by these rules (src/path/plain.rs):
+ * Under none, bound and rps a flow has one target for as long as the configuration holds (rps: while all CPUs of its
+ * map are online). Once nothing of any flow is under way anywhere else, each flow has one ring, or none: first in,
+ * first out, with one reader. There is nothing to guard, so slots are neither looked at nor written. A configuration
+ * that says so is *unguarded*. User space makes one hold, and ends it, by these rules (src/path/unguarded.rs):
  *
- *   guarded, as always       │ plain                          │ guarded, same rules     │ other rules
+ *   guarded, as always       │ unguarded                      │ guarded, same rules     │ other rules
  *   ─────────────────────────┼────────────────────────────────┼─────────────────────────┼──────────────►
  *   until every ring turned  │ while nothing changes          │ until every ring turned │
  *   over without a detour    │                                │ over                    │
@@ -24,13 +24,13 @@
  *
  * Part of steer.bpf.c, which includes it after the maps, the policy and steer_carry.h.
  */
-#ifndef STEER_PLAIN_H
-#define STEER_PLAIN_H
+#ifndef STEER_UNGUARDED_H
+#define STEER_UNGUARDED_H
 
-/* Sends a frame to its target. -1: it can't go plainly, and nothing was done. */
-static __always_inline int steer_plainly(struct xdp_md *ctx, const struct steer_config *config,
-					 struct steer_counters *counters, __u32 hash, __u32 src,
-					 struct steer_target target)
+/* Sends a frame to its target. -1: it can't go unguarded, and nothing was done. */
+static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct steer_config *config,
+						struct steer_counters *counters, __u32 hash, __u32 src,
+						struct steer_target target)
 {
 	struct steer_place place = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
 	__u32 seq;

@@ -32,7 +32,7 @@ fn status(socket: &str) -> Value {
 }
 
 /// Waits until frames go unguarded.
-fn wait_until_plain(socket: &str) {
+fn wait_until_unguarded(socket: &str) {
     let asked = Instant::now();
     loop {
         let status = status(socket);
@@ -87,11 +87,11 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
                     thread.go_last().unwrap();
                 }
             }
-            wait_until_plain(&socket);
+            wait_until_unguarded(&socket);
             let away = away[round % away.len()];
             set(&socket, away);
             if away.starts_with("cpus") || away.starts_with("policy=bound") {
-                wait_until_plain(&socket);
+                wait_until_unguarded(&socket);
             }
             set(&socket, &format!("policy=rps cpus={cpus} queue-size=2048"));
         }
@@ -108,13 +108,13 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
 
 #[test]
 fn changes_away_from_unguarded_frames_keep_order() {
-    let test = "plain::changes_away_from_unguarded_frames_keep_order";
+    let test = "unguarded::changes_away_from_unguarded_frames_keep_order";
     changes_keep_order(test, "0-0", false, Protocol::Udp, &["--no-flow-stats"]);
 }
 
 #[test]
 fn merged_unguarded_segments_keep_order() {
-    let test = "plain::merged_unguarded_segments_keep_order";
+    let test = "unguarded::merged_unguarded_segments_keep_order";
     changes_keep_order(test, "0-0", true, Protocol::Tcp, &[]);
 }
 
@@ -122,14 +122,14 @@ fn merged_unguarded_segments_keep_order() {
 fn unguarded_segments_keep_order_by_the_rule_for_short_ticks() {
     // Where a second has 1000 ticks, that GRO has flushed must be told in another way. Whether that is right shows by
     // its model (rxsteer-bpf-native), as long as ticks are long here.
-    let test = "plain::unguarded_segments_keep_order_by_the_rule_for_short_ticks";
+    let test = "unguarded::unguarded_segments_keep_order_by_the_rule_for_short_ticks";
     changes_keep_order(test, "0-0", true, Protocol::Tcp, &["--as-with-short-ticks"]);
 }
 
 #[test]
 fn unguarded_flows_that_share_a_slot_keep_order() {
     // Each slot has 64 flows; those of CPU 1 are quick, those of CPU 0 wait.
-    let test = "plain::unguarded_flows_that_share_a_slot_keep_order";
+    let test = "unguarded::unguarded_flows_that_share_a_slot_keep_order";
     changes_keep_order(test, "0-1", false, Protocol::Udp, &["--flow-cnt", "64"]);
 }
 
@@ -163,7 +163,7 @@ fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
             let before = sleeps();
             set(&socket, "policy=sparse cpus=1-1");
             set(&socket, "policy=rps cpus=1-1");
-            wait_until_plain(&socket);
+            wait_until_unguarded(&socket);
             without_sleep |= sleeps() == before;
             if without_sleep && slice(true, false) {
                 break;
@@ -181,19 +181,19 @@ fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
 
 #[test]
 fn a_busy_ring_turns_over_by_the_rule_for_long_ticks() {
-    let test = "plain::a_busy_ring_turns_over_by_the_rule_for_long_ticks";
+    let test = "unguarded::a_busy_ring_turns_over_by_the_rule_for_long_ticks";
     a_busy_ring_turns_over(test, &[]);
 }
 
 #[test]
 fn a_busy_ring_turns_over_by_the_rule_for_short_ticks() {
-    let test = "plain::a_busy_ring_turns_over_by_the_rule_for_short_ticks";
+    let test = "unguarded::a_busy_ring_turns_over_by_the_rule_for_short_ticks";
     a_busy_ring_turns_over(test, &["--as-with-short-ticks"]);
 }
 
 #[test]
 fn what_is_lost_is_told_while_frames_flow() {
-    let test = "plain::what_is_lost_is_told_while_frames_flow";
+    let test = "unguarded::what_is_lost_is_told_while_frames_flow";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -204,7 +204,7 @@ fn what_is_lost_is_told_while_frames_flow() {
         ["in0", "--policy", "rps", "--cpus", "0-0", "--queue-size", "64", "--socket", &socket];
     let ordinary = ["--threads", "other"];
     let steering = Steering::start(receiver, &[&start[..], &ordinary].concat()).unwrap();
-    wait_until_plain(&socket);
+    wait_until_unguarded(&socket);
     let traffic = Traffic { flows: 8, ..Traffic::default() };
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
