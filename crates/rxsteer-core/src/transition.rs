@@ -62,7 +62,7 @@ pub(crate) struct Transition {
     /// Tables of other sizes, oldest first.
     tables: Vec<OldTable>,
     /// The last period in which a packet went elsewhere than to its target.
-    detour: u64,
+    off_target: u64,
 }
 
 /// Rules without a table, and where packets went that they decided since the change.
@@ -118,7 +118,7 @@ impl Transition {
             cpus: plan.possible.clone(),
             old: old.map(|plan| OldRules::new(plan, backlogs)),
             tables: Vec::new(),
-            detour: FIRST,
+            off_target: FIRST,
         };
         transition.note_tails(backlogs);
         transition
@@ -126,7 +126,7 @@ impl Transition {
 
     /// The rules change once more.
     pub(crate) fn rules_change(&mut self) {
-        self.detour = self.period;
+        self.off_target = self.period;
     }
 
     /// Whether a table of another size can be taken in.
@@ -161,7 +161,7 @@ impl Transition {
             self.old = None;
         }
         self.tables.retain(|table| !is_completed(table.last));
-        let at_rest = rules_remember_flows || is_completed(self.detour);
+        let at_rest = rules_remember_flows || is_completed(self.off_target);
         self.old.is_none() && self.tables.is_empty() && at_rest
     }
 
@@ -237,7 +237,7 @@ impl Transition {
             }
         }
         if cpu != target {
-            self.detour = self.period;
+            self.off_target = self.period;
         }
     }
 }

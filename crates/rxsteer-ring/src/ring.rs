@@ -74,7 +74,7 @@ pub(crate) fn at_or_behind(a: u32, b: u32) -> bool {
     b.wrapping_sub(a) as i32 >= 0
 }
 
-/// Where the slots are, beside the [`Arc`] that keeps them: reading it costs no detour through
+/// Where the slots are, beside the [`Arc`] that keeps them: reading it takes no way through
 /// shared memory, and the compiler need not read it anew after every store to an atomic.
 struct Slots<T> {
     first: NonNull<Slot<T>>,

@@ -49,7 +49,7 @@ pub(crate) fn compile(
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
         no_hysteresis: u8::from(!settings.policy.remembers_flows()),
         // Where the CPUs divide the slots, no slot's flows have two targets.
-        straddling: u8::from(
+        boundary_slots: u8::from(
             settings.policy == Policy::Rps
                 && maps.iter().any(|map| !(1usize << flow_log).is_multiple_of(map.len())),
         ),
@@ -155,7 +155,7 @@ fn empty() -> steer_config {
         simple: 0,
         unguarded: 0,
         no_hysteresis: 0,
-        straddling: 0,
+        boundary_slots: 0,
         by_queue: 0,
         else_local: 0,
         reserved: [0; 7],
@@ -194,20 +194,24 @@ mod tests {
 
     #[test]
     fn slots_lie_across_boundaries_where_the_cpus_do_not_divide_them() {
-        let straddling = |policy, cpus: &str, own: &[(&str, &str)], flow_log| {
+        let boundary_slots = |policy, cpus: &str, own: &[(&str, &str)], flow_log| {
             let mut settings = Settings::new(policy, cpus.parse().unwrap());
             settings.rps_maps = maps(own);
-            compile(&settings, Local::Passes, (250, flow_log), 0, |_| 0).straddling
+            compile(&settings, Local::Passes, (250, flow_log), 0, |_| 0).boundary_slots
         };
-        assert_eq!(straddling(Policy::Rps, "0-1", &[], 2), 0);
-        assert_eq!(straddling(Policy::Rps, "0-2", &[], 15), 1);
-        assert_eq!(straddling(Policy::Rps, "0-7", &[], 2), 1, "fewer slots than CPUs");
+        assert_eq!(boundary_slots(Policy::Rps, "0-1", &[], 2), 0);
+        assert_eq!(boundary_slots(Policy::Rps, "0-2", &[], 15), 1);
+        assert_eq!(boundary_slots(Policy::Rps, "0-7", &[], 2), 1, "fewer slots than CPUs");
         assert_eq!(
-            straddling(Policy::None, "0-2", &[], 15),
+            boundary_slots(Policy::None, "0-2", &[], 15),
             0,
             "all have the receiving CPU as their target"
         );
-        assert_eq!(straddling(Policy::Rps, "0-1", &[("eth0", "0-2")], 15), 1, "one of the maps");
+        assert_eq!(
+            boundary_slots(Policy::Rps, "0-1", &[("eth0", "0-2")], 15),
+            1,
+            "one of the maps"
+        );
     }
 
     #[test]

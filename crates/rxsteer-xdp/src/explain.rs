@@ -134,8 +134,8 @@ impl View {
         let settings = &known.settings;
         let log = self.sizes.flow_log;
         let map = settings.map_of(&place.name, place.queue as u16);
-        let straddles = settings.straddles(log, slot_of(hash.get(), log), map.len());
-        let is_guarded = (!known.is_unguarded || straddles) && !settings.shadow;
+        let is_boundary_slot = settings.is_boundary_slot(log, slot_of(hash.get(), log), map.len());
+        let is_guarded = (!known.is_unguarded || is_boundary_slot) && !settings.shadow;
         let (cpu, generation) = (place.slot.place & 0x1fff, place.slot.place >> 13 & 1);
         let src = place.slot.place >> 14 & 0x3fff;
         let received_on = (cpu != 0).then(|| cpu_of(src));

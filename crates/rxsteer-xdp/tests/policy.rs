@@ -116,7 +116,7 @@ impl Subject for InKernel {
             inactive_after: rules.inactive_after,
             local_by_ring: rules.local_by_ring != 0,
             unguarded: false,
-            straddling: false,
+            boundary_slots: false,
             else_local: rules.else_local != 0,
             map_len: rules.map_len,
             map: &rules.map,
@@ -289,7 +289,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     policy.configure(rules);
     let mut rng = ChaCha8Rng::seed_from_u64(flow_log.into());
     let mut sent = HashMap::<(u32, u32), u32>::new();
-    let (mut carried, mut tagged, mut straddling) = (0, 0, 0);
+    let (mut carried, mut tagged, mut boundary_slots) = (0, 0, 0);
     for now in 0..20_000 {
         let frame = frame(&mut rng);
         let (src, queue) = (rng.random_range(0..4), rng.random_range(0..2));
@@ -319,7 +319,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
             assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
             *sent.entry((src, decided.cpu * 2 + decided.generation)).or_default() += 1;
-            straddling += 1;
+            boundary_slots += 1;
             continue;
         }
 
@@ -352,7 +352,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     }
     assert_eq!(rules.policy == 0, sent.is_empty());
     assert_eq!((rules.policy == 0, rules.policy == 0), (carried == 0, tagged == 0));
-    assert_eq!(straddling != 0, rules.straddling, "{straddling}");
+    assert_eq!(boundary_slots != 0, rules.boundary_slots, "{boundary_slots}");
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 inactive_after: 250,
                 local_by_ring: false,
                 unguarded: true,
-                straddling: policy == 1 && (map_len == 3 || own[1] == 3),
+                boundary_slots: policy == 1 && (map_len == 3 || own[1] == 3),
                 else_local: false,
                 map_len: map_len.into(),
                 map,
@@ -412,7 +412,7 @@ fn frames_that_can_carry_no_number_keep_to_their_ring() {
             inactive_after: 250,
             local_by_ring: false,
             unguarded,
-            straddling: false,
+            boundary_slots: false,
             else_local: false,
             map_len: 2,
             map: &[2, 3],

@@ -285,8 +285,8 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		counters->deferred++;
 	if ((place.cpu != work->target.cpu || place.generation != steer_generation_of(config, place.cpu) ||
 	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
-	    !steer_straddles(config, work->hash, work->target))
-		counters->detours++;
+	    !steer_is_boundary_slot(config, work->hash, work->target))
+		counters->off_target++;
 	return steer_send(ctx, work, config, counters, slot, &place);
 }
 

@@ -95,12 +95,12 @@ static __always_inline __u32 steer_slot_of(__u32 hash, __u32 log)
 
 /* Whether the flow's slot lies across a boundary: some of its flows have another target by their hash. All of
  * them have the same map, for a table is of one queue. */
-static __always_inline int steer_straddles(const struct steer_config *config, __u32 hash, struct steer_target target)
+static __always_inline int steer_is_boundary_slot(const struct steer_config *config, __u32 hash, struct steer_target target)
 {
 	__u32 below = 0xffffffffu >> steer_flow_log;
 	__u64 first = (__u64)(hash & ~below) * target.map_len, last = (__u64)(hash | below) * target.map_len;
 
-	return config->straddling && (first ^ last) >> 32;
+	return config->boundary_slots && (first ^ last) >> 32;
 }
 
 /* The bits of a CPU. */

@@ -114,8 +114,8 @@ struct steer_config {
 	__u8 unguarded;
 	/* A flow goes to its target as soon as it may. */
 	__u8 no_hysteresis;
-	/* By hash some slots' flows have two target CPUs: see steer_straddles. */
-	__u8 straddling;
+	/* By hash some slots' flows have two target CPUs: see steer_is_boundary_slot. */
+	__u8 boundary_slots;
 	/* RX queues have maps or bindings of their own: struct steer_row. */
 	__u8 by_queue;
 	/* A flow that no other rule places stays on the CPU that receives it, rather than go by its hash. */
@@ -315,7 +315,7 @@ struct steer_counters {
 	__u64 deferred;
 	/* Frames that went elsewhere than to their target: to another CPU, to its other ring, or through a ring
 	 * rather than pass. Without those of slots across a boundary. */
-	__u64 detours;
+	__u64 off_target;
 	__u64 batches;
 	/* Flows that got a slot, and flows that lost theirs to another. */
 	__u64 flows;

@@ -10,14 +10,14 @@
  *   guarded, as always       │ unguarded                      │ guarded, same rules     │ other rules
  *   ─────────────────────────┼────────────────────────────────┼─────────────────────────┼──────────────►
  *   until every ring turned  │ while nothing changes          │ until every ring turned │
- *   over without a detour    │                                │ over                    │
+ *   over, none off target    │                                │ over                    │
  *
  * A ring has *turned over* since a moment when a frame that was numbered after it is delivered (steer_order.h), or
  * when nothing is under way in it: what was in the ring at that moment is delivered then.
  *
  * A slot has room for one ring. So all flows that share it must have one target: then it says that one, or nothing, and no
  * flow is deferred by another's. Under none and bound this is so, since a table is of one queue; under rps, where a queue
- * has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_straddles).
+ * has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_is_boundary_slot).
  *
  * Frames that carry metadata or a tag have their slot, too, and go to their targets like the others: both kinds
  * may mix in a flow.
@@ -42,7 +42,7 @@ static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct
 #endif
 	if (target.by == STEER_BY_LOCAL)
 		return steer_pass(counters);
-	if (steer_straddles(config, hash, target))
+	if (steer_is_boundary_slot(config, hash, target))
 		return -1;
 	return steer_send_on(ctx, &place, src, &seq);
 }

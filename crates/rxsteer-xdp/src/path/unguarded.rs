@@ -4,13 +4,12 @@
 //! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*unguarded*).
 //!
 //! **Before.** The same rules hold, with the guard. In some tick all rings are marked, and frames that went elsewhere
-//! than to their targets (*detours*) are counted. Once all rings have turned over since the mark, and there was no
-//! detour since, nothing is under way elsewhere:
-//! what was sent before the mark is delivered, and what was sent after it went to its target. Nor can there be
-//! a detour any more: a slot that names another place names a number before the mark, which is declared delivered, and
-//! the slot is unset (for 2³¹ frames later it would seem to be under way). Should a detour be counted until that is
-//! done, all begins again. Slots whose flows have two targets are left out of all this: their flows stay
-//! guarded.
+//! than to their targets (*off target*) are counted. Once all rings have turned over since the mark, and no frame
+//! went off target since, nothing is under way elsewhere: what was sent before the mark is delivered, and what was
+//! sent after it went to its target. Nor can a frame go off target any more: a slot that names another place names a
+//! number before the mark, which is declared delivered, and the slot is unset (for 2³¹ frames later it would seem to
+//! be under way). Should a frame go off target until that is done, all begins again. Slots whose flows have two
+//! targets are left out of all this: their flows stay guarded.
 //!
 //! **After.** First frames are guarded again, by the same rules. A grace period later all that were not are in their
 //! rings. When each ring has turned over since, flows whose slot is unset have nothing under way, and those of others are
@@ -32,10 +31,10 @@ pub(super) struct Unguarded {
     holds: bool,
     /// They are again: what must turn over before rules may change.
     left: Option<Vec<Mark>>,
-    /// On the way there: the mark, and the detours there had been before it.
+    /// On the way there: the mark, and the frames that had gone off target before it.
     approach: Option<(Vec<Mark>, u64)>,
-    /// Detours there had been at the last look.
-    detours: u64,
+    /// Frames that had gone off target at the last look.
+    off_target: u64,
 }
 
 impl Settings {
@@ -53,9 +52,9 @@ impl Settings {
 }
 
 impl Settings {
-    /// As `steer_straddles`: whether flows of a slot, of tables with `1 << log`, have two target CPUs by their hash,
-    /// and stay guarded, where the CPU map has so many entries.
-    pub(crate) fn straddles(&self, log: u32, slot: u32, map_len: usize) -> bool {
+    /// As `steer_is_boundary_slot`: whether flows of a slot, of tables with `1 << log`, have two target CPUs by
+    /// their hash, and stay guarded, where the CPU map has so many entries.
+    pub(crate) fn is_boundary_slot(&self, log: u32, slot: u32, map_len: usize) -> bool {
         let number = u64::from(slot) % (1 << log);
         let cpu_of = |hash: u64| (hash * map_len as u64) >> 32;
         self.policy == Policy::Rps
@@ -112,13 +111,13 @@ impl Path {
         }
         // Whether rings turn over shows best by their threads' sleep.
         self.attach_switches()?;
-        let now = self.detours();
-        let is_quiet = now == std::mem::replace(&mut self.unguarded.detours, now);
+        let now = self.off_target();
+        let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
         match self.unguarded.approach.take() {
-            Some((marks, detours)) => {
+            Some((marks, off_target)) => {
                 if !self.loaded.rings.lock().have_turned_over(&marks, || self.grace.wait())? {
-                    self.unguarded.approach = Some((marks, detours));
-                } else if self.has_no_detours_any_more(&marks, detours)? {
+                    self.unguarded.approach = Some((marks, off_target));
+                } else if self.is_on_target(&marks, off_target)? {
                     self.decide(&self.settings.clone(), true)?;
                     self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
                     self.switches = None;
@@ -138,13 +137,13 @@ impl Path {
 
     /// Sees that no frame goes elsewhere than to its target from now on; whether none did since the mark, since when
     /// all rings have turned over.
-    fn has_no_detours_any_more(&mut self, marks: &[Mark], detours: u64) -> io::Result<bool> {
+    fn is_on_target(&mut self, marks: &[Mark], off_target: u64) -> io::Result<bool> {
         self.loaded.rings.lock().settle_marks(marks);
-        // Also where there were detours: stale slots make them.
+        // Also where frames went off target: stale slots make them.
         self.unset_slots(marks);
         // A program that looked before that may count only now.
         self.grace.wait()?;
-        let is_so = self.loaded.rings.lock().are_settled(marks) && self.detours() == detours;
+        let is_so = self.loaded.rings.lock().are_settled(marks) && self.off_target() == off_target;
         if !is_so {
             // Some flows with something under way may be without their slot: before rules change, that is delivered.
             self.unguarded.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
@@ -153,7 +152,7 @@ impl Path {
     }
 
     /// Unsets the slots that name a number before the marks: it is delivered. What was sent since is where the flow
-    /// its target, or a detour; its slot stays as it is.
+    /// its target, or it went off target; its slot stays as it is.
     fn unset_slots(&self, marks: &[Mark]) {
         let (slots, rings) = (&self.loaded.lines.slots, self.loaded.rings.lock());
         let log = self.loaded.sizes.flow_log;
@@ -164,7 +163,8 @@ impl Path {
                 let Some(cpu) = (place & 0x1fff).checked_sub(1) else { continue };
                 let (generation, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
                 let pair = (src, cpu * GENERATIONS + generation);
-                if !self.settings.straddles(log, slot, map_len) && !rings.is_after(marks, pair, seq)
+                if !self.settings.is_boundary_slot(log, slot, map_len)
+                    && !rings.is_after(marks, pair, seq)
                 {
                     slots.exchange_word(slot, u64::from(place) << 32 | u64::from(seq), 0);
                 }
@@ -172,7 +172,7 @@ impl Path {
         }
     }
 
-    fn detours(&self) -> u64 {
-        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).detours).sum()
+    fn off_target(&self) -> u64 {
+        (0..self.loaded.counts.len()).map(|index| self.loaded.counts.get(index).off_target).sum()
     }
 }

@@ -106,7 +106,7 @@ impl KernelPolicy {
         config.simple = u8::from(rules.flow_limit == 0);
         config.unguarded = u8::from(rules.unguarded);
         config.no_hysteresis = u8::from(rules.unguarded);
-        config.straddling = u8::from(rules.straddling);
+        config.boundary_slots = u8::from(rules.boundary_slots);
         config.else_local = u8::from(rules.else_local);
         config.by_queue = u8::from(!rules.rows.is_empty());
         config.map_len = rules.map_len;

@@ -39,7 +39,7 @@ pub struct TestRules<'a> {
     /// Likewise; then there is no hysteresis, either.
     pub unguarded: bool,
     /// Likewise.
-    pub straddling: bool,
+    pub boundary_slots: bool,
     /// Likewise.
     pub else_local: bool,
     /// The entries of the general map.
