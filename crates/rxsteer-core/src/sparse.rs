@@ -216,7 +216,7 @@ impl SparseTable {
             self.slots[slot].last_seen.touch(asking.now_ns);
             return Some(cpu_of(slot));
         }
-        // Under load this producer hashed something just now, and that settles it.
+        // Under load this producer hashed something just now, and that decides it.
         if self.own_row(asking.producer).touch_if_active(asking.now_ns) {
             return None;
         }

@@ -151,7 +151,7 @@ impl Steering {
         verdicts: &mut [Verdict],
     ) -> usize {
         let verdicts = &mut verdicts[..arrivals.len()];
-        if self.transition.is_some() && !self.is_settled(backlogs) {
+        if self.transition.is_some() && !self.is_drained(backlogs) {
             return self.decide_in_transition(arrivals, backlogs, verdicts);
         }
         match self.limiter.take() {
@@ -167,7 +167,7 @@ impl Steering {
 
     /// Whether nothing that was sent by what held before the last change is under way. The end of a
     /// transition is noticed here, and at every [`Steering::decide`].
-    pub fn is_settled<B: Backlogs>(&mut self, backlogs: &mut B) -> bool {
+    pub fn is_drained<B: Backlogs>(&mut self, backlogs: &mut B) -> bool {
         let remembers = self.plan.rules.remember_flows();
         loop {
             let Some(transition) = &mut self.transition else { return true };

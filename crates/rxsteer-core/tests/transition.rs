@@ -120,8 +120,8 @@ impl World {
         self.steering.plan().sock_flows().record(FlowHash::from_raw(flow), cpu(at));
     }
 
-    fn is_settled(&mut self) -> bool {
-        self.steering.is_settled(&mut self.backlogs)
+    fn is_drained(&mut self) -> bool {
+        self.steering.is_drained(&mut self.backlogs)
     }
 }
 
@@ -132,7 +132,7 @@ fn a_new_map_moves_flows_when_their_packets_are_completed() {
     world.change_map("2");
     // The first period: nobody knows whose packets are still under way.
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
-    assert!(!world.is_settled());
+    assert!(!world.is_drained());
     // What was sent before the change is completed: now the slots know.
     world.complete(1, 1);
     assert_eq!(world.send(LOW), 1, "one of its packets is under way");
@@ -143,9 +143,9 @@ fn a_new_map_moves_flows_when_their_packets_are_completed() {
     world.complete(1, 2);
     assert_eq!(world.send(LOW), 2);
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
     assert_eq!(world.send(LOW), 2);
-    assert!(world.is_settled(), "and nothing is noted any more");
+    assert!(world.is_drained(), "and nothing is noted any more");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn with_nothing_under_way_a_change_is_over_at_once() {
     world.complete_all();
     world.change_map("2");
     assert_eq!(world.send(LOW), 2);
-    assert!(world.is_settled());
+    assert!(world.is_drained());
 }
 
 /// The rules of before sent the two to two CPUs, so they share no slot of theirs.
@@ -174,11 +174,11 @@ fn flows_that_share_a_slot_keep_their_order_and_move_in_the_end() {
     // One CPU is slow: that holds none but its own.
     world.complete(1, 2);
     assert_eq!((world.send(LOW), world.send(HIGH)), (3, 2));
-    assert!(!world.is_settled());
+    assert!(!world.is_drained());
     world.complete_all();
     assert_eq!((world.send(LOW), world.send(HIGH)), (3, 3));
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
 }
 
 /// The same with completions that lag behind in every way a small counter tells: [`World`] checks the
@@ -215,12 +215,12 @@ fn from_rfs_to_rps_a_flow_follows_its_slot_until_it_is_drained() {
     assert_eq!(world.send(LOW), 3);
     world.complete(3, 1);
     world.complete(1, 1);
-    assert!(!world.is_settled());
+    assert!(!world.is_drained());
     assert_eq!(world.send(LOW), 3, "its packet of the second period is under way in the third");
     world.complete(3, 2);
     assert_eq!(world.send(LOW), 1);
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
     // The way back: there is no slot, but the rules of before say where its packets are.
     assert_eq!(world.send(LOW), 1);
     world.change(|config| config.policy = Policy::Rfs);
@@ -240,7 +240,7 @@ fn a_flow_under_way_stays_through_tables_of_other_sizes() {
         assert_eq!(world.send(LOW), 3, "after a change to {flow_cnt}");
         world.complete(3, 1);
         assert_eq!(world.send(LOW), 3);
-        assert!(!world.is_settled());
+        assert!(!world.is_drained());
     }
     world.record(HIGH, 4);
     assert_eq!(world.send(HIGH), 4, "its slot of now is unset");
@@ -249,7 +249,7 @@ fn a_flow_under_way_stays_through_tables_of_other_sizes() {
     world.record(LOW, 5);
     assert_eq!(world.send(LOW), 2, "the table of now holds it");
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
     assert_eq!(world.send(LOW), 5);
 }
 
@@ -269,7 +269,7 @@ fn a_change_before_the_last_one_is_over() {
     world.complete_all();
     assert_eq!((world.send(LOW), world.send(HIGH)), (3, 3));
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
 }
 
 /// Two changes in the first period: where packets of before are, the rules before *both* say.
@@ -303,7 +303,7 @@ fn there_and_back() {
     world.complete_all();
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
 }
 
 /// After 2³¹ packets a number seems to lie ahead: a slot of an old table that was found completed must
@@ -322,7 +322,7 @@ fn an_old_slot_that_was_left_does_not_come_back() {
     world.backlogs.pass(1, 1 << 31);
     assert_eq!(world.send(LOW), 3, "where its packet is under way");
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
 }
 
 #[test]
@@ -340,13 +340,13 @@ fn a_fifth_resize_waits_for_the_tables_before_it() {
     world.complete(3, 1);
     assert_eq!(world.send(LOW), 2);
     world.complete(2, 5);
-    assert!(!world.is_settled());
+    assert!(!world.is_drained());
     assert_eq!(world.slots(), Some(64), "one packet is under way still");
     world.complete(2, 1);
     assert_eq!(world.send(LOW), 2);
     assert_eq!(world.slots(), Some(128), "as soon as there is room");
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
     assert_eq!(world.slots(), Some(128));
 }
 
@@ -361,7 +361,7 @@ fn flows_of_an_offline_cpu_go_to_the_receiving_cpu() {
     world.complete(2, 1);
     assert_eq!((world.send(LOW), world.send(HIGH)), (0, 2));
     world.complete_all();
-    assert!(world.is_settled());
+    assert!(world.is_drained());
     world.change(|config| config.offline = None);
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "back, with nothing under way");
 }
@@ -422,7 +422,7 @@ fn a_refused_packet_touches_nothing() {
         assert_eq!(world.send(LOW), 2, "its one packet is completed");
         assert_eq!(world.verdict(HIGH), refused(2));
         world.complete(2, 1);
-        assert!(world.is_settled());
+        assert!(world.is_drained());
     }
 }
 
@@ -483,6 +483,6 @@ fn no_list_of_changes_reorders_a_flow() {
             }
         }
         world.complete_all();
-        assert!(world.is_settled(), "seed {seed}");
+        assert!(world.is_drained(), "seed {seed}");
     }
 }

@@ -102,7 +102,7 @@ impl OrderCheck {
     }
 
     /// Waits until nothing has arrived for a while; returns what was seen of all flows.
-    pub fn settled(&self) -> Result<Seen> {
+    pub fn drained(&self) -> Result<Seen> {
         let mut before = None;
         loop {
             let now = self.all_by_cpu()?;

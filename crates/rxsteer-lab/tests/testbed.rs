@@ -34,7 +34,7 @@ fn sent(options: LinkOptions, traffic: &Traffic) -> Seen {
     let frames = LiveFrames::new(testbed.link(), traffic).unwrap();
     frames.send(testbed.sender(), 0, FRAMES).unwrap();
     assert_eq!(frames.sent().unwrap().iter().sum::<u64>(), FRAMES);
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert_eq!(check.by_cpu().unwrap().iter().sum::<u64>(), seen.frames);
     seen
 }
@@ -93,7 +93,7 @@ fn late_frames_are_found() {
         let source = LiveFrames::new(testbed.link(), &Traffic::default()).unwrap();
         source.send(testbed.sender(), 0, frames).unwrap();
     }
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert!(seen.late >= 5 && seen.furthest >= 500, "{seen:?}");
 }
 
@@ -106,7 +106,7 @@ fn late_of_unguarded(options: LinkOptions, frames: u64) -> u64 {
     let check = OrderCheck::new(testbed.receiver(), far, 1).unwrap();
     let source = LiveFrames::new(testbed.link(), &Traffic::default()).unwrap();
     source.send(testbed.sender(), 0, frames).unwrap();
-    check.settled().unwrap().late
+    check.drained().unwrap().late
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_router_forwards_live_frames() {
     let traffic = Traffic { flows: 2, elsewhere: Some(last.ipv4.into()), ..Traffic::default() };
     let frames = LiveFrames::new(testbed.link(), &traffic).unwrap();
     frames.send(testbed.sender(), 0, FRAMES).unwrap();
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert_eq!(seen.late, 0);
     assert!(most(seen.frames), "{seen:?}");
 }

@@ -237,7 +237,7 @@ impl Run {
         let mut view = View { world: &mut self.world, producer: index as u16 };
         producer.steering.change(&self.plan, &mut view);
         producer.adopted = self.published;
-        let lasts = !producer.steering.is_settled(&mut view);
+        let lasts = !producer.steering.is_drained(&mut view);
         let summary = &mut self.world.summary;
         summary.adopted += 1;
         summary.transitions += u64::from(lasts && !producer.in_transition);
@@ -280,7 +280,7 @@ impl Run {
         let mut verdicts = [Verdict::default(); BATCH];
         let arrivals = &producer.arrivals[producer.done..];
         let mut view = View { world, producer: index as u16 };
-        if producer.in_transition && producer.steering.is_settled(&mut view) {
+        if producer.in_transition && producer.steering.is_drained(&mut view) {
             producer.in_transition = false;
             world.summary.ended += 1;
             world.trace.note(None, || format!("producer {index} is settled"));
@@ -344,7 +344,7 @@ impl Run {
 
     fn check_places(&mut self) -> Result<(), Fault> {
         for index in 0..self.producers.len() {
-            self.check_settled(index)?;
+            self.check_drained(index)?;
             let queues = self.shape.queues_of(index as u16);
             // It shares the slots of sparse flows, and at the same time both find the same there.
             let fresh = Steering::of_plan(self.plan.clone(), queues);
@@ -356,7 +356,7 @@ impl Run {
         Ok(())
     }
 
-    fn check_settled(&mut self, index: usize) -> Result<(), Fault> {
+    fn check_drained(&mut self, index: usize) -> Result<(), Fault> {
         let number = index as u16;
         if self.producers[index].adopted != self.published {
             self.adopt(index);
@@ -366,10 +366,10 @@ impl Run {
             self.decide(index)?;
         }
         let mut view = View { world: &mut self.world, producer: number };
-        if self.producers[index].steering.is_settled(&mut view) {
+        if self.producers[index].steering.is_drained(&mut view) {
             Ok(())
         } else {
-            Err(Fault::Unsettled(number))
+            Err(Fault::Undrained(number))
         }
     }
 

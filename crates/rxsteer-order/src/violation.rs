@@ -68,8 +68,8 @@ pub enum Fault {
     #[error("the counts don't add up: {0}")]
     Unbalanced(String),
     /// Nothing is under way, and a transition goes on.
-    #[error("producer {0} is not settled though nothing is under way")]
-    Unsettled(u16),
+    #[error("producer {0} is not drained though nothing is under way")]
+    Undrained(u16),
     /// Nothing is under way, and a flow does not go to the target of the plan.
     #[error("nothing of the flow ({flow}) is under way, and it goes to CPU {cpu}, not {target}")]
     Misplaced {

@@ -168,7 +168,7 @@ fn a_stopped_cpu_is_steered_around() {
         };
         assert!(queued_to_1(10) > 0);
         assert!(control.stop_worker(cpu(1)));
-        // Until its worker has left and all is settled; a bounded number of looks.
+        // Until its worker has left and all is drained; a bounded number of looks.
         let mut last = 0;
         let settled = (0..100_000).any(|_| {
             let now = queued_to_1(1);

@@ -61,7 +61,7 @@ pub(crate) const CPU_LINGER: u8 = 1;
 pub(crate) const CPU_GENERATION: u8 = 2;
 pub(crate) const CPU_DESIRED: u8 = 4;
 /// Flags of an interface: enum steer_device_flags.
-pub(crate) const SETTLING: u32 = 1;
+pub(crate) const FLUSHING: u32 = 1;
 pub(crate) const MAY_BE_PARTIAL: u32 = 2;
 
 // What one side writes and the other reads must be laid out alike.

@@ -15,7 +15,7 @@ use crate::flows::EndedFlows;
 use crate::grace::Grace;
 use crate::latest::Latest;
 use crate::load::{LoadError, Loaded, load};
-use crate::rings::Mark;
+use crate::rings::Snapshot;
 use crate::setup::{Settings, SettingsError, Setup};
 use crate::threads::ThreadsError;
 use crate::view::Known;
@@ -65,9 +65,9 @@ pub struct Path {
     /// What applications do, for rfs.
     desired_links: Option<[Link; 3]>,
     /// Since a flow limit holds: what was sent before, and may have carried no number.
-    before_limit: Option<Vec<Mark>>,
-    /// Rings that were settled in the last tick.
-    settled: Vec<u32>,
+    before_limit: Option<Vec<Snapshot>>,
+    /// Rings that were marked delivered in the last tick.
+    marked_delivered: Vec<u32>,
     /// How many frames had been deferred at the last tick, and for how many ticks it was none.
     deferred_before: u64,
     quiet_ticks: u32,
@@ -123,7 +123,7 @@ impl Path {
             switches: None,
             desired_links: None,
             before_limit: None,
-            settled: Vec::new(),
+            marked_delivered: Vec::new(),
             deferred_before: 0,
             quiet_ticks: 0,
             known: Latest::new(Known::of(settings)),
@@ -173,8 +173,8 @@ impl Path {
     /// stays in force.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.loaded.rings.lock().note_sent();
-        self.loaded.rings.lock().settle_those_at_rest(|| self.grace.wait())?;
-        self.settle_before_limit()?;
+        self.loaded.rings.lock().mark_idle_delivered(|| self.grace.wait())?;
+        self.mark_delivered_before_limit()?;
         self.free_retired_rings()?;
         let is_displaced = self.loaded.rings.lock().find_displaced();
         if is_displaced && self.requested.is_none() && !self.is_draining {

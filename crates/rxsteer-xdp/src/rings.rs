@@ -90,7 +90,7 @@ pub(crate) struct Sent {
 /// A moment in a ring's life, a grace period long: what is in `before` was in the ring, or refused by it, when `after`
 /// was noted.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct Snapshot {
     before: Sent,
     after: Sent,
 }
@@ -417,51 +417,65 @@ impl Rings {
         before.into_iter().filter(is_drained).collect()
     }
 
-    /// Marks this moment in the life of all rings.
-    pub(crate) fn mark(&self, grace: impl FnOnce() -> io::Result<()>) -> io::Result<Vec<Mark>> {
+    /// Takes a snapshot of the numbers of all rings.
+    pub(crate) fn snapshot(
+        &self,
+        grace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Vec<Snapshot>> {
         let before: Vec<Sent> = self.existing().map(|dst| self.sent_by_now(dst)).collect();
         grace()?;
-        let after = |before: Sent| Mark { after: self.sent_by_now(before.dst), before };
+        let after = |before: Sent| Snapshot { after: self.sent_by_now(before.dst), before };
         Ok(before.into_iter().map(after).collect())
     }
 
-    /// Whether what was sent before a mark is delivered, or dropped: a frame that was numbered after it is delivered,
-    /// and so is all that was in the ring before that; or nothing is under way in the ring.
-    pub(crate) fn have_turned_over(
+    /// Whether what was sent before a snapshot is delivered, or dropped: a frame that was numbered after it is
+    /// delivered, and so is all that was in the ring before that; or nothing is under way in the ring.
+    pub(crate) fn have_drained_past(
         &self,
-        marks: &[Mark],
+        snapshots: &[Snapshot],
         grace: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<bool> {
-        let has_gone_on = |mark: &Mark| {
-            let delivered = |src: u32| self.pairs.get(mark.after.dst * self.cpus() + src).delivered;
-            let mut tails = (0..).zip(&mark.after.tails);
+        let has_gone_on = |snapshot: &Snapshot| {
+            let delivered =
+                |src: u32| self.pairs.get(snapshot.after.dst * self.cpus() + src).delivered;
+            let mut tails = (0..).zip(&snapshot.after.tails);
             tails.any(|(src, tail)| (delivered(src).wrapping_sub(*tail) as i32) > 0)
         };
-        let rest: Vec<&Mark> = marks.iter().filter(|mark| !has_gone_on(mark)).collect();
-        let drained = self.drained(rest.iter().map(|mark| mark.after.dst).collect(), grace)?;
-        let is_drained = |mark: &&Mark| drained.iter().any(|ring| ring.dst == mark.after.dst);
-        Ok(rest.iter().all(|mark| is_drained(mark) || has_gone_on(mark)))
+        let rest: Vec<&Snapshot> =
+            snapshots.iter().filter(|snapshot| !has_gone_on(snapshot)).collect();
+        let drained =
+            self.drained(rest.iter().map(|snapshot| snapshot.after.dst).collect(), grace)?;
+        let is_drained =
+            |snapshot: &&Snapshot| drained.iter().any(|ring| ring.dst == snapshot.after.dst);
+        Ok(rest.iter().all(|snapshot| is_drained(snapshot) || has_gone_on(snapshot)))
     }
 
-    /// Declares what was sent before marks that all have turned over delivered or lost, which is so.
-    pub(crate) fn settle_marks(&self, marks: &[Mark]) {
-        marks.iter().for_each(|mark| self.settle(&mark.before));
+    /// Declares what was sent before snapshots past which all rings have drained delivered or lost, which is so.
+    pub(crate) fn mark_snapshots_delivered(&self, snapshots: &[Snapshot]) {
+        snapshots.iter().for_each(|snapshot| self.mark_delivered(&snapshot.before));
     }
 
-    /// Whether number `seq` from `src` to `dst` was given after the marks, or so it seems: a ring without a mark
+    /// Whether number `seq` from `src` to `dst` was given after the snapshots, or so it seems: a ring without one
     /// was made since.
-    pub(crate) fn is_after(&self, marks: &[Mark], (src, dst): (u32, u32), seq: u32) -> bool {
-        let mark = marks.iter().find(|mark| mark.before.dst == dst);
-        let tail = mark.and_then(|mark| mark.before.tails.get(src as usize));
+    pub(crate) fn is_after(
+        &self,
+        snapshots: &[Snapshot],
+        (src, dst): (u32, u32),
+        seq: u32,
+    ) -> bool {
+        let snapshot = snapshots.iter().find(|snapshot| snapshot.before.dst == dst);
+        let tail = snapshot.and_then(|snapshot| snapshot.before.tails.get(src as usize));
         tail.is_none_or(|tail| seq.wrapping_sub(*tail).wrapping_sub(1) < 1 << 30)
     }
 
-    /// Whether what was sent before the marks counts as delivered.
-    pub(crate) fn are_settled(&self, marks: &[Mark]) -> bool {
+    /// Whether what was sent before the snapshots counts as delivered.
+    pub(crate) fn are_delivered(&self, snapshots: &[Snapshot]) -> bool {
         let delivered = |dst: u32, src: u32| self.pairs.get(dst * self.cpus() + src).delivered;
-        marks.iter().all(|mark| {
-            let mut tails = (0..).zip(&mark.before.tails);
-            tails.all(|(src, tail)| delivered(mark.before.dst, src).wrapping_sub(*tail) as i32 >= 0)
+        snapshots.iter().all(|snapshot| {
+            let mut tails = (0..).zip(&snapshot.before.tails);
+            tails.all(|(src, tail)| {
+                delivered(snapshot.before.dst, src).wrapping_sub(*tail) as i32 >= 0
+            })
         })
     }
 
@@ -491,7 +505,7 @@ impl Rings {
     /// Declares everything that was sent to a ring until it was found drained delivered or lost, which is so;
     /// then flows whose last packets a full ring refused don't wait for a next one. What was sent since (a
     /// flow that waits for its last packets still goes there) is not meant.
-    pub(crate) fn settle(&self, ring: &Sent) {
+    pub(crate) fn mark_delivered(&self, ring: &Sent) {
         for (src, tail) in (0..).zip(&ring.tails) {
             let index = ring.dst * self.cpus() + src;
             self.pairs.raise_number(index, offset_of!(steer_pair, delivered), *tail);
@@ -501,11 +515,11 @@ impl Rings {
     /// Settles rings that are at rest since a look or longer, so that flows whose last frames carried no number need
     /// not send one that does before they may go elsewhere. Only where the thread is seen to sleep, and nothing is
     /// missing: then no frame is there that it could still deliver.
-    pub(crate) fn settle_those_at_rest(
+    pub(crate) fn mark_idle_delivered(
         &self,
         grace: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let is_unsettled = |dst: u32, src: u32| {
+        let is_undelivered = |dst: u32, src: u32| {
             let delivered = self.pairs.get(dst * self.cpus() + src).delivered;
             self.tail(src, dst).wrapping_sub(delivered) as i32 > 0
         };
@@ -513,15 +527,15 @@ impl Rings {
             // A guess would not do: what was called lost by it may be there.
             self.before[*dst as usize].times > 0
                 && self.sleep_of(*dst, self.dsts.get(*dst).pid) == Sleep::Sure
-                && (0..self.cpus()).any(|src| is_unsettled(*dst, src))
+                && (0..self.cpus()).any(|src| is_undelivered(*dst, src))
                 && self.lost_and_waiting(*dst).1 == 0
         };
         let at_rest = self.existing().filter(is_at_rest).collect();
-        self.drained(at_rest, grace)?.iter().for_each(|ring| self.settle(ring));
+        self.drained(at_rest, grace)?.iter().for_each(|ring| self.mark_delivered(ring));
         Ok(())
     }
 
-    /// Deletes a ring that was settled, and drained still a grace period after that.
+    /// Deletes a ring that was marked delivered, and drained still a grace period after that.
     pub(crate) fn delete(&mut self, dst: u32) -> io::Result<()> {
         let (cpu, generation) = (dst / GENERATIONS, (dst % GENERATIONS) as usize);
         remove_ring(&self.maps[generation], cpu)?;

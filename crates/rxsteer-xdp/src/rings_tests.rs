@@ -74,7 +74,7 @@ fn what_is_sent_after_a_ring_was_found_drained_is_not_called_delivered() {
     let drained = rings.drained(vec![1], || Ok(())).unwrap();
     assert_eq!(drained.len(), 1);
     send(rings, 1, 2);
-    rings.settle(&drained[0]);
+    rings.mark_delivered(&drained[0]);
     assert_eq!(rings.pairs.get(2).delivered, 5, "of CPU 0 to its second ring");
 }
 
@@ -204,7 +204,7 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     let thread = thread_of(&format!("cpumap/0/map:{map}"));
     let rings = &mut *loaded.rings.lock();
     let delivered = |rings: &Rings| {
-        rings.settle_those_at_rest(|| Ok(())).unwrap();
+        rings.mark_idle_delivered(|| Ok(())).unwrap();
         rings.pairs.get(0).delivered
     };
     send(rings, 0, 11);
@@ -236,63 +236,63 @@ fn thread_of(name: &str) -> u32 {
 }
 
 #[test]
-fn a_ring_has_turned_over_when_a_later_number_is_delivered() {
-    let test = "a_ring_has_turned_over_when_a_later_number_is_delivered";
+fn ring_has_drained_past_a_snapshot_when_a_later_number_is_delivered() {
+    let test = "ring_has_drained_past_a_snapshot_when_a_later_number_is_delivered";
     let Some(loaded) = loaded(test) else { return };
     assert_eq!(ensure(&loaded, "0", 64), Made::Done);
     let rings = &mut *loaded.rings.lock();
     send(rings, 0, 10);
-    let marks = rings.mark(|| Ok(())).unwrap();
+    let snapshots = rings.snapshot(|| Ok(())).unwrap();
     let delivered = |rings: &Rings, number| {
         rings.pairs.set_number(0, offset_of!(steer_pair, delivered), number);
     };
     delivered(rings, 10);
     assert!(
-        !rings.have_turned_over(&marks, || Ok(())).unwrap(),
+        !rings.have_drained_past(&snapshots, || Ok(())).unwrap(),
         "other CPUs' frames may be behind it"
     );
-    assert!(rings.are_settled(&marks));
+    assert!(rings.are_delivered(&snapshots));
     send(rings, 0, 1);
-    assert!(!rings.have_turned_over(&marks, || Ok(())).unwrap());
+    assert!(!rings.have_drained_past(&snapshots, || Ok(())).unwrap());
     delivered(rings, 11);
-    assert!(rings.have_turned_over(&marks, || Ok(())).unwrap());
+    assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
     // What is declared delivered is what had been sent before, and takes nothing back.
-    rings.settle_marks(&marks);
+    rings.mark_snapshots_delivered(&snapshots);
     assert_eq!(rings.pairs.get(0).delivered, 11);
-    let marks = rings.mark(|| Ok(())).unwrap();
+    let snapshots = rings.snapshot(|| Ok(())).unwrap();
     delivered(rings, 9);
-    assert!(!rings.are_settled(&marks));
-    rings.settle_marks(&marks);
-    assert!(rings.are_settled(&marks) && rings.pairs.get(0).delivered == 11);
+    assert!(!rings.are_delivered(&snapshots));
+    rings.mark_snapshots_delivered(&snapshots);
+    assert!(rings.are_delivered(&snapshots) && rings.pairs.get(0).delivered == 11);
     // Without anything later: when nothing is under way.
-    assert!(!rings.have_turned_over(&marks, || Ok(())).unwrap(), "its thread has yet to run");
+    assert!(!rings.have_drained_past(&snapshots, || Ok(())).unwrap(), "its thread has yet to run");
     (0..=STILL).for_each(|_| rings.note_sent());
-    assert!(rings.have_turned_over(&marks, || Ok(())).unwrap());
+    assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
 }
 
 #[test]
-fn what_was_sent_while_a_mark_was_set_is_not_called_delivered() {
-    let test = "what_was_sent_while_a_mark_was_set_is_not_called_delivered";
+fn frames_sent_while_a_snapshot_was_taken_do_not_count_as_delivered() {
+    let test = "frames_sent_while_a_snapshot_was_taken_do_not_count_as_delivered";
     let Some(loaded) = loaded(test) else { return };
     assert_eq!(ensure(&loaded, "0", 64), Made::Done);
     let rings = &mut *loaded.rings.lock();
     send(rings, 0, 5);
     // Two more may still be in CPU 0's bulk queue when a later frame of CPU 1 is delivered.
-    let marks = rings
-        .mark(|| {
+    let snapshots = rings
+        .snapshot(|| {
             rings.tails.set_number(0, 0, 7);
             Ok(())
         })
         .unwrap();
     rings.pairs.set_number(1, offset_of!(steer_pair, delivered), 1);
-    assert!(rings.have_turned_over(&marks, || Ok(())).unwrap());
-    rings.settle_marks(&marks);
+    assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
+    rings.mark_snapshots_delivered(&snapshots);
     assert_eq!(rings.pairs.get(0).delivered, 5);
 }
 
 #[test]
-fn settling_takes_nothing_back_that_a_thread_publishes_meanwhile() {
-    let test = "settling_takes_nothing_back_that_a_thread_publishes_meanwhile";
+fn marking_as_delivered_takes_nothing_back_that_a_thread_publishes_meanwhile() {
+    let test = "marking_as_delivered_takes_nothing_back_that_a_thread_publishes_meanwhile";
     let Some(loaded) = loaded(test) else { return };
     const STEPS: u32 = 200_000;
     let rings = loaded.rings.lock();

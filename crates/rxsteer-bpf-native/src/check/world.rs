@@ -281,7 +281,7 @@ impl<S: Subject> World<S> {
                 current: None,
             };
             steering.change(&plan, &mut producer);
-            assert!(steering.is_settled(&mut producer), "no transition is under way");
+            assert!(steering.is_drained(&mut producer), "no transition is under way");
         }
         self.plan = plan;
     }

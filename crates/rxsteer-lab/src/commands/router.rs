@@ -125,7 +125,7 @@ fn pairs() -> Result<(u16, u16)> {
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, CANDIDATES)?;
     let source = LiveFrames::new(testbed.link(), &paced)?;
     source.send(testbed.sender(), SENDER, u64::from(CANDIDATES) * 8)?;
-    check.settled()?;
+    check.drained()?;
     let cpus: Vec<_> = check.flows()?.iter().map(|seen| seen.cpu).collect();
     let find = |fits: fn(&[Option<u64>]) -> bool, what| {
         let index = cpus.windows(2).position(fits).and_then(|index| u16::try_from(index).ok());
@@ -158,7 +158,7 @@ impl Way {
         let took = self.source.send(from, SENDER, frames)?;
         let forwarded = self.arriving.total()?.frames - before;
         // The next turn begins with empty queues.
-        self.arriving.settled()?;
+        self.arriving.drained()?;
         Ok(forwarded as f64 / took.as_secs_f64())
     }
 }

@@ -95,7 +95,7 @@ fn recorded_frames_go_where_replay_sends_them() {
         write_pcap(&pcap, &frames);
         let check = OrderCheck::new(receiver, &link.far, 1).unwrap();
         send_recorded(testbed.sender(), link, 0, &frames).unwrap();
-        check.settled().unwrap();
+        check.drained().unwrap();
         let (live, replay) = (check.all_by_cpu().unwrap(), replayed(&pcap));
         if live[..2] != replay[..2] {
             different.push(format!("{}: live {live:?}, replay {replay:?}", capture.display()));

@@ -17,7 +17,7 @@ fn flood(queue_size: &str, cpus: &str, policy: &str, family: Family) -> (Totals,
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
     source.send(testbed.sender(), 0, slice(100_000, 1_000_000)).unwrap();
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert_eq!(seen.late, 0, "ring {queue_size}: {seen:?}");
     (steering.totals().unwrap(), seen.frames)
 }

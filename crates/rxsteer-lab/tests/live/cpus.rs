@@ -56,7 +56,7 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
         sending.join().unwrap().unwrap();
         mended
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");

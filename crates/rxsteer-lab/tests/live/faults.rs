@@ -129,7 +129,7 @@ fn others_go_on(fate: Fate) {
     let check = OrderCheck::new(receiver, &testbed.link().far, 4).unwrap();
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
     source.send(testbed.sender(), 0, 10_000).unwrap();
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert!(seen.frames > 1000 && seen.late == 0, "{fate:?}: {seen:?}");
     assert_eq!(steering.ended().unwrap(), None, "{fate:?}: {}", steering.stderr());
     let totals = steering.totals().unwrap();

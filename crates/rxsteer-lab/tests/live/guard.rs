@@ -54,7 +54,7 @@ fn changing_cpus_keeps_the_order_of_merged_segments() {
         sending.join().unwrap().unwrap();
         changes
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{changes} changes: {seen:?} {totals:?}");
     assert!(seen.merged > 0 && seen.moves > 10, "{changes} changes: {seen:?} {totals:?}");
@@ -89,7 +89,7 @@ fn a_change_away_from_none_waits_for_what_gro_holds() {
         set(&socket, "policy=none");
         std::thread::sleep(timeout + timeout / 2);
     }
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
     assert!(deferred > 0 && seen.moves > 0, "nothing was deferred: {deferred} {seen:?} {totals:?}");

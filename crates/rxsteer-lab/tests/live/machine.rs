@@ -344,7 +344,7 @@ fn steers(test: &str, policy: &str) {
     wait_for_frames("frames after it was detached", &order, 1000);
     record.note("attached_under_traffic", true);
     datagrams.pause();
-    let seen = order.settled().unwrap();
+    let seen = order.drained().unwrap();
     let heard = application.finish().unwrap();
     // In generic mode the check sees each frame twice: before it is steered, and after.
     let (frames, late) = match &*mode {
@@ -391,7 +391,7 @@ fn not_steered() {
     let (application, datagrams) = traffic(&testbed);
     wait_for_frames("frames", &order, frames());
     datagrams.pause();
-    let seen = order.settled().unwrap();
+    let seen = order.drained().unwrap();
     let heard = application.finish().unwrap();
     assert_eq!((seen.late, heard.late, heard.repeated), (0, 0, 0), "{seen:?} {heard:?}");
 }

@@ -47,7 +47,7 @@ fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) 
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
     source.send(testbed.sender(), 0, frames).unwrap();
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     Run { seen, heard: application.finish().unwrap(), totals: steering.totals().unwrap() }
 }
 

@@ -42,7 +42,7 @@ fn an_interface_of_64_queues_that_appears_later_is_steered() {
     let check = OrderCheck::new(testbed.receiver(), &link.far, 64).unwrap();
     let traffic = Traffic { flows: 64, ..Traffic::default() };
     LiveFrames::new(link, &traffic).unwrap().send(testbed.sender(), 0, 10_000).unwrap();
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert!(seen.frames > 1000 && seen.late == 0, "{seen:?}");
     let status: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();

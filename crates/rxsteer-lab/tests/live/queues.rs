@@ -51,7 +51,7 @@ fn send(testbed: &Testbed, link: usize, cpu: usize, frames: u64) {
     let link = &testbed.links[link];
     let check = OrderCheck::new(testbed.receiver(), &link.far, traffic().flows).unwrap();
     LiveFrames::new(link, &traffic()).unwrap().send(testbed.sender(), cpu, frames).unwrap();
-    assert_eq!(check.settled().unwrap().late, 0);
+    assert_eq!(check.drained().unwrap().late, 0);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn followed(more: &[&str]) -> (Value, u64) {
     let source = LiveFrames::new(link, &traffic).unwrap();
     let check = OrderCheck::new(receiver, &link.far, 1).unwrap();
     source.send(testbed.sender(), 0, 100_000).unwrap();
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let heard = application.finish().unwrap();
     assert_eq!((seen.late, heard.late), (0, 0), "{seen:?} {heard:?}");
     let report = steering.stop().unwrap().0;
@@ -255,7 +255,7 @@ fn changes_of_maps_and_fallbacks_keep_order() {
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let heard = application.finish().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!((seen.late, heard.late), (0, 0), "{seen:?} {heard:?} {totals:?}");

@@ -56,7 +56,7 @@ fn reload_changes_settings_and_keeps_order() {
     let settings = settings();
     assert_eq!((&settings["policy"], &settings["cpus"]), (&"rps".into(), &"1".into()));
     assert_eq!(settings["queue_size"], 8192);
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     assert_eq!(seen.late, 0, "{seen:?}");
     let totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");

@@ -31,7 +31,7 @@ fn under_changes(start: &[&str], changes: impl FnOnce(&str, &Steering)) -> (Seen
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     (seen, steering.totals().unwrap())
 }
 

@@ -69,7 +69,7 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
         sending.join().unwrap().unwrap();
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     (seen, steering.totals().unwrap())
 }
 

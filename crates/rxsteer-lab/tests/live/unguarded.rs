@@ -98,7 +98,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
         drop(ends);
         sending.join().unwrap().unwrap();
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
     assert!(seen.moves > 20, "hardly moved: {seen:?} {totals:?}");
@@ -135,7 +135,7 @@ fn unguarded_flows_that_share_a_slot_keep_order() {
 
 /// Changes while a ring is never empty, so that its thread does not sleep: what it has delivered, it must tell all the
 /// same.
-fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
+fn a_busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     // With all that is started here, so that nothing keeps the other CPU from sending.
     pin(1).unwrap();
@@ -172,7 +172,7 @@ fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
         drop(ends);
         sending.join().unwrap().unwrap();
     });
-    let seen = check.settled().unwrap();
+    let seen = check.drained().unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!((seen.late, totals.unaccounted()), (0, 0), "{seen:?} {totals:?}");
     assert!(totals.dropped() > 0, "the ring was never full: {totals:?}");
@@ -180,15 +180,15 @@ fn a_busy_ring_turns_over(test: &str, more: &[&str]) {
 }
 
 #[test]
-fn a_busy_ring_turns_over_by_the_rule_for_long_ticks() {
-    let test = "unguarded::a_busy_ring_turns_over_by_the_rule_for_long_ticks";
-    a_busy_ring_turns_over(test, &[]);
+fn a_busy_ring_drains_past_a_snapshot_by_the_rule_for_long_ticks() {
+    let test = "unguarded::a_busy_ring_drains_past_a_snapshot_by_the_rule_for_long_ticks";
+    a_busy_ring_drains_past_a_snapshot(test, &[]);
 }
 
 #[test]
-fn a_busy_ring_turns_over_by_the_rule_for_short_ticks() {
-    let test = "unguarded::a_busy_ring_turns_over_by_the_rule_for_short_ticks";
-    a_busy_ring_turns_over(test, &["--as-with-short-ticks"]);
+fn a_busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks() {
+    let test = "unguarded::a_busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks";
+    a_busy_ring_drains_past_a_snapshot(test, &["--as-with-short-ticks"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Cards: wires to them, rings, and when they interrupt.
 //!
 //! Frames are put on the wire with the time they arrive at; only when somebody looks at a ring is it
-//! settled which of them found a place. Between two looks nothing leaves a ring, so that is exact,
+//! decided which of them found a place. Between two looks nothing leaves a ring, so that is exact,
 //! and no frame needs an event of its own.
 
 use super::packet::{Packet, float_ns, whole_ns};
@@ -93,7 +93,7 @@ pub(crate) struct RxQueue {
     pub(crate) wire: VecDeque<Packet>,
     /// Frames in the ring.
     pub(crate) ring: VecDeque<Packet>,
-    /// Frames that found the ring full when it was last settled.
+    /// Frames that found the ring full when it was last advanced.
     pub(crate) refused: Vec<Packet>,
     /// Frames that arrived.
     pub(crate) arrived: u64,
@@ -122,7 +122,7 @@ impl RxQueue {
     }
 
     /// Takes what has arrived up to `now` into the ring, or into `refused`.
-    pub(crate) fn settle(&mut self, now: u64) {
+    pub(crate) fn advance(&mut self, now: u64) {
         while let Some(packet) = self.wire.front()
             && packet.arrived_ns <= now
         {
@@ -195,7 +195,7 @@ mod tests {
     fn a_full_ring_refuses_what_comes_later() {
         let mut queue = RxQueue::new(&nic(1e9, 2), 0, 0);
         queue.wire.extend([1, 2, 3, 9].map(packet));
-        queue.settle(5);
+        queue.advance(5);
         let times = |packets: &[Packet]| packets.iter().map(|p| p.arrived_ns).collect::<Vec<_>>();
         assert_eq!(times(queue.ring.make_contiguous()), [1, 2]);
         assert_eq!(times(&queue.refused), [3]);

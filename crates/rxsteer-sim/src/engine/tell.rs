@@ -28,7 +28,7 @@ impl TrafficCount {
 impl World<'_> {
     pub(super) fn tell(mut self, seed: u64) -> RunResult {
         for queue in 0..self.queues.len() {
-            self.queues[queue].settle(self.now);
+            self.queues[queue].advance(self.now);
             self.lose_refused(queue as u32);
         }
         let mut account = self.account;

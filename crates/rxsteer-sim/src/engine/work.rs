@@ -142,7 +142,7 @@ impl World<'_> {
     fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
         let index = usize::from(cpu);
         let rx = &mut self.queues[queue as usize];
-        rx.settle(self.now);
+        rx.advance(self.now);
         self.lose_refused(queue);
         let rx = &mut self.queues[queue as usize];
         let producer = rx.virtual_queue(cpu);
@@ -257,7 +257,7 @@ impl World<'_> {
         state.items = items;
         state.items.clear();
         let rx = &mut self.queues[queue as usize];
-        rx.settle(self.now);
+        rx.advance(self.now);
         let goes_on = !rx.spread && !rx.ring.is_empty();
         self.lose_refused(queue);
         if goes_on {

@@ -409,8 +409,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	flags = READ_ONCE(device->flags);
 	rules = READ_ONCE(steer_active) & 1;
 	if (__builtin_expect(flags != 0, 0)) {
-		if (flags & STEER_SETTLING)
-			rules = STEER_CONFIG_SETTLING;
+		if (flags & STEER_FLUSHING)
+			rules = STEER_CONFIG_FLUSHING;
 		is_partial = flags & STEER_MAY_BE_PARTIAL && steer_is_partial(ctx, *steer_partial_at(hash) == hash);
 		if (!steer_flow_stats && is_partial)
 			return steer_partial(counters, hash);

@@ -41,8 +41,8 @@ enum steer_limits {
 	/* Flows with partial checksums that are remembered. */
 	STEER_PARTIALS = 4096,
 	/* Two configurations, of which `steer_active` says which holds, so that the other can be rewritten; and
-	 * the one of interfaces that settle. */
-	STEER_CONFIG_SETTLING = 2,
+	 * the one of interfaces that flush. */
+	STEER_CONFIG_FLUSHING = 2,
 	STEER_CONFIGS = 3,
 };
 
@@ -167,7 +167,7 @@ struct steer_device {
 enum steer_device_flags {
 	/* Frames that passed a moment ago may still be held by GRO on this CPU. Until they can't be,
 	 * all frames go through this CPU's ring, whose thread can't run before the poll that holds them ends. */
-	STEER_SETTLING = 1,
+	STEER_FLUSHING = 1,
 	/* Its frames may carry a checksum that is not complete: see steer_checksum.h. */
 	STEER_MAY_BE_PARTIAL = 2,
 };

@@ -261,7 +261,7 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 	own = steer_hash_active_at(packet->src);
 	if (!own)
 		return 0;
-	/* Under load this CPU let the hash decide just now, and that settles it. */
+	/* Under load this CPU let the hash decide just now, and that decides it. */
 	if (steer_is_active(own->last_seen, packet->now, config->inactive_after)) {
 		if (own->last_seen != packet->now + 1)
 			WRITE_ONCE(own->last_seen, packet->now + 1);

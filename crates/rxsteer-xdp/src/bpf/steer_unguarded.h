@@ -9,11 +9,13 @@
  *
  *   guarded, as always       │ unguarded                      │ guarded, same rules     │ other rules
  *   ─────────────────────────┼────────────────────────────────┼─────────────────────────┼──────────────►
- *   until every ring turned  │ while nothing changes          │ until every ring turned │
- *   over, none off target    │                                │ over                    │
+ *   until every ring drained │ while nothing changes          │ until every ring drained│
+ *   past a snapshot, none    │                                │ past a snapshot         │
+ *   off target since         │                                │                         │
  *
- * A ring has *turned over* since a moment when a frame that was numbered after it is delivered (steer_order.h), or
- * when nothing is under way in it: what was in the ring at that moment is delivered then.
+ * A ring has *drained past a snapshot*, the numbers of a moment, when a frame that was numbered after it is
+ * delivered (steer_order.h), or when nothing is under way in it: what was in the ring at that moment is delivered
+ * then.
  *
  * A slot has room for one ring. So all flows that share it must have one target: then it says that one, or nothing, and no
  * flow is deferred by another's. Under none and bound this is so, since a table is of one queue; under rps, where a queue

@@ -1,7 +1,7 @@
 //! Interfaces that come and go: attaching, with flow tables of their own, and detaching.
 
 use super::Path;
-use crate::abi::{self, MAX_DEVICES, MAY_BE_PARTIAL, Mode, SETTLING};
+use crate::abi::{self, FLUSHING, MAX_DEVICES, MAY_BE_PARTIAL, Mode};
 use crate::compile::Rows;
 use crate::gro;
 use crate::setup::Settings;
@@ -106,28 +106,28 @@ impl Path {
             }
         })?;
         self.clear_counts(number as u32);
-        // While it settles its frames go through other rings, and all are guarded until those have drained.
+        // While it flushes its frames go through other rings, and all are guarded until those have drained.
         self.guard_again().map_err(AttachError::Grace)?;
         self.write_rows_of(name, first_table, queues);
-        let settles = !(self.settings.shadow || self.settings.policy == Policy::None);
+        let flushes = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[place];
         device.device = number as u16;
         device.queues = queues as u16;
         device.first_table = first_table;
         // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all pass
         // , they stay with them.
-        device.flags = if settles { SETTLING } else { 0 };
+        device.flags = if flushes { FLUSHING } else { 0 };
         // In generic mode a frame is a socket buffer already, and keeps that mark.
         if may_be_partial && mode == Mode::Native {
             device.flags |= MAY_BE_PARTIAL;
         }
         abi::activate(&mut device.ifindex, ifindex);
         self.tables[first_table as usize..][..queues as usize].fill(true);
-        let waited = if settles { self.wait_for_passed(&[ifindex]) } else { self.grace.wait() };
+        let waited = if flushes { self.wait_for_passed(&[ifindex]) } else { self.grace.wait() };
         // Else the link goes with this function; the entry and the tables stay with the interface, for programs may
         // still use them.
         waited.map_err(AttachError::Grace)?;
-        self.bss().steer_devices[place].flags &= !SETTLING;
+        self.bss().steer_devices[place].flags &= !FLUSHING;
         let name = name.to_owned();
         self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
         self.publish();

@@ -3,7 +3,7 @@
 //! What a step guards against stands beside it; docs/in-kernel.md has the steps in a row.
 
 use super::{Path, attach};
-use crate::abi::{self, MAX_DEVICES, SETTLING};
+use crate::abi::{self, FLUSHING, MAX_DEVICES};
 use crate::compile::{Local, compile};
 use crate::load::{LoadError, Loaded, SOCKET_TRACEPOINTS};
 use crate::rings::Made;
@@ -34,14 +34,14 @@ impl Path {
             return Ok(false);
         }
         // Where frames pass before and after, they pass in between: the rings would hold some of them back.
-        self.set_settling(self.passes_frames && !settings.shadow)?;
+        self.set_flushing(self.passes_frames && !settings.shadow)?;
         self.decide_by(settings)?;
-        self.set_settling(false)?;
+        self.set_flushing(false)?;
         if !settings.policy.is_rfs() {
             self.desired_links = None;
         }
         self.before_limit = match settings.flow_limit {
-            Some(_) => Some(self.loaded.rings.lock().mark(|| self.grace.wait())?),
+            Some(_) => Some(self.loaded.rings.lock().snapshot(|| self.grace.wait())?),
             None => None,
         };
         self.settings = settings.clone();
@@ -50,15 +50,15 @@ impl Path {
     }
 
     /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
-    fn set_settling(&mut self, settles: bool) -> io::Result<()> {
+    fn set_flushing(&mut self, flushes: bool) -> io::Result<()> {
         let indices: Vec<u32> =
             self.devices.iter().flatten().map(|device| device.ifindex).collect();
         for index in &indices {
             let place = (index % MAX_DEVICES) as usize;
             let flags = &mut self.bss().steer_devices[place].flags;
-            *flags = if settles { *flags | SETTLING } else { *flags & !SETTLING };
+            *flags = if flushes { *flags | FLUSHING } else { *flags & !FLUSHING };
         }
-        if settles { self.wait_for_passed(&indices) } else { Ok(()) }
+        if flushes { self.wait_for_passed(&indices) } else { Ok(()) }
     }
 
     /// Writes the configuration that does not hold, and lets it hold.
@@ -81,11 +81,11 @@ impl Path {
             compile(settings, Local::Passes, sizes, first_row, |cpu| rings.generation(cpu));
         config.unguarded = u8::from(unguarded);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
-        let settling = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.generation(cpu));
+        let flushing = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.generation(cpu));
         drop(rings);
         self.write_rows(settings, part);
         let bss = self.bss();
-        bss.steer_configs[2] = settling;
+        bss.steer_configs[2] = flushing;
         bss.steer_configs[part as usize] = config;
         abi::activate(&mut bss.steer_active, part);
         self.may_be_read = true;
@@ -97,12 +97,12 @@ impl Path {
 
     /// A flow limit asks how much waits, by numbers; from when it holds every frame that can carries its own. Of a
     /// source that sends nothing any more the last ones from before are declared delivered once they are.
-    pub(super) fn settle_before_limit(&mut self) -> io::Result<()> {
+    pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
-        if let Some(marks) = &self.before_limit
-            && rings.have_turned_over(marks, || self.grace.wait())?
+        if let Some(snapshots) = &self.before_limit
+            && rings.have_drained_past(snapshots, || self.grace.wait())?
         {
-            rings.settle_marks(marks);
+            rings.mark_snapshots_delivered(snapshots);
             self.before_limit = None;
         }
         Ok(())
@@ -117,16 +117,18 @@ impl Path {
         Ok(rings.lock().ensure(&online, settings.queue_size, programs)?)
     }
 
-    /// Deletes the rings that were settled in the last tick and are drained still, and settles others. A
-    /// program that began before a ring was settled may have sent there once more.
+    /// Deletes the rings that were marked delivered in the last tick and are drained still, and marks
+    /// others. A program that began before a ring was marked may have sent there once more.
     pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
         let mut rings = self.loaded.rings.lock();
-        for ring in rings.drained(std::mem::take(&mut self.settled), || self.grace.wait())? {
+        for ring in
+            rings.drained(std::mem::take(&mut self.marked_delivered), || self.grace.wait())?
+        {
             rings.delete(ring.dst)?;
         }
         let drained = rings.drained(rings.retired(), || self.grace.wait())?;
-        drained.iter().for_each(|ring| rings.settle(ring));
-        self.settled = drained.into_iter().map(|ring| ring.dst).collect();
+        drained.iter().for_each(|ring| rings.mark_delivered(ring));
+        self.marked_delivered = drained.into_iter().map(|ring| ring.dst).collect();
         Ok(())
     }
 
@@ -154,7 +156,7 @@ impl Path {
     }
 
     /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
-    /// go where a change sends them, or something waits for rings to turn over.
+    /// go where a change sends them, or something waits for rings to drain past a snapshot.
     pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
         let deferred = self.deferred();
         let is_quiet = deferred == self.deferred_before;
@@ -174,7 +176,7 @@ impl Path {
         // held by its every packet.
         let rings = self.loaded.rings.lock();
         let drained = rings.drained(rings.all(), || self.grace.wait())?;
-        drained.iter().for_each(|ring| rings.settle(ring));
+        drained.iter().for_each(|ring| rings.mark_delivered(ring));
         Ok(())
     }
 

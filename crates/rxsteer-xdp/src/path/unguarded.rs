@@ -3,23 +3,23 @@
 //! Under policies that remember nothing a flow has one target as long as the settings hold. Once nothing is
 //! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*unguarded*).
 //!
-//! **Before.** The same rules hold, with the guard. In some tick all rings are marked, and frames that went elsewhere
-//! than to their targets (*off target*) are counted. Once all rings have turned over since the mark, and no frame
-//! went off target since, nothing is under way elsewhere: what was sent before the mark is delivered, and what was
-//! sent after it went to its target. Nor can a frame go off target any more: a slot that names another place names a
-//! number before the mark, which is declared delivered, and the slot is unset (for 2³¹ frames later it would seem to
-//! be under way). Should a frame go off target until that is done, all begins again. Slots whose flows have two
-//! targets are left out of all this: their flows stay guarded.
+//! **Before.** The same rules hold, with the guard. In some tick a snapshot is taken, and frames that went elsewhere
+//! than to their targets (*off target*) are counted. Once all rings have drained past the snapshot, and no frame
+//! went off target since, nothing is under way elsewhere: what was sent before the snapshot is delivered, and what
+//! was sent after it went to its target. Nor can a frame go off target any more: a slot that names another place
+//! names a number before the snapshot, which is declared delivered, and the slot is unset (for 2³¹ frames later it
+//! would seem to be under way). Should a frame go off target until that is done, all begins again. Slots whose flows
+//! have two targets are left out of all this: their flows stay guarded.
 //!
 //! **After.** First frames are guarded again, by the same rules. A grace period later all that were not are in their
-//! rings. When each ring has turned over since, flows whose slot is unset have nothing under way, and those of others are
-//! guarded: a slot names the ring that all its flows had as their target, but for flows that were guarded all the while.
-//! Now the rules may change.
+//! rings. When each ring has drained past that, flows whose slot is unset have nothing under way, and those of others
+//! are guarded: a slot names the ring that all its flows had as their target, but for flows that were guarded all the
+//! while. Now the rules may change.
 
 use super::Path;
 use crate::abi::{GENERATIONS, Mode};
 use crate::load::LoadError;
-use crate::rings::Mark;
+use crate::rings::Snapshot;
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 use std::io;
@@ -29,10 +29,10 @@ use std::io;
 pub(super) struct Unguarded {
     /// They are not.
     holds: bool,
-    /// They are again: what must turn over before rules may change.
-    left: Option<Vec<Mark>>,
-    /// On the way there: the mark, and the frames that had gone off target before it.
-    approach: Option<(Vec<Mark>, u64)>,
+    /// They are again: the snapshot past which rings must drain before rules may change.
+    left: Option<Vec<Snapshot>>,
+    /// On the way there: the snapshot, and the frames that had gone off target before it.
+    approach: Option<(Vec<Snapshot>, u64)>,
     /// Frames that had gone off target at the last look.
     off_target: u64,
 }
@@ -76,12 +76,12 @@ impl Path {
         if self.unguarded.holds {
             self.decide_by(&self.settings.clone())?;
             self.unguarded.holds = false;
-            self.unguarded.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
+            self.unguarded.left = Some(self.loaded.rings.lock().snapshot(|| Ok(()))?);
         }
         Ok(())
     }
 
-    /// Whether something waits for rings to turn over.
+    /// Whether something waits for rings to drain past a snapshot.
     pub(super) fn waits_for_rings(&self) -> bool {
         self.unguarded.left.is_some() || self.unguarded.approach.is_some()
     }
@@ -94,8 +94,8 @@ impl Path {
     /// Whether no frame is under way that no slot knows of. To be asked after [`Path::guard_again`].
     pub(super) fn are_unguarded_delivered(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        if let Some(marks) = &self.unguarded.left
-            && rings.have_turned_over(marks, || self.grace.wait())?
+        if let Some(snapshots) = &self.unguarded.left
+            && rings.have_drained_past(snapshots, || self.grace.wait())?
         {
             self.unguarded.left = None;
         }
@@ -109,15 +109,15 @@ impl Path {
         if self.unguarded.holds || is_generic || !self.settings.can_be_unguarded() {
             return Ok(());
         }
-        // Whether rings turn over shows best by their threads' sleep.
+        // Whether rings drain past a snapshot shows best by their threads' sleep.
         self.attach_switches()?;
         let now = self.off_target();
         let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
         match self.unguarded.approach.take() {
-            Some((marks, off_target)) => {
-                if !self.loaded.rings.lock().have_turned_over(&marks, || self.grace.wait())? {
-                    self.unguarded.approach = Some((marks, off_target));
-                } else if self.is_on_target(&marks, off_target)? {
+            Some((snapshots, off_target)) => {
+                if !self.loaded.rings.lock().have_drained_past(&snapshots, || self.grace.wait())? {
+                    self.unguarded.approach = Some((snapshots, off_target));
+                } else if self.is_on_target(&snapshots, off_target)? {
                     self.decide(&self.settings.clone(), true)?;
                     self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
                     self.switches = None;
@@ -126,34 +126,35 @@ impl Path {
             // As long as flows go over there is no point.
             None if !is_quiet => {}
             None => {
-                // What was counted until now has its number before the mark.
+                // What was counted until now has its number before the snapshot.
                 self.grace.wait()?;
-                let marks = self.loaded.rings.lock().mark(|| self.grace.wait())?;
-                self.unguarded.approach = Some((marks, now));
+                let snapshots = self.loaded.rings.lock().snapshot(|| self.grace.wait())?;
+                self.unguarded.approach = Some((snapshots, now));
             }
         }
         Ok(())
     }
 
-    /// Sees that no frame goes elsewhere than to its target from now on; whether none did since the mark, since when
-    /// all rings have turned over.
-    fn is_on_target(&mut self, marks: &[Mark], off_target: u64) -> io::Result<bool> {
-        self.loaded.rings.lock().settle_marks(marks);
+    /// Sees that no frame goes elsewhere than to its target from now on; whether none did since the snapshot, past
+    /// which all rings have drained.
+    fn is_on_target(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<bool> {
+        self.loaded.rings.lock().mark_snapshots_delivered(snapshots);
         // Also where frames went off target: stale slots make them.
-        self.unset_slots(marks);
+        self.unset_slots(snapshots);
         // A program that looked before that may count only now.
         self.grace.wait()?;
-        let is_so = self.loaded.rings.lock().are_settled(marks) && self.off_target() == off_target;
+        let is_so =
+            self.loaded.rings.lock().are_delivered(snapshots) && self.off_target() == off_target;
         if !is_so {
             // Some flows with something under way may be without their slot: before rules change, that is delivered.
-            self.unguarded.left = Some(self.loaded.rings.lock().mark(|| Ok(()))?);
+            self.unguarded.left = Some(self.loaded.rings.lock().snapshot(|| Ok(()))?);
         }
         Ok(is_so)
     }
 
-    /// Unsets the slots that name a number before the marks: it is delivered. What was sent since is where the flow
-    /// its target, or it went off target; its slot stays as it is.
-    fn unset_slots(&self, marks: &[Mark]) {
+    /// Unsets the slots that name a number before the snapshot: it is delivered. What was sent since is where the
+    /// flow its target, or it went off target; its slot stays as it is.
+    fn unset_slots(&self, snapshots: &[Snapshot]) {
         let (slots, rings) = (&self.loaded.lines.slots, self.loaded.rings.lock());
         let log = self.loaded.sizes.flow_log;
         for table in self.devices().flat_map(|(_, first, queues)| first..first + queues) {
@@ -164,7 +165,7 @@ impl Path {
                 let (generation, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
                 let pair = (src, cpu * GENERATIONS + generation);
                 if !self.settings.is_boundary_slot(log, slot, map_len)
-                    && !rings.is_after(marks, pair, seq)
+                    && !rings.is_after(snapshots, pair, seq)
                 {
                     slots.exchange_word(slot, u64::from(place) << 32 | u64::from(seq), 0);
                 }

@@ -42,7 +42,7 @@ impl<P: Datapath> Instance<P> {
                 Ok(()) => EventReply::Begun,
                 Err(why) => EventReply::Refused(Answer::Error(why)),
             },
-            EventRequest::Changed => EventReply::Changed(self.is_settled(), self.changed()),
+            EventRequest::Changed => EventReply::Changed(self.is_change_done(), self.changed()),
             EventRequest::GiveUp => EventReply::Changed(true, self.give_up()),
         }
     }

@@ -166,7 +166,7 @@ impl<P: Datapath> Instance<P> {
             program_id: self.path.program_id(),
             settings: self.settings.clone(),
             settings_shown: self.shown(),
-            changing: !self.is_settled(),
+            changing: !self.is_change_done(),
             guarded: !self.path.is_unguarded(),
             threads_problem: self.path.threads_problem(),
             interfaces: interfaces.collect(),
@@ -227,7 +227,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Whether everything that was asked for holds.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_change_done(&self) -> bool {
         !self.changing && !self.unapplied
     }
 
@@ -277,7 +277,11 @@ impl<P: Datapath> Instance<P> {
     /// What is answered to a change.
     pub(crate) fn changed(&self) -> Answer {
         let holds = self.path.settings_in_force().is_none() && !self.unapplied;
-        Answer::Set(Changed { done: self.is_settled(), holds, settings: Box::new(self.shown()) })
+        Answer::Set(Changed {
+            done: self.is_change_done(),
+            holds,
+            settings: Box::new(self.shown()),
+        })
     }
 
     pub(crate) fn shown(&self) -> SettingsShown {

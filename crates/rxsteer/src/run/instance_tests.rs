@@ -203,13 +203,13 @@ fn what_can_not_be_applied_is_tried_again() {
     let lines = instance.see_online(&"0".parse().unwrap());
     assert_eq!(lines[1], "that is not done yet: a change is under way");
     instance.tick();
-    assert!(instance.path.applied.is_empty() && !instance.is_settled());
+    assert!(instance.path.applied.is_empty() && !instance.is_change_done());
     instance.path.busy = None;
     instance.tick();
     assert_eq!(instance.path.applied.len(), 1);
     instance.tick();
     instance.tick();
-    assert!(instance.is_settled());
+    assert!(instance.is_change_done());
 }
 
 fn set(instance: &mut Instance<Mock>, texts: &[&str]) -> Result<(), String> {
@@ -226,7 +226,7 @@ fn a_change_is_whole_or_refused() {
     assert!(instance.settings == before && instance.path.applied.is_empty());
     set(&mut instance, &["policy=rfs", "cpus=2-3"]).unwrap();
     assert_eq!(instance.path.applied.len(), 1, "both at once");
-    assert!(!instance.is_settled());
+    assert!(!instance.is_change_done());
     instance.tick();
     instance.tick();
     assert!(matches!(instance.changed(), Answer::Set(Changed { done: true, .. })));
@@ -273,11 +273,11 @@ fn a_change_that_fails_is_said_once() {
     let lines = instance.tick();
     assert!(lines.len() == 1 && lines[0].contains("no memory"), "{lines:?}");
     assert_eq!(instance.tick(), [""; 0]);
-    assert!(!instance.is_settled());
+    assert!(!instance.is_change_done());
     instance.path.fails = false;
     instance.tick();
     instance.tick();
-    assert!(instance.is_settled());
+    assert!(instance.is_change_done());
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn reload_applies_what_the_file_says_now() {
     assert_eq!((&applied.policy, &applied.cpus), (&Policy::Rfs, &"0-3".parse().unwrap()));
     assert_eq!(applied.fallback.to_string(), "local", "an option beats the file");
     assert_eq!(*applied, instance.settings);
-    assert!(!instance.is_settled(), "the change goes on as one by set does");
+    assert!(!instance.is_change_done(), "the change goes on as one by set does");
 }
 
 #[test]
