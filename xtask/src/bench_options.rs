@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// One JSON object instead of the table.
     #[arg(long)]
     pub(crate) json: bool,
-    /// What cargo tells every bench target.
+    /// What cargo passes to every bench target.
     #[arg(long, hide = true)]
     pub(crate) bench: bool,
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(experiment: &str, options: &Options) -> Result<Outcome> {
     };
     let mut lab = Command::new(folder.join("release/rxsteer-lab"));
     lab.arg(experiment).args(&options.options);
-    // Its own status tells a finding from what could not be run.
+    // Its own status distinguishes a finding from what could not be run.
     match lab.status().context("cannot start rxsteer-lab")?.code() {
         Some(0) => Ok(Outcome::Passed),
         Some(1) => Ok(Outcome::Failed),

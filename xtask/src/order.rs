@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         .args(cargo)
         .args(["--", which, &number.to_string(), "--packets", &options.packets.to_string()])
         .args(["--guard", &options.guard]);
-    // Its own status tells a finding from a command line that it refuses.
+    // Its own status distinguishes a finding from a command line that it refuses.
     match order.status().context("cannot start cargo")?.code() {
         Some(0) => Ok(Outcome::Passed),
         Some(1) => Ok(Outcome::Failed),

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use crate::shell;
 
-/// The triple this compiler builds for when not told otherwise.
+/// The triple this compiler builds for by default.
 pub(crate) fn host() -> Result<String> {
     let stderr = rustc(&["-vV"])?;
     let host = stderr.lines().find_map(|line| line.strip_prefix("host: "));

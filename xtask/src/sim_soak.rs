@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Some(scenario) = &options.scenario {
         soak.args(["--scenario", scenario]);
     }
-    // Its own status tells a finding from a command line that it refuses.
+    // Its own status distinguishes a finding from a command line that it refuses.
     match soak.status().context("cannot start cargo")?.code() {
         Some(0) => Ok(Outcome::Passed),
         Some(1) => Ok(Outcome::Failed),

@@ -1,7 +1,7 @@
 //! What counts as delivered (`steer_order.h`) is delivered, by a model of the kernel's thread and of GRO.
 //!
 //! The model follows `cpu_map_kthread_run` of Linux 6.15 and later: it takes up to 8 frames, runs the program on each,
-//! tells of the iteration, hands the frames to GRO, and flushes that when 64 have passed or the ring is empty. Where a
+//! ends the iteration, hands the frames to GRO, and flushes that when 64 have passed or the ring is empty. Where a
 //! tick is 1 ms or shorter and the ring is not empty, only packets are flushed that GRO did not get in this tick.
 //! Between any two steps the clock may go on, and any CPU may send.
 
@@ -34,8 +34,8 @@ struct Model {
     tick_every: u32,
     /// How often a CPU sends: likewise.
     send_every: u32,
-    /// The tracepoint that tells of sleep is attached.
-    tells_of_sleep: bool,
+    /// The tracepoint that shows sleep is attached.
+    shows_sleep: bool,
     room: usize,
     jiffies: u32,
     tails: [u32; SOURCES as usize],
@@ -61,7 +61,7 @@ impl Model {
             ticks_are_short,
             tick_every: [10, 100, 2000][rng.random_range(0..3)],
             send_every: [3, 20, 40][rng.random_range(0..3)],
-            tells_of_sleep: rng.random(),
+            shows_sleep: rng.random(),
             room: [16, 64, 2048][rng.random_range(0..3)],
             jiffies: rng.random(),
             tails: [0; SOURCES as usize],
@@ -143,7 +143,7 @@ impl Model {
     fn iterate(&mut self) {
         if self.ring.is_empty() {
             assert!(self.held.is_empty(), "a full flush came before");
-            if self.tells_of_sleep {
+            if self.shows_sleep {
                 self.thread.sleeps();
                 self.check();
             }
@@ -220,5 +220,5 @@ fn what_counts_as_delivered_is_where_ticks_are_short() {
 #[test]
 fn the_rule_for_long_ticks_does_not_do_where_they_are_short() {
     let broken = (0..100).filter(|seed| run(*seed, true, true).violation.is_some()).count();
-    assert!(broken > 50, "the model hardly tells the rules apart: {broken} of 100");
+    assert!(broken > 50, "the model hardly distinguishes the rules: {broken} of 100");
 }

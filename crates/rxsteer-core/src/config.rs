@@ -12,7 +12,7 @@ use core::fmt;
 /// Most RX queues there can be.
 pub const MAX_RX_QUEUES: u16 = 1024;
 
-/// Everything the policy is told before it starts, or when it is changed.
+/// Everything the policy is given before it starts, or when it is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerConfig {
     /// Which rule picks the CPU.

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_foretells_the_decision_and_leaves_no_trace() {
+    fn an_explanation_predicts_the_decision_and_leaves_no_trace() {
         let policies = ["none", "rps", "bound:0=2", "sparse:loops=1", "rfs", "rfs+sparse"];
         for (policy, fallback) in policies
             .into_iter()
@@ -308,26 +308,32 @@ mod tests {
                 if n % 5 == 0 {
                     steering.plan().sock_flows().record(hash, cpu((n % 4) as u16));
                 }
-                let told = steering.explain(&packet, &mut backlogs);
-                assert_eq!(told, steering.explain(&packet, &mut backlogs), "{policy} {n}");
+                let explanation = steering.explain(&packet, &mut backlogs);
+                assert_eq!(explanation, steering.explain(&packet, &mut backlogs), "{policy} {n}");
                 let mut verdict = [Verdict::default()];
                 steering.decide(&[packet], &mut backlogs, &mut verdict);
-                assert_eq!(told.cpu, verdict[0].cpu(), "{policy} {n}: {told:?}");
+                assert_eq!(explanation.cpu, verdict[0].cpu(), "{policy} {n}: {explanation:?}");
             }
         }
     }
 
     #[test]
-    fn a_flow_whose_packet_is_under_way_is_told_to_wait() {
+    fn flow_whose_packet_is_under_way_waits() {
         let mut steering = steering(Policy::Rfs);
         let mut backlogs = Stuck(9);
         let mut verdict = [Verdict::default()];
         steering.decide(&[packet(1)], &mut backlogs, &mut verdict);
         steering.plan().sock_flows().record(FlowHash::from_raw(1), cpu(2));
-        let told = steering.explain(&packet(1), &mut backlogs);
-        assert_eq!((told.target, told.cpu, told.reason), (cpu(2), cpu(1), Reason::Rfs));
-        assert_eq!(told.desired.map(|desired| desired.state), Some(DesiredState::Cpu(cpu(2))));
-        let flow = told.flow.unwrap();
+        let explanation = steering.explain(&packet(1), &mut backlogs);
+        assert_eq!(
+            (explanation.target, explanation.cpu, explanation.reason),
+            (cpu(2), cpu(1), Reason::Rfs)
+        );
+        assert_eq!(
+            explanation.desired.map(|desired| desired.state),
+            Some(DesiredState::Cpu(cpu(2)))
+        );
+        let flow = explanation.flow.unwrap();
         assert_eq!((flow.last, flow.completed), (Some((cpu(1), 0, 10)), false));
     }
 

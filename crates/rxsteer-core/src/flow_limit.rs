@@ -22,7 +22,7 @@ pub const FLOW_LIMIT_HISTORY: usize = 128;
 /// Buckets by default: the kernel's `net.core.flow_limit_table_len`.
 pub const DEFAULT_FLOW_LIMIT_BUCKETS: u32 = 4096;
 
-/// Most buckets there can be; the history tells no more flows apart than [`FLOW_LIMIT_HISTORY`].
+/// Most buckets there can be; the history distinguishes no more flows than [`FLOW_LIMIT_HISTORY`].
 pub const MAX_FLOW_LIMIT_BUCKETS: u32 = 1 << 20;
 
 /// In the history: no packet yet.

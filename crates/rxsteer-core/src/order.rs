@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_keep_what_they_are_told() {
+    fn slots_keep_what_is_recorded() {
         let cpu = |id| CpuId::new(id).unwrap();
         assert_eq!(DevFlow::default().last(), None);
         for at in [cpu(0), CpuId::MAX] {

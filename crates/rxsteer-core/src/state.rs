@@ -145,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn state_of_the_sock_flow_table_is_told_as_it_is() {
+    fn state_of_the_sock_flow_table_is_explained() {
         let desired = |entry| {
             let state = State { sock_entry: entry, ..State::default() };
-            let told = ask(&config("rfs"), &state, true);
-            (told.desired.unwrap().state, told.target)
+            let explanation = ask(&config("rfs"), &state, true);
+            (explanation.desired.unwrap().state, explanation.target)
         };
         // Three CPUs and "nobody": two bits.
         assert_eq!(desired(0x8000_0004 | 3), (DesiredState::Cpu(cpu(2)), cpu(2)));
@@ -163,9 +163,9 @@ mod tests {
         let state = State { slot: Some(last), ..State::default() };
         // By its hash its target is CPU 2.
         let at = |policy: &str, completed| {
-            let told = ask(&config(policy), &state, completed);
-            assert_eq!(told.target, cpu(2));
-            (told.cpu, told.flow.unwrap().completed)
+            let explanation = ask(&config(policy), &state, completed);
+            assert_eq!(explanation.target, cpu(2));
+            (explanation.cpu, explanation.flow.unwrap().completed)
         };
         assert_eq!(at("rps", false), (cpu(1), false));
         assert_eq!(

@@ -147,7 +147,7 @@ impl Transition {
         rules_remember_flows: bool,
         backlogs: &mut B,
     ) -> bool {
-        // Twice, where nothing at all is under way: asking once more never tells more.
+        // Twice, where nothing at all is under way: asking once more never shows more.
         for _ in 0..2 {
             if !self.is_period_over(backlogs) {
                 break;

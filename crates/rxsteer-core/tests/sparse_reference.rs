@@ -121,7 +121,7 @@ fn compare(
                 let flow_hash = FlowHash::from_raw(hash);
                 let arrival =
                     Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
-                let told = steering.explain(&arrival, &mut Idle::default()).target;
+                let explanation = steering.explain(&arrival, &mut Idle::default()).target;
                 let mut verdict = [Verdict::default()];
                 let deferred = steering.counts().deferred;
                 steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
@@ -130,9 +130,9 @@ fn compare(
                 // its hash and its slot of the flow table has hysteresis left.
                 let follows = steering.counts().deferred > deferred;
                 let got = verdict[0];
-                if told != cpu(target) || !follows && got != Verdict::deliver(cpu(target)) {
+                if explanation != cpu(target) || !follows && got != Verdict::deliver(cpu(target)) {
                     return Err(format!(
-                        "step {index}: {arrival:?}: told {told}, {got:?}, reference cpu{target}"
+                        "step {index}: {arrival:?}: got {explanation}, {got:?}, reference cpu{target}"
                     ));
                 }
                 packets += 1;

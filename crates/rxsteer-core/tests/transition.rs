@@ -181,8 +181,8 @@ fn flows_that_share_a_slot_keep_their_order_and_move_in_the_end() {
     assert!(world.is_drained());
 }
 
-/// The same with completions that lag behind in every way a small counter tells: [`World`] checks the
-/// order.
+/// The same with completions that lag behind in every way a small counter shows: [`World`] checks
+/// the order.
 #[test]
 fn sharing_flows_are_never_reordered_whatever_completes_when() {
     for script in 0..4096u32 {

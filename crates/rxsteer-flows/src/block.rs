@@ -90,7 +90,7 @@ pub(crate) fn start_over(block: &Line, stamp: u32, packet: &Sample) {
 
 /// Counts a packet in the flow's shared block, which several CPUs write. The odd number is their
 /// lock; it is held for a dozen instructions, and only by CPUs that got no block of their own.
-/// `stamp` tells the flow's stamp.
+/// `stamp` gives the flow's stamp.
 #[cold]
 pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sample) {
     let mut waited = 0;

@@ -117,13 +117,13 @@ impl FlowTable {
                     }
                 }
                 // Before leaving: until then no other flow can be in these slots.
-                self.tell_ended(&mut ended, why);
+                self.note_ended(&mut ended, why);
             });
         }
     }
 
     /// Notes flows that ended in the table state.
-    pub(crate) fn tell_ended(&self, ended: &mut Vec<u32>, why: FlowEnd) {
+    pub(crate) fn note_ended(&self, ended: &mut Vec<u32>, why: FlowEnd) {
         if ended.is_empty() {
             return;
         }

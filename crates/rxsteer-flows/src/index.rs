@@ -14,7 +14,7 @@
 //! A tag is one byte, and 0 is no entry. The tags are compared all at once in two words, without
 //! branches: those would be guessed wrong as often as not, and each only once the bucket has come
 //! from memory, so that the loads of a list would wait for one another. What comes out is a
-//! candidate; it may be another flow, or none at all, and its key tells.
+//! candidate; it may be another flow, or none at all, and its key decides.
 
 use crate::lines::{Line, Lines};
 use crate::slots::FlowSlots;

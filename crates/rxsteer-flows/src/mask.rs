@@ -4,7 +4,7 @@ use rxsteer_core::{FlowKey, FlowWords};
 use std::fmt;
 use std::str::FromStr;
 
-/// The fields that flows are told apart by: all five, or a chosen subset, as an OVS megaflow's mask.
+/// The fields that distinguish flows: all five, or a chosen subset, as an OVS megaflow's mask.
 /// Packets that differ in other fields only are one flow, in whose record those fields are 0. The IP
 /// version counts where an address does: port 443 is one flow in IPv4 and IPv6, in whose record the
 /// version is 0.
@@ -146,7 +146,7 @@ pub enum FlowMaskError {
     )]
     Prefix(String),
     /// All its networks are of no bits, so that everything would be one flow.
-    #[error("'{0}' leaves nothing to tell flows apart by; name a field, or a longer prefix")]
+    #[error("'{0}' leaves nothing to distinguish flows by; name a field, or a longer prefix")]
     Nothing(String),
 }
 
@@ -273,7 +273,7 @@ mod tests {
         assert_ne!(v4.ip_version, v6.ip_version);
     }
 
-    /// Else there were two records that nobody could tell apart.
+    /// Else there were two records that could not be distinguished.
     #[test]
     fn the_ip_version_counts_where_an_address_does() {
         let mask: FlowMask = "dst-port,protocol".parse().unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_tells_what_counts() {
+    fn mask_says_which_fields_count() {
         let mask: FlowMask = "src/24,dst/0/56,dst-port".parse().unwrap();
         assert_eq!([4, 6].map(|version| mask.src_prefix(version)), [24, 128]);
         assert_eq!([4, 6].map(|version| mask.dst_prefix(version)), [0, 56]);

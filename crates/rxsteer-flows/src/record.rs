@@ -1,4 +1,4 @@
-//! What is told of one flow.
+//! What is recorded of one flow.
 
 use rxsteer_core::{CpuId, FlowKey, FlowWords};
 

@@ -297,7 +297,7 @@ impl FlowSlots {
     /// The block of CPUs without one of their own, if it is in use.
     #[inline(always)]
     fn shared_block(&self, slot: u32) -> Option<&Line> {
-        // ORDER: Relaxed; as told where the bit is set.
+        // ORDER: Relaxed; as described where the bit is set.
         let in_use = self.head(slot)[CPUS].load(Ordering::Relaxed) & SHARED != 0;
         in_use.then(|| self.shared.line(slot as usize))
     }

@@ -238,8 +238,8 @@ impl FlowTable {
         record.end = FlowEnd::of_state(state);
     }
 
-    /// Takes a flow out of the table; `false` if somebody else did. It is for the caller to tell the
-    /// table state.
+    /// Takes a flow out of the table; `false` if somebody else did. It is for the caller to update
+    /// the table state.
     pub(crate) fn end(&self, slot: u32, why: FlowEnd) -> bool {
         if !self.slots.end(slot, why.state()) {
             return false;

@@ -117,7 +117,7 @@ impl TableState {
 
     /// How many flows there are, were, and went.
     pub(crate) fn counts(&self) -> FlowCounts {
-        // One can be gone before its creation was told.
+        // One can be gone before its creation was noted.
         FlowCounts { live: self.counts.created.saturating_sub(self.gone), ..self.counts }
     }
 

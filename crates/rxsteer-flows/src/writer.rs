@@ -122,7 +122,7 @@ impl FlowWriter {
     }
 
     /// Counts packets in this order. `when_full` says what happens to those of new flows for which
-    /// there is no room, as told at [`FlowWriter::update`]; returns how many were refused.
+    /// there is no room, as described at [`FlowWriter::update`]; returns how many were refused.
     #[inline(always)]
     pub fn update_all(
         &mut self,
@@ -218,10 +218,10 @@ impl FlowWriter {
         while at < self.list.len && self.look_closer(at) {
             at = self.count_known(at + 1);
         }
-        // A place left over is told of too: another writer may wait for it.
-        let to_tell = [&self.promised, &self.created, &self.idle];
-        if to_tell.iter().any(|slots| !slots.is_empty()) {
-            self.tell();
+        // A place left over is noted, too: another writer may wait for it.
+        let to_note = [&self.promised, &self.created, &self.idle];
+        if to_note.iter().any(|slots| !slots.is_empty()) {
+            self.note();
         }
         self.reader.leave();
         at - from
@@ -299,7 +299,7 @@ impl FlowWriter {
                 return true;
             }
             // Its place is that of the flow that begins now, and no other one has to go for it.
-            self.tell();
+            self.note();
         }
         if !self.list.is_looked_up {
             self.look_up(at);
@@ -316,7 +316,7 @@ impl FlowWriter {
             }
             if self.promised.is_empty() {
                 // The place of a flow that was idle is one of these.
-                self.tell();
+                self.note();
                 self.promise(1, packet.time_ns);
             }
             let Some(slot) = self.promised.pop() else { return false };
@@ -398,7 +398,7 @@ impl FlowWriter {
 
     /// Notes in the table state what became of flows and of promised slots.
     #[cold]
-    fn tell(&mut self) {
+    fn note(&mut self) {
         let table = &*self.table;
         let mut state = lock(&table.state);
         for slot in self.created.drain(..) {
@@ -406,7 +406,7 @@ impl FlowWriter {
         }
         state.unused(self.promised.drain(..));
         drop(state);
-        table.tell_ended(&mut self.idle, FlowEnd::Idle);
+        table.note_ended(&mut self.idle, FlowEnd::Idle);
     }
 }
 
@@ -421,7 +421,7 @@ enum Created {
 
 impl Drop for FlowWriter {
     fn drop(&mut self) {
-        self.tell();
+        self.note();
         // Amid a list only if something of ours panicked.
         if self.reader.is_in() {
             self.reader.leave();

@@ -1,9 +1,9 @@
 //! The flow table against a plain map: after any list of operations each flow has the counts that its
 //! packets give it, each CPU its own, and each flow that ended is handed out once.
 //!
-//! Where no flow has to make room, everything is told exactly. Where flows do, which of a list's
-//! packets came before an eviction is not promised; then nothing may be lost, doubled or beyond a
-//! limit. Who makes room is `victims.rs`.
+//! Where no flow has to make room, everything is recorded exactly. Where flows do, which of a
+//! list's packets came before an eviction is not promised; then nothing may be lost, doubled or
+//! beyond a limit. Who makes room is `victims.rs`.
 #![cfg(not(loom))]
 
 #[path = "reference/mod.rs"]

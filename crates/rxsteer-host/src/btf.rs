@@ -23,12 +23,12 @@ pub const TRACEPOINTS: [Tracepoint; 7] = [
     Tracepoint {
         name: "xdp_cpumap_kthread",
         needed: true,
-        used_for: "telling what is processed while a CPU is busy",
+        used_for: "showing what is processed while a CPU is busy",
     },
     Tracepoint {
         name: "sched_switch",
         needed: true,
-        used_for: "telling what is processed when a CPU has caught up",
+        used_for: "showing what is processed when a CPU has caught up",
     },
     Tracepoint {
         name: "xdp_cpumap_enqueue",

@@ -46,7 +46,7 @@ impl Capability {
         match self {
             Self::NetAdmin => "attaching a program to an interface",
             Self::SysAdmin => "naming programs of others",
-            Self::Perfmon => "the tracepoints that tell what is processed",
+            Self::Perfmon => "the tracepoints that show what is processed",
             Self::Bpf => "loading BPF programs and maps",
         }
     }
@@ -61,7 +61,7 @@ pub struct Capabilities {
     pub perfmon: bool,
     /// CAP_NET_ADMIN.
     pub net_admin: bool,
-    /// Whether they are those of a user namespace; `None` where that can't be told.
+    /// Whether they are those of a user namespace; `None` where that is unknown.
     pub in_user_namespace: Option<bool>,
 }
 

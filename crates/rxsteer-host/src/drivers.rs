@@ -1,7 +1,7 @@
 //! What is known of drivers that takes more than asking the kernel: spare queues, and links that go down for a moment.
 //!
-//! Taken from the drivers' XDP setup functions. Driver versions and NIC models differ, so it is told as "known to",
-//! and stops nothing: the driver itself refuses what it can't.
+//! Taken from the drivers' XDP setup functions. Driver versions and NIC models differ, so it is
+//! reported as "known to", and stops nothing: the driver itself refuses what it can't.
 
 /// What a driver is known to do when an XDP program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum State {
     /// As it should be.
     Fine,
-    /// Worth knowing: slower, less exact, or not to be told from here.
+    /// Worth knowing: slower, less exact, or unknown from here.
     Note,
     /// Something is missing or in the way.
     No,

@@ -76,7 +76,7 @@ pub struct XdpFeatures {
     pub redirect: bool,
     /// It takes frames of several buffers.
     pub frags: bool,
-    /// It tells programs the NIC's hash; not known before Linux 6.8.
+    /// It gives programs the NIC's hash; not known before Linux 6.8.
     pub rx_hash: bool,
 }
 

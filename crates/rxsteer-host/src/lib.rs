@@ -1,7 +1,7 @@
 //! What this host and its network interfaces can do for the in-kernel path.
 //!
 //! Two halves that do not mix. **Facts** ([`Host`], [`Interface`], [`links`]) are looked up from sysfs, procfs and
-//! netlink, without privileges and without changing anything; what can't be told is `None`, never an error, since a
+//! netlink, without privileges and without changing anything; what is unknown is `None`, never an error, since a
 //! container may hide any of it. **Findings** ([`judge`]) are what follows from facts, by functions that look at
 //! nothing else, so that hosts nobody here owns can be judged in tests.
 //!

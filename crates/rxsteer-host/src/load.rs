@@ -1,6 +1,6 @@
 //! How busy the CPUs are with receiving, by the kernel's own counts.
 //!
-//! Whether steering helps depends on load, which only two looks some time apart can tell: [`Load::look`], wait,
+//! Whether steering helps depends on load, which only two looks some time apart can show: [`Load::look`], wait,
 //! look again, [`Load::since`]. The counts of CPUs are of the whole host, those of frames of this network namespace.
 
 use crate::files;

@@ -24,7 +24,7 @@ pub struct RealTime {
     /// `kernel.sched_rt_period_us`.
     pub period_us: Option<i64>,
     /// What the deadline server grants ordinary processes, in thousandths of a CPU: the least of all CPUs, where
-    /// debugfs tells.
+    /// debugfs shows.
     pub server_permille: Option<u32>,
     /// Whether this process may put threads into other scheduling classes (CAP_SYS_NICE).
     pub may_schedule: Option<bool>,

@@ -1,4 +1,5 @@
-//! What came of trying what `rxsteer run` will do. This crate loads nothing: who can, tells it as a fact.
+//! What came of trying what `rxsteer run` will do. This crate loads nothing: who can, passes it as
+//! a fact.
 
 use serde::Serialize;
 

@@ -50,8 +50,8 @@ impl MovingApplication {
         let sockets: Vec<UdpSocket> =
             namespace.inside(|| pairs.iter().map(connected).collect::<Result<_>>())?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (told, cpus) = (Arc::clone(&stop), cpus.to_vec());
-        let thread = std::thread::spawn(move || read(&sockets, &cpus, packets_each, &told));
+        let (report, cpus) = (Arc::clone(&stop), cpus.to_vec());
+        let thread = std::thread::spawn(move || read(&sockets, &cpus, packets_each, &report));
         Ok(Self { stop, thread: Some(thread) })
     }
 
@@ -86,7 +86,7 @@ pub(crate) fn connected((local, remote): &(SocketAddr, SocketAddr)) -> Result<Ud
     Ok(socket)
 }
 
-/// Reads until it is told to stop and nothing is left.
+/// Reads until it is stopped and nothing is left.
 fn read(
     sockets: &[UdpSocket],
     cpus: &[usize],

@@ -38,11 +38,11 @@ pub struct RingThread {
 }
 
 impl RingThread {
-    /// Its scheduling class as `chrt` and `ps` tell it: "SCHED_FIFO 1", "SCHED_OTHER -5".
+    /// Its scheduling class as `chrt` and `ps` print it: "SCHED_FIFO 1", "SCHED_OTHER -5".
     pub fn class(&self) -> Result<String> {
-        let told = typed(&format!("chrt -p {}", self.process))?;
+        let report = typed(&format!("chrt -p {}", self.process))?;
         let value = |what: &str| {
-            let line = told.lines().find(|line| line.contains(what));
+            let line = report.lines().find(|line| line.contains(what));
             line.and_then(|line| line.rsplit(": ").next()).unwrap_or_default().trim().to_owned()
         };
         let policy = value("policy");

@@ -46,11 +46,11 @@ impl Datagrams {
         let sockets: Vec<UdpSocket> =
             namespace.inside(|| pairs.iter().map(connected).collect::<Result<_>>())?;
         let shared = Arc::new(Shared::default());
-        let told = Arc::clone(&shared);
+        let report = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             // Where it runs makes no difference to what it sends.
             let _ = pin(cpu);
-            send(&sockets, &told);
+            send(&sockets, &report);
         });
         Ok(Self { shared, thread: Some(thread) })
     }

@@ -168,7 +168,7 @@ impl LiveFrames {
         })
     }
 
-    /// Sends frames on `cpu`, `at_once` in each call, until it is told to stop.
+    /// Sends frames on `cpu`, `at_once` in each call, until it is stopped.
     pub fn send_until(
         &self,
         from: &Namespace,

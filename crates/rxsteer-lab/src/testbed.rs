@@ -258,7 +258,7 @@ impl Testbed {
     }
 }
 
-/// Tells a namespace where its neighbour is.
+/// Sets a namespace's neighbour entry.
 fn know(namespace: &Namespace, own: &End, neighbour: &End) -> Result<()> {
     let mac = shown_mac(neighbour.mac);
     for address in [neighbour.ipv4.to_string(), neighbour.ipv6.to_string()] {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_be_out_of_order_is_told() {
+    fn each_way_to_be_out_of_order_is_found() {
         let mut flows = one_flow();
         let packets: Vec<_> = (0..3).map(|_| flows.accept(0, CpuId::MAX)).collect();
         assert!(matches!(flows.begin(packets[1], list(1)), Err(Fault::Overtakes { .. })));

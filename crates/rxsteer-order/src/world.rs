@@ -119,7 +119,7 @@ impl World {
     }
 
     fn check(&mut self, found: Result<(), Fault>) {
-        // The first one tells most.
+        // The first one shows most.
         if let (Err(fault), None) = (found, &self.fault) {
             self.fault = Some(fault);
         }

@@ -16,7 +16,7 @@ pub struct DissectOptions {
     pub inner: bool,
 }
 
-/// What a frame is, as far as its outermost IP header tells.
+/// What a frame is, as far as its outermost IP header shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FrameClass {
     /// It has an IP header that can be read.
@@ -81,7 +81,7 @@ impl Malformed {
 
 /// All that [`dissect()`] reads in a frame.
 ///
-/// `class`, `fragment`, `transport`, `transport_ports` and `transport_truncated` tell of the
+/// `class`, `fragment`, `transport`, `transport_ports` and `transport_truncated` describe the
 /// outermost IP packet, whatever tunnels were entered; `key` and the two offsets of the packet
 /// that the key was read from, the outermost one unless tunnels were entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub struct Dissection {
     pub transport_ports: [u16; 2],
     /// The packet should carry a transport header, but the header's fixed part (TCP 20 bytes, UDP
     /// 8, SCTP and DCCP 12) is cut short, or the extension headers before it are, or are more than
-    /// are walked. The ports, which come first, are used where they are there: `transport` tells.
+    /// are walked. The ports, which come first, are used where they are there: `transport` says so.
     /// Never set for later fragments.
     pub transport_truncated: bool,
     /// How many tunnels were entered to find `key`.

@@ -54,7 +54,7 @@
 //! It is no MAC and no pseudo-random function. It is algebraically simple: whoever sees enough
 //! hashes of packets of his choice (or, over a long time, which CPU each went to) can work out
 //! the key words. So hashes are not to be shown to strangers, and each start takes a new secret
-//! unless told otherwise. And the promise is about pairs: how full the fullest of many slots gets
+//! by default. And the promise is about pairs: how full the fullest of many slots gets
 //! is bounded by pairwise independence only, though in practice it is as if flows were random.
 
 use rand_chacha::ChaCha20Rng;

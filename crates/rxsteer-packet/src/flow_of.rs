@@ -15,7 +15,7 @@ pub struct FlowOfFrame {
     pub tcp_flags: u8,
 }
 
-/// The flow of a frame and its TCP flags, as [`dissect`](crate::dissect()) tells them, sooner;
+/// The flow of a frame and its TCP flags, as [`dissect`](crate::dissect()) returns them, sooner;
 /// `None` for a frame that carries no IP packet, or whose IP header can't be read.
 #[inline(always)]
 #[must_use]

@@ -26,7 +26,7 @@ const fn transport_header_length(protocol: u8) -> Option<usize> {
     }
 }
 
-/// One IP packet as its headers tell it.
+/// One IP packet as its headers describe it.
 pub(crate) struct IpPacket<'a> {
     /// Addresses, transport protocol and ports as read, in a first fragment too.
     pub(crate) flow: FlowKey,

@@ -22,7 +22,7 @@ pub enum LinkType {
     Null,
     /// OpenBSD loopback: the same in network byte order.
     Loop,
-    /// No link header; the version field tells IPv4 from IPv6.
+    /// No link header; the version field distinguishes IPv4 from IPv6.
     Raw,
     /// No link header, IPv4.
     Ipv4,
@@ -151,7 +151,7 @@ fn mpls(frame: &[u8], mut offset: usize) -> Option<(Network, usize)> {
     None
 }
 
-/// IPv4 or IPv6 by the version nibble, where nothing else tells; `None` if it is neither.
+/// IPv4 or IPv6 by the version nibble, where nothing else says; `None` if it is neither.
 pub(crate) fn by_version(frame: &[u8], offset: usize) -> Option<(Network, usize)> {
     match byte(frame, offset)? >> 4 {
         4 => Some((Network::Ipv4, offset)),

@@ -70,7 +70,7 @@ fn geneve(bytes: &[u8], offset: usize) -> Option<(Network, usize)> {
     Some(carried(bytes, u16::from_be_bytes([header[2], header[3]]), offset + 8 + options))
 }
 
-/// What GRE and Geneve carry is told by an ethertype, with one number for Ethernet itself.
+/// What GRE and Geneve carry is named by an ethertype, with one number for Ethernet itself.
 fn carried(bytes: &[u8], protocol: u16, offset: usize) -> (Network, usize) {
     match protocol {
         TRANSPARENT_BRIDGING => ethernet(bytes, offset),

@@ -139,7 +139,7 @@ fn transports_with_and_without_ports() {
 }
 
 #[test]
-fn a_cut_transport_header_is_told_and_not_used() {
+fn cut_transport_header_is_reported_and_not_used() {
     let whole = ipv4(TCP, &tcp());
     for length in 20..=whole.len() {
         let found = outer(LinkType::Ipv4, &whole[..length]);

@@ -120,8 +120,8 @@ fn fragments_and_damage_keep_the_key_of_the_last_good_packet() {
     assert_stays(&ipv4(4, &whole[..19]));
     assert_stays(&ipv4(4, &ipv6(TCP, &tcp())));
     assert_stays(&ipv4(UDP, &udp_to(4789, &[8, 0, 0])));
-    // Inside, an IP header without its transport still tells the addresses.
+    // Inside, an IP header without its transport still has the addresses.
     let cut = inner(&ipv4(41, &ipv6(TCP, &tcp())[..42]));
     assert_eq!((cut.key, cut.tunnels), (key6(TCP, [0, 0]), 1));
-    assert!(!cut.transport_truncated, "that is told of the outermost packet");
+    assert!(!cut.transport_truncated, "that describes the outermost packet");
 }

@@ -128,7 +128,7 @@ pub struct Producer<T> {
     written: u32,
     /// Next position to be reserved.
     reserved: u32,
-    /// What the consumer was last told.
+    /// What was last published to the consumer.
     published: u32,
     /// The consumer's counter as last read: a lower bound of the truth, so that the line the
     /// consumer writes is fetched only when the ring seems full.

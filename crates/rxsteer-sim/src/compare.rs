@@ -38,17 +38,17 @@ pub struct Paired {
 #[must_use]
 pub fn paired(pairs: &[(f64, f64)]) -> Option<Paired> {
     let differences: Vec<f64> = pairs.iter().map(|(first, second)| second - first).collect();
-    let told = summarize(&differences)?;
-    let (spread, interval) = told.std_dev.zip(told.interval)?;
+    let summary = summarize(&differences)?;
+    let (spread, interval) = summary.std_dev.zip(summary.interval)?;
     let count = pairs.len();
-    let p = if told.mean == 0.0 {
+    let p = if summary.mean == 0.0 {
         1.0
     } else {
         // Without spread it is infinite, and the probability 0.
-        two_sided_p(told.mean / (spread / (count as f64).sqrt()), count - 1)
+        two_sided_p(summary.mean / (spread / (count as f64).sqrt()), count - 1)
     };
     let baseline = pairs.iter().map(|(first, _)| first).sum::<f64>() / count as f64;
-    Some(Paired { count, baseline, difference: told.mean, interval, p })
+    Some(Paired { count, baseline, difference: summary.mean, interval, p })
 }
 
 /// Holm's correction: the least of probabilities times how many there are, the next times one less, and
@@ -73,7 +73,7 @@ pub enum Finding {
     Better,
     /// Significantly worse.
     Worse,
-    /// As far as these seeds tell, the same.
+    /// As far as these seeds show, the same.
     NotSignificant,
 }
 

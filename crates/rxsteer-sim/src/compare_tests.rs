@@ -12,12 +12,12 @@ fn near(left: f64, right: f64) -> bool {
 /// 1/2 + (atan(t/√3) + (t/√3)/(1 + t²/3)) / π, so p = 0.030466.
 #[test]
 fn a_paired_t_test_by_hand() {
-    let told = paired(&[(10.0, 11.0), (20.0, 22.0), (15.0, 18.0), (5.0, 9.0)]).unwrap();
-    assert_eq!((told.count, told.difference, told.baseline), (4, 2.5, 12.5));
+    let summary = paired(&[(10.0, 11.0), (20.0, 22.0), (15.0, 18.0), (5.0, 9.0)]).unwrap();
+    assert_eq!((summary.count, summary.difference, summary.baseline), (4, 2.5, 12.5));
     let root = 3.872_983 / 3f64.sqrt();
     let by_hand = 1.0 - 2.0 / std::f64::consts::PI * (root.atan() + root / (1.0 + root * root));
-    assert!(near(told.p, by_hand) && near(told.p, 0.030_466), "{} {by_hand}", told.p);
-    assert!(near(told.interval, 3.182_446 * 0.645_497), "{}", told.interval);
+    assert!(near(summary.p, by_hand) && near(summary.p, 0.030_466), "{} {by_hand}", summary.p);
+    assert!(near(summary.interval, 3.182_446 * 0.645_497), "{}", summary.interval);
 }
 
 #[test]
@@ -32,8 +32,8 @@ fn pairs_without_chance_and_too_few_pairs() {
 #[test]
 fn holms_correction_of_a_worked_example() {
     let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
-    for (told, expected) in corrected.iter().zip([0.03, 0.06, 0.06, 0.02]) {
-        assert!(near(*told, expected), "{corrected:?}");
+    for (summary, expected) in corrected.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+        assert!(near(*summary, expected), "{corrected:?}");
     }
     assert_eq!(holm(&[0.6, 0.9]), [1.0, 1.0]);
     assert!(holm(&[]).is_empty());
@@ -52,22 +52,22 @@ fn a_gain_is_found_and_chance_is_not() {
     for run in &mut noise {
         run.traffic[0].bits_per_second *= 1.0 + if run.seed % 2 == 0 { 0.05 } else { -0.05 };
     }
-    let told = compare(&scenario, &[baseline, faster, noise]);
+    let summary = compare(&scenario, &[baseline, faster, noise]);
     let throughput = |cell| {
-        told.iter().find(|it| it.cell == cell && it.metric.name == "bits_per_second").unwrap()
+        summary.iter().find(|it| it.cell == cell && it.metric.name == "bits_per_second").unwrap()
     };
     assert_eq!(throughput(1).finding(), Finding::Better);
     assert!(throughput(1).is_worth_it());
     assert_eq!(throughput(2).finding(), Finding::NotSignificant);
     // What adds up is compared as a whole, what does not traffic by traffic, each once.
     assert_eq!(throughput(1).subject, Subject::Run);
-    let fairness: Vec<Subject> = told
+    let fairness: Vec<Subject> = summary
         .iter()
         .filter(|it| it.cell == 1 && it.metric.name == "fairness")
         .map(|it| it.subject)
         .collect();
     assert_eq!(fairness, [Subject::Traffic(0), Subject::Traffic(1)]);
-    assert!(told.iter().all(|it| it.corrected >= it.paired.p));
+    assert!(summary.iter().all(|it| it.corrected >= it.paired.p));
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn less_latency_is_better_and_small_gains_are_not_worth_it() {
         run.traffic[1].latency.p99 /= 2;
         run.traffic[1].bits_per_second *= 1.001;
     }
-    let told = compare(&scenario, &[baseline, other]);
-    let of = |name| told.iter().find(|it| it.metric.name == name).unwrap();
+    let summary = compare(&scenario, &[baseline, other]);
+    let of = |name| summary.iter().find(|it| it.metric.name == name).unwrap();
     assert_eq!(of("latency_p99_ns").finding(), Finding::Better);
     assert!(of("latency_p99_ns").is_worth_it());
     assert_eq!(of("bits_per_second").finding(), Finding::Better);
@@ -92,7 +92,7 @@ fn only_seeds_of_both_cells_are_paired() {
     let scenario = scenario();
     let baseline: Vec<RunResult> = (0..5).map(result).collect();
     let stopped: Vec<RunResult> = [0, 2, 3].map(result).into();
-    let told = compare(&scenario, &[baseline.clone(), stopped]);
-    assert!(told.iter().all(|it| it.paired.count == 3 && it.paired.difference == 0.0));
+    let summary = compare(&scenario, &[baseline.clone(), stopped]);
+    assert!(summary.iter().all(|it| it.paired.count == 3 && it.paired.difference == 0.0));
     assert!(compare(&scenario, &[baseline, vec![result(1)]]).is_empty());
 }

@@ -1,7 +1,7 @@
 //! The default costs: what a packet costs where nobody measured it.
 //!
 //! They are those of one core of a server of today, of speed 1, and each says where it comes from. Most are
-//! *assumed*: round figures of the right size. A scenario that is to tell something of a machine gives
+//! *assumed*: round figures of the right size. A scenario that is to describe a machine gives
 //! its own.
 
 use crate::check::MAX_COST_NS;

@@ -2,8 +2,8 @@
 //! plot comes from here, and so does the way from a [`RunResult`] to the figure.
 //!
 //! A figure belongs to a [`Subject`]: the whole run, one traffic, or one CPU. Figures that add up are
-//! told of the whole run too, as their sum. A figure that a run does not have (the latency of no packet,
-//! the transactions of a stream) is absent, never 0.
+//! reported of the whole run too, as their sum. A figure that a run does not have (the latency of no
+//! packet, the transactions of a stream) is absent, never 0.
 
 use crate::result::{CpuResult, TrafficResult};
 use crate::{RunResult, Scenario};

@@ -49,12 +49,12 @@ pub struct Recording {
     hashes: Vec<u32>,
     flows: HashMap<FlowKey, u32>,
     limit: usize,
-    told: Told,
+    figures: RecordedFigures,
 }
 
 /// What there is to say about a recording, beside its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct RecordedFigures {
     /// Packets that are sent.
     pub packets: u64,
     /// Their flows: steering keys. All frames without an IP header are one more.
@@ -111,7 +111,7 @@ impl Recording {
             hashes: Vec::new(),
             flows: HashMap::new(),
             limit: limit as usize,
-            told: Told::default(),
+            figures: RecordedFigures::default(),
         }
     }
 
@@ -120,14 +120,14 @@ impl Recording {
     /// and takes nothing, when there are as many as allowed.
     pub fn push(&mut self, at_ns: u64, key: FlowKey, hash: FlowHash, bytes: u32) -> bool {
         if self.packets.len() >= self.limit {
-            self.told.more = true;
+            self.figures.more = true;
             return false;
         }
         let next = self.hashes.len() as u32;
         let flow = match self.flows.entry(key.canonical()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(_) if u64::from(next) >= MAX_FLOWS => {
-                self.told.of_more_flows += 1;
+                self.figures.of_more_flows += 1;
                 return true;
             }
             Entry::Vacant(new) => {
@@ -135,10 +135,10 @@ impl Recording {
                 *new.insert(next)
             }
         };
-        self.told.late += u64::from(self.packets.last().is_some_and(|last| last.at_ns > at_ns));
-        self.told.too_long += u64::from(bytes > LONGEST_FRAME);
+        self.figures.late += u64::from(self.packets.last().is_some_and(|last| last.at_ns > at_ns));
+        self.figures.too_long += u64::from(bytes > LONGEST_FRAME);
         let bytes = bytes.clamp(1, LONGEST_FRAME);
-        self.told.bytes += u64::from(bytes);
+        self.figures.bytes += u64::from(bytes);
         self.packets.push(RecordedPacket { at_ns, flow, bytes });
         true
     }
@@ -148,8 +148,8 @@ impl Recording {
     ///
     /// # Errors
     /// When there is nothing to send, or it would take too long.
-    pub fn finish(self, speed: f64) -> Result<(Recorded, Told), RecordedError> {
-        let Recording { mut packets, hashes, mut told, .. } = self;
+    pub fn finish(self, speed: f64) -> Result<(Recorded, RecordedFigures), RecordedError> {
+        let Recording { mut packets, hashes, mut figures, .. } = self;
         if !speed.is_finite() || speed <= 0.0 {
             return Err(RecordedError::Speed(speed));
         }
@@ -157,29 +157,29 @@ impl Recording {
         let (Some(first), Some(last)) = (packets.first(), packets.last()) else {
             return Err(RecordedError::Empty);
         };
-        told.recorded_ns = last.at_ns - first.at_ns;
-        let seconds = retime(&mut packets, speed, &mut told) / 1e9;
+        figures.recorded_ns = last.at_ns - first.at_ns;
+        let seconds = retime(&mut packets, speed, &mut figures) / 1e9;
         if seconds > LONGEST_NS as f64 / 1e9 {
             return Err(RecordedError::TooLong(seconds));
         }
-        told.packets = packets.len() as u64;
-        told.flows = hashes.len() as u64;
-        told.simulated_ns = packets.last().map_or(0, |last| last.at_ns);
-        Ok((Recorded { packets: packets.into(), hashes, application: 0.0 }, told))
+        figures.packets = packets.len() as u64;
+        figures.flows = hashes.len() as u64;
+        figures.simulated_ns = packets.last().map_or(0, |last| last.at_ns);
+        Ok((Recorded { packets: packets.into(), hashes, application: 0.0 }, figures))
     }
 }
 
 /// Gives packets their simulated times, and returns the last one, unrounded.
-fn retime(packets: &mut [RecordedPacket], speed: f64, told: &mut Told) -> f64 {
+fn retime(packets: &mut [RecordedPacket], speed: f64, figures: &mut RecordedFigures) -> f64 {
     let mut before_ns = packets.first().map_or(0, |first| first.at_ns);
     // Gaps are added up rather than times divided: recordings carry times since 1970, of which a
-    // floating-point number can't tell single nanoseconds.
+    // floating-point number can't distinguish single nanoseconds.
     let mut at = 0.0;
     for packet in packets {
         let gap = (packet.at_ns - before_ns) as f64 / speed;
         before_ns = packet.at_ns;
         if gap > LONGEST_SILENCE_NS as f64 {
-            told.silences += 1;
+            figures.silences += 1;
         }
         at += gap.min(LONGEST_SILENCE_NS as f64);
         packet.at_ns = at.round() as u64;

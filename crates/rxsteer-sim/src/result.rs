@@ -1,9 +1,9 @@
-//! What a run tells.
+//! The result of a run.
 
 use rxsteer_core::{DropReason, Drops, SteerCounts};
 
-/// What one run of a scenario told. Rates and times are of the measured part; the packet account is
-/// of all.
+/// The result of one run of a scenario. Rates and times are of the measured part; the packet
+/// account is of all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunResult {
     /// Its seed.

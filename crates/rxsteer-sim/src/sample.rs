@@ -71,7 +71,7 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().expect("a list of CPUs")
 }
 
-/// What a run of [`scenario`] might tell; figures differ a little by seed.
+/// What a run of [`scenario`] might return; figures differ a little by seed.
 pub(crate) fn result(seed: u64) -> RunResult {
     let by_seed = 1.0 + (seed * 7 % 10) as f64 / 1000.0;
     let traffic = |name: &str, transactions: Option<f64>, latency| TrafficResult {

@@ -118,7 +118,7 @@ pub struct Costs {
     pub flow_cache: f64,
 }
 
-/// The steering's settings. See [`SteerConfig`] for those not told here.
+/// The steering's settings. See [`SteerConfig`] for those not described here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steering {
     /// Which rule picks the CPU.

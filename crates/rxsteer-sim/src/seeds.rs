@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_given_up_tells_what_it_measured() {
+    fn run_that_is_given_up_returns_what_it_measured() {
         let mut scenario = scenario();
         // Days: the stop comes sooner.
         scenario.duration_ns = 1_000_000_000_000_000;

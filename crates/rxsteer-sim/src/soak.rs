@@ -107,7 +107,7 @@ pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong>
     })
 }
 
-/// A run whose panic is a finding, to be told with its scenario and seed.
+/// A run whose panic is a finding, to be reported with its scenario and seed.
 fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Wrong> {
     let caught = catch_unwind(AssertUnwindSafe(|| crate::run(scenario, seed)));
     let result = caught.map_err(|panic| {

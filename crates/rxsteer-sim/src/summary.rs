@@ -77,16 +77,16 @@ mod tests {
     #[test]
     fn a_summary_by_hand() {
         // Mean 5, squares 9+1+1+1+0+0+4+16 = 32, over 7: 4.5714; t(7) = 2.3646.
-        let told = summarize(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
-        assert_eq!((told.count, told.mean, told.least, told.most), (8, 5.0, 2.0, 9.0));
-        assert!(near(told.std_dev.unwrap(), 2.138_09));
-        assert!(near(told.interval.unwrap(), 2.3646 * 2.138_09 / 8f64.sqrt()));
+        let summary = summarize(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!((summary.count, summary.mean, summary.least, summary.most), (8, 5.0, 2.0, 9.0));
+        assert!(near(summary.std_dev.unwrap(), 2.138_09));
+        assert!(near(summary.interval.unwrap(), 2.3646 * 2.138_09 / 8f64.sqrt()));
     }
 
     #[test]
     fn one_seed_has_no_interval_and_none_no_summary() {
-        let told = summarize(&[3.0]).unwrap();
-        assert_eq!((told.mean, told.std_dev, told.interval), (3.0, None, None));
+        let summary = summarize(&[3.0]).unwrap();
+        assert_eq!((summary.mean, summary.std_dev, summary.interval), (3.0, None, None));
         assert_eq!(summarize(&[]), None);
         let same = summarize(&[0.1; 10]).unwrap();
         assert_eq!((same.mean, same.std_dev, same.interval), (0.1, Some(0.0), Some(0.0)));

@@ -5,7 +5,7 @@ use rxsteer_sim::file::{builtin, read};
 use rxsteer_sim::{RunResult, run};
 
 /// A built-in with values in place of its own, run.
-fn told(name: &str, sets: &[(&str, &str)]) -> RunResult {
+fn built_in_run(name: &str, sets: &[(&str, &str)]) -> RunResult {
     let sets: Vec<_> = sets.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let scenario = builtin::find(name).unwrap().scenario(&sets).unwrap();
     let result = run(&scenario, 1).unwrap();
@@ -15,17 +15,17 @@ fn told(name: &str, sets: &[(&str, &str)]) -> RunResult {
 
 /// The same, with another policy and for a short time.
 fn under(name: &str, policy: &str) -> RunResult {
-    told(name, &[("steering.policy", policy), ("duration", "200ms"), ("warm_up", "60ms")])
+    built_in_run(name, &[("steering.policy", policy), ("duration", "200ms"), ("warm_up", "60ms")])
 }
 
 #[test]
 fn only_spread_interrupts_reorder() {
     for builtin in builtin::builtin() {
-        let result = told(builtin.name, &[("duration", "200ms"), ("warm_up", "60ms")]);
+        let result = built_in_run(builtin.name, &[("duration", "200ms"), ("warm_up", "60ms")]);
         assert!(result.traffic.iter().all(|traffic| traffic.packets > 0), "{}", builtin.name);
         assert_eq!(result.reordered > 0, builtin.name == "irq-spread", "{}", builtin.name);
     }
-    assert_eq!(told("irq-spread", &[("nic.eth0.interrupts", "fixed")]).reordered, 0);
+    assert_eq!(built_in_run("irq-spread", &[("nic.eth0.interrupts", "fixed")]).reordered, 0);
 }
 
 #[test]

@@ -210,9 +210,9 @@ fn replace<T: Clone>(setting: &mut T, by: Option<&T>) {
     }
 }
 
-/// Tells `rfs` where applications run: one call where a flow's data is consumed, as the kernel's
-/// `recvmsg` and `sendmsg` do it. A CPU without a worker, and any call under a policy without `rfs`,
-/// changes no decision.
+/// Records for `rfs` where applications run: one call where a flow's data is consumed, as the
+/// kernel's `recvmsg` and `sendmsg` do it. A CPU without a worker, and any call under a policy
+/// without `rfs`, changes no decision.
 ///
 /// It holds the table it last used, so after a change of size one that is never used again should be
 /// dropped.

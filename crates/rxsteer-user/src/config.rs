@@ -1,4 +1,4 @@
-//! What the receive path is told before it starts, and why it may refuse.
+//! What the receive path is given before it starts, and why it may refuse.
 
 use crate::block::BlockPool;
 use crate::change::{ChangeError, SteerChange, Switch, When};
@@ -21,7 +21,7 @@ pub const DEFAULT_BACKLOG: u32 = 1000;
 /// (`dev_weight`).
 pub const DEFAULT_BATCH: usize = 64;
 
-/// Everything the receive path is told before it starts.
+/// Everything the receive path is given before it starts.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig {
     /// Which rule picks the CPU.
@@ -200,7 +200,7 @@ impl PipelineConfig {
         Ok(Switch::new(plan, self.max_backlog, self.largest_backlog()))
     }
 
-    /// Whether a receive path can be started so; everything that can be told beforehand.
+    /// Whether a receive path can be started so; everything that can be checked beforehand.
     ///
     /// # Errors
     /// [`PipelineError`], when the configuration contradicts itself or is out of range.
@@ -272,7 +272,7 @@ pub enum PipelineError {
     Memory(u64),
     /// Memory ran out while frames were received; holds how many.
     #[error(
-        "memory ran out after {0} packets; lower max-backlog or the number of flows told apart, or raise the limit \
+        "memory ran out after {0} packets; lower max-backlog or the number of flows distinguished, or raise the limit \
          of memory (ulimit -v)"
     )]
     OutOfMemory(u64),

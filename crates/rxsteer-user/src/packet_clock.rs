@@ -5,7 +5,7 @@
 //! these times step back a little again and again; RX threads are not at the same point either.
 //!
 //! ```text
-//!   packets' times   10 11 12 │ 10 11 12 │ 13 …       told   10 11 12 │ 12 12 12 │ 13 …
+//!   packets' times   10 11 12 │ 10 11 12 │ 13 …       used   10 11 12 │ 12 12 12 │ 13 …
 //! ```
 
 /// Packets that go back in time by more than this come after a clock was set; times that are further
@@ -23,7 +23,7 @@ impl PacketClock {
     /// The time of a packet that was received at `time_ns`, where the clock of all threads is at
     /// `shared_ns`; all in nanoseconds.
     #[inline]
-    pub fn tell(&mut self, time_ns: u64, shared_ns: u64) -> u64 {
+    pub fn advance(&mut self, time_ns: u64, shared_ns: u64) -> u64 {
         let was_set = time_ns.saturating_add(SET_BACK_NS) < self.now_ns;
         self.now_ns = if was_set { time_ns } else { self.now_ns.max(time_ns) };
         if is_near(self.now_ns, shared_ns) { self.now_ns.max(shared_ns) } else { self.now_ns }
@@ -62,37 +62,37 @@ mod tests {
     #[test]
     fn lists_that_step_back_a_little_do_not() {
         let mut clock = PacketClock::default();
-        let told: Vec<u64> =
-            [10, 11, 12, 10, 11, 13].iter().map(|time| clock.tell(*time, 0)).collect();
-        assert_eq!(told, [10, 11, 12, 12, 12, 13]);
+        let time_ns: Vec<u64> =
+            [10, 11, 12, 10, 11, 13].iter().map(|time| clock.advance(*time, 0)).collect();
+        assert_eq!(time_ns, [10, 11, 12, 12, 12, 13]);
     }
 
     #[test]
     fn it_stands_still_exactly_where_no_packet_moves_it() {
         let mut clock = PacketClock::default();
-        clock.tell(5 * SECOND, 0);
+        clock.advance(5 * SECOND, 0);
         for (first, last) in [(4, 5), (5, 5), (3, 5), (5, 6), (3, 4)] {
             let mut asked = clock.clone();
-            let told = [first, last].map(|time| asked.tell(time * SECOND, 0));
+            let time_ns = [first, last].map(|time| asked.advance(time * SECOND, 0));
             let still = clock.stands_still(first * SECOND, last * SECOND);
-            assert_eq!(still, told == [5 * SECOND; 2], "{first} to {last}");
+            assert_eq!(still, time_ns == [5 * SECOND; 2], "{first} to {last}");
         }
     }
 
     #[test]
     fn a_clock_that_was_set_back_is_believed() {
         let mut clock = PacketClock::default();
-        clock.tell(5 * SECOND, 0);
-        assert_eq!(clock.tell(3 * SECOND, 5 * SECOND), 3 * SECOND);
-        assert_eq!(clock.shared_after(5 * SECOND), 3 * SECOND, "and others are told");
+        clock.advance(5 * SECOND, 0);
+        assert_eq!(clock.advance(3 * SECOND, 5 * SECOND), 3 * SECOND);
+        assert_eq!(clock.shared_after(5 * SECOND), 3 * SECOND, "and others are published");
     }
 
     #[test]
     fn other_threads_are_followed_only_while_they_are_near() {
         let mut clock = PacketClock::default();
-        assert_eq!(clock.tell(5 * SECOND, 5 * SECOND + 7), 5 * SECOND + 7);
+        assert_eq!(clock.advance(5 * SECOND, 5 * SECOND + 7), 5 * SECOND + 7);
         assert_eq!(clock.shared_after(5 * SECOND + 7), 5 * SECOND + 7);
-        assert_eq!(clock.tell(5 * SECOND + 1, 90 * SECOND), 5 * SECOND + 1, "another day");
-        assert_eq!(clock.tell(5 * SECOND + 2, SECOND), 5 * SECOND + 2);
+        assert_eq!(clock.advance(5 * SECOND + 1, 90 * SECOND), 5 * SECOND + 1, "another day");
+        assert_eq!(clock.advance(5 * SECOND + 2, SECOND), 5 * SECOND + 2);
     }
 }

@@ -59,7 +59,7 @@ impl Control {
         Ok(())
     }
 
-    /// Tells `rfs` where applications run, from any thread.
+    /// Records for `rfs` where applications run, from any thread.
     #[must_use]
     pub fn recorder(&self) -> FlowRecorder {
         FlowRecorder::new(self.switch.clone())

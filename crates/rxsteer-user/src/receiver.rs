@@ -385,7 +385,7 @@ impl Receiver {
     }
 
     /// Gives the packets of a batch the times of one clock, that of all RX threads.
-    fn tell_time(&mut self, count: usize, in_order: bool) {
+    fn publish_time(&mut self, count: usize, in_order: bool) {
         let shared = &self.backlogs.group.time_ns;
         let arrivals = &mut self.scratch.arrivals[..count];
         let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
@@ -393,16 +393,16 @@ impl Receiver {
         let seen = shared.load(Ordering::Relaxed);
         if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
             // Nobody is ahead of the first, so each has the time it has.
-            self.packet_clock.tell(last.time_ns, 0);
+            self.packet_clock.advance(last.time_ns, 0);
         } else if in_order && self.packet_clock.stands_still(first.time_ns, last.time_ns) {
             // An input that is gone through again, or a list received after a later one.
-            let told = self.packet_clock.tell(last.time_ns, seen);
+            let time_ns = self.packet_clock.advance(last.time_ns, seen);
             for arrival in arrivals {
-                arrival.time_ns = told;
+                arrival.time_ns = time_ns;
             }
         } else {
             for arrival in arrivals {
-                arrival.time_ns = self.packet_clock.tell(arrival.time_ns, seen);
+                arrival.time_ns = self.packet_clock.advance(arrival.time_ns, seen);
             }
         }
         let after = self.packet_clock.shared_after(seen);
@@ -439,7 +439,7 @@ impl Receiver {
             arrivals[index] = Arrival { time_ns, hash, rx_queue, reserved: 0 };
         }
         if self.steering.goes_by_time() {
-            self.tell_time(frames.len(), in_order);
+            self.publish_time(frames.len(), in_order);
         }
         self.report.packets += frames.len() as u64;
         self.report.bytes += bytes;

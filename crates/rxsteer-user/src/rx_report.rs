@@ -1,4 +1,4 @@
-//! What receiving threads tell: at the end, and while they run.
+//! What receiving threads report: at the end, and while they run.
 
 use crate::order_tracker::OrderTrackerReport;
 use rxsteer_core::{CpuId, Drops, SteerCounts};

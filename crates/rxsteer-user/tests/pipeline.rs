@@ -354,7 +354,7 @@ fn the_nics_hash_is_used_and_no_header_read() {
 }
 
 #[test]
-fn hand_off_goes_where_it_is_told_or_stays_local() {
+fn hand_off_goes_to_its_binding_or_stays_local() {
     let mut config = config("rps", "2-3");
     config.rx_cpus = vec![cpu(3)];
     let placed = placed(&config, |receiver| {

@@ -164,7 +164,7 @@ impl<T: Pod> Array<T> {
         // SAFETY: an element has 8 bytes at least, and is aligned to them; the programs load and store it in
         // whole numbers.
         let word = unsafe { AtomicU64::from_ptr(self.at(index).cast()) };
-        // ORDER: Relaxed: nothing else is told by it. If it is another by now, that is as well.
+        // ORDER: Relaxed: nothing else is published by it. If it is another by now, that is as well.
         let _ = word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -221,7 +221,7 @@ impl Variable {
     }
 
     pub(crate) fn get(&self) -> u32 {
-        // ORDER: Relaxed: one thread sets it, and nothing else is told by it.
+        // ORDER: Relaxed: one thread sets it, and nothing else is published by it.
         self.number().load(Ordering::Relaxed)
     }
 

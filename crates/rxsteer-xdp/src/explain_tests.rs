@@ -99,8 +99,8 @@ fn explain_says_why_a_flow_gets_no_slot() {
 }
 
 #[test]
-fn explain_tells_what_the_order_guard_knows() {
-    let Some(mut tables) = tables("explain_tells_what_the_order_guard_knows") else { return };
+fn explain_shows_what_the_order_guard_knows() {
+    let Some(mut tables) = tables("explain_shows_what_the_order_guard_knows") else { return };
     let hash = tables.view.hash.hash(&tables.key);
     let index = slot_of(hash.get(), tables.view.sizes.flow_log);
     let before = tables.ask("rps", "").explanation;
@@ -136,11 +136,18 @@ fn explain_hears_the_application_in_one_direction() {
     let mut line = tables.view.socks.get(index / 16);
     line.word[(index % 16) as usize] = hash & !mask | 3;
     tables.view.socks.set(index / 16, line);
-    let told = tables.ask("rfs", "").explanation;
-    assert_eq!((told.desired.unwrap().state, told.target), (DesiredState::Cpu(cpu(2)), cpu(2)));
-    let told = tables.ask("rfs", "2").explanation;
-    assert_eq!(told.desired.unwrap().state, DesiredState::Unusable(cpu(2)));
+    let explanation = tables.ask("rfs", "").explanation;
+    assert_eq!(
+        (explanation.desired.unwrap().state, explanation.target),
+        (DesiredState::Cpu(cpu(2)), cpu(2))
+    );
+    let explanation = tables.ask("rfs", "2").explanation;
+    assert_eq!(explanation.desired.unwrap().state, DesiredState::Unusable(cpu(2)));
     tables.key = tables.key.reversed();
-    let told = tables.ask("rfs", "").explanation;
-    assert_ne!(told.desired.unwrap().state, DesiredState::Cpu(cpu(2)), "another's desired CPU");
+    let explanation = tables.ask("rfs", "").explanation;
+    assert_ne!(
+        explanation.desired.unwrap().state,
+        DesiredState::Cpu(cpu(2)),
+        "another's desired CPU"
+    );
 }

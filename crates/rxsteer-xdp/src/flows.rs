@@ -124,7 +124,7 @@ impl Line {
     }
 
     /// The flow in it.
-    pub(crate) fn told(&self, idle_s: f64) -> LiveFlow {
+    pub(crate) fn shown(&self, idle_s: f64) -> LiveFlow {
         let mut flow = LiveFlow::new(abi::key_of(&self.flow.key));
         flow.add(self, idle_s);
         flow
@@ -219,24 +219,24 @@ impl Lines {
         lines: impl Iterator<Item = u32>,
         idle_s: impl Fn(u32) -> f64,
     ) -> FlowStatistics {
-        let mut told = FlowStatistics::default();
+        let mut statistics = FlowStatistics::default();
         let mut known: HashMap<FlowKey, usize> = HashMap::new();
         for line in lines.filter_map(|index| self.line(index)) {
             let packets = line.packets();
             if !self.is_current(&line) {
-                told.cleared += packets;
+                statistics.cleared += packets;
                 continue;
             }
-            told.packets += packets;
+            statistics.packets += packets;
             // A flow that arrives on several queues has a line in the table of each.
             let key = abi::key_of(&line.flow.key);
-            let at = *known.entry(key).or_insert(told.flows.len());
-            if at == told.flows.len() {
-                told.flows.push(LiveFlow::new(key));
+            let at = *known.entry(key).or_insert(statistics.flows.len());
+            if at == statistics.flows.len() {
+                statistics.flows.push(LiveFlow::new(key));
             }
-            told.flows[at].add(&line, idle_s(line.slot.last_seen));
+            statistics.flows[at].add(&line, idle_s(line.slot.last_seen));
         }
-        told
+        statistics
     }
 }
 
@@ -261,7 +261,7 @@ impl EndedFlows {
         ended.lines.push_back(line);
     }
 
-    /// Up to `most` of them, those first that ended first; they are not told again.
+    /// Up to `most` of them, those first that ended first; they are not returned again.
     pub(crate) fn take(&self, most: usize) -> Vec<Line> {
         let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = most.min(ended.lines.len());

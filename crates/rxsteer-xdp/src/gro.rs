@@ -1,17 +1,17 @@
 //! How long an interface's GRO may hold frames that pass.
 //!
-//! Without being told otherwise GRO hands on all it holds when a poll ends. Where `gro_flush_timeout` is set, it
+//! By default GRO hands on all it holds when a poll ends. Where `gro_flush_timeout` is set, it
 //! keeps what is younger than a jiffy for the next poll, which a timer brings about at the latest. Whoever lets
 //! such frames be followed by others on another way has to wait that long first.
 //!
-//! What is looked up is what the interface as a whole was told. Queues that were told otherwise over netlink
-//! (Linux 6.13) are not asked.
+//! What is looked up is what is set for the interface as a whole. Queues that are set otherwise
+//! over netlink (Linux 6.13) are not asked.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Nobody is kept waiting longer, whatever the interface was told.
+/// Nobody is kept waiting longer, whatever is set for the interface.
 pub(crate) const MOST: Duration = Duration::from_secs(1);
 
 /// The longest that GRO of these interfaces (by index) may hold a frame, where a second has `hz` jiffies. Zero

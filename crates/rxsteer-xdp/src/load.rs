@@ -50,7 +50,7 @@ pub enum LoadError {
          none. Linux allows it since 5.19; before that where the setting kernel.unprivileged_bpf_disabled is 0"
     )]
     NeedsCapabilities(#[source] std::io::Error),
-    /// The kernel does not tell where applications run; holds the tracepoint that it has not.
+    /// The kernel does not report where applications run; holds the tracepoint that it has not.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// A tracepoint could not be attached.
@@ -260,7 +260,7 @@ pub(crate) fn tracepoints() -> impl Fn(&str) -> bool {
     }
 }
 
-/// Loads them on a kernel that `has` these tracepoints. Without those that tell of applications (Linux 6.3)
+/// Loads them on a kernel that `has` these tracepoints. Without those of sockets (Linux 6.3)
 /// there is no rfs, and all else.
 pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loaded, LoadError> {
     let sizes = Sizes::of(setup)?;
@@ -307,7 +307,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     })
 }
 
-/// What tells of applications: that one receives, sends, closes.
+/// The tracepoints of sockets: receive, send, close.
 pub(crate) const SOCKET_TRACEPOINTS: [&str; 3] =
     ["sock_recv_length", "sock_send_length", "inet_sock_set_state"];
 
@@ -324,7 +324,7 @@ fn map_id(map: &MapMut<'_>) -> Result<u32, LoadError> {
     Ok(libbpf_rs::MapInfo::new(map.as_fd())?.info.id)
 }
 
-/// How often both clocks are looked at, and how long each time, to tell how many jiffies a second has.
+/// How often both clocks are looked at, and how long each time, to find how many jiffies a second has.
 const MEASUREMENTS: usize = 5;
 const MEASURED_FOR: Duration = Duration::from_millis(80);
 

@@ -71,9 +71,9 @@ pub struct Path {
     /// How many frames had been deferred at the last tick, and for how many ticks it was none.
     deferred_before: u64,
     quiet_ticks: u32,
-    /// What views are told.
+    /// What is published to views.
     known: Latest<Known>,
-    /// Flows that ended because their interface was detached, beside those that the programs tell of.
+    /// Flows that ended because their interface was detached, beside those that the programs report.
     ended: EndedFlows,
 }
 
@@ -142,8 +142,8 @@ impl Path {
     /// # Errors
     /// [`SettingsError`]; then nothing changes.
     pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
-        let told = self.requested.as_ref().unwrap_or(&self.settings);
-        for cpu in self.possible.iter().filter(|cpu| told.is_online(*cpu)) {
+        let latest = self.requested.as_ref().unwrap_or(&self.settings);
+        for cpu in self.possible.iter().filter(|cpu| latest.is_online(*cpu)) {
             // Its thread runs elsewhere now, and stays there: when it is back it gets a new one. It may be back
             // before this change is made, or without it: that none of the CPUs is left is refused.
             if !settings.is_online(cpu) {
@@ -220,7 +220,7 @@ impl Path {
     /// [`Path::begin_drain`].
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        // What can't be told is not drained.
+        // What is unknown is not drained.
         self.is_draining && self.goes_drained().unwrap_or(false)
     }
 

@@ -309,7 +309,7 @@ impl Rings {
     }
 
     /// Notes the CPUs whose thread was moved away; returns whether there are new ones. That a CPU was offline
-    /// for a moment, between two looks at which ones are, nobody tells. But the kernel then lets its thread run
+    /// for a moment, between two looks at which ones are, is not reported. But the kernel then lets its thread run
     /// anywhere if it had work, and does not take that back.
     pub(crate) fn find_displaced(&mut self) -> bool {
         let in_use = (0..).zip(self.generations.iter().zip(&self.sizes));
@@ -327,7 +327,7 @@ impl Rings {
         !moved.is_empty()
     }
 
-    /// To be called now and then: whether numbers went on since the last time tells what is at rest.
+    /// To be called now and then: whether numbers went on since the last time shows what is at rest.
     pub(crate) fn note_sent(&mut self) {
         self.look();
         for dst in self.all() {
@@ -345,8 +345,9 @@ impl Rings {
         let Some(scheduled) = self.threads.scheduled(dst) else { return };
         let (lost, waiting) = self.lost_and_waiting(dst);
         let passed = self.dsts.get(dst).passed;
-        // Gaps show in an account only when fewer frames come than were lost, which is too late to tell why. Read in
-        // this order they show at once, on machines that reorder reads a few too many: the account is what counts.
+        // Gaps show in an account only when fewer frames come than were lost, which is too late to find out why.
+        // Read in this order they show at once, on machines that reorder reads a few too many: the account is what
+        // counts.
         let lost = lost.max(self.accounts[dst as usize].get().seen.saturating_sub(passed));
         let reading =
             Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };

@@ -86,7 +86,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 1, "nothing was sent");
     send(rings, 0, 3);
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 0, "its thread has yet to run");
-    assert_eq!(told_of(rings), (0, 3));
+    assert_eq!(lost_and_waiting_of(rings), (0, 3));
     // They were lost, it seems: nothing comes of them.
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 1);
@@ -95,9 +95,9 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     assert_eq!(rings.lost_and_waiting(0), (3, 0));
     send(rings, 0, 2);
     rings.find_lost(rings.short());
-    assert_eq!(told_of(rings), (3, 2), "what was lost stays lost");
+    assert_eq!(lost_and_waiting_of(rings), (3, 2), "what was lost stays lost");
     seen(rings, 0, 2, 5);
-    assert_eq!(told_of(rings), (3, 0));
+    assert_eq!(lost_and_waiting_of(rings), (3, 0));
     // Another process' number, as seen from another PID namespace, says nothing of the thread.
     let dst = steer_dst { pid: 1, ..rings.dsts.get(0) };
     rings.dsts.set(0, dst);
@@ -107,8 +107,8 @@ fn frames_that_no_thread_has_seen_are_under_way() {
 }
 
 #[test]
-fn a_kernel_that_tells_nothing_of_applications_will_do_without_rfs() {
-    let test = "rings::a_kernel_that_tells_nothing_of_applications_will_do_without_rfs";
+fn kernel_without_socket_tracepoints_will_do_without_rfs() {
+    let test = "rings::kernel_without_socket_tracepoints_will_do_without_rfs";
     let Some(loaded) = testing::loaded(test, load_on(&setup(), |_| false)) else { return };
     assert!(loaded.skel.progs.steer_switch.attach_trace().is_ok());
     assert!(loaded.skel.progs.steer_receives.attach_trace().is_err());
@@ -131,30 +131,30 @@ fn what_is_lost_is_found_in_three_ways() {
     // The ring, a batch of its thread's, and for each CPU a bulk queue and the frame that finds it full.
     let room = 64 + 8 + 9 * rings.cpus();
     send(rings, 0, room);
-    assert_eq!(told_of(rings), (0, room.into()), "there is room for them");
+    assert_eq!(lost_and_waiting_of(rings), (0, room.into()), "there is room for them");
     // By the room there is.
     send(rings, 0, 5);
-    assert_eq!(told_of(rings), (5, room.into()));
+    assert_eq!(lost_and_waiting_of(rings), (5, room.into()));
     // By gaps in the numbers, once what was counted before is surely there.
     seen(rings, 0, 20, 32);
     rings.look();
     assert_eq!(rings.lost_and_waiting(0).0, 5, "too early");
-    assert_eq!(told_of(rings), (12, u64::from(room) + 5 - 12 - 20));
+    assert_eq!(lost_and_waiting_of(rings), (12, u64::from(room) + 5 - 12 - 20));
     // Some that carried no number came after the last that did.
     seen(rings, 0, 26, 32);
-    assert_eq!(told_of(rings), (12, u64::from(room) + 5 - 12 - 26));
+    assert_eq!(lost_and_waiting_of(rings), (12, u64::from(room) + 5 - 12 - 26));
     // By the end: nothing moves any more.
     (0..=STILL).for_each(|_| rings.note_sent());
     rings.find_lost(rings.short());
     let lost = u64::from(room) + 5 - 26;
-    assert_eq!(told_of(rings), (lost, 0));
+    assert_eq!(lost_and_waiting_of(rings), (lost, 0));
     send(rings, 0, 1);
     seen(rings, 0, 27, room + 6);
-    assert_eq!(told_of(rings), (lost, 0), "the gap was known");
+    assert_eq!(lost_and_waiting_of(rings), (lost, 0), "the gap was known");
 }
 
 /// What is lost and what waits in the ring of CPU 0, after two looks.
-fn told_of(rings: &Rings) -> (u64, u64) {
+fn lost_and_waiting_of(rings: &Rings) -> (u64, u64) {
     for _ in 0..2 {
         std::thread::sleep(BETWEEN_LOOKS);
         rings.look();
@@ -183,7 +183,7 @@ fn numbers_that_wrap_around_lose_nothing() {
         std::thread::sleep(BETWEEN_LOOKS);
         rings.note_sent();
     }
-    assert_eq!(told_of(rings), (sent - passed, 0));
+    assert_eq!(lost_and_waiting_of(rings), (sent - passed, 0));
     // Of a thread that gets no time all is refused, but what there is room for.
     let room = u64::from(64 + 8 + 9 * rings.cpus());
     for _ in 0..5 {
@@ -192,7 +192,7 @@ fn numbers_that_wrap_around_lose_nothing() {
         std::thread::sleep(BETWEEN_LOOKS);
         rings.note_sent();
     }
-    assert_eq!(told_of(rings), (sent - passed - room, room));
+    assert_eq!(lost_and_waiting_of(rings), (sent - passed - room, room));
 }
 
 #[test]

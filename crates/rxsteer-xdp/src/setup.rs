@@ -1,4 +1,4 @@
-//! What the in-kernel path is told: once, and while it runs.
+//! What the in-kernel path is given: once, and while it runs.
 
 use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, Mode};
 use crate::compile::Rows;
@@ -49,7 +49,7 @@ pub struct Setup {
     pub hz: Option<u32>,
     /// For measurements alone: frames end where they arrive, before they cost anything more.
     pub drop_on_arrival: bool,
-    /// For tests alone: what is delivered is told as where a second has 1000 ticks or more.
+    /// For tests alone: what is delivered is found as where a second has 1000 ticks or more.
     pub as_with_short_ticks: bool,
 }
 
@@ -108,7 +108,7 @@ pub enum SettingsError {
     /// The flow limit's buckets are out of range.
     #[error("in the kernel a flow limit has 1 to {MAX_FLOW_LIMIT_BUCKETS} buckets, not {0}")]
     FlowLimit(u32),
-    /// The kernel does not tell where applications run; holds the tracepoint that it has not.
+    /// The kernel does not report where applications run; holds the tracepoint that it has not.
     #[error(
         "{0} follows applications by the tracepoint {1}, which this kernel has not (Linux 6.3 and newer have it); \
          take another policy, such as sparse, or a newer kernel"

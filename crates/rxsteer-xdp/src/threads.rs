@@ -2,8 +2,8 @@
 //! and waited.
 //!
 //! The kernel makes a thread with each CPUMAP entry (kernel/bpf/cpumap.c) and names it "cpumap/CPU/map:ID". It begins
-//! in the class of ordinary processes, where it waits for its CPU behind every busy process while its ring
-//! overflows. The id of the map tells our threads from those of other instances. A thread ends with its entry, so
+//! in the class of ordinary processes, where it waits for its CPU behind every busy process while its ring overflows.
+//! The id of the map distinguishes our threads from those of other instances. A thread ends with its entry, so
 //! nothing that is set here outlives this process.
 
 use crate::abi::{GENERATIONS, set_class};
@@ -163,7 +163,7 @@ impl Threads {
         Err(ThreadsError::Hidden(self.class))
     }
 
-    /// What the scheduler counted of a ring's thread; `None` where it does not tell.
+    /// What the scheduler counted of a ring's thread; `None` where it does not say.
     pub(crate) fn scheduled(&self, dst: u32) -> Option<Scheduled> {
         let file = self.known[dst as usize].as_ref()?.schedstat.as_ref()?;
         let mut bytes = [0; 96];

@@ -20,7 +20,7 @@ use rxsteer_packet::SymmetricHash;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What the owner of a path told its views last.
+/// What the owner of a path published to its views last.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) settings: Settings,
@@ -107,8 +107,8 @@ impl View {
         })
     }
 
-    /// All counts as they are now. It takes a grace period, some milliseconds, to tell what is lost; where frames are
-    /// under way, another, to tell whether they were lost last of all.
+    /// All counts as they are now. It takes a grace period, some milliseconds, to find what is lost; where frames
+    /// are under way, another, to find whether they were lost last of all.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.rings.lock().look();
@@ -119,7 +119,7 @@ impl View {
                 rings.look();
                 rings.short()
             };
-            // Where that can't be told they count as waiting.
+            // Where that is unknown they count as waiting.
             if !short.is_empty() && self.grace.wait().is_ok() {
                 self.rings.lock().find_lost(short);
             }
@@ -173,7 +173,7 @@ impl View {
         self.take_records();
         let idle_s = self.idle_s(self.jiffies() as u32);
         let lines = self.ended.take(most).into_iter();
-        let flows = lines.map(|line| line.told(idle_s(line.slot.last_seen))).collect();
+        let flows = lines.map(|line| line.shown(idle_s(line.slot.last_seen))).collect();
         (flows, self.ended.not_kept())
     }
 

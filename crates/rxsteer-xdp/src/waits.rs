@@ -1,11 +1,11 @@
 //! Why a ring lost frames: what its thread did at that time.
 //!
-//! A ring is full when its thread does not take frames out fast enough. Either the thread was ready to run and
-//! waited for its CPU, or it ran and the CPU is too slow for what is sent there, or neither: then more came at once
-//! than the ring holds. The scheduler counts the first two (`/proc/PID/schedstat`), so two readings tell; nothing is
-//! done per packet. Readings come with the ticks, some 100 ms apart. Losses show late, by the first frame that
-//! comes after a gap, and a wait is counted when it is over: so a loss is judged by the span between readings in which
-//! it showed, the one before and the one after.
+//! A ring is full when its thread does not take frames out fast enough. Either the thread was ready to run and waited
+//! for its CPU, or it ran and the CPU is too slow for what is sent there, or neither: then more came at once than the
+//! ring holds. The scheduler counts the first two (`/proc/PID/schedstat`), so two readings are enough; nothing is done
+//! per packet. Readings come with the ticks, some 100 ms apart. Losses show late, by the first frame that comes after
+//! a gap, and a wait is counted when it is over: so a loss is judged by the span between readings in which it showed,
+//! the one before and the one after.
 
 use crate::threads::Scheduled;
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Waits {
     /// Says of the `lost` frames that were not judged before what the ring's thread did then.
     fn judge(&mut self, lost: u64) {
         let more = lost.saturating_sub(self.judged);
-        // Nothing is known where the scheduler does not tell.
+        // Nothing is known where the scheduler does not say.
         if more == 0 || self.before.is_none() {
             return;
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_by_what_the_thread_did() {
+    fn losses_are_classed_by_what_the_thread_did() {
         assert_eq!(causes(&played(&[(10, 0, 0), (30, 70, 500), (30, 70, 900)])), (900, 0, 0));
         assert_eq!(causes(&played(&[(99, 1, 0), (99, 1, 40)])), (0, 40, 0));
         assert_eq!(causes(&played(&[(5, 0, 0), (5, 1, 7)])), (0, 0, 7));

@@ -1,4 +1,5 @@
-//! Frames whose checksum the sender left to a device are told from complete ones, by chance alike or not.
+//! Frames whose checksum the sender left to a device are distinguished from complete ones, by
+//! chance alike or not.
 //!
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
 #![cfg(feature = "bpf")]
@@ -101,8 +102,10 @@ fn made(rng: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: usi
 }
 
 #[test]
-fn partial_checksums_are_told_from_complete_ones() {
-    let Some(policy) = loaded("partial_checksums_are_told_from_complete_ones") else { return };
+fn partial_checksums_are_distinguished_from_complete_ones() {
+    let Some(policy) = loaded("partial_checksums_are_distinguished_from_complete_ones") else {
+        return;
+    };
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for round in 0..4000 {
         let protocol = if rng.random() { TCP } else { UDP };

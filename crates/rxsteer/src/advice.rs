@@ -55,7 +55,7 @@ pub(crate) fn without_effect(
         steer.rx_devices.is_some(),
         any(|policy| policy.loops().is_some()),
         "--rx-devices",
-        "only sparse tells devices apart",
+        "only sparse distinguishes devices",
     );
     notes
 }

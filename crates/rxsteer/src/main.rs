@@ -104,7 +104,8 @@ fn refuse(mut error: clap::Error) -> ! {
         let tip = format!("- is standard input: tcpdump -w - | rxsteer {word} -");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
-    // The message repeats what was typed; with its own colours that could not be told apart from escape sequences.
+    // The message repeats what was typed; with its own colours that could not be distinguished from
+    // escape sequences.
     let is_odd = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
     if error.use_stderr() && std::env::args_os().any(is_odd) {
         output::note(error.render().to_string().trim_end());

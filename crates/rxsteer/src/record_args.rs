@@ -1,4 +1,4 @@
-//! Options about flow records: where they go, how many flows are told apart, and what of their
+//! Options about flow records: where they go, how many flows are distinguished, and what of their
 //! addresses is shown.
 
 use crate::change_spec::parse_interval;
@@ -15,7 +15,7 @@ use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Flows told apart at a time, unless the user says how many.
+/// Flows distinguished at a time, unless the user says how many.
 const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
 
 /// Where the key of pseudonyms can be, beside the command line that everybody on the box can read.
@@ -28,13 +28,13 @@ const LEAST_BLOCKS: u32 = 1 << 16;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct FlowTableArgs {
-    /// Tell flows apart by these alone of src, dst, protocol, src-port and dst-port, separated by
+    /// Distinguish flows by these alone of src, dst, protocol, src-port and dst-port, separated by
     /// commas; src/24/56 is the network, so many bits in IPv4 and in IPv6. All five by default
     #[arg(long, value_name = "FIELDS", value_parser = parse_key)]
     pub(crate) key: Option<FlowMask>,
 
-    /// Flows told apart at a time (1048576 by default); a new flow beyond ends an old one, which goes
-    /// on as another record if it has more packets
+    /// Flows distinguished at a time (1048576 by default); a new flow beyond ends an old one, which
+    /// goes on as another record if it has more packets
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
           value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
     pub(crate) max_flows: Option<u32>,
@@ -46,7 +46,7 @@ pub(crate) struct FlowTableArgs {
     pub(crate) anonymize: Option<Mode>,
 
     /// The key of pseudonyms, 64 hex digits: the same key, the same pseudonyms; random by default, and
-    /// then told to nobody. The environment variable RXSTEER_ANONYMIZE_KEY keeps it out of the list
+    /// then not kept. The environment variable RXSTEER_ANONYMIZE_KEY keeps it out of the list
     /// of processes
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
     pub(crate) anonymize_key: Option<PseudonymKey>,
@@ -68,7 +68,7 @@ impl FlowTableArgs {
         self.key.unwrap_or_default()
     }
 
-    /// Flows told apart at a time.
+    /// Flows distinguished at a time.
     pub(crate) fn max_flows(&self) -> u32 {
         self.max_flows.unwrap_or(DEFAULT_MAX_FLOWS)
     }

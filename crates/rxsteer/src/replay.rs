@@ -19,7 +19,7 @@ use rxsteer_user::{OnFull, PipelineConfig, Report, Speed, sys};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Above this much memory for waiting packets the user is told, in bytes.
+/// Above this much memory for waiting packets the user is warned, in bytes.
 const MUCH_MEMORY: u64 = 1 << 30;
 
 /// A finished replay and what there is to say about it.
@@ -77,7 +77,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     config.check()?;
     let input = input(args);
     let mut sources = input.open()?;
-    tell_beforehand(args, &config);
+    warn_before(args, &config);
     for note in
         input.notes().into_iter().chain(advice::before(&steer, &config, args.app_cpus.is_some()))
     {
@@ -135,7 +135,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&table::run(&run))?;
     }
-    tell_afterwards(&run);
+    report_after(&run);
     for note in advice::after(&run, &config, args.speed) {
         output::note(&format!("rxsteer: {note}"));
     }
@@ -229,7 +229,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     })
 }
 
-fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
+fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
     let memory = config.backlog_memory();
     if memory > MUCH_MEMORY {
         output::note(&format!(
@@ -256,7 +256,7 @@ fn tell_beforehand(args: &ReplayArgs, config: &PipelineConfig) {
     }
 }
 
-fn tell_afterwards(run: &Run) {
+fn report_after(run: &Run) {
     if run.report.changes_made < run.changes {
         output::note(&format!(
             "rxsteer: {} of {} changes were made; the input ended before the others were due",

@@ -118,7 +118,7 @@ fn an_interface_that_is_not_there_ends_it_with_the_nearest() {
 }
 
 #[test]
-fn without_a_name_the_host_is_told() {
+fn without_a_name_the_host_is_reported() {
     let output = run(&[RXSTEER, "check"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(status(&output) < 2);
@@ -129,7 +129,7 @@ fn without_a_name_the_host_is_told() {
 }
 
 #[test]
-fn load_is_told_on_request() {
+fn load_is_reported_on_request() {
     let report = report(&[RXSTEER, "check", "lo", "--sample", "1ms", "--json"]);
     let findings = report["host"]["findings"].as_array().expect("findings");
     assert_eq!(findings.iter().filter(|finding| finding["topic"] == "load").count(), 1);

@@ -356,7 +356,7 @@ fn a_frame_of_a_capture_is_explained() {
     };
     let reasons: Vec<_> = ["1", "2", "3", "4"].map(explain).into();
     let (rules, cpus): (Vec<_>, Vec<_>) =
-        reasons.iter().map(|told| (&told["reason"]["rule"], &told["cpu"])).unzip();
+        reasons.iter().map(|decided| (&decided["reason"]["rule"], &decided["cpu"])).unzip();
     assert_eq!(rules, ["slot", "slot", "slot", "hash"]);
     assert_eq!((cpus[0], cpus[1], cpus[2]), (&1.into(), &0.into(), &1.into()));
     assert_eq!(

@@ -155,7 +155,7 @@ fn memory_that_can_not_be_had_is_said() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
 }
 
-/// Flows told apart take memory as they come.
+/// Flows distinguished take memory as they come.
 #[test]
 fn memory_that_runs_out_ends_the_run_with_a_message() {
     let dir = tempfile::tempdir().expect("a directory");

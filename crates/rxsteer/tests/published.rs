@@ -50,8 +50,8 @@ fn a_fit_is_printed_or_written_as_it_is_built_in() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hand-off.toml");
     let name = path.to_str().expect("UTF-8");
-    let told = text(&sim(&["--fit", "hand-off", "--out", name]));
-    assert!(told.contains("the same as what is built in"), "{told}");
+    let printed = text(&sim(&["--fit", "hand-off", "--out", name]));
+    assert!(printed.contains("the same as what is built in"), "{printed}");
     let written = std::fs::read_to_string(&path).expect("it is written");
     assert_eq!(written, text(&sim(&["--fit", "hand-off"])));
 }

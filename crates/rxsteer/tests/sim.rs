@@ -148,7 +148,7 @@ fn mistakes_are_named_before_anything_runs() {
     }
 }
 
-/// What a run that lasts hours tells when it is interrupted so long after it began to listen.
+/// What a run that lasts hours prints when it is interrupted so long after it began to listen.
 fn interrupted_after(pause: Duration) -> Value {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
         .args(["sim", "router-one-queue", "--seconds", "3600", "--seeds", "3", "--json"])

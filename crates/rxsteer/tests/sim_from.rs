@@ -54,7 +54,7 @@ fn every_capture_is_simulated_or_refused_with_the_reason() {
             assert_eq!(packets, number(&row, "packets_tshark"), "{name}");
             assert_eq!(count(&report, "bytes"), number(&row, "bytes_on_wire_tshark"), "{name}");
         }
-        // Damage is told in both ways.
+        // Damage is reported in both ways.
         let errors = report["from"]["errors"].as_array().expect("a list");
         assert_eq!(status == 1, !errors.is_empty(), "{name}: {stderr}");
         assert!(errors.is_empty() || stderr.contains(name), "{name}: {stderr}");

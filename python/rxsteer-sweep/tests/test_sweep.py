@@ -28,7 +28,7 @@ def write(folder: Path, timeout: int, scenario: str, more: str = "") -> str:
     return str(grid)
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     answer: dict[str, object] = json.loads(capsys.readouterr().out)
     return answer
 
@@ -39,11 +39,11 @@ def test_a_small_grid_of_the_simulator(
     out = tmp_path / "results"
     words = [write(tmp_path, 300, "rpc-8"), "--out", str(out), "--rxsteer", rxsteer, "--cpus", "2", "--json"]
     assert main([*words, "--dry-run"]) == 0
-    assert told(capsys)["run"] == 0
+    assert printed(capsys)["run"] == 0
     assert not out.exists()
 
     assert main(words) == 0
-    answer = told(capsys)
+    answer = printed(capsys)
     assert (answer["cells"], answer["run"], answer["failed"]) == (4, 4, [])
     table = ds.dataset(out).to_table()
     assert set(table["seed"].to_pylist()) == {1, 2, 3, 4}
@@ -53,7 +53,7 @@ def test_a_small_grid_of_the_simulator(
     assert [row["value"] for row in rows] == [0.0] * 8
 
     assert main(words) == 0
-    answer = told(capsys)
+    answer = printed(capsys)
     assert (answer["there_before"], answer["run"]) == (4, 0), "what is there is not run again"
 
 
@@ -75,7 +75,7 @@ def test_failures_are_rows_and_only_they_are_tried_again(
     begun = time.monotonic()
     assert main(words) == 1
     assert time.monotonic() - begun < 120
-    answer = told(capsys)
+    answer = printed(capsys)
     assert (answer["cells"], answer["run"]) == (12, 12)
     failed = answer["failed"]
     assert isinstance(failed, list)
@@ -89,7 +89,7 @@ def test_failures_are_rows_and_only_they_are_tried_again(
     program = Path(simulator)
     program.write_text(program.read_text().replace('settings.get("do", "run")', '"run"'))
     assert main(words) == 0
-    answer = told(capsys)
+    answer = printed(capsys)
     assert (answer["there_before"], answer["run"]) == (4, 8)
     assert ds.dataset(out).to_table()["error"].null_count == 24 * 5
 
@@ -106,7 +106,7 @@ def test_a_cluster_that_is_there_is_used(
         assert main([write(tmp_path, 60, "x"), "--out", str(tmp_path / "results"), *words]) == 0
     finally:
         cluster.shutdown()
-    assert told(capsys)["run"] == 4
+    assert printed(capsys)["run"] == 4
 
 
 @pytest.mark.parametrize(

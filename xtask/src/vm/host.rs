@@ -135,7 +135,7 @@ fn built(arguments: &[&str], kind: &str, name: &str) -> Result<PathBuf> {
         .with_context(|| format!("cargo does not say where {name} is"))
 }
 
-/// The executable of which a message of cargo tells, if it is the one.
+/// The executable that a message of cargo names, if it is the one.
 fn executable(line: &str, kind: &str, name: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let target = &message["target"];

@@ -113,7 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
                 Ok(kit) => one(kit, &matrix, machine, options)?,
                 Err(why) => Err(why.clone()),
             };
-            tell(machine, &results, &mut counts, options.json);
+            show(machine, &results, &mut counts, options.json);
             all.push(json!({ "machine": machine, "results": results.as_ref().ok(), "skipped": results.as_ref().err() }));
         }
     }
@@ -240,7 +240,7 @@ fn list(machines: &[Machine], json: bool) {
 }
 
 /// Says what came of a machine, and counts it.
-fn tell(machine: &Machine, results: &Result<Results, String>, counts: &mut Counts, json: bool) {
+fn show(machine: &Machine, results: &Result<Results, String>, counts: &mut Counts, json: bool) {
     let say = |line: &str| {
         if !json {
             println!("{line}");

@@ -34,7 +34,7 @@ pub(crate) struct Measured {
     /// The name of the test.
     pub(crate) test: Option<String>,
     pub(crate) policy: String,
-    /// The policy that `run` took, where it was not told.
+    /// The policy that `run` took, where none was given.
     pub(crate) took: Option<String>,
     /// `native` or `generic`.
     pub(crate) mode: Option<String>,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_emulator_is_told_from_one_of_the_kernel() {
+    fn faults_of_the_emulator_and_of_the_kernel_are_distinguished() {
         let mut left = left("", None);
         left.console = "[ 9.1] Oops: int3: 0000 [#1] SMP\n".to_owned();
         assert!(left.is_fault_of_the_emulator());

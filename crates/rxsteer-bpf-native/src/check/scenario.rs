@@ -206,7 +206,7 @@ impl Scenario {
             && !self.config.offline.as_ref().is_some_and(|offline| offline.contains(id))
     }
 
-    /// What the C side is told.
+    /// What the C side is given.
     #[must_use]
     pub fn rules(&self) -> Rules {
         let mut rules = Rules {

@@ -1,6 +1,6 @@
 //! What a comparison came by.
 
-/// What was seen, so that a test can tell that it tested something.
+/// What was seen, so that a test shows that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Packets decided on.

@@ -99,7 +99,7 @@ fn by_sample(interface: &Interface, cpus: &CpuSet, load: &Load, time: Duration) 
     let rate = load.received.get(name).map(|frames| *frames as f64 / seconds);
     if let Some(rate) = rate.filter(|rate| *rate < QUIET) {
         return Help::Unknown(format!(
-            "{name} received {rate:.0} frames/s while it was measured, too few to tell; measure under the usual load"
+            "{name} received {rate:.0} frames/s while it was measured, too few to judge; measure under the usual load"
         ));
     }
     let busiest = load.cpus.iter().max_by(|a, b| in_softirqs(a).total_cmp(&in_softirqs(b)));

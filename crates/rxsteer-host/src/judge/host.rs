@@ -83,7 +83,7 @@ fn preemption(host: &Host) -> Finding {
         return Finding::blocker(
             topic,
             "this is a PREEMPT_RT kernel",
-            "there a packet can be taken off its CPU while it is processed, so nothing tells when it is safe to move a \
+            "there a packet can be taken off its CPU while it is processed, so nothing shows when it is safe to move a \
              flow, and order can't be promised",
             format!("boot a kernel without PREEMPT_RT; {ELSEWHERE}"),
         );
@@ -153,7 +153,7 @@ fn capabilities(host: &Host) -> Finding {
     let Some(capabilities) = host.capabilities else {
         return Finding::note(
             topic,
-            "what this process may do can't be told",
+            "what this process may do is unknown",
             "/proc/self/status can't be read; CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed",
         );
     };
@@ -184,7 +184,7 @@ fn cpus(host: &Host) -> Finding {
     let Some(online) = &host.cpus.online else {
         return Finding::note(
             topic,
-            "which CPUs are online can't be told",
+            "which CPUs are online is unknown",
             "neither /sys/devices/system/cpu nor /proc/self/status can be read; --cpus has to name them",
         );
     };

@@ -24,7 +24,8 @@ pub fn host(host: &Host) -> Vec<Finding> {
     host::findings(host)
 }
 
-/// The policy that `rxsteer run` takes where none is given: with rfs where the kernel tells where applications run.
+/// The policy that `rxsteer run` takes where none is given: with rfs where the kernel reports where
+/// applications run.
 pub fn default_policy(host: &Host) -> rxsteer_core::Policy {
     host::default_policy(host)
 }

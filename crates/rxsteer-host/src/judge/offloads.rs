@@ -17,7 +17,7 @@ pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
     let Some(offloads) = interface.offloads else {
         let unknown = Finding::note(
             "offloads",
-            "which offloads are on can't be told",
+            "which offloads are on is unknown",
             "the kernel does not answer ethtool's question; LRO must be off, and with VLAN interfaces above rxvlan, too",
         )
         .fix(format!("look at it: ethtool -k {}", interface.link.name));
@@ -83,7 +83,7 @@ fn lro(interface: &Interface, offloads: &Offloads) -> Finding {
     Finding::fine(topic, "off")
 }
 
-/// Tags that are taken out of the frame are told in the descriptor, which a CPUMAP does not pass on.
+/// Tags that are taken out of the frame stand in the descriptor, which a CPUMAP does not pass on.
 fn vlan_tags(interface: &Interface, offloads: &Offloads) -> Finding {
     let topic = "vlan_tags";
     let name = &interface.link.name;
@@ -183,7 +183,7 @@ fn peer_checksums(interface: &Interface) -> Option<Finding> {
         }
         Peer::Here { name, offloads: None } => Finding::note(
             topic,
-            format!("whether the peer {name} fills checksums in can't be told"),
+            format!("whether the peer {name} fills checksums in is unknown"),
             why,
         )
         .fix(format!("make sure: ethtool -K {name} tx off")),

@@ -17,8 +17,8 @@ fn rx_queues(interface: &Interface) -> Finding {
         None => Finding::note(
             topic,
             match interface.link.max_rx_queues {
-                Some(most) => format!("how many are used can't be told; at most {most}"),
-                None => "how many there are can't be told".to_owned(),
+                Some(most) => format!("how many are used is unknown; at most {most}"),
+                None => "how many there are is unknown".to_owned(),
             },
             "they are counted in /sys/class/net, which shows another network namespace here, or nothing",
         ),
@@ -48,10 +48,10 @@ fn near_cpus(interface: &Interface, host: &Host) -> Finding {
 fn kernel_rps(interface: &Interface) -> Finding {
     let topic = "kernel_rps";
     let name = &interface.link.name;
-    let why = "the kernel would send packets on to another CPU behind ours, where nothing tells when they are \
+    let why = "the kernel would send packets on to another CPU behind ours, where nothing shows when they are \
                processed: order can't be promised";
     let Some(steered) = &interface.steered_queues else {
-        return Finding::note(topic, "whether the kernel's RPS is on can't be told", why).fix(format!(
+        return Finding::note(topic, "whether the kernel's RPS is on is unknown", why).fix(format!(
             "make sure: cat /sys/class/net/{name}/queues/rx-*/rps_cpus shows zeroes in its network namespace"
         ));
     };

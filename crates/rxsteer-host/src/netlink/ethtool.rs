@@ -23,7 +23,7 @@ pub(crate) fn active_features(index: u32) -> io::Result<BTreeSet<String>> {
     Ok(names(&answer).unwrap_or_default())
 }
 
-/// The set of active features is told as the list of the bits that are set.
+/// The set of active features is sent as the list of the bits that are set.
 fn names(answer: &[u8]) -> Option<BTreeSet<String>> {
     let active = attribute(answer, ETHTOOL_A_FEATURES_ACTIVE)?;
     let bits = attributes(attribute(active, ETHTOOL_A_BITSET_BITS)?);

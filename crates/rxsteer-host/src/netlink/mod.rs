@@ -19,7 +19,7 @@ use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
-/// How often a listing is asked for again that changed while it was told.
+/// How often a listing is asked for again that changed while it was read.
 const ATTEMPTS: usize = 8;
 
 /// How long an answer is waited for.
@@ -87,11 +87,11 @@ impl Netlink {
                 return Ok(answers);
             }
         }
-        // It keeps changing: what is told now is as good as any.
+        // It keeps changing: what is listed now is as good as any.
         self.query_once(ask, kind, bytes).map(|(answers, _)| answers)
     }
 
-    /// Also says whether the listing changed while it was told.
+    /// Also says whether the listing changed while it was read.
     fn query_once(
         &mut self,
         ask: Query,

@@ -30,7 +30,7 @@ const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 /// Nanoseconds that each program takes for a frame, over a fixed redirect; verifier and stack figures.
 ///
 /// Live frames on CPU 0, dropped where they arrive; quartiles of the differences within rounds. And for each switch
-/// of a CPU, over a program that does nothing; with whatever else runs here, most of them tell of no ring's thread.
+/// of a CPU, over a program that does nothing; with whatever else runs here, most of them concern no ring's thread.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab bpf-cost --flows 10000 --train 8")]
 pub(crate) struct Options {

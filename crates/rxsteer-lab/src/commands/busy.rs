@@ -196,9 +196,9 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         }
         std::fs::write(path, &tables).with_context(|| format!("can't write {}", path.display()))?;
     }
-    let mut told = report.json();
-    told["turns_taken_again"] = taken_again.into();
-    Ok(told)
+    let mut report = report.json();
+    report["turns_taken_again"] = taken_again.into();
+    Ok(report)
 }
 
 /// A method's turn.
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_and_json_tell_of_all_that_was_measured() {
+    fn tables_and_json_show_all_that_was_measured() {
         let figures = METHODS.map(|method| figure(method, 100, 3000.0)).to_vec();
         let mut report = Report { figures, starving: Vec::new(), rounds: 1, others: 0.1 };
         report.figures[1] = figure(Method::KernelRps, 0, 20.0);

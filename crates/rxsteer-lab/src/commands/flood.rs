@@ -9,7 +9,7 @@ use rxsteer_lab::{
 };
 use serde_json::{Value, json};
 
-/// Sends numbered frames over a veth pair, and tells how many arrived, how fast, in which order.
+/// Sends numbered frames over a veth pair, and reports how many arrived, how fast, in which order.
 ///
 /// Exit status: 0 in order, 1 some came late, 2 could not run.
 #[derive(Args)]

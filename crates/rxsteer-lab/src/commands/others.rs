@@ -1,8 +1,8 @@
 //! CPU time that processes other than ours take: a turn in which somebody compiled is no measurement.
 //!
-//! Kernel threads are not counted: those that work for us can't be told from those that don't. A child's time
-//! counts when its parent takes note of its end, so that one which began and ended in between is not missed; some
-//! of it may be from before, which can only throw a turn away that was good.
+//! Kernel threads are not counted: those that work for us can't be distinguished from those that don't. A child's
+//! time counts when its parent takes note of its end, so that one which began and ended in between is not missed;
+//! some of it may be from before, which can only throw a turn away that was good.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_took_is_told_and_what_ended_is_left_out() {
+    fn cpu_time_of_others_is_reported_and_what_ended_is_left_out() {
         let at = Instant::now();
         let before = Others { at, ticks: [(1, 100), (2, 50), (3, 9)].into() };
         let after =

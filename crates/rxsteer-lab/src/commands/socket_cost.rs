@@ -2,7 +2,7 @@
 //! a program that does nothing at the same tracepoint.
 //!
 //! The kernel takes the times, as for `bpf-cost`. Every send and receive of the host runs them, whatever the socket; an
-//! unconnected one is told by its state alone.
+//! unconnected one is known by its state alone.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

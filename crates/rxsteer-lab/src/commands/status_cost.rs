@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 
 /// Answer times of a running `rxsteer run`, and the longest round of its event thread meanwhile.
 ///
-/// Milliseconds; of a binary that does not tell the longest round, null. `RXSTEER_BIN` names another binary.
+/// Milliseconds; of a binary that does not report the longest round, null. `RXSTEER_BIN` names
+/// another binary.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab status-cost --slots 1048576 --flows 200000")]
 pub(crate) struct Options {

@@ -66,7 +66,7 @@ fn policy_none_passes_everything() {
     assert!(totals.passed > 50_000, "{totals:?}");
 }
 
-/// The drops that `rxsteer status` tells, one reading after the other, until it is told to stop.
+/// The drops that `rxsteer status` reports, one reading after the other, until it is stopped.
 fn read_drops(socket: &str, stop: &AtomicBool) -> Vec<u64> {
     let mut readings = Vec::new();
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! Senders that leave checksums to a device, as every new veth does: their connections live, and users are told.
+//! Senders that leave checksums to a device, as every new veth does: their connections live, and
+//! users are warned.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

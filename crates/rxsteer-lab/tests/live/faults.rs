@@ -81,8 +81,8 @@ impl Fate {
         }
     }
 
-    /// Whether it is what status tells of an interface.
-    fn is_told(self, interface: &Value) -> bool {
+    /// Whether it is what status reports of an interface.
+    fn is_reported(self, interface: &Value) -> bool {
         match self {
             Self::Deleted => interface["state"] == "deleted",
             Self::Renamed => interface["name"] == "other" && interface["state"] == "steered",
@@ -91,7 +91,7 @@ impl Fate {
     }
 }
 
-/// Waits until `rxsteer status` tells so of an interface.
+/// Waits until `rxsteer status` reports so of an interface.
 fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), String> {
     let started = Instant::now();
     loop {
@@ -123,8 +123,12 @@ fn others_go_on(fate: Fate) {
     for command in fate.commands() {
         receiver.ip(command).unwrap();
     }
-    let told = status_says(&socket, |interface| fate.is_told(interface));
-    assert!(told.is_ok(), "{fate:?}: status says only {told:?}; it said: {}", steering.stderr());
+    let report = status_says(&socket, |interface| fate.is_reported(interface));
+    assert!(
+        report.is_ok(),
+        "{fate:?}: status says only {report:?}; it said: {}",
+        steering.stderr()
+    );
     let traffic = Traffic { flows: 4, ..Traffic::default() };
     let check = OrderCheck::new(receiver, &testbed.link().far, 4).unwrap();
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();

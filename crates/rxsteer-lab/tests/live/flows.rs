@@ -23,21 +23,21 @@ fn number(value: &Value) -> u64 {
 
 /// The packets of each flow of a list, by its name.
 fn packets(flows: &Value) -> BTreeMap<String, u64> {
-    let mut told = BTreeMap::new();
+    let mut report = BTreeMap::new();
     for flow in flows.as_array().map(Vec::as_slice).unwrap_or_default() {
         let on = |cpu: &Value| number(&cpu["packets"]);
         let by_cpu: u64 = flow["cpus"].as_array().unwrap().iter().map(on).sum();
         assert_eq!(by_cpu + number(&flow["other_cpus"]), number(&flow["packets"]), "{flow}");
-        *told.entry(flow["flow"].as_str().unwrap().to_owned()).or_default() +=
+        *report.entry(flow["flow"].as_str().unwrap().to_owned()).or_default() +=
             number(&flow["packets"]);
     }
-    told
+    report
 }
 
 /// The packets of the flow whose frames come from so many ports above the first.
-fn of_flow(told: &BTreeMap<String, u64>, traffic: &Traffic, flow: usize) -> u64 {
+fn of_flow(report: &BTreeMap<String, u64>, traffic: &Traffic, flow: usize) -> u64 {
     let port = format!(":{} -> ", usize::from(traffic.source_port) + flow);
-    told.iter().filter(|(name, _)| name.contains(&port)).map(|(_, packets)| packets).sum()
+    report.iter().filter(|(name, _)| name.contains(&port)).map(|(_, packets)| packets).sum()
 }
 
 /// All packets of flows are somewhere.
@@ -98,9 +98,9 @@ fn totals_are_what_was_sent_across_moves_and_resets() {
     assert_eq!(number(&status(&socket, false)["flow_statistics"]["packets"]), 0);
     source.send(testbed.sender(), 0, 8000).unwrap();
     let last = status(&socket, false);
-    let told = packets(&last["largest_flows"]);
+    let report = packets(&last["largest_flows"]);
     for (flow, (sent, before)) in source.sent().unwrap().iter().zip(&before).enumerate() {
-        assert_eq!(of_flow(&told, &traffic, flow), sent - before, "flow {flow}: {last}");
+        assert_eq!(of_flow(&report, &traffic, flow), sent - before, "flow {flow}: {last}");
     }
     assert_eq!(number(&last["flow_statistics"]["cleared"]), adds_up(&cleared));
     adds_up(&last);
@@ -138,11 +138,11 @@ fn an_ended_flow_hands_its_last_counts_on() {
         assert!(adds_up(&status) >= sent, "{sent} {status}");
         ended.extend(packets(&status["ended_flows"]));
     }
-    let told = status(&socket, false);
-    assert_eq!(told.get("ended_flows"), None, "each is told once: {told}");
-    let at = &told["flow_statistics"];
-    assert_eq!(number(&at["records_lost"]), 0, "{told}");
-    assert_eq!(ended.values().sum::<u64>(), number(&at["ended"]), "{told}");
+    let report = status(&socket, false);
+    assert_eq!(report.get("ended_flows"), None, "each is reported once: {report}");
+    let at = &report["flow_statistics"];
+    assert_eq!(number(&at["records_lost"]), 0, "{report}");
+    assert_eq!(ended.values().sum::<u64>(), number(&at["ended"]), "{report}");
     // Beside them are the host's own, such as multicast reports.
     let ours = |mut flows: BTreeMap<String, u64>| {
         flows.retain(|name, _| name.contains(":20000"));
@@ -151,7 +151,7 @@ fn an_ended_flow_hands_its_last_counts_on() {
     let sent = ours(ended);
     assert!(sent.len() > 20 && sent.values().all(|packets| *packets == 100), "{sent:?}");
     // An interface that goes ends its flows.
-    let listed = ours(packets(&told["largest_flows"]));
+    let listed = ours(packets(&report["largest_flows"]));
     receiver.ip("link del in0").unwrap();
     let gone = (0..200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(20));
@@ -161,7 +161,7 @@ fn an_ended_flow_hands_its_last_counts_on() {
     let gone = gone.expect("it is noticed");
     assert_eq!(ours(packets(&gone["ended_flows"])), listed, "{gone}");
     assert!(ours(packets(&gone["largest_flows"])).is_empty(), "{gone}");
-    assert!(adds_up(&gone) >= adds_up(&told), "{gone}");
+    assert!(adds_up(&gone) >= adds_up(&report), "{gone}");
     let totals: Totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }

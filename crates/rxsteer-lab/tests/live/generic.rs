@@ -16,7 +16,8 @@ fn socket(namespace: &Namespace, address: std::net::Ipv4Addr) -> UdpSocket {
     socket
 }
 
-/// Sends packets from many ports, slowly, until it is told to stop; returns how many were sent and how many came.
+/// Sends packets from many ports, slowly, until it is stopped; returns how many were sent and how
+/// many came.
 fn traffic(testbed: &Testbed, stop: &AtomicBool) -> (u64, u64) {
     let (near, far) = (&testbed.link().near, &testbed.link().far);
     let into = socket(testbed.receiver(), far.ipv4);

@@ -47,7 +47,7 @@ impl Drop for Record {
         let Some(path) = std::env::var_os("RXSTEER_MEASURED") else { return };
         let line = format!("{}\n", Value::Object(std::mem::take(&mut self.0)));
         let file = OpenOptions::new().create(true).append(true).open(path);
-        // Nobody can be told in the middle of a panic; a row that is missing is seen.
+        // Nothing can be returned in the middle of a panic; a row that is missing is seen.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
@@ -56,11 +56,11 @@ impl Drop for Record {
 fn check(namespace: &Namespace, interface: &str) -> (bool, Vec<Value>) {
     let mut command = namespace.command(rxsteer().unwrap());
     let output = command.args(["check", interface, "--json"]).output().unwrap();
-    let told: Value =
+    let report: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|why| panic!("{why}: {output:?}"));
-    let can_run = told["can_run"].as_bool().unwrap();
-    assert_eq!(output.status.code(), Some(i32::from(!can_run)), "{told}");
-    let findings = [&told["host"]["findings"], &told["interfaces"][0]["findings"]];
+    let can_run = report["can_run"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!can_run)), "{report}");
+    let findings = [&report["host"]["findings"], &report["interfaces"][0]["findings"]];
     let findings = findings.iter().flat_map(|findings| findings.as_array().unwrap());
     (can_run, findings.filter(|finding| finding["blocks"] == true).cloned().collect())
 }
@@ -144,10 +144,10 @@ fn try_set(socket: &str, settings: &str) -> Output {
 }
 
 fn status(socket: &str) -> Value {
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&super::ask(&["status", "--json", "--socket", socket])).unwrap();
     // One instance, or a list of them.
-    told.get(0).unwrap_or(&told).clone()
+    report.get(0).unwrap_or(&report).clone()
 }
 
 /// Waits until something is so, and fails when it takes too long.

@@ -32,11 +32,11 @@ fn send_on(cpu: usize, socket: &UdpSocket) {
 
 /// Where rxsteer would send the flow's next frame, by its application.
 fn desired(socket: &str, flow: &str) -> Value {
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&ask(&["explain", flow, "--live", "--json", "--socket", socket]))
             .unwrap();
-    let decision = &told["decisions"][0];
-    assert_eq!(decision["reason"]["rule"], "rfs", "{told}");
+    let decision = &report["decisions"][0];
+    assert_eq!(decision["reason"]["rule"], "rfs", "{report}");
     decision["target"].clone()
 }
 

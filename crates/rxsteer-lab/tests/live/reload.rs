@@ -32,9 +32,9 @@ fn reload_changes_settings_and_keeps_order() {
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, traffic.flows).unwrap();
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
     let settings = || {
-        let told: Value =
+        let report: Value =
             serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
-        told["settings"].clone()
+        report["settings"].clone()
     };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -43,9 +43,9 @@ fn classes_of_all() -> BTreeMap<String, String> {
 
 /// The JSON of `rxsteer status`.
 fn status(socket: &str) -> Value {
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
-    told.get(0).unwrap_or(&told).clone()
+    report.get(0).unwrap_or(&report).clone()
 }
 
 const FIRST: [&str; 2] = ["SCHED_FIFO 1"; 2];
@@ -160,41 +160,42 @@ fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) 
     drop(busy);
     // A tick, so that the last losses are noticed.
     std::thread::sleep(Duration::from_millis(300));
-    let told = status(&socket);
-    (steering.totals().unwrap(), told)
+    let report = status(&socket);
+    (steering.totals().unwrap(), report)
 }
 
 #[test]
-fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_told() {
-    let test = "threads::busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_told";
+fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_reported() {
+    let test =
+        "threads::busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_reported";
     let Some(_alone) = super::ready(test, &["chrt", "setsid", "taskset"], 2) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
     // Whether a thread waits long enough to lose frames is the scheduler's choice: it gets several turns.
-    let of_cpus = |told: &Value, name: &str| {
-        let cpus = told["cpus"].as_array().unwrap();
+    let of_cpus = |report: &Value, name: &str| {
+        let cpus = report["cpus"].as_array().unwrap();
         cpus.iter().filter_map(|cpu| cpu["thread"][name].as_u64()).sum::<u64>()
     };
     let mut turns = (0..5).map(|_| beside_busy_processes(receiver, &testbed, "other"));
-    let found = turns.find(|(totals, told)| {
+    let found = turns.find(|(totals, report)| {
         assert_eq!(totals.unaccounted(), 0, "{totals:?}");
-        totals.dropped() > 0 && of_cpus(told, "lost_while_waiting") > 0
+        totals.dropped() > 0 && of_cpus(report, "lost_while_waiting") > 0
     });
-    let Some((ordinary, told)) = found else {
+    let Some((ordinary, report)) = found else {
         let why =
             "in none of five turns did a ring lose frames while its thread waited for the CPU";
         return skipped(&format!("live::{test}"), why);
     };
-    assert!(of_cpus(&told, "waited_ns") > 0, "{told}");
-    let cpus = told["cpus"].as_array().unwrap();
+    assert!(of_cpus(&report, "waited_ns") > 0, "{report}");
+    let cpus = report["cpus"].as_array().unwrap();
     let mut used = cpus.iter().filter(|cpu| cpu["delivered"] != 0);
-    assert!(used.all(|cpu| cpu["thread"]["class"] == "other"), "{told}");
+    assert!(used.all(|cpu| cpu["thread"]["class"] == "other"), "{report}");
 
-    let (first, told) = beside_busy_processes(receiver, &testbed, "fifo:1");
+    let (first, report) = beside_busy_processes(receiver, &testbed, "fifo:1");
     assert_eq!(first.unaccounted(), 0, "{first:?}");
     // Far from none, for other tests may use the machine.
     let share = |totals: &Totals| totals.dropped() as f64 / totals.received as f64;
-    assert!(share(&first) < share(&ordinary).max(0.05), "{first:?} {told}");
+    assert!(share(&first) < share(&ordinary).max(0.05), "{first:?} {report}");
 }
 
 /// What `cargo xtask busy` measures: each packet that was sent has its delay, and it is not the whole time since the boot.

@@ -139,8 +139,8 @@ fn others_go_on_when_an_interface_moves_to_another_namespace() {
 }
 
 #[test]
-fn kernel_rps_that_is_switched_on_afterwards_is_told_of() {
-    let test = "under_load::kernel_rps_that_is_switched_on_afterwards_is_told_of";
+fn kernel_rps_that_is_switched_on_afterwards_is_reported() {
+    let test = "under_load::kernel_rps_that_is_switched_on_afterwards_is_reported";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let (_, totals) = with_load(LinkOptions::default(), |run| {
         let receiver = run.testbed.receiver();

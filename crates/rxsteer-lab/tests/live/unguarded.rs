@@ -25,10 +25,10 @@ impl Drop for Ends<'_> {
 
 /// What a running rxsteer says of itself.
 fn status(socket: &str) -> Value {
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
     // One instance, or a list of them.
-    told.get(0).unwrap_or(&told).clone()
+    report.get(0).unwrap_or(&report).clone()
 }
 
 /// Waits until frames go unguarded.
@@ -120,8 +120,8 @@ fn merged_unguarded_segments_keep_order() {
 
 #[test]
 fn unguarded_segments_keep_order_by_the_rule_for_short_ticks() {
-    // Where a second has 1000 ticks, that GRO has flushed must be told in another way. Whether that is right shows by
-    // its model (rxsteer-bpf-native), as long as ticks are long here.
+    // Where a second has 1000 ticks, that GRO has flushed must be found in another way. Whether that is right
+    // shows by its model (rxsteer-bpf-native), as long as ticks are long here.
     let test = "unguarded::unguarded_segments_keep_order_by_the_rule_for_short_ticks";
     changes_keep_order(test, "0-0", true, Protocol::Tcp, &["--as-with-short-ticks"]);
 }
@@ -133,8 +133,8 @@ fn unguarded_flows_that_share_a_slot_keep_order() {
     changes_keep_order(test, "0-1", false, Protocol::Udp, &["--flow-cnt", "64"]);
 }
 
-/// Changes while a ring is never empty, so that its thread does not sleep: what it has delivered, it must tell all the
-/// same.
+/// Changes while a ring is never empty, so that its thread does not sleep: what it has delivered, it must publish
+/// all the same.
 fn a_busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     // With all that is started here, so that nothing keeps the other CPU from sending.
@@ -192,8 +192,8 @@ fn a_busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks() {
 }
 
 #[test]
-fn what_is_lost_is_told_while_frames_flow() {
-    let test = "unguarded::what_is_lost_is_told_while_frames_flow";
+fn losses_are_reported_while_frames_flow() {
+    let test = "unguarded::losses_are_reported_while_frames_flow";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -208,7 +208,7 @@ fn what_is_lost_is_told_while_frames_flow() {
     let traffic = Traffic { flows: 8, ..Traffic::default() };
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
-    let told = || {
+    let report = || {
         let status = status(&socket);
         let number = |value: &Value| value.as_u64().unwrap();
         (number(&status["drops"]["ring_full"]), number(&status["waiting"]), status)
@@ -219,7 +219,7 @@ fn what_is_lost_is_told_while_frames_flow() {
         let mut before = 0;
         for _ in 0..slice(5, 50) {
             std::thread::sleep(Duration::from_millis(200));
-            let (lost, waiting, status) = told();
+            let (lost, waiting, status) = report();
             assert_eq!(status["guarded"], false, "{status}");
             assert!(lost >= before, "what was lost was taken back: {before}, then {status}");
             // The ring, a batch of its thread's, and for either CPU a bulk queue and the frame that finds it full.
@@ -230,7 +230,7 @@ fn what_is_lost_is_told_while_frames_flow() {
         drop(ends);
         sending.join().unwrap().unwrap();
     });
-    let (lost, waiting, status) = told();
+    let (lost, waiting, status) = report();
     let totals = steering.totals().unwrap();
     assert_eq!((totals.unaccounted(), waiting), (0, 0), "{status} {totals:?}");
     assert_eq!(totals.dropped(), lost, "{totals:?}");

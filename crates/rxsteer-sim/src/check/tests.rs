@@ -18,7 +18,7 @@ fn event(at_ns: u64, what: EventKind) -> Event {
 
 type Change = fn(&mut Scenario);
 
-/// Changes that make a scenario impossible, the key that is told, and a part of the reason.
+/// Changes that make a scenario impossible, the key that is reported, and a part of the reason.
 const IMPOSSIBLE: [(Change, &str, &str); 39] = [
     (|s| s.duration_ns = 0, "duration", "lasts no time"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),

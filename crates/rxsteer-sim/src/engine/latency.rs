@@ -4,7 +4,7 @@ use super::packet::float_ns;
 use crate::result::Latency;
 use hdrhistogram::Histogram;
 
-/// The longest time told apart: a minute.
+/// The longest time distinguished: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Times of one traffic: percentiles within 1 %, the mean and deviation exact.
@@ -33,7 +33,7 @@ impl Times {
         self.squares += ns * ns;
     }
 
-    pub(crate) fn tell(&self) -> Latency {
+    pub(crate) fn summary(&self) -> Latency {
         let count = self.histogram.len();
         if count == 0 {
             return Latency::default();

@@ -24,7 +24,7 @@ mod packet;
 mod setup;
 mod sources;
 mod stream;
-mod tell;
+mod summarize;
 mod threads;
 mod work;
 
@@ -41,7 +41,7 @@ use sources::Source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stream::StreamState;
-use tell::TrafficCount;
+use summarize::TrafficCount;
 use threads::Thread;
 
 /// Runs `scenario` with `seed`: the same pair gives the same result, always.
@@ -51,11 +51,11 @@ use threads::Thread;
 pub fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, ConfigError> {
     let mut world = World::new(scenario, seed)?;
     world.run(&AtomicBool::new(false));
-    Ok(world.tell(seed))
+    Ok(world.finish(seed))
 }
 
-/// As [`run`], but given up when `stop` becomes true. What was measured until then is told, for so long
-/// as [`RunResult::measured_ns`] says; `None` where that had not begun.
+/// As [`run`], but given up when `stop` becomes true. What was measured until then is returned, for
+/// so long as [`RunResult::measured_ns`] says; `None` where that had not begun.
 ///
 /// # Errors
 /// As [`run`].
@@ -66,7 +66,7 @@ pub fn run_unless(
 ) -> Result<Option<RunResult>, ConfigError> {
     let mut world = World::new(scenario, seed)?;
     let is_whole = world.run(stop);
-    Ok((is_whole || world.now > world.from_ns).then(|| world.tell(seed)))
+    Ok((is_whole || world.now > world.from_ns).then(|| world.finish(seed)))
 }
 
 /// A client that asks and waits.

@@ -7,7 +7,7 @@ use super::nic::{Link, RxQueue};
 use super::packet::{Flow, Role};
 use super::sources::Source;
 use super::stream::StreamState;
-use super::tell::TrafficCount;
+use super::summarize::TrafficCount;
 use super::threads::Thread;
 use super::{Client, World};
 use crate::result::PacketAccount;

@@ -1,8 +1,8 @@
 //! Both ends of a stream: Reno's window over packet numbers that are never used twice.
 //!
-//! Like QUIC's: what is lost is sent again under a new number, so there is no sequence to
-//! repair and the receiver need only tell how many packets it has and how many it misses. A packet is
-//! missed once three later ones have come (RFC 5681 section 3.2, RFC 9002 section 6.1.1). Growth and
+//! Like QUIC's: what is lost is sent again under a new number, so there is no sequence to repair and
+//! the receiver need only report how many packets it has and how many it misses. A packet is missed
+//! once three later ones have come (RFC 5681 section 3.2, RFC 9002 section 6.1.1). Growth and
 //! halving are RFC 5681 section 3.1 with byte counting.
 
 /// Later packets after which one is missed.
@@ -106,7 +106,7 @@ impl StreamState {
         Some(self.sent)
     }
 
-    /// An acknowledgement tells the sender what had been received and missed.
+    /// An acknowledgement reports to the sender what had been received and missed.
     pub(crate) fn acknowledged(&mut self, received: u32, missing: u32, most: u32) {
         let Some(newly) = received.checked_sub(self.acked).filter(|newly| *newly > 0) else {
             return;
@@ -131,7 +131,7 @@ impl StreamState {
     }
 
     /// Nothing came for so long that all in flight counts as lost: the receiver, which would find that
-    /// out with the next packets, is told. Nothing of the stream may be alive.
+    /// out with the next packets, is reported. Nothing of the stream may be alive.
     pub(crate) fn time_out(&mut self) {
         debug_assert_eq!(self.alive, 0, "nothing is under way");
         self.halve();

@@ -40,7 +40,7 @@ impl<'a> Fields<'a> {
     pub(super) fn open(item: &Item<'a>, table: &'static str, keys: &[&Keys]) -> Read<Fields<'a>> {
         let entries = item.entries()?;
         let valid = || keys.iter().flat_map(|keys| keys.keys.iter().copied());
-        // Keys lie in the order of the alphabet; told is the one that stands first in the file.
+        // Keys lie in the order of the alphabet; the one that stands first in the file is reported.
         let unknown = entries.iter().filter(|(key, _)| !valid().any(|known| known == *key));
         let line = |node: &Node| match node.origin {
             super::tree::Origin::Line(line) => line,

@@ -89,7 +89,7 @@ fn all_is_read_as_it_is_written() {
     assert_eq!(scenario.events[5].what, EventKind::Burst(1, 1000));
 }
 
-/// Every key, misspelt where it stands, is told with its line and the key that was meant.
+/// Every key, misspelt where it stands, is reported with its line and the key that was meant.
 #[test]
 fn every_misspelt_key_is_found() {
     let mut seen = std::collections::BTreeSet::new();
@@ -114,7 +114,7 @@ fn every_misspelt_key_is_found() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn faults_are_reported_with_their_lines() {
     let table = [
         ("duration = ", "x.toml:1: "),
         ("duration = \"1s\"\nduration = \"2s\"\n", "x.toml:2: duplicate key"),
@@ -178,7 +178,7 @@ fn values_can_be_set_from_outside() {
 }
 
 #[test]
-fn what_is_set_wrongly_is_told_as_such() {
+fn wrong_settings_are_reported_as_such() {
     let table = [
         (
             "steering.polcy",

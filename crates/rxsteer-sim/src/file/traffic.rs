@@ -77,7 +77,7 @@ fn one(item: &Item<'_>, index: usize, nics: &[Nic]) -> Read<Traffic> {
         Some(node) => {
             Item { node, path: format!("{}.kind", item.path), ..item.clone() }.word(&kinds)?
         }
-        // Misspelt, it is told as such; else it is missing.
+        // Misspelt, it is reported as such; else it is missing.
         None => COMMON,
     };
     let traffic = Fields::open(item, keys.table, &[&COMMON, &keys])?;

@@ -141,7 +141,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// A mean of many: a run tells it within 1 %.
+    /// A mean of many: a run gives it within 1 %.
     fn mean(simulated: f64, published: f64) -> Compared {
         Compared { simulated, published, tolerance: 0.01 }
     }

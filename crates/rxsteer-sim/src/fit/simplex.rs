@@ -16,8 +16,8 @@ pub(crate) struct Minimum {
 /// The first simplex goes this far from the start along each axis: a tenth.
 const FIRST_STEP: f64 = 0.1;
 
-/// Values are told with this many digits, so that the file they are kept in is readable; the objective
-/// sees no others.
+/// Values are written with this many digits, so that the file they are kept in is readable; the
+/// objective sees no others.
 const DIGITS: i32 = 4;
 
 /// A corner of the simplex: logarithms of values, and the objective there.

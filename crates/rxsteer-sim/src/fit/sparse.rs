@@ -2,7 +2,7 @@
 //!
 //! What is made least: for each number of connections the squared difference of both directions' sum, in per
 //! cent; ten times the square of what it is off beyond 3 %; and a little of each direction by itself, which
-//! tells the costs of data and acknowledgements apart.
+//! distinguishes the costs of data and acknowledgements.
 
 use super::{FitError, Part, SEED, simplex};
 use crate::published::fitted_rows::SPARSE_ORIGINAL;

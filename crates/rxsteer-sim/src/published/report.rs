@@ -1,4 +1,4 @@
-//! What a report tells: rows, targets, what the model lacks, and what it rests on.
+//! What a report shows: rows, targets, what the model lacks, and what it rests on.
 
 use super::Experiment;
 use super::machine::Constant;

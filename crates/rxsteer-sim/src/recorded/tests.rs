@@ -24,20 +24,20 @@ fn both_directions_are_one_flow_and_packets_come_by_time() {
     assert!(recording.push(epoch + 50, key(1), hash(7), 60));
     assert!(recording.push(epoch, key(1).reversed(), hash(7), 1514));
     assert!(recording.push(epoch + 50, FlowKey::default(), FlowHash::NONE, 42));
-    let (recorded, told) = recording.finish(1.0).unwrap();
+    let (recorded, figures) = recording.finish(1.0).unwrap();
     assert_eq!(times(&recorded), [0, 50, 50]);
     assert_eq!(recorded.packets.iter().map(|p| p.flow).collect::<Vec<_>>(), [0, 0, 1]);
     assert_eq!(recorded.hashes, [7, 0]);
-    let expected = Told {
+    let expected = RecordedFigures {
         packets: 3,
         flows: 2,
         bytes: 1616,
         recorded_ns: 50,
         simulated_ns: 50,
         late: 1,
-        ..Told::default()
+        ..RecordedFigures::default()
     };
-    assert_eq!(told, expected);
+    assert_eq!(figures, expected);
 }
 
 #[test]
@@ -49,12 +49,12 @@ fn speed_scales_and_long_silences_are_cut_after_that() {
         }
         recording
     };
-    let (recorded, told) = recording().finish(1.0).unwrap();
+    let (recorded, figures) = recording().finish(1.0).unwrap();
     assert_eq!(times(&recorded), [0, 1_000_000_000, 3_000_000_000, 4_000_000_000]);
-    assert_eq!((told.silences, told.recorded_ns), (1, 12_000_000_000));
-    let (recorded, told) = recording().finish(10.0).unwrap();
+    assert_eq!((figures.silences, figures.recorded_ns), (1, 12_000_000_000));
+    let (recorded, figures) = recording().finish(10.0).unwrap();
     assert_eq!(times(&recorded), [0, 100_000_000, 1_100_000_000, 1_200_000_000]);
-    assert_eq!((told.silences, told.simulated_ns), (0, 1_200_000_000));
+    assert_eq!((figures.silences, figures.simulated_ns), (0, 1_200_000_000));
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn limits_hold_and_nonsense_is_refused() {
     let mut recording = Recording::new(1);
     assert!(recording.push(u64::MAX, key(1), hash(1), u32::MAX));
     assert!(!recording.push(0, key(2), hash(2), 60), "as many as allowed");
-    let (recorded, told) = recording.finish(1.0).unwrap();
+    let (recorded, figures) = recording.finish(1.0).unwrap();
     assert_eq!((recorded.packets.len(), recorded.hashes.len()), (1, 1));
-    assert_eq!((told.more, told.too_long, told.bytes), (true, 1, LONGEST_FRAME.into()));
+    assert_eq!((figures.more, figures.too_long, figures.bytes), (true, 1, LONGEST_FRAME.into()));
 
     assert_eq!(Recording::new(5).finish(1.0), Err(RecordedError::Empty));
     for speed in [0.0, -1.0, f64::INFINITY] {
@@ -88,8 +88,12 @@ fn records_become_their_packets_and_bytes_within_their_time() {
     for how in [Spread::Even, Spread::Random(3)] {
         let mut recording = Recording::new(100);
         spread(spans.to_vec(), how, &mut recording);
-        let (recorded, told) = recording.finish(1.0).unwrap();
-        assert_eq!((told.packets, told.flows, told.bytes, told.late), (8, 3, 1183, 0), "{how:?}");
+        let (recorded, figures) = recording.finish(1.0).unwrap();
+        assert_eq!(
+            (figures.packets, figures.flows, figures.bytes, figures.late),
+            (8, 3, 1183, 0),
+            "{how:?}"
+        );
         for (flow, of) in [(1, spans[0]), (2, spans[1]), (0, spans[2])] {
             let packets = recorded.packets.iter().filter(|packet| packet.flow == flow);
             let times: Vec<u64> = packets.clone().map(|packet| packet.at_ns + 90).collect();
@@ -131,8 +135,8 @@ fn a_record_of_many_packets_gives_the_earliest_that_fit() {
     for how in [Spread::Even, Spread::Random(9)] {
         let mut recording = Recording::new(5);
         spread(spans.to_vec(), how, &mut recording);
-        let (recorded, told) = recording.finish(1.0).unwrap();
-        assert!(told.more && told.packets == 5, "{told:?}");
+        let (recorded, figures) = recording.finish(1.0).unwrap();
+        assert!(figures.more && figures.packets == 5, "{figures:?}");
         let times = times(&recorded);
         assert_eq!((times[0], times[2], times[3]), (0, 2, 1000), "{how:?}");
     }
@@ -175,9 +179,9 @@ fn packets_of_one_flow_too_many_are_counted_and_left_out() {
         assert!(recording.push(flow.into(), key, hash(1), 60));
         assert!(recording.push(flow.into(), key, hash(1), 60));
     }
-    let (recorded, told) = recording.finish(1.0).unwrap();
+    let (recorded, figures) = recording.finish(1.0).unwrap();
     assert_eq!(recorded.hashes.len() as u64, MAX_FLOWS);
-    assert_eq!((told.of_more_flows, told.packets), (4, 2 * MAX_FLOWS));
+    assert_eq!((figures.of_more_flows, figures.packets), (4, 2 * MAX_FLOWS));
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl fmt::Debug for SyntheticSource {
 /// A flow's place in the traffic.
 #[derive(Clone, Copy)]
 struct Flow {
-    /// Tells addresses and ports apart.
+    /// Distinguishes addresses and ports.
     id: u64,
     nic_hash: Option<u32>,
 }

@@ -27,14 +27,14 @@ SEC("xdp")
 int take_long(struct xdp_md *ctx)
 {
 	__u32 zero = 0, i;
-	struct progress *told = bpf_map_lookup_elem(&progress, &zero);
+	struct progress *progressed = bpf_map_lookup_elem(&progress, &zero);
 
-	if (!told)
+	if (!progressed)
 		return XDP_ABORTED;
-	*(volatile __u32 *)&told->begun = 1;
+	*(volatile __u32 *)&progressed->begun = 1;
 	/* The most one call does: some ten milliseconds. */
 	for (i = 0; i < 4; i++)
 		bpf_loop(1 << 23, nothing, 0, 0);
-	*(volatile __u32 *)&told->ended = 1;
+	*(volatile __u32 *)&progressed->ended = 1;
 	return XDP_PASS;
 }

@@ -8,8 +8,8 @@
  *             └── desired ◄── sock_recv_length, sock_send_length (applications)
  *
  * steer_entry, which is here, runs on the receiving CPU (src) for each frame, steer_cpumap (steer_arrive.h) in
- * the kernel thread of the CPU it was sent to (dst); what applications tell is in steer_sockets.h. Which lines who
- * writes is said in steer_shared.h; no line is written by both. All of it is one object.
+ * the kernel thread of the CPU it was sent to (dst); what applications do is in steer_sockets.h. Which lines
+ * who writes is said in steer_shared.h; no line is written by both. All of it is one object.
  */
 #include "steer_shared.h"
 
@@ -354,7 +354,7 @@ static __always_inline int steer_partial(struct steer_counters *counters, __u32 
 	return steer_pass(counters);
 }
 
-/* What the rules say is counted, and, in tests, told. */
+/* What the rules choose is counted, and, in tests, reported. */
 static __always_inline void steer_count_target(struct steer_counters *counters, __u32 hash, struct steer_target target)
 {
 	if (target.by < STEER_RULES)
@@ -526,7 +526,7 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	return 0;
 }
 
-/* What time it is, by both clocks: two runs tell how many jiffies a second has. Returns the lower half of the
+/* What time it is, by both clocks: two runs show how many jiffies a second has. Returns the lower half of the
  * jiffies. */
 SEC("syscall")
 int steer_clock(void *ctx)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Where frames arrive, on the CPU they were sent to (dst): the program of the CPUMAP's entries, which takes a
- * frame's number off it and notes it, and the tracepoints that tell when what was noted is delivered, by the rules
+ * frame's number off it and notes it, and the tracepoints that show when what was noted is delivered, by the rules
  * of steer_order.h. In the kernel thread of the dst, or in its own switch, so that the dst's lines have one writer.
  *
  * Part of steer.bpf.c, which includes it after the maps, the policy, steer_order.h and steer_carry.h.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * How a frame's number goes with it, in the frame itself. Not every frame has to: frames of a pair arrive in the
- * order of their numbers, so one that carries its number tells of those before it as well.
+ * order of their numbers, so one that carries its number accounts for those before it as well.
  *
  * Room in front of a frame (metadata) has to be made, and taken away, by a call into the kernel each time,
  * which costs more than parsing. So where it can, the number stands over bytes that are known anyway:
@@ -54,7 +54,7 @@ _Static_assert(STEER_MAX_CPUS * STEER_GENERATIONS <= 1 << STEER_KIND_DST_BITS, "
 _Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_PLACE_BITS + STEER_KIND_PLACE_BITS, "a place fits");
 _Static_assert(STEER_KIND_PLACE_SHIFT + STEER_KIND_PLACE_BITS == 16 &&
 	       STEER_WORD_SRC_BITS + STEER_WORD_PLACE_BITS == 16, "of 16 bits each");
-_Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark tells");
+_Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark decides");
 
 /* Whether type and version say IPv4, or IPv6, and say the same: `start` is bytes 12 to 15. */
 static __always_inline int steer_is_bare_ip(__u32 start)

@@ -222,7 +222,7 @@ static __noinline __u32 steer_new_flow(__u32 index, const struct steer_counted *
 	return at;
 }
 
-/* Whether the flow in a line is the packet's. IPv6 addresses are told apart by a fold first. */
+/* Whether the flow in a line is the packet's. IPv6 addresses are distinguished by a fold first. */
 static __always_inline int steer_is_flow(const struct steer_slot *slot, __u32 index, const struct steer_packet *packet)
 {
 	const __u64 *ours, *theirs;

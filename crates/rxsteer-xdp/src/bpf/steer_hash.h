@@ -54,7 +54,7 @@ static __always_inline __u32 steer_hash_ipv4(const struct steer_hash_words *word
 					     __u16 sport, __u32 dst, __u16 dport, __u8 protocol)
 {
 	__u64 from = (__u64)src << 16 | sport, to = (__u64)dst << 16 | dport;
-	/* Numbers of 48 bits: the sign of their difference tells which is the lower. */
+	/* Numbers of 48 bits: the sign of their difference shows which is the lower. */
 	__u64 difference = from - to;
 	__u64 above = difference & (__u64)((__s64)difference >> 63);
 	__u64 lo = to + above, hi = from - above;
@@ -103,10 +103,10 @@ static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *word
 }
 
 /*
- * The four words of two IPv6 addresses as one, by which most flows are told apart. Other addresses
- * that were chosen without knowledge of the secret give the same word with probability 2^-32, also
- * among those of equal flow hash: the key words are those of the hash, moved by a pair (Krawczyk's
- * Toeplitz extension, as in UMAC).
+ * The four words of two IPv6 addresses as one, by which most flows are distinguished. Other
+ * addresses that were chosen without knowledge of the secret give the same word with probability
+ * 2^-32, also among those of equal flow hash: the key words are those of the hash, moved by a pair
+ * (Krawczyk's Toeplitz extension, as in UMAC).
  */
 static __always_inline __u64 steer_fold_ipv6(const struct steer_hash_words *words,
 					     const __u64 src[2], const __u64 dst[2])

@@ -51,7 +51,7 @@ static __always_inline __u32 steer_at_ipv6(struct steer_walk *walk)
 	return steer_at_packet(walk, 6, header[1] >> 16, 40, payload ? payload + 40 : 0);
 }
 
-/* The 8 byte header that makes a fragment, or does not: an "atomic" one tells of a whole packet. */
+/* The 8 byte header that makes a fragment, or does not: an "atomic" one marks a whole packet. */
 static __always_inline __u32 steer_at_fragment(struct steer_walk *walk)
 {
 	__u8 header[4];

@@ -41,7 +41,7 @@ const volatile struct steer_hash_words steer_words = {};
 struct steer_config steer_configs[STEER_CONFIGS] = {};
 __u32 steer_active = 0;
 struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
-/* The ids of the two CPUMAPs: tracepoints tell of others' too. */
+/* The ids of the two CPUMAPs: tracepoints report others' too. */
 __u32 steer_map_ids[STEER_GENERATIONS] = {};
 
 /* Jiffies after which a silent flow's line may be given to another; and where no line is free. */

@@ -35,7 +35,7 @@ enum steer_limits {
 	STEER_SHARES = 7,
 	/* In a list of CPUs plus one: several, counted together. */
 	STEER_OTHER_CPUS = 0xffff,
-	/* Destination addresses of frames that can be told apart: see steer_carry.h. */
+	/* Destination addresses of frames that can be distinguished: see steer_carry.h. */
 	STEER_ADDRESSES_LOG = 10,
 	STEER_ADDRESSES = 1 << STEER_ADDRESSES_LOG,
 	/* Flows with partial checksums that are remembered. */
@@ -226,7 +226,7 @@ struct steer_ended {
 
 /* Numbers of the frames from one src to one dst, written by the dst. */
 struct steer_pair {
-	/* The last that the CPUMAP program was told; later ones may be through that carried none. */
+	/* The last that the CPUMAP program read; later ones may be through that carried none. */
 	__u32 dequeued;
 	/* The last that is surely delivered. */
 	__u32 delivered;

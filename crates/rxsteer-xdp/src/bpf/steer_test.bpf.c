@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * The receive path for tests: the time, the CPU, the queue and the interface come from
- * `steer_test`, any CPU there could be has a ring, and what applications tell can be said by test
+ * `steer_test`, any CPU there could be has a ring, and what applications do can be set by test
  * runs too.
  */
 #define STEER_TEST

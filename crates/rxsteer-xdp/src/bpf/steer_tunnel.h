@@ -3,7 +3,7 @@
 #ifndef STEER_TUNNEL_H
 #define STEER_TUNNEL_H
 
-/* What GRE and Geneve carry is told by an ethertype, with one number for Ethernet itself. */
+/* What GRE and Geneve carry is named by an ethertype, with one number for Ethernet itself. */
 static __always_inline __u32 steer_at_carried(struct steer_walk *walk, __u16 kind, __u32 offset)
 {
 	if (kind == 0x6558)

@@ -36,7 +36,7 @@ enum steer_next {
 	STEER_AT_ETHERTYPE,
 	STEER_AT_LABEL,
 	STEER_AT_PPP,
-	/* IPv4 or IPv6, which its first bits tell. */
+	/* IPv4 or IPv6, as its first bits say. */
 	STEER_AT_VERSION,
 	STEER_AT_IPV4,
 	STEER_AT_IPV6,

@@ -29,7 +29,7 @@ pub enum AttachError {
     NoTables(u32, u32),
     /// Its index meets that of another in the table of interfaces.
     #[error(
-        "its index {0} can't be told from interface index {1} in a table of {MAX_DEVICES}; make it anew to get another"
+        "its index {0} can't be distinguished from interface index {1} in a table of {MAX_DEVICES}; make it anew to get another"
     )]
     Collision(u32, u32),
     /// Another XDP program is attached.

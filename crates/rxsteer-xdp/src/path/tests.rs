@@ -6,8 +6,8 @@ use crate::rings::tests::setup;
 use crate::testing::loaded;
 
 #[test]
-fn rfs_is_refused_where_the_kernel_tells_nothing_of_applications() {
-    let test = "path::rfs_is_refused_where_the_kernel_tells_nothing_of_applications";
+fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
+    let test = "path::rfs_is_refused_where_the_kernel_lacks_socket_tracepoints";
     let has = |name: &str| name != "sock_send_length";
     let Some(loaded) = loaded(test, load_on(&setup(), has)) else { return };
     let settings = |policy| Settings::new(policy, "0".parse().unwrap());

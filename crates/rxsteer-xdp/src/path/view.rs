@@ -1,4 +1,5 @@
-//! What the owner of a path tells its views, and does to flow statistics when an interface goes.
+//! What the owner of a path publishes to its views, and does to flow statistics when an interface
+//! goes.
 
 use super::Path;
 use super::attach::DeviceId;
@@ -16,7 +17,7 @@ impl Path {
         View::new(&self.loaded, self.grace.another()?, self.known.clone(), self.ended.clone())
     }
 
-    /// Tells views what holds now.
+    /// Publishes to views what holds now.
     pub(super) fn publish(&self) {
         self.known.set(Known {
             settings: self.settings.clone(),

@@ -2,11 +2,11 @@
 //! world that a test makes up.
 
 mod policy;
-mod told;
+mod types;
 mod verified;
 
 pub use policy::KernelPolicy;
-pub use told::{Asked, Decided, TestDevice, TestRules, TestSizes};
+pub use types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 pub use verified::{Verified, verify};
 
 use crate::load::LoadError;

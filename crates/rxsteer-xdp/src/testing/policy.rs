@@ -1,7 +1,7 @@
 //! The receive path in the kernel, with the time, the CPUs, queues and interfaces of a test.
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
-use super::told::{Asked, Decided, TestDevice, TestRules, TestSizes};
+use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 use crate::abi::{Array, steer_line, steer_pair, steer_row, steer_slot, steer_sparse_slot};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};

@@ -54,14 +54,14 @@ fn can(checked: &Checked, interface: &CheckedInterface) -> String {
         return "yes".to_owned();
     }
     // What stands above needs no second time.
-    let told = |finding: &&Finding| {
+    let topic = |finding: &&Finding| {
         if checked.asked_for || checked.host_findings.contains(finding) {
             shown(finding.topic)
         } else {
             format!("{}: {}", shown(finding.topic), finding.what)
         }
     };
-    format!("no ({})", blocking.iter().map(told).collect::<Vec<_>>().join("; "))
+    format!("no ({})", blocking.iter().map(topic).collect::<Vec<_>>().join("; "))
 }
 
 fn heading(text: &mut String, name: &str) {

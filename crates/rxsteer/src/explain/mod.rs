@@ -129,7 +129,7 @@ fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::
             seen += 1;
             let hash = setup.hash_of(frame, block.bytes_of(frame), options);
             let packet = Arrival {
-                time_ns: clock.tell(frame.timestamp_ns, 0),
+                time_ns: clock.advance(frame.timestamp_ns, 0),
                 hash,
                 rx_queue: frame.rx_queue,
                 ..Arrival::default()

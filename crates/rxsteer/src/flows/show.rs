@@ -142,7 +142,7 @@ pub(super) fn notes(found: &Found) -> Vec<String> {
 /// What stands in a column.
 type Cell = fn(&Row<'_>) -> String;
 
-/// The columns of what flows are told apart by.
+/// The columns of the fields that distinguish flows.
 fn key_columns(mask: &FlowMask) -> Vec<(&'static str, Cell)> {
     let has_src = mask.src_prefix(4) > 0 || mask.src_prefix(6) > 0 || mask.has_src_port();
     let has_dst = mask.dst_prefix(4) > 0 || mask.dst_prefix(6) > 0 || mask.has_dst_port();

@@ -20,7 +20,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Says something beside the result, on standard error, without control characters but for line ends and tabs.
 pub(crate) fn note(text: &str) {
-    // Nobody can be told that standard error is closed.
+    // There is no way to report that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{}", printable_lines(text));
 }
 

@@ -2,7 +2,7 @@
 //! whole numbers are signed, since Spark makes decimals of unsigned 64-bit ones and differences of
 //! unsigned ones overflow; times are whole nanoseconds, since Spark refuses nanosecond timestamps.
 //!
-//! All files have one schema, whatever flows were told apart by: fields left out are null. What was
+//! All files have one schema, whatever fields distinguish flows: fields left out are null. What was
 //! not left out stands in the file's metadata.
 
 use super::temporary::Temporary;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Records of one row group: what a reader reads at once, and about what is held here.
 const ROW_GROUP: usize = 1 << 16;
 
-/// The name under which a file's metadata say what flows were told apart by.
+/// The name under which a file's metadata say the fields that distinguish flows.
 const KEY: &str = "rxsteer.key";
 
 /// Records of a file of its own that are encoded together.
@@ -220,7 +220,8 @@ fn schema() -> Arc<Schema> {
         Utf8,
         Utf8,
     ];
-    // What flows are not told apart by is not there, and a flow that has not ended has no reason.
+    // Fields that do not distinguish flows are not there, and a flow that has not ended has no
+    // reason.
     let nullable = ["src", "dst", "protocol", "src_port", "dst_port", "end_reason"];
     let fields = COLUMNS.into_iter().zip(types);
     let fields = fields.map(|(name, of)| Field::new(name, of, nullable.contains(&name)));

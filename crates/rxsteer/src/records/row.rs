@@ -1,5 +1,5 @@
-//! A flow record as it is written: with what flows are told apart by, the addresses that may be
-//! shown, and a hash to join by.
+//! A flow record as it is written: with the fields that distinguish flows, the addresses that may
+//! be shown, and a hash to join by.
 
 use super::anonymize::Anonymize;
 use rxsteer_user::core::FlowKey;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 /// What of a flow's key is shown.
 pub(crate) struct View {
-    /// The fields that flows are told apart by; the others are not shown, not even as 0.
+    /// The fields that distinguish flows; the others are not shown, not even as 0.
     pub(crate) mask: FlowMask,
     /// What is done to addresses.
     pub(crate) anonymize: Anonymize,
@@ -34,7 +34,7 @@ pub(crate) struct Row<'a> {
     pub(crate) record: &'a FlowRecord,
 }
 
-/// One end of a flow, as far as flows are told apart by it.
+/// One end of a flow, as far as it distinguishes flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) address: Option<IpAddr>,
@@ -60,7 +60,7 @@ impl Row<'_> {
         ]
     }
 
-    /// The protocol, if flows are told apart by it.
+    /// The protocol, if it distinguishes flows.
     pub(crate) fn protocol(&self) -> Option<u8> {
         self.mask.has_protocol().then_some(self.key.protocol)
     }

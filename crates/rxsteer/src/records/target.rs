@@ -69,7 +69,7 @@ pub(crate) struct DataSet {
     by: PartitionBy,
     /// The name of what was replayed, where it may be known; files of a data set begin with it.
     input: Option<String>,
-    /// What tells this run from all others, of this box and of others.
+    /// What distinguishes this run from all others, of this box and of others.
     run: String,
 }
 
@@ -113,7 +113,7 @@ impl Target {
             "parquet" if parquet() => Format::Parquet,
             "parquet" => bail!(WITHOUT_PARQUET),
             _ => bail!(
-                "can't tell the format of flow records from the name {name}; let it end in .csv, \
+                "unknown format of flow records by the name {name}; let it end in .csv, \
                  .jsonl (or .ndjson) or .parquet"
             ),
         };
@@ -127,7 +127,7 @@ impl Target {
         Ok(Target::File(File { path: path.to_owned(), format }))
     }
 
-    /// Begins to write records of flows told apart by `mask`. Nothing has the name it is to have
+    /// Begins to write records of flows distinguished by `mask`. Nothing has the name it is to have
     /// before it is complete.
     pub(crate) fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         match self {

@@ -1,4 +1,4 @@
-//! What `rxsteer run`, `status` and `set` are told.
+//! What `rxsteer run`, `status` and `set` are given.
 
 use crate::change_spec::parse_interval;
 use crate::hash_key::HashSeed;
@@ -151,7 +151,7 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     pub(crate) without_order_guard: bool,
 
-    /// For tests: what is delivered is told as where a second has 1000 ticks
+    /// For tests: what is delivered is found as where a second has 1000 ticks
     #[arg(long, hide = true)]
     pub(crate) as_with_short_ticks: bool,
 }

@@ -76,7 +76,7 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
         match obstacle {
             Ok(()) => fit.push(interface),
             Err(why) if is_named(&patterns, link) => return Err(why),
-            // What a pattern happens to fit is left out, and told once everything else runs.
+            // What a pattern happens to fit is left out, and reported once everything else runs.
             Err(_) => {}
         }
     }
@@ -224,12 +224,12 @@ pub(crate) fn start(
                 output::note(&format!("rxsteer: {why}; trying generic mode"));
                 plan.mode = Mode::Generic;
             }
-            result => return result.map_err(Failure::told),
+            result => return result.map_err(Failure::into_error),
         }
     }
     // Before a frame of the user's depends on it.
     match trial::generic(&plan.host) {
-        Trial::Works => attempt(args, &plan, socket).map_err(Failure::told),
+        Trial::Works => attempt(args, &plan, socket).map_err(Failure::into_error),
         Trial::Fails { what, .. } => {
             Err(without_xdp(&plan, &format!("this kernel loses frames in generic mode: {what}")))
         }
@@ -260,7 +260,7 @@ enum Failure {
 }
 
 impl Failure {
-    fn told(self) -> anyhow::Error {
+    fn into_error(self) -> anyhow::Error {
         match self {
             Failure::Load(error) => error,
             Failure::Attach(why) => anyhow::anyhow!("{why}; nothing is attached"),
@@ -370,7 +370,7 @@ fn prev_power_of_two(number: u64) -> u64 {
 }
 
 /// What a user should know beside the figures.
-pub(crate) fn tell_beforehand<P: Datapath>(instance: &Instance<P>, notes: &[String]) {
+pub(crate) fn warn_before<P: Datapath>(instance: &Instance<P>, notes: &[String]) {
     for note in notes {
         output::note(&format!("rxsteer: {note}"));
     }

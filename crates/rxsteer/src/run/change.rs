@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offline_is_told_with_every_change() {
+    fn offline_cpus_go_into_every_change() {
         let after = changed(&["policy=rfs"]).unwrap();
         assert_eq!(after.offline, "4-7".parse().ok());
         let host = HostCpus { online: "0,2".parse().unwrap(), ..host() };

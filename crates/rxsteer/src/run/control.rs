@@ -55,8 +55,8 @@ impl Control {
     /// What to wait for.
     pub(crate) fn wait_for(&self) -> Vec<PollFd<'_>> {
         let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        // Of one that waits for a change nothing is wanted, not even that it is gone: that would be told at
-        // once, and again and again, until the change is done.
+        // Of one that waits for a change nothing is wanted, not even that it is gone: that would be
+        // reported at once, and again and again, until the change is done.
         for client in self.clients.iter().filter(|client| client.waiting.is_none()) {
             let mut events = PollFlags::empty();
             if client.wants_to_read() {
@@ -95,8 +95,8 @@ impl Control {
             {
                 client.waiting = None;
                 match !done && Some(since) == last {
-                    true => client.tell(&server.give_up()),
-                    false => client.tell(&answer),
+                    true => client.send(&server.give_up()),
+                    false => client.send(&answer),
                 }
             }
             client.go_on(now, server);
@@ -120,7 +120,7 @@ impl Control {
                 dead: false,
             };
             if self.clients.len() >= MAX_CLIENTS {
-                client.tell(&Answer::Error(format!("{MAX_CLIENTS} others are asking; try again")));
+                client.send(&Answer::Error(format!("{MAX_CLIENTS} others are asking; try again")));
                 client.write(now);
                 continue;
             }
@@ -160,11 +160,11 @@ impl Client {
         };
         let line: Vec<u8> = self.input.drain(..=end).collect();
         match request(&String::from_utf8_lossy(&line)) {
-            Err(why) => self.tell(&Answer::Error(why)),
+            Err(why) => self.send(&Answer::Error(why)),
             // It gave up waiting and said that nothing has changed.
             Ok(Request::Set { .. }) if self.hung_up() => self.dead = true,
             Ok(request) => match server.serve(&request) {
-                Some(answer) => self.tell(&answer),
+                Some(answer) => self.send(&answer),
                 None => self.waiting = Some(now),
             },
         }
@@ -219,10 +219,10 @@ impl Client {
     fn refuse(&mut self, why: String) {
         self.ended = true;
         self.input.clear();
-        self.tell(&Answer::Error(why));
+        self.send(&Answer::Error(why));
     }
 
-    fn tell(&mut self, answer: &Answer) {
+    fn send(&mut self, answer: &Answer) {
         let text = |answer: &Answer| serde_json::to_string(answer).unwrap_or_default();
         let mut line = text(answer);
         if line.len() >= MAX_ANSWER {

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::Shutdown;
 use std::path::PathBuf;
 
-/// Answers everything but a change with a text of this length; is done with changes when it is told.
+/// Answers everything but a change with a text of this length; is done with changes on demand.
 struct Fake {
     length: usize,
     done: bool,

@@ -120,15 +120,16 @@ pub(crate) fn status<D: Copy + PartialEq>(
                 CpuStatus { cpu, counts, thread }
             })
             .collect(),
-        flow_statistics: statistics.as_ref().map(|told| FlowStatisticsShown {
-            flows: told.flows.len() as u64,
-            packets: told.packets,
+        flow_statistics: statistics.as_ref().map(|statistics| FlowStatisticsShown {
+            flows: statistics.flows.len() as u64,
+            packets: statistics.packets,
             ended: totals.rx.get(LiveCounter::FlowPacketsEnded),
-            cleared: totals.rx.get(LiveCounter::FlowPacketsCleared) + told.cleared,
+            cleared: totals.rx.get(LiveCounter::FlowPacketsCleared) + statistics.cleared,
             refused: totals.rx.get(LiveCounter::FlowPacketsRefused),
             records_lost: totals.rx.get(LiveCounter::FlowRecordsLost) + not_kept,
         }),
-        largest_flows: statistics.map_or_else(Vec::new, |told| flows::largest(told.flows, flows)),
+        largest_flows: statistics
+            .map_or_else(Vec::new, |statistics| flows::largest(statistics.flows, flows)),
         ended_flows: ended.iter().map(flows::flow_shown).collect(),
         totals,
     }

@@ -18,11 +18,11 @@ use rxsteer_host::{Link, links, steered_by_kernel};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often the datapath is told that time passes.
+/// How often the datapath is ticked.
 const TICK: Duration = Duration::from_millis(100);
-/// How often what nobody tells is looked at: programs that were taken off, CPUs.
+/// How often what is not reported is looked at: programs that were taken off, CPUs.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often interfaces are listed where the kernel does not tell of changes.
+/// How often interfaces are listed where the kernel does not report changes.
 const LIST: Duration = Duration::from_millis(250);
 /// How long frames under way are waited for in the end.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -60,7 +60,8 @@ struct Schedule {
     stale: bool,
 }
 
-/// Goes on until it is told to end, or nothing is left to do. SIGHUP reloads where there is something to.
+/// Goes on until it is stopped, or nothing is left to do. SIGHUP reloads where there is something
+/// to.
 pub(crate) fn run<P: Datapath>(
     instance: &mut Instance<P>,
     inbox: &mut Inbox,
@@ -80,7 +81,7 @@ pub(crate) fn run<P: Datapath>(
         if let Some(signal) = signals.read_signal()? {
             match reload {
                 Some(reload) if signal.ssi_signo == Signal::SIGHUP as u32 => {
-                    tell(vec![instance.reload(reload)]);
+                    print(vec![instance.reload(reload)]);
                     instance.show();
                 }
                 _ => return Ok(Outcome::Success),
@@ -104,18 +105,18 @@ impl Schedule {
     fn go_on<P: Datapath>(&mut self, now: Instant, instance: &mut Instance<P>) -> bool {
         let ticks = now >= self.tick;
         if ticks {
-            tell(instance.tick());
+            print(instance.tick());
             self.tick = now + TICK;
         }
         if now >= self.look {
             self.look = now + LOOK;
             self.stale |= instance.lost_a_program() || instance.has_doubts();
             let online = watch::online().unwrap_or_else(|| instance.cpus.online.clone());
-            tell(instance.see_online(&online));
-            tell(instance.look_at_checksums());
+            print(instance.see_online(&online));
+            print(instance.look_at_checksums());
             let live = instance.live_links();
             if let Some(link) = live.get(self.turn % live.len().max(1)) {
-                tell(look_at_queues(instance, link));
+                print(look_at_queues(instance, link));
             }
             self.turn = self.turn.wrapping_add(1);
         }
@@ -130,9 +131,9 @@ impl Schedule {
         (self.stale, self.list) = (false, now + LIST);
         // Where they can't be listed now, what is known holds.
         let Ok(links) = links() else { return ticks };
-        tell(instance.see_links(&links, now));
+        print(instance.see_links(&links, now));
         if again {
-            tell(instance.retry(&links, now).into_iter().collect());
+            print(instance.retry(&links, now).into_iter().collect());
         }
         true
     }
@@ -147,7 +148,7 @@ fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<S
     instance.see_queues(link.index, used, &by_kernel)
 }
 
-fn tell(lines: Vec<String>) {
+fn print(lines: Vec<String>) {
     for line in lines {
         // As at the start: these lines are the output of this program, the others its remarks.
         let prefix = if line.starts_with("steering ") { "" } else { "rxsteer: " };

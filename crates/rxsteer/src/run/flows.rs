@@ -64,9 +64,9 @@ pub(crate) fn explained<D: Copy + PartialEq>(
 }
 
 fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
-    let told = &at.explanation;
+    let explanation = &at.explanation;
     // Where nobody knows which CPU receives, it may be any.
-    let is_receiving = match &told.reason {
+    let is_receiving = match &explanation.reason {
         Reason::PolicyNone
         | Reason::NoHash
         | Reason::NoSuchQueue
@@ -76,17 +76,21 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         Reason::Bound | Reason::Slot { .. } | Reason::Rfs => false,
     };
     let known = |cpu: CpuId| (!is_receiving || at.received_on.is_some()).then(|| cpu.get());
-    let last = told.flow.and_then(|flow| Some((flow, flow.last?)));
+    let last = explanation.flow.and_then(|flow| Some((flow, flow.last?)));
     DecisionShown {
         interface,
         queue: at.queue,
         seen: at.is_seen,
         received_on: at.received_on.map(CpuId::get),
-        reason: reason_json(&told.reason),
-        why: reason(&told.reason),
-        desired: told.desired.map(|desired| desired_state(desired.state)),
-        target: known(told.target),
-        cpu: if told.cpu == told.target { known(told.cpu) } else { Some(told.cpu.get()) },
+        reason: reason_json(&explanation.reason),
+        why: reason(&explanation.reason),
+        desired: explanation.desired.map(|desired| desired_state(desired.state)),
+        target: known(explanation.target),
+        cpu: if explanation.cpu == explanation.target {
+            known(explanation.cpu)
+        } else {
+            Some(explanation.cpu.get())
+        },
         guarded: at.is_guarded,
         last: last.map(|(flow, (cpu, ..))| LastShown {
             cpu: cpu.get(),

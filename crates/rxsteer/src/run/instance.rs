@@ -1,7 +1,7 @@
 //! A running instance: its settings, and what becomes of them when they or the CPUs change. Its interfaces
 //! are in `interfaces.rs`.
 //!
-//! No I/O in either but through [`Datapath`]: what the host looks like is told by the caller
+//! No I/O in either but through [`Datapath`]: what the host looks like is passed by the caller
 //! ([`Instance::see_links`], [`Instance::see_online`]), and what is to be said comes back as lines.
 
 use super::args::RfsNamespaces;
@@ -176,7 +176,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// Tells which CPUs are online now; returns what is to be said about it.
+    /// Takes note of which CPUs are online now; returns what is to be said about it.
     pub(crate) fn see_online(&mut self, online: &CpuSet) -> Vec<String> {
         if self.cpus.online == *online {
             return Vec::new();

@@ -128,7 +128,7 @@ impl DatapathView<u32> for MockView {
     }
 }
 
-/// How the instance is, as clients are told.
+/// How the instance is, as clients see it.
 pub(crate) fn status(instance: &mut Instance<Mock>) -> super::super::protocol::Status {
     count::status(&instance.latest(), &MockView, 0)
 }
@@ -254,7 +254,7 @@ fn a_change_that_takes_too_long_is_withdrawn() {
 }
 
 #[test]
-fn frames_without_a_checksum_are_told_of_once() {
+fn frames_without_a_checksum_are_reported_once() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
     assert_eq!(instance.look_at_checksums(), [""; 0]);
     instance.path.partial.insert(2, 1);

@@ -123,8 +123,8 @@ impl<P: Datapath> Instance<P> {
         live.map(link).collect()
     }
 
-    /// Tells what an interface's RX queues are now: how many, and which of them the kernel steers itself. Both may have
-    /// changed since it was attached. Returns what is to be said about it.
+    /// Takes note of an interface's RX queues: how many, and which of them the kernel steers itself. Both may
+    /// have changed since it was attached. Returns what is to be said about it.
     pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<String> {
         let is_native = self.path.mode() == Mode::Native;
         let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
@@ -211,7 +211,7 @@ impl<P: Datapath> Instance<P> {
         live.map(|known| (known.name.as_str(), known.rx_queues)).collect()
     }
 
-    /// Tells what interfaces there are now; returns what is to be said about it.
+    /// Takes note of what interfaces there are now; returns what is to be said about it.
     pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<String> {
         let mut say = Vec::new();
         for known in &mut self.interfaces {
@@ -285,7 +285,7 @@ impl<P: Datapath> Instance<P> {
         due.min().map(|(_, place)| place)
     }
 
-    /// Whether a program was taken off, as far as that can be told without a listing.
+    /// Whether a program was taken off, as far as that is known without a listing.
     pub(crate) fn lost_a_program(&self) -> bool {
         self.interfaces.iter().any(|known| {
             known.is_live() && known.device.is_some_and(|device| !self.path.is_attached(device))

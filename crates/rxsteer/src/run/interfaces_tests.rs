@@ -8,7 +8,7 @@ fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
 }
 
 #[test]
-fn a_deleted_interface_is_told_and_the_others_go_on() {
+fn deleted_interface_is_reported_and_the_others_go_on() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
     // As the kernel does it: first it is not listed any more, then the program goes.
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0]);
@@ -71,7 +71,7 @@ fn named_interfaces_that_were_all_detached_leave_nothing_to_do() {
 }
 
 #[test]
-fn queues_that_the_kernel_steers_or_that_have_no_table_are_told_of_once() {
+fn queues_that_the_kernel_steers_or_that_have_no_table_are_reported_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     assert_eq!(instance.see_queues(1, 2, &[]), [""; 0]);
     let lines = instance.see_queues(1, 2, &[0, 1]);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     /// A CPU that lost frames while its thread waited, was busy, and in bursts.
-    fn told(class: Option<&str>, lost: [u64; 3], queue_size: u32) -> String {
+    fn advice_for(class: Option<&str>, lost: [u64; 3], queue_size: u32) -> String {
         let mut status = status(&mut instance(&["a"], &[link(1, "a")]));
         status.settings.queue_size = queue_size;
         let drops = Drops { ring_full: lost.iter().sum::<u64>() + 1, ..Drops::default() };
@@ -108,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_and_what_to_do_are_told() {
-        let text = told(Some("other"), [5000, 10, 0], 2048);
+    fn cause_and_remedy_are_reported() {
+        let text = advice_for(Some("other"), [5000, 10, 0], 2048);
         for part in [
             "CPU 1 lost 5 011 frames: 5 000 while its thread was ready and waited",
             "(3 000 ms in all, up to 413 ms at a time), 10 while",
@@ -118,11 +118,11 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        let text = told(Some("fifo:1"), [5, 0, 0], 2048);
+        let text = advice_for(Some("fifo:1"), [5, 0, 0], 2048);
         assert!(text.contains("interrupts") && text.contains("set cpus=0\n"), "{text}");
-        assert!(told(Some("fifo:1"), [1, 9, 0], 2048).contains("set cpus=LIST"));
-        assert!(told(None, [0, 0, 9], 2048).contains("set queue-size=8192"));
-        assert!(told(None, [0, 0, 9], 16384).contains("set cpus=0\n"), "it can't be longer");
+        assert!(advice_for(Some("fifo:1"), [1, 9, 0], 2048).contains("set cpus=LIST"));
+        assert!(advice_for(None, [0, 0, 9], 2048).contains("set queue-size=8192"));
+        assert!(advice_for(None, [0, 0, 9], 16384).contains("set cpus=0\n"), "it can't be longer");
     }
 
     #[test]

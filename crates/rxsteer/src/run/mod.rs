@@ -1,4 +1,4 @@
-//! `rxsteer run`: a foreground program that steers live interfaces until it is told to end.
+//! `rxsteer run`: a foreground program that steers live interfaces until it is stopped.
 //!
 //! ```text
 //!  attach.rs    look, refuse or load and attach         client.rs    asks an instance (status, set, explain)
@@ -110,7 +110,7 @@ mod running {
         for name in names {
             output::note(&instance.steering(name));
         }
-        attach::tell_beforehand(&instance, &notes);
+        attach::warn_before(&instance, &notes);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
         let (queries, mut inbox) =

@@ -11,7 +11,7 @@ use anyhow::Context;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Kernels that charge BPF maps to the user as locked memory allow 64 KiB unless told otherwise. Where it may
+/// Kernels that charge BPF maps to the user as locked memory allow 64 KiB by default. Where it may
 /// not be raised, loading says that memory is short.
 pub(crate) fn raise_memory_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_appears_with_too_few_queues_is_told_of() {
+    fn interface_that_appears_with_too_few_queues_is_reported() {
         let policy = "bound:veth0:0=1,veth0:3=1,veth1:7=0,9=1".parse().unwrap();
         let settings = Settings::new(policy, "0-1".parse().unwrap());
         let lines = lacking(&settings, ("veth0", 2)).unwrap();

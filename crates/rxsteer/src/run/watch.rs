@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt;
 /// RTNLGRP_LINK (include/uapi/linux/rtnetlink.h).
 const LINK_GROUP: u32 = 1;
 
-/// Is told by the kernel when an interface changes. What changed is then looked up: news can be lost when many
+/// Notices when an interface changes. What changed is then looked up: news can be lost when many
 /// come at once, the state can't.
 pub(crate) struct LinkNews(Socket);
 
 impl LinkNews {
-    /// `None` where the kernel does not tell.
+    /// `None` where the kernel does not say.
     pub(crate) fn open() -> Option<LinkNews> {
         let mut socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.bind(&SocketAddr::new(0, 0)).ok()?;

@@ -1,7 +1,7 @@
 //! What follows from a comparison, in words. It may well be "leave it alone".
 
 use super::figure;
-use super::told::Told;
+use super::results::Results;
 use rxsteer_sim::compare::{Difference, Finding, LEVEL, WORTH};
 use rxsteer_sim::metric::Subject;
 
@@ -9,23 +9,23 @@ use rxsteer_sim::metric::Subject;
 const GOALS: [&str; 2] = ["transactions_per_second", "bits_per_second"];
 
 /// The advice; `None` where nothing was compared.
-pub(crate) fn advice(told: &Told) -> Option<String> {
-    let baseline = &told.cells[0].label;
-    if told.cells.len() < 2 {
+pub(crate) fn advice(results: &Results) -> Option<String> {
+    let baseline = &results.cells[0].label;
+    if results.cells.len() < 2 {
         return None;
     }
-    if told.is_unfinished() {
+    if results.is_unfinished() {
         return Some("nothing can be said: it was interrupted before any run was whole".to_owned());
     }
-    if told.differences.is_empty() {
+    if results.differences.is_empty() {
         return Some(
             "nothing can be said: a comparison takes at least two seeds of each policy (--seeds)"
                 .to_owned(),
         );
     }
-    let sound = |it: &&Difference| told.cells[it.cell].reordered() == 0;
-    let differences: Vec<&Difference> = told.differences.iter().filter(sound).collect();
-    let advice = on_goal(told, &differences).or_else(|| on_the_side(told, &differences));
+    let sound = |it: &&Difference| results.cells[it.cell].reordered() == 0;
+    let differences: Vec<&Difference> = results.differences.iter().filter(sound).collect();
+    let advice = on_goal(results, &differences).or_else(|| on_the_side(results, &differences));
     Some(advice.unwrap_or_else(|| {
         let small = differences.iter().any(|it| it.finding() == Finding::Better);
         let why = if small { format!("by {} % or more ", WORTH * 100.0) } else { String::new() };
@@ -35,20 +35,20 @@ pub(crate) fn advice(told: &Told) -> Option<String> {
 
 /// The policy that gains most in what the machine is there for, if any does. Of those that gain about as
 /// much those that take the least CPU time, and of these the first that was named.
-fn on_goal(told: &Told, differences: &[&Difference]) -> Option<String> {
+fn on_goal(results: &Results, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let of_goal = || differences.iter().filter(|it| it.metric.name == goal && it.is_worth_it());
     let gain = |it: &Difference| it.relative().unwrap_or(f64::INFINITY);
     let most = of_goal().map(|it| gain(it)).reduce(f64::max)?;
-    let cost = |cell: usize| told.cells[cell].mean("cpu_per_packet_ns", Subject::Run);
+    let cost = |cell: usize| results.cells[cell].mean("cpu_per_packet_ns", Subject::Run);
     let alike = || of_goal().filter(|it| gain(it) > most - WORTH || gain(it) == most);
     let least = alike().map(|it| cost(it.cell)).reduce(f64::min)?;
     let best = alike().find(|it| cost(it.cell) <= least * (1.0 + WORTH))?;
-    Some(format!("{}{}", sentence(told, best), price(told, differences, best)))
+    Some(format!("{}{}", sentence(results, best), price(results, differences, best)))
 }
 
 /// The policy that gains most elsewhere and costs nothing in what the machine is there for.
-fn on_the_side(told: &Told, differences: &[&Difference]) -> Option<String> {
+fn on_the_side(results: &Results, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let costs = |cell| {
         let worse = |it: &&&Difference| it.cell == cell && it.finding() == Finding::Worse;
@@ -57,10 +57,10 @@ fn on_the_side(told: &Told, differences: &[&Difference]) -> Option<String> {
     let gains = differences.iter().filter(|it| it.is_worth_it() && !costs(it.cell));
     let size = |it: &Difference| it.relative().map_or(f64::INFINITY, f64::abs);
     let best = gains.max_by(|a, b| size(a).total_cmp(&size(b)))?;
-    let price = price(told, differences, best);
+    let price = price(results, differences, best);
     Some(format!(
         "{}, with the {} not significantly less{price}",
-        sentence(told, best),
+        sentence(results, best),
         title(goal)
     ))
 }
@@ -74,28 +74,28 @@ fn title(name: &str) -> &'static str {
 }
 
 /// `sparse: throughput +12.3 % …`.
-fn sentence(told: &Told, best: &Difference) -> String {
+fn sentence(results: &Results, best: &Difference) -> String {
     let by = match best.relative() {
         Some(_) => figure::relative(best.relative()),
         None => figure::difference(best.metric.unit, best.paired.difference, best.paired.interval),
     };
     format!(
         "{} is better than {}: {} {by} (p {})",
-        told.cells[best.cell].label,
-        told.cells[0].label,
-        figure::name(told.scenario(), best.metric, best.subject),
+        results.cells[best.cell].label,
+        results.cells[0].label,
+        figure::name(results.scenario(), best.metric, best.subject),
         figure::probability(best.corrected),
     )
 }
 
 /// What gets worse under the policy that is advised.
-fn price(told: &Told, differences: &[&Difference], best: &Difference) -> String {
+fn price(results: &Results, differences: &[&Difference], best: &Difference) -> String {
     let worse = |it: &&&Difference| it.cell == best.cell && it.finding() == Finding::Worse;
     let parts: Vec<String> = differences
         .iter()
         .filter(worse)
         .map(|it| {
-            let name = figure::name(told.scenario(), it.metric, it.subject);
+            let name = figure::name(results.scenario(), it.metric, it.subject);
             format!("{name} {}", figure::relative(it.relative()))
         })
         .collect();
@@ -103,11 +103,11 @@ fn price(told: &Told, differences: &[&Difference], best: &Difference) -> String 
 }
 
 /// How to read a comparison.
-pub(crate) fn legend(told: &Told) -> String {
+pub(crate) fn legend(results: &Results) -> String {
     format!(
         "p is the probability that chance alone makes such a difference: paired t-test over {} seeds, \
          Holm's correction for {} comparisons; significant below {LEVEL}.",
-        told.differences.iter().map(|it| it.paired.count).min().unwrap_or(0),
-        told.differences.len()
+        results.differences.iter().map(|it| it.paired.count).min().unwrap_or(0),
+        results.differences.len()
     )
 }

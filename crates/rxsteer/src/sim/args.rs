@@ -7,7 +7,7 @@ use crate::words::whole;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
-/// Most seeds of one command: all their results are kept, and told.
+/// Most seeds of one command: all their results are kept, and shown.
 const MOST_SEEDS: u64 = 10_000;
 
 /// The longest time that is measured, in simulated seconds.

@@ -1,7 +1,7 @@
 //! Every figure of every seed, one a row: what other programs group, join and plot.
 
 use super::choose;
-use super::told::Told;
+use super::results::Results;
 use rxsteer_sim::metric::{METRICS, Subject, subjects};
 
 /// The columns.
@@ -9,11 +9,11 @@ const COLUMNS: [&str; 8] =
     ["scenario", "policy", "seed", "subject", "name", "metric", "unit", "value"];
 
 /// The file's bytes.
-pub(crate) fn all(told: &Told) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn all(results: &Results) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS)?;
     // Counts of runs that were given up are no figures of a seed, and nothing in a row could say so.
-    let cells = if told.is_unfinished() { &[][..] } else { &told.cells };
+    let cells = if results.is_unfinished() { &[][..] } else { &results.cells };
     for cell in cells {
         for run in &cell.runs {
             for of in subjects(&cell.scenario) {
@@ -27,7 +27,7 @@ pub(crate) fn all(told: &Told) -> anyhow::Result<Vec<u8>> {
                 for metric in METRICS {
                     let Some(value) = metric.value(&cell.scenario, run, of) else { continue };
                     let (seed, value) = (run.seed.to_string(), value.to_string());
-                    let scenario = choose::short(&told.name);
+                    let scenario = choose::short(&results.name);
                     let unit = metric.unit.name();
                     writer.write_record([
                         scenario,

@@ -7,10 +7,10 @@ use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_sim::summary::Summary;
 
 /// A mean, and its 95 % confidence interval where there are several seeds.
-pub(crate) fn summary(unit: Unit, told: Option<&Summary>) -> String {
-    match told {
+pub(crate) fn summary(unit: Unit, results: Option<&Summary>) -> String {
+    match results {
         None => "-".to_owned(),
-        Some(told) => with_interval(unit, told.mean, told.interval),
+        Some(results) => with_interval(unit, results.mean, results.interval),
     }
 }
 

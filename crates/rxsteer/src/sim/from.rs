@@ -15,8 +15,8 @@ use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_sim::Scenario;
 use rxsteer_sim::check::MAX_FLOWS;
 use rxsteer_sim::recorded::{
-    DEFAULT_PACKETS, LONGEST_FRAME, LONGEST_SILENCE_NS, MAX_PACKETS, Recording, Spread, Told,
-    replace_traffic,
+    DEFAULT_PACKETS, LONGEST_FRAME, LONGEST_SILENCE_NS, MAX_PACKETS, RecordedFigures, Recording,
+    Spread, replace_traffic,
 };
 use rxsteer_sim::scenario::Recorded;
 use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
@@ -93,7 +93,7 @@ pub(crate) struct FromFiles {
     /// What the traffic is called: the first file's name.
     name: String,
     recorded: Recorded,
-    pub(crate) told: Told,
+    pub(crate) figures: RecordedFigures,
     /// Damage of files, of which was used what came before it: exit status 1.
     pub(crate) issues: Vec<String>,
     args: FromArgs,
@@ -177,12 +177,20 @@ impl FromArgs {
         };
         let Into { recording, issues, skipped, .. } = into;
         let name = name_of(&self.from[0]);
-        let (recorded, told) = recording.finish(self.from_speed).map_err(|why| {
+        let (recorded, figures) = recording.finish(self.from_speed).map_err(|why| {
             // An empty file may be so because it is damaged.
             let damage: String = issues.iter().map(|issue| format!("{issue}; ")).collect();
             anyhow::anyhow!("can't simulate {name}: {damage}{why}")
         })?;
-        Ok(Some(FromFiles { name, recorded, told, issues, args: self.clone(), records, skipped }))
+        Ok(Some(FromFiles {
+            name,
+            recorded,
+            figures,
+            issues,
+            args: self.clone(),
+            records,
+            skipped,
+        }))
     }
 }
 
@@ -228,15 +236,15 @@ impl FromFiles {
 
     /// What was read and made of it.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let told = &self.told;
+        let figures = &self.figures;
         let seconds = |ns: u64| format!("{:.6} s", ns as f64 / 1e9);
         let mut notes = vec![format!(
             "{} of {} in {} recorded, simulated in {} ({:.0} packets/s)",
-            counted(told.packets, "packet", "packets"),
-            counted(told.flows, "flow", "flows"),
-            seconds(told.recorded_ns),
-            seconds(told.simulated_ns),
-            told.packets as f64 * 1e9 / told.simulated_ns.max(1) as f64,
+            counted(figures.packets, "packet", "packets"),
+            counted(figures.flows, "flow", "flows"),
+            seconds(figures.recorded_ns),
+            seconds(figures.simulated_ns),
+            figures.packets as f64 * 1e9 / figures.simulated_ns.max(1) as f64,
         )];
         if self.records > 0 {
             let how = match self.args.from_spread {
@@ -249,18 +257,18 @@ impl FromFiles {
                 counted(self.records, "record", "records")
             ));
         }
-        if told.more {
+        if figures.more {
             notes.push(format!(
                 "there are more than {} packets, and those beyond are left out; --from-packets takes \
                  more",
                 self.args.from_packets
             ));
         }
-        if told.of_more_flows > 0 {
+        if figures.of_more_flows > 0 {
             notes.push(format!(
                 "{} left out, which would be more than {MAX_FLOWS} flows",
                 counted(
-                    told.of_more_flows,
+                    figures.of_more_flows,
                     "packet of a further flow is",
                     "packets of further flows are"
                 )
@@ -272,23 +280,23 @@ impl FromFiles {
                 counted(self.skipped, "record of a capture is", "records of captures are")
             ));
         }
-        if told.silences > 0 {
+        if figures.silences > 0 {
             notes.push(format!(
                 "{} cut to {} s each, since steering remembers nothing for longer",
-                counted(told.silences, "longer silence is", "longer silences are"),
+                counted(figures.silences, "longer silence is", "longer silences are"),
                 LONGEST_SILENCE_NS / 1_000_000_000
             ));
         }
-        if told.late > 0 {
+        if figures.late > 0 {
             notes.push(format!(
                 "{} an earlier time than the one before; all are sent by their times",
-                counted(told.late, "packet has", "packets have")
+                counted(figures.late, "packet has", "packets have")
             ));
         }
-        if told.too_long > 0 {
+        if figures.too_long > 0 {
             notes.push(format!(
                 "{} to be longer than {LONGEST_FRAME} bytes, and count with that",
-                counted(told.too_long, "frame claims", "frames claim")
+                counted(figures.too_long, "frame claims", "frames claim")
             ));
         }
         notes
@@ -296,7 +304,7 @@ impl FromFiles {
 
     /// The same for programs.
     pub(crate) fn json(&self) -> serde_json::Value {
-        let (told, args) = (&self.told, &self.args);
+        let (figures, args) = (&self.figures, &self.args);
         serde_json::json!({
             "files": args.from.iter().map(|file| file.display().to_string()).collect::<Vec<_>>(),
             "speed": args.from_speed,
@@ -307,16 +315,16 @@ impl FromFiles {
             }),
             "records": self.records,
             "records_skipped": self.skipped,
-            "packets": told.packets,
-            "flows": told.flows,
-            "bytes": told.bytes,
-            "recorded_ns": told.recorded_ns,
-            "simulated_ns": told.simulated_ns,
-            "late_packets": told.late,
-            "silences_cut": told.silences,
-            "frames_too_long": told.too_long,
-            "packets_of_more_flows_left_out": told.of_more_flows,
-            "more_packets_left_out": told.more,
+            "packets": figures.packets,
+            "flows": figures.flows,
+            "bytes": figures.bytes,
+            "recorded_ns": figures.recorded_ns,
+            "simulated_ns": figures.simulated_ns,
+            "late_packets": figures.late,
+            "silences_cut": figures.silences,
+            "frames_too_long": figures.too_long,
+            "packets_of_more_flows_left_out": figures.of_more_flows,
+            "more_packets_left_out": figures.more,
             "errors": self.issues,
         })
     }

@@ -1,8 +1,8 @@
-//! The machine-readable report (docs/sim.md, "JSON"). Nothing in it tells of the host: the same scenario,
-//! settings and seeds give the same bytes.
+//! The machine-readable report (docs/sim.md, "JSON"). Nothing in it depends on the host: the same
+//! scenario, settings and seeds give the same bytes.
 
 use super::from::FromFiles;
-use super::told::{Cell, Told};
+use super::results::{Cell, Results};
 use super::{advice, choose};
 use rxsteer_sim::compare::{Difference, LEVEL};
 use rxsteer_sim::metric::{METRICS, Subject, subjects};
@@ -11,28 +11,28 @@ use rxsteer_sim::{RunResult, Scenario};
 use serde_json::{Map, Value, json};
 
 /// All of it as one object.
-pub(crate) fn all(told: &Told) -> Value {
-    let scenario = told.scenario();
+pub(crate) fn all(results: &Results) -> Value {
+    let scenario = results.scenario();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "scenario": choose::short(&told.name),
+        "scenario": choose::short(&results.name),
         "title": scenario.title,
-        "settings": told.settings,
-        "from": told.from.as_ref().map(FromFiles::json),
-        "first_seed": told.first_seed,
-        "seeds": told.seeds,
-        "faults": told.faults,
+        "settings": results.settings,
+        "from": results.from.as_ref().map(FromFiles::json),
+        "first_seed": results.first_seed,
+        "seeds": results.seeds,
+        "faults": results.faults,
         "measured_ns": scenario.measured_ns(),
-        "interrupted": told.interrupted,
-        "unfinished": told.is_unfinished(),
-        "cells": told.cells.iter().map(cell).collect::<Value>(),
-        "comparison": comparison(told),
+        "interrupted": results.interrupted,
+        "unfinished": results.is_unfinished(),
+        "cells": results.cells.iter().map(cell).collect::<Value>(),
+        "comparison": comparison(results),
     })
 }
 
 fn cell(cell: &Cell) -> Value {
     let summary = grouped(&cell.scenario, |metric, of| {
-        cell.summary(&METRICS[metric], of).map(|told| summary(&told))
+        cell.summary(&METRICS[metric], of).map(|results| summary(&results))
     });
     json!({
         "policy": cell.label,
@@ -91,36 +91,36 @@ fn grouped(
         .collect()
 }
 
-fn summary(told: &Summary) -> Value {
+fn summary(results: &Summary) -> Value {
     json!({
-        "count": told.count,
-        "mean": told.mean,
-        "std_dev": told.std_dev,
-        "interval_95": told.interval,
-        "least": told.least,
-        "most": told.most,
+        "count": results.count,
+        "mean": results.mean,
+        "std_dev": results.std_dev,
+        "interval_95": results.interval,
+        "least": results.least,
+        "most": results.most,
     })
 }
 
-fn comparison(told: &Told) -> Value {
-    if told.cells.len() < 2 {
+fn comparison(results: &Results) -> Value {
+    if results.cells.len() < 2 {
         return Value::Null;
     }
     json!({
-        "baseline": told.cells[0].label,
+        "baseline": results.cells[0].label,
         "level": LEVEL,
-        "differences": told.differences.iter().map(|it| difference(told, it)).collect::<Value>(),
-        "advice": advice::advice(told),
+        "differences": results.differences.iter().map(|it| difference(results, it)).collect::<Value>(),
+        "advice": advice::advice(results),
     })
 }
 
-fn difference(told: &Told, it: &Difference) -> Value {
+fn difference(results: &Results, it: &Difference) -> Value {
     let traffic = match it.subject {
-        Subject::Traffic(index) => Some(&told.scenario().traffic[index].name),
+        Subject::Traffic(index) => Some(&results.scenario().traffic[index].name),
         Subject::Run | Subject::Cpu(_) => None,
     };
     json!({
-        "policy": told.cells[it.cell].label,
+        "policy": results.cells[it.cell].label,
         "metric": it.metric.name,
         "traffic": traffic,
         "pairs": it.paired.count,

@@ -1,7 +1,7 @@
 //! `rxsteer sim`: what a policy would do on a machine that is not there.
 //!
-//! [`choose`] finds the scenario, [`told`] holds what came of it; tables, JSON, CSV and the page with
-//! plots are made from that, each in a file of its own.
+//! [`choose`] finds the scenario, [`results`] holds what came of it; tables, JSON, CSV and the page
+//! with plots are made from that, each in a file of its own.
 
 mod advice;
 pub(crate) mod args;
@@ -15,8 +15,8 @@ mod policies;
 mod progress;
 mod published;
 mod report;
+mod results;
 mod table;
-mod told;
 mod whole_file;
 
 use crate::Outcome;
@@ -26,6 +26,7 @@ use anyhow::Context;
 use args::SimArgs;
 use choose::Chosen;
 use policies::Policies;
+use results::{Cell, Results};
 use rxsteer_sim::Scenario;
 use rxsteer_sim::compare::compare;
 use rxsteer_sim::scenario::EventKind;
@@ -34,7 +35,6 @@ use rxsteer_user::core::Policy;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use told::{Cell, Told};
 use whole_file::WholeFile;
 
 /// The command.
@@ -60,35 +60,39 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     for note in &chosen.notes {
         output::note(&format!("rxsteer: {note}"));
     }
-    let told = run(args, chosen, cells, &stop)?;
-    if told.interrupted {
-        let shown = if told.is_unfinished() { "begun" } else { "done" };
+    let results = run(args, chosen, cells, &stop)?;
+    if results.interrupted {
+        let shown = if results.is_unfinished() { "begun" } else { "done" };
         output::note(&format!(
             "rxsteer: interrupted; what follows is of the runs that were {shown} by then"
         ));
     }
-    output::print(&if args.json { format!("{:#}\n", json::all(&told)) } else { text(&told) })?;
+    output::print(&if args.json {
+        format!("{:#}\n", json::all(&results))
+    } else {
+        text(&results)
+    })?;
     if let Some(file) = csv {
-        file.finish(&self::csv::all(&told)?)?;
+        file.finish(&self::csv::all(&results)?)?;
     }
     if let Some(page) = page {
-        page.finish(report::page(&told)?.as_bytes())?;
+        page.finish(report::page(&results)?.as_bytes())?;
     }
-    for note in told.notes() {
+    for note in results.notes() {
         output::note(&format!("rxsteer: {note}"));
     }
-    Ok(told.outcome())
+    Ok(results.outcome())
 }
 
-fn text(told: &Told) -> String {
-    let figures = match told.cells.as_slice() {
-        _ if told.cells.iter().all(|cell| cell.runs.is_empty()) => {
+fn text(results: &Results) -> String {
+    let figures = match results.cells.as_slice() {
+        _ if results.cells.iter().all(|cell| cell.runs.is_empty()) => {
             "nothing was measured yet: it was interrupted before a warm-up was over\n".to_owned()
         }
         [cell] => table::one(cell),
-        _ => compared::all(told),
+        _ => compared::all(results),
     };
-    format!("{}\n{figures}", table::head(told))
+    format!("{}\n{figures}", table::head(results))
 }
 
 /// A cell for each policy; one for the scenario as it is where nothing is compared.
@@ -123,7 +127,7 @@ fn run(
     chosen: Chosen,
     mut cells: Vec<Cell>,
     stop: &AtomicBool,
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<Results> {
     let seeds = args.seeds();
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
     let bar = progress::bar(cells.len() as u64 * u64::from(seeds), args.json);
@@ -137,7 +141,7 @@ fn run(
     for (cell, runs) in cells.iter_mut().zip(shown) {
         cell.runs = runs;
     }
-    Ok(Told {
+    Ok(Results {
         settings: choose::settings(args),
         name: chosen.name,
         text: chosen.text,
@@ -171,7 +175,7 @@ fn threads(args: &SimArgs) -> NonZeroUsize {
 
 /// What a command line without `rxsteer sim` comes to; for tests.
 #[cfg(test)]
-fn told(line: &[&str]) -> Told {
+fn results(line: &[&str]) -> Results {
     use crate::cli::{Cli, Command};
     use clap::Parser;
     let line = ["rxsteer", "sim"].iter().chain(line);

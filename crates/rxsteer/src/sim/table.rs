@@ -1,7 +1,7 @@
 //! What a person reads of one policy: its traffic, its CPUs, its totals.
 
 use super::figure::{self, lines};
-use super::told::{Cell, Told};
+use super::results::{Cell, Results};
 use crate::output::table::{self, duration, grouped};
 use crate::words::plural;
 use rxsteer_sim::RunResult;
@@ -13,19 +13,19 @@ use std::time::Duration;
 const MOST_ROWS: usize = 16;
 
 /// What was simulated, in two lines.
-pub(crate) fn head(told: &Told) -> String {
-    let scenario = told.scenario();
+pub(crate) fn head(results: &Results) -> String {
+    let scenario = results.scenario();
     let measured = Duration::from_nanos(scenario.measured_ns());
-    let last = told.first_seed.wrapping_add(u64::from(told.seeds) - 1);
-    let seeds = match told.seeds {
+    let last = results.first_seed.wrapping_add(u64::from(results.seeds) - 1);
+    let seeds = match results.seeds {
         1 => format!("seed {last}"),
         _ => format!(
             "seeds {} to {last}; ± is the 95 % confidence interval of the mean",
-            told.first_seed
+            results.first_seed
         ),
     };
-    let mut text = format!("{}: {}\n", told.name, scenario.title);
-    let settings = told.settings.iter().fold(String::new(), |all, one| format!("{all}, {one}"));
+    let mut text = format!("{}: {}\n", results.name, scenario.title);
+    let settings = results.settings.iter().fold(String::new(), |all, one| format!("{all}, {one}"));
     let _ = writeln!(
         text,
         "{}, {}, {}, {} measured{settings}; {seeds}",
@@ -34,12 +34,13 @@ pub(crate) fn head(told: &Told) -> String {
         plural(scenario.nics.iter().map(|nic| nic.irq_cpus.len()).sum(), "RX queue"),
         duration(measured)
     );
-    if told.interrupted {
-        let done = told.cells.iter().map(|cell| cell.done().to_string());
+    if results.interrupted {
+        let done = results.cells.iter().map(|cell| cell.done().to_string());
         let done: Vec<String> = done.collect();
-        let _ = writeln!(text, "interrupted: of {} seeds {} are done", told.seeds, done.join(", "));
-        if told.is_unfinished() {
-            for cell in told.cells.iter().filter(|cell| !cell.runs.is_empty()) {
+        let _ =
+            writeln!(text, "interrupted: of {} seeds {} are done", results.seeds, done.join(", "));
+        if results.is_unfinished() {
+            for cell in results.cells.iter().filter(|cell| !cell.runs.is_empty()) {
                 let time = |run: &RunResult| {
                     let measured = duration(Duration::from_nanos(run.measured_ns));
                     format!("seed {} after {measured}", run.seed)
@@ -118,8 +119,8 @@ fn cpus(cell: &Cell) -> String {
     for id in ids {
         let of = Subject::Cpu(id);
         let share = |name| {
-            let told = Metric::named(name).and_then(|metric| cell.summary(metric, of));
-            figure::summary(Unit::Share, told.as_ref())
+            let results = Metric::named(name).and_then(|metric| cell.summary(metric, of));
+            figure::summary(Unit::Share, results.as_ref())
         };
         let shares = ["busy", "receiving", "protocol", "application"].map(share);
         let mut row = vec![id.to_string()];

@@ -1,35 +1,35 @@
 //! What is made of results: outcomes, advice, JSON and CSV.
 
-use super::told::Told;
-use super::{advice, csv, json, told};
+use super::results::Results;
+use super::{advice, csv, json, results};
 use crate::Outcome;
 use rxsteer_sim::compare::{Difference, Paired};
 use rxsteer_sim::metric::{METRICS, Metric, Subject};
 use rxsteer_sim::scenario::Interrupts;
 
 /// A short comparison of three policies.
-fn compared() -> Told {
-    told(&["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps,rfs"])
+fn compared() -> Results {
+    results(&["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps,rfs"])
 }
 
 #[test]
 fn what_went_wrong_decides_the_outcome() {
-    let mut told = told(&["router-one-queue", "--seconds", "0.001"]);
-    assert_eq!((told.outcome(), told.notes().len()), (Outcome::Success, 0));
-    told.interrupted = true;
-    assert_eq!(told.outcome(), Outcome::Interrupted);
-    told.cells[0].runs[0].reordered = 3;
-    assert_eq!(told.outcome(), Outcome::Findings);
+    let mut results = results(&["router-one-queue", "--seconds", "0.001"]);
+    assert_eq!((results.outcome(), results.notes().len()), (Outcome::Success, 0));
+    results.interrupted = true;
+    assert_eq!(results.outcome(), Outcome::Interrupted);
+    results.cells[0].runs[0].reordered = 3;
+    assert_eq!(results.outcome(), Outcome::Findings);
     assert!(
-        told.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
+        results.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
     );
     // Where interrupts are spread nobody can keep order.
-    let cpus = told.scenario().steering.cpus.clone();
-    told.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
-    assert_eq!(told.outcome(), Outcome::Interrupted);
-    told.cells[0].runs[0].account.processed += 1;
-    assert_eq!(told.outcome(), Outcome::Findings);
-    assert!(told.notes()[0].contains("do not add up"), "{:?}", told.notes());
+    let cpus = results.scenario().steering.cpus.clone();
+    results.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
+    assert_eq!(results.outcome(), Outcome::Interrupted);
+    results.cells[0].runs[0].account.processed += 1;
+    assert_eq!(results.outcome(), Outcome::Findings);
+    assert!(results.notes()[0].contains("do not add up"), "{:?}", results.notes());
 }
 
 /// A difference by this share of a baseline of 100, with this corrected probability.
@@ -48,10 +48,10 @@ fn difference(cell: usize, metric: &str, share: f64, corrected: f64) -> Differen
 
 #[test]
 fn advice_may_be_to_leave_it_alone() {
-    let mut told = compared();
+    let mut results = compared();
     let mut advised = |differences: Vec<Difference>| {
-        told.differences = differences;
-        advice::advice(&told).expect("several policies")
+        results.differences = differences;
+        advice::advice(&results).expect("several policies")
     };
     let goal = "transactions_per_second";
     let chance = advised(vec![difference(1, goal, 0.3, 0.2), difference(2, goal, 0.1, 0.9)]);
@@ -65,54 +65,56 @@ fn advice_may_be_to_leave_it_alone() {
 
 #[test]
 fn advice_names_the_best_and_what_it_costs() {
-    let mut told = compared();
+    let mut results = compared();
     let goal = "transactions_per_second";
-    told.differences = vec![
+    results.differences = vec![
         difference(1, goal, 0.2, 0.001),
         difference(2, goal, 0.4, 0.01),
         difference(2, "latency_p99_ns", 0.5, 0.02),
     ];
-    let advised = advice::advice(&told).unwrap();
+    let advised = advice::advice(&results).unwrap();
     assert_eq!(
         advised,
         "rfs is better than none: transactions +40.0 % (p 0.010); it costs latency p99 +50.0 %"
     );
     // A policy that reorders is never advised.
-    told.cells[2].runs[0].reordered = 1;
+    results.cells[2].runs[0].reordered = 1;
     assert!(
-        advice::advice(&told).unwrap().starts_with("rps is better than none: transactions +20.0 %")
+        advice::advice(&results)
+            .unwrap()
+            .starts_with("rps is better than none: transactions +20.0 %")
     );
-    told.cells[2].runs[0].reordered = 0;
+    results.cells[2].runs[0].reordered = 0;
     // Of two that gain about as much, the one that takes less CPU time.
-    told.differences[1].paired.difference = 20.9;
+    results.differences[1].paired.difference = 20.9;
     let cheapest = (1..3).min_by(|a, b| {
-        let cost = |cell: &usize| told.cells[*cell].mean("cpu_per_packet_ns", Subject::Run);
+        let cost = |cell: &usize| results.cells[*cell].mean("cpu_per_packet_ns", Subject::Run);
         cost(a).total_cmp(&cost(b))
     });
-    let expected = format!("{} is better", told.cells[cheapest.unwrap()].label);
-    assert!(advice::advice(&told).unwrap().starts_with(&expected), "{expected}");
-    told.cells[2].runs[0].reordered = 1;
+    let expected = format!("{} is better", results.cells[cheapest.unwrap()].label);
+    assert!(advice::advice(&results).unwrap().starts_with(&expected), "{expected}");
+    results.cells[2].runs[0].reordered = 1;
     // What gains elsewhere is worth it where it costs nothing.
-    told.differences =
+    results.differences =
         vec![difference(1, goal, 0.0, 1.0), difference(1, "cpu_per_packet_ns", -0.2, 0.01)];
-    let advised = advice::advice(&told).unwrap();
+    let advised = advice::advice(&results).unwrap();
     assert!(advised.starts_with("rps is better than none: CPU per packet -20.0 %"), "{advised}");
     assert!(advised.ends_with("with the transactions not significantly less"), "{advised}");
-    told.differences[0] = difference(1, goal, -0.1, 0.01);
-    assert!(advice::advice(&told).unwrap().starts_with("leave it alone"));
+    results.differences[0] = difference(1, goal, -0.1, 0.01);
+    assert!(advice::advice(&results).unwrap().starts_with("leave it alone"));
 }
 
 /// The same figures in both files, and each metric of the run in the first.
 #[test]
-fn json_and_csv_tell_the_same() {
-    let told = compared();
-    let object = json::all(&told);
+fn json_and_csv_hold_the_same() {
+    let results = compared();
+    let object = json::all(&results);
     for metric in METRICS {
-        let has = told.cells[1].summary(metric, Subject::Run);
+        let has = results.cells[1].summary(metric, Subject::Run);
         let shown = &object["cells"][1]["summary"]["run"][metric.name]["mean"];
         assert_eq!(shown.as_f64(), has.map(|it| it.mean), "{metric:?}");
     }
-    let bytes = csv::all(&told).unwrap();
+    let bytes = csv::all(&results).unwrap();
     let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
     let mut rows = 0;
     for row in reader.records().map(|row| row.expect("a row")) {
@@ -135,11 +137,11 @@ fn json_and_csv_tell_the_same() {
 }
 
 #[test]
-fn the_json_tells_nothing_of_the_host() {
+fn json_holds_nothing_of_the_host() {
     let line = ["irq-spread", "--seconds", "0.001", "--seeds", "4", "--faults", "3", "--threads"];
-    let with = |threads: &str| json::all(&told(&[&line[..], &[threads]].concat())).to_string();
+    let with = |threads: &str| json::all(&results(&[&line[..], &[threads]].concat())).to_string();
     assert_eq!(with("1"), with("2"));
-    assert_ne!(with("1"), json::all(&told(&line[..5])).to_string(), "faults change it");
+    assert_ne!(with("1"), json::all(&results(&line[..5])).to_string(), "faults change it");
 }
 
 /// The tables of what a file holds can't fall behind the list.

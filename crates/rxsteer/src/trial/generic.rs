@@ -76,7 +76,7 @@ enum Report {
     Sent,
 }
 
-/// The sending end, in a namespace of its own: first tells of it, then sends to each port that it is told.
+/// The sending end, in a namespace of its own: first reports it, then sends to each port that it receives.
 fn send(reports: &Sender<Report>, commands: &Receiver<u16>) -> io::Result<()> {
     namespace::enter_new()?;
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
@@ -116,7 +116,8 @@ fn receive(
         batch += 1;
         Ok(count(&socket, batch))
     };
-    // Without the programs first: that finds the neighbour, and if packets are lost then this can tell nothing.
+    // Without the programs first: that finds the neighbour, and if packets are lost then this shows
+    // nothing.
     if arrivals()? != PACKETS && arrivals()? != PACKETS {
         return Ok(Err("packets are lost on a new veth pair even without the programs".to_owned()));
     }

@@ -24,7 +24,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn all_formats_tell_the_same() {
+fn all_formats_have_the_same_columns() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = Traffic::mixed(5000, 200).write(dir.path(), "mixed.pcap");
     let written = |name: &str| {
@@ -118,7 +118,7 @@ fn addresses_are_masked_and_the_hash_with_them() {
         keys.dedup();
         keys.len()
     };
-    assert_eq!(distinct(&random), distinct(&plain), "pseudonyms tell flows apart");
+    assert_eq!(distinct(&random), distinct(&plain), "pseudonyms distinguish flows");
     assert!(plain.iter().all(|p| one.iter().all(|o| o.key.0 != p.key.0)));
 }
 

@@ -1,4 +1,4 @@
-//! `--key`: flows told apart by fewer fields, against the sums of whole flows.
+//! `--key`: flows distinguished by fewer fields, against the sums of whole flows.
 
 use crate::reading::{Counted, HEADER, Key};
 use crate::traffic::Traffic;
@@ -259,7 +259,7 @@ fn keys_that_are_none_are_refused() {
         ("src,dst_port", "there is no field 'dst_port'; did you mean 'dst-port'?"),
         ("port-number", "the words are 'src', 'dst', 'protocol', 'src-port', 'dst-port'"),
         ("", "there is no field ''"),
-        ("src/0/0", "leaves nothing to tell flows apart by"),
+        ("src/0/0", "leaves nothing to distinguish flows by"),
         ("src/33", "'src/33' is no network"),
         ("protocol/8", "'protocol/8' is no network"),
         ("src,src/24", "the field 'src' is named twice"),

@@ -105,8 +105,8 @@ fn a_flow_that_rests_becomes_another_record() {
     let mut records = reading::csv(&file);
     check_sums(&report, &records);
     records.sort_by_key(|record| record.counted.first_ns);
-    let told: Vec<_> = records.iter().map(|r| (r.counted.packets, r.end.as_str())).collect();
-    assert_eq!(told, [(2, "idle"), (2, "finished")]);
+    let ends: Vec<_> = records.iter().map(|r| (r.counted.packets, r.end.as_str())).collect();
+    assert_eq!(ends, [(2, "idle"), (2, "finished")]);
     assert_eq!(records[0].hash, records[1].hash);
     assert_eq!(per_flow(&records), traffic.flows);
 }

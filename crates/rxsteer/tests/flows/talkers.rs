@@ -49,7 +49,7 @@ fn the_largest_flows_are_shown() {
 }
 
 #[test]
-fn few_places_are_told_of() {
+fn few_places_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let traffic = Traffic::mixed(10_000, 300);
     let capture = traffic.write(dir.path(), "mixed.pcap");
@@ -83,7 +83,7 @@ fn what_another_command_can_is_named_with_it() {
 }
 
 #[test]
-fn what_counts_twice_or_not_at_all_is_told_of() {
+fn options_that_count_twice_or_not_at_all_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = Traffic::mixed(100, 5).write(dir.path(), "a.pcap");
     let same = dir.path().join(".").join("a.pcap");

@@ -132,26 +132,26 @@ def sweep(options: argparse.Namespace) -> int:
             interrupted = True
         finally:
             progress.close()
-    tell(options, len(grid.cells), there, done, failures)
+    show(options, len(grid.cells), there, done, failures)
     if interrupted:
         return INTERRUPTED
     return SOME_FAILED if failures else FINE
 
 
-def tell(
+def show(
     options: argparse.Namespace, cells: int, there: int, done: int, failures: list[tuple[grids.Cell, str]]
 ) -> None:
     """What was done, for people or programs."""
     if options.json:
         failed = [{"cell": str(cell), "error": error} for cell, error in failures]
-        told = {
+        printed = {
             "cells": cells,
             "there_before": there,
             "run": done,
             "failed": failed,
             "folder": str(options.out),
         }
-        print(json.dumps(told, indent=2))
+        print(json.dumps(printed, indent=2))
         return
     for cell, error in failures[:MOST_SHOWN]:
         print(f"rxsteer-sweep: {cell}: {error}", file=sys.stderr)

@@ -5,7 +5,8 @@ use crate::holder::Holder;
 use crate::interface::{Attached, AttachedMode};
 use crate::link::LOOPBACK;
 
-/// Facts with one fault, the topic it is told under, how bad that is, and words that must be in it.
+/// Facts with one fault, the topic it is reported under, how bad that is, and words that must be in
+/// it.
 type Fault<Facts> = (Facts, &'static str, (State, bool), &'static [&'static str]);
 
 const NO: (State, bool) = (State::No, true);
@@ -13,7 +14,7 @@ const LESS: (State, bool) = (State::No, false);
 const NOTE: (State, bool) = (State::Note, false);
 
 #[test]
-fn every_fault_of_a_host_is_told() {
+fn every_fault_of_a_host_is_reported() {
     type Change = fn(&mut Host);
     let lacking = |lacks: &str| {
         let names = TRACEPOINTS.map(|tracepoint| tracepoint.name);
@@ -108,7 +109,7 @@ fn nic(change: fn(&mut Interface)) -> Interface {
 }
 
 #[test]
-fn every_fault_of_an_interface_is_told() {
+fn every_fault_of_an_interface_is_reported() {
     let attached = |mode, holder: Option<&str>| {
         let holder = holder.map(|name| Holder { pid: 99, name: name.to_owned() });
         Interface { attached: Some(Attached { mode, id: Some(12), holder }), ..good_nic() }
@@ -169,7 +170,7 @@ fn every_fault_of_an_interface_is_told() {
             &["ethtool -K eth0 lro off"],
         ),
         (nic(|nic| nic.offloads.as_mut().unwrap().gro_hw = true), "lro", NOTE, &["rx-gro-hw off"]),
-        (nic(|nic| nic.rx_queues = None), "rx_queues", NOTE, &["can't be told"]),
+        (nic(|nic| nic.rx_queues = None), "rx_queues", NOTE, &["is unknown"]),
         (nic(|nic| nic.steered_queues = None), "kernel_rps", NOTE, &["/sys/class/net/eth0/queues"]),
         (
             nic(|nic| nic.port_of = Some(("bridge".to_owned(), "br0".to_owned()))),

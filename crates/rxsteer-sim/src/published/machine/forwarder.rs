@@ -50,7 +50,7 @@ pub const SENT_PPS: Constant = Constant::new(
     "packets sent per second",
     5.6e6,
     "",
-    "assumed, knowing the 4.8 Mpps: the source does not tell what was sent",
+    "assumed, knowing the 4.8 Mpps: the source does not say what was sent",
 );
 
 /// How fast each of two busy SMT siblings is, where that is tried.

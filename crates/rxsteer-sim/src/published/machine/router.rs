@@ -7,7 +7,7 @@
 //!   PC 2 ── card 1 ─┘  interrupts └─► CPU 3 ─┘          cores: 0+1, 2+3
 //! ```
 //!
-//! Structural choices, made with all rows known, since the source tells neither:
+//! Structural choices, made with all rows known, since the source says neither:
 //! - the two directions were measured one after the other: one alone reaches what both columns have;
 //! - from PC 1 to PC 2 a connection's data and acknowledgements have different hashes, as translation
 //!   makes them; from PC 2 to PC 1 they share one. The original column has four levels for one
@@ -21,8 +21,8 @@ use crate::scenario::{
 };
 use rxsteer_core::{CpuId, Policy};
 
-/// What is measured of each run, and the start before it. The source's 100 s tell no more: after the start a
-/// run goes on alike.
+/// What is measured of each run, and the start before it. The source's 100 s show no more: after
+/// the start a run goes on alike.
 pub const MEASURED_NS: u64 = 2_000_000_000;
 const START_NS: u64 = 500_000_000;
 
@@ -140,7 +140,7 @@ pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> S
     }
 }
 
-/// Mbit/s of data, as iperf tells them.
+/// Mbit/s of data, as iperf prints them.
 #[must_use]
 pub fn mbits(result: &crate::RunResult) -> f64 {
     let frames = result.traffic.iter().map(|traffic| traffic.bits_per_second).sum::<f64>();

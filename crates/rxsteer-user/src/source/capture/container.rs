@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Cursor, Read};
 
 /// Largest window a zstd stream may ask for, as a power of 2 of bytes: 128 MiB, which is what the
-/// `zstd` command accepts unless told otherwise. It is touched only as far as data fill it.
+/// `zstd` command accepts by default. It is touched only as far as data fill it.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// How a capture is compressed.

@@ -9,7 +9,7 @@
 //!
 //! Read are pcap (both byte orders, micro- and nanoseconds, and the "modified" form with longer
 //! record headers) and pcapng (all of its packet blocks, any number of sections and interfaces),
-//! each as it is or within gzip or zstd, which is told by the content and not by the name.
+//! each as it is or within gzip or zstd, which is known by the content and not by the name.
 //!
 //! What holds for all of it:
 //!
@@ -24,7 +24,7 @@
 //! pcapng, and does not show outside this folder. Packet records are read here, because of four
 //! things in its version 0.17:
 //!
-//! - It wants a whole record before it tells the record's length. Here the length is bounded
+//! - It wants a whole record before it gives the record's length. Here the length is bounded
 //!   first, and a record cut short is reported with how much of it is there.
 //! - It makes a list of options for every packet.
 //! - It does not know the modified form in big-endian order.

@@ -17,7 +17,7 @@ use pcap_parser::pcap::parse_pcap_header;
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 const MODIFIED_RECORD_HEADER: usize = 24;
-/// The bits of the link type field that hold it; the others tell of check sequences.
+/// The bits of the link type field that hold it; the others name check sequences.
 const LINK_BITS: u32 = 0x03ff_ffff;
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;

@@ -8,7 +8,7 @@ use rxsteer_packet::LinkType;
 pub(super) enum Step<'a> {
     /// A frame.
     Frame(Frame<'a>),
-    /// A frame that can't be read for its link type or section version; told of once.
+    /// A frame that can't be read for its link type or section version; reported once.
     LeftOut(Option<Damage>),
     /// A section that can't be read.
     Refused(Damage),

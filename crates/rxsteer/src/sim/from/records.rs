@@ -172,7 +172,7 @@ fn json_line(line: &[u8], into: &Into) -> anyhow::Result<FlowSpan> {
     span(cells.each_ref().map(String::as_str), into)
 }
 
-/// A record from the texts of its columns, empty for what flows were not told apart by.
+/// A record from the texts of its columns, empty for fields that do not distinguish flows.
 fn span(cells: [&str; COLUMNS.len()], into: &Into) -> anyhow::Result<FlowSpan> {
     let mut at = 0;
     let mut next = || {

@@ -78,9 +78,9 @@ fn records_and_the_capture_of_the_same_packets_agree() {
     let records = file("a.csv", format!("{HEADER}{lines}").as_bytes());
     let (capture, records) =
         (read(&["--from", &capture]).unwrap(), read(&["--from", &records]).unwrap());
-    assert_eq!(capture.told.packets, 3);
+    assert_eq!(capture.figures.packets, 3);
     let bytes = |of: &FromFiles| of.recorded.packets.iter().map(|p| p.bytes).collect::<Vec<_>>();
-    assert_eq!((records.told.packets, bytes(&records)), (3, vec![60; 3]));
+    assert_eq!((records.figures.packets, bytes(&records)), (3, vec![60; 3]));
     assert_eq!(bytes(&capture), [64; 3]);
     assert_eq!(capture.recorded.hashes, records.recorded.hashes, "as the same flows have");
     let times = |of: &FromFiles| of.recorded.packets.iter().map(|p| p.at_ns).collect::<Vec<_>>();
@@ -103,7 +103,7 @@ fn all_formats_give_the_same() {
     fs::write(&jsonl, format!("{}\n{}\n", object(1, 9, 0), object(2, 3, 700))).unwrap();
     let both = [csv, jsonl].map(|path| read(&["--from", path.to_str().unwrap()]).unwrap());
     assert_eq!(both[0].recorded, both[1].recorded);
-    assert_eq!((both[0].told.packets, both[0].told.flows, both[0].records), (12, 2, 2));
+    assert_eq!((both[0].figures.packets, both[0].figures.flows, both[0].records), (12, 2, 2));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_comes_before_damage_is_used_and_the_damage_is_said() {
         let path = dir.path().join(name);
         fs::write(&path, format!("{good}{bad}{}", line(3, 1, 5))).unwrap();
         let from = read(&["--from", path.to_str().unwrap()]).unwrap();
-        assert_eq!(from.told.packets, 2, "{name}");
+        assert_eq!(from.figures.packets, 2, "{name}");
         assert!(from.issues.len() == 1 && from.issues[0].contains(word), "{:?}", from.issues);
     }
     let mut cut = pcap(&[(5, 1), (6, 2)]);
@@ -125,7 +125,7 @@ fn what_comes_before_damage_is_used_and_the_damage_is_said() {
     let path = dir.path().join("cut.pcap");
     fs::write(&path, cut).unwrap();
     let from = read(&["--from", path.to_str().unwrap()]).unwrap();
-    assert_eq!((from.told.packets, from.issues.len()), (1, 1));
+    assert_eq!((from.figures.packets, from.issues.len()), (1, 1));
     assert!(from.issues[0].contains("cut short"), "{:?}", from.issues);
 }
 
@@ -156,7 +156,7 @@ fn a_limit_is_kept_and_said() {
     fs::write(&path, format!("{HEADER}{}", line(1, 1_000_000_000_000, 5))).unwrap();
     let path = path.to_str().unwrap();
     let from = read(&["--from", path, "--from-packets", "100", "--from-spread", "random"]).unwrap();
-    assert_eq!((from.told.packets, from.told.more), (100, true));
+    assert_eq!((from.figures.packets, from.figures.more), (100, true));
     assert!(from.notes().iter().any(|note| note.contains("more than 100 packets")));
     assert_eq!(from.json()["more_packets_left_out"], true);
     let scenario =

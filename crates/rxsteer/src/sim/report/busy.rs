@@ -2,7 +2,7 @@
 
 use super::chart::{INK, Legend, WIDTH, axes, colour, fitting, name_categories, svg, text};
 use crate::sim::figure;
-use crate::sim::told::{Cell, Told};
+use crate::sim::results::{Cell, Results};
 use plotters::prelude::*;
 use rxsteer_sim::metric::Subject;
 
@@ -20,13 +20,14 @@ const PANEL: u32 = 210;
 const ASIDE: u32 = 150;
 
 /// A panel per policy.
-pub(super) fn stacked(told: &Told) -> anyhow::Result<String> {
+pub(super) fn stacked(results: &Results) -> anyhow::Result<String> {
     let names = PARTS.iter().enumerate();
     let legend = Legend::new(names.map(|(index, (_, name))| ((*name).to_owned(), colour(index))));
-    svg(legend.height() + PANEL * told.cells.len() as u32, |area| {
+    svg(legend.height() + PANEL * results.cells.len() as u32, |area| {
         let (top, rest) = area.split_vertically(legend.height());
         legend.draw(&top)?;
-        for (panel, cell) in rest.split_evenly((told.cells.len(), 1)).iter().zip(&told.cells) {
+        for (panel, cell) in rest.split_evenly((results.cells.len(), 1)).iter().zip(&results.cells)
+        {
             self::panel(panel, cell)?;
         }
         Ok(())

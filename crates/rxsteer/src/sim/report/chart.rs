@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// Width of a plot, in pixels.
 pub(super) const WIDTH: u32 = 920;
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
+/// Colours that people with any colour vision distinguish (Okabe and Ito), on white.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),

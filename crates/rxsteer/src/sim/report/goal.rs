@@ -2,25 +2,25 @@
 
 use super::chart::{INK, axes, centred, colour, interval, name_categories, svg};
 use crate::sim::figure;
-use crate::sim::told::Told;
+use crate::sim::results::Results;
 use plotters::prelude::*;
 use rxsteer_sim::metric::{Metric, Subject};
 
-fn labels(told: &Told) -> Vec<String> {
-    told.cells.iter().map(|cell| cell.label.clone()).collect()
+fn labels(results: &Results) -> Vec<String> {
+    results.cells.iter().map(|cell| cell.label.clone()).collect()
 }
 
 /// The mean of each policy, with its interval.
-pub(super) fn bars(told: &Told, metric: &Metric) -> anyhow::Result<String> {
+pub(super) fn bars(results: &Results, metric: &Metric) -> anyhow::Result<String> {
     let summaries: Vec<_> =
-        told.cells.iter().map(|cell| cell.summary(metric, Subject::Run)).collect();
+        results.cells.iter().map(|cell| cell.summary(metric, Subject::Run)).collect();
     let tops = summaries.iter().flatten().map(|it| it.mean + it.interval.unwrap_or(0.0));
     let top = tops.fold(0.0, f64::max);
     let (factor, unit) = figure::scale(metric.unit, top);
     let top = if top > 0.0 { top / factor * 1.15 } else { 1.0 };
     svg(320, |area| {
-        let mut chart = axes(area, told.cells.len(), 0.0..top, unit, &figure::tick)?;
-        name_categories(&mut chart, 0.0, &labels(told))?;
+        let mut chart = axes(area, results.cells.len(), 0.0..top, unit, &figure::tick)?;
+        name_categories(&mut chart, 0.0, &labels(results))?;
         for (index, it) in summaries.iter().enumerate() {
             let Some(it) = it else { continue };
             let (x, mean) = (index as f64 + 0.5, it.mean / factor);
@@ -42,9 +42,9 @@ pub(super) fn bars(told: &Told, metric: &Metric) -> anyhow::Result<String> {
 }
 
 /// Every seed of each policy, with the mean as a line.
-pub(super) fn spread(told: &Told, metric: &Metric) -> anyhow::Result<String> {
+pub(super) fn spread(results: &Results, metric: &Metric) -> anyhow::Result<String> {
     let cells: Vec<Vec<f64>> =
-        told.cells.iter().map(|cell| cell.values(metric, Subject::Run)).collect();
+        results.cells.iter().map(|cell| cell.values(metric, Subject::Run)).collect();
     let all = || cells.iter().flatten().copied();
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
     let (factor, unit) = figure::scale(metric.unit, most);
@@ -53,7 +53,7 @@ pub(super) fn spread(told: &Told, metric: &Metric) -> anyhow::Result<String> {
     let range = least / factor - margin..most / factor + margin;
     svg(320, |area| {
         let mut chart = axes(area, cells.len(), range.clone(), unit, &figure::tick)?;
-        name_categories(&mut chart, range.start, &labels(told))?;
+        name_categories(&mut chart, range.start, &labels(results))?;
         for (index, values) in cells.iter().enumerate() {
             let mean = values.iter().sum::<f64>() / values.len().max(1) as f64 / factor;
             let left = index as f64 + 0.2;

@@ -2,7 +2,7 @@
 
 use super::chart::{Legend, colour, interval, mesh, name_categories, svg};
 use crate::sim::figure;
-use crate::sim::told::Told;
+use crate::sim::results::Results;
 use plotters::prelude::*;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_sim::summary::Summary;
@@ -15,13 +15,13 @@ const PERCENTILES: [(&str, &str); 4] = [
 ];
 
 /// `None` where no latency was measured under any policy.
-pub(super) fn percentiles(told: &Told, traffic: usize) -> anyhow::Result<Option<String>> {
+pub(super) fn percentiles(results: &Results, traffic: usize) -> anyhow::Result<Option<String>> {
     let of = Subject::Traffic(traffic);
-    let line = |cell: &crate::sim::told::Cell| {
+    let line = |cell: &crate::sim::results::Cell| {
         let metrics = PERCENTILES.iter().filter_map(|(name, _)| Metric::named(name));
         metrics.filter_map(|metric| cell.summary(metric, of)).collect::<Vec<Summary>>()
     };
-    let lines: Vec<Vec<Summary>> = told.cells.iter().map(line).collect();
+    let lines: Vec<Vec<Summary>> = results.cells.iter().map(line).collect();
     let means = || lines.iter().flatten().map(|it| it.mean.max(1.0));
     let (least, most) = (means().fold(f64::INFINITY, f64::min), means().fold(1.0, f64::max));
     if !least.is_finite() {
@@ -30,7 +30,7 @@ pub(super) fn percentiles(told: &Told, traffic: usize) -> anyhow::Result<Option<
     // Whole decades, so that the axis has a name at both ends.
     let decade = |exponent: f64| 10f64.powf(exponent);
     let (low, high) = (decade((least / 1.1).log10().floor()), decade((most * 1.1).log10().ceil()));
-    let labels = told.cells.iter().enumerate();
+    let labels = results.cells.iter().enumerate();
     let legend = Legend::new(labels.map(|(index, cell)| (cell.label.clone(), colour(index))));
     let plot = svg(314 + legend.height(), |area| {
         let (top, rest) = area.split_vertically(legend.height());
@@ -44,7 +44,7 @@ pub(super) fn percentiles(told: &Told, traffic: usize) -> anyhow::Result<Option<
         let names: Vec<String> = PERCENTILES.iter().map(|(_, name)| (*name).to_owned()).collect();
         name_categories(&mut chart, low, &names)?;
         for (index, line) in lines.iter().enumerate() {
-            // Side by side, so that intervals of policies that are alike can be told apart.
+            // Side by side, so that intervals of policies that are alike can be distinguished.
             let aside = (index as f64 - (lines.len() - 1) as f64 / 2.0) * 0.06;
             let at = |rank: usize| rank as f64 + 0.5 + aside;
             let points: Vec<(f64, f64)> =

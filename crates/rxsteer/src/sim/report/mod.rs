@@ -7,7 +7,7 @@ mod goal;
 mod html;
 mod latency;
 
-use super::told::Told;
+use super::results::Results;
 use super::whole_file::WholeFile;
 use super::{advice, compared, table};
 use anyhow::anyhow;
@@ -31,63 +31,63 @@ pub(crate) fn page_in(dir: &Path) -> PathBuf {
 }
 
 /// The page.
-pub(crate) fn page(told: &Told) -> anyhow::Result<String> {
+pub(crate) fn page(results: &Results) -> anyhow::Result<String> {
     let mut body = String::new();
-    let title = format!("{}: {}", told.name, told.scenario().title);
+    let title = format!("{}: {}", results.name, results.scenario().title);
     let _ = writeln!(body, "<h1>{}</h1>", escaped(&title));
-    for line in table::head(told).lines().skip(1) {
+    for line in table::head(results).lines().skip(1) {
         let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(line));
     }
-    if let Some(advice) = advice::advice(told) {
+    if let Some(advice) = advice::advice(results) {
         let _ = writeln!(body, "<p class=\"advice\">{}</p>", escaped(&advice));
     }
-    for note in told.notes() {
+    for note in results.notes() {
         let _ = writeln!(body, "<p class=\"wrong\">{}</p>", escaped(&note));
     }
-    if told.cells.iter().any(|cell| !cell.runs.is_empty()) {
-        plots(&mut body, told)?;
-        tables(&mut body, told);
+    if results.cells.iter().any(|cell| !cell.runs.is_empty()) {
+        plots(&mut body, results)?;
+        tables(&mut body, results);
     }
     let _ = writeln!(
         body,
         "<details><summary>Scenario</summary>\n<pre>{}</pre></details>\n<p class=\"foot\">rxsteer {}</p>",
-        escaped(&told.text),
+        escaped(&results.text),
         env!("CARGO_PKG_VERSION")
     );
     Ok(html::page(&title, &body))
 }
 
-fn plots(body: &mut String, told: &Told) -> anyhow::Result<()> {
+fn plots(body: &mut String, results: &Results) -> anyhow::Result<()> {
     let goals =
         ["bits_per_second", "transactions_per_second"].into_iter().filter_map(Metric::named);
     for metric in goals {
-        if told.cells.iter().any(|cell| cell.summary(metric, Subject::Run).is_some()) {
+        if results.cells.iter().any(|cell| cell.summary(metric, Subject::Run).is_some()) {
             let heading = format!("{}, mean with 95 % interval", html::capital(metric.title));
-            html::figure(body, &heading, &goal::bars(told, metric)?);
-            if told.seeds > 1 {
+            html::figure(body, &heading, &goal::bars(results, metric)?);
+            if results.seeds > 1 {
                 let heading = format!("{}, seed by seed", html::capital(metric.title));
-                html::figure(body, &heading, &goal::spread(told, metric)?);
+                html::figure(body, &heading, &goal::spread(results, metric)?);
             }
         }
     }
-    html::figure(body, "What the CPUs did", &busy::stacked(told)?);
-    for (index, traffic) in told.scenario().traffic.iter().enumerate() {
-        if let Some(plot) = latency::percentiles(told, index)? {
+    html::figure(body, "What the CPUs did", &busy::stacked(results)?);
+    for (index, traffic) in results.scenario().traffic.iter().enumerate() {
+        if let Some(plot) = latency::percentiles(results, index)? {
             html::figure(body, &format!("Latency, {}", traffic.name), &plot);
         }
     }
     Ok(())
 }
 
-fn tables(body: &mut String, told: &Told) {
-    let labels = || told.cells.iter().map(|cell| cell.label.as_str());
+fn tables(body: &mut String, results: &Results) {
+    let labels = || results.cells.iter().map(|cell| cell.label.as_str());
     let header: Vec<&str> = std::iter::once("").chain(labels()).collect();
-    html::table(body, "Figures", &header, &compared::figures(told));
-    if !told.differences.is_empty() {
-        let first = format!("against {}", told.cells[0].label);
+    html::table(body, "Figures", &header, &compared::figures(results));
+    if !results.differences.is_empty() {
+        let first = format!("against {}", results.cells[0].label);
         let header = [&first, "figure", "difference", "", "p", "finding"];
-        html::table(body, "Differences", &header, &compared::findings(told));
-        let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(&advice::legend(told)));
+        html::table(body, "Differences", &header, &compared::findings(results));
+        let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(&advice::legend(results)));
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is on the page.
 
 use super::page;
-use crate::sim::told;
+use crate::sim::results;
 
 fn count(text: &str, part: &str) -> usize {
     text.matches(part).count()
@@ -9,8 +9,9 @@ fn count(text: &str, part: &str) -> usize {
 
 #[test]
 fn each_plot_is_on_the_page() {
-    let told = told(&["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps"]);
-    let page = page(&told).unwrap();
+    let results =
+        results(&["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps"]);
+    let page = page(&results).unwrap();
     for heading in [
         "Throughput, mean with 95 % interval",
         "Throughput, seed by seed",
@@ -34,26 +35,28 @@ fn each_plot_is_on_the_page() {
 
 #[test]
 fn bars_are_as_high_as_figures_say() {
-    let told = told(&["router-one-queue", "--seconds", "0.002", "--compare", "none,rps"]);
-    let page = page(&told).unwrap();
+    let results = results(&["router-one-queue", "--seconds", "0.002", "--compare", "none,rps"]);
+    let page = page(&results).unwrap();
     let plot = page.split("<svg").nth(1).unwrap();
     let heights: Vec<f64> = plot
         .split("<rect ")
         .skip(2)
         .filter_map(|rect| rect.split("height=\"").nth(1)?.split('"').next()?.parse().ok())
         .collect();
-    let mean =
-        |cell: usize| told.cells[cell].mean("bits_per_second", rxsteer_sim::metric::Subject::Run);
+    let mean = |cell: usize| {
+        results.cells[cell].mean("bits_per_second", rxsteer_sim::metric::Subject::Run)
+    };
     assert_eq!(heights.len(), 2, "{plot}");
-    let (drawn, told) = (heights[1] / heights[0], mean(1) / mean(0));
-    assert!((drawn / told - 1.0).abs() < 0.02, "drawn {drawn}, told {told}");
+    let (drawn, results) = (heights[1] / heights[0], mean(1) / mean(0));
+    assert!((drawn / results - 1.0).abs() < 0.02, "drawn {drawn}, got {results}");
 }
 
 #[test]
 fn many_policies_and_long_names_have_room() {
     let many = "none,rps,sparse,sparse:loops=1,sparse:loops=2,sparse:loops=3,sparse:loops=5,rfs,rfs+sparse,bound:0=1,1=2,bound:0=3,1=0";
-    let told = told(&["router-one-queue", "--seconds", "0.001", "--seeds", "2", "--compare", many]);
-    let page = page(&told).unwrap();
+    let results =
+        results(&["router-one-queue", "--seconds", "0.001", "--seeds", "2", "--compare", many]);
+    let page = page(&results).unwrap();
     let plots: Vec<&str> = page.split("<svg").skip(1).collect();
     assert_eq!(plots.len(), 4);
     // The legend of the latencies takes two rows: one more entry is at its left than in one row.
@@ -64,11 +67,11 @@ fn many_policies_and_long_names_have_room() {
 #[test]
 fn what_people_wrote_is_no_markup() {
     let title = "--set=title=<script>alert(\"1\")</script> & 'more'";
-    let mut told = told(&["rpc-8", "--seconds", "0.001", title]);
-    told.cells[0].scenario.traffic[0].name = "<i>x</i>".to_owned();
-    told.cells[0].label = "<b>rps</b>".to_owned();
-    told.text = "</pre><script>".to_owned();
-    let page = page(&told).unwrap();
+    let mut results = results(&["rpc-8", "--seconds", "0.001", title]);
+    results.cells[0].scenario.traffic[0].name = "<i>x</i>".to_owned();
+    results.cells[0].label = "<b>rps</b>".to_owned();
+    results.text = "</pre><script>".to_owned();
+    let page = page(&results).unwrap();
     for markup in ["<script>", "<i>", "<b>"] {
         assert!(!page.contains(markup), "{markup}");
     }
@@ -80,12 +83,12 @@ fn what_people_wrote_is_no_markup() {
 
 #[test]
 fn a_page_of_nothing_is_a_page() {
-    let mut told = told(&["rpc-8", "--seconds", "0.001", "--compare", "none,rps"]);
-    for cell in &mut told.cells {
+    let mut results = results(&["rpc-8", "--seconds", "0.001", "--compare", "none,rps"]);
+    for cell in &mut results.cells {
         cell.runs.clear();
     }
-    (told.differences, told.interrupted) = (Vec::new(), true);
-    let page = page(&told).unwrap();
+    (results.differences, results.interrupted) = (Vec::new(), true);
+    let page = page(&results).unwrap();
     assert!(page.contains("interrupted: of 10 seeds 0, 0 are done"), "{page}");
     assert_eq!(count(&page, "<svg"), 0);
 }

@@ -38,7 +38,7 @@ fn old_pcap_versions_have_the_lengths_the_other_way_round() {
 }
 
 #[test]
-fn the_link_type_field_may_tell_of_check_sequences() {
+fn link_type_field_may_name_check_sequences() {
     let capture = PcapFile::with(Order::Little, MICRO, (2, 4), 0x1400_0065).record((0, 0), 1, b"E");
     assert_eq!(read(&capture.bytes()).0[0].link, LinkType::Raw);
 }

@@ -145,7 +145,7 @@ impl Read for Pieces {
 fn frames_of_a_pipe_are_handed_on_without_waiting_for_more() {
     let capture = PcapFile::new(Order::Little, MICRO).record((1, 0), 1, b"a").bytes();
     let (sender, receiver) = mpsc::channel();
-    // The first read is for the four bytes that tell the format.
+    // The first read is for the four bytes that identify the format.
     sender.send(capture[..4].to_vec()).unwrap();
     sender.send(capture[4..].to_vec()).unwrap();
     let mut source = source_of(Box::new(Pieces(receiver)));

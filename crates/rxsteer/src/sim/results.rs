@@ -19,7 +19,7 @@ pub(crate) struct Cell {
 }
 
 /// All of it.
-pub(crate) struct Told {
+pub(crate) struct Results {
     /// The scenario's name.
     pub(crate) name: String,
     /// The scenario's text.
@@ -53,7 +53,7 @@ impl Cell {
     /// The mean of the metric of that name; 0 where there is none.
     pub(crate) fn mean(&self, name: &str, of: Subject) -> f64 {
         let metric = Metric::named(name);
-        metric.and_then(|metric| self.summary(metric, of)).map_or(0.0, |told| told.mean)
+        metric.and_then(|metric| self.summary(metric, of)).map_or(0.0, |results| results.mean)
     }
 
     /// Runs that measured all they were to.
@@ -83,7 +83,7 @@ impl Cell {
     }
 }
 
-impl Told {
+impl Results {
     /// What is simulated; the cells differ in policy only.
     pub(crate) fn scenario(&self) -> &Scenario {
         &self.cells[0].scenario

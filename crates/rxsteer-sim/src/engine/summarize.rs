@@ -1,4 +1,4 @@
-//! What a run tells when it has ended, or was given up.
+//! What a run returns when it has ended, or was given up.
 
 use super::World;
 use super::cpu::{Busy, State, Work};
@@ -26,7 +26,7 @@ impl TrafficCount {
 }
 
 impl World<'_> {
-    pub(super) fn tell(mut self, seed: u64) -> RunResult {
+    pub(super) fn finish(mut self, seed: u64) -> RunResult {
         for queue in 0..self.queues.len() {
             self.queues[queue].advance(self.now);
             self.lose_refused(queue as u32);
@@ -123,7 +123,7 @@ impl World<'_> {
             fairness: fairness(arrived.into_iter()),
             transactions_per_second: is_requests.then(|| count.packets as f64 / seconds),
             lost: count.lost,
-            latency: count.latency.tell(),
+            latency: count.latency.summary(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the programs in a test's world are told, and what they say.
+//! What the programs in a test's world are given, and what they return.
 
 /// Sizes of the tables.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ pub struct Decided {
     pub passes: bool,
     /// The number it got.
     pub seq: u32,
-    /// What the program said: 1 drop, 2 pass, 4 redirect.
+    /// The program's verdict: 1 drop, 2 pass, 4 redirect.
     pub verdict: u32,
     /// The frame is not what it was.
     pub is_changed: bool,
