@@ -1,4 +1,4 @@
-//! Frames and captures that nobody would write by hand.
+//! Frames and captures that are not written by hand.
 
 use std::fs;
 

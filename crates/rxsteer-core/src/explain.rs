@@ -47,7 +47,7 @@ pub struct Desired {
 /// What an entry of the sock flow table means for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DesiredState {
-    /// Nobody said where its application runs.
+    /// No desired CPU was recorded.
     Unset,
     /// The entry holds the desired CPU of another flow.
     OfAnotherFlow,

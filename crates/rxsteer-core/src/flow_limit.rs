@@ -3,7 +3,7 @@
 //! Source: the kernel's `skb_flow_limit` (Linux 3.11). Over the last 128 packets that met a backlog
 //! at least half full the limiter counts how many each flow had; a packet of a flow with more than
 //! half of them is dropped while others still get their place. So one elephant, or an attack with
-//! one flow, can't push everybody else out of the backlog.
+//! one flow, can't push all others out of the backlog.
 //!
 //! As in the kernel: flows are counted in buckets by hash (`hash_32`), so two can share a count; a
 //! packet that is dropped counts too, and so a flow is let in again only when its *share* falls; a
@@ -26,7 +26,7 @@ pub const DEFAULT_FLOW_LIMIT_BUCKETS: u32 = 4096;
 pub const MAX_FLOW_LIMIT_BUCKETS: u32 = 1 << 20;
 
 /// In the history: no packet yet.
-const NOBODY: u32 = u32::MAX;
+const NO_FLOW: u32 = u32::MAX;
 
 /// The history of one producer.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl FlowLimiter {
         FlowLimiter {
             counts: vec![0; buckets as usize].into(),
             log: buckets.trailing_zeros(),
-            history: [NOBODY; FLOW_LIMIT_HISTORY],
+            history: [NO_FLOW; FLOW_LIMIT_HISTORY],
             head: 0,
         }
     }
@@ -67,7 +67,7 @@ impl FlowLimiter {
         let new = hash_32(hash.get(), self.log);
         let old = core::mem::replace(&mut self.history[self.head], new);
         self.head = (self.head + 1) % FLOW_LIMIT_HISTORY;
-        if old != NOBODY {
+        if old != NO_FLOW {
             self.counts[old as usize] -= 1;
         }
         let count = &mut self.counts[new as usize];

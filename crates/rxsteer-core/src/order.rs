@@ -117,7 +117,7 @@ impl DevFlow {
         [self.last_seq, self.place]
     }
 
-    /// Something of it, for a load whose value nobody needs.
+    /// Something of it, for a load whose value is not needed.
     #[inline(always)]
     pub(crate) fn loaded(self) -> u32 {
         self.last_seq

@@ -14,7 +14,7 @@
 //! What must hold:
 //! - an entry is one word, read and written whole: a reader sees some desired CPU that was
 //!   recorded;
-//! - it is written only when it changes, so that the line stays shared while nobody moves;
+//! - it is written only when it changes, so that the line stays shared while no application moves;
 //! - a desired CPU is a hint: a lost or stale one costs locality, never order.
 
 use crate::cpu::CpuId;
@@ -30,7 +30,7 @@ pub const MAX_SOCK_FLOW_ENTRIES: u32 = 1 << 26;
 pub const DEFAULT_SOCK_FLOW_ENTRIES: u32 = 32768;
 
 /// For each flow its desired CPU: the kernel's `rps_sock_flow_table`, one for
-/// all devices and RX queues, shared by everybody.
+/// all devices and RX queues, shared by all.
 #[derive(Debug)]
 pub struct SockFlowTable {
     entries: Box<[AtomicU32]>,

@@ -99,7 +99,7 @@ impl LastSeen {
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Slot {
-    /// `device + 1` above the hash; 0 while nobody ever had the slot.
+    /// `device + 1` above the hash; 0 while no flow ever had the slot.
     flow: AtomicU64,
     last_seen: LastSeen,
     /// Index of the next slot of the same chain plus one; 0 at its end.
@@ -229,7 +229,7 @@ impl SparseTable {
     fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
         if !self.is_hash_active(asking) {
             // While another thread is at it the hash decides, this once, and hashing is not called
-            // active for it: that would keep slots from everybody as long as this flow sends.
+            // active for it: that would keep slots from all flows as long as this flow sends.
             if let Some(slot) = self.alone(|| self.find_free(asking, walk, loops))? {
                 return Some(cpu_of(slot));
             }
@@ -350,7 +350,7 @@ impl SparseTable {
         if holds { walk.rank(index / ROW, index % ROW) } else { None }
     }
 
-    /// The first slot in walk order that nobody holds.
+    /// The first slot in walk order that no flow holds.
     fn free(&self, now_ns: u64, walk: &Walk, loops: u8) -> Option<usize> {
         (0..usize::from(loops))
             .flat_map(|row| walk.cpus.iter().rev().map(move |cpu| cpu.index() * ROW + row))

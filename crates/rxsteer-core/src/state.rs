@@ -151,7 +151,7 @@ mod tests {
             let explanation = ask(&config("rfs"), &state, true);
             (explanation.desired.unwrap().state, explanation.target)
         };
-        // Three CPUs and "nobody": two bits.
+        // Three CPUs and "none": two bits.
         assert_eq!(desired(0x8000_0004 | 3), (DesiredState::Cpu(cpu(2)), cpu(2)));
         assert_eq!(desired(0x4000_0004 | 3).0, DesiredState::OfAnotherFlow);
         assert_eq!(desired(0).0, DesiredState::Unset);

@@ -14,11 +14,11 @@
 //!    slots are filled       │                                      │
 //! ```
 //!
-//! **Old rules.** Under rules without a table nobody knows where a flow's packets wait, but the old
-//! rules say which CPU that is. So each producer notes its tail per CPU, and a flow keeps its old
-//! decision until its old CPU has completed that tail; meanwhile its packets fill a table of their
-//! own, divided by old CPU: flows that share a slot there come from the same CPU. After it, a flow
-//! whose slot is under way follows it, and one whose slot isn't is done with the old rules.
+//! **Old rules.** Under rules without a table it is unknown where a flow's packets wait, but the
+//! old rules say which CPU that is. So each producer notes its tail per CPU, and a flow keeps its
+//! old decision until its old CPU has completed that tail; meanwhile its packets fill a table of
+//! their own, divided by old CPU: flows that share a slot there come from the same CPU. After it, a
+//! flow whose slot is under way follows it, and one whose slot isn't is done with the old rules.
 //!
 //! **Tables of another size.** The old table is asked first, in the same way.
 //!

@@ -181,7 +181,7 @@ fn flood(policy: Policy, cpus: u16, flood: Flood, packets: u64) -> Outcome {
                 if *home == CpuId::NONE {
                     *home = verdict.cpu();
                 }
-                assert_eq!(verdict.cpu(), *home, "in peace nobody moves");
+                assert_eq!(verdict.cpu(), *home, "without a flood no flow moves");
             }
         }
     }

@@ -197,7 +197,7 @@ fn an_elephant_is_dropped_while_mice_get_in() {
             assert_eq!(send(&mut steering, &mut backlogs, 100 + round), Some(None));
         }
         assert_eq!(backlogs.under_way(1), 500 + 64 + 300);
-        // A backlog that drains lets everybody in.
+        // A backlog that drains lets all in.
         backlogs.complete(1, 500);
         assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
     }

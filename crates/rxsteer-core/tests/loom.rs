@@ -74,7 +74,7 @@ fn desired_cpu_is_one_that_was_recorded() {
         for recorder in recorders {
             recorder.join().unwrap();
         }
-        let desired = table.desired(hash(FLOW)).expect("nobody forgot it");
+        let desired = table.desired(hash(FLOW)).expect("it was not forgotten");
         assert!(desired == cpu(5) || desired == cpu(2), "{desired}");
     });
 }
@@ -250,7 +250,7 @@ fn two_producers_ask_for_slots_at_once() {
         let mut steering = Steering::of_plan(plan, [0]);
         let (mine, in_slot) = decide(&mut steering, 0, 1, 0);
         let (others, other_in_slot) = other.join().unwrap();
-        assert!(in_slot || other_in_slot, "nobody is refused by nobody");
+        assert!(in_slot || other_in_slot, "one of the two gets a slot");
         assert!(mine < 2 && others < 2);
         if in_slot && other_in_slot {
             assert_ne!(mine, others, "one slot each");
@@ -265,14 +265,14 @@ fn two_producers_ask_for_slots_at_once() {
 }
 
 /// One slot's flow is replaced while another producer looks for that flow, in a chain that changes
-/// under it. Nobody walks for ever, and afterwards the slot is found by whoever holds it.
+/// under it. No walk is endless, and afterwards the slot is found by whoever holds it.
 #[test]
 fn a_slot_changes_hands_under_lookup() {
     loom::model(|| {
         let plan = plan(1);
         let mut steering = Steering::of_plan(plan.clone(), [0]);
         assert_eq!(decide(&mut steering, 0, 1, 0), (0, true));
-        // Its second is over: the slot is anybody's, its old flow's too.
+        // Its second is over: the slot is free for any flow, its old one too.
         let now = SECOND + 1;
         let other = producer(&plan, 1, 2, now);
         let (cpu, in_slot) = decide(&mut steering, 0, 1, now);

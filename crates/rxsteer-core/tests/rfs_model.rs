@@ -206,7 +206,7 @@ impl Model {
         let followed = match self.dev_flows[table][slot] {
             _ if goes_to == target => 0,
             Some((_, _, followed)) => HYSTERESIS.min(followed + 1),
-            None => unreachable!("an unset slot holds nobody"),
+            None => unreachable!("an unset slot defers no flow"),
         };
         let backlog = &mut self.backlogs[usize::from(goes_to)];
         let verdict = if backlog.len() < self.setup.limit as usize {

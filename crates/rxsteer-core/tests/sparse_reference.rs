@@ -273,8 +273,8 @@ fn long_sequences_on_large_machines() {
 }
 
 /// Flows that hold slots keep them while new flows flood in, since every packet of the flood is
-/// hashed, and a slot whose flow sends within a second is nobody else's. What decides is the table of
-/// slots alone, whose size is fixed by the CPUs.
+/// hashed, and a slot whose flow sends within a second is no other flow's. What decides is the
+/// table of slots alone, whose size is fixed by the CPUs.
 #[test]
 fn under_a_flood_established_flows_keep_their_slots() {
     let config = SteerConfig::new(Policy::Sparse(4), CpuSet::first(4).unwrap(), vec![cpu(0)]);

@@ -130,7 +130,7 @@ fn a_new_map_moves_flows_when_their_packets_are_completed() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!(world.send(LOW), 1);
     world.change_map("2");
-    // The first period: nobody knows whose packets are still under way.
+    // The first period: it is unknown whose packets are still under way.
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
     assert!(!world.is_drained());
     // What was sent before the change is completed: now the slots know.

@@ -87,11 +87,11 @@ fn with_own_blocks(flows: u64) -> Box<dyn FnMut() -> u64> {
     let slots = FlowSlots::new(flows as u32, flows as u32).expect("there is the memory");
     let writers = [0, 1].map(|id| Mutex::new(SlotWriter::new(cpu(id))));
     for flow in 0..flows as u32 {
-        slots.claim(flow, &writers[0].lock().expect("nobody panics"), &packet(0));
+        slots.claim(flow, &writers[0].lock().expect("no thread panics"), &packet(0));
     }
     Box::new(move || {
         two_threads(|thread, first| {
-            let writer = &mut *writers[thread].lock().expect("nobody panics");
+            let writer = &mut *writers[thread].lock().expect("no thread panics");
             for number in first..first + PACKETS {
                 slots.update(flow_of(number, flows) as u32, writer, &packet(number));
             }
@@ -131,13 +131,13 @@ fn with_mutex(flows: u64) -> Box<dyn FnMut() -> u64> {
         two_threads(|_, first| {
             for number in first..first + PACKETS {
                 let packet = packet(number);
-                let mut block = blocks[flow_of(number, flows)].0.lock().expect("nobody panics");
+                let mut block = blocks[flow_of(number, flows)].0.lock().expect("no thread panics");
                 block.0 += 1;
                 block.1 += u64::from(packet.bytes);
                 block.2 |= packet.tcp_flags;
                 block.3 = block.3.max(packet.time_ns);
             }
-            blocks[0].0.lock().expect("nobody panics").0
+            blocks[0].0.lock().expect("no thread panics").0
         })
     })
 }

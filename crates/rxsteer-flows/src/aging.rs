@@ -7,9 +7,9 @@
 //!
 //! A flood makes flows of few packets, each new. So new flows queue apart from those that have shown
 //! themselves to be more ([`ESTABLISHED`]), and the oldest of the young goes first; established
-//! flows are asked only when there is next to nobody young, and then one that had packets since it was
-//! last asked stays (a second chance, as in CLOCK). The idea is that of S3-FIFO (Yang, Zhang, Qiu,
-//! Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP '23, section 4): two
+//! flows are asked only when there are next to no young ones, and then one that had packets since it
+//! was last asked stays (a second chance, as in CLOCK). The idea is that of S3-FIFO (Yang, Zhang,
+//! Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP '23, section 4): two
 //! queues, and packets move nothing in them, so the counts of a flow are looked at only when its
 //! turn comes.
 //!
@@ -151,7 +151,8 @@ impl Aging {
     /// [`LOOKS`] flows at most: if all of those have just become established, the one whose last
     /// packet is the oldest goes.
     ///
-    /// It is not removed yet: it may be that it ended already, and somebody is about to say so.
+    /// It is not removed yet: it may be that it ended already, and another thread is about to note
+    /// that.
     pub(crate) fn eviction_candidate(&mut self, activity: impl Fn(u32) -> Activity) -> Option<u32> {
         let mut chances = CHANCES;
         let mut idlest: Option<(u64, u32)> = None;
@@ -218,7 +219,7 @@ mod tests {
         let mut aging = aging(6);
         (0..6).for_each(|slot| aging.add(slot));
         assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 3), [1, 3, 4]);
-        // Nobody young is left: the established go by turns. They had nothing since.
+        // No young one is left: the established go by turns. They had nothing since.
         assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 9), [0, 2, 5]);
     }
 

@@ -8,7 +8,7 @@
 //! A reader takes all words of a block as of one moment, though its CPU goes on writing: `seq` is
 //! odd while it writes, and the reader starts over when it is, or when it changed meanwhile (a
 //! seqlock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC '12,
-//! section 5). So totals never tear, and the writer waits for nobody.
+//! section 5). So totals never tear, and the writer never waits.
 //!
 //! `stamp` is the flow's: clearing a flow changes the stamp in its head, and a block that has
 //! another one counts nothing until its CPU starts it over. So a clear leaves no CPU out, and
@@ -123,8 +123,8 @@ pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sam
 /// Makes readers start over; returns the odd number.
 #[inline(always)]
 fn begin(block: &Line) -> u64 {
-    // ORDER: Relaxed; nobody else writes it. The fence keeps the stores that follow behind the odd
-    // number: it pairs with the fence in `read`. A block that comes from the pool may hold any
+    // ORDER: Relaxed; no other thread writes it. The fence keeps the stores that follow behind the
+    // odd number: it pairs with the fence in `read`. A block that comes from the pool may hold any
     // number.
     let odd = load_own(&block[SEQ]) | 1;
     block[SEQ].store(odd, Ordering::Relaxed);

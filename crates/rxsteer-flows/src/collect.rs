@@ -26,7 +26,7 @@ impl FlowTable {
     /// meanwhile, or all, because writers leave a flow only with the list of packets they have in
     /// hand.
     ///
-    /// Somebody has to call it now and then, since a table whose ended flows are not collected has no
+    /// It has to be called now and then, since a table whose ended flows are not collected has no
     /// room for new ones at last. One call at a time; a second one waits.
     pub fn collect(&self, mut f: impl FnMut(&FlowRecord)) -> usize {
         let collector = &mut *lock(&self.collector);

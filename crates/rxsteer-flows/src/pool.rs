@@ -2,8 +2,8 @@
 
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
-/// The numbers below a limit that nobody has. The last one given back goes out first: its memory is
-/// warm, and memory never used stays untouched as long as it can.
+/// The numbers below a limit that are not in use. The last one given back goes out first: its
+/// memory is warm, and memory never used stays untouched as long as it can.
 #[derive(Debug)]
 pub(crate) struct FreeNumbers {
     returned: Vec<u32>,
@@ -47,8 +47,8 @@ impl FreeNumbers {
 #[derive(Debug)]
 pub(crate) struct Pool {
     numbers: Mutex<FreeNumbers>,
-    /// Whether there are none, so that nobody takes the lock to find that out. Looked at in passing:
-    /// it may be a moment behind.
+    /// Whether there are none, so that no thread takes the lock to find that out. Looked at in
+    /// passing: it may be a moment behind.
     is_empty: AtomicBool,
 }
 
@@ -86,7 +86,7 @@ impl Magazine {
         Magazine { lines: Vec::with_capacity(REFILL * 2) }
     }
 
-    /// A line nobody else has, or `None` when the pool is empty.
+    /// A line that no other thread has, or `None` when the pool is empty.
     pub(crate) fn take(&mut self, pool: &Pool) -> Option<u32> {
         if self.lines.is_empty() && !pool.is_empty() {
             pool.with(|numbers| {

@@ -17,7 +17,7 @@
 //! lines and one visit on any machine.
 //!
 //! The list only grows while the flow lives, and each CPU alone adds its own entry, in one word: no
-//! reader ever sees half of it. It stands in the head, which all CPUs read and nearly nobody
+//! reader ever sees half of it. It stands in the head, which all CPUs read and nearly none
 //! writes, not in the blocks: looking for one's own block must not touch those of others.
 
 mod used;
@@ -58,7 +58,8 @@ impl CpuTag {
     }
 }
 
-/// The stamp after that of this state. It is never 0, which is that of a block nobody counted in.
+/// The stamp after that of this state. It is never 0, which is that of a block no thread counted
+/// in.
 fn next_stamp(state: u64) -> u32 {
     ((state >> 32) as u32).wrapping_add(1).max(1)
 }
@@ -67,7 +68,7 @@ fn next_stamp(state: u64) -> u32 {
 ///
 /// This is the flow table without its keys' hash table: for those who have a table of their own,
 /// and for the benchmarks against the walk over all possible CPUs. Numbers of slots are the
-/// caller's affair: a slot is claimed, used and freed, and not touched in between by anybody who
+/// caller's affair: a slot is claimed, used and freed, and not touched in between by a thread that
 /// doesn't know of it.
 #[derive(Debug)]
 pub struct FlowSlots {
@@ -78,7 +79,7 @@ pub struct FlowSlots {
     free_blocks: Pool,
 }
 
-/// One CPU's access to [`FlowSlots`]: nobody else may count as that CPU.
+/// One CPU's access to [`FlowSlots`]: no other thread may count as that CPU.
 #[derive(Debug)]
 pub struct SlotWriter {
     cpu: CpuTag,
@@ -187,7 +188,7 @@ impl FlowSlots {
         packet: &Sample,
     ) {
         let head = self.head(slot);
-        // ORDER: Relaxed; nobody else knows of the slot before the Release below.
+        // ORDER: Relaxed; no other thread knows of the slot before the Release below.
         // Another stamp, so that what the shared block holds is no count of this flow, be it of
         // the last flow here or the zeroes it was made of.
         let stamp = next_stamp(head[STATE].load(Ordering::Relaxed));
@@ -333,7 +334,8 @@ impl FlowSlots {
     pub(crate) fn activity(&self, slot: u32) -> Activity {
         let (stamp, _) = self.state(slot);
         let mut all = Activity { packets: self.read_shared(slot, stamp).packets, last_ns: 0 };
-        // But its time is this flow's once the bit is set and somebody counted; until then it is earlier.
+        // But its time is this flow's once the bit is set and a thread counted; until then it is
+        // earlier.
         all.last_ns = self.shared_block(slot).map_or(0, block::last_ns);
         for (_, block) in self.blocks_of(slot) {
             let of_cpu = block::ever(block);
@@ -364,7 +366,7 @@ impl FlowSlots {
         false
     }
 
-    /// Takes a live flow out for this reason; `false` if somebody else did.
+    /// Takes a live flow out for this reason; `false` if another thread did.
     pub(crate) fn end(&self, slot: u32, why: u32) -> bool {
         let state = &self.head(slot)[STATE];
         let mut now = state.load(Ordering::Relaxed);
@@ -380,18 +382,18 @@ impl FlowSlots {
     }
 
     /// Frees the slot: visits the blocks of the CPUs that used it, hands their lines to `line`, and
-    /// nothing else. Nobody may be using the flow any more.
+    /// nothing else. No thread may be using the flow any more.
     #[inline]
     pub(crate) fn free_with(&self, slot: u32, line: impl FnMut(u32)) {
         let head = self.head(slot);
         self.lines_of(head, line);
-        // ORDER: Relaxed; nobody else uses the flow. The stamp stays; the next flow here takes another
-        // one.
+        // ORDER: Relaxed; no other thread uses the flow. The stamp stays; the next flow here takes
+        // another one.
         let stamp = head[STATE].load(Ordering::Relaxed) & !u64::from(u32::MAX);
         head[STATE].store(stamp | u64::from(FREE), Ordering::Relaxed);
     }
 
-    /// Frees a slot. Nobody may be using the flow any more.
+    /// Frees a slot. No thread may be using the flow any more.
     #[inline]
     pub fn free(&self, slot: u32, writer: &mut SlotWriter) {
         self.free_with(slot, |line| writer.lines.give_back(line, &self.free_blocks));

@@ -25,11 +25,11 @@ pub(crate) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Reads a word that this thread alone writes.
 ///
 /// To see what may come in another order, loom remembers the last access to a word only: a look of
-/// one's own before each write would hide that somebody else has read it. A read-modify-write that
+/// one's own before each write would hide that another thread has read it. A read-modify-write that
 /// changes nothing does not.
 #[inline(always)]
 pub(crate) fn load_own(word: &AtomicU64) -> u64 {
-    // ORDER: Relaxed; nobody else writes it.
+    // ORDER: Relaxed; no other thread writes it.
     if cfg!(loom) { word.fetch_or(0, Ordering::Relaxed) } else { word.load(Ordering::Relaxed) }
 }
 

@@ -238,7 +238,7 @@ impl FlowTable {
         record.end = FlowEnd::of_state(state);
     }
 
-    /// Takes a flow out of the table; `false` if somebody else did. It is for the caller to update
+    /// Takes a flow out of the table; `false` if another thread did. It is for the caller to update
     /// the table state.
     pub(crate) fn end(&self, slot: u32, why: FlowEnd) -> bool {
         if !self.slots.end(slot, why.state()) {

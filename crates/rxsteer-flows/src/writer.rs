@@ -162,7 +162,7 @@ impl FlowWriter {
         0
     }
 
-    /// Counts the packets from one on whose flows are in the table, and refuses the others: nobody
+    /// Counts the packets from one on whose flows are in the table, and refuses the others: no thread
     /// asks for room again and again while there is none.
     fn count_those_there(&mut self, from: usize) -> u64 {
         self.reader.enter();

@@ -1,4 +1,5 @@
-//! What happens at the limits: no room, no blocks, nobody to take records, a callback that panics.
+//! What happens at the limits: no room, no blocks, no thread that takes records, a callback that
+//! panics.
 #![cfg(not(loom))]
 
 use rxsteer_core::{CpuId, FlowKey};
@@ -18,7 +19,8 @@ fn table(config: &FlowTableConfig) -> (Arc<FlowTable>, FlowWriter) {
     (table, writer)
 }
 
-/// Ends flows until no slot is free, with nobody to collect them; returns the first flow not used.
+/// Ends flows until no slot is free, with no thread to collect them; returns the first flow not
+/// used.
 fn use_up(writer: &mut FlowWriter) -> u32 {
     (0..).find(|flow| writer.update(&[packet(*flow, 0)]) == 0).unwrap()
 }
@@ -39,7 +41,7 @@ fn without_room_known_flows_are_counted_and_new_ones_refused() {
 }
 
 #[test]
-fn a_writer_that_waits_goes_on_when_somebody_collects() {
+fn writer_that_waits_goes_on_after_collect() {
     let (table, mut writer) = table(&FlowTableConfig::new(10));
     let next = use_up(&mut writer);
     std::thread::scope(|scope| {
@@ -55,7 +57,7 @@ fn a_writer_that_waits_goes_on_when_somebody_collects() {
     assert_eq!(table.counts().created, u64::from(next) + 5000);
 }
 
-/// All flows of a table have become established since they came, and nobody has looked yet.
+/// All flows of a table have become established since they came, and no look was taken yet.
 #[test]
 fn a_new_flow_is_taken_whoever_is_established() {
     let (table, mut writer) = table(&FlowTableConfig::new(2000));

@@ -326,7 +326,7 @@ fn a_flow_waits_for_those_who_count_in_it() {
         collect(&table, &mut records);
         thread.join().unwrap();
         table.finish();
-        assert_eq!(collect(&table, &mut records), 0, "nobody is in");
+        assert_eq!(collect(&table, &mut records), 0, "no reader is in");
         let all: Vec<_> = records.iter().map(|record| whole(&record.totals)).collect();
         assert!(all == [vec![0, 1]] || all == [vec![0], vec![1]], "{all:?}");
         assert_eq!(table.counts().created, records.len() as u64);

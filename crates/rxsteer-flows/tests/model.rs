@@ -133,7 +133,7 @@ impl Pair {
 
     fn collect(&self) -> Vec<FlowRecord> {
         let mut records = Vec::new();
-        assert_eq!(self.table.collect(|record| records.push(record.clone())), 0, "nobody is in");
+        assert_eq!(self.table.collect(|record| records.push(record.clone())), 0, "no reader is in");
         records
     }
 

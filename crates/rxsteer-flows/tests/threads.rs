@@ -155,7 +155,7 @@ fn run(config: &FlowTableConfig, mut during: impl FnMut(&FlowTable)) -> (Arc<Flo
     let mut sums = Sums::default();
     records.iter().for_each(|record| sums.add(record));
     table.finish();
-    assert_eq!(table.collect(|record| sums.add(record)), 0, "nobody is in");
+    assert_eq!(table.collect(|record| sums.add(record)), 0, "no reader is in");
     let counts = table.counts();
     assert_eq!((counts.live, counts.created), (0, sums.records));
     assert_eq!(table.free_blocks(), config.max_blocks as usize);
@@ -237,7 +237,7 @@ fn nothing_is_lost_while_flows_expire() {
     assert!(table.counts().expired > 4 * (ROUNDS - 5));
 }
 
-/// Clears while all count: what is read between is whole, and nobody counts more than was given.
+/// Clears while all count: what is read between is whole, and no thread counts more than was given.
 #[test]
 fn clears_leave_whole_packets() {
     for max_blocks in [0, 10_000] {

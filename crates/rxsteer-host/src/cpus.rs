@@ -1,4 +1,4 @@
-//! Which CPUs there are, and which of them steering uses when nobody says.
+//! Which CPUs there are, and which of them steering uses by default.
 
 use crate::error::HostError;
 use crate::files;
@@ -38,7 +38,7 @@ impl Cpus {
     }
 
     /// Online, not isolated, on one of the `nodes`, of an id that can be sent to. A node that is not known is any. Where
-    /// that leaves nothing, first the nodes and then the isolation are not minded: somebody has to process packets.
+    /// that leaves nothing, first the nodes and then the isolation are not minded: some CPU has to process packets.
     pub fn usable(&self, nodes: &[Option<CpuSet>]) -> Option<CpuSet> {
         let online = self.online.as_ref()?;
         let free = |cpu: &CpuId| !self.isolated.as_ref().is_some_and(|set| set.contains(*cpu));
@@ -70,7 +70,7 @@ pub fn possible() -> Option<CpuSet> {
     list("/sys/devices/system/cpu/possible")
 }
 
-/// The isolated CPUs; `None` when there is none, or nobody says.
+/// The isolated CPUs; `None` when there is none, or it is unknown.
 pub fn isolated() -> Option<CpuSet> {
     list("/sys/devices/system/cpu/isolated")
 }
@@ -94,8 +94,8 @@ pub(crate) fn of_node(node: u32) -> Option<CpuSet> {
     list(&format!("/sys/devices/system/node/node{node}/cpulist"))
 }
 
-/// The CPUs steering uses when nobody says which: online, not isolated, on the NUMA nodes of these interfaces (all of
-/// them where an interface has none).
+/// The CPUs steering uses by default: online, not isolated, on the NUMA nodes of these interfaces (all
+/// of them where an interface has none).
 pub fn default_cpus<S: AsRef<str>>(interfaces: &[S]) -> Result<CpuSet, HostError> {
     let nodes: Vec<_> = interfaces.iter().map(|name| of_node_of(name.as_ref())).collect();
     Cpus::look().usable(&nodes).ok_or(HostError::NoCpus)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn rather_far_or_isolated_than_nobody() {
+    fn far_or_isolated_cpus_are_used_rather_than_none() {
         assert_eq!(usable("0-3", "", &[set("8-9")]).as_deref(), Some("0-3"));
         assert_eq!(usable("0-3", "0-3", &[]).as_deref(), Some("0-3"));
         assert_eq!(usable("", "", &[]), None);

@@ -91,7 +91,7 @@ impl Host {
     }
 }
 
-/// The kernel's build configuration, where somebody left it.
+/// The kernel's build configuration, where it is found.
 fn configuration(release: &str) -> Option<String> {
     let packed = || {
         let mut text = String::new();

@@ -3,7 +3,7 @@
 //! Two halves that do not mix. **Facts** ([`Host`], [`Interface`], [`links`]) are looked up from sysfs, procfs and
 //! netlink, without privileges and without changing anything; what is unknown is `None`, never an error, since a
 //! container may hide any of it. **Findings** ([`judge`]) are what follows from facts, by functions that look at
-//! nothing else, so that hosts nobody here owns can be judged in tests.
+//! nothing else, so that made-up hosts can be judged in tests.
 //!
 //! What must hold: looking changes nothing, loads nothing, and does not panic whatever the kernel answers; every
 //! finding that is not fine says why, and every one that stops `rxsteer run` says what to do.

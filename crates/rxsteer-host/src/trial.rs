@@ -24,7 +24,7 @@ pub enum Trial {
 }
 
 impl Trial {
-    /// Nobody has tried it.
+    /// It was not tried.
     pub fn not_tried(why: impl Into<String>) -> Trial {
         Trial::NotTried { why: why.into() }
     }

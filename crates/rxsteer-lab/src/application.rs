@@ -72,7 +72,7 @@ impl Drop for MovingApplication {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it says now interests nobody.
+            // What it prints now is not used.
             let _ = thread.join();
         }
     }
@@ -123,7 +123,7 @@ fn read(
 fn take(socket: &UdpSocket, next: &mut u64, heard: &mut Heard, until: u64) {
     let mut bytes = [0; 2048];
     while heard.datagrams < until {
-        // An error is reported once (a port nobody listened to yet), and then the socket goes on.
+        // An error is reported once (a port without a listener yet), and then the socket goes on.
         let Ok(length) = socket.recv(&mut bytes) else { return };
         let Some(number) = bytes[..length].get(8..16).and_then(|number| number.try_into().ok())
         else {

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::error::{LabError, Result};
 use crate::process::Process;
 
-/// CPU time after which one ends by itself, should nobody end it, in seconds.
+/// CPU time after which one ends by itself, unless it is ended before, in seconds.
 const MOST_CPU_S: u32 = 1800;
 
 /// Processes that use their CPU without a pause, each in a session of its own, so that autogroup scheduling gives each

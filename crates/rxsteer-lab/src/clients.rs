@@ -137,7 +137,7 @@ pub fn wrk(namespace: &Namespace, server: IpAddr, seconds: u32, connections: u32
     Ok(Wrk { requests, errors: numbers.sum() })
 }
 
-/// Waits until somebody listens on a TCP port.
+/// Waits until a process listens on a TCP port.
 fn listening(namespace: &Namespace, port: u16) -> Result<()> {
     let timeout = Duration::from_secs(5);
     let started = std::time::Instant::now();
@@ -148,7 +148,7 @@ fn listening(namespace: &Namespace, port: u16) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     Err(LabError::Late {
-        what: format!("nobody listened on port {port}"),
+        what: format!("no process listened on port {port}"),
         seconds: timeout.as_secs(),
         stderr: "the server may have printed why".to_owned(),
     })

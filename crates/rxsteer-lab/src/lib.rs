@@ -1,7 +1,7 @@
 //! Testbeds, load, and what live tests measure.
 //!
-//! A test of steering in the kernel needs a network that is nobody else's, more packets than a
-//! socket can send, and somebody who knows whether they arrived in order. Here are all three:
+//! A test of steering in the kernel needs a network that is no other flow's, more packets than a
+//! socket can send, and a check whether they arrived in order. Here are all three:
 //!
 //! - [`Testbed`]: network namespaces joined by veth pairs, gone when it is dropped, or by two cards of this machine;
 //! - `LiveFrames`: numbered frames, millions a second, made by an XDP program;

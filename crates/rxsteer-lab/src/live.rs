@@ -25,7 +25,7 @@ const LIVE_FRAMES: u32 = 1 << 1;
 const A_CALL: u64 = 1_000_000;
 /// Bytes that the programs cut off each frame: `LAB_SPARE`, which says why.
 pub(crate) const SPARE: usize = 4;
-/// Where frames go that nobody listens to: the receiver has no such address, and drops them.
+/// Where frames without a listener go: the receiver has no such address, and drops them.
 const ELSEWHERE: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(198, 18, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
@@ -34,7 +34,7 @@ const ELSEWHERE: (Ipv4Addr, Ipv6Addr) =
 pub enum Protocol {
     /// Datagrams.
     Udp,
-    /// Segments of a connection that nobody opened; generic receive offload merges them.
+    /// Segments of a connection that was never opened; generic receive offload merges them.
     Tcp,
 }
 
@@ -60,7 +60,7 @@ pub struct Traffic {
     pub pace: Duration,
     /// The first so many flows go to the receiver's address, each to a port of its own.
     pub listeners: u32,
-    /// Where the other flows go: to nobody, unless somebody is named.
+    /// Where the other flows go: to no listener, unless one is named.
     pub elsewhere: Option<IpAddr>,
     /// Length of the frame.
     pub length: u32,

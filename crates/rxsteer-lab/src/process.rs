@@ -60,7 +60,7 @@ impl Process {
         if let Ok(Some(_)) = self.child.try_wait() {
             return Ok(());
         }
-        // A child that nobody waited for keeps its number, so this is no stranger.
+        // A child that was not waited for keeps its number, so this is no stranger.
         kill_process(Pid::from_child(&self.child), signal)
             .tried(|| format!("send {signal:?} to `{}`", self.shown))
     }

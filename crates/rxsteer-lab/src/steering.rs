@@ -86,7 +86,7 @@ impl Totals {
     }
 }
 
-/// A running `rxsteer run`; killed when this is dropped, if nobody stopped it.
+/// A running `rxsteer run`; killed when this is dropped, unless it was stopped.
 #[derive(Debug)]
 pub struct Steering {
     process: Process,
@@ -184,7 +184,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Kills it, as nobody should.
+    /// Kills it by SIGKILL.
     pub fn kill(mut self) -> Result<()> {
         self.process.signal(Signal::KILL)?;
         self.process.wait(Duration::from_secs(10)).map(drop)

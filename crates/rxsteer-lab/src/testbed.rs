@@ -1,7 +1,7 @@
 //! Namespaces joined by veth pairs, or by cards of this machine.
 //!
 //! Each pair has a sending end, with transmit checksum offload off (its frames must carry
-//! checksums: a frame that was redirected has nobody else to make one), and a receiving end, the
+//! checksums: a frame that was redirected has no one else to make one), and a receiving end, the
 //! one that is steered. Addresses and neighbours are given, so no frame but ours is on the wire.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -223,7 +223,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Gives an interface its addresses. Those of the wire are chosen, unless it has one to keep, so that nobody need ask.
+    /// Gives an interface its addresses. Those of the wire are chosen, unless it has one to keep,
+    /// so that no neighbour need be asked for.
     fn bring_up(
         &self,
         index: usize,

@@ -50,7 +50,7 @@ impl<T> Published<T> {
         self.version.store(version.wrapping_add(1), Ordering::Release);
         drop(value);
         drop(making);
-        // Where these are the last, freeing it keeps nobody waiting either.
+        // Where these are the last, freeing it keeps no thread waiting either.
         drop((now, old));
         Ok(())
     }

@@ -32,7 +32,7 @@ impl Default for Sleeper {
 }
 
 impl Sleeper {
-    /// A sleeper nobody serves yet.
+    /// A sleeper without a thread yet.
     #[must_use]
     pub fn new() -> Sleeper {
         Sleeper { asleep: AtomicBool::new(false), worker: Mutex::new(None) }
@@ -75,7 +75,7 @@ impl Sleeper {
     }
 
     /// The worker's side: sleeps once unless `has_work` finds something. `sleepers` are all places
-    /// where somebody may kick the calling thread, and which it serves.
+    /// where another thread may kick the calling thread, and which it serves.
     pub fn sleep<'a>(
         sleepers: impl Iterator<Item = &'a Sleeper> + Clone,
         has_work: impl FnOnce() -> bool,

@@ -35,7 +35,7 @@ impl<T: Copy> Slot<T> {
     /// Writes the slot.
     ///
     /// # Safety
-    /// Nobody else may access the slot during the call.
+    /// No other thread may access the slot during the call.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, value: T) {
         #[cfg(not(loom))]
@@ -51,7 +51,7 @@ impl<T: Copy> Slot<T> {
     /// Reads the slot.
     ///
     /// # Safety
-    /// Nobody may write the slot during the call.
+    /// No thread may write the slot during the call.
     #[inline(always)]
     pub(crate) unsafe fn read(&self) -> T {
         #[cfg(not(loom))]
@@ -67,7 +67,7 @@ impl<T: Copy> Slot<T> {
     /// `count` slots from `first` on as plain items.
     ///
     /// # Safety
-    /// There must be that many in one allocation, and nobody may write any of them while the
+    /// There must be that many in one allocation, and no thread may write any of them while the
     /// result lives.
     #[cfg(not(loom))]
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! The default costs: what a packet costs where nobody measured it.
+//! The default costs: what a packet costs where it was not measured.
 //!
 //! They are those of one core of a server of today, of speed 1, and each says where it comes from. Most are
 //! *assumed*: round figures of the right size. A scenario that is to describe a machine gives

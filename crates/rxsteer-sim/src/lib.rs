@@ -1,4 +1,4 @@
-//! What would this policy do on a machine that nobody here owns?
+//! What would this policy do on a simulated machine?
 //!
 //! Discrete events in virtual time: CPUs, cards, interrupts, backlogs, senders and applications are modelled; the
 //! *decisions* are `rxsteer-core`'s own, unchanged ([`rxsteer_core::Steering`]). One seed gives one

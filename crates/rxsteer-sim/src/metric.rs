@@ -161,7 +161,7 @@ metrics! {
     "latency_p999_ns", "latency p99.9", Nanoseconds, Less, false, Of::Traffic(|traffic| latency(traffic).map(|_| traffic.latency.p999 as f64)),
         "99.9 % of the latencies are no longer.";
     "lost", "lost", Packets, Less, false, Of::TrafficSum(|_, traffic| Some(traffic.lost as f64)),
-        "Packets lost on the way in the measured time, by anybody.";
+        "Packets lost on the way in the measured time.";
     "cpu_per_packet_ns", "CPU per packet", Nanoseconds, Less, true, Of::Run(cpu_per_packet),
         "CPU time, of all CPUs, for each packet that reached its goal.";
     "busy", "CPUs busy", Cpus, Less, false, Of::CpuSum(CpuResult::busy),
@@ -194,7 +194,7 @@ metrics! {
     "no_buffer", "no buffer", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::NoBuffer)),
         "Packets refused for want of memory, warm-up included.";
     "worker_lost", "worker lost", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::WorkerLost)),
-        "Packets whose CPU went away with nobody left to process them, warm-up included.";
+        "Packets whose CPU went away with no CPU left to process them, warm-up included.";
     "interface_removed", "interface removed", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::InterfaceRemoved)),
         "Packets whose card was removed, warm-up included.";
     "flow_limit", "flow limit", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::FlowLimit)),

@@ -51,7 +51,7 @@ pub struct TrafficResult {
     pub fastest_flow: f64,
     /// Transactions per second, where there are requests.
     pub transactions_per_second: Option<f64>,
-    /// Packets that were lost on the way, by anybody.
+    /// Packets that were lost on the way.
     pub lost: u64,
     /// For requests the round trip seen by the client; else from the card to the end of processing.
     pub latency: Latency,
@@ -110,7 +110,7 @@ pub struct PacketAccount {
     pub processed: u64,
     /// Packets that were in a ring, in a backlog or in work when the run ended.
     pub under_way: u64,
-    /// Processed packets that ended here: sent on, read, an acknowledgement, or for nobody who reads.
+    /// Processed packets that ended here: sent on, read, an acknowledgement, or without a reader.
     pub ended: u64,
     /// Processed packets that found no room at the next card or in a socket.
     pub no_room: u64,

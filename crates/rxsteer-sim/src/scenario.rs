@@ -237,7 +237,7 @@ impl Scenario {
 
 impl Nic {
     /// RX queues as the policy sees them. Where interrupts are spread, each queue on each CPU is one
-    /// of its own: nobody keeps order between what two CPUs took off one ring.
+    /// of its own: no order is kept between what two CPUs took off one ring.
     #[must_use]
     pub fn virtual_queues(&self) -> usize {
         match &self.interrupts {

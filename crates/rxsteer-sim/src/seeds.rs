@@ -1,7 +1,7 @@
 //! Many runs at once: every seed of every cell, on as many threads as the host has CPUs.
 //!
 //! A *cell* is one column of an experiment: a scenario under one policy. Threads take the next run that
-//! nobody has, so a slow cell holds nobody up. Which thread ran what leaves no trace: a run depends on
+//! no thread has, so a slow cell holds none up. Which thread ran what leaves no trace: a run depends on
 //! its scenario and seed alone, and results are put in order of cell and seed.
 //!
 //! Runs are taken seed by seed, all cells of a seed before the next seed, so that what is there after a

@@ -27,7 +27,7 @@ pub struct Covered {
     pub refused: u64,
     /// Packets that were processed on another CPU than their flow's packet before.
     pub moves: u64,
-    /// Packets out of order, in runs whose interrupts are spread: there, nobody promises order.
+    /// Packets out of order, in runs whose interrupts are spread: there, no order is promised.
     pub reordered_by_spread: u64,
 }
 
@@ -194,7 +194,7 @@ mod tests {
         assert!(matches!(check(&fixed, &overtaken), Err(Wrong::Reordered(3))));
         let mut spread = scenario();
         spread.nics[0].interrupts = Interrupts::Spread("0-1".parse().unwrap());
-        assert!(check(&spread, &overtaken).is_ok(), "nobody promises order there");
+        assert!(check(&spread, &overtaken).is_ok(), "no order is promised there");
         // Each number for itself: those before the processing, and those behind it.
         let numbers: [fn(&mut PacketAccount) -> &mut u64; 7] = [
             |account| &mut account.arrived,

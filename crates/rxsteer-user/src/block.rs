@@ -11,8 +11,8 @@
 //!        └────── taken back when no worker holds it (BlockPool) ────┘
 //! ```
 //!
-//! A block is written by one thread while nobody else has it, then shared and only read. That is
-//! why the whole path needs no `unsafe` of its own, and why a packet costs no reference count.
+//! A block is written by one thread while no other thread has it, then shared and only read. That
+//! is why the whole path needs no `unsafe` of its own, and why a packet costs no reference count.
 
 use rxsteer_packet::LinkType;
 use std::collections::VecDeque;
@@ -213,7 +213,7 @@ pub(crate) const BLOCK_MEMORY: usize = 1 << 30;
 pub(crate) struct BlockPool {
     /// Blocks that were shared, nearly oldest first: the oldest are let go of first.
     shared: VecDeque<Arc<Block>>,
-    /// Blocks nobody else holds; the last one is still warm in the cache.
+    /// Blocks no other thread holds; the last one is still warm in the cache.
     free: Vec<Arc<Block>>,
     /// Memory of the blocks in `shared` and `free`, in bytes, and how much it may be.
     memory: usize,
@@ -256,8 +256,8 @@ impl BlockPool {
         (self.memory < self.most_memory).then(|| Arc::new(Block::new()))
     }
 
-    /// Moves shared blocks that nobody holds any more to the free ones, until it has looked past
-    /// `looks` that somebody does.
+    /// Moves shared blocks that no thread holds any more to the free ones, until it has looked past
+    /// `looks` that a thread does.
     fn collect(&mut self, looks: usize) {
         let mut looks = looks.min(self.shared.len());
         while let Some(mut block) = self.shared.pop_front() {

@@ -112,7 +112,7 @@ impl<H: Handler> Pipeline<H> {
             workers: Vec::new(),
             reports,
         };
-        // All of them before the first thread: should one panic, nobody waits for the others.
+        // All of them before the first thread: should one panic, no thread waits for the others.
         let handlers: Vec<H> = group.slots.iter().map(|slot| handler(slot.cpu)).collect();
         for ((slot, backlogs), handler) in group.slots.iter().zip(backlogs_by_cpu).zip(handlers) {
             let worker = Worker {
@@ -188,7 +188,7 @@ impl<H: Handler> Pipeline<H> {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        // Nobody was left to take these over: whatever waits is lost, and counted.
+        // No worker was left to take these over: whatever waits is lost, and counted.
         for mut backlog in
             self.group.take_over().into_iter().flat_map(|abandoned| abandoned.backlogs)
         {

@@ -285,7 +285,7 @@ impl Receiver {
             self.open = self.pool.take();
         }
         match &mut self.open {
-            // Nobody else has an open block, so this copies nothing.
+            // No other thread has an open block, so this copies nothing.
             Some(block) => Arc::make_mut(block),
             None => &mut self.refused,
         }
@@ -392,7 +392,7 @@ impl Receiver {
         // ORDER: Relaxed, here and below; the time is the whole message.
         let seen = shared.load(Ordering::Relaxed);
         if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
-            // Nobody is ahead of the first, so each has the time it has.
+            // No thread is ahead of the first, so each has the time it has.
             self.packet_clock.advance(last.time_ns, 0);
         } else if in_order && self.packet_clock.stands_still(first.time_ns, last.time_ns) {
             // An input that is gone through again, or a list received after a later one.

@@ -260,7 +260,7 @@ fn a_clock_that_is_set_back_frees_slots() {
     assert_eq!(report.steering.in_slots, 3, "the second flow got the slot of the first");
 }
 
-/// A clock that is set back while nobody goes by it is noticed when somebody does.
+/// A clock that is set back while it is not in use is noticed with the next packet.
 #[test]
 fn a_clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     let config = config("sparse:loops=1", "0");

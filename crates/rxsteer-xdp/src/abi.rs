@@ -299,7 +299,7 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io:
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the call returned a descriptor that nobody else has.
+    // SAFETY: the call returned a descriptor that nothing else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Ended flows that are kept until somebody looks at them.
+/// Ended flows that are kept until they are read.
 const MAX_ENDED: usize = 1000;
 
 /// A line that is being changed is read again so many times. A change takes a dozen instructions with interrupts of its
@@ -247,7 +247,7 @@ pub(crate) struct EndedFlows(Arc<Mutex<Ended>>);
 #[derive(Debug, Default)]
 struct Ended {
     lines: VecDeque<Line>,
-    /// Those that were let go before anybody looked.
+    /// Those that were let go before they were read.
     not_kept: u64,
 }
 
@@ -268,7 +268,7 @@ impl EndedFlows {
         ended.lines.drain(..count).collect()
     }
 
-    /// How many were let go before anybody looked.
+    /// How many were let go before they were read.
     pub(crate) fn not_kept(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).not_kept
     }

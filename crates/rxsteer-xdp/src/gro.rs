@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Nobody is kept waiting longer, whatever is set for the interface.
+/// No wait is longer, whatever is set for the interface.
 pub(crate) const MOST: Duration = Duration::from_secs(1);
 
 /// The longest that GRO of these interfaces (by index) may hold a frame, where a second has `hz` jiffies. Zero

@@ -178,7 +178,7 @@ impl Path {
         self.free_retired_rings()?;
         let is_displaced = self.loaded.rings.lock().find_displaced();
         if is_displaced && self.requested.is_none() && !self.is_draining {
-            // A CPU was away and is back already: nobody asks for a change, and it takes one.
+            // A CPU was away and is back already: no change was requested, and it takes one.
             self.requested = Some(self.settings.clone());
         }
         self.publish();

@@ -90,7 +90,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     // They were lost, it seems: nothing comes of them.
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 1);
-    assert_eq!(rings.lost_and_waiting(0), (0, 3), "nobody has asked");
+    assert_eq!(rings.lost_and_waiting(0), (0, 3), "not yet read");
     rings.find_lost(rings.short());
     assert_eq!(rings.lost_and_waiting(0), (3, 0));
     send(rings, 0, 2);

@@ -167,7 +167,7 @@ impl View {
     }
 
     /// Up to `most` flows that ended since this was asked last, those first that ended first; and how many were let go
-    /// since the path was loaded before anybody asked.
+    /// since the path was loaded before the first reading.
     #[must_use]
     pub fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64) {
         self.take_records();

@@ -199,7 +199,7 @@ impl Subject for InKernel {
     }
 
     fn chains_are_sound(&mut self) -> bool {
-        self.policy.nobody_gives()
+        self.policy.no_thread_gives()
     }
 
     fn limit_history(&self, src: u32) -> [u32; 128] {

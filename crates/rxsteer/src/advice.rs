@@ -71,7 +71,7 @@ pub(crate) fn before(steer: &SteerArgs, config: &PipelineConfig, has_apps: bool)
 }
 
 /// What to say before a run in which no applications can be played.
-pub(crate) fn nobody_learns(config: &PipelineConfig) -> Option<String> {
+pub(crate) fn is_not_disclosed(config: &PipelineConfig) -> Option<String> {
     let decides = without_apps(&policies(&config.policy, config), config.fallback)?;
     Some(format!("{decides}; rxsteer replay plays applications, with --app-cpus"))
 }
@@ -84,7 +84,7 @@ fn without_apps(policies: &[&Policy], fallback: Fallback) -> Option<String> {
         (None, Fallback::Hash) => "rps",
         (None, Fallback::Local) => "none",
     };
-    Some(format!("nobody says where applications run, so {policy} decides as {below} does"))
+    Some(format!("no desired CPU is recorded, so {policy} decides as {below} does"))
 }
 
 /// What to say after a replay.

@@ -97,7 +97,7 @@ pub(crate) struct CheckArgs {
     pub(crate) json: bool,
 }
 
-/// Longer than that nobody waits in front of a command that only looks.
+/// The upper bound of --sample.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
 
 fn parse_sample(text: &str) -> Result<Duration, String> {

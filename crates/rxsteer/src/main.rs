@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
     Success,
     /// It ran, and something was wrong with the input or the run.
     Findings,
-    /// Somebody interrupted it; what was done so far is shown.
+    /// It was interrupted; what was done so far is shown.
     Interrupted,
 }
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 /// Flows distinguished at a time, unless the user says how many.
 const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
 
-/// Where the key of pseudonyms can be, beside the command line that everybody on the box can read.
+/// Where the key of pseudonyms can be, beside the command line that every user of the host can
+/// read.
 const KEY_VARIABLE: &str = "RXSTEER_ANONYMIZE_KEY";
 
 /// Blocks for further CPUs there are at least: few flows may yet run on many CPUs.

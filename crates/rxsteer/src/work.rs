@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Spends a fixed time per packet, until somebody interrupts the run: what waits then is processed
+/// Spends a fixed time per packet, until the run is interrupted: what waits then is processed
 /// at no cost.
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -101,7 +101,7 @@ fn meaning(dissection: &Dissection, frame: &[u8]) -> Meaning {
     let at = dissection.l4_offset as usize;
     let header = match frame.get(at..at + 20) {
         Some(header) if dissection.key.protocol == TCP && dissection.transport => header,
-        // Datagrams are data; of a header that was cut off nobody knows.
+        // Datagrams are data; of a header that was cut off nothing is known.
         _ => return Meaning::Data,
     };
     if header[13] & FIN_OR_RST != 0 {

@@ -153,7 +153,7 @@ fn a_veth_pair_is_seen_as_it_is_set() {
     let report = namespace.check(&["veth*"]);
     assert_eq!(report["interfaces"].as_array().map(Vec::len), Some(2));
     assert_eq!(found(&report, "veth0", "up")["fix"], "ip link set dev veth0 up");
-    // Checksums are left to the device until somebody says otherwise.
+    // Checksums are left to the device until set otherwise.
     let checksums = found(&report, "veth0", "peer_checksums");
     assert_eq!(
         (&checksums["blocks"], &checksums["fix"]),

@@ -293,7 +293,7 @@ impl NativePolicy {
 
 impl Drop for NativePolicy {
     fn drop(&mut self) {
-        // SAFETY: it was made by `native_policy_new`, and nobody has it but this.
+        // SAFETY: it was made by `native_policy_new`, and nothing else has it.
         unsafe { native_policy_free(self.state.as_ptr()) }
     }
 }

@@ -39,7 +39,7 @@ impl Sparse {
         Sparse { cpu_flows: vec![[None; 5]; usize::from(cpus)], hash_active: None, by_hash: false }
     }
 
-    /// The CPU for a packet, before anybody asks whether it is online.
+    /// The CPU for a packet, before it is asked whether it is online.
     pub(crate) fn find_cpu(
         &mut self,
         map: &[u16],

@@ -1,7 +1,7 @@
 //! Which CPUs used a flow: the list of (CPU, block) in its head and beyond.
 //!
-//! An entry is one word, so nobody sees half of it; entries are only added while the flow lives, each
-//! by its own CPU, and a block is started before it is listed.
+//! An entry is one word, so no thread sees half of it; entries are only added while the flow lives,
+//! each by its own CPU, and a block is started before it is listed.
 
 use super::*;
 
@@ -115,10 +115,10 @@ impl FlowSlots {
     }
 
     /// Hands out all lines that a flow took from the pool: further CPUs' blocks, and those of the list.
-    /// Nobody may be using the flow any more.
+    /// No thread may be using the flow any more.
     #[inline]
     pub(super) fn lines_of(&self, head: &Line, mut line: impl FnMut(u32)) {
-        // ORDER: Relaxed, here and below; nobody else uses the flow.
+        // ORDER: Relaxed, here and below; no other thread uses the flow.
         let second = head[CPUS].load(Ordering::Relaxed) >> 16;
         if second == 0 {
             return;

@@ -31,13 +31,13 @@ fn other_program(interface: &Interface) -> Finding {
         }
         None => {
             let mode = if attached.mode == AttachedMode::Generic { "xdpgeneric" } else { "xdp" };
-            format!("take it off first, if nobody needs it: ip link set dev {name} {mode} off")
+            format!("take it off first, if it is not needed: ip link set dev {name} {mode} off")
         }
     };
     Finding::blocker(
         topic,
         described(attached),
-        "an interface takes one program, and one of somebody else is never touched",
+        "an interface takes one program, and another's program is never touched",
         fix,
     )
 }

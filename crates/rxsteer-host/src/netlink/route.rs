@@ -35,7 +35,7 @@ const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 
 /// All of them, in the kernel's order.
 pub(crate) fn links() -> io::Result<Vec<Link>> {
-    // Statistics are most of the answer, and nobody reads them here.
+    // Statistics are most of the answer, and they are not read here.
     let mask = DefaultNla::new(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS.to_ne_bytes().to_vec());
     let mut body = vec![0; IFINFOMSG];
     body.extend(emitted(&[mask]));
@@ -116,7 +116,7 @@ mod tests {
         answer.extend(emitted(&[
             text(IFLA_IFNAME, "eth0.5"),
             word(IFLA_LINK, 2),
-            // One that nobody knows yet.
+            // One that is not known yet.
             word(4000, 1),
             DefaultNla::new(IFLA_LINKINFO, emitted(&info)),
             DefaultNla::new(IFLA_XDP, emitted(&xdp)),

@@ -102,7 +102,7 @@ static __always_inline void raise(struct lab_flow *flow, __u64 first, __u64 last
 			return;
 		seen = found;
 	}
-	/* Nobody loses 64 times; but what was not judged must not pass for good. */
+	/* No flow loses 64 times; but what was not judged must not pass for good. */
 	__sync_fetch_and_add(&flow->late, 1);
 }
 

@@ -1,4 +1,4 @@
-//! CPU time that processes other than ours take: a turn in which somebody compiled is no measurement.
+//! CPU time that processes other than ours take: a turn in which a compiler ran is no measurement.
 //!
 //! Kernel threads are not counted: those that work for us can't be distinguished from those that don't. A child's
 //! time counts when its parent takes note of its end, so that one which began and ended in between is not missed;

@@ -49,7 +49,7 @@ fn what_a_small_ring_refuses_is_counted() {
     else {
         return;
     };
-    // The receiving CPU is also the one steered to: nobody empties its ring of 8 while a list of
+    // The receiving CPU is also the one steered to: no thread empties its ring of 8 while a list of
     // up to 64 is put in.
     let (totals, _) = flood("8", "0-0", "rps", Family::V4);
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");

@@ -9,7 +9,7 @@ use rxsteer_lab::{
     Totals, Traffic, slice,
 };
 
-/// Flows somebody listens to; as many others go to nobody.
+/// Flows with a listener; as many others have none.
 const LISTENERS: u16 = 2;
 /// Datagrams the application reads before it moves on.
 const EACH: u64 = 64;

@@ -16,7 +16,7 @@ pub(crate) struct Backlog {
     pub(crate) packets: VecDeque<Packet>,
     /// Places taken: those of packets that wait and those reserved.
     pub(crate) waiting: u32,
-    /// How many of the first `packets` somebody works on.
+    /// How many of the first `packets` are in work.
     pub(crate) in_work: u32,
     /// Packets reserved so far, and completed, by producer.
     counts: Box<[(u32, u32)]>,

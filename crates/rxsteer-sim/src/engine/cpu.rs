@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What a chunk of work does to others happens at its end, when the calendar's time is the CPU's: so
-//! nobody ever sees what is not done yet. What it costs is decided at its start.
+//! what is not done yet is never seen. What it costs is decided at its start.
 
 use super::packet::Packet;
 use crate::scenario::{Costs, Cpu, Scenario};

@@ -1,6 +1,6 @@
 //! Cards: wires to them, rings, and when they interrupt.
 //!
-//! Frames are put on the wire with the time they arrive at; only when somebody looks at a ring is it
+//! Frames are put on the wire with the time they arrive at; only when a ring is looked at is it
 //! decided which of them found a place. Between two looks nothing leaves a ring, so that is exact,
 //! and no frame needs an event of its own.
 
@@ -68,7 +68,7 @@ impl Link {
 /// Who looks at a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// Nobody, and nothing is on its way: the next frame on the wire notes an interrupt.
+    /// None, and nothing is on its way: the next frame on the wire notes an interrupt.
     Armed,
     /// An interrupt is noted.
     Noted,

@@ -15,7 +15,7 @@ pub(crate) fn whole_ns(at_ns: f64) -> u64 {
     (at_ns as i64).cast_unsigned()
 }
 
-/// The `data` of a packet of a burst: nobody waits for it.
+/// The `data` of a packet of a burst: nothing waits for it.
 pub(crate) const BURST: u32 = u32::MAX;
 
 /// One packet, from the wire to the end of its processing.
@@ -73,6 +73,6 @@ pub(crate) enum Role {
     Ack(u32),
     /// Requests of a client.
     Request(u32),
-    /// Packets that nobody answers; holds the thread that reads them, plus one.
+    /// Packets without an answer; holds the thread that reads them, plus one.
     Packet(u32),
 }

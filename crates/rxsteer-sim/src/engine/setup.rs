@@ -158,7 +158,7 @@ impl<'a> World<'a> {
         self.sources.push(Source::new(first_flow, flows, traffic.start_ns, zipf));
     }
 
-    /// Flows that nobody answers, with their hashes or drawn ones, and threads that read them, one
+    /// Flows without answers, with their hashes or drawn ones, and threads that read them, one
     /// for each CPU that threads may run on.
     fn add_packets(&mut self, index: u16, traffic: &Traffic, application: f64, hashes: &[u32]) {
         let (nic, out) = (traffic.nic as u16, traffic.out.map(|out| out as u16));

@@ -110,7 +110,7 @@ impl World<'_> {
         };
         let data = match &self.scenario.traffic[traffic].load {
             Load::Constant(_) | Load::Recorded(_) => 0,
-            // Nobody waits for them: they are no part of a window or of a question.
+            // Nothing waits for them: they are no part of a window or of a question.
             Load::Stream(_) | Load::Requests(_) => BURST,
         };
         for packet in 0..packets {

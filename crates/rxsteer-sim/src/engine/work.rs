@@ -184,7 +184,7 @@ impl World<'_> {
             &mut seen,
             &mut self.verdicts,
         );
-        debug_assert_eq!(decided, items.len(), "no backlog here asks anybody to wait");
+        debug_assert_eq!(decided, items.len(), "no backlog here refuses with wait");
         let cost = self.cost_of_poll(cpu, at_once, &mut items);
         self.cpus[index].items = items;
         Some(cost)

@@ -35,17 +35,17 @@ const COST_NAMES: [&str; COSTS.len()] = {
 /// The keys of the way to far hosts.
 pub(super) const WIRE: Keys = Keys { table: "[wire]", keys: &["delay", "switch"] };
 
-/// How fast SMT siblings are beside each other where nobody says: together 1.3 times one alone.
+/// How fast SMT siblings are beside each other by default: together 1.3 times one alone.
 const SMT_SPEED: f64 = 0.65;
-/// A card's rate where nobody says.
+/// A card's rate by default.
 const RATE: f64 = 1e9;
-/// Places of a ring where nobody says: the default of Linux's drivers is 256 to 1024.
+/// Places of a ring by default: the default of Linux's drivers is 256 to 1024.
 const RING: u32 = 512;
-/// Time between interrupts where nobody says; assumed.
+/// Time between interrupts by default; assumed.
 const MODERATION_NS: u64 = 20_000;
-/// A cable and the far host's card where nobody says; assumed.
+/// A cable and the far host's card by default; assumed.
 const WIRE_DELAY_NS: u64 = 10_000;
-/// A switch where nobody says; assumed.
+/// A switch by default; assumed.
 const SWITCH_DELAY_NS: u64 = 5_000;
 
 type Read<T> = Result<T, FileError>;

@@ -1,4 +1,4 @@
-//! Each key misspelt, each kind of wrong value, values set from outside, and edits nobody meant.
+//! Each key misspelt, each kind of wrong value, values set from outside, and unintended edits.
 
 use super::builtin::{builtin, find};
 use super::*;

@@ -97,8 +97,8 @@ static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_n
 	if (!STEER_HAS_METADATA(ctx))
 		return 0;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
-		/* Another program may have left something in front, which nobody behind us reads. Such a frame must
-		 * not pass: it would overtake those that were numbered. */
+		/* Another program may have left something in front, which no program behind us reads. Such a frame
+		 * must not pass: it would overtake those that were numbered. */
 		if (bpf_xdp_adjust_meta(ctx, (int)(ctx->data - ctx->data_meta)) ||
 		    bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
 			return 0;

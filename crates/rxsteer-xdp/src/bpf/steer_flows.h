@@ -26,7 +26,7 @@
 #include "steer_parse.h"
 #include "steer_policy.h"
 
-/* Do not wake anybody up: user space looks by itself. */
+/* Do not wake any thread: user space looks by itself. */
 enum { STEER_NO_WAKEUP = 1 };
 
 /* A packet that is counted. */

@@ -169,7 +169,7 @@ static __always_inline __u32 steer_desired(const struct steer_config *config, __
 }
 
 /* The application that consumes the flow runs on `cpu`. Written only when it changes, so that the line
- * stays shared while nobody moves. */
+ * stays shared while no application moves. */
 static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 {
 	__u32 index = hash & steer_sock_mask;

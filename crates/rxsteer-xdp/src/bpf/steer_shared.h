@@ -274,7 +274,7 @@ struct steer_bytes {
 
 /* A slot for a sparse flow; laid out as in rxsteer-core. */
 struct steer_sparse_slot {
-	/* Device plus one above the hash; 0: nobody ever had it. */
+	/* Device plus one above the hash; 0: no flow ever had it. */
 	__u64 flow;
 	/* Plus one; 0: never. */
 	__u64 last_seen;

@@ -224,7 +224,7 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 	STEER_REPEAT(steer_sources, steer_look_hash_active, &search);
 	if (!search.found) {
 		/* While another CPU is at it the hash decides, this once, and hashing is not called active for it:
-		 * that would keep slots from everybody as long as this flow sends. */
+		 * that would keep slots from all flows as long as this flow sends. */
 		if (__sync_lock_test_and_set(giving, 1))
 			return 0;
 		found = steer_slot_held(config, map, flow, now);

@@ -51,7 +51,7 @@ pub enum AttachError {
 pub enum LinkState {
     /// Frames pass our program.
     Attached,
-    /// They do not any more: the interface is gone, or somebody detached the program.
+    /// They do not any more: the interface is gone, or another process detached the program.
     Gone,
 }
 
@@ -142,7 +142,8 @@ impl Path {
         };
         let place = (device.ifindex % MAX_DEVICES) as usize;
         drop(device.link);
-        // Programs may use entry and tables until then; where that can't be waited for, nobody else gets them.
+        // Programs may use entry and tables until then; where that can't be waited for, no other interface gets
+        // them.
         if self.grace.wait().is_ok() {
             self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
             self.bss().steer_devices[place].ifindex = 0;

@@ -90,7 +90,7 @@ impl Path {
         abi::activate(&mut bss.steer_active, part);
         self.may_be_read = true;
         self.grace.wait()?;
-        // Nobody reads the other one any more, so that it can be written.
+        // No program reads the other one any more, so that it can be written.
         self.may_be_read = false;
         Ok(())
     }

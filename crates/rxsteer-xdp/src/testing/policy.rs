@@ -219,8 +219,8 @@ impl KernelPolicy {
         (slot.flow, slot.last_seen)
     }
 
-    /// Whether nobody holds the lock of those who give sparse slots away.
-    pub fn nobody_gives(&mut self) -> bool {
+    /// Whether the lock of giving sparse slots away is free.
+    pub fn no_thread_gives(&mut self) -> bool {
         self.skeleton.globals().steer_giving_lock == 0
     }
 

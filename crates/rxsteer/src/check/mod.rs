@@ -19,7 +19,7 @@ pub(crate) struct Checked {
     pub(crate) host: Host,
     pub(crate) host_findings: Vec<Finding>,
     pub(crate) interfaces: Vec<CheckedInterface>,
-    /// Whether somebody asked for these interfaces; otherwise one is shown in a line.
+    /// Whether these interfaces were asked for; otherwise one is shown in a line.
     pub(crate) asked_for: bool,
 }
 

@@ -16,7 +16,7 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     use crate::run::protocol::{Answer, Request};
     use crate::run::{client, show};
     use rxsteer_user::shown;
-    // A flow that can't be read is refused without asking anybody.
+    // A flow that can't be read is refused without asking an instance.
     args.flow().map_err(|why| anyhow::anyhow!(why))?;
     let socket = client::one(args.socket.as_deref(), None)?;
     let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow: args.what.clone() })?

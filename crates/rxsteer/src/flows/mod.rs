@@ -71,7 +71,7 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
         repeat: 1,
     };
     let mut sources = input.open()?;
-    for note in input.notes().into_iter().chain(advice::nobody_learns(&config)) {
+    for note in input.notes().into_iter().chain(advice::is_not_disclosed(&config)) {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;

@@ -69,7 +69,7 @@ impl FromStr for PseudonymKey {
     }
 }
 
-/// Nobody should find the key in a log.
+/// The key must not be in a log.
 impl std::fmt::Debug for PseudonymKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PseudonymKey")

@@ -21,7 +21,7 @@ pub(crate) struct Temporary {
 
 impl Temporary {
     /// A file to become `path`, whose folder there is. Who may read the one it replaces may read it,
-    /// and nobody else.
+    /// and by no other.
     pub(crate) fn beside(path: &Path) -> anyhow::Result<Temporary> {
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = folder_of(&place);

@@ -205,7 +205,7 @@ fn host_cpus() -> anyhow::Result<HostCpus> {
     let online = watch::online().context(
         "nothing says which CPUs are online: /sys/devices/system/cpu and /proc/self/status can't be read",
     )?;
-    // Where nobody says which CPUs there could be, there are those that are.
+    // By default which CPUs there could be, there are those that are.
     let possible = watch::possible().unwrap_or_else(|| online.clone());
     let possible = CpuSet::new(possible.iter().chain(online.iter()));
     Ok(HostCpus { possible: possible.unwrap_or_else(|| online.clone()), online })

@@ -132,7 +132,7 @@ fn nonsense_is_named_and_what_is_too_long_ends() {
 }
 
 #[test]
-fn a_client_that_never_reads_stalls_nobody() {
+fn client_that_never_reads_stalls_no_other() {
     let mut bench = Bench::new();
     bench.fake.length = MAX_ANSWER / 2;
     let mut deaf = bench.client();
@@ -225,7 +225,7 @@ fn a_change_whose_client_gave_up_before_it_was_read_is_not_made() {
 }
 
 #[test]
-fn a_client_that_goes_while_it_waits_for_a_change_wakes_nobody() {
+fn client_that_goes_while_it_waits_for_a_change_wakes_no_thread() {
     let mut bench = Bench::new();
     let mut client = bench.client();
     client.write_all(b"{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n").unwrap();

@@ -1,5 +1,5 @@
 //! What an instance needs of the in-kernel path. A trait, so that what happens to a running instance (an
-//! interface goes, a CPU goes, somebody takes the program off) can be played in tests.
+//! interface goes, a CPU goes, another process detaches the program) can be played in tests.
 
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{

@@ -65,7 +65,7 @@ pub(crate) fn explained<D: Copy + PartialEq>(
 
 fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
     let explanation = &at.explanation;
-    // Where nobody knows which CPU receives, it may be any.
+    // Where it is unknown which CPU receives, it may be any.
     let is_receiving = match &explanation.reason {
         Reason::PolicyNone
         | Reason::NoHash

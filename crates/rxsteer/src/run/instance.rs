@@ -107,7 +107,7 @@ pub(crate) struct Instance<P: Datapath> {
     pub(crate) former: Arc<Former>,
     pub(super) attachments: u64,
     pub(super) rounds: Arc<Rounds>,
-    /// Nobody looks yet where there is none.
+    /// Nothing reads it yet where there is none.
     shown: Option<Latest<Shown<P::Device>>>,
     /// The host, and when it was looked at.
     pub(crate) seen: Option<(Instant, Host)>,

@@ -395,7 +395,7 @@ fn see<P: Datapath>(
                 (State::Deleted, "it was deleted, or went to another network namespace")
             }
         };
-        // Also where somebody else took the program off: its number is free for another interface then.
+        // Also where another process detached the program: its number is free for another interface then.
         path.detach(device);
         known.device = None;
         known.counts = Arc::new(Arc::make_mut(former).keep(&path.received(device)));

@@ -17,7 +17,7 @@ pub(crate) fn raise_memory_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)
         && setrlimit(Resource::RLIMIT_MEMLOCK, u64::MAX, u64::MAX).is_err()
     {
-        // As far as the hard limit goes nobody has to be asked.
+        // As far as the hard limit goes no privilege is needed.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
     }
 }

@@ -22,7 +22,7 @@ fn clients_are_answered_while_the_event_thread_is_busy() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let (queries, mut inbox) = QueryServer::<Mock>::new(MockView, instance.latest()).unwrap();
     let queries = queries.open(control).unwrap();
-    // Nobody looks into the inbox.
+    // No thread looks into the inbox.
     let status = request(&path, r#"{"do":"status","flows":3}"#);
     assert_eq!(status["status"]["interfaces"][0]["name"], "a", "{status}");
     assert_eq!(status["status"]["flow_statistics"]["packets"], 0, "{status}");

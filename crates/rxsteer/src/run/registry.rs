@@ -1,7 +1,7 @@
 //! Where running instances can be found: each listens at `PID.sock` in a directory of its user's own.
 //!
-//! What a killed instance leaves there is taken away by whoever looks next: a socket nobody listens at, of a
-//! process there isn't.
+//! What a killed instance leaves there is taken away by whoever looks next: a socket without a
+//! listener, of a process there isn't.
 
 use anyhow::Context;
 use rxsteer_user::shown;
@@ -64,7 +64,7 @@ fn register_in(
     Ok((listener, Registered { path, name }))
 }
 
-/// The first directory that is there or can be made, and that nobody else can write to.
+/// The first directory that is there or can be made, and that no other user can write to.
 fn usable(directories: &[PathBuf]) -> Result<PathBuf, String> {
     let mut why = Vec::new();
     for directory in directories {
@@ -107,7 +107,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The sockets of all instances; those that nobody listens at any more are taken away.
+/// The sockets of all instances; those without a listener are taken away.
 pub(crate) fn instances() -> Vec<PathBuf> {
     directories().iter().flat_map(|directory| instances_in(directory)).collect()
 }
@@ -129,15 +129,15 @@ fn instances_in(directory: &Path) -> Vec<PathBuf> {
 /// Whether it is what a killed instance left; then it is taken away. One that was made this moment may not
 /// listen yet, so its process has to be gone, too.
 fn is_stale(pid: u32, path: &Path) -> bool {
-    let nobody = match UnixStream::connect(path) {
+    let is_stale = match UnixStream::connect(path) {
         Ok(_) => false,
         Err(error) => matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound),
     };
-    if nobody && !Path::new("/proc").join(pid.to_string()).exists() {
+    if is_stale && !Path::new("/proc").join(pid.to_string()).exists() {
         let _ = fs::remove_file(path);
         return true;
     }
-    nobody
+    is_stale
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         let error =
-            register_in(&[dir.path().to_owned()], None).err().expect("anybody could write there");
+            register_in(&[dir.path().to_owned()], None).err().expect("any user could write there");
         assert!(format!("{error:#}").contains("only they can write to"), "{error:#}");
     }
 }

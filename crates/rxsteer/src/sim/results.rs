@@ -67,7 +67,7 @@ impl Cell {
         self.runs.iter().map(|run| run.reordered).sum()
     }
 
-    /// Whether order is kept or was not promised: nobody can keep it where interrupts are spread.
+    /// Whether order is kept or was not promised: it can't be kept where interrupts are spread.
     pub(crate) fn order_holds(&self) -> bool {
         self.reordered() == 0 || self.is_spread()
     }

@@ -65,7 +65,7 @@ fn shown(cell: &Cell, name: &str, of: Subject) -> String {
     figure::summary(metric.unit, cell.summary(metric, of).as_ref())
 }
 
-/// A table with a row per traffic and a column for each metric, but for metrics nobody has.
+/// A table with a row per traffic and a column for each metric, but for metrics without values.
 fn by_traffic(cell: &Cell, columns: &[(&str, &str)]) -> String {
     let traffics = || (0..cell.scenario.traffic.len()).map(Subject::Traffic);
     let has = |name: &str| {
@@ -184,7 +184,7 @@ fn totals(text: &mut String, cell: &Cell) {
     }
 }
 
-/// Who refused frames, if anybody.
+/// What refused frames, if anything.
 fn by_reason(cell: &Cell) -> String {
     let names = [
         "ring_full",

@@ -23,7 +23,7 @@ fn what_went_wrong_decides_the_outcome() {
     assert!(
         results.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
     );
-    // Where interrupts are spread nobody can keep order.
+    // Where interrupts are spread order can't be kept.
     let cpus = results.scenario().steering.cpus.clone();
     results.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
     assert_eq!(results.outcome(), Outcome::Interrupted);

@@ -1,7 +1,7 @@
 //! Whether generic mode works on this kernel.
 //!
 //! Kernels were found (6.12, 6.18) whose CPUMAP hands socket buffers on with the Ethernet header still in front: it takes
-//! its length from `skb->mac_len`, which nobody has set by then (`cpu_map_generic_redirect` in kernel/bpf/cpumap.c). IP
+//! its length from `skb->mac_len`, which is not set by then (`cpu_map_generic_redirect` in kernel/bpf/cpumap.c). IP
 //! refuses such packets, and they are lost. So the same programs, in generic mode, first steer some UDP packets between
 //! two sockets on a veth pair in network namespaces of their own.
 
@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 /// Packets that are sent, from so many ports, so that their flows go to several CPUs.
 const PACKETS: usize = 64;
 const PORTS: usize = 16;
-/// For documentation alone (RFC 5737): nobody is reached by them, least of all from these namespaces.
+/// For documentation alone (RFC 5737): no host is reached by them, least of all from these
+/// namespaces.
 const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 /// How long the next packet is waited for, once all are sent.

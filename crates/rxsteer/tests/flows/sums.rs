@@ -111,7 +111,7 @@ fn a_flow_that_rests_becomes_another_record() {
     assert_eq!(per_flow(&records), traffic.flows);
 }
 
-/// Nothing is counted where nobody asks.
+/// Nothing is counted unless asked for.
 #[test]
 fn without_records_there_are_no_statistics() {
     let output = rxsteer(&["replay", "--synthetic", "packets=1000", "--cpus", "2", "--json"]);

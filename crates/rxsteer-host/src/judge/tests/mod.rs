@@ -1,4 +1,4 @@
-//! Hosts and interfaces nobody here owns.
+//! Hosts and interfaces that are made up.
 
 mod faults;
 mod settings;

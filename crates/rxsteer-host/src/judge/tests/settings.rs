@@ -39,7 +39,7 @@ fn upper_devices_name_what_is_below() {
 }
 
 #[test]
-fn vlan_tags_matter_where_somebody_needs_them_and_they_are_taken_out() {
+fn vlan_tags_matter_where_they_are_needed_and_taken_out() {
     let judged = |offloads: Offloads, above: &[u16], peer: Option<Peer>| {
         let base = peer.map_or_else(good_nic, veth);
         let above = above.iter().map(|protocol| vlan(*protocol)).collect();

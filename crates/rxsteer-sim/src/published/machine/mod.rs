@@ -20,7 +20,7 @@ pub struct Constant {
     pub value: f64,
     /// In what.
     pub unit: &'static str,
-    /// Who says so; `assumed` where nobody does.
+    /// Who says so; `assumed` without a source.
     pub source: &'static str,
 }
 
