@@ -283,7 +283,7 @@ impl Run {
         if producer.in_transition && producer.steering.is_drained(&mut view) {
             producer.in_transition = false;
             world.summary.ended += 1;
-            world.trace.note(None, || format!("producer {index} is settled"));
+            world.trace.note(None, || format!("producer {index} is drained"));
             view = View { world, producer: index as u16 };
         }
         let decided = producer.steering.decide(arrivals, &mut view, &mut verdicts);

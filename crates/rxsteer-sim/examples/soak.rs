@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     let (covered, found) = soak(&cli, &subjects);
     match found {
         None => {
-            println!("{}", built_in_run(&covered));
+            println!("{}", covered_text(&covered));
             ExitCode::SUCCESS
         }
         Some(Found { name, seed, what }) => {
@@ -144,7 +144,7 @@ fn bar(runs: u64) -> ProgressBar {
     ProgressBar::new(runs).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn built_in_run(covered: &Covered) -> String {
+fn covered_text(covered: &Covered) -> String {
     format!(
         "{} runs with {} events: {} frames arrived, {} packets were processed, {} refused, {} moves; \
          none out of order but {} where interrupts are spread, and every packet is accounted for",

@@ -170,11 +170,11 @@ fn a_stopped_cpu_is_steered_around() {
         assert!(control.stop_worker(cpu(1)));
         // Until its worker has left and all is drained; a bounded number of looks.
         let mut last = 0;
-        let settled = (0..100_000).any(|_| {
+        let drained = (0..100_000).any(|_| {
             let now = queued_to_1(1);
             std::mem::replace(&mut last, now) == now
         });
-        assert!(settled, "{policy}: packets still go to a CPU that is gone");
+        assert!(drained, "{policy}: packets still go to a CPU that is gone");
         assert_eq!(queued_to_1(100), last, "{policy}: and later none");
         receiver.finish();
         let report = pipeline.finish().unwrap();

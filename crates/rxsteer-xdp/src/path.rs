@@ -28,7 +28,7 @@ use std::os::fd::AsFd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The settings hold, and nothing is left of what was before.
-    Settled,
+    Done,
     /// The settings hold, and rings that were used before still drain.
     Draining,
     /// The settings don't hold yet: rings must drain first.
@@ -197,7 +197,7 @@ impl Path {
         if !self.is_draining {
             self.approach_unguarded()?;
         }
-        Ok(Progress::Settled)
+        Ok(Progress::Done)
     }
 
     /// Lets frames pass again, each flow's once its earlier ones are delivered.

@@ -81,20 +81,20 @@ impl Netlink {
     }
 
     /// Sends one question and returns the content of all answers.
-    fn query(&mut self, ask: Query, kind: u16, bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    fn query(&mut self, which: Query, kind: u16, bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 1..ATTEMPTS {
-            if let (answers, false) = self.query_once(ask, kind, bytes)? {
+            if let (answers, false) = self.query_once(which, kind, bytes)? {
                 return Ok(answers);
             }
         }
         // It keeps changing: what is listed now is as good as any.
-        self.query_once(ask, kind, bytes).map(|(answers, _)| answers)
+        self.query_once(which, kind, bytes).map(|(answers, _)| answers)
     }
 
     /// Also says whether the listing changed while it was read.
     fn query_once(
         &mut self,
-        ask: Query,
+        which: Query,
         kind: u16,
         bytes: &[u8],
     ) -> io::Result<(Vec<Vec<u8>>, bool)> {
@@ -105,7 +105,7 @@ impl Netlink {
         );
         // Either way something ends the answers: the end of the listing, or the acknowledgement.
         message.header.flags =
-            NLM_F_REQUEST | if ask == Query::All { NLM_F_DUMP } else { NLM_F_ACK };
+            NLM_F_REQUEST | if which == Query::All { NLM_F_DUMP } else { NLM_F_ACK };
         message.header.sequence_number = self.sequence;
         message.finalize();
         let mut buffer = vec![0; message.buffer_len()];

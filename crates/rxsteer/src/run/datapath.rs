@@ -123,7 +123,7 @@ impl Datapath for Path {
 
     fn tick(&mut self) -> Result<bool, String> {
         let progress = Path::tick(self).map_err(|error| error.to_string())?;
-        Ok(progress != Progress::Settled)
+        Ok(progress != Progress::Done)
     }
 
     fn is_unguarded(&self) -> bool {
