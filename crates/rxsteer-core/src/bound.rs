@@ -1,7 +1,7 @@
 //! Bound queues: each RX queue's packets all go to one CPU, and several queues may share one (N:1).
 //!
 //! Source: "net: hand off skb list to other cpu" (RFC v2), the `processing_cpu` file per RX queue.
-//! A queue without a binding keeps its packets on the CPU that receives them, as in the source.
+//! A queue without a binding keeps its packets on the CPU that receives them, as in hand-off-patch.
 
 use crate::cpu::CpuId;
 use alloc::boxed::Box;

@@ -7,7 +7,7 @@
 //!
 //! As in the kernel: flows are counted in buckets by hash (`hash_32`), so two can share a count; a
 //! packet that is dropped counts too, and so a flow is let in again only when its *share* falls; a
-//! backlog that is full refuses without touching the history. The kernel's documentation says 256
+//! backlog that is full refuses without touching the history. scaling-rst says 256
 //! packets; its code, and this, 128. Not as in the kernel: its history begins with 128 packets of
 //! bucket 0 that never were, so that a flow in that bucket is never limited while it goes on.
 

@@ -7,9 +7,9 @@
 //!
 //! Source: "rfs: Receive Flow Steering", the `rps_sock_flow_table`. As in today's kernel an entry
 //! carries the upper bits of the hash beside the CPU, so that another flow's desired CPU in the
-//! same entry is not taken for one's own; the first version of the patch held the CPU alone. The
-//! other table of that patch, one per RX queue with each flow's current CPU and tail, is in
-//! [`crate::order`], since here every decision passes it, not only those of RFS.
+//! same entry is not taken for one's own; rfs-commit held the CPU alone. The other table of that
+//! commit, one per RX queue with each flow's current CPU and tail, is in [`crate::order`], since
+//! here every decision passes it, not only those of RFS.
 //!
 //! What must hold:
 //! - an entry is one word, read and written whole: a reader sees some desired CPU that was
@@ -25,7 +25,7 @@ use alloc::boxed::Box;
 /// Most entries a [`SockFlowTable`] can have: 256 MiB of them.
 pub const MAX_SOCK_FLOW_ENTRIES: u32 = 1 << 26;
 
-/// Entries of a [`SockFlowTable`] by default: what the kernel's documentation suggests for a
+/// Entries of a [`SockFlowTable`] by default: what scaling-rst suggests for a
 /// moderate server.
 pub const DEFAULT_SOCK_FLOW_ENTRIES: u32 = 32768;
 

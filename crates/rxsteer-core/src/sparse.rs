@@ -8,7 +8,7 @@
 //!   none free, or a flow was hashed within the last second: the hash decides
 //! ```
 //!
-//! Source: "RPS: Sparse connection optimizations - v2" (`find_cpu`). A slot holds a flow, known by
+//! Source: sparse-patch (`find_cpu`). A slot holds a flow, known by
 //! device and hash, and when it was last seen; after a second without a packet it is free.
 //!
 //! What must hold:
@@ -17,14 +17,14 @@
 //!   the first in walk order;
 //! - no slot is given away while a flow that is hashed sends (`hash_active` within a second): it
 //!   could be pulled into a slot while its packets wait elsewhere. (Here the order guard would hold
-//!   it back, but the document's decisions are kept exactly.)
+//!   it back, but the decisions of sparse-patch are kept exactly.)
 //! - exactly a second old is active; a time that lies ahead of now is not.
 //!
-//! The document walks `loops × CPUs` slots for each packet. Here flows that hold slots are found
+//! sparse-patch walks `loops × CPUs` slots for each packet. Here flows that hold slots are found
 //! through chains by hash, so a lookup costs the same whatever their number; only giving a slot away
 //! walks, and where all are taken that happens once a second.
 //!
-//! The times are the packets' own, and must be as those of one clock for all producers: the document
+//! The times are the packets' own, and must be as those of one clock for all producers: sparse-patch
 //! reads jiffies. Packets of several queues that come in lists are not in the order of their times;
 //! it is for the caller to see that none seems to lie ahead of another (the receive path does).
 //!
@@ -121,7 +121,7 @@ pub struct SparseTable {
     /// For each chain the index of its first slot plus one; 0 when it is empty.
     chains: Box<[AtomicU32]>,
     chains_log: u32,
-    /// By producer. Together they are the document's one `hash_active`.
+    /// By producer. Together they are sparse-patch's one `hash_active`.
     hash_active: Box<[HashActive]>,
     /// Whether a thread is giving a slot away.
     giving: AtomicBool,
@@ -208,8 +208,8 @@ impl SparseTable {
         }
     }
 
-    /// The document's `find_cpu`: the flow's slot, else a free one if slots may be given away, else
-    /// `None`, and hashing is active.
+    /// The `find_cpu` of sparse-patch: the flow's slot, else a free one if slots may be given away,
+    /// else `None`, and hashing is active.
     #[inline(always)]
     pub(crate) fn find(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
         if let Some(slot) = self.held(asking, walk, loops) {

@@ -1,7 +1,7 @@
 //! RFS, alone and above sparse flows, against a model of it: after any list of operations each
-//! packet gets the verdict that the source's words give it.
+//! packet gets the verdict that the words of rfs-commit give it.
 //!
-//! The model keeps its tables as the document describes them and the packets under way as lists; its
+//! The model keeps its tables as rfs-commit describes them and the packets under way as lists; its
 //! packets are numbered without an end, while the positions that are decided by begin just below
 //! their wrap.
 #![cfg(not(loom))]
@@ -81,7 +81,7 @@ impl Setup {
     }
 }
 
-/// What the document says, word by word.
+/// What rfs-commit says, word by word.
 struct Model {
     setup: Setup,
     /// By index: upper hash bits and desired CPU.

@@ -1,4 +1,4 @@
-//! Sparse flows have the targets of the patch's `find_cpu`, on any packet sequence: several
+//! Sparse flows have the targets of sparse-patch's `find_cpu`, on any packet sequence: several
 //! devices and queues with maps of their own, CPUs that are offline, any number of loops, times that
 //! rise, stay, leap and run back, and rules that change on the way while the slots stay.
 //!

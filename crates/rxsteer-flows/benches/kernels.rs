@@ -1,5 +1,5 @@
 //! What is measured of the flow statistics: counting on two CPUs beside one block for both; and
-//! reading, clearing and freeing a flow beside the walk over all possible CPUs that the source
+//! reading, clearing and freeing a flow beside the walk over all possible CPUs that ovs-stats
 //! replaced.
 
 #[path = "walk.rs"]
@@ -261,7 +261,7 @@ fn visits(used: usize, cases: &mut Vec<Case>) {
     cases.extend(of_all);
 }
 
-/// The case of the source: each packet goes up to user space and comes back, and a flow is made and
+/// The case of ovs-stats: each packet goes up to user space and comes back, and a flow is made and
 /// freed for it.
 fn created(cases: &mut Vec<Case>) {
     let mut add = |name, baseline, run: Box<dyn FnMut() -> u64>| {

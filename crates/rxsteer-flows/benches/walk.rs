@@ -1,4 +1,4 @@
-//! What the source replaced: a flow has an array of blocks by CPU, and reading, clearing and freeing
+//! What ovs-stats replaced: a flow has an array of blocks by CPU, and reading, clearing and freeing
 //! it go from possible CPU to possible CPU.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub(crate) struct Block {
     pub(crate) last_ns: AtomicU64,
 }
 
-/// Flows as `struct sw_flow` was before the patch.
+/// Flows as `struct sw_flow` was before ovs-stats.
 #[derive(Debug)]
 pub(crate) struct WalkFlows {
     /// `cpu_possible_mask`.

@@ -3,7 +3,7 @@
 //! Each CPU counts a flow's packets in a block of its own, so no line of memory goes back and forth
 //! between CPUs; which CPUs used a flow is remembered with it, so reading, clearing and freeing visit
 //! those and not every CPU there could be. The mechanism is that of Open vSwitch's datapath
-//! (`ovs-flow-stats`: `flow->stats[cpu]` and `cpu_used_mask`), in memory that does not grow with the
+//! (ovs-stats: `flow->stats[cpu]` and `cpu_used_mask`), in memory that does not grow with the
 //! number of possible CPUs.
 //!
 //! ```text

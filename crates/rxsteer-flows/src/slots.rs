@@ -11,7 +11,7 @@
 //!  shared line: for CPUs that got no block (a bit beside CPU₁ says that there are some)
 //! ```
 //!
-//! The source (`ovs-flow-stats`) keeps an array of pointers by CPU and a mask of the CPUs used,
+//! ovs-stats keeps an array of pointers by CPU and a mask of the CPUs used,
 //! both as long as there are possible CPUs. Here the list *is* the mask: it holds the CPUs that
 //! touched the flow, whatever their ids, and nothing else. So a flow that ran on one CPU takes two
 //! lines and one visit on any machine.
@@ -64,7 +64,7 @@ fn next_stamp(state: u64) -> u32 {
     ((state >> 32) as u32).wrapping_add(1).max(1)
 }
 
-/// What the source calls `flow->stats` and `cpu_used_mask`, for many flows.
+/// What ovs-stats calls `flow->stats` and `cpu_used_mask`, for many flows.
 ///
 /// This is the flow table without its keys' hash table: for those who have a table of their own,
 /// and for the benchmarks against the walk over all possible CPUs. Numbers of slots are the

@@ -73,7 +73,7 @@ pub struct Nic {
 pub enum Interrupts {
     /// Always to the queue's own.
     Fixed,
-    /// To each of these in turn: what reorders flows (rps-slides-zh, "single queue, several CPUs").
+    /// To each of these in turn: what reorders flows (rps-slides, "single queue, several CPUs").
     Spread(CpuSet),
 }
 

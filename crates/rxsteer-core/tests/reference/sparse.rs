@@ -1,9 +1,9 @@
-//! `find_cpu` of "RPS: Sparse connection optimizations - v2", written down as the patch has it:
-//! every packet walks all slots, once to find its own and once for a free one. What the patch leaves
+//! `find_cpu` of sparse-patch, written down as it is there:
+//! every packet walks all slots, once to find its own and once for a free one. What it leaves
 //! to its surroundings: jiffies are nanoseconds here, `hash_active` starts as "never", and a CPU
 //! that is offline has no slots.
 
-/// The patch's HZ.
+/// HZ of sparse-patch.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// `struct cpu_flow`; "no device" is `None` around it.

@@ -1,4 +1,4 @@
-//! The machine of rfs.txt, from its rows without RPS and RFS.
+//! The machine of rfs-commit, from its rows without RPS and RFS.
 //!
 //! 90 % and 99 % of the RPC test's latency are left out: with the median and the deviation fitted, the model has
 //! nothing left that could move them.

@@ -1,4 +1,4 @@
-//! The router of rps-sparse-flows.txt, from the column "Original Kernel".
+//! The router of sparse-patch, from the column "Original Kernel".
 //!
 //! What is made least: for each number of connections the squared difference of both directions' sum, in per
 //! cent; ten times the square of what it is off beyond 3 %; and a little of each direction by itself, which

@@ -5,18 +5,18 @@
 
 use super::figures::{LatencyUs, Served};
 
-/// rfs.txt, "No RFS or RPS": 500 × netperf TCP_RR, e1000e, 8 cores.
+/// rfs-commit, "No RFS or RPS": 500 × netperf TCP_RR, e1000e, 8 cores.
 pub const RFS_NETPERF: Served = Served { tps: 104_000.0, cpu_percent: 30.0 };
-/// rfs.txt, RPC test, "No RFS/RPS".
+/// rfs-commit, RPC test, "No RFS/RPS".
 pub const RFS_RPC: Served = Served { tps: 103_000.0, cpu_percent: 48.0 };
 /// … and its latency.
 pub const RFS_RPC_LATENCY: LatencyUs =
     LatencyUs { p50: 757.0, p90: 900.0, p99: 3185.0, std_dev: 4472.35 };
 
-/// backlog-hand-off.txt: forwarding at once takes this share of what is sent.
+/// hand-off-patch: forwarding at once takes this share of what is sent.
 pub const HAND_OFF_INLINE_SHARE: f64 = 0.60;
 
-/// rps-slides-zh.txt, "Without RPS", by card: tg3, e1000, forcedeth, bnx2x with a single queue.
+/// rps-slides, "Without RPS", by card: tg3, e1000, forcedeth, bnx2x with a single queue.
 pub const RPS_CARDS: [Served; 4] = [
     Served { tps: 90_000.0, cpu_percent: 34.0 },
     Served { tps: 90_000.0, cpu_percent: 34.0 },
@@ -24,7 +24,7 @@ pub const RPS_CARDS: [Served; 4] = [
     Served { tps: 139_000.0, cpu_percent: 17.0 },
 ];
 
-/// A row of rps-sparse-flows.txt: so many connections, and the mean of ten runs each way, in Mbit/s.
+/// A row of sparse-patch: so many connections, and the mean of ten runs each way, in Mbit/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SparseRow {
     /// "1x" to "32x".
@@ -39,7 +39,7 @@ const fn row(connections: u32, there: f64, back: f64) -> SparseRow {
     SparseRow { connections, there, back }
 }
 
-/// rps-sparse-flows.txt, "Original Kernel".
+/// sparse-patch, "Original Kernel".
 pub const SPARSE_ORIGINAL: [SparseRow; 12] = [
     row(1, 39.320, 26.420),
     row(2, 36.270, 31.162),

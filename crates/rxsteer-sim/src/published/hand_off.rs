@@ -1,4 +1,4 @@
-//! backlog-hand-off.txt: forwarding at once (fitted), and with packets handed to other CPUs (predicted).
+//! hand-off-patch: forwarding at once (fitted), and with packets handed to other CPUs (predicted).
 
 use super::machine::forwarder::{self, PAIRS, Pairs, SENT_PPS};
 use super::machine::server::RECEIVING_SHARE_BY_SLIDES;
@@ -11,8 +11,8 @@ use crate::{RunResult, Scenario};
 /// Where it misses and why; held to the figures by `tests/published.rs`.
 const LACKS: &[&str] = &[
     "The receiving share is that of TCP requests on other cards, carried over to forwarding; it decides the gain.",
-    "Every rate scales with what is sent, which the source does not say: 4.8 Mpps is no independent prediction.",
-    "Each of the 16 CPUs is a core of its own here. The source's 16 are 8 cores with SMT; with each pair as siblings at 0.65 of a core's speed the gain all but goes, so that the receivers' place, which is not told, matters more than anything fitted.",
+    "Every rate scales with what is sent, which hand-off-patch does not say: 4.8 Mpps is no independent prediction.",
+    "Each of the 16 CPUs is a core of its own here. Those of hand-off-patch are 8 cores with SMT; with each pair as siblings at 0.65 of a core's speed the gain all but goes, so that the receivers' place, which is not told, matters more than anything fitted.",
     "+30 to 40 % by binding queues with caches in mind is not predicted: without hand-off a packet stays on one CPU here, and no cost depends on which.",
     "The older machine's gain is below 30 %, as published, but it is the assumed bus between all cores that makes it so.",
 ];
@@ -28,8 +28,8 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     let inline = rate(&machine(sent, false, Pairs::Socket))?;
     let gain = |pps: f64| 100.0 * (pps / inline - 1.0);
     let handed = rate(&machine(sent, true, Pairs::Socket))?;
-    // The source's receivers take what is forwarded, the rest is lost before them: "mostly receiving matches
-    // forwarding". So they are looked at with as much sent as is forwarded.
+    // The receivers of hand-off-patch take what is forwarded, the rest is lost before them: "mostly
+    // receiving matches forwarding". So they are looked at with as much sent as is forwarded.
     let at_full_rate = runs(&machine(handed, true, Pairs::Socket))?;
     let idle = mean(&at_full_rate, receivers_idle);
     let siblings = rate(&machine(sent, true, Pairs::Siblings))?;

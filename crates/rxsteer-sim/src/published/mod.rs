@@ -32,13 +32,13 @@ pub const SEEDS: u64 = 3;
 /// The experiments there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
-    /// Sparse flows on a slow router (rps-sparse-flows.txt).
+    /// Sparse flows on a slow router (sparse-patch).
     Sparse,
-    /// Receive flow steering: netperf and the RPC test (rfs.txt).
+    /// Receive flow steering: netperf and the RPC test (rfs-commit).
     Rfs,
-    /// Hand-off of packets that are forwarded (backlog-hand-off.txt).
+    /// Hand-off of packets that are forwarded (hand-off-patch).
     HandOff,
-    /// Receive packet steering on four cards (rps-slides-zh.txt).
+    /// Receive packet steering on four cards (rps-slides).
     Rps,
 }
 

@@ -2,22 +2,22 @@
 
 use super::figures::{LatencyUs, Served};
 
-/// rfs.txt, "No RFS (best RPS config)": 500 × netperf TCP_RR.
+/// rfs-commit, "No RFS (best RPS config)": 500 × netperf TCP_RR.
 pub const RFS_NETPERF_WITH_RPS: Served = Served { tps: 290_000.0, cpu_percent: 63.0 };
-/// rfs.txt, "RFS": 500 × netperf TCP_RR.
+/// rfs-commit, "RFS": 500 × netperf TCP_RR.
 pub const RFS_NETPERF_WITH_RFS: Served = Served { tps: 303_000.0, cpu_percent: 61.0 };
-/// rfs.txt, RPC test, "RPS only".
+/// rfs-commit, RPC test, "RPS only".
 pub const RFS_RPC_WITH_RPS: Served = Served { tps: 174_000.0, cpu_percent: 73.0 };
 /// … and its latency.
 pub const RFS_RPC_LATENCY_WITH_RPS: LatencyUs =
     LatencyUs { p50: 415.0, p90: 993.0, p99: 2468.0, std_dev: 491.66 };
-/// rfs.txt, RPC test, "RFS".
+/// rfs-commit, RPC test, "RFS".
 pub const RFS_RPC_WITH_RFS: Served = Served { tps: 223_000.0, cpu_percent: 73.0 };
 /// … and its latency.
 pub const RFS_RPC_LATENCY_WITH_RFS: LatencyUs =
     LatencyUs { p50: 379.0, p90: 651.0, p99: 1382.0, std_dev: 315.61 };
 
-/// backlog-hand-off.txt: more packets forwarded with the hand-off than without, per cent.
+/// hand-off-patch: more packets forwarded with the hand-off than without, per cent.
 pub const HAND_OFF_GAIN_PERCENT: f64 = 43.0;
 /// … how idle receiving CPUs are at full rate, per cent.
 pub const HAND_OFF_RECEIVERS_IDLE_PERCENT: f64 = 50.0;
@@ -28,17 +28,17 @@ pub const HAND_OFF_OLDER_GAIN_BELOW_PERCENT: f64 = 30.0;
 /// … what binding queues with caches in mind gains, per cent, from and to.
 pub const HAND_OFF_BINDING_GAIN_PERCENT: (f64, f64) = (30.0, 40.0);
 
-/// rps-slides-zh.txt, "With RPS", by card: tg3, e1000, forcedeth, bnx2x with a single queue.
+/// rps-slides, "With RPS", by card: tg3, e1000, forcedeth, bnx2x with a single queue.
 pub const RPS_CARDS_WITH_RPS: [Served; 4] = [
     Served { tps: 285_000.0, cpu_percent: 70.0 },
     Served { tps: 292_000.0, cpu_percent: 66.0 },
     Served { tps: 327_000.0, cpu_percent: 29.0 },
     Served { tps: 352_000.0, cpu_percent: 30.0 },
 ];
-/// rps-slides-zh.txt, bnx2x, "Multi queue (1 queues per CPU)".
+/// rps-slides, bnx2x, "Multi queue (1 queues per CPU)".
 pub const RPS_MULTI_QUEUE: Served = Served { tps: 204_000.0, cpu_percent: 12.0 };
 
-/// rps-sparse-flows.txt, "Patched Kernel": sums of both directions, means of ten runs, in Mbit/s.
+/// sparse-patch, "Patched Kernel": sums of both directions, means of ten runs, in Mbit/s.
 pub const SPARSE_PATCHED: [f64; 12] = [
     92.880, 90.280, 89.550, 84.524, 77.202, 73.960, 68.110, 64.342, 61.718, 61.879, 59.280, 58.415,
 ];

@@ -49,7 +49,7 @@ pub enum Role {
     Fitted,
     /// A prediction that a target is set for.
     Predicted,
-    /// A prediction without target, shown because the source has it.
+    /// A prediction without target, shown because the publication has it.
     Beside,
 }
 

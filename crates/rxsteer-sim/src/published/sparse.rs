@@ -1,4 +1,4 @@
-//! rps-sparse-flows.txt: a router with 1 to 32 connections, by hash (fitted) and with sparse flows laid
+//! sparse-patch: a router with 1 to 32 connections, by hash (fitted) and with sparse flows laid
 //! round the CPUs (predicted).
 
 use super::fitted_rows::{SPARSE_ORIGINAL, SPARSE_ORIGINAL_SPREAD_X1};
@@ -129,7 +129,8 @@ fn mean(runs: &[RunResult]) -> f64 {
     runs.iter().map(router::mbits).sum::<f64>() / runs.len() as f64
 }
 
-/// The standard deviation (of all, as the source's figures give it) of the sum of both directions, run by run.
+/// The standard deviation (of all, as the figures of sparse-patch give it) of the sum of both
+/// directions, run by run.
 fn spread(there: &[RunResult], back: &[RunResult]) -> f64 {
     let sums: Vec<f64> =
         there.iter().zip(back).map(|(a, b)| router::mbits(a) + router::mbits(b)).collect();

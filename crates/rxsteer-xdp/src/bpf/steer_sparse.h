@@ -243,7 +243,7 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 	return 0;
 }
 
-/* The document's find_cpu: the CPU of the flow's slot, plus one; 0: the hash decides. */
+/* The find_cpu of sparse-patch: the CPU of the flow's slot, plus one; 0: the hash decides. */
 static __always_inline __u32 steer_in_slot(const struct steer_config *config, const struct steer_arrival *packet,
 					   const struct steer_map *map)
 {

@@ -1,12 +1,12 @@
-//! A machine that forwards packets from two 10G cards to two others (backlog-hand-off.txt).
+//! A machine that forwards packets from two 10G cards to two others (hand-off-patch).
 //!
 //! ```text
 //!   inline:    card ─► 8 RX queues ─► CPUs 0-7: receive and forward ─► other card
 //!   hand-off:  card ─► 8 RX queues ─► CPUs 0-7: receive ─► CPUs 8-15: forward ─► other card
 //! ```
 //!
-//! Structural choices, made with all rows known: as many receiving CPUs as processing ones (the source names
-//! "8 packet processing cpus" of 16 logical ones), each pair in one socket.
+//! Structural choices, made with all rows known: as many receiving CPUs as processing ones
+//! (hand-off-patch names "8 packet processing cpus" of 16 logical ones), each pair in one socket.
 
 use super::{Constant, INTERRUPT, LINE_REMOTE, LINE_SHARED, WAKE_DELAY, WOKEN, cpus};
 use crate::scenario::{
@@ -26,8 +26,8 @@ const LINES: Constant = Constant::new(
 );
 const LIST_SPLICE: Constant =
     Constant::new("splicing a list onto another CPU's queue", 100.0, "ns", "assumed");
-const FRAME: Constant = Constant::new("frame", 60.0, "bytes", "backlog-hand-off.txt");
-const RATE: Constant = Constant::new("card", 10e9, "bit/s", "backlog-hand-off.txt: 10G NICs");
+const FRAME: Constant = Constant::new("frame", 60.0, "bytes", "hand-off-patch");
+const RATE: Constant = Constant::new("card", 10e9, "bit/s", "hand-off-patch: 10G NICs");
 const RING: Constant = Constant::new(
     "ring of each queue",
     512.0,
@@ -38,7 +38,7 @@ const BACKLOG: Constant = Constant::new(
     "most packets waiting for a CPU",
     400_000.0,
     "",
-    "backlog-hand-off.txt: netdev_max_backlog=400000",
+    "hand-off-patch: netdev_max_backlog=400000",
 );
 const FLOWS: Constant = Constant::new("flows", 4096.0, "", "assumed: enough to fill all queues");
 const MODERATION: Constant =
@@ -50,7 +50,7 @@ pub const SENT_PPS: Constant = Constant::new(
     "packets sent per second",
     5.6e6,
     "",
-    "assumed, knowing the 4.8 Mpps: the source does not say what was sent",
+    "assumed, knowing the 4.8 Mpps: hand-off-patch does not say what was sent",
 );
 
 /// How fast each of two busy SMT siblings is, where that is tried.

@@ -1,4 +1,4 @@
-//! The router of rps-sparse-flows.txt: a MIPS board of 25 MHz with four CPUs and two cards, which
+//! The router of sparse-patch: a MIPS board of 25 MHz with four CPUs and two cards, which
 //! translates addresses between two PCs.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!   PC 2 ── card 1 ─┘  interrupts └─► CPU 3 ─┘          cores: 0+1, 2+3
 //! ```
 //!
-//! Structural choices, made with all rows known, since the source says neither:
+//! Structural choices, made with all rows known, since sparse-patch says neither:
 //! - the two directions were measured one after the other: one alone reaches what both columns have;
 //! - from PC 1 to PC 2 a connection's data and acknowledgements have different hashes, as translation
 //!   makes them; from PC 2 to PC 1 they share one. The original column has four levels for one
@@ -21,8 +21,8 @@ use crate::scenario::{
 };
 use rxsteer_core::{CpuId, Policy};
 
-/// What is measured of each run, and the start before it. The source's 100 s show no more: after
-/// the start a run goes on alike.
+/// What is measured of each run, and the start before it. The 100 s of sparse-patch show no more:
+/// after the start a run goes on alike.
 pub const MEASURED_NS: u64 = 2_000_000_000;
 const START_NS: u64 = 500_000_000;
 

@@ -1,4 +1,4 @@
-//! A machine that answers requests: netperf's TCP_RR and the RPC test (rfs.txt, rps-slides-zh.txt).
+//! A machine that answers requests: netperf's TCP_RR and the RPC test (rfs-commit, rps-slides).
 //!
 //! ```text
 //!   500 or 100 far clients ⇄ card ─► CPU 0: receive ─┬─ no steering: protocol there
@@ -18,20 +18,20 @@ use rxsteer_core::Policy;
 
 /// What the CPU of the interrupts spends on a packet with RPS, of what it spends without steering:
 /// from rates where it is the bottleneck, 90/285, 90/292, 117/327 and 139/352. For the other
-/// tables than that of the slides.
+/// tables than that of rps-slides.
 pub const RECEIVING_SHARE_BY_SLIDES: Constant = Constant::new(
     "receiving share: the interrupt CPU's work per packet with RPS over without",
     0.3442,
     "",
-    "rps-slides-zh.txt: mean over its cards of tps without RPS over tps with it",
+    "rps-slides: mean over its cards of tps without RPS over tps with it",
 );
 
-/// The same by rfs.txt, 104/290, for the slides' table.
+/// The same by rfs-commit, 104/290, for the table of rps-slides.
 pub const RECEIVING_SHARE_BY_RFS: Constant = Constant::new(
     "receiving share: the interrupt CPU's work per packet with RPS over without",
     0.3586,
     "",
-    "rfs.txt: 104K over 290K tps",
+    "rfs-commit: 104K over 290K tps",
 );
 
 const FRAME_LINES: Constant = Constant::new(
@@ -218,7 +218,8 @@ impl Server {
     }
 }
 
-/// 500 × netperf TCP_RR on the machine of rfs.txt: "e1000e on 8 core Intel", two sockets assumed.
+/// 500 × netperf TCP_RR on the machine of rfs-commit: "e1000e on 8 core Intel", two sockets
+/// assumed.
 pub const RFS_NETPERF: Server = Server {
     cpus: 8,
     cpus_per_socket: 4,
@@ -229,12 +230,13 @@ pub const RFS_NETPERF: Server = Server {
     exponential: false,
 };
 
-/// The RPC test of rfs.txt on the same machine: 100 threads on each host. Its deviation is made by few
-/// losses, so it is measured for longer.
+/// The RPC test of rfs-commit on the same machine: 100 threads on each host. Its deviation is made
+/// by few losses, so it is measured for longer.
 pub const RFS_RPC: Server =
     Server { connections: 100, measured_ns: 1_000_000_000, exponential: true, ..RFS_NETPERF };
 
-/// The slides' cards, in their order; netperf as in rfs.txt is assumed, and sockets of four cores.
+/// The cards of rps-slides, in their order; netperf as in rfs-commit is assumed, and sockets of
+/// four cores.
 pub const RPS_CARDS: [(&str, Server); 4] = {
     let intel = Server { receiving_share: RECEIVING_SHARE_BY_RFS.value, ..RFS_NETPERF };
     let amd = Server { cpus: 16, ..intel };
