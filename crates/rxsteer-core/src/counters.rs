@@ -107,17 +107,17 @@ counters! {
         Unnumbered, "unnumbered", Packets, "Frames among the passed that can't carry a number and for which the driver leaves no room in front.";
         PartialChecksums, "partial_checksums", Packets, "Frames among the passed whose sender left the checksum to a device: after a redirect receivers would drop them.";
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
-        RedirectErrors, "redirect_errors", Packets, "Frames that could not be handed over at all, and were dropped.";
+        RedirectErrors, "redirect_errors", Packets, "Frames that could not be redirected, and were dropped.";
         FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
         Moves, "moves", Packets, "Frames whose flow went to another CPU than before.";
         Deferred, "deferred", Packets, "Frames sent where their flow's earlier ones went, not to their target: those were still under way, or the slot's hysteresis was not used up.";
         Batches, "batches", Events, "Lists handed over to a ring.";
         Flows, "flows", Flows, "Flows that got a place in the flow statistics.";
         FlowsEnded, "flows_ended", Flows, "Flows silent for long that lost their place to a new one.";
-        FlowPacketsRefused, "flow_packets_refused", Packets, "Frames in no flow's statistics, for want of room.";
+        FlowPacketsRefused, "flow_packets_refused", Packets, "Frames in no flow's statistics, for lack of room.";
         FlowPacketsEnded, "flow_packets_ended", Packets, "Frames that flows had counted when they ended.";
         FlowPacketsCleared, "flow_packets_cleared", Packets, "Frames that flows had counted before a clear (status --reset), counted here when the flow's next frame comes.";
-        FlowRecordsLost, "flow_records_lost", Flows, "Flows that ended and whose last counts could not be handed on one by one.";
+        FlowRecordsLost, "flow_records_lost", Flows, "Flows that ended and whose last counts could not be reported one by one.";
     }
 }
 
@@ -126,7 +126,7 @@ counters! {
     LiveCpuCounter {
         Delivered, "delivered", Packets, "Frames handed to the kernel's stack on this CPU.";
         AllocDrops, "alloc_drops", Packets, "Frames dropped because the kernel had no socket buffer for them.";
-        Lost, "lost", Packets, "Frames sent to this CPU that never came: its ring was full, or (redirect_errors) they could not be handed over.";
+        Lost, "lost", Packets, "Frames sent to this CPU that never came: its ring was full, or (redirect_errors) they could not be redirected.";
         Waiting, "waiting", Packets, "Frames under way to this CPU now.";
         LostWaiting, "lost_while_waiting", Packets, "Frames lost while the thread of this CPU's ring was ready to run and waited for the CPU.";
         LostBusy, "lost_while_busy", Packets, "Frames lost while the thread of this CPU's ring ran more than half of the time.";

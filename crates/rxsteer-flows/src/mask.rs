@@ -141,7 +141,7 @@ pub enum FlowMaskError {
     Twice(String),
     /// A prefix length is no number, too long, or not one of an address.
     #[error(
-        "'{0}' is no network: addresses alone have prefix lengths, up to 32 for IPv4 and then up to \
+        "'{0}' is not a network: addresses alone have prefix lengths, up to 32 for IPv4 and then up to \
          128 for IPv6, as in src/24 or src/24/56"
     )]
     Prefix(String),

@@ -78,7 +78,7 @@ pub enum FlowTableError {
     MaxBlocks(u32),
     /// There isn't so much memory.
     #[error(
-        "a flow table of this size can take {0} bytes, which are not to be had; allow fewer flows"
+        "a flow table of this size can take {0} bytes, which cannot be allocated; allow fewer flows"
     )]
     Memory(u64, #[source] TryReserveError),
     /// Each CPU's blocks have one writer.

@@ -12,7 +12,7 @@ pub enum HostError {
         name: String,
     },
     /// A pattern is none.
-    #[error("'{text}' is no pattern for interface names: {why}; e.g. veth*")]
+    #[error("'{text}' is not a pattern for interface names: {why}; e.g. veth*")]
     BadPattern {
         /// The pattern as it was given.
         text: String,

@@ -192,7 +192,7 @@ metrics! {
     "backlog_full", "backlog full", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::BacklogFull)),
         "Packets refused by a full backlog, warm-up included.";
     "no_buffer", "no buffer", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::NoBuffer)),
-        "Packets refused for want of memory, warm-up included.";
+        "Packets refused for lack of memory, warm-up included.";
     "worker_lost", "worker lost", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::WorkerLost)),
         "Packets whose CPU went away with no CPU left to process them, warm-up included.";
     "interface_removed", "interface removed", Packets, Less, false, Of::Run(|_, run| drops(run, DropReason::InterfaceRemoved)),

@@ -293,8 +293,8 @@ impl Rings {
         (0..self.dsts.len()).filter(is_short).map(|dst| self.sent_by_now(dst)).collect()
     }
 
-    /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that
-    /// it has not seen. `short` is of a grace period ago. What is called lost and comes after all would have to be
+    /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that it
+    /// has not seen. `short` is of a grace period ago. What is counted as lost and comes after all would have to be
     /// taken back; so it would be where a thread can't be looked at, and gets no time for long.
     pub(crate) fn find_lost(&self, short: Vec<Sent>) {
         for ring in self.drained_since(short) {
@@ -525,7 +525,7 @@ impl Rings {
             self.tail(src, dst).wrapping_sub(delivered) as i32 > 0
         };
         let is_at_rest = |dst: &u32| {
-            // A guess would not do: what was called lost by it may be there.
+            // A guess would not do: what was counted as lost by it may be there.
             self.before[*dst as usize].times > 0
                 && self.sleep_of(*dst, self.dsts.get(*dst).pid) == Sleep::Sure
                 && (0..self.cpus()).any(|src| is_undelivered(*dst, src))

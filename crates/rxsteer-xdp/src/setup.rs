@@ -110,7 +110,7 @@ pub enum SettingsError {
     FlowLimit(u32),
     /// The kernel does not report where applications run; holds the tracepoint that it has not.
     #[error(
-        "{0} follows applications by the tracepoint {1}, which this kernel has not (Linux 6.3 and newer have it); \
+        "{0} follows applications by the tracepoint {1}, which this kernel lacks (Linux 6.3 and newer have it); \
          take another policy, such as sparse, or a newer kernel"
     )]
     NoTracepoint(Policy, &'static str),

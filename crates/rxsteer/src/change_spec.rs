@@ -70,7 +70,7 @@ fn parse_when(text: &str) -> Result<When, String> {
         return packets
             .parse()
             .map(When::Packets)
-            .map_err(|_| format!("'{text}' is no number of packets; write e.g. 5000p"));
+            .map_err(|_| format!("'{text}' is not a number of packets; write e.g. 5000p"));
     }
     parse_interval(text).map(|after| When::Time(after.as_nanos() as u64))
 }
@@ -83,7 +83,7 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
         Ok(duration) if u64::try_from(duration.as_nanos()).is_ok() => Ok(duration),
         Ok(_) | Err(NumberOverflow) => Err(too_long()),
         Err(_) => Err(format!(
-            "'{text}' is no duration; write a number and its unit (ns, us, ms, s, m or h), e.g. 2s, \
+            "'{text}' is not a duration; write a number and its unit (ns, us, ms, s, m or h), e.g. 2s, \
              150ms or 50us"
         )),
     }
@@ -179,7 +179,7 @@ mod tests {
             ("2:policy=rps", "its unit (ns, us, ms, s, m or h)"),
             ("1000000h1000000d1000000y:policy=rps", "too long"),
             ("99999999999999999999s:policy=rps", "too long"),
-            ("xp:policy=rps", "no number of packets"),
+            ("xp:policy=rps", "not a number of packets"),
             ("2s:policy", "SETTING=VALUE"),
             ("2s:polcy=rps", "did you mean 'policy'"),
             ("2s:policy=rsp", "did you mean 'rps'"),

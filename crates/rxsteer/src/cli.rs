@@ -29,7 +29,7 @@ use std::time::Duration;
         rxsteer flows capture.pcap                    who sends most, and where does it run?\n  \
         rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   why does a flow go where?\n  \
         rxsteer check                                 can this host steer, and does it help?\n  \
-        rxsteer sim rpc-8 --compare rps,rfs           what would it do on a machine that is not here?\n  \
+        rxsteer sim rpc-8 --compare rps,rfs           what would it do on a simulated machine?\n  \
         rxsteer replay --help                         everything that can be set\n\n\
         Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted."
 )]
@@ -304,7 +304,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// The flow's application runs on this CPU, and rfs has learnt it
+    /// The flow's application runs on this CPU: its desired CPU under rfs
     #[arg(long, value_name = "CPU", value_parser = whole::<u16, 0, 8191>, help_heading = "Applications")]
     pub(crate) app_cpu: Option<u16>,
 
@@ -379,7 +379,7 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
                     Ok(factor) if SPEEDS.contains(&factor) => format!("; did you mean '{text}x'?"),
                     _ => suggestion(text, &["max", "recorded"]),
                 };
-                format!("'{text}' is no speed{hint} (a factor is written like 0.5x or 10x, from 0.000001x to 1000000000x)")
+                format!("'{text}' is not a speed{hint} (a factor is written like 0.5x or 10x, from 0.000001x to 1000000000x)")
             }),
     }
 }

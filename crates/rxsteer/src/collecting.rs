@@ -41,7 +41,7 @@ impl<C: Consumer> Collecting<C> {
     ) -> anyhow::Result<Collecting<C>> {
         let table = FlowTable::new(config).map_err(|error| match error {
             FlowTableError::Memory(bytes, _) => anyhow!(
-                "{} flows can take {:.1} GiB of memory, which are not to be had; lower --max-flows",
+                "{} flows can take {:.1} GiB of memory, which cannot be allocated; lower --max-flows",
                 config.max_flows,
                 bytes as f64 / f64::from(1 << 30)
             ),

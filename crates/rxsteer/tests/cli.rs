@@ -165,7 +165,7 @@ fn wrong_arguments_are_refused_before_anything_starts() {
         (&["--synthetic", "flow=3"], "flows"),
         (&["--on-full", "dorp"], "drop"),
         (&["--rps-map", "0=0", "--policy", "none"], "use none"),
-        (&["--speed", "fast"], "is no speed"),
+        (&["--speed", "fast"], "is not a speed"),
         (&["--max-backlog", "0"], "max-backlog"),
         (&["--batch", "1000"], "batch"),
         (&["--hash", "crc"], "'symmetric', 'toeplitz'"),

@@ -69,7 +69,7 @@ fn settings_are_refused_before_anything_is_looked_at() {
         (&["set", "polcy=rps"], "did you mean 'policy'"),
         (&["set", "policy", "rps"], "policy=VALUE"),
         (&["set", "policy=rps", "policy=rfs"], "set twice"),
-        (&["set", "eth0"], "nothing is to be changed"),
+        (&["set", "eth0"], "no settings given"),
         (&["set", "queue-size=0"], "from 8 to 16384"),
         (&["set", "flow-limit=4097"], "from 1 to 4096"),
         (&["set", "--socket", "x", "eth0", "policy=rps"], "leave the interface out"),

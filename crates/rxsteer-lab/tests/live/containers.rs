@@ -56,7 +56,7 @@ fn works(testbed: &Testbed, number: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Frames that passed for want of a complete checksum, and frames that were sent to a CPU.
+/// Frames that passed for lack of a complete checksum, and frames that were sent to a CPU.
 fn counted(socket: &str) -> (u64, u64) {
     let status: serde_json::Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();

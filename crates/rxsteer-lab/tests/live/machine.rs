@@ -137,7 +137,7 @@ fn bound(namespace: &Namespace, interface: &str) -> String {
     format!("bound:{}", pairs.join(","))
 }
 
-/// Runs a command of a running rxsteer that may say that it is not done yet.
+/// Runs a command of a running rxsteer that may say that a change is still pending.
 fn try_set(socket: &str, settings: &str) -> Output {
     let mut set = Command::new(rxsteer().unwrap());
     set.args(["set", "--socket", socket]).args(settings.split(' ')).output().unwrap()

@@ -1,4 +1,4 @@
-//! Policies that change their mind about no flow leave the guard out; changes keep the order all the same.
+//! Policies that never move a flow leave the guard out; changes keep the order all the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -508,7 +508,7 @@ int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int dro
 	return 0;
 }
 
-/* A frame could not be handed over at all. */
+/* A frame could not be redirected. */
 SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bpf_prog *xdp, const void *target, int err,
 	     int map_type, __u32 map_id, __u32 index)

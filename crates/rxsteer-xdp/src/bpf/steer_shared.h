@@ -109,8 +109,8 @@ struct steer_config {
 	/* Neither shadow nor a flow limit: a packet that goes where the last one of its flow went needs no other
 	 * rule. */
 	__u8 simple;
-	/* Every frame goes to its target, without a look at its flow's slot: these rules don't change their
-	 * mind, and nothing is under way by others. See steer_unguarded.h. */
+	/* Every frame goes to its target, without a look at its flow's slot: these rules never move a
+	 * flow, and nothing is under way by others. See steer_unguarded.h. */
 	__u8 unguarded;
 	/* A flow goes to its target as soon as it may. */
 	__u8 no_hysteresis;

@@ -42,7 +42,7 @@ impl KernelPolicy {
     /// Loads the programs with tables of these sizes, all empty.
     ///
     /// # Errors
-    /// When the kernel refuses: for want of rights, say.
+    /// When the kernel refuses: for lack of rights, say.
     pub fn load(
         sizes: TestSizes,
         words: &HashWords,

@@ -42,7 +42,7 @@ impl FromStr for FlowArg {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let form = || {
             format!(
-                "'{text}' is no flow; write SOURCE:PORT-DESTINATION:PORT/PROTOCOL, e.g. \
+                "'{text}' is not a flow; write SOURCE:PORT-DESTINATION:PORT/PROTOCOL, e.g. \
                  10.0.0.1:40000-192.0.2.7:443/tcp or '[2001:db8::1]:5000-[2001:db8::2]:53/udp'"
             )
         };
@@ -81,7 +81,7 @@ fn end(text: &str, has_ports: bool) -> Result<(IpAddr, u16), String> {
     if has_ports {
         let end: SocketAddr = text.parse().map_err(|_| {
             format!(
-                "'{text}' is no ADDRESS:PORT with a port up to 65535; write e.g. 10.0.0.1:443 or \
+                "'{text}' is not an ADDRESS:PORT with a port up to 65535; write e.g. 10.0.0.1:443 or \
                      [2001:db8::1]:443 (names are not looked up)"
             )
         })?;
@@ -90,7 +90,7 @@ fn end(text: &str, has_ports: bool) -> Result<(IpAddr, u16), String> {
     text.trim_matches(['[', ']'])
         .parse()
         .map(|address| (address, 0))
-        .map_err(|_| format!("'{text}' is no address; protocols without ports have none here"))
+        .map_err(|_| format!("'{text}' is not an address; protocols without ports have none here"))
 }
 
 #[cfg(test)]
@@ -113,10 +113,10 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, part) in [
-            ("10.0.0.1:1", "is no flow"),
+            ("10.0.0.1:1", "is not a flow"),
             ("10.0.0.1:1-10.0.0.2:2/tpc", "did you mean 'tcp'"),
             ("10.0.0.1-10.0.0.2:2/tcp", "ADDRESS:PORT"),
-            ("10.0.0.1:1-10.0.0.2:2/1", "no address"),
+            ("10.0.0.1:1-10.0.0.2:2/1", "not an address"),
             ("10.0.0.1:1-[::1]:2/tcp", "IPv4 and the other IPv6"),
         ] {
             let error = text.parse::<FlowArg>().unwrap_err();

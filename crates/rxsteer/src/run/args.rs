@@ -110,7 +110,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_SOCK_FLOW_ENTRIES as u64 }>, help_heading = "Steering")]
     pub(crate) sock_flow_entries: Option<u32>,
 
-    /// Whose sockets say where flows are desired, for rfs: those of this network namespace (own, the
+    /// Whose sockets give desired CPUs, for rfs: those of this network namespace (own, the
     /// default), or of all namespaces (all), for hosts whose applications run in containers. With all,
     /// a user of another namespace can move a flow by using the same addresses and ports there
     #[arg(long, value_enum, value_name = "WHOSE", help_heading = "Steering")]

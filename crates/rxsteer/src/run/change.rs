@@ -55,7 +55,7 @@ impl Change {
             change.set(key, value)?;
         }
         if seen.is_empty() {
-            return Err("nothing is to be changed; write e.g. policy=rps".to_owned());
+            return Err("no settings given; write e.g. policy=rps".to_owned());
         }
         Ok(change)
     }
@@ -240,7 +240,7 @@ mod tests {
     fn mistakes_are_named() {
         for (texts, part) in [
             (&["policy"][..], "SETTING=VALUE"),
-            (&[], "nothing is to be changed"),
+            (&[], "no settings given"),
             (&["polcy=rps"], "did you mean 'policy'"),
             (&["policy=rps", "policy=rfs"], "set twice"),
             (&["policy=rsp"], "did you mean 'rps'"),

@@ -119,7 +119,7 @@ fn nonsense_is_named_and_what_is_too_long_ends() {
     client.write_all(b"nonsense\n\xff\n").unwrap();
     bench.rounds();
     for _ in 0..2 {
-        assert!(line(&client).unwrap().starts_with("{\"error\":\"that is no request"));
+        assert!(line(&client).unwrap().starts_with("{\"error\":\"invalid request"));
     }
     let endless = vec![b'x'; 4096];
     for _ in 0..MAX_REQUEST / endless.len() + 2 {

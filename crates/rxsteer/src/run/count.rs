@@ -75,7 +75,8 @@ pub(crate) fn status<D: Copy + PartialEq>(
     }
     let mut totals = Counts::default();
     cpus.values().for_each(|counts| add(&mut totals, counts));
-    // Those that could not be handed over are among those that never came, whatever CPU received them.
+    // Those that could not be redirected are among those that never came, whatever CPU received
+    // them.
     let errors = instance.former.redirect_errors
         + redirect_errors(&counted, |device| attached.contains(&device));
     totals.drops.redirect_errors = errors;

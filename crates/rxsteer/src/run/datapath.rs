@@ -48,7 +48,7 @@ pub(crate) trait Datapath: Sized + 'static {
     fn settings_in_force(&self) -> Option<Settings>;
     /// To be called ten times a second; whether a change is under way. What fails is tried again.
     fn tick(&mut self) -> Result<bool, String>;
-    /// Whether frames go unguarded, since the policy changes its mind about no flow.
+    /// Whether frames go unguarded, since the policy never moves a flow.
     fn is_unguarded(&self) -> bool;
     /// Why the rings' threads are not in the scheduling class that was asked for, if they are not.
     fn threads_problem(&self) -> Option<String>;

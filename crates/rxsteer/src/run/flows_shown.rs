@@ -40,7 +40,7 @@ pub(crate) struct FlowStatisticsShown {
     pub(crate) cleared: u64,
     /// Packets of flows for which there was no room.
     pub(crate) refused: u64,
-    /// Flows that ended and are in no list of ended flows, for want of room.
+    /// Flows that ended and are in no list of ended flows, for lack of room.
     pub(crate) records_lost: u64,
 }
 

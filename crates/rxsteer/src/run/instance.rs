@@ -206,7 +206,7 @@ impl<P: Datapath> Instance<P> {
                 (self.unapplied, self.changing) = (false, true);
                 None
             }
-            Err(why) => Some(format!("that is not done yet: {why}")),
+            Err(why) => Some(format!("change still pending: {why}")),
         }
     }
 

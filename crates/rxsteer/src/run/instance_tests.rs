@@ -201,7 +201,7 @@ fn what_can_not_be_applied_is_tried_again() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     instance.path.busy = Some("a change is under way".to_owned());
     let lines = instance.see_online(&"0".parse().unwrap());
-    assert_eq!(lines[1], "that is not done yet: a change is under way");
+    assert_eq!(lines[1], "change still pending: a change is under way");
     instance.tick();
     assert!(instance.path.applied.is_empty() && !instance.is_change_done());
     instance.path.busy = None;

@@ -71,8 +71,8 @@ pub(crate) struct Status {
     pub(crate) settings: SettingsShown,
     /// A change is under way: what was sent by the old settings is not yet delivered.
     pub(crate) changing: bool,
-    /// The order guard is asked. It is not where the policy changes its mind about no flow, once nothing of former
-    /// settings is under way.
+    /// The order guard is asked. It is not where the policy never moves a flow, once nothing of
+    /// former settings is under way.
     pub(crate) guarded: bool,
     /// Why the rings' threads are not in the class that the settings name, where they are not.
     #[serde(default)]
@@ -288,7 +288,7 @@ pub(crate) struct Changed {
 
 /// Reads a request.
 pub(crate) fn request(line: &str) -> Result<Request, String> {
-    serde_json::from_str(line).map_err(|error| format!("that is no request: {error}"))
+    serde_json::from_str(line).map_err(|error| format!("invalid request: {error}"))
 }
 
 #[cfg(test)]
@@ -301,7 +301,7 @@ mod tests {
         let set = Request::Set { settings: vec!["policy=rps".to_owned()] };
         assert_eq!(request(&serde_json::to_string(&set).unwrap()), Ok(set));
         for bad in ["", "x", "{}", r#"{"do":"stop"}"#, r#"{"do":"status","flws":1}"#] {
-            assert!(request(bad).unwrap_err().starts_with("that is no request: "), "{bad}");
+            assert!(request(bad).unwrap_err().starts_with("invalid request: "), "{bad}");
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn status(status: &Status) -> String {
         );
     }
     if !status.guarded {
-        text.push_str("frames go unguarded: this policy changes its mind about no flow\n");
+        text.push_str("order guard bypassed: this policy never moves a flow\n");
     }
     if let Some(why) = &status.threads_problem {
         let _ = writeln!(text, "{why}");
@@ -211,7 +211,7 @@ fn totals(counts: &Counts) -> String {
     line(
         "dropped",
         format!(
-            "{} by a full queue, {} for want of memory, {} by the flow limit, {} that could not be handed over",
+            "{} by a full queue, {} out of memory, {} by the flow limit, {} redirect errors",
             grouped(drops.ring_full),
             grouped(drops.alloc),
             grouped(drops.flow_limit),

@@ -15,12 +15,11 @@ pub(crate) fn advice(results: &Results) -> Option<String> {
         return None;
     }
     if results.is_unfinished() {
-        return Some("nothing can be said: it was interrupted before any run was whole".to_owned());
+        return Some("no comparison: it was interrupted before any run was whole".to_owned());
     }
     if results.differences.is_empty() {
         return Some(
-            "nothing can be said: a comparison takes at least two seeds of each policy (--seeds)"
-                .to_owned(),
+            "no comparison: it takes at least two seeds of each policy (--seeds)".to_owned(),
         );
     }
     let sound = |it: &&Difference| results.cells[it.cell].reordered() == 0;

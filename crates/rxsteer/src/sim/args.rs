@@ -13,7 +13,8 @@ const MOST_SEEDS: u64 = 10_000;
 /// The longest time that is measured, in simulated seconds.
 const LONGEST_SECONDS: f64 = 1e6;
 
-/// Simulate a policy on a machine that is not there: which would do what, and is the difference real?
+/// Simulate policies on a described machine: how does each perform, and is the difference
+/// significant?
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer sim --list                                     the scenarios that are built in\n  \

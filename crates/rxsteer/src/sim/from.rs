@@ -42,7 +42,7 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
     pub(crate) from_speed: f64,
 
-    /// Packets that are taken at most, e.g. 100000; further ones are left out, which is said
+    /// Packets that are taken at most, e.g. 100000; further ones are left out and reported
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_PACKETS, value_parser = whole::<u32, 1, { MAX_PACKETS as u64 }>, requires = "from", help_heading = "Recordings")]
     pub(crate) from_packets: u32,
 

@@ -260,8 +260,8 @@ fn keys_that_are_none_are_refused() {
         ("port-number", "the words are 'src', 'dst', 'protocol', 'src-port', 'dst-port'"),
         ("", "there is no field ''"),
         ("src/0/0", "leaves nothing to distinguish flows by"),
-        ("src/33", "'src/33' is no network"),
-        ("protocol/8", "'protocol/8' is no network"),
+        ("src/33", "'src/33' is not a network"),
+        ("protocol/8", "'protocol/8' is not a network"),
         ("src,src/24", "the field 'src' is named twice"),
     ] {
         for command in [&["flows"][..], &["replay", "--flows", "a.csv"]] {
