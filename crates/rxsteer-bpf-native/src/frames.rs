@@ -195,7 +195,7 @@ impl Frames {
                 self.udp(port, &[&[flags, 0, 0, 0, 0, 0, 7, 0], &frame[..]].concat())
             }
             5 => {
-                let (kind, payload) = self.carried(depth);
+                let (kind, payload) = self.inner(depth);
                 let options: u8 = if self.one_in(3) { self.rng.random_range(0..64) } else { 0 };
                 let [high, low] = kind.to_be_bytes();
                 let start = [options, u8::from(self.one_in(12)) << 7, high, low, 0, 0, 7, 0];
@@ -214,14 +214,14 @@ impl Frames {
         (17, [&start[..], &port.to_be_bytes(), &[0; 4], payload].concat())
     }
 
-    fn carried(&mut self, depth: usize) -> (u16, Vec<u8>) {
+    fn inner(&mut self, depth: usize) -> (u16, Vec<u8>) {
         if self.one_in(3) { (0x6558, self.ethernet(depth)) } else { self.network(depth) }
     }
 
     fn gre(&mut self, depth: usize) -> Vec<u8> {
         let flags = self.rng.random::<u16>() & 0xb080 | u16::from(self.one_in(16)) << 14;
         let fields = (flags & 0xb000).count_ones() as usize * 4;
-        let (kind, payload) = self.carried(depth);
+        let (kind, payload) = self.inner(depth);
         [&flags.to_be_bytes()[..], &kind.to_be_bytes(), &vec![1; fields], &payload].concat()
     }
 

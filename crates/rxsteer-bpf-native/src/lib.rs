@@ -12,8 +12,8 @@ mod ffi;
 mod frames;
 mod oracle;
 
-pub use ffi::carry;
 pub use ffi::parse::{Class, Packet, hash, parse};
 pub use ffi::policy;
+pub use ffi::seq;
 pub use frames::Frames;
 pub use oracle::Oracle;

@@ -27,7 +27,7 @@ static int native_load(const struct native_frame *frame, unsigned int offset, vo
 #define STEER_LOAD(frame, offset, to, length) native_load(frame, offset, to, length)
 #include "shim.h"
 #include "steer_parse.h"
-#include "steer_carry.h"
+#include "steer_seq.h"
 
 /* `in_place`: the first `linear` bytes of the frame, once more. */
 void native_parse(const unsigned char *bytes, unsigned int length, unsigned char *in_place,
@@ -63,20 +63,20 @@ unsigned int native_hash_ipv6(const struct steer_hash_words *words, const __u64 
 
 /* A frame that takes a number and gives it back. The table is one that every frame of a test shares, as on a
  * machine. Returns 0 when the frame can't carry one. */
-int native_carry(unsigned char *bytes, unsigned int length, unsigned long long *addresses,
-		 const unsigned int number[3])
+int native_encode_seq(unsigned char *bytes, unsigned int length, unsigned long long *addresses,
+		      const unsigned int number[3])
 {
 	struct steer_number carried = {.seq = number[0], .src = number[1], .dst = number[2]};
-	__u32 carrier = steer_carrier(bytes, bytes + length, (__u64 *)addresses);
+	__u32 address_index = steer_address_index(bytes, bytes + length, (__u64 *)addresses);
 
-	return carrier && steer_carry(bytes, bytes + length, carrier, &carried);
+	return address_index && steer_encode_seq(bytes, bytes + length, address_index, &carried);
 }
 
-int native_uncarry(unsigned char *bytes, unsigned int length, const unsigned long long *addresses,
-		   unsigned int number[3])
+int native_decode_seq(unsigned char *bytes, unsigned int length, const unsigned long long *addresses,
+		      unsigned int number[3])
 {
 	struct steer_number carried = {0};
-	int carries = steer_uncarry(bytes, bytes + length, (const __u64 *)addresses, &carried);
+	int carries = steer_decode_seq(bytes, bytes + length, (const __u64 *)addresses, &carried);
 
 	number[0] = carried.seq;
 	number[1] = carried.src;

@@ -141,8 +141,8 @@ impl Subject for InKernel {
             let is_target =
                 (decided.cpu, decided.generation) == (decided.target, generation) && by_ring;
             let goes_on = before == after && is_target && after >> 28 == 7 && rules.flow_limit == 0;
-            let may_be_bare = goes_on && frame[12..14] != [0x81, 0];
-            let carries = !may_be_bare || decided.seq.is_multiple_of(8);
+            let may_lack_seq = goes_on && frame[12..14] != [0x81, 0];
+            let carries = !may_lack_seq || decided.seq.is_multiple_of(8);
             assert_eq!(decided.is_changed, carries, "{decided:?} {before:x} {after:x}");
         }
         assert_eq!(decided.hash, packet.hash, "{decided:?} {packet:?}");
@@ -399,8 +399,8 @@ fn policies_that_remember_nothing_leave_slots_alone() {
 /// Where a driver knows no metadata, what can't carry its number goes without it through the ring: past it, it would
 /// overtake what is there. What would be taken for a frame that carries one always passes.
 #[test]
-fn frames_that_can_carry_no_number_keep_to_their_ring() {
-    let test = "frames_that_can_carry_no_number_keep_to_their_ring";
+fn frames_without_sequence_number_keep_to_their_ring() {
+    let test = "frames_without_sequence_number_keep_to_their_ring";
     let hash = SymmetricHash::new([7; 16]);
     for unguarded in [true, false] {
         let Some(mut policy) = loaded(test, &hash, 8) else { return };
@@ -420,7 +420,7 @@ fn frames_that_can_carry_no_number_keep_to_their_ring() {
             cpu: &[1; 1024],
         });
         let mut rng = ChaCha8Rng::seed_from_u64(8);
-        let (mut bare, mut carried, mut passed) = (0, 0, 0);
+        let (mut without_seq, mut carried, mut passed) = (0, 0, 0);
         // More addresses than there are places for.
         for now in 0..40_000 {
             let frame = frame(&mut rng);
@@ -432,10 +432,13 @@ fn frames_that_can_carry_no_number_keep_to_their_ring() {
                 continue;
             }
             assert_eq!(decided.verdict, 4, "{decided:?}");
-            bare += u32::from(!decided.is_changed && decided.seq.is_multiple_of(8));
+            without_seq += u32::from(!decided.is_changed && decided.seq.is_multiple_of(8));
             carried += u32::from(decided.is_changed);
         }
-        assert!(bare > 100 && carried > 100 && passed > 100, "{bare} {carried} {passed}");
+        assert!(
+            without_seq > 100 && carried > 100 && passed > 100,
+            "{without_seq} {carried} {passed}"
+        );
         let sent: u32 = (0..8).map(|dst| policy.tail((1, dst))).sum();
         assert_eq!(sent + passed, 40_000, "each has its number");
     }

@@ -1,5 +1,5 @@
 //! The functions of the two shims: all of this crate that calls C.
 
-pub mod carry;
 pub(crate) mod parse;
 pub mod policy;
+pub mod seq;

@@ -67,7 +67,7 @@ struct steer_test {
 #define STEER_FRAME_BEGIN(frame) ((const void *)(long)(frame)->data)
 #define STEER_FRAME_END(frame)	 ((const void *)(long)(frame)->data_end)
 #include "steer_parse.h"
-#include "steer_carry.h"
+#include "steer_seq.h"
 #include "steer_checksum.h"
 #include "steer_policy.h"
 #include "steer_order.h"
@@ -77,16 +77,16 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 enum { STEER_LONG_FRAME = 1024 };
 
-/* Whether the frame can carry its number itself: as steer_carrier(). Not behind metadata that another program
- * left, which would be taken for ours; and not in generic mode, where the kernel takes a program that changes
- * addresses for one that changes who the frame is for. */
-static __always_inline __u32 steer_carrier_of(struct xdp_md *ctx)
+/* Whether the frame can carry its number itself: as steer_address_index(). Not behind metadata that another
+ * program left, which would be taken for ours; and not in generic mode, where the kernel takes a program that
+ * changes addresses for one that changes who the frame is for. */
+static __always_inline __u32 steer_address_index_of(struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
 
 	if (steer_generic || (void *)(long)ctx->data_meta < data)
 		return 0;
-	return steer_carrier(data, (void *)(long)ctx->data_end, steer_addresses);
+	return steer_address_index(data, (void *)(long)ctx->data_end, steer_addresses);
 }
 
 /* Puts the frame's number in front of it; 0 when there is no room, or the driver knows no metadata. */
@@ -134,13 +134,13 @@ static __always_inline long steer_redirect(const struct steer_place *place)
 
 /* Whether the frame, where it arrives, can't be taken for one that carries a number: the rest of it says that, and
  * other programs' metadata would be taken for ours. */
-static __always_inline int steer_can_go_bare(const struct xdp_md *ctx)
+static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
 
 	return !steer_generic && (void *)(long)ctx->data_meta >= data &&
-	       data + STEER_CARRY_LENGTH <= (const void *)(long)ctx->data_end &&
-	       steer_is_bare_ip(STEER_U32(data + 12));
+	       data + STEER_SEQ_LENGTH <= (const void *)(long)ctx->data_end &&
+	       steer_is_ip_alone(STEER_U32(data + 12));
 }
 
 /* Sends a frame to `place` that nothing but its number has to be known of, and says which that is. Each eighth carries
@@ -150,21 +150,21 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 {
 	struct steer_number number = { .src = src, .dst = place->cpu * STEER_GENERATIONS + place->generation };
 	struct steer_line *tails = steer_tail_line(src, number.dst);
-	__u32 carrier = 0;
+	__u32 address_index = 0;
 
-	if (!tails || !steer_can_go_bare(ctx))
+	if (!tails || !steer_can_go_without_seq(ctx))
 		return -1;
 	number.seq = tails->word[number.dst & 15] + 1;
-	if (!(number.seq % STEER_CARRIED_EACH)) {
-		carrier = steer_carrier((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
+	if (!(number.seq % STEER_SEQ_EACH)) {
+		address_index = steer_address_index((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
 		/* It goes with metadata, where there is some; else without its number, as the others do. */
-		if (!carrier && STEER_HAS_METADATA(ctx))
+		if (!address_index && STEER_HAS_METADATA(ctx))
 			return -1;
 	}
 	if (STEER_REDIRECT(place) != XDP_REDIRECT)
 		return -1;
-	if (carrier)
-		steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
+	if (address_index)
+		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
 	tails->word[number.dst & 15] = number.seq;
 	*seq = number.seq;
 #ifdef STEER_TEST
@@ -201,7 +201,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	__u32 dst = place->cpu * STEER_GENERATIONS + place->generation;
 	struct steer_line *tails = steer_tail_line(work->src, dst);
 	struct steer_number number = { .src = work->src, .dst = dst };
-	__u32 carrier, in_front = 0;
+	__u32 address_index, in_front = 0;
 
 	if (!tails)
 		return XDP_ABORTED;
@@ -210,11 +210,11 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 		return XDP_DROP;
 	}
 	number.seq = tails->word[dst & 15] + 1;
-	carrier = steer_carrier_of(ctx);
-	if (!carrier) {
+	address_index = steer_address_index_of(ctx);
+	if (!address_index) {
 		in_front = steer_number(ctx, &number);
 		/* Past the ring it would overtake what is there. */
-		if (!in_front && !steer_can_go_bare(ctx)) {
+		if (!in_front && !steer_can_go_without_seq(ctx)) {
 			counters->unnumbered++;
 			return steer_pass(counters);
 		}
@@ -228,8 +228,8 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 		slot->place = 0;
 		return steer_pass(counters);
 	}
-	if (carrier)
-		steer_carry((void *)(long)ctx->data, (void *)(long)ctx->data_end, carrier, &number);
+	if (address_index)
+		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
 	tails->word[dst & 15] = number.seq;
 	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
 		counters->moves++;

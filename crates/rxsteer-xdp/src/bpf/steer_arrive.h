@@ -4,7 +4,7 @@
  * frame's number off it and notes it, and the tracepoints that show when what was noted is delivered, by the rules
  * of steer_order.h. In the kernel thread of the dst, or in its own switch, so that the dst's lines have one writer.
  *
- * Part of steer.bpf.c, which includes it after the maps, the policy, steer_order.h and steer_carry.h.
+ * Part of steer.bpf.c, which includes it after the maps, the policy, steer_order.h and steer_seq.h.
  */
 #ifndef STEER_ARRIVE_H
 #define STEER_ARRIVE_H
@@ -18,7 +18,7 @@ static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_nu
 		return 0;
 	meta = (void *)(long)ctx->data_meta;
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
-		return steer_uncarry((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses, number);
+		return steer_decode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses, number);
 	if ((meta->src & STEER_META_MASK) != STEER_META_MARK)
 		return 0;
 	number->seq = meta->seq;
@@ -49,7 +49,7 @@ static __always_inline __u32 steer_cpu_served_by(const struct task_struct *task)
 
 /* A frame that carries no number has arrived in the thread that runs, from a ring of
  * `generation`. */
-static __always_inline void steer_arrived_bare(struct steer_running *running, __u32 generation)
+static __always_inline void steer_arrived_without_seq(struct steer_running *running, __u32 generation)
 {
 	const struct task_struct *task = (void *)bpf_get_current_task_btf();
 	__u32 pid = task->pid, number = running->dst[generation];
@@ -77,7 +77,7 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 		return steer_cpumap_verdict;
 	if (!steer_take_number(ctx, &number)) {
 		if (!steer_generic)
-			steer_arrived_bare(running, generation);
+			steer_arrived_without_seq(running, generation);
 		return steer_cpumap_verdict;
 	}
 	pair = steer_pair_at(number.src, number.dst);

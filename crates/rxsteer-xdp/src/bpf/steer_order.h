@@ -7,7 +7,7 @@
  *                                       dequeued = 7                       delivered = 7, but when?
  *
  * Each src numbers its frames to each dst. Of those that go where their flow's last one went each eighth carries its
- * number, others all (steer_carry.h), so a frame that a full ring refused is a gap and needs no account. `dequeued`
+ * number, others all (steer_seq.h), so a frame that a full ring refused is a gap and needs no account. `dequeued`
  * is the last number the CPUMAP program read; frames of a pair pass there in order, for the bulk queue, the ring
  * and the thread are each first in, first out: all that are numbered below it passed, too, or were lost. But up to 8
  * frames of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows `dequeued`

@@ -35,7 +35,7 @@ enum steer_limits {
 	STEER_SHARES = 7,
 	/* In a list of CPUs plus one: several, counted together. */
 	STEER_OTHER_CPUS = 0xffff,
-	/* Destination addresses of frames that can be distinguished: see steer_carry.h. */
+	/* Destination addresses of frames that can be distinguished: see steer_seq.h. */
 	STEER_ADDRESSES_LOG = 10,
 	STEER_ADDRESSES = 1 << STEER_ADDRESSES_LOG,
 	/* Flows with partial checksums that are remembered. */
@@ -332,7 +332,7 @@ struct steer_counters {
 	__u64 reserved[1];
 };
 
-/* In front of a redirected frame that can't carry its number: see steer_carry.h. */
+/* In front of a redirected frame that can't carry its number: see steer_seq.h. */
 struct steer_meta {
 	__u32 seq;
 	/* src, 13 bits, STEER_META_MARK above. */

@@ -4,7 +4,7 @@
 #define STEER_TUNNEL_H
 
 /* What GRE and Geneve carry is named by an ethertype, with one number for Ethernet itself. */
-static __always_inline __u32 steer_at_carried(struct steer_walk *walk, __u16 kind, __u32 offset)
+static __always_inline __u32 steer_at_inner(struct steer_walk *walk, __u16 kind, __u32 offset)
 {
 	if (kind == 0x6558)
 		return steer_at_ethernet(walk, offset);
@@ -28,7 +28,7 @@ static __always_inline __u32 steer_at_gre(struct steer_walk *walk)
 	if ((flags & 7) == 0 && !(flags & 0x4000)) {
 		/* A checksum, a key, a sequence number. Source routes have no fixed length. */
 		offset += (flags >> 13 & 4) + (flags >> 11 & 4) + (flags >> 10 & 4);
-		return steer_at_carried(walk, kind, offset);
+		return steer_at_inner(walk, kind, offset);
 	}
 	/* Without a sequence number a PPTP packet is an acknowledgement and carries nothing. */
 	if ((flags & 7) == 1 && kind == 0x880b && (flags & 0x3000) == 0x3000) {
@@ -82,8 +82,8 @@ static __always_inline __u32 steer_at_udp(struct steer_walk *walk)
 		/* Version 0, and no control packet. */
 		if (header[8] >> 6 || header[9] & 0x80)
 			return STEER_AT_END;
-		return steer_at_carried(walk, header[10] << 8 | header[11],
-					walk->offset + 16 + (header[8] & 0x3f) * 4);
+		return steer_at_inner(walk, header[10] << 8 | header[11],
+				      walk->offset + 16 + (header[8] & 0x3f) * 4);
 	case STEER_GTP_U:
 		return steer_at_gtp(walk, header[8], header[9]);
 	default:

@@ -24,7 +24,7 @@
  * Frames that carry metadata or a tag have their slot, too, and go to their targets like the others: both kinds
  * may mix in a flow.
  *
- * Part of steer.bpf.c, which includes it after the maps, the policy and steer_carry.h.
+ * Part of steer.bpf.c, which includes it after the maps, the policy and steer_seq.h.
  */
 #ifndef STEER_UNGUARDED_H
 #define STEER_UNGUARDED_H

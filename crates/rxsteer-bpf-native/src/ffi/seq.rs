@@ -1,4 +1,4 @@
-//! Numbers that frames carry: `steer_carry.h`, by way of `shim_parse.c`.
+//! Numbers that frames carry: `steer_seq.h`, by way of `shim_parse.c`.
 
 /// Places of the table of addresses: `STEER_ADDRESSES`.
 const PLACES: usize = 1024;
@@ -26,13 +26,13 @@ impl Default for Addresses {
 
 #[link(name = "rxsteer_bpf_native")]
 unsafe extern "C" {
-    fn native_carry(
+    fn native_encode_seq(
         bytes: *mut u8,
         length: u32,
         addresses: *mut u64,
         number: *const [u32; 3],
     ) -> i32;
-    fn native_uncarry(
+    fn native_decode_seq(
         bytes: *mut u8,
         length: u32,
         addresses: *const u64,
@@ -42,22 +42,24 @@ unsafe extern "C" {
 
 impl Addresses {
     /// Writes the number into the frame, if it can carry one.
-    pub fn carry(&mut self, frame: &mut [u8], number: Number) -> bool {
+    pub fn encode_seq(&mut self, frame: &mut [u8], number: Number) -> bool {
         let number = [number.seq, number.src, number.dst];
         let length = frame.len() as u32;
         // SAFETY: all that is pointed to lives until the call is over, with the lengths that are said.
         unsafe {
-            native_carry(frame.as_mut_ptr(), length, self.0.as_mut_ptr(), &raw const number) != 0
+            native_encode_seq(frame.as_mut_ptr(), length, self.0.as_mut_ptr(), &raw const number)
+                != 0
         }
     }
 
     /// Takes the number out of the frame again, if it carries one.
-    pub fn uncarry(&self, frame: &mut [u8]) -> Option<Number> {
+    pub fn decode_seq(&self, frame: &mut [u8]) -> Option<Number> {
         let mut number = [0; 3];
         let length = frame.len() as u32;
         // SAFETY: as above.
-        let carries =
-            unsafe { native_uncarry(frame.as_mut_ptr(), length, self.0.as_ptr(), &raw mut number) };
+        let carries = unsafe {
+            native_decode_seq(frame.as_mut_ptr(), length, self.0.as_ptr(), &raw mut number)
+        };
         let [seq, src, dst] = number;
         (carries != 0).then_some(Number { seq, src, dst })
     }

@@ -21,8 +21,8 @@
  * metadata, as one with a tag does: whoever fills the table with made-up addresses makes frames dearer, and
  * nothing else. Called with frames in place only; no helper is called here.
  */
-#ifndef STEER_CARRY_H
-#define STEER_CARRY_H
+#ifndef STEER_SEQ_H
+#define STEER_SEQ_H
 
 #include "steer_parse.h"
 
@@ -33,11 +33,11 @@ struct steer_number {
 	__u32 dst;
 };
 
-enum steer_carry {
+enum steer_seq_encoding {
 	/* Of frames that go where their flow's last one went, those carry their number that it divides. */
-	STEER_CARRIED_EACH = 8,
+	STEER_SEQ_EACH = 8,
 	/* How much of a frame is read here. */
-	STEER_CARRY_LENGTH = 16,
+	STEER_SEQ_LENGTH = 16,
 	STEER_WORD_SRC_BITS = 10,
 	STEER_KIND_DST_BITS = 11,
 	/* The bits of the table's place that stand in `word`, and those in `kind`. */
@@ -57,7 +57,7 @@ _Static_assert(STEER_KIND_PLACE_SHIFT + STEER_KIND_PLACE_BITS == 16 &&
 _Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark decides");
 
 /* Whether type and version say IPv4, or IPv6, and say the same: `start` is bytes 12 to 15. */
-static __always_inline int steer_is_bare_ip(__u32 start)
+static __always_inline int steer_is_ip_alone(__u32 start)
 {
 	return (start & 0xf0ffff) == 0x400008 || (start & 0xf0ffff) == 0x60dd86;
 }
@@ -81,15 +81,15 @@ static __always_inline __u32 steer_address_place(__u64 address)
 
 /* The place plus one of the frame's destination address in the table, if the frame can carry a number; else
  * 0. An address that is seen for the first time takes its place, if that is free. */
-static __always_inline __u32 steer_carrier(const void *data, const void *data_end, __u64 *addresses)
+static __always_inline __u32 steer_address_index(const void *data, const void *data_end, __u64 *addresses)
 {
 	__u64 address, known;
 	__u32 start, place;
 
-	if (data + STEER_CARRY_LENGTH > data_end)
+	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
 	start = STEER_U32(data + 12);
-	if (!steer_is_bare_ip(start))
+	if (!steer_is_ip_alone(start))
 		return 0;
 	address = steer_address_of(data);
 	place = steer_address_place(address);
@@ -102,13 +102,13 @@ static __always_inline __u32 steer_carrier(const void *data, const void *data_en
 	return place + 1;
 }
 
-/* Writes the number over what steer_carrier() gave `carrier` for. */
-static __always_inline int steer_carry(void *data, const void *data_end, __u32 carrier,
-				       const struct steer_number *number)
+/* Writes the number over what steer_address_index() gave `address_index` for. */
+static __always_inline int steer_encode_seq(void *data, const void *data_end, __u32 address_index,
+					    const struct steer_number *number)
 {
-	__u32 place = carrier - 1;
+	__u32 place = address_index - 1;
 
-	if (data + STEER_CARRY_LENGTH > data_end)
+	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
 	*(steer_place32 *)data = number->seq;
 	*(steer_place16 *)(data + 4) = number->src |
@@ -119,13 +119,13 @@ static __always_inline int steer_carry(void *data, const void *data_end, __u32 c
 }
 
 /* Reads the number that a frame carries, and makes the frame what it was; 0 when it carries none. */
-static __always_inline int steer_uncarry(void *data, const void *data_end, const __u64 *addresses,
-					 struct steer_number *number)
+static __always_inline int steer_decode_seq(void *data, const void *data_end, const __u64 *addresses,
+					    struct steer_number *number)
 {
 	__u32 word, kind;
 	__u64 address, place;
 
-	if (data + STEER_CARRY_LENGTH > data_end)
+	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
 	word = STEER_U16(data + 4);
 	kind = STEER_U16(data + 12);

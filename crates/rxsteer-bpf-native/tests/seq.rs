@@ -2,17 +2,17 @@
 
 use proptest::prelude::*;
 use rxsteer_bpf_native::Frames;
-use rxsteer_bpf_native::carry::{Addresses, Number};
+use rxsteer_bpf_native::seq::{Addresses, Number};
 
 /// Carries `number` in a copy of `frame`, if it can; the frame afterwards.
 fn there_and_back(addresses: &mut Addresses, frame: &[u8], number: Number) -> bool {
     let mut carrying = frame.to_vec();
-    if !addresses.carry(&mut carrying, number) {
+    if !addresses.encode_seq(&mut carrying, number) {
         assert_eq!(carrying, frame, "a frame that can't carry a number is left alone");
         return false;
     }
     assert_ne!(carrying, frame);
-    assert_eq!(addresses.uncarry(&mut carrying), Some(number));
+    assert_eq!(addresses.decode_seq(&mut carrying), Some(number));
     assert_eq!(carrying, frame);
     true
 }
@@ -46,7 +46,7 @@ fn what_is_under_way_survives_any_address_that_comes_later() {
     let first = frame([2, 0, 0, 0, 0, 1], false);
     let number = Number { seq: u32::MAX, src: 1023, dst: 2047 };
     let mut under_way = first.clone();
-    assert!(addresses.carry(&mut under_way, number));
+    assert!(addresses.encode_seq(&mut under_way, number));
     let mut refused = 0;
     for other in 0..5000_u32 {
         let [.., a, b] = other.to_be_bytes();
@@ -54,12 +54,12 @@ fn what_is_under_way_survives_any_address_that_comes_later() {
             u32::from(!there_and_back(&mut addresses, &frame([6, 1, 2, 3, a, b], true), number));
     }
     assert!(refused >= 5000 - 1024, "two addresses never share a place");
-    assert_eq!(addresses.uncarry(&mut under_way), Some(number));
+    assert_eq!(addresses.decode_seq(&mut under_way), Some(number));
     assert_eq!(under_way, first);
 }
 
 #[test]
-fn frames_without_a_plain_type_carry_nothing() {
+fn frames_without_a_plain_type_get_no_sequence_number() {
     let mut addresses = Addresses::default();
     let plain = frame([0; 6], false);
     for (at, byte) in [(12, 0x81), (13, 6), (14, 0x66), (14, 0x05)] {
@@ -69,7 +69,7 @@ fn frames_without_a_plain_type_carry_nothing() {
     }
     assert!(!there_and_back(&mut addresses, &plain[..15], Number::default()), "it is cut");
     assert!(there_and_back(&mut addresses, &plain, Number::default()));
-    assert_eq!(addresses.uncarry(&mut plain.clone()), None);
+    assert_eq!(addresses.decode_seq(&mut plain.clone()), None);
 }
 
 proptest! {
@@ -77,7 +77,7 @@ proptest! {
     fn a_frame_without_a_number_is_taken_for_none(to: [u8; 6], is_ipv6: bool) {
         let plain = frame(to, is_ipv6);
         let mut arrived = plain.clone();
-        prop_assert_eq!(Addresses::default().uncarry(&mut arrived), None);
+        prop_assert_eq!(Addresses::default().decode_seq(&mut arrived), None);
         prop_assert_eq!(arrived, plain);
     }
 
