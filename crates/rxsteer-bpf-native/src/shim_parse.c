@@ -66,7 +66,7 @@ unsigned int native_hash_ipv6(const struct steer_hash_words *words, const __u64 
 int native_encode_seq(unsigned char *bytes, unsigned int length, unsigned long long *addresses,
 		      const unsigned int number[3])
 {
-	struct steer_number carried = {.seq = number[0], .src = number[1], .dst = number[2]};
+	struct steer_number carried = {.seq = number[0], .rx_cpu = number[1], .ring = number[2]};
 	__u32 address_index = steer_address_index(bytes, bytes + length, (__u64 *)addresses);
 
 	return address_index && steer_encode_seq(bytes, bytes + length, address_index, &carried);
@@ -79,7 +79,7 @@ int native_decode_seq(unsigned char *bytes, unsigned int length, const unsigned 
 	int carries = steer_decode_seq(bytes, bytes + length, (const __u64 *)addresses, &carried);
 
 	number[0] = carried.seq;
-	number[1] = carried.src;
-	number[2] = carried.dst;
+	number[1] = carried.rx_cpu;
+	number[2] = carried.ring;
 	return carries;
 }

@@ -9,7 +9,7 @@
 struct native_sizes {
 	/* Highest CPU plus one, and how many of them may receive. */
 	__u32 cpus;
-	__u32 sources;
+	__u32 rx_cpus;
 	__u32 tables;
 	__u32 flow_log;
 	/* Entries, a power of two of at least 16. */
@@ -36,8 +36,8 @@ struct native_policy {
 	struct steer_limiter *limiters;
 	struct steer_bytes *limit_counts;
 	__u32 giving;
-	/* The thread of dst 0, and whether GRO flushes fully. */
-	struct steer_dst thread;
+	/* The thread of ring 0, and whether GRO flushes fully. */
+	struct steer_ring thread;
 	__u32 flushes_fully;
 };
 
@@ -45,7 +45,7 @@ struct native_policy {
 static __thread struct native_policy *state;
 
 #define steer_cpus	 (state->sizes.cpus)
-#define steer_sources	 (state->sizes.sources)
+#define steer_rx_cpus	 (state->sizes.rx_cpus)
 #define steer_flow_log	 (state->sizes.flow_log)
 #define steer_sock_mask	 (state->sizes.sock_entries - 1)
 #define steer_sock_cpu_mask	 (state->sizes.sock_cpu_mask)
@@ -78,35 +78,35 @@ static struct steer_line *steer_chain_line(__u32 index)
 	return index < (1u << steer_chains_log) / 16 ? &state->chains[index] : NULL;
 }
 
-static struct steer_hash_active *steer_hash_active_at(__u32 src)
+static struct steer_hash_active *steer_hash_active_at(__u32 rx_cpu)
 {
-	return src < steer_sources ? &state->hash_active[src] : NULL;
+	return rx_cpu < steer_rx_cpus ? &state->hash_active[rx_cpu] : NULL;
 }
 
-static struct steer_pair *steer_pair_at(__u32 src, __u32 dst)
+static struct steer_pair *steer_pair_at(__u32 rx_cpu, __u32 ring)
 {
-	if (src >= steer_sources || dst >= steer_cpus * STEER_GENERATIONS)
+	if (rx_cpu >= steer_rx_cpus || ring >= steer_cpus * STEER_GENERATIONS)
 		return NULL;
-	return &state->pairs[dst * steer_sources + src];
+	return &state->pairs[ring * steer_rx_cpus + rx_cpu];
 }
 
-static struct steer_line *steer_tail_line(__u32 src, __u32 dst)
+static struct steer_line *steer_tail_line(__u32 rx_cpu, __u32 ring)
 {
-	if (src >= steer_sources || dst >= steer_cpus * STEER_GENERATIONS)
+	if (rx_cpu >= steer_rx_cpus || ring >= steer_cpus * STEER_GENERATIONS)
 		return NULL;
-	return &state->tails[src * TAIL_LINES + dst / 16];
+	return &state->tails[rx_cpu * TAIL_LINES + ring / 16];
 }
 
-static struct steer_limiter *steer_limiter_at(__u32 src)
+static struct steer_limiter *steer_limiter_at(__u32 rx_cpu)
 {
-	return src < steer_sources ? &state->limiters[src] : NULL;
+	return rx_cpu < steer_rx_cpus ? &state->limiters[rx_cpu] : NULL;
 }
 
-static struct steer_bytes *steer_limit_counts(__u32 src, __u32 line)
+static struct steer_bytes *steer_limit_counts(__u32 rx_cpu, __u32 line)
 {
-	if (src >= steer_sources || line >= state->sizes.limit_lines)
+	if (rx_cpu >= steer_rx_cpus || line >= state->sizes.limit_lines)
 		return NULL;
-	return &state->limit_counts[src * state->sizes.limit_lines + line];
+	return &state->limit_counts[rx_cpu * state->sizes.limit_lines + line];
 }
 
 static __u32 *steer_giving(void)
@@ -137,13 +137,13 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->sparse = zeroed(sizes->cpus * STEER_SPARSE_ROW, sizeof(*policy->sparse));
 	policy->chains = zeroed((1u << sizes->chains_log) / 16, sizeof(*policy->chains));
 	/* A type with padding at its end, of lines that are aligned in the kernel. */
-	policy->hash_active = zeroed(sizes->sources, sizeof(*policy->hash_active));
+	policy->hash_active = zeroed(sizes->rx_cpus, sizeof(*policy->hash_active));
 	policy->pairs =
-		zeroed((size_t)sizes->cpus * STEER_GENERATIONS * sizes->sources, sizeof(*policy->pairs));
-	policy->tails = zeroed((size_t)sizes->sources * TAIL_LINES, sizeof(*policy->tails));
-	policy->limiters = zeroed(sizes->sources, sizeof(*policy->limiters));
+		zeroed((size_t)sizes->cpus * STEER_GENERATIONS * sizes->rx_cpus, sizeof(*policy->pairs));
+	policy->tails = zeroed((size_t)sizes->rx_cpus * TAIL_LINES, sizeof(*policy->tails));
+	policy->limiters = zeroed(sizes->rx_cpus, sizeof(*policy->limiters));
 	policy->limit_counts =
-		zeroed((size_t)sizes->sources * sizes->limit_lines, sizeof(*policy->limit_counts));
+		zeroed((size_t)sizes->rx_cpus * sizes->limit_lines, sizeof(*policy->limit_counts));
 	return policy;
 }
 
@@ -231,7 +231,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	struct steer_target target;
 	struct steer_slot *slot;
 	struct steer_line *tails;
-	__u32 dst;
+	__u32 ring;
 
 	state = policy;
 	slot = steer_slot_at((table << steer_flow_log) +
@@ -249,14 +249,14 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 		slot->place = 0;
 		return;
 	}
-	dst = place.cpu * STEER_GENERATIONS + place.generation;
+	ring = place.cpu * STEER_GENERATIONS + place.generation;
 	decision->dropped =
-		config->flow_limit && steer_exceeds_limit(config, arrival->hash, arrival->src, dst);
+		config->flow_limit && steer_exceeds_limit(config, arrival->hash, arrival->rx_cpu, ring);
 	if (decision->dropped)
 		return;
-	tails = steer_tail_line(arrival->src, dst);
-	decision->seq = ++tails->word[dst & 15];
-	steer_queued(slot, &place, target.cpu, arrival->src, decision->seq);
+	tails = steer_tail_line(arrival->rx_cpu, ring);
+	decision->seq = ++tails->word[ring & 15];
+	steer_queued(slot, &place, target.cpu, arrival->rx_cpu, decision->seq);
 }
 
 void native_policy_record_desired(struct native_policy *policy, __u32 hash, __u32 cpu)
@@ -272,22 +272,22 @@ void native_policy_forget_desired(struct native_policy *policy, __u32 hash)
 }
 
 /* The numbers of a pair, all set. */
-void native_policy_set_pair(struct native_policy *policy, __u32 src, __u32 dst, __u32 tail,
+void native_policy_set_pair(struct native_policy *policy, __u32 rx_cpu, __u32 ring, __u32 tail,
 			    __u32 dequeued, __u32 delivered)
 {
 	struct steer_pair *pair;
 
 	state = policy;
-	pair = steer_pair_at(src, dst);
-	steer_tail_line(src, dst)->word[dst & 15] = tail;
+	pair = steer_pair_at(rx_cpu, ring);
+	steer_tail_line(rx_cpu, ring)->word[ring & 15] = tail;
 	pair->dequeued = dequeued;
 	pair->delivered = delivered;
 }
 
-__u32 native_policy_tail(struct native_policy *policy, __u32 src, __u32 dst)
+__u32 native_policy_tail(struct native_policy *policy, __u32 rx_cpu, __u32 ring)
 {
 	state = policy;
-	return steer_tail_line(src, dst)->word[dst & 15];
+	return steer_tail_line(rx_cpu, ring)->word[ring & 15];
 }
 
 void native_policy_guard(struct native_policy *policy, __u32 table, __u32 hash, __u32 words[2])
@@ -343,23 +343,23 @@ __u32 native_policy_chains_are_sound(struct native_policy *policy)
 }
 
 /* The flow limit's last buckets, oldest first, plus one; 0: no packet yet. */
-void native_policy_history(struct native_policy *policy, __u32 src, __u32 history[128])
+void native_policy_history(struct native_policy *policy, __u32 rx_cpu, __u32 history[128])
 {
 	struct steer_limiter *limiter;
 	__u32 i;
 
 	state = policy;
-	limiter = steer_limiter_at(src);
+	limiter = steer_limiter_at(rx_cpu);
 	for (i = 0; i < STEER_FLOW_LIMIT_HISTORY; i++)
 		history[i] = limiter->history[(limiter->head + i) % STEER_FLOW_LIMIT_HISTORY];
 }
 
-__u32 native_policy_limit_count(struct native_policy *policy, __u32 src, __u32 bucket)
+__u32 native_policy_limit_count(struct native_policy *policy, __u32 rx_cpu, __u32 bucket)
 {
 	struct steer_bytes *counts;
 
 	state = policy;
-	counts = steer_limit_counts(src, bucket / 64);
+	counts = steer_limit_counts(rx_cpu, bucket / 64);
 	return counts->byte[bucket & 63];
 }
 
@@ -369,28 +369,28 @@ void native_order_begin(struct native_policy *policy, __u32 flushes_fully)
 }
 
 /* A frame passes that carries number `seq`, unless that is 0. */
-void native_order_passes(struct native_policy *policy, __u32 src, __u32 seq)
+void native_order_passes(struct native_policy *policy, __u32 rx_cpu, __u32 seq)
 {
 	state = policy;
 	steer_passed(&policy->thread);
 	if (seq)
-		steer_dequeued(&policy->thread, steer_pair_at(src, 0), src, seq);
+		steer_dequeued(&policy->thread, steer_pair_at(rx_cpu, 0), rx_cpu, seq);
 }
 
 void native_order_goes_on(struct native_policy *policy, __u32 count, __u32 now)
 {
 	state = policy;
-	steer_dst_goes_on(&policy->thread, 0, count, now);
+	steer_ring_goes_on(&policy->thread, 0, count, now);
 }
 
 void native_order_sleeps(struct native_policy *policy)
 {
 	state = policy;
-	steer_dst_sleeps(&policy->thread, 0);
+	steer_ring_sleeps(&policy->thread, 0);
 }
 
-__u32 native_order_delivered(struct native_policy *policy, __u32 src)
+__u32 native_order_delivered(struct native_policy *policy, __u32 rx_cpu)
 {
 	state = policy;
-	return steer_pair_at(src, 0)->delivered;
+	return steer_pair_at(rx_cpu, 0)->delivered;
 }

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::policy::RingThread;
 
-const SOURCES: u32 = 3;
+const RX_CPUS: u32 = 3;
 /// What a CPU holds until its poll ends, what the thread takes at a time, and after how many it flushes.
 const BULK: usize = 8;
 const FLUSH_AFTER: usize = 64;
@@ -20,7 +20,7 @@ const HELD: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    src: u32,
+    rx_cpu: u32,
     number: u32,
     carries: bool,
 }
@@ -38,8 +38,8 @@ struct Model {
     shows_sleep: bool,
     room: usize,
     jiffies: u32,
-    tails: [u32; SOURCES as usize],
-    bulk: [Vec<Frame>; SOURCES as usize],
+    tails: [u32; RX_CPUS as usize],
+    bulk: [Vec<Frame>; RX_CPUS as usize],
     ring: VecDeque<Frame>,
     /// What the thread has taken out and not yet handed to GRO.
     batch: VecDeque<Frame>,
@@ -57,14 +57,14 @@ impl Model {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let first = if rng.random() { 0 } else { u32::MAX - 5000 };
         let mut model = Model {
-            thread: RingThread::new(SOURCES, rule_flushes_fully),
+            thread: RingThread::new(RX_CPUS, rule_flushes_fully),
             ticks_are_short,
             tick_every: [10, 100, 2000][rng.random_range(0..3)],
             send_every: [3, 20, 40][rng.random_range(0..3)],
             shows_sleep: rng.random(),
             room: [16, 64, 2048][rng.random_range(0..3)],
             jiffies: rng.random(),
-            tails: [0; SOURCES as usize],
+            tails: [0; RX_CPUS as usize],
             bulk: Default::default(),
             ring: VecDeque::new(),
             batch: VecDeque::new(),
@@ -76,12 +76,12 @@ impl Model {
         };
         // Numbers that wrap around: the rings turn over once to get there.
         if first != 0 {
-            for src in 0..SOURCES {
+            for rx_cpu in 0..RX_CPUS {
                 for number in [1 << 30, 1 << 31, 3 << 30, first] {
-                    model.thread.passes(src, Some(number));
+                    model.thread.passes(rx_cpu, Some(number));
                     model.thread.sleeps();
                 }
-                model.tails[src as usize] = first;
+                model.tails[rx_cpu as usize] = first;
             }
         }
         model
@@ -95,28 +95,28 @@ impl Model {
         if !self.rng.random_ratio(1, self.send_every) {
             return;
         }
-        let src = self.rng.random_range(0..SOURCES);
+        let rx_cpu = self.rng.random_range(0..RX_CPUS);
         // Now and then a burst, so that a ring that was all but empty is not empty for long.
         let frames = if self.rng.random_ratio(1, 8) { 30..90 } else { 1..16 };
         for _ in 0..self.rng.random_range(frames) {
-            let tail = &mut self.tails[src as usize];
+            let tail = &mut self.tails[rx_cpu as usize];
             *tail = tail.wrapping_add(1);
             // Each eighth, and those the guard holds. 0 stands for none.
             let carries = *tail != 0 && (tail.is_multiple_of(8) || self.rng.random_ratio(1, 40));
-            let frame = Frame { src, number: *tail, carries };
-            if self.bulk[src as usize].len() == BULK {
-                self.empty_bulk(src);
+            let frame = Frame { rx_cpu, number: *tail, carries };
+            if self.bulk[rx_cpu as usize].len() == BULK {
+                self.empty_bulk(rx_cpu);
             }
-            self.bulk[src as usize].push(frame);
+            self.bulk[rx_cpu as usize].push(frame);
         }
         if self.rng.random() {
-            self.empty_bulk(src);
+            self.empty_bulk(rx_cpu);
         }
     }
 
     /// The end of a poll, or a full bulk queue; what the ring has no room for is lost.
-    fn empty_bulk(&mut self, src: u32) {
-        for frame in std::mem::take(&mut self.bulk[src as usize]) {
+    fn empty_bulk(&mut self, rx_cpu: u32) {
+        for frame in std::mem::take(&mut self.bulk[rx_cpu as usize]) {
             if self.ring.len() < self.room {
                 self.ring.push_back(frame);
             }
@@ -128,7 +128,7 @@ impl Model {
         let held = self.held.iter().map(|(frame, _)| frame);
         let bulk = self.bulk.iter().flatten();
         for frame in self.batch.iter().chain(&self.ring).chain(held).chain(bulk) {
-            let delivered = self.thread.delivered(frame.src);
+            let delivered = self.thread.delivered(frame.rx_cpu);
             if delivered.wrapping_sub(frame.number) as i32 >= 0 {
                 let place = format!("{frame:?} is under way, and {delivered} counts as delivered");
                 self.violation.get_or_insert(place);
@@ -136,8 +136,8 @@ impl Model {
         }
     }
 
-    fn all_delivered(&self) -> [u32; SOURCES as usize] {
-        std::array::from_fn(|src| self.thread.delivered(src as u32))
+    fn all_delivered(&self) -> [u32; RX_CPUS as usize] {
+        std::array::from_fn(|rx_cpu| self.thread.delivered(rx_cpu as u32))
     }
 
     fn iterate(&mut self) {
@@ -154,7 +154,7 @@ impl Model {
         self.batch.extend(self.ring.drain(..count));
         self.meanwhile();
         for frame in self.batch.clone() {
-            self.thread.passes(frame.src, frame.carries.then_some(frame.number));
+            self.thread.passes(frame.rx_cpu, frame.carries.then_some(frame.number));
         }
         self.check();
         self.meanwhile();

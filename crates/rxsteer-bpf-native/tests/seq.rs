@@ -25,7 +25,7 @@ fn random_frames_come_back() {
     for seq in 0..200_000_u32 {
         let frame = frames.next_frame();
         let number =
-            Number { seq: seq.wrapping_mul(0x9e37_79b9), src: seq % 1024, dst: seq % 2048 };
+            Number { seq: seq.wrapping_mul(0x9e37_79b9), rx_cpu: seq % 1024, ring: seq % 2048 };
         carried += u32::from(there_and_back(&mut addresses, &frame, number));
     }
     assert!(carried > 1000, "only {carried} frames carried a number");
@@ -44,7 +44,7 @@ fn frame(to: [u8; 6], is_ipv6: bool) -> Vec<u8> {
 fn what_is_under_way_survives_any_address_that_comes_later() {
     let mut addresses = Addresses::default();
     let first = frame([2, 0, 0, 0, 0, 1], false);
-    let number = Number { seq: u32::MAX, src: 1023, dst: 2047 };
+    let number = Number { seq: u32::MAX, rx_cpu: 1023, ring: 2047 };
     let mut under_way = first.clone();
     assert!(addresses.encode_seq(&mut under_way, number));
     let mut refused = 0;
@@ -82,9 +82,9 @@ proptest! {
     }
 
     #[test]
-    fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, src in 0..1024_u32, dst in 0..2048_u32) {
+    fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, rx_cpu in 0..1024_u32, ring in 0..2048_u32) {
         let mut addresses = Addresses::default();
-        let carried = there_and_back(&mut addresses, &frame(to, is_ipv6), Number { seq, src, dst });
+        let carried = there_and_back(&mut addresses, &frame(to, is_ipv6), Number { seq, rx_cpu, ring });
         prop_assert!(carried);
     }
 }

@@ -30,9 +30,8 @@ mod skeleton {
 /// The programs' variables that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
-    steer_config, steer_counters, steer_dst, steer_ended, steer_flow, steer_flow_key,
-    steer_hash_active, steer_line, steer_pair, steer_row, steer_running, steer_slot,
-    steer_sparse_slot,
+    steer_config, steer_counters, steer_ended, steer_flow, steer_flow_key, steer_hash_active,
+    steer_line, steer_pair, steer_ring, steer_row, steer_running, steer_slot, steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
@@ -91,7 +90,7 @@ macro_rules! pod {
 }
 pod!(
     steer_counters,
-    steer_dst,
+    steer_ring,
     steer_flow,
     steer_flow_key,
     steer_hash_active,

@@ -57,7 +57,7 @@ struct Place {
 
 /// Whether what the slot names is delivered; of other things the core does not ask.
 struct Delivered {
-    src: u16,
+    rx_cpu: u16,
     is_delivered: bool,
 }
 
@@ -79,7 +79,7 @@ impl Backlogs for Delivered {
     }
 
     fn producer(&self) -> u16 {
-        self.src
+        self.rx_cpu
     }
 }
 
@@ -137,11 +137,11 @@ impl View {
         let is_boundary_slot = settings.is_boundary_slot(log, slot_of(hash.get(), log), map.len());
         let is_guarded = (!known.is_unguarded || is_boundary_slot) && !settings.shadow;
         let (cpu, generation) = (place.slot.place & 0x1fff, place.slot.place >> 13 & 1);
-        let src = place.slot.place >> 14 & 0x3fff;
-        let received_on = (cpu != 0).then(|| cpu_of(src));
-        let dst = cpu.saturating_sub(1) * GENERATIONS + generation;
+        let rx_cpu = place.slot.place >> 14 & 0x3fff;
+        let received_on = (cpu != 0).then(|| cpu_of(rx_cpu));
+        let ring = cpu.saturating_sub(1) * GENERATIONS + generation;
         let is_delivered = cpu == 0 || {
-            let pair = self.rings.lock().pairs.get(dst * self.sizes.cpus + src);
+            let pair = self.rings.lock().pairs.get(ring * self.sizes.cpus + rx_cpu);
             pair.delivered.wrapping_sub(place.slot.last_seq) as i32 >= 0
         };
         let config = self.config(settings, place, received_on)?;
@@ -155,7 +155,7 @@ impl View {
         };
         let time_ns = now * self.ns_per_jiffy();
         let packet = Arrival { time_ns, hash, ..Arrival::default() };
-        let mut backlogs = Delivered { src: src as u16, is_delivered };
+        let mut backlogs = Delivered { rx_cpu: rx_cpu as u16, is_delivered };
         // Settings that hold were checked, so it is never refused.
         let explanation = Steering::explain_by(&config, &state, &packet, &mut backlogs).ok()?;
         Some(LiveDecision {
@@ -230,7 +230,8 @@ impl View {
     }
 
     fn hash_actives(&self) -> Vec<u64> {
-        let rows = (0..self.hash_actives.len()).map(|src| self.hash_actives.get(src).last_seen);
+        let rows =
+            (0..self.hash_actives.len()).map(|rx_cpu| self.hash_actives.get(rx_cpu).last_seen);
         rows.filter_map(|seen| Some(seen.checked_sub(1)? * self.ns_per_jiffy())).collect()
     }
 

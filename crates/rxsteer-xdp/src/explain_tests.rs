@@ -109,10 +109,10 @@ fn explain_shows_what_the_order_guard_knows() {
     let place = 3 << 14 | 1 << 13 | (other + 1);
     let slot = steer_slot { last_seq: 9, place, ..Default::default() };
     tables.view.lines.slots.set(index, slot);
-    let dst = other * GENERATIONS + 1;
+    let ring = other * GENERATIONS + 1;
     let delivered = |tables: &Tables, number| {
         let offset = std::mem::offset_of!(crate::abi::steer_pair, delivered);
-        tables.view.rings.lock().pairs.set_number(dst * 4 + 3, offset, number);
+        tables.view.rings.lock().pairs.set_number(ring * 4 + 3, offset, number);
     };
     delivered(&tables, 8);
     let held = tables.ask("rps", "");

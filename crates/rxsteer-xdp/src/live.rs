@@ -84,10 +84,10 @@ impl CpuCounts {
     pub(crate) fn of(rings: &Rings, cpu: u32) -> CpuCounts {
         let in_use = cpu * GENERATIONS + rings.generation(cpu_of(cpu));
         let none = CpuCounts { class: rings.threads.class_of(in_use), ..CpuCounts::default() };
-        (cpu * GENERATIONS..(cpu + 1) * GENERATIONS).fold(none, |sum, dst| {
-            let state = rings.dsts.get(dst);
-            let (lost, waiting) = rings.lost_and_waiting(dst);
-            let waits = rings.waits(dst);
+        (cpu * GENERATIONS..(cpu + 1) * GENERATIONS).fold(none, |sum, ring| {
+            let state = rings.ring_states.get(ring);
+            let (lost, waiting) = rings.lost_and_waiting(ring);
+            let waits = rings.waits(ring);
             CpuCounts {
                 passed: sum.passed + state.passed,
                 alloc_drops: sum.alloc_drops + state.alloc_drops,

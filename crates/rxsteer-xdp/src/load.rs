@@ -5,7 +5,7 @@ use crate::abi::{
     self, Array, GENERATIONS, MAX_CPUS, Mode, OpenSteerSkel, SPARSE_ROW, SteerSkel,
     SteerSkelBuilder, WAYS,
 };
-use crate::abi::{steer_counters, steer_dst, steer_pair, steer_row};
+use crate::abi::{steer_counters, steer_pair, steer_ring, steer_row};
 use crate::flows::Lines;
 use crate::grace::Grace;
 use crate::libbpf_log::{self, Refusal};
@@ -150,7 +150,7 @@ pub(crate) fn open(
     let mut open = SteerSkelBuilder::default().open(storage)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.steer_cpus = sizes.cpus;
-        rodata.steer_sources = sizes.cpus;
+        rodata.steer_rx_cpus = sizes.cpus;
         rodata.steer_flow_log = sizes.flow_log;
         rodata.steer_sock_mask = (1 << sizes.sock_log) - 1;
         rodata.steer_sock_cpu_mask = SockFlowTable::sock_cpu_mask(setup.possible.highest());
@@ -170,7 +170,7 @@ pub(crate) fn open(
     open.progs.steer_receives.set_autoload(receives);
     open.progs.steer_sends.set_autoload(sends);
     open.progs.steer_closes.set_autoload(closes);
-    let dsts = sizes.cpus * GENERATIONS;
+    let ring_count = sizes.cpus * GENERATIONS;
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
     size(&mut maps.steer_slots, sizes.slots())?;
@@ -185,9 +185,9 @@ pub(crate) fn open(
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
-    size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
-    size(&mut maps.steer_tails, sizes.cpus * dsts.div_ceil(16))?;
-    size(&mut maps.steer_dsts, dsts)?;
+    size(&mut maps.steer_pairs, ring_count * sizes.cpus)?;
+    size(&mut maps.steer_tails, sizes.cpus * ring_count.div_ceil(16))?;
+    size(&mut maps.steer_rings, ring_count)?;
     size(&mut maps.steer_counts, sizes.cpus * sizes.interfaces)?;
     size(&mut maps.steer_limiters, sizes.cpus)?;
     size(&mut maps.steer_limit_bytes, sizes.cpus * sizes.limit_lines)?;
@@ -290,7 +290,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     let rings = Rings::new(
         [MapHandle::try_from(&maps.steer_ring_0)?, MapHandle::try_from(&maps.steer_ring_1)?],
         Threads::new(ids, sizes.cpus * GENERATIONS),
-        Array::<steer_dst>::new(&maps.steer_dsts)?,
+        Array::<steer_ring>::new(&maps.steer_rings)?,
         Array::<steer_pair>::new(&maps.steer_pairs)?,
         Array::new(&maps.steer_tails)?,
     );

@@ -5,7 +5,7 @@
 //! thread away and leaves it there), is made as the CPU's other generation; flows go over one by one as the
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
-use crate::abi::{Array, GENERATIONS, steer_dst, steer_line, steer_pair};
+use crate::abi::{Array, GENERATIONS, steer_line, steer_pair, steer_ring};
 use crate::setup::MIN_QUEUE_SIZE;
 use crate::threads::Threads;
 use crate::waits::{Reading, Waits};
@@ -29,19 +29,19 @@ pub(crate) struct Rings {
     generations: Box<[u8]>,
     /// By CPU: its thread runs elsewhere, since the CPU was away.
     displaced: Box<[bool]>,
-    pub(crate) dsts: Array<steer_dst>,
+    pub(crate) ring_states: Array<steer_ring>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
-    /// By dst: what it had been sent when its ring was made.
+    /// By ring: what it had been sent when its ring was made.
     sent_when_made: Box<[u32]>,
-    /// By dst: what it had been sent and had seen when that was last noted, and how often in a row it was
+    /// By ring: what it had been sent and had seen when that was last noted, and how often in a row it was
     /// the same.
     before: Box<[Noted]>,
     accounts: Box<[Cell<Account>]>,
     /// When all were looked at.
     looked: Cell<Option<Instant>>,
     pub(crate) threads: Threads,
-    /// By dst: what its thread did, and what was lost meanwhile.
+    /// By ring: what its thread did, and what was lost meanwhile.
     waits: Box<[Cell<Waits>]>,
     /// What the times of readings count from.
     begun: Instant,
@@ -80,10 +80,10 @@ struct Noted {
     times: u32,
 }
 
-/// What a ring had been sent at a moment: by src the last number.
+/// What a ring had been sent at a moment: by RX CPU the last number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    pub(crate) dst: u32,
+    pub(crate) ring: u32,
     tails: Box<[u32]>,
 }
 
@@ -125,24 +125,24 @@ impl Rings {
     pub(crate) fn new(
         maps: [MapHandle; GENERATIONS as usize],
         threads: Threads,
-        dsts: Array<steer_dst>,
+        ring_states: Array<steer_ring>,
         pairs: Array<steer_pair>,
         tails: Array<steer_line>,
     ) -> Rings {
-        let cpus = (dsts.len() / GENERATIONS) as usize;
+        let cpus = (ring_states.len() / GENERATIONS) as usize;
         Rings {
             maps,
             sizes: vec![[0; GENERATIONS as usize]; cpus].into(),
             generations: vec![0; cpus].into(),
             displaced: vec![false; cpus].into(),
-            sent_when_made: vec![0; dsts.len() as usize].into(),
-            before: vec![Noted::default(); dsts.len() as usize].into(),
-            accounts: vec![Cell::new(Account::default()); dsts.len() as usize].into(),
+            sent_when_made: vec![0; ring_states.len() as usize].into(),
+            before: vec![Noted::default(); ring_states.len() as usize].into(),
+            accounts: vec![Cell::new(Account::default()); ring_states.len() as usize].into(),
             looked: Cell::new(None),
             threads,
-            waits: vec![Cell::new(Waits::default()); dsts.len() as usize].into(),
+            waits: vec![Cell::new(Waits::default()); ring_states.len() as usize].into(),
             begun: Instant::now(),
-            dsts,
+            ring_states,
             pairs,
             tails,
         }
@@ -210,8 +210,8 @@ impl Rings {
     ) -> io::Result<()> {
         let number = u32::from(cpu.get()) * GENERATIONS + generation as u32;
         // The new thread makes itself known with its first frame.
-        let dst = steer_dst { pid: 0, ..self.dsts.get(number) };
-        self.dsts.set(number, dst);
+        let ring = steer_ring { pid: 0, ..self.ring_states.get(number) };
+        self.ring_states.set(number, ring);
         put_ring(&self.maps[generation], cpu, size, program)?;
         self.sizes[cpu.index()][generation] = size;
         self.threads.forget(number);
@@ -220,20 +220,20 @@ impl Rings {
         Ok(())
     }
 
-    /// What `dst` was sent by all CPUs, modulo 2³².
-    fn sent(&self, dst: u32) -> u32 {
-        (0..self.cpus()).fold(0, |sum: u32, src| sum.wrapping_add(self.tail(src, dst)))
+    /// What `ring` was sent by all CPUs, modulo 2³².
+    fn sent(&self, ring: u32) -> u32 {
+        (0..self.cpus()).fold(0, |sum: u32, rx_cpu| sum.wrapping_add(self.tail(rx_cpu, ring)))
     }
 
-    /// The last number from `src` to `dst`.
-    fn tail(&self, src: u32, dst: u32) -> u32 {
-        let line = src * (self.cpus() * GENERATIONS).div_ceil(16) + dst / 16;
-        self.tails.get_number(line, (dst % 16) as usize * 4)
+    /// The last number from `rx_cpu` to `ring`.
+    fn tail(&self, rx_cpu: u32, ring: u32) -> u32 {
+        let line = rx_cpu * (self.cpus() * GENERATIONS).div_ceil(16) + ring / 16;
+        self.tails.get_number(line, (ring % 16) as usize * 4)
     }
 
-    /// What `dst` was sent until now.
-    fn sent_by_now(&self, dst: u32) -> Sent {
-        Sent { dst, tails: (0..self.cpus()).map(|src| self.tail(src, dst)).collect() }
+    /// What `ring` was sent until now.
+    fn sent_by_now(&self, ring: u32) -> Sent {
+        Sent { ring, tails: (0..self.cpus()).map(|rx_cpu| self.tail(rx_cpu, ring)).collect() }
     }
 
     /// Looks at what rings were sent and what they have seen, and finds what shows to be lost since the look before:
@@ -244,53 +244,55 @@ impl Rings {
             return;
         }
         self.looked.set(Some(Instant::now()));
-        let has_ring =
-            |dst: &u32| self.sizes[(dst / GENERATIONS) as usize][(dst % GENERATIONS) as usize] != 0;
-        // Of one that is deleted no more is heard once all is accounted for.
-        let is_open = |dst: &u32| {
-            let account = self.accounts[*dst as usize].get();
-            account.sent != account.lost + self.dsts.get(*dst).passed
+        let has_ring = |ring: &u32| {
+            self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize] != 0
         };
-        let all = 0..self.dsts.len();
-        all.filter(|dst| has_ring(dst) || is_open(dst)).for_each(|dst| self.look_at(dst));
+        // Of one that is deleted no more is heard once all is accounted for.
+        let is_open = |ring: &u32| {
+            let account = self.accounts[*ring as usize].get();
+            account.sent != account.lost + self.ring_states.get(*ring).passed
+        };
+        let all = 0..self.ring_states.len();
+        all.filter(|ring| has_ring(ring) || is_open(ring)).for_each(|ring| self.look_at(ring));
     }
 
-    fn look_at(&self, dst: u32) {
-        let mut account = self.accounts[dst as usize].get();
-        let passed = self.dsts.get(dst).passed;
+    fn look_at(&self, ring: u32) {
+        let mut account = self.accounts[ring as usize].get();
+        let passed = self.ring_states.get(ring).passed;
         let by_gaps = account.seen.saturating_sub(passed);
-        let by_room = account.sent.saturating_sub(passed + self.room(dst));
+        let by_room = account.sent.saturating_sub(passed + self.room(ring));
         account.lost = account.lost.max(by_gaps).max(by_room);
         let since = |now: u32, before: u64| {
             u64::from((now.wrapping_sub(before as u32) as i32).max(0) as u32)
         };
-        let dequeued =
-            |src| self.pairs.get_number(dst * self.cpus() + src, offset_of!(steer_pair, dequeued));
+        let dequeued = |rx_cpu| {
+            self.pairs.get_number(ring * self.cpus() + rx_cpu, offset_of!(steer_pair, dequeued))
+        };
         let seen = (0..self.cpus()).map(dequeued).fold(0, u32::wrapping_add);
         account.seen += since(seen, account.seen);
-        account.sent += since(self.sent(dst), account.sent);
-        self.accounts[dst as usize].set(account);
+        account.sent += since(self.sent(ring), account.sent);
+        self.accounts[ring as usize].set(account);
     }
 
-    /// How many frames can be under way to `dst`: in the ring, in what its thread has taken out at once, and in what
-    /// each source holds until its poll ends, with the frame that finds that full.
-    fn room(&self, dst: u32) -> u64 {
-        let size = self.sizes[(dst / GENERATIONS) as usize][(dst % GENERATIONS) as usize];
+    /// How many frames can be under way to `ring`: in the ring, in what its thread has taken out at once, and in
+    /// what each source holds until its poll ends, with the frame that finds that full.
+    fn room(&self, ring: u32) -> u64 {
+        let size = self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize];
         u64::from(size + BULK + (BULK + 1) * self.cpus())
     }
 
-    /// Frames that never came to `dst` and frames that are under way to it, of those it had been sent at the last
+    /// Frames that never came to `ring` and frames that are under way to it, of those it had been sent at the last
     /// look. Those lost never get fewer; the last ones are found by [`Rings::find_lost`].
-    pub(crate) fn lost_and_waiting(&self, dst: u32) -> (u64, u64) {
-        let account = self.accounts[dst as usize].get();
-        let passed = self.dsts.get(dst).passed;
-        (account.lost, account.sent.saturating_sub(passed + account.lost).min(self.room(dst)))
+    pub(crate) fn lost_and_waiting(&self, ring: u32) -> (u64, u64) {
+        let account = self.accounts[ring as usize].get();
+        let passed = self.ring_states.get(ring).passed;
+        (account.lost, account.sent.saturating_sub(passed + account.lost).min(self.room(ring)))
     }
 
     /// What rings had been sent that have not seen all of it: for [`Rings::find_lost`], a grace period later.
     pub(crate) fn short(&self) -> Vec<Sent> {
-        let is_short = |dst: &u32| self.lost_and_waiting(*dst).1 != 0;
-        (0..self.dsts.len()).filter(is_short).map(|dst| self.sent_by_now(dst)).collect()
+        let is_short = |ring: &u32| self.lost_and_waiting(*ring).1 != 0;
+        (0..self.ring_states.len()).filter(is_short).map(|ring| self.sent_by_now(ring)).collect()
     }
 
     /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that it
@@ -298,13 +300,14 @@ impl Rings {
     /// taken back; so it would be where a thread can't be looked at, and gets no time for long.
     pub(crate) fn find_lost(&self, short: Vec<Sent>) {
         for ring in self.drained_since(short) {
-            self.look_at(ring.dst);
-            let mut account = self.accounts[ring.dst as usize].get();
+            self.look_at(ring.ring);
+            let mut account = self.accounts[ring.ring as usize].get();
             // What was sent since the ring was found drained is not meant.
             let later = sum(&ring.tails).wrapping_sub(account.sent as u32) as i32;
             let sent = account.sent.saturating_add_signed(i64::from(later));
-            account.lost = account.lost.max(sent.saturating_sub(self.dsts.get(ring.dst).passed));
-            self.accounts[ring.dst as usize].set(account);
+            account.lost =
+                account.lost.max(sent.saturating_sub(self.ring_states.get(ring.ring).passed));
+            self.accounts[ring.ring as usize].set(account);
         }
     }
 
@@ -318,8 +321,8 @@ impl Rings {
                 sizes[usize::from(**generation)] != 0 && !self.displaced[*cpu]
             })
             .filter(|(cpu, (generation, _))| {
-                let dst = *cpu as u32 * GENERATIONS + u32::from(**generation);
-                runs_elsewhere(self.dsts.get(dst).pid, *cpu)
+                let ring = *cpu as u32 * GENERATIONS + u32::from(**generation);
+                runs_elsewhere(self.ring_states.get(ring).pid, *cpu)
             })
             .map(|(cpu, _)| cpu)
             .collect();
@@ -330,37 +333,37 @@ impl Rings {
     /// To be called now and then: whether numbers went on since the last time shows what is at rest.
     pub(crate) fn note_sent(&mut self) {
         self.look();
-        for dst in self.all() {
-            let (sent, seen) = (self.sent(dst), self.dsts.get(dst).passed as u32);
-            let before = self.before[dst as usize];
+        for ring in self.all() {
+            let (sent, seen) = (self.sent(ring), self.ring_states.get(ring).passed as u32);
+            let before = self.before[ring as usize];
             let is_same = before.sent == sent && before.seen == seen;
             let times = if is_same { before.times.saturating_add(1) } else { 0 };
-            self.before[dst as usize] = Noted { sent, seen, times };
-            self.read_thread(dst);
+            self.before[ring as usize] = Noted { sent, seen, times };
+            self.read_thread(ring);
         }
     }
 
     /// Notes what the ring's thread did since the last time, and what was lost meanwhile.
-    fn read_thread(&self, dst: u32) {
-        let Some(scheduled) = self.threads.scheduled(dst) else { return };
-        let (lost, waiting) = self.lost_and_waiting(dst);
-        let passed = self.dsts.get(dst).passed;
+    fn read_thread(&self, ring: u32) {
+        let Some(scheduled) = self.threads.scheduled(ring) else { return };
+        let (lost, waiting) = self.lost_and_waiting(ring);
+        let passed = self.ring_states.get(ring).passed;
         // Gaps show in an account only when fewer frames come than were lost, which is too late to find out why.
         // Read in this order they show at once, on machines that reorder reads a few too many: the account is what
         // counts.
-        let lost = lost.max(self.accounts[dst as usize].get().seen.saturating_sub(passed));
+        let lost = lost.max(self.accounts[ring as usize].get().seen.saturating_sub(passed));
         let reading =
             Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
-        self.waits_of(dst, |waits| waits.note(reading, lost));
+        self.waits_of(ring, |waits| waits.note(reading, lost));
     }
 
     /// What the ring's thread did, and what was lost meanwhile.
-    pub(crate) fn waits(&self, dst: u32) -> Waits {
-        self.waits[dst as usize].get().by_now(self.accounts[dst as usize].get().lost)
+    pub(crate) fn waits(&self, ring: u32) -> Waits {
+        self.waits[ring as usize].get().by_now(self.accounts[ring as usize].get().lost)
     }
 
-    fn waits_of(&self, dst: u32, change: impl FnOnce(&mut Waits)) {
-        let cell = &self.waits[dst as usize];
+    fn waits_of(&self, ring: u32, change: impl FnOnce(&mut Waits)) {
+        let cell = &self.waits[ring as usize];
         let mut waits = cell.get();
         change(&mut waits);
         cell.set(waits);
@@ -369,14 +372,15 @@ impl Rings {
     /// Whether the kernel thread sleeps. It does so only when its ring is empty and all it took from there
     /// is delivered. One that had nothing to do yet does; one that can't be looked at (its number is not known
     /// before its first frames, nor in another PID namespace) seems to when nothing has moved for long.
-    fn sleep_of(&self, dst: u32, pid: u32) -> Sleep {
-        let is_there = self.sizes[(dst / GENERATIONS) as usize][(dst % GENERATIONS) as usize] != 0;
-        if !is_there || self.sent(dst) == self.sent_when_made[dst as usize] {
+    fn sleep_of(&self, ring: u32, pid: u32) -> Sleep {
+        let is_there =
+            self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize] != 0;
+        if !is_there || self.sent(ring) == self.sent_when_made[ring as usize] {
             return Sleep::Sure;
         }
-        let before = self.before[dst as usize];
+        let before = self.before[ring as usize];
         // What was sent since the last look has not been still for long.
-        let is_still = before.times >= STILL && before.sent == self.sent(dst);
+        let is_still = before.times >= STILL && before.sent == self.sent(ring);
         let it_seems = if is_still { Sleep::Seeming } else { Sleep::No };
         if pid == 0 {
             return it_seems;
@@ -403,7 +407,7 @@ impl Rings {
         if rings.is_empty() {
             return Ok(Vec::new());
         }
-        let before: Vec<Sent> = rings.into_iter().map(|dst| self.sent_by_now(dst)).collect();
+        let before: Vec<Sent> = rings.into_iter().map(|ring| self.sent_by_now(ring)).collect();
         grace()?;
         Ok(self.drained_since(before))
     }
@@ -412,8 +416,8 @@ impl Rings {
     fn drained_since(&self, before: Vec<Sent>) -> Vec<Sent> {
         let is_drained = |ring: &Sent| {
             // First whether its thread sleeps, then whether that was still about the same frames.
-            self.sleep_of(ring.dst, self.dsts.get(ring.dst).pid) != Sleep::No
-                && self.sent_by_now(ring.dst) == *ring
+            self.sleep_of(ring.ring, self.ring_states.get(ring.ring).pid) != Sleep::No
+                && self.sent_by_now(ring.ring) == *ring
         };
         before.into_iter().filter(is_drained).collect()
     }
@@ -423,9 +427,9 @@ impl Rings {
         &self,
         grace: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<Vec<Snapshot>> {
-        let before: Vec<Sent> = self.existing().map(|dst| self.sent_by_now(dst)).collect();
+        let before: Vec<Sent> = self.existing().map(|ring| self.sent_by_now(ring)).collect();
         grace()?;
-        let after = |before: Sent| Snapshot { after: self.sent_by_now(before.dst), before };
+        let after = |before: Sent| Snapshot { after: self.sent_by_now(before.ring), before };
         Ok(before.into_iter().map(after).collect())
     }
 
@@ -438,16 +442,16 @@ impl Rings {
     ) -> io::Result<bool> {
         let has_gone_on = |snapshot: &Snapshot| {
             let delivered =
-                |src: u32| self.pairs.get(snapshot.after.dst * self.cpus() + src).delivered;
+                |rx_cpu: u32| self.pairs.get(snapshot.after.ring * self.cpus() + rx_cpu).delivered;
             let mut tails = (0..).zip(&snapshot.after.tails);
-            tails.any(|(src, tail)| (delivered(src).wrapping_sub(*tail) as i32) > 0)
+            tails.any(|(rx_cpu, tail)| (delivered(rx_cpu).wrapping_sub(*tail) as i32) > 0)
         };
         let rest: Vec<&Snapshot> =
             snapshots.iter().filter(|snapshot| !has_gone_on(snapshot)).collect();
         let drained =
-            self.drained(rest.iter().map(|snapshot| snapshot.after.dst).collect(), grace)?;
+            self.drained(rest.iter().map(|snapshot| snapshot.after.ring).collect(), grace)?;
         let is_drained =
-            |snapshot: &&Snapshot| drained.iter().any(|ring| ring.dst == snapshot.after.dst);
+            |snapshot: &&Snapshot| drained.iter().any(|ring| ring.ring == snapshot.after.ring);
         Ok(rest.iter().all(|snapshot| is_drained(snapshot) || has_gone_on(snapshot)))
     }
 
@@ -456,26 +460,27 @@ impl Rings {
         snapshots.iter().for_each(|snapshot| self.mark_delivered(&snapshot.before));
     }
 
-    /// Whether number `seq` from `src` to `dst` was given after the snapshots, or so it seems: a ring without one
-    /// was made since.
+    /// Whether number `seq` from `rx_cpu` to `ring` was given after the snapshots, or so it seems: a ring without
+    /// one was made since.
     pub(crate) fn is_after(
         &self,
         snapshots: &[Snapshot],
-        (src, dst): (u32, u32),
+        (rx_cpu, ring): (u32, u32),
         seq: u32,
     ) -> bool {
-        let snapshot = snapshots.iter().find(|snapshot| snapshot.before.dst == dst);
-        let tail = snapshot.and_then(|snapshot| snapshot.before.tails.get(src as usize));
+        let snapshot = snapshots.iter().find(|snapshot| snapshot.before.ring == ring);
+        let tail = snapshot.and_then(|snapshot| snapshot.before.tails.get(rx_cpu as usize));
         tail.is_none_or(|tail| seq.wrapping_sub(*tail).wrapping_sub(1) < 1 << 30)
     }
 
     /// Whether what was sent before the snapshots counts as delivered.
     pub(crate) fn are_delivered(&self, snapshots: &[Snapshot]) -> bool {
-        let delivered = |dst: u32, src: u32| self.pairs.get(dst * self.cpus() + src).delivered;
+        let delivered =
+            |ring: u32, rx_cpu: u32| self.pairs.get(ring * self.cpus() + rx_cpu).delivered;
         snapshots.iter().all(|snapshot| {
             let mut tails = (0..).zip(&snapshot.before.tails);
-            tails.all(|(src, tail)| {
-                delivered(snapshot.before.dst, src).wrapping_sub(*tail) as i32 >= 0
+            tails.all(|(rx_cpu, tail)| {
+                delivered(snapshot.before.ring, rx_cpu).wrapping_sub(*tail) as i32 >= 0
             })
         })
     }
@@ -497,8 +502,8 @@ impl Rings {
     /// The rings that no configuration sends to any more, if there are any.
     pub(crate) fn retired(&self) -> Vec<u32> {
         self.existing()
-            .filter(|dst| {
-                dst % GENERATIONS != u32::from(self.generations[(dst / GENERATIONS) as usize])
+            .filter(|ring| {
+                ring % GENERATIONS != u32::from(self.generations[(ring / GENERATIONS) as usize])
             })
             .collect()
     }
@@ -507,8 +512,8 @@ impl Rings {
     /// then flows whose last packets a full ring refused don't wait for a next one. What was sent since (a
     /// flow that waits for its last packets still goes there) is not meant.
     pub(crate) fn mark_delivered(&self, ring: &Sent) {
-        for (src, tail) in (0..).zip(&ring.tails) {
-            let index = ring.dst * self.cpus() + src;
+        for (rx_cpu, tail) in (0..).zip(&ring.tails) {
+            let index = ring.ring * self.cpus() + rx_cpu;
             self.pairs.raise_number(index, offset_of!(steer_pair, delivered), *tail);
         }
     }
@@ -520,16 +525,16 @@ impl Rings {
         &self,
         grace: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let is_undelivered = |dst: u32, src: u32| {
-            let delivered = self.pairs.get(dst * self.cpus() + src).delivered;
-            self.tail(src, dst).wrapping_sub(delivered) as i32 > 0
+        let is_undelivered = |ring: u32, rx_cpu: u32| {
+            let delivered = self.pairs.get(ring * self.cpus() + rx_cpu).delivered;
+            self.tail(rx_cpu, ring).wrapping_sub(delivered) as i32 > 0
         };
-        let is_at_rest = |dst: &u32| {
+        let is_at_rest = |ring: &u32| {
             // A guess would not do: what was counted as lost by it may be there.
-            self.before[*dst as usize].times > 0
-                && self.sleep_of(*dst, self.dsts.get(*dst).pid) == Sleep::Sure
-                && (0..self.cpus()).any(|src| is_undelivered(*dst, src))
-                && self.lost_and_waiting(*dst).1 == 0
+            self.before[*ring as usize].times > 0
+                && self.sleep_of(*ring, self.ring_states.get(*ring).pid) == Sleep::Sure
+                && (0..self.cpus()).any(|rx_cpu| is_undelivered(*ring, rx_cpu))
+                && self.lost_and_waiting(*ring).1 == 0
         };
         let at_rest = self.existing().filter(is_at_rest).collect();
         self.drained(at_rest, grace)?.iter().for_each(|ring| self.mark_delivered(ring));
@@ -537,11 +542,11 @@ impl Rings {
     }
 
     /// Deletes a ring that was marked delivered, and drained still a grace period after that.
-    pub(crate) fn delete(&mut self, dst: u32) -> io::Result<()> {
-        let (cpu, generation) = (dst / GENERATIONS, (dst % GENERATIONS) as usize);
+    pub(crate) fn delete(&mut self, ring: u32) -> io::Result<()> {
+        let (cpu, generation) = (ring / GENERATIONS, (ring % GENERATIONS) as usize);
         remove_ring(&self.maps[generation], cpu)?;
         self.sizes[cpu as usize][generation] = 0;
-        self.threads.forget(dst);
+        self.threads.forget(ring);
         Ok(())
     }
 }

@@ -35,11 +35,11 @@ fn ensure(loaded: &Loaded, cpus: &str, size: u32) -> Made {
     loaded.rings.lock().ensure(&cpus.parse().unwrap(), size, programs).unwrap()
 }
 
-/// CPU 0 sent `count` frames more to `dst`.
-fn send(rings: &mut Rings, dst: u32, count: u32) {
-    let mut line = rings.tails.get(dst / 16);
-    line.word[(dst % 16) as usize] += count;
-    rings.tails.set(dst / 16, line);
+/// CPU 0 sent `count` frames more to `ring`.
+fn send(rings: &mut Rings, ring: u32, count: u32) {
+    let mut line = rings.tails.get(ring / 16);
+    line.word[(ring % 16) as usize] += count;
+    rings.tails.set(ring / 16, line);
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     seen(rings, 0, 2, 5);
     assert_eq!(lost_and_waiting_of(rings), (3, 0));
     // Another process' number, as seen from another PID namespace, says nothing of the thread.
-    let dst = steer_dst { pid: 1, ..rings.dsts.get(0) };
-    rings.dsts.set(0, dst);
+    let ring = steer_ring { pid: 1, ..rings.ring_states.get(0) };
+    rings.ring_states.set(0, ring);
     send(rings, 0, 1);
     rings.note_sent();
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 0);
@@ -115,10 +115,10 @@ fn kernel_without_socket_tracepoints_will_do_without_rfs() {
 }
 
 /// The thread of a ring has seen so many frames, and number `number` of CPU 0.
-fn seen(rings: &mut Rings, dst: u32, frames: u64, number: u32) {
-    let state = steer_dst { passed: frames, ..rings.dsts.get(dst) };
-    rings.dsts.set(dst, state);
-    let index = dst * rings.cpus();
+fn seen(rings: &mut Rings, ring: u32, frames: u64, number: u32) {
+    let state = steer_ring { passed: frames, ..rings.ring_states.get(ring) };
+    rings.ring_states.set(ring, state);
+    let index = ring * rings.cpus();
     rings.pairs.set_number(index, offset_of!(steer_pair, dequeued), number);
 }
 
@@ -211,8 +211,8 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     seen(rings, 0, 11, 8);
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(delivered(rings), 0, "its thread is not known");
-    let dst = steer_dst { pid: thread, ..rings.dsts.get(0) };
-    rings.dsts.set(0, dst);
+    let ring = steer_ring { pid: thread, ..rings.ring_states.get(0) };
+    rings.ring_states.set(0, ring);
     // Number 8 was carried, one of the last three is missing.
     seen(rings, 0, 10, 8);
     (0..=STILL).for_each(|_| rings.note_sent());

@@ -40,7 +40,7 @@ pub enum ThreadsError {
 pub(crate) struct Threads {
     /// By generation.
     map_ids: [u32; GENERATIONS as usize],
-    /// By dst.
+    /// By ring.
     known: Box<[Option<Thread>]>,
     class: ThreadClass,
     problem: Option<ThreadsError>,
@@ -61,15 +61,15 @@ pub(crate) struct Scheduled {
 }
 
 impl Threads {
-    pub(crate) fn new(map_ids: [u32; GENERATIONS as usize], dsts: u32) -> Threads {
-        let known = (0..dsts).map(|_| None).collect();
+    pub(crate) fn new(map_ids: [u32; GENERATIONS as usize], ring_count: u32) -> Threads {
+        let known = (0..ring_count).map(|_| None).collect();
         Threads { map_ids, known, class: ThreadClass::Other, problem: None }
     }
 
     /// Puts the threads of `rings` that are new into the class that holds. What stands against it is kept in
     /// [`Threads::problem`], and they stay in the class they are in.
     pub(crate) fn adopt(&mut self, rings: &[u32]) {
-        let is_new = |dst: &u32| self.known[*dst as usize].is_none();
+        let is_new = |ring: &u32| self.known[*ring as usize].is_none();
         let new: Vec<u32> = rings.iter().copied().filter(is_new).collect();
         if new.is_empty() {
             return;
@@ -122,12 +122,12 @@ impl Threads {
     }
 
     /// The ring gets another thread, or none.
-    pub(crate) fn forget(&mut self, dst: u32) {
-        self.known[dst as usize] = None;
+    pub(crate) fn forget(&mut self, ring: u32) {
+        self.known[ring as usize] = None;
     }
 
     fn put(&self, rings: &[u32], class: ThreadClass) -> Result<(), ThreadsError> {
-        let known = rings.iter().filter_map(|dst| self.known[*dst as usize].as_ref());
+        let known = rings.iter().filter_map(|ring| self.known[*ring as usize].as_ref());
         for thread in known.filter(|thread| class_of(thread.pid) != Some(class)) {
             set_class(thread.pid, class)
                 .map_err(|why| ThreadsError::Refused(class, why.to_string()))?;
@@ -137,14 +137,14 @@ impl Threads {
 
     /// Finds the threads of `rings` that are not known.
     fn find(&mut self, rings: &[u32]) -> Result<(), ThreadsError> {
-        let name = |dst: u32| {
-            let (cpu, map) = (dst / GENERATIONS, self.map_ids[(dst % GENERATIONS) as usize]);
+        let name = |ring: u32| {
+            let (cpu, map) = (ring / GENERATIONS, self.map_ids[(ring % GENERATIONS) as usize]);
             format!("cpumap/{cpu}/map:{map}")
         };
         let mut missing: Vec<(u32, String)> = rings
             .iter()
-            .filter(|dst| self.known[**dst as usize].is_none())
-            .map(|dst| (*dst, name(*dst)))
+            .filter(|ring| self.known[**ring as usize].is_none())
+            .map(|ring| (*ring, name(*ring)))
             .collect();
         if missing.is_empty() {
             return Ok(());
@@ -153,9 +153,9 @@ impl Threads {
         for pid in kernel_threads().into_iter().rev() {
             let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else { continue };
             let at = missing.iter().position(|(_, name)| name == comm.trim_end());
-            let Some((dst, _)) = at.map(|at| missing.swap_remove(at)) else { continue };
+            let Some((ring, _)) = at.map(|at| missing.swap_remove(at)) else { continue };
             let schedstat = File::open(format!("/proc/{pid}/schedstat")).ok();
-            self.known[dst as usize] = Some(Thread { pid, schedstat });
+            self.known[ring as usize] = Some(Thread { pid, schedstat });
             if missing.is_empty() {
                 return Ok(());
             }
@@ -164,16 +164,16 @@ impl Threads {
     }
 
     /// What the scheduler counted of a ring's thread; `None` where it does not say.
-    pub(crate) fn scheduled(&self, dst: u32) -> Option<Scheduled> {
-        let file = self.known[dst as usize].as_ref()?.schedstat.as_ref()?;
+    pub(crate) fn scheduled(&self, ring: u32) -> Option<Scheduled> {
+        let file = self.known[ring as usize].as_ref()?.schedstat.as_ref()?;
         let mut bytes = [0; 96];
         let length = file.read_at(&mut bytes, 0).ok()?;
         Scheduled::of(std::str::from_utf8(&bytes[..length]).ok()?)
     }
 
     /// The class a ring's thread is in, whoever put it there.
-    pub(crate) fn class_of(&self, dst: u32) -> Option<ThreadClass> {
-        class_of(self.known[dst as usize].as_ref()?.pid)
+    pub(crate) fn class_of(&self, ring: u32) -> Option<ThreadClass> {
+        class_of(self.known[ring as usize].as_ref()?.pid)
     }
 }
 

@@ -18,7 +18,7 @@ fn loaded(test: &str) -> Option<KernelPolicy> {
     libbpf_rs::set_print(None);
     let sizes = TestSizes {
         cpus: 4,
-        sources: 4,
+        rx_cpus: 4,
         tables: 1,
         flow_log: 4,
         sock_entries: 16,

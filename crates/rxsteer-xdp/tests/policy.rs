@@ -39,7 +39,7 @@ impl InKernel {
             .collect();
         let test_sizes = TestSizes {
             cpus: sizes.cpus,
-            sources: sizes.sources,
+            rx_cpus: sizes.rx_cpus,
             tables: sizes.tables,
             flow_log: sizes.flow_log,
             sock_entries: sizes.sock_entries,
@@ -127,8 +127,8 @@ impl Subject for InKernel {
     }
 
     fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
-        let Packet { src, queue, device, now, .. } = *packet;
-        let asked = Asked { src, queue, device, now, has_metadata: true };
+        let Packet { rx_cpu, queue, device, now, .. } = *packet;
+        let asked = Asked { rx_cpu, queue, device, now, has_metadata: true };
         let frame = &self.frames[&packet.hash];
         let [_, before] = self.guard(table, packet.hash);
         let decided = self.policy.receive(&asked, frame);
@@ -202,12 +202,12 @@ impl Subject for InKernel {
         self.policy.no_thread_gives()
     }
 
-    fn limit_history(&self, src: u32) -> [u32; 128] {
-        self.policy.limit_history(src)
+    fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+        self.policy.limit_history(rx_cpu)
     }
 
-    fn limit_count(&self, src: u32, bucket: u32) -> u32 {
-        self.policy.limit_count(src, bucket)
+    fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
+        self.policy.limit_count(rx_cpu, bucket)
     }
 }
 
@@ -267,7 +267,7 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
     libbpf_rs::set_print(None);
     let sizes = TestSizes {
         cpus: 4,
-        sources: 4,
+        rx_cpus: 4,
         tables: 2,
         flow_log,
         sock_entries: 16,
@@ -292,14 +292,14 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     let (mut carried, mut tagged, mut boundary_slots) = (0, 0, 0);
     for now in 0..20_000 {
         let frame = frame(&mut rng);
-        let (src, queue) = (rng.random_range(0..4), rng.random_range(0..2));
+        let (rx_cpu, queue) = (rng.random_range(0..4), rng.random_range(0..2));
         let key = dissect(LinkType::Ethernet, &frame, DissectOptions::default()).key;
         let flow = hash.hash(&key).get();
         let slot = slot_of(flow, flow_log);
         let guard = (queue << flow_log) + slot;
         let before = policy.guard(guard);
         let decided =
-            policy.receive(&Asked { src, queue, device: 0, now, has_metadata: true }, &frame);
+            policy.receive(&Asked { rx_cpu, queue, device: 0, now, has_metadata: true }, &frame);
         // Flow tables are by queue.
         let [begin, len, _, bound] = match rules.rows.get(queue as usize) {
             Some(row) => row.map(u64::from),
@@ -310,7 +310,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         let (cpu, by) = match (rules.policy, bound) {
             (1, _) => (u32::from(rules.map[(begin + place) as usize]), 2),
             (2, cpu) if cpu != 0xffff => (cpu as u32, 1),
-            _ => (src, 0),
+            _ => (rx_cpu, 0),
         };
         assert_eq!((decided.hash, decided.target, decided.by), (flow, cpu, by));
         let [first, after] = [slot, slot + 1].map(|slot| u64::from(slot) << (32 - flow_log));
@@ -318,7 +318,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             // Its slot's flows have two targets: it is guarded, and nothing is delivered here.
             assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
             assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
-            *sent.entry((src, decided.cpu * 2 + decided.generation)).or_default() += 1;
+            *sent.entry((rx_cpu, decided.cpu * 2 + decided.generation)).or_default() += 1;
             boundary_slots += 1;
             continue;
         }
@@ -332,7 +332,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             assert_eq!((decided.seq, decided.is_changed), (0, false), "{decided:?}");
             continue;
         }
-        let number = sent.entry((src, cpu * 2 + generation)).or_default();
+        let number = sent.entry((rx_cpu, cpu * 2 + generation)).or_default();
         *number += 1;
         assert_eq!((decided.seq, decided.generation), (*number, generation), "{decided:?}");
         if is_tagged {
@@ -347,7 +347,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             assert!(number.is_multiple_of(8) && decided.is_changed, "{decided:?}");
         }
     }
-    for pair in (0..4).flat_map(|src| (0..8).map(move |dst| (src, dst))) {
+    for pair in (0..4).flat_map(|rx_cpu| (0..8).map(move |ring| (rx_cpu, ring))) {
         assert_eq!(policy.tail(pair), sent.get(&pair).copied().unwrap_or(0), "{pair:?}");
     }
     assert_eq!(rules.policy == 0, sent.is_empty());
@@ -424,7 +424,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
         // More addresses than there are places for.
         for now in 0..40_000 {
             let frame = frame(&mut rng);
-            let asked = Asked { src: 1, queue: 0, device: 0, now, has_metadata: false };
+            let asked = Asked { rx_cpu: 1, queue: 0, device: 0, now, has_metadata: false };
             let decided = policy.receive(&asked, &frame);
             if frame[12..14] == [0x81, 0] {
                 assert_eq!((decided.verdict, decided.is_changed), (2, false), "{decided:?}");
@@ -439,7 +439,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
             without_seq > 100 && carried > 100 && passed > 100,
             "{without_seq} {carried} {passed}"
         );
-        let sent: u32 = (0..8).map(|dst| policy.tail((1, dst))).sum();
+        let sent: u32 = (0..8).map(|ring| policy.tail((1, ring))).sum();
         assert_eq!(sent + passed, 40_000, "each has its number");
     }
 }

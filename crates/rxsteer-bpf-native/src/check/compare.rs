@@ -19,7 +19,8 @@ impl<S: Subject> World<S> {
         let [last_seq, place] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
         let cpu = (place & 0x1fff).checked_sub(1);
         let last = cpu.map(|cpu| (cpu, place >> 14 & 0x3fff, last_seq));
-        let core = flow.last.map(|(cpu, src, seq)| (u32::from(cpu.get()), u32::from(src), seq));
+        let core =
+            flow.last.map(|(cpu, rx_cpu, seq)| (u32::from(cpu.get()), u32::from(rx_cpu), seq));
         assert_eq!((last, place >> 28), (core, flow.hysteresis), "{arrival:?}");
     }
 
@@ -68,11 +69,11 @@ impl<S: Subject> World<S> {
     /// own history.
     fn compare_limiters(&self) {
         let Some(buckets) = self.scenario.config.flow_limit else { return };
-        for src in self.steerings.keys() {
-            let history = self.subject.limit_history((*src).into());
+        for rx_cpu in self.steerings.keys() {
+            let history = self.subject.limit_history((*rx_cpu).into());
             for bucket in 0..buckets {
                 let count = history.iter().filter(|of| **of == bucket + 1).count();
-                assert_eq!(self.subject.limit_count((*src).into(), bucket), count as u32);
+                assert_eq!(self.subject.limit_count((*rx_cpu).into(), bucket), count as u32);
             }
         }
     }

@@ -17,12 +17,12 @@ pub(crate) struct Pair {
     pub(crate) delivered: u32,
 }
 
-/// All pairs of a source and a destination (CPU and generation).
+/// All pairs of an RX CPU and a ring (CPU and generation).
 #[derive(Debug)]
 pub(crate) struct Rings {
     pairs: Vec<Pair>,
     cpus: u32,
-    pub(crate) sources: u32,
+    pub(crate) rx_cpus: u32,
     pub(crate) size: u32,
 }
 
@@ -31,9 +31,9 @@ const APART: u32 = 1 << 31;
 
 impl Rings {
     /// Empty rings whose numbers begin anywhere, many of them about to wrap.
-    pub(crate) fn new(rng: &mut ChaCha8Rng, cpus: u32, sources: u32, size: u32) -> Rings {
+    pub(crate) fn new(rng: &mut ChaCha8Rng, cpus: u32, rx_cpus: u32, size: u32) -> Rings {
         let mut pairs = Vec::new();
-        for _ in 0..cpus * sources {
+        for _ in 0..cpus * rx_cpus {
             let start = match rng.random_range(0..4) {
                 0 => 0,
                 1 => rng.random_range(0..200_u32).wrapping_neg(),
@@ -44,22 +44,24 @@ impl Rings {
                 pairs.push(Pair { start, tail: at, dequeued: at, delivered: at });
             }
         }
-        Rings { pairs, cpus, sources, size }
+        Rings { pairs, cpus, rx_cpus, size }
     }
 
-    fn index(&self, src: u32, dst: u32) -> usize {
-        assert!(src < self.sources && dst < self.cpus * 2, "a pair: {src} {dst}");
-        (src * self.cpus * 2 + dst) as usize
+    fn index(&self, rx_cpu: u32, ring: u32) -> usize {
+        assert!(rx_cpu < self.rx_cpus && ring < self.cpus * 2, "a pair: {rx_cpu} {ring}");
+        (rx_cpu * self.cpus * 2 + ring) as usize
     }
 
-    pub(crate) fn pair(&self, src: u32, dst: u32) -> &Pair {
-        &self.pairs[self.index(src, dst)]
+    pub(crate) fn pair(&self, rx_cpu: u32, ring: u32) -> &Pair {
+        &self.pairs[self.index(rx_cpu, ring)]
     }
 
     /// Everything that is known of every pair: source, destination and its numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u32, &Pair)> {
-        let dsts = self.cpus * 2;
-        (0..).zip(&self.pairs).map(move |(at, pair): (u32, _)| (at / dsts, at % dsts, pair))
+        let ring_count = self.cpus * 2;
+        (0..)
+            .zip(&self.pairs)
+            .map(move |(at, pair): (u32, _)| (at / ring_count, at % ring_count, pair))
     }
 
     /// Of a pair with something under way, some is taken off the ring and some of that delivered, or
@@ -79,17 +81,18 @@ impl Rings {
         let held = pair.dequeued.wrapping_sub(pair.delivered);
         let given = if all { held } else { rng.random_range(0..=held) };
         pair.delivered = pair.delivered.wrapping_add(given);
-        let (at, dsts) = (at as u32, self.cpus * 2);
-        Some((at / dsts, at % dsts, [pair.tail, pair.dequeued, pair.delivered]))
+        let (at, ring_count) = (at as u32, self.cpus * 2);
+        Some((at / ring_count, at % ring_count, [pair.tail, pair.dequeued, pair.delivered]))
     }
 
-    /// Whether what went as number `seq` from `src` to `cpu`, by either generation, is delivered.
-    pub(crate) fn is_delivered(&self, src: u32, cpu: u32, seq: u32) -> bool {
-        let start = self.pair(src, cpu * 2).start;
+    /// Whether what went as number `seq` from `rx_cpu` to `cpu`, by either generation, is
+    /// delivered.
+    pub(crate) fn is_delivered(&self, rx_cpu: u32, cpu: u32, seq: u32) -> bool {
+        let start = self.pair(rx_cpu, cpu * 2).start;
         // Numbers begin after the start, and the first of generation 1 follow half the circle
         // later.
         let generation = u32::from(seq.wrapping_sub(start.wrapping_add(1)) >= APART);
-        let pair = self.pair(src, cpu * 2 + generation);
+        let pair = self.pair(rx_cpu, cpu * 2 + generation);
         (pair.delivered.wrapping_sub(seq) as i32) >= 0
     }
 }
@@ -98,7 +101,7 @@ impl Rings {
 /// a CPU's rings a packet went to is its affair (the world checks it), and whether it is numbered.
 pub(crate) struct Producer<'a> {
     pub(crate) rings: &'a mut Rings,
-    pub(crate) src: u32,
+    pub(crate) rx_cpu: u32,
     /// What the other side decided for the packets to come; `None`: the packet passes.
     pub(crate) decided: VecDeque<Option<Decision>>,
     pub(crate) limited: bool,
@@ -120,8 +123,8 @@ impl Backlogs for Producer<'_> {
         let Some(decision) = self.current.take().expect("each packet reserves once") else {
             return Ok(0);
         };
-        let dst = u32::from(cpu.get()) * 2 + decision.generation;
-        let index = self.rings.index(self.src, dst);
+        let ring = u32::from(cpu.get()) * 2 + decision.generation;
+        let index = self.rings.index(self.rx_cpu, ring);
         let tail = &mut self.rings.pairs[index].tail;
         *tail = tail.wrapping_add(1);
         Ok(*tail)
@@ -132,21 +135,21 @@ impl Backlogs for Producer<'_> {
     }
 
     fn tail(&self, cpu: CpuId) -> u32 {
-        self.rings.pair(self.src, u32::from(cpu.get()) * 2).tail
+        self.rings.pair(self.rx_cpu, u32::from(cpu.get()) * 2).tail
     }
 
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
         self.advance();
         let Some(Some(decision)) = self.current else { return (0, u32::MAX) };
-        let dst = u32::from(cpu.get()) * 2 + decision.generation;
-        let waiting = (0..self.rings.sources).map(|src| {
-            let pair = self.rings.pair(src, dst);
+        let ring = u32::from(cpu.get()) * 2 + decision.generation;
+        let waiting = (0..self.rings.rx_cpus).map(|rx_cpu| {
+            let pair = self.rings.pair(rx_cpu, ring);
             (pair.tail.wrapping_sub(pair.dequeued) as i32).max(0) as u32
         });
         (waiting.sum(), self.rings.size)
     }
 
     fn producer(&self) -> u16 {
-        self.src as u16
+        self.rx_cpu as u16
     }
 }

@@ -38,7 +38,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue {
     /// The CPU that receives it.
-    pub(crate) src: u16,
+    pub(crate) rx_cpu: u16,
     pub(crate) device: u16,
     /// Which queue of its device it is.
     pub(crate) number: u16,
@@ -82,12 +82,12 @@ impl Scenario {
         let mut queues = Vec::new();
         for device in 0..rng.random_range(1..4) {
             for number in 0..rng.random_range(1..4) {
-                let src = *receiving.choose(rng).unwrap_or(&receiving[0]);
-                queues.push(Queue { src, device, number });
+                let rx_cpu = *receiving.choose(rng).unwrap_or(&receiving[0]);
+                queues.push(Queue { rx_cpu, device, number });
             }
         }
         let possible = CpuSet::new(possible.iter().map(|id| cpu(*id))).expect("there is one");
-        let receivers = queues.iter().map(|queue| cpu(queue.src)).collect();
+        let receivers = queues.iter().map(|queue| cpu(queue.rx_cpu)).collect();
         let mut config = SteerConfig::new(Policy::None, possible.clone(), receivers);
         config.possible = Some(possible.clone());
         config.devices = queues.iter().map(|queue| queue.device).collect();
@@ -124,7 +124,7 @@ impl Scenario {
         let map = some(rng, &all, 8);
         self.config.cpus = CpuSet::new(map.iter().map(|id| cpu(*id))).expect("there is one");
         // A CPU that receives is not offline.
-        let receives = |id: &u16| self.queues.iter().any(|queue| queue.src == *id);
+        let receives = |id: &u16| self.queues.iter().any(|queue| queue.rx_cpu == *id);
         let idle: Vec<u16> = all.iter().copied().filter(|id| !receives(id)).collect();
         self.config.offline = None;
         if !idle.is_empty() && rng.random_ratio(1, 2) {
@@ -173,11 +173,11 @@ impl Scenario {
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         let highest = self.possible.highest();
-        let sources = self.queues.iter().map(|queue| u32::from(queue.src) + 1).max();
+        let rx_cpus = self.queues.iter().map(|queue| u32::from(queue.rx_cpu) + 1).max();
         let slots = (highest.index() as u32 + 1) * 8;
         Sizes {
             cpus: highest.index() as u32 + 1,
-            sources: sources.unwrap_or(1),
+            rx_cpus: rx_cpus.unwrap_or(1),
             tables: self.queues.len() as u32,
             flow_log: self.flow_log,
             sock_entries: self.config.sock_flow_entries,

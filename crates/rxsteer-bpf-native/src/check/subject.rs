@@ -29,9 +29,9 @@ pub trait Subject {
     /// Whether every sparse slot that was given stands in its flow's chain, and no other.
     fn chains_are_sound(&mut self) -> bool;
     /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
-    fn limit_history(&self, src: u32) -> [u32; 128];
+    fn limit_history(&self, rx_cpu: u32) -> [u32; 128];
     /// How many packets of the history the flow limit counts in a bucket.
-    fn limit_count(&self, src: u32, bucket: u32) -> u32;
+    fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32;
 }
 
 impl Subject for NativePolicy {
@@ -59,8 +59,8 @@ impl Subject for NativePolicy {
         NativePolicy::set_pair(self, pair, numbers);
     }
 
-    fn tail(&self, (src, dst): (u32, u32)) -> u32 {
-        NativePolicy::tail(self, src, dst)
+    fn tail(&self, (rx_cpu, ring): (u32, u32)) -> u32 {
+        NativePolicy::tail(self, rx_cpu, ring)
     }
 
     fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
@@ -79,11 +79,11 @@ impl Subject for NativePolicy {
         NativePolicy::chains_are_sound(self)
     }
 
-    fn limit_history(&self, src: u32) -> [u32; 128] {
-        NativePolicy::limit_history(self, src)
+    fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+        NativePolicy::limit_history(self, rx_cpu)
     }
 
-    fn limit_count(&self, src: u32, bucket: u32) -> u32 {
-        NativePolicy::limit_count(self, src, bucket)
+    fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
+        NativePolicy::limit_count(self, rx_cpu, bucket)
     }
 }

@@ -42,17 +42,17 @@ impl<S: Subject> World<S> {
     /// If the core takes the scenario for impossible.
     pub fn new(mut subject: S, scenario: Scenario, mut rng: ChaCha8Rng) -> World<S> {
         let sizes = scenario.sizes();
-        let rings = Rings::new(&mut rng, sizes.cpus, sizes.sources, scenario.ring_size);
-        for (src, dst, pair) in rings.all() {
-            subject.set_pair((src, dst), [pair.tail, pair.dequeued, pair.delivered]);
+        let rings = Rings::new(&mut rng, sizes.cpus, sizes.rx_cpus, scenario.ring_size);
+        for (rx_cpu, ring, pair) in rings.all() {
+            subject.set_pair((rx_cpu, ring), [pair.tail, pair.dequeued, pair.delivered]);
         }
-        let plan = Plan::new(&scenario.config, sizes.sources as u16).expect("it is possible");
+        let plan = Plan::new(&scenario.config, sizes.rx_cpus as u16).expect("it is possible");
         let plan = Arc::new(plan);
         let mut steerings = BTreeMap::new();
         for queue in &scenario.queues {
-            let of = (0..).zip(&scenario.queues).filter(|(_, other)| other.src == queue.src);
+            let of = (0..).zip(&scenario.queues).filter(|(_, other)| other.rx_cpu == queue.rx_cpu);
             let queues: Vec<u16> = of.map(|(number, _)| number).collect();
-            steerings.insert(queue.src, Steering::of_plan(plan.clone(), queues));
+            steerings.insert(queue.rx_cpu, Steering::of_plan(plan.clone(), queues));
         }
         // `rps` reads no desired CPUs; the core's `rfs`, which stands for it, must be given none.
         let socks = if scenario.kind == Kind::Rps {
@@ -128,7 +128,7 @@ impl<S: Subject> World<S> {
         for arrival in arrivals {
             let packet = Packet {
                 hash: arrival.hash.get(),
-                src: queue.src.into(),
+                rx_cpu: queue.rx_cpu.into(),
                 queue: queue.number.into(),
                 device: queue.device.into(),
                 // The core keeps one desired CPU for both directions.
@@ -147,17 +147,17 @@ impl<S: Subject> World<S> {
             self.count(before, &decision);
             decided.push_back((decision.passes == 0).then_some(decision));
             if decision.passes != 0 {
-                assert_eq!(decision.cpu, packet.src, "{packet:?}");
+                assert_eq!(decision.cpu, packet.rx_cpu, "{packet:?}");
                 assert_eq!(self.subject.guard(table, packet.hash)[1], 0);
             }
         }
         if let Some(Some(first)) = decided.front() {
             check_reason(&explanation, first);
         }
-        let steering = self.steerings.get_mut(&queue.src).expect("the queue's source has one");
+        let steering = self.steerings.get_mut(&queue.rx_cpu).expect("the queue's source has one");
         let mut producer = Producer {
             rings: &mut self.rings,
-            src: queue.src.into(),
+            rx_cpu: queue.rx_cpu.into(),
             decided: decided.clone(),
             limited: self.scenario.config.flow_limit.is_some(),
             current: None,
@@ -166,14 +166,14 @@ impl<S: Subject> World<S> {
         assert_eq!(steering.decide(arrivals, &mut producer, &mut verdicts), arrivals.len());
         for ((arrival, verdict), decision) in arrivals.iter().zip(&verdicts).zip(&decided) {
             let (cpu, dropped) =
-                decision.map_or((u32::from(queue.src), false), |d| (d.cpu, d.dropped != 0));
+                decision.map_or((u32::from(queue.rx_cpu), false), |d| (d.cpu, d.dropped != 0));
             assert_eq!(u32::from(verdict.cpu().get()), cpu, "{arrival:?} {decision:?}");
             assert_eq!(verdict.is_drop(), dropped, "{arrival:?} {decision:?}");
             self.check_guard(arrival);
         }
         for (arrival, decision) in arrivals.iter().zip(&decided) {
             if let Some(decision) = decision {
-                let pair = (queue.src.into(), decision.cpu * 2 + decision.generation);
+                let pair = (queue.rx_cpu.into(), decision.cpu * 2 + decision.generation);
                 let tail = self.rings.pair(pair.0, pair.1).tail;
                 assert_eq!(self.subject.tail(pair), tail, "{arrival:?} {decision:?}");
             }
@@ -213,22 +213,22 @@ impl<S: Subject> World<S> {
     }
 
     pub(super) fn explain(&mut self, arrival: &Arrival) -> Explanation {
-        let src = self.scenario.queues[usize::from(arrival.rx_queue)].src;
+        let rx_cpu = self.scenario.queues[usize::from(arrival.rx_queue)].rx_cpu;
         let mut producer = Producer {
             rings: &mut self.rings,
-            src: src.into(),
+            rx_cpu: rx_cpu.into(),
             decided: VecDeque::new(),
             limited: false,
             current: None,
         };
-        self.steerings[&src].explain(arrival, &mut producer)
+        self.steerings[&rx_cpu].explain(arrival, &mut producer)
     }
 
     /// What happens between bursts.
     fn events(&mut self) {
         for _ in 0..self.rng.random_range(0..6) {
-            if let Some((src, dst, numbers)) = self.rings.advance(&mut self.rng) {
-                self.subject.set_pair((src, dst), numbers);
+            if let Some((rx_cpu, ring, numbers)) = self.rings.advance(&mut self.rng) {
+                self.subject.set_pair((rx_cpu, ring), numbers);
             }
         }
         match self.rng.random_range(0..40) {
@@ -272,10 +272,10 @@ impl<S: Subject> World<S> {
         self.scenario.change(&mut self.rng);
         self.subject.configure(&self.scenario.rules());
         let plan = Arc::new(self.plan.next(&self.scenario.config).expect("it is possible"));
-        for (src, steering) in &mut self.steerings {
+        for (rx_cpu, steering) in &mut self.steerings {
             let mut producer = Producer {
                 rings: &mut self.rings,
-                src: (*src).into(),
+                rx_cpu: (*rx_cpu).into(),
                 decided: VecDeque::new(),
                 limited: false,
                 current: None,

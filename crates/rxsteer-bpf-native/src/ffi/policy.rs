@@ -9,7 +9,7 @@ pub struct Sizes {
     /// Highest CPU plus one.
     pub cpus: u32,
     /// Highest CPU that receives, plus one.
-    pub sources: u32,
+    pub rx_cpus: u32,
     /// Flow tables: RX queues of all devices.
     pub tables: u32,
     /// Logarithm of the slots of one.
@@ -78,7 +78,7 @@ pub struct Packet {
     /// Not 0.
     pub hash: u32,
     /// The CPU that receives it.
-    pub src: u32,
+    pub rx_cpu: u32,
     /// Its device's RX queue.
     pub queue: u32,
     /// Its device.
@@ -122,13 +122,13 @@ unsafe extern "C" {
     fn native_policy_forget_desired(policy: *mut State, hash: u32);
     fn native_policy_set_pair(
         policy: *mut State,
-        src: u32,
-        dst: u32,
+        rx_cpu: u32,
+        ring: u32,
         tail: u32,
         dequeued: u32,
         delivered: u32,
     );
-    fn native_policy_tail(policy: *mut State, src: u32, dst: u32) -> u32;
+    fn native_policy_tail(policy: *mut State, rx_cpu: u32, ring: u32) -> u32;
     fn native_policy_guard(policy: *mut State, table: u32, hash: u32, words: *mut [u32; 2]);
     fn native_policy_sock_entry(policy: *mut State, index: u32) -> u32;
     fn native_policy_slot_held(
@@ -139,13 +139,13 @@ unsafe extern "C" {
         now: u64,
     ) -> u32;
     fn native_policy_chains_are_sound(policy: *mut State) -> u32;
-    fn native_policy_history(policy: *mut State, src: u32, history: *mut [u32; 128]);
-    fn native_policy_limit_count(policy: *mut State, src: u32, bucket: u32) -> u32;
+    fn native_policy_history(policy: *mut State, rx_cpu: u32, history: *mut [u32; 128]);
+    fn native_policy_limit_count(policy: *mut State, rx_cpu: u32, bucket: u32) -> u32;
     fn native_order_begin(policy: *mut State, flushes_fully: u32);
-    fn native_order_passes(policy: *mut State, src: u32, seq: u32);
+    fn native_order_passes(policy: *mut State, rx_cpu: u32, seq: u32);
     fn native_order_goes_on(policy: *mut State, count: u32, now: u32);
     fn native_order_sleeps(policy: *mut State);
-    fn native_order_delivered(policy: *mut State, src: u32) -> u32;
+    fn native_order_delivered(policy: *mut State, rx_cpu: u32) -> u32;
 }
 
 /// The C policy with tables of its own, all empty.
@@ -163,7 +163,7 @@ impl NativePolicy {
     /// If the sizes are out of range.
     #[must_use]
     pub fn new(sizes: Sizes) -> NativePolicy {
-        assert!((1..=1024).contains(&sizes.cpus) && (1..=sizes.cpus).contains(&sizes.sources));
+        assert!((1..=1024).contains(&sizes.cpus) && (1..=sizes.cpus).contains(&sizes.rx_cpus));
         assert!(sizes.sock_entries.is_power_of_two() && sizes.sock_entries >= 16);
         assert!((4..20).contains(&sizes.chains_log) && sizes.flow_log < 20 && sizes.tables < 2048);
         // SAFETY: the sizes are in range, so that the tables have elements and can be had.
@@ -191,7 +191,7 @@ impl NativePolicy {
     /// Decides for one packet that belongs to flow table `table`.
     pub fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
         self.assert_table(table);
-        assert!(packet.src < self.sizes.sources && packet.hash != 0);
+        assert!(packet.rx_cpu < self.sizes.rx_cpus && packet.hash != 0);
         let mut decision = Decision::default();
         // SAFETY: the state is there, the table and the source are in range, and the CPUs that
         // can come out are those of the rules.
@@ -213,21 +213,21 @@ impl NativePolicy {
         unsafe { native_policy_forget_desired(self.state.as_ptr(), hash) }
     }
 
-    /// Sets the numbers of the frames from `src` to `dst` (CPU and generation).
-    pub fn set_pair(&mut self, (src, dst): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
-        self.assert_pair(src, dst);
+    /// Sets the numbers of the frames from `rx_cpu` to `ring` (CPU and generation).
+    pub fn set_pair(&mut self, (rx_cpu, ring): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
+        self.assert_pair(rx_cpu, ring);
         // SAFETY: the state is there, and the pair is in range.
         unsafe {
-            native_policy_set_pair(self.state.as_ptr(), src, dst, tail, dequeued, delivered);
+            native_policy_set_pair(self.state.as_ptr(), rx_cpu, ring, tail, dequeued, delivered);
         }
     }
 
-    /// The number of the last frame from `src` to `dst`.
+    /// The number of the last frame from `rx_cpu` to `ring`.
     #[must_use]
-    pub fn tail(&self, src: u32, dst: u32) -> u32 {
-        self.assert_pair(src, dst);
+    pub fn tail(&self, rx_cpu: u32, ring: u32) -> u32 {
+        self.assert_pair(rx_cpu, ring);
         // SAFETY: as above.
-        unsafe { native_policy_tail(self.state.as_ptr(), src, dst) }
+        unsafe { native_policy_tail(self.state.as_ptr(), rx_cpu, ring) }
     }
 
     /// `last_seq` and `place` of the flow's slot.
@@ -266,28 +266,28 @@ impl NativePolicy {
 
     /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
     #[must_use]
-    pub fn limit_history(&self, src: u32) -> [u32; 128] {
-        assert!(src < self.sizes.sources);
+    pub fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+        assert!(rx_cpu < self.sizes.rx_cpus);
         let mut history = [0; 128];
         // SAFETY: the state is there, and the source too.
-        unsafe { native_policy_history(self.state.as_ptr(), src, &raw mut history) }
+        unsafe { native_policy_history(self.state.as_ptr(), rx_cpu, &raw mut history) }
         history
     }
 
     /// How many packets of the history the flow limit counts in a bucket.
     #[must_use]
-    pub fn limit_count(&self, src: u32, bucket: u32) -> u32 {
-        assert!(src < self.sizes.sources && bucket < self.sizes.limit_lines * 64);
+    pub fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
+        assert!(rx_cpu < self.sizes.rx_cpus && bucket < self.sizes.limit_lines * 64);
         // SAFETY: the state is there, and so are the source and the bucket.
-        unsafe { native_policy_limit_count(self.state.as_ptr(), src, bucket) }
+        unsafe { native_policy_limit_count(self.state.as_ptr(), rx_cpu, bucket) }
     }
 
     fn assert_table(&self, table: u32) {
         assert!(table < self.sizes.tables, "a flow table");
     }
 
-    fn assert_pair(&self, src: u32, dst: u32) {
-        assert!(src < self.sizes.sources && dst < self.sizes.cpus * 2, "a pair of CPUs");
+    fn assert_pair(&self, rx_cpu: u32, ring: u32) {
+        assert!(rx_cpu < self.sizes.rx_cpus && ring < self.sizes.cpus * 2, "a pair of CPUs");
     }
 }
 
@@ -305,10 +305,10 @@ pub struct RingThread(NativePolicy);
 impl RingThread {
     /// Of a kernel whose GRO is flushed fully now and then, or only of what is older than the present tick.
     #[must_use]
-    pub fn new(sources: u32, flushes_fully: bool) -> RingThread {
+    pub fn new(rx_cpus: u32, flushes_fully: bool) -> RingThread {
         let policy = NativePolicy::new(Sizes {
-            cpus: sources,
-            sources,
+            cpus: rx_cpus,
+            rx_cpus,
             tables: 1,
             flow_log: 2,
             sock_entries: 16,
@@ -321,11 +321,11 @@ impl RingThread {
         RingThread(policy)
     }
 
-    /// The CPUMAP program sees a frame of `src`, which may carry its number (not 0).
-    pub fn passes(&mut self, src: u32, number: Option<u32>) {
-        self.0.assert_pair(src, 0);
+    /// The CPUMAP program sees a frame of `rx_cpu`, which may carry its number (not 0).
+    pub fn passes(&mut self, rx_cpu: u32, number: Option<u32>) {
+        self.0.assert_pair(rx_cpu, 0);
         // SAFETY: the state is there, and so is the source.
-        unsafe { native_order_passes(self.0.state.as_ptr(), src, number.unwrap_or(0)) }
+        unsafe { native_order_passes(self.0.state.as_ptr(), rx_cpu, number.unwrap_or(0)) }
     }
 
     /// The tracepoint `xdp_cpumap_kthread`: in an iteration with `count` frames, at `jiffies`.
@@ -340,11 +340,11 @@ impl RingThread {
         unsafe { native_order_sleeps(self.0.state.as_ptr()) }
     }
 
-    /// The last number of `src` that counts as delivered.
+    /// The last number of `rx_cpu` that counts as delivered.
     #[must_use]
-    pub fn delivered(&self, src: u32) -> u32 {
-        self.0.assert_pair(src, 0);
+    pub fn delivered(&self, rx_cpu: u32) -> u32 {
+        self.0.assert_pair(rx_cpu, 0);
         // SAFETY: the state is there, and so is the source.
-        unsafe { native_order_delivered(self.0.state.as_ptr(), src) }
+        unsafe { native_order_delivered(self.0.state.as_ptr(), rx_cpu) }
     }
 }

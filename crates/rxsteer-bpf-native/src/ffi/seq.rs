@@ -6,12 +6,12 @@ const PLACES: usize = 1024;
 /// A frame's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number {
-    /// Its place among those from `src` to `dst`.
+    /// Its place among those from `rx_cpu` to `ring`.
     pub seq: u32,
     /// The CPU that sent it, below 1024.
-    pub src: u32,
+    pub rx_cpu: u32,
     /// Where to, below 2048.
-    pub dst: u32,
+    pub ring: u32,
 }
 
 /// The addresses that both sides know.
@@ -43,7 +43,7 @@ unsafe extern "C" {
 impl Addresses {
     /// Writes the number into the frame, if it can carry one.
     pub fn encode_seq(&mut self, frame: &mut [u8], number: Number) -> bool {
-        let number = [number.seq, number.src, number.dst];
+        let number = [number.seq, number.rx_cpu, number.ring];
         let length = frame.len() as u32;
         // SAFETY: all that is pointed to lives until the call is over, with the lengths that are said.
         unsafe {
@@ -60,7 +60,7 @@ impl Addresses {
         let carries = unsafe {
             native_decode_seq(frame.as_mut_ptr(), length, self.0.as_ptr(), &raw mut number)
         };
-        let [seq, src, dst] = number;
-        (carries != 0).then_some(Number { seq, src, dst })
+        let [seq, rx_cpu, ring] = number;
+        (carries != 0).then_some(Number { seq, rx_cpu, ring })
     }
 }

@@ -7,9 +7,10 @@
  *             │  └── delivered ◄── sched_switch, xdp_cpumap_kthread ◄───┘
  *             └── desired ◄── sock_recv_length, sock_send_length (applications)
  *
- * steer_entry, which is here, runs on the receiving CPU (src) for each frame, steer_cpumap (steer_arrive.h) in
- * the kernel thread of the CPU it was sent to (dst); what applications do is in steer_sockets.h. Which lines
- * who writes is said in steer_shared.h; no line is written by both. All of it is one object.
+ * steer_entry, which is here, runs on the receiving CPU (RX CPU) for each frame, steer_cpumap
+ * (steer_arrive.h) in the kernel thread of the CPU it was sent to; what applications do is in
+ * steer_sockets.h. Which lines who writes is said in steer_shared.h; no line is written by both. All of it is
+ * one object.
  */
 #include "steer_shared.h"
 
@@ -27,7 +28,7 @@
  * was decided. */
 struct steer_test {
 	__u64 now;
-	__u32 src;
+	__u32 rx_cpu;
 	__u32 queue;
 	__u32 ifindex;
 	/* The driver knows no metadata. */
@@ -42,7 +43,7 @@ struct steer_test {
 	__u32 passes;
 } steer_test = {};
 #define STEER_NOW() steer_test.now
-#define STEER_SRC() steer_test.src
+#define STEER_RX_CPU() steer_test.rx_cpu
 #define STEER_QUEUE(ctx) steer_test.queue
 #define STEER_IFINDEX(ctx) steer_test.ifindex
 /* The core, which decisions are compared with, keeps one desired CPU for both directions. */
@@ -52,7 +53,7 @@ struct steer_test {
 #define STEER_HAS_METADATA(ctx) (!steer_test.no_metadata)
 #else
 #define STEER_NOW() bpf_jiffies64()
-#define STEER_SRC() bpf_get_smp_processor_id()
+#define STEER_RX_CPU() bpf_get_smp_processor_id()
 #define STEER_QUEUE(ctx) ((ctx)->rx_queue_index)
 #define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
 #define STEER_IS_REVERSED(packet) steer_is_reversed(packet)
@@ -107,8 +108,8 @@ static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_n
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return 0;
 	meta->seq = number->seq;
-	meta->src = number->src | STEER_META_MARK;
-	meta->dst = number->dst;
+	meta->rx_cpu = number->rx_cpu | STEER_META_MARK;
+	meta->ring = number->ring;
 	return 1;
 }
 
@@ -144,17 +145,17 @@ static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 }
 
 /* Sends a frame to `place` that nothing but its number has to be known of, and says which that is. Each eighth carries
- * it, so that most are only read here: what is written, the dst has to fetch from this CPU's cache, and this CPU
- * once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
-static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_place *place, __u32 src, __u32 *seq)
+ * it, so that most are only read here: what is written, the ring's thread has to fetch from this CPU's cache,
+ * and this CPU once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
+static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_place *place, __u32 rx_cpu, __u32 *seq)
 {
-	struct steer_number number = { .src = src, .dst = place->cpu * STEER_GENERATIONS + place->generation };
-	struct steer_line *tails = steer_tail_line(src, number.dst);
+	struct steer_number number = { .rx_cpu = rx_cpu, .ring = place->cpu * STEER_GENERATIONS + place->generation };
+	struct steer_line *tails = steer_tail_line(rx_cpu, number.ring);
 	__u32 address_index = 0;
 
 	if (!tails || !steer_can_go_without_seq(ctx))
 		return -1;
-	number.seq = tails->word[number.dst & 15] + 1;
+	number.seq = tails->word[number.ring & 15] + 1;
 	if (!(number.seq % STEER_SEQ_EACH)) {
 		address_index = steer_address_index((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
 		/* It goes with metadata, where there is some; else without its number, as the others do. */
@@ -165,7 +166,7 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 		return -1;
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
-	tails->word[number.dst & 15] = number.seq;
+	tails->word[number.ring & 15] = number.seq;
 	*seq = number.seq;
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
@@ -186,7 +187,7 @@ struct steer_work {
 	__u32 slot;
 	struct steer_target target;
 	__u32 hash;
-	__u32 src;
+	__u32 rx_cpu;
 	/* The CPU it went to. */
 	__u32 cpu;
 };
@@ -198,18 +199,18 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 				      const struct steer_config *config, struct steer_counters *counters,
 				      struct steer_slot *slot, const struct steer_place *place)
 {
-	__u32 dst = place->cpu * STEER_GENERATIONS + place->generation;
-	struct steer_line *tails = steer_tail_line(work->src, dst);
-	struct steer_number number = { .src = work->src, .dst = dst };
+	__u32 ring = place->cpu * STEER_GENERATIONS + place->generation;
+	struct steer_line *tails = steer_tail_line(work->rx_cpu, ring);
+	struct steer_number number = { .rx_cpu = work->rx_cpu, .ring = ring };
 	__u32 address_index, in_front = 0;
 
 	if (!tails)
 		return XDP_ABORTED;
-	if (config->flow_limit && steer_exceeds_limit(config, work->hash, work->src, dst)) {
+	if (config->flow_limit && steer_exceeds_limit(config, work->hash, work->rx_cpu, ring)) {
 		counters->flow_limit_drops++;
 		return XDP_DROP;
 	}
-	number.seq = tails->word[dst & 15] + 1;
+	number.seq = tails->word[ring & 15] + 1;
 	address_index = steer_address_index_of(ctx);
 	if (!address_index) {
 		in_front = steer_number(ctx, &number);
@@ -230,10 +231,10 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	}
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
-	tails->word[dst & 15] = number.seq;
+	tails->word[ring & 15] = number.seq;
 	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
 		counters->moves++;
-	steer_queued(slot, place, work->target.cpu, work->src, number.seq);
+	steer_queued(slot, place, work->target.cpu, work->rx_cpu, number.seq);
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
 #endif
@@ -253,7 +254,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	if (!work || work->config >= STEER_CONFIGS)
 		return XDP_ABORTED;
 	config = &steer_configs[work->config];
-	counters = steer_counters_at(work->src, work->device);
+	counters = steer_counters_at(work->rx_cpu, work->device);
 	slot = steer_slot_at(work->slot);
 	if (!counters || !slot)
 		return XDP_ABORTED;
@@ -273,8 +274,8 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		place.generation = steer_generation_of(config, place.cpu);
 		work->cpu = place.cpu;
 		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
-		pair = steer_pair_at(work->src, place.cpu * STEER_GENERATIONS + place.generation);
-		steer_queued(slot, &place, work->target.cpu, work->src, pair ? READ_ONCE(pair->delivered) : 0);
+		pair = steer_pair_at(work->rx_cpu, place.cpu * STEER_GENERATIONS + place.generation);
+		steer_queued(slot, &place, work->target.cpu, work->rx_cpu, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
 	}
 	if (place.passes) {
@@ -296,7 +297,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
  * It must do to slot and counters what steer_by_all_rules would: a slot that names the target
  * already needs no look at the numbers there, and its hysteresis, which is full, stays so. */
 static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
-					   struct steer_counters *counters, struct steer_slot *slot, __u32 src,
+					   struct steer_counters *counters, struct steer_slot *slot, __u32 rx_cpu,
 					   struct steer_target target)
 {
 	__u32 generation = steer_generation_of(config, target.cpu);
@@ -313,9 +314,9 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 #endif
 	if (target.by == STEER_BY_LOCAL && !config->local_by_ring)
 		return slot->place ? -1 : steer_pass(counters);
-	if (slot->place != steer_place_word(&place, STEER_HYSTERESIS, src))
+	if (slot->place != steer_place_word(&place, STEER_HYSTERESIS, rx_cpu))
 		return -1;
-	verdict = steer_send_on(ctx, &place, src, &seq);
+	verdict = steer_send_on(ctx, &place, rx_cpu, &seq);
 	if (verdict == XDP_REDIRECT)
 		slot->last_seq = seq;
 	return verdict;
@@ -368,7 +369,7 @@ static __always_inline void steer_count_target(struct steer_counters *counters, 
 
 static __always_inline int steer_frame(struct xdp_md *ctx)
 {
-	__u32 src, ifindex, queue, number, index, rules, hash, cpu, flags, is_partial = 0;
+	__u32 rx_cpu, ifindex, queue, number, index, rules, hash, cpu, flags, is_partial = 0;
 	const struct steer_device *device;
 	const struct steer_config *config;
 	struct steer_running *running;
@@ -382,7 +383,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 
 	/* First of all, for everything waits for the hash. */
 	hash = steer_parse(ctx, steer_inner, steer_hash_key(), &packet);
-	src = STEER_SRC();
+	rx_cpu = STEER_RX_CPU();
 	ifindex = STEER_IFINDEX(ctx);
 	device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
 	/* Else its address is made anew for each look at it. */
@@ -390,13 +391,13 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	if (device->ifindex != ifindex)
 		return XDP_PASS;
 	number = device->device;
-	counters = steer_counters_at(src, number);
+	counters = steer_counters_at(rx_cpu, number);
 	if (!counters)
 		return XDP_PASS;
 	arrival.queue = STEER_QUEUE(ctx);
 	/* In generic mode several CPUs may receive one queue at a time, so that tables are by CPU. */
-	queue = steer_generic ? src : arrival.queue;
-	running = steer_running_at(src);
+	queue = steer_generic ? rx_cpu : arrival.queue;
+	running = steer_running_at(rx_cpu);
 	if (running->device != number)
 		running->device = number;
 	bytes = ctx->data_end - ctx->data;
@@ -419,14 +420,14 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	/* As for `device`. */
 	asm volatile("" : "+r"(config));
 	arrival.hash = hash;
-	arrival.src = src;
+	arrival.rx_cpu = rx_cpu;
 	arrival.row = device->first_table + arrival.queue;
 	/* A queue that came after the interface was attached. */
 	if (steer_generic && arrival.queue >= device->queues)
 		arrival.row = STEER_NO_ROW;
 	if (!steer_flow_stats && config->unguarded) {
 		target = steer_fixed_target(config, &arrival);
-		verdict = steer_send_unguarded(ctx, config, counters, hash, src, target);
+		verdict = steer_send_unguarded(ctx, config, counters, hash, rx_cpu, target);
 		if (verdict >= 0) {
 			steer_count_target(counters, hash, target);
 			return verdict;
@@ -444,16 +445,16 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	arrival.now = STEER_NOW();
 	if (steer_flow_stats && is_partial) {
 		verdict = steer_partial(counters, hash);
-		cpu = src;
+		cpu = rx_cpu;
 		goto count;
 	}
 	target = steer_target(config, &arrival);
 	cpu = target.cpu;
 	steer_count_target(counters, hash, target);
 	if (!config->unguarded)
-		verdict = steer_as_before(ctx, config, counters, slot, src, target);
+		verdict = steer_as_before(ctx, config, counters, slot, rx_cpu, target);
 	else
-		verdict = steer_flow_stats ? steer_send_unguarded(ctx, config, counters, hash, src, target) : -1;
+		verdict = steer_flow_stats ? steer_send_unguarded(ctx, config, counters, hash, rx_cpu, target) : -1;
 	if (verdict < 0) {
 		struct steer_work work = {
 			.config = rules,
@@ -461,7 +462,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 			.slot = index,
 			.target = target,
 			.hash = hash,
-			.src = src,
+			.rx_cpu = rx_cpu,
 			.cpu = cpu,
 		};
 
@@ -495,14 +496,14 @@ int steer_entry(struct xdp_md *ctx)
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
 {
-	__u32 src = bpf_get_smp_processor_id();
-	struct steer_running *running = steer_running_at(src);
+	__u32 rx_cpu = bpf_get_smp_processor_id();
+	struct steer_running *running = steer_running_at(rx_cpu);
 	struct steer_counters *counters;
 
 	if (!steer_is_ours(map_id) || !running)
 		return 0;
 	/* The poll is over before another interface's begins on this CPU. */
-	counters = steer_counters_at(src, running->device);
+	counters = steer_counters_at(rx_cpu, running->device);
 	if (counters)
 		counters->batches++;
 	return 0;
@@ -513,14 +514,14 @@ SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bpf_prog *xdp, const void *target, int err,
 	     int map_type, __u32 map_id, __u32 index)
 {
-	__u32 src = bpf_get_smp_processor_id();
-	struct steer_running *running = steer_running_at(src);
+	__u32 rx_cpu = bpf_get_smp_processor_id();
+	struct steer_running *running = steer_running_at(rx_cpu);
 	struct steer_counters *counters;
 
 	/* In generic mode a full ring is an error as well; it counts as a full ring. */
 	if (err == -STEER_ENOSPC || !steer_is_ours(map_id) || !running)
 		return 0;
-	counters = steer_counters_at(src, running->device);
+	counters = steer_counters_at(rx_cpu, running->device);
 	if (counters)
 		counters->redirect_errors++;
 	return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Where frames arrive, on the CPU they were sent to (dst): the program of the CPUMAP's entries, which takes a
- * frame's number off it and notes it, and the tracepoints that show when what was noted is delivered, by the rules
- * of steer_order.h. In the kernel thread of the dst, or in its own switch, so that the dst's lines have one writer.
+ * Where frames arrive, on the CPU they were sent to: the program of the CPUMAP's entries, which takes a frame's
+ * number off it and notes it, and the tracepoints that show when what was noted is delivered, by the rules of
+ * steer_order.h. In the kernel thread of the ring, or in its own switch, so that the ring's lines have one writer.
  *
  * Part of steer.bpf.c, which includes it after the maps, the policy, steer_order.h and steer_seq.h.
  */
@@ -19,11 +19,11 @@ static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_nu
 	meta = (void *)(long)ctx->data_meta;
 	if ((void *)(meta + 1) > (void *)(long)ctx->data)
 		return steer_decode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses, number);
-	if ((meta->src & STEER_META_MASK) != STEER_META_MARK)
+	if ((meta->rx_cpu & STEER_META_MASK) != STEER_META_MARK)
 		return 0;
 	number->seq = meta->seq;
-	number->src = meta->src & ~STEER_META_MASK;
-	number->dst = meta->dst;
+	number->rx_cpu = meta->rx_cpu & ~STEER_META_MASK;
+	number->ring = meta->ring;
 	/* Frames with different metadata are not merged by GRO. */
 	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
 	return 1;
@@ -52,18 +52,18 @@ static __always_inline __u32 steer_cpu_served_by(const struct task_struct *task)
 static __always_inline void steer_arrived_without_seq(struct steer_running *running, __u32 generation)
 {
 	const struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u32 pid = task->pid, number = running->dst[generation];
-	struct steer_dst *dst = number ? steer_dst_at(number - 1) : 0;
+	__u32 pid = task->pid, number = running->ring[generation];
+	struct steer_ring *ring = number ? steer_ring_at(number - 1) : 0;
 
-	if (!dst || dst->pid != pid) {
+	if (!ring || ring->pid != pid) {
 		number = steer_cpu_served_by(task) * STEER_GENERATIONS + generation;
-		dst = steer_dst_at(number);
-		if (!dst)
+		ring = steer_ring_at(number);
+		if (!ring)
 			return;
-		dst->pid = pid;
-		WRITE_ONCE(running->dst[generation], number + 1);
+		ring->pid = pid;
+		WRITE_ONCE(running->ring[generation], number + 1);
 	}
-	steer_passed(dst);
+	steer_passed(ring);
 }
 
 static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
@@ -71,7 +71,7 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
 	struct steer_number number;
 	struct steer_pair *pair;
-	struct steer_dst *dst;
+	struct steer_ring *ring;
 
 	if (!running)
 		return steer_cpumap_verdict;
@@ -80,17 +80,17 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 			steer_arrived_without_seq(running, generation);
 		return steer_cpumap_verdict;
 	}
-	pair = steer_pair_at(number.src, number.dst);
-	dst = steer_dst_at(number.dst);
-	if (!pair || !dst)
+	pair = steer_pair_at(number.rx_cpu, number.ring);
+	ring = steer_ring_at(number.ring);
+	if (!pair || !ring)
 		return steer_cpumap_verdict;
-	steer_passed(dst);
-	steer_dequeued(dst, pair, number.src, number.seq);
-	if (running->dst[number.dst % STEER_GENERATIONS] != number.dst + 1)
-		WRITE_ONCE(running->dst[number.dst % STEER_GENERATIONS], number.dst + 1);
+	steer_passed(ring);
+	steer_dequeued(ring, pair, number.rx_cpu, number.seq);
+	if (running->ring[number.ring % STEER_GENERATIONS] != number.ring + 1)
+		WRITE_ONCE(running->ring[number.ring % STEER_GENERATIONS], number.ring + 1);
 	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
-	if (!dst->pid)
-		dst->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
+	if (!ring->pid)
+		ring->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
 	return steer_cpumap_verdict;
 }
 
@@ -112,19 +112,19 @@ static __always_inline int steer_is_ours(__u32 map_id)
 	return map_id == steer_map_ids[0] || map_id == steer_map_ids[1];
 }
 
-/* The dst plus one whose thread `pid` is and which ran here; 0: none. */
+/* The ring plus one whose thread `pid` is and which ran here; 0: none. */
 static __always_inline __u32 steer_thread_of(struct steer_running *running, __u32 pid)
 {
 	__u32 generation;
 
 	for (generation = 0; generation < STEER_GENERATIONS; generation++) {
-		__u32 number = running->dst[generation];
-		struct steer_dst *dst;
+		__u32 number = running->ring[generation];
+		struct steer_ring *ring;
 
 		if (!number)
 			continue;
-		dst = steer_dst_at(number - 1);
-		if (dst && dst->pid == pid)
+		ring = steer_ring_at(number - 1);
+		if (ring && ring->pid == pid)
 			return number;
 	}
 	return 0;
@@ -136,17 +136,17 @@ int BPF_PROG(steer_kthread, int map_id, unsigned int processed, unsigned int dro
 	     struct xdp_cpumap_stats *stats)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-	struct steer_dst *dst;
+	struct steer_ring *ring;
 	__u32 number;
 
 	if (!processed || !steer_is_ours(map_id) || !running)
 		return 0;
 	number = steer_thread_of(running, (__u32)bpf_get_current_pid_tgid());
-	dst = number ? steer_dst_at(number - 1) : 0;
-	if (!dst)
+	ring = number ? steer_ring_at(number - 1) : 0;
+	if (!ring)
 		return 0;
-	dst->alloc_drops += drops;
-	steer_dst_goes_on(dst, number - 1, processed, (__u32)bpf_jiffies64());
+	ring->alloc_drops += drops;
+	steer_ring_goes_on(ring, number - 1, processed, (__u32)bpf_jiffies64());
 	return 0;
 }
 
@@ -155,19 +155,19 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(steer_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
-	struct steer_dst *dst;
+	struct steer_ring *ring;
 	__u32 number;
 
-	if (!running || !(running->dst[0] | running->dst[1]))
+	if (!running || !(running->ring[0] | running->ring[1]))
 		return 0;
 	if (preempt || prev_state != STEER_TASK_INTERRUPTIBLE)
 		return 0;
 	number = steer_thread_of(running, prev->pid);
-	dst = number ? steer_dst_at(number - 1) : 0;
-	if (!dst)
+	ring = number ? steer_ring_at(number - 1) : 0;
+	if (!ring)
 		return 0;
-	steer_dst_sleeps(dst, number - 1);
-	WRITE_ONCE(running->dst[(number - 1) % STEER_GENERATIONS], 0);
+	steer_ring_sleeps(ring, number - 1);
+	WRITE_ONCE(running->ring[(number - 1) % STEER_GENERATIONS], 0);
 	return 0;
 }
 

@@ -14,7 +14,7 @@
 
 /* Highest possible CPU id plus one, and how many of them may run the XDP program. */
 const volatile __u32 steer_cpus = 1;
-const volatile __u32 steer_sources = 1;
+const volatile __u32 steer_rx_cpus = 1;
 /* Logarithm of the slots of an RX queue's flow table, at least 2; and all slots less one. */
 const volatile __u32 steer_flow_log = 2;
 /* Entries of the sock flow table less one, and the bits of an entry that hold the CPU plus one. */
@@ -23,7 +23,7 @@ const volatile __u32 steer_sock_cpu_mask = 3;
 const volatile __u32 steer_chains_log = 4;
 /* Interfaces that counters are kept for. */
 const volatile __u32 steer_devices_max = 1;
-/* Lines of 64 counts of the flow limit for each src. */
+/* Lines of 64 counts of the flow limit for each RX CPU. */
 const volatile __u32 steer_limit_lines = 1;
 /* Look into tunnels. */
 const volatile __u8 steer_inner = 0;
@@ -94,12 +94,12 @@ STEER_LINES(steer_socks, struct steer_line);
 STEER_LINES(steer_sparse, struct steer_sparse_slot);
 STEER_LINES(steer_chains, struct steer_line);
 STEER_LINES(steer_hash_actives, struct steer_hash_active);
-/* By dst and src. */
+/* By ring and RX CPU. */
 STEER_LINES(steer_pairs, struct steer_pair);
-/* By src, each in a row of its own, and dst / 16. */
+/* By RX CPU, each in a row of its own, and ring / 16. */
 STEER_LINES(steer_tails, struct steer_line);
-STEER_LINES(steer_dsts, struct steer_dst);
-/* By src and interface. */
+STEER_LINES(steer_rings, struct steer_ring);
+/* By RX CPU and interface. */
 STEER_LINES(steer_counts, struct steer_counters);
 STEER_LINES(steer_limiters, struct steer_limiter);
 STEER_LINES(steer_limit_bytes, struct steer_bytes);
@@ -162,28 +162,28 @@ static __always_inline struct steer_line *steer_chain_line(__u32 index)
 	return bpf_map_lookup_elem(&steer_chains, &index);
 }
 
-static __always_inline struct steer_hash_active *steer_hash_active_at(__u32 src)
+static __always_inline struct steer_hash_active *steer_hash_active_at(__u32 rx_cpu)
 {
-	return bpf_map_lookup_elem(&steer_hash_actives, &src);
+	return bpf_map_lookup_elem(&steer_hash_actives, &rx_cpu);
 }
 
-static __always_inline struct steer_pair *steer_pair_at(__u32 src, __u32 dst)
+static __always_inline struct steer_pair *steer_pair_at(__u32 rx_cpu, __u32 ring)
 {
-	__u32 index = dst * steer_cpus + src;
+	__u32 index = ring * steer_cpus + rx_cpu;
 
 	return bpf_map_lookup_elem(&steer_pairs, &index);
 }
 
-static __always_inline struct steer_line *steer_tail_line(__u32 src, __u32 dst)
+static __always_inline struct steer_line *steer_tail_line(__u32 rx_cpu, __u32 ring)
 {
-	__u32 index = src * ((steer_cpus * STEER_GENERATIONS + 15) / 16) + dst / 16;
+	__u32 index = rx_cpu * ((steer_cpus * STEER_GENERATIONS + 15) / 16) + ring / 16;
 
 	return bpf_map_lookup_elem(&steer_tails, &index);
 }
 
-static __always_inline struct steer_dst *steer_dst_at(__u32 dst)
+static __always_inline struct steer_ring *steer_ring_at(__u32 ring)
 {
-	return bpf_map_lookup_elem(&steer_dsts, &dst);
+	return bpf_map_lookup_elem(&steer_rings, &ring);
 }
 
 static __always_inline struct steer_running *steer_running_at(__u32 cpu)
@@ -191,21 +191,21 @@ static __always_inline struct steer_running *steer_running_at(__u32 cpu)
 	return &steer_runnings[cpu & (STEER_MAX_CPUS - 1)];
 }
 
-static __always_inline struct steer_counters *steer_counters_at(__u32 src, __u32 device)
+static __always_inline struct steer_counters *steer_counters_at(__u32 rx_cpu, __u32 device)
 {
-	__u32 index = src * steer_devices_max + device;
+	__u32 index = rx_cpu * steer_devices_max + device;
 
 	return bpf_map_lookup_elem(&steer_counts, &index);
 }
 
-static __always_inline struct steer_limiter *steer_limiter_at(__u32 src)
+static __always_inline struct steer_limiter *steer_limiter_at(__u32 rx_cpu)
 {
-	return bpf_map_lookup_elem(&steer_limiters, &src);
+	return bpf_map_lookup_elem(&steer_limiters, &rx_cpu);
 }
 
-static __always_inline struct steer_bytes *steer_limit_counts(__u32 src, __u32 line)
+static __always_inline struct steer_bytes *steer_limit_counts(__u32 rx_cpu, __u32 line)
 {
-	__u32 index = src * steer_limit_lines + line;
+	__u32 index = rx_cpu * steer_limit_lines + line;
 
 	return bpf_map_lookup_elem(&steer_limit_bytes, &index);
 }

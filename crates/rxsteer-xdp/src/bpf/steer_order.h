@@ -2,15 +2,16 @@
 /*
  * When is a frame that went through a CPUMAP delivered?
  *
- *   src: XDP program        ring of dst          dst: kernel thread
+ *   RX CPU: XDP program     ring                 kernel thread
  *   seq 7 ─► [bulk queue] ─► 4 5 6 7 ─► program ─► socket buffer ─► GRO ─► stack
  *                                       dequeued = 7                       delivered = 7, but when?
  *
- * Each src numbers its frames to each dst. Of those that go where their flow's last one went each eighth carries its
- * number, others all (steer_seq.h), so a frame that a full ring refused is a gap and needs no account. `dequeued`
- * is the last number the CPUMAP program read; frames of a pair pass there in order, for the bulk queue, the ring
- * and the thread are each first in, first out: all that are numbered below it passed, too, or were lost. But up to 8
- * frames of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows `dequeued`
+ * Each RX CPU numbers its frames to each ring. Of those that go where their flow's last one went each eighth carries
+ * its number, others all (steer_seq.h), so a frame that a full ring refused is a gap and needs no account.
+ * `dequeued` is the last number the CPUMAP program read; frames of a pair pass there in order, for the bulk queue,
+ * the ring and the thread are each first in, first out: all that are numbered below it passed, too, or were lost.
+ * But up to 8 frames of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows
+ * `dequeued`
  *
  * (a) when the thread goes to sleep of its own will: it does so only after it found the ring empty, and
  *     the iteration before saw that too and flushed GRO fully. All it has dequeued is delivered.
@@ -23,7 +24,7 @@
  * The tracepoint of an iteration fires before its frames are delivered, so the frames of the present
  * iteration are not counted in (b).
  *
- * All of this is written by the thread of the dst alone, with bottom halves off or in its own switch.
+ * All of this is written by the thread of the ring alone, with bottom halves off or in its own switch.
  */
 #ifndef STEER_ORDER_H
 #define STEER_ORDER_H
@@ -42,14 +43,14 @@ enum steer_age {
 	STEER_OLD,
 };
 
-/* The CPUMAP program saw a frame of the dst's. Before its number is noted: see `look_at` in src/rings.rs. */
-static __always_inline void steer_passed(struct steer_dst *dst)
+/* The CPUMAP program saw a frame of the ring's. Before its number is noted: see `look_at` in src/rings.rs. */
+static __always_inline void steer_passed(struct steer_ring *ring)
 {
-	WRITE_ONCE(dst->passed, dst->passed + 1);
+	WRITE_ONCE(ring->passed, ring->passed + 1);
 }
 
-/* The frame carries number `seq` from `src`. */
-static __always_inline void steer_dequeued(struct steer_dst *dst, struct steer_pair *pair, __u32 src, __u32 seq)
+/* The frame carries number `seq` from `rx_cpu`. */
+static __always_inline void steer_dequeued(struct steer_ring *ring, struct steer_pair *pair, __u32 rx_cpu, __u32 seq)
 {
 	/* Where neither rule holds for long, it must not fall so far behind that it seems to be ahead. What is so far
 	 * behind is delivered, unless that many were refused while the thread was held up with packets in hand. */
@@ -57,11 +58,11 @@ static __always_inline void steer_dequeued(struct steer_dst *dst, struct steer_p
 		WRITE_ONCE(pair->delivered, seq - (1 << 30));
 	WRITE_ONCE(pair->dequeued, seq);
 	if (!pair->listed) {
-		__u32 count = dst->source_count;
+		__u32 count = ring->rx_cpu_count;
 
 		if (count < STEER_MAX_CPUS) {
-			dst->sources[count & (STEER_MAX_CPUS - 1)] = src;
-			WRITE_ONCE(dst->source_count, count + 1);
+			ring->rx_cpus[count & (STEER_MAX_CPUS - 1)] = rx_cpu;
+			WRITE_ONCE(ring->rx_cpu_count, count + 1);
 			pair->listed = 1;
 		}
 	}
@@ -77,49 +78,49 @@ static __always_inline void steer_publish(struct steer_pair *pair, __u32 number)
 }
 
 /* Rule (a): the thread of `number` goes to sleep. */
-static __always_inline void steer_dst_sleeps(struct steer_dst *dst, __u32 number)
+static __always_inline void steer_ring_sleeps(struct steer_ring *ring, __u32 number)
 {
 	__u32 i;
 
-	for (i = 0; i < STEER_MAX_CPUS && i < dst->source_count; i++) {
-		struct steer_pair *pair = steer_pair_at(dst->sources[i], number);
+	for (i = 0; i < STEER_MAX_CPUS && i < ring->rx_cpu_count; i++) {
+		struct steer_pair *pair = steer_pair_at(ring->rx_cpus[i], number);
 
 		if (!pair)
 			break;
 		pair->snapshot = pair->dequeued;
 		steer_publish(pair, pair->dequeued);
 	}
-	dst->snapshot_at = (__u32)dst->passed;
+	ring->snapshot_at = (__u32)ring->passed;
 }
 
 /* Rule (b): an iteration with `count` frames is under way, `now` in jiffies. */
-static __always_inline void steer_dst_goes_on(struct steer_dst *dst, __u32 number, __u32 count, __u32 now)
+static __always_inline void steer_ring_goes_on(struct steer_ring *ring, __u32 number, __u32 count, __u32 now)
 {
 	__u32 i;
 
-	if (!steer_flushes_fully && dst->age != STEER_OLD) {
+	if (!steer_flushes_fully && ring->age != STEER_OLD) {
 		/* The iteration before this one is over, and GRO has what that took out. */
-		if (dst->age == STEER_NEW) {
-			dst->age = STEER_RECEIVED;
-			dst->received_at = now;
-		} else if (dst->received_at != now) {
-			dst->age = STEER_OLD;
-			dst->snapshot_at = (__u32)dst->passed;
+		if (ring->age == STEER_NEW) {
+			ring->age = STEER_RECEIVED;
+			ring->received_at = now;
+		} else if (ring->received_at != now) {
+			ring->age = STEER_OLD;
+			ring->snapshot_at = (__u32)ring->passed;
 		}
 		return;
 	}
-	if ((__s32)((__u32)dst->passed - count - dst->snapshot_at) < STEER_FLUSH_AFTER)
+	if ((__s32)((__u32)ring->passed - count - ring->snapshot_at) < STEER_FLUSH_AFTER)
 		return;
-	for (i = 0; i < STEER_MAX_CPUS && i < dst->source_count; i++) {
-		struct steer_pair *pair = steer_pair_at(dst->sources[i], number);
+	for (i = 0; i < STEER_MAX_CPUS && i < ring->rx_cpu_count; i++) {
+		struct steer_pair *pair = steer_pair_at(ring->rx_cpus[i], number);
 
 		if (!pair)
 			break;
 		steer_publish(pair, pair->snapshot);
 		pair->snapshot = pair->dequeued;
 	}
-	dst->snapshot_at = (__u32)dst->passed;
-	dst->age = STEER_NEW;
+	ring->snapshot_at = (__u32)ring->passed;
+	ring->age = STEER_NEW;
 }
 
 #endif

@@ -9,16 +9,16 @@
  *   steer_sock_line(index)        sixteen entries of the sock flow table
  *   steer_sparse_at(index)        a sparse slot
  *   steer_chain_line(index)       sixteen heads of chains of sparse slots
- *   steer_hash_active_at(src)     when a src last let the hash decide
- *   steer_pair_at(src, dst)       the numbers of a pair of CPUs
- *   steer_tail_line(src, dst)     sixteen tails of a src, with that of dst in place dst % 16
- *   steer_limiter_at(src)         the flow limit's history
+ *   steer_hash_active_at(rx_cpu)  when an RX CPU last let the hash decide
+ *   steer_pair_at(rx_cpu, ring)   the numbers of an RX CPU and a ring
+ *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring in place ring % 16
+ *   steer_limiter_at(rx_cpu)      the flow limit's history
  *   steer_limit_counts(index)     64 of its counts
  *   steer_giving()                the lock of those who give sparse slots away
  *   STEER_REPEAT(count, function, context), as for steer_parse.h
  *
  * (functions that return a pointer, null when there is no such element), and the sizes steer_cpus,
- * steer_sources, steer_flow_log, steer_sock_mask, steer_sock_cpu_mask and steer_chains_log.
+ * steer_rx_cpus, steer_flow_log, steer_sock_mask, steer_sock_cpu_mask and steer_chains_log.
  *
  * What must hold stands in the files of rxsteer-core of the same names: rps, bound, sparse (here in
  * steer_sparse.h), rfs, order, flow_limit.
@@ -38,7 +38,7 @@ struct steer_arrival {
 	/* 0: it has no flow. */
 	__u32 hash;
 	/* The CPU it is received on. */
-	__u32 src;
+	__u32 rx_cpu;
 	__u32 queue;
 	__u32 device;
 	/* The hash its desired CPU is kept under: see steer_sock_hash. */
@@ -74,8 +74,8 @@ struct steer_place {
 enum steer_place_bits {
 	STEER_PLACE_CPU = 0x1fff,
 	STEER_PLACE_GENERATION_SHIFT = 13,
-	STEER_PLACE_SRC_SHIFT = 14,
-	STEER_PLACE_SRC = 0x3fff,
+	STEER_PLACE_RX_CPU_SHIFT = 14,
+	STEER_PLACE_RX_CPU = 0x3fff,
 	STEER_HYSTERESIS_SHIFT = 28,
 };
 
@@ -205,7 +205,7 @@ static __always_inline struct steer_target steer_by_hash(const struct steer_conf
 {
 	__u64 index = map.first + ((__u64)packet->hash * map.len >> 32);
 	__u32 cpu = config->map[index & (STEER_MAP_ENTRIES - 1)];
-	struct steer_target target = { .cpu = cpu == STEER_NO_CPU ? packet->src : cpu, .by = STEER_BY_HASH };
+	struct steer_target target = { .cpu = cpu == STEER_NO_CPU ? packet->rx_cpu : cpu, .by = STEER_BY_HASH };
 
 	target.map_len = map.len;
 	return target;
@@ -215,7 +215,7 @@ static __always_inline struct steer_target steer_by_hash(const struct steer_conf
 static __always_inline struct steer_target steer_fixed_target(const struct steer_config *config,
 							      const struct steer_arrival *packet)
 {
-	struct steer_target target = { .cpu = packet->src, .by = STEER_BY_LOCAL };
+	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_LOCAL };
 	const struct steer_row *row;
 
 	if (config->policy == STEER_RPS)
@@ -234,7 +234,7 @@ static __always_inline struct steer_target steer_fixed_target(const struct steer
 static __always_inline struct steer_target steer_target(const struct steer_config *config,
 							const struct steer_arrival *packet)
 {
-	struct steer_target target = { .cpu = packet->src, .by = STEER_BY_LOCAL };
+	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_LOCAL };
 	__u32 policy = config->policy;
 	struct steer_map map;
 	__u32 chosen;
@@ -266,24 +266,25 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 /* Whether everything that went to the slot's dst up to the slot's number was delivered or dropped. */
 static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 {
-	__u32 dst = ((slot->place & STEER_PLACE_CPU) - 1) * STEER_GENERATIONS +
+	__u32 ring = ((slot->place & STEER_PLACE_CPU) - 1) * STEER_GENERATIONS +
 		    (slot->place >> STEER_PLACE_GENERATION_SHIFT & 1);
-	struct steer_pair *pair = steer_pair_at(slot->place >> STEER_PLACE_SRC_SHIFT & STEER_PLACE_SRC, dst);
+	struct steer_pair *pair = steer_pair_at(slot->place >> STEER_PLACE_RX_CPU_SHIFT & STEER_PLACE_RX_CPU, ring);
 
 	return pair && (__s32)(READ_ONCE(pair->delivered) - slot->last_seq) >= 0;
 }
 
 /*
  * Where a packet goes whose target is `target` and whose slot is `slot`. The order rule. A flow may go to
- * another dst (another CPU, the other generation of the same, or pass) when
+ * another ring (another CPU, the other generation of the same, or pass) when
  *
  * - its slot is unset: nothing of it was ever sent through a ring; or
- * - the dst in its slot has *delivered* the last packet sent there, or dropped it: nothing of it is under
+ * - the ring in its slot has *delivered* the last packet sent there, or dropped it: nothing of it is
+ *   under
  *   way. What "delivered" means, and why it is so, stands in steer_order.h.
  *
- * Otherwise it follows its slot, and queues behind its own packets. A slot that says the same dst already
- * needs no look at the numbers. Without this rule the live order test finds packets out of order within
- * seconds (`without_the_guard_flows_are_reordered`).
+ * Otherwise it follows its slot, and queues behind its own packets. A slot that says the same ring
+ * already needs no look at the numbers. Without this rule the live order test finds packets out of order
+ * within seconds (`without_the_guard_flows_are_reordered`).
  *
  * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
  * nothing places, and so is to stay) follows a delivered slot too, while the slot has hysteresis left and its
@@ -314,16 +315,16 @@ static __always_inline struct steer_place steer_allowed(const struct steer_confi
 	return place;
 }
 
-/* What a slot says of a flow whose last packet went from `src` to `place`. */
-static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 hysteresis, __u32 src)
+/* What a slot says of a flow whose last packet went from `rx_cpu` to `place`. */
+static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 hysteresis, __u32 rx_cpu)
 {
-	return hysteresis << STEER_HYSTERESIS_SHIFT | (src & STEER_PLACE_SRC) << STEER_PLACE_SRC_SHIFT |
+	return hysteresis << STEER_HYSTERESIS_SHIFT | (rx_cpu & STEER_PLACE_RX_CPU) << STEER_PLACE_RX_CPU_SHIFT |
 	       place->generation << STEER_PLACE_GENERATION_SHIFT | (place->cpu + 1);
 }
 
-/* The slot after a packet with the target `target` went to `place` as number `seq` of `src`. */
+/* The slot after a packet with the target `target` went to `place` as number `seq` of `rx_cpu`. */
 static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_place *place,
-					 __u32 target_cpu, __u32 src, __u32 seq)
+					 __u32 target_cpu, __u32 rx_cpu, __u32 seq)
 {
 	__u32 hysteresis = slot->place >> STEER_HYSTERESIS_SHIFT;
 
@@ -332,20 +333,20 @@ static __always_inline void steer_queued(struct steer_slot *slot, const struct s
 	else if (hysteresis)
 		hysteresis--;
 	/* At once: user space unsets slots by comparing both. */
-	*(volatile __u64 *)slot = (__u64)steer_place_word(place, hysteresis, src) << 32 | seq;
+	*(volatile __u64 *)slot = (__u64)steer_place_word(place, hysteresis, rx_cpu) << 32 | seq;
 }
 
 /* ----------------------------------------------------------------------------------- flow limit */
 
 struct steer_waiting {
-	__u32 dst;
+	__u32 ring;
 	__u32 packets;
 };
 
-static long steer_add_waiting(__u32 src, struct steer_waiting *waiting)
+static long steer_add_waiting(__u32 rx_cpu, struct steer_waiting *waiting)
 {
-	struct steer_pair *pair = steer_pair_at(src, waiting->dst);
-	struct steer_line *line = steer_tail_line(src, waiting->dst);
+	struct steer_pair *pair = steer_pair_at(rx_cpu, waiting->ring);
+	struct steer_line *line = steer_tail_line(rx_cpu, waiting->ring);
 	__u32 delivered, dequeued;
 	__s32 under_way;
 
@@ -357,24 +358,24 @@ static long steer_add_waiting(__u32 src, struct steer_waiting *waiting)
 	if ((__s32)(delivered - dequeued) > 0)
 		dequeued = delivered;
 	/* Frames that a full ring refused last may count until the next one of the pair is seen. */
-	under_way = READ_ONCE(line->word[waiting->dst & 15]) - dequeued;
+	under_way = READ_ONCE(line->word[waiting->ring & 15]) - dequeued;
 	if (under_way > 0)
 		waiting->packets += under_way;
 	return 0;
 }
 
-/* Whether a packet for `dst`, whose ring is half full and has room, is to be dropped because its flow had
+/* Whether a packet for `ring`, whose ring is half full and has room, is to be dropped because its flow had
  * more than half of the last 128 such packets: the kernel's skb_flow_limit. */
-static __noinline int steer_exceeds_limit(const struct steer_config *config, __u32 hash, __u32 src, __u32 dst)
+static __noinline int steer_exceeds_limit(const struct steer_config *config, __u32 hash, __u32 rx_cpu, __u32 ring)
 {
-	struct steer_limiter *limiter = steer_limiter_at(src);
-	struct steer_waiting waiting = { .dst = dst };
+	struct steer_limiter *limiter = steer_limiter_at(rx_cpu);
+	struct steer_waiting waiting = { .ring = ring };
 	struct steer_bytes *counts;
 	__u32 bucket, old, head;
 
 	if (!config || !limiter || !config->flow_limit)
 		return 0;
-	STEER_REPEAT(steer_sources, steer_add_waiting, &waiting);
+	STEER_REPEAT(steer_rx_cpus, steer_add_waiting, &waiting);
 	if (waiting.packets >= config->ring_size || waiting.packets < config->ring_size / 2)
 		return 0;
 	bucket = steer_hash_32(hash, config->flow_limit - 1);
@@ -383,11 +384,11 @@ static __noinline int steer_exceeds_limit(const struct steer_config *config, __u
 	limiter->history[head] = bucket + 1;
 	limiter->head = (head + 1) & (STEER_FLOW_LIMIT_HISTORY - 1);
 	if (old) {
-		counts = steer_limit_counts(src, (old - 1) / 64);
+		counts = steer_limit_counts(rx_cpu, (old - 1) / 64);
 		if (counts)
 			counts->byte[(old - 1) & 63]--;
 	}
-	counts = steer_limit_counts(src, bucket / 64);
+	counts = steer_limit_counts(rx_cpu, bucket / 64);
 	if (!counts)
 		return 0;
 	return ++counts->byte[bucket & 63] > STEER_FLOW_LIMIT_HISTORY / 2;

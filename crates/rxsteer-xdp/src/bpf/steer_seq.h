@@ -10,8 +10,8 @@
  *            destination     source      type   version
  *            seq      word               kind   (stays)
  *
- *   word: src (10 bits), and 6 bits of the place of the destination address in a table that both sides read;
- *   kind: dst (11), a mark, and the place's other 4. The type follows from the version: IPv4 or IPv6.
+ *   word: RX CPU (10 bits), and 6 bits of the place of the destination address in a table that both sides read;
+ *   kind: ring (11), a mark, and the place's other 4. The type follows from the version: IPv4 or IPv6.
  *
  * The mark is a bit that the type has not: set for IPv4, whose type is without it, and clear for IPv6. So a frame
  * that goes as it came is never taken for one that carries a number.
@@ -26,11 +26,11 @@
 
 #include "steer_parse.h"
 
-/* A frame's number: its place among those from src to dst. */
+/* A frame's number: its place among those from an RX CPU to a ring. */
 struct steer_number {
 	__u32 seq;
-	__u32 src;
-	__u32 dst;
+	__u32 rx_cpu;
+	__u32 ring;
 };
 
 enum steer_seq_encoding {
@@ -38,22 +38,22 @@ enum steer_seq_encoding {
 	STEER_SEQ_EACH = 8,
 	/* How much of a frame is read here. */
 	STEER_SEQ_LENGTH = 16,
-	STEER_WORD_SRC_BITS = 10,
-	STEER_KIND_DST_BITS = 11,
+	STEER_WORD_RX_CPU_BITS = 10,
+	STEER_KIND_RING_BITS = 11,
 	/* The bits of the table's place that stand in `word`, and those in `kind`. */
 	STEER_WORD_PLACE_BITS = 6,
 	STEER_KIND_PLACE_BITS = 4,
-	STEER_KIND_MARK = 1 << STEER_KIND_DST_BITS,
-	STEER_KIND_PLACE_SHIFT = STEER_KIND_DST_BITS + 1,
+	STEER_KIND_MARK = 1 << STEER_KIND_RING_BITS,
+	STEER_KIND_PLACE_SHIFT = STEER_KIND_RING_BITS + 1,
 	/* Types, as they stand in memory. */
 	STEER_TYPE_IPV4 = 0x0008,
 	STEER_TYPE_IPV6 = 0xdd86,
 };
-_Static_assert(STEER_MAX_CPUS <= 1 << STEER_WORD_SRC_BITS, "a source fits");
-_Static_assert(STEER_MAX_CPUS * STEER_GENERATIONS <= 1 << STEER_KIND_DST_BITS, "a destination fits");
+_Static_assert(STEER_MAX_CPUS <= 1 << STEER_WORD_RX_CPU_BITS, "an RX CPU fits");
+_Static_assert(STEER_MAX_CPUS * STEER_GENERATIONS <= 1 << STEER_KIND_RING_BITS, "a ring fits");
 _Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_PLACE_BITS + STEER_KIND_PLACE_BITS, "a place fits");
 _Static_assert(STEER_KIND_PLACE_SHIFT + STEER_KIND_PLACE_BITS == 16 &&
-	       STEER_WORD_SRC_BITS + STEER_WORD_PLACE_BITS == 16, "of 16 bits each");
+	       STEER_WORD_RX_CPU_BITS + STEER_WORD_PLACE_BITS == 16, "of 16 bits each");
 _Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark decides");
 
 /* Whether type and version say IPv4, or IPv6, and say the same: `start` is bytes 12 to 15. */
@@ -111,10 +111,10 @@ static __always_inline int steer_encode_seq(void *data, const void *data_end, __
 	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
 	*(steer_place32 *)data = number->seq;
-	*(steer_place16 *)(data + 4) = number->src |
-				       (place & ((1 << STEER_WORD_PLACE_BITS) - 1)) << STEER_WORD_SRC_BITS;
+	*(steer_place16 *)(data + 4) = number->rx_cpu |
+				       (place & ((1 << STEER_WORD_PLACE_BITS) - 1)) << STEER_WORD_RX_CPU_BITS;
 	*(steer_place16 *)(data + 12) = (place >> STEER_WORD_PLACE_BITS) << STEER_KIND_PLACE_SHIFT |
-					steer_mark_of(STEER_U8(data + 14)) | number->dst;
+					steer_mark_of(STEER_U8(data + 14)) | number->ring;
 	return 1;
 }
 
@@ -132,9 +132,9 @@ static __always_inline int steer_decode_seq(void *data, const void *data_end, co
 	if ((kind & STEER_KIND_MARK) != steer_mark_of(STEER_U8(data + 14)))
 		return 0;
 	number->seq = STEER_U32(data);
-	number->src = word & ((1 << STEER_WORD_SRC_BITS) - 1);
-	number->dst = kind & ((1 << STEER_KIND_DST_BITS) - 1);
-	place = (kind >> STEER_KIND_PLACE_SHIFT << 16 | word) >> STEER_WORD_SRC_BITS;
+	number->rx_cpu = word & ((1 << STEER_WORD_RX_CPU_BITS) - 1);
+	number->ring = kind & ((1 << STEER_KIND_RING_BITS) - 1);
+	place = (kind >> STEER_KIND_PLACE_SHIFT << 16 | word) >> STEER_WORD_RX_CPU_BITS;
 	/* The verifier of Linux 6.1 takes the `or` of two values for unbounded. The compiler knows the bounds and would
 	 * leave the mask out, unless it can't see where the value comes from. */
 	asm volatile("" : "+r"(place));

@@ -3,7 +3,7 @@
  * What the BPF programs and user space share: the one header that crosses the line. The build makes Rust
  * types of it (`steer_shared` in the skeleton), and src/abi.rs asserts what the Rust side relies on.
  *
- * Words: src, the CPU that runs the XDP program (a producer); dst, where a frame is sent: CPU *
+ * Words: RX CPU, the one that runs the XDP program (a producer); ring, where a frame is sent: CPU *
  * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that
  * one can drain while the other is used. Times are jiffies.
  */
@@ -224,7 +224,7 @@ struct steer_ended {
 	struct steer_flow flow;
 };
 
-/* Numbers of the frames from one src to one dst, written by the dst. */
+/* Numbers of the frames from one RX CPU to one ring, written by the ring's thread. */
 struct steer_pair {
 	/* The last that the CPUMAP program read; later ones may be through that carried none. */
 	__u32 dequeued;
@@ -232,12 +232,12 @@ struct steer_pair {
 	__u32 delivered;
 	/* `dequeued` as it was some packets ago; see steer_order.h. */
 	__u32 snapshot;
-	/* Whether src stands in the dst's list. */
+	/* Whether the RX CPU stands in the ring's list. */
 	__u32 listed;
 };
 
-/* A dst, written by its kernel thread alone. */
-struct steer_dst {
+/* A ring, written by its kernel thread alone. */
+struct steer_ring {
 	/* Frames the CPUMAP program saw. */
 	__u64 passed;
 	/* Of them, those for which the kernel had no socket buffer. */
@@ -249,15 +249,15 @@ struct steer_dst {
 	__u32 received_at;
 	/* The kernel thread; 0: not known yet. */
 	__u32 pid;
-	/* How many of `sources` are used: each src that ever sent here. */
-	__u32 source_count;
+	/* How many of `rx_cpus` are used: each RX CPU that ever sent here. */
+	__u32 rx_cpu_count;
 	__u32 reserved[7];
-	__u16 sources[STEER_MAX_CPUS];
+	__u16 rx_cpus[STEER_MAX_CPUS];
 };
 
-/* What runs on a CPU: by generation, the dst plus one whose thread ran here last and has not slept since. */
+/* What runs on a CPU: by generation, the ring plus one whose thread ran here last and has not slept since. */
 struct steer_running {
-	__u32 dst[STEER_GENERATIONS];
+	__u32 ring[STEER_GENERATIONS];
 	/* The number of the interface this CPU received a frame from last. */
 	__u32 device;
 	__u32 reserved[13];
@@ -283,13 +283,13 @@ struct steer_sparse_slot {
 	__u32 reserved;
 };
 
-/* When a src last let the hash decide, plus one. */
+/* When an RX CPU last let the hash decide, plus one. */
 struct steer_hash_active {
 	__u64 last_seen;
 	__u64 reserved[15];
 };
 
-/* The flow limit's memory of one src; its counts are in `limit_counts`. */
+/* The flow limit's memory of one RX CPU; its counts are in `limit_counts`. */
 struct steer_limiter {
 	__u32 head;
 	__u32 reserved;
@@ -335,9 +335,9 @@ struct steer_counters {
 /* In front of a redirected frame that can't carry its number: see steer_seq.h. */
 struct steer_meta {
 	__u32 seq;
-	/* src, 13 bits, STEER_META_MARK above. */
-	__u16 src;
-	__u16 dst;
+	/* RX CPU, 13 bits, STEER_META_MARK above. */
+	__u16 rx_cpu;
+	__u16 ring;
 };
 
 enum steer_meta_bits { STEER_META_MARK = 0xa000, STEER_META_MASK = 0xe000 };

@@ -199,9 +199,9 @@ static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 	}
 }
 
-static long steer_look_hash_active(__u32 src, struct steer_search *search)
+static long steer_look_hash_active(__u32 rx_cpu, struct steer_search *search)
 {
-	struct steer_hash_active *row = steer_hash_active_at(src);
+	struct steer_hash_active *row = steer_hash_active_at(rx_cpu);
 
 	if (row && steer_is_active(READ_ONCE(row->last_seen), search->now, search->config->inactive_after)) {
 		search->found = 1;
@@ -212,16 +212,16 @@ static long steer_look_hash_active(__u32 src, struct steer_search *search)
 
 /* The second pass: a free slot if slots may be given away now, plus one; 0: the hash decides. */
 static __noinline __u32 steer_slot_given(const struct steer_config *config, const struct steer_map *map, __u64 flow,
-					 __u64 now, __u32 src)
+					 __u64 now, __u32 rx_cpu)
 {
 	struct steer_search search = { .config = config, .map = map, .flow = flow, .now = now };
-	struct steer_hash_active *own = steer_hash_active_at(src);
+	struct steer_hash_active *own = steer_hash_active_at(rx_cpu);
 	__u32 *giving = steer_giving();
 	__u32 found;
 
 	if (!config || !map || !own || !giving)
 		return 0;
-	STEER_REPEAT(steer_sources, steer_look_hash_active, &search);
+	STEER_REPEAT(steer_rx_cpus, steer_look_hash_active, &search);
 	if (!search.found) {
 		/* While another CPU is at it the hash decides, this once, and hashing is not called active for it:
 		 * that would keep slots from all flows as long as this flow sends. */
@@ -258,7 +258,7 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 			WRITE_ONCE(slot->last_seen, packet->now + 1);
 		return (found - 1) / STEER_SPARSE_ROW + 1;
 	}
-	own = steer_hash_active_at(packet->src);
+	own = steer_hash_active_at(packet->rx_cpu);
 	if (!own)
 		return 0;
 	/* Under load this CPU let the hash decide just now, and that decides it. */
@@ -267,7 +267,7 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 			WRITE_ONCE(own->last_seen, packet->now + 1);
 		return 0;
 	}
-	found = steer_slot_given(config, map, flow, packet->now, packet->src);
+	found = steer_slot_given(config, map, flow, packet->now, packet->rx_cpu);
 	return found ? (found - 1) / STEER_SPARSE_ROW + 1 : 0;
 }
 

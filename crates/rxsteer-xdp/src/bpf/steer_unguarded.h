@@ -31,7 +31,7 @@
 
 /* Sends a frame to its target. -1: it can't go unguarded, and nothing was done. */
 static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct steer_config *config,
-						struct steer_counters *counters, __u32 hash, __u32 src,
+						struct steer_counters *counters, __u32 hash, __u32 rx_cpu,
 						struct steer_target target)
 {
 	struct steer_place place = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
@@ -46,7 +46,7 @@ static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct
 		return steer_pass(counters);
 	if (steer_is_boundary_slot(config, hash, target))
 		return -1;
-	return steer_send_on(ctx, &place, src, &seq);
+	return steer_send_on(ctx, &place, rx_cpu, &seq);
 }
 
 #endif

@@ -124,11 +124,11 @@ impl Path {
         for ring in
             rings.drained(std::mem::take(&mut self.marked_delivered), || self.grace.wait())?
         {
-            rings.delete(ring.dst)?;
+            rings.delete(ring.ring)?;
         }
         let drained = rings.drained(rings.retired(), || self.grace.wait())?;
         drained.iter().for_each(|ring| rings.mark_delivered(ring));
-        self.marked_delivered = drained.into_iter().map(|ring| ring.dst).collect();
+        self.marked_delivered = drained.into_iter().map(|ring| ring.ring).collect();
         Ok(())
     }
 

@@ -162,8 +162,8 @@ impl Path {
             for slot in table << log..(table + 1) << log {
                 let (seq, place) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
                 let Some(cpu) = (place & 0x1fff).checked_sub(1) else { continue };
-                let (generation, src) = (place >> 13 & 1, place >> 14 & 0x3fff);
-                let pair = (src, cpu * GENERATIONS + generation);
+                let (generation, rx_cpu) = (place >> 13 & 1, place >> 14 & 0x3fff);
+                let pair = (rx_cpu, cpu * GENERATIONS + generation);
                 if !self.settings.is_boundary_slot(log, slot, map_len)
                     && !rings.is_after(snapshots, pair, seq)
                 {

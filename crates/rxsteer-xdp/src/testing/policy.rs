@@ -54,7 +54,7 @@ impl KernelPolicy {
         let counts = sizes.flow_log >= 2;
         let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
         rodata.steer_cpus = sizes.cpus;
-        rodata.steer_sources = sizes.sources;
+        rodata.steer_rx_cpus = sizes.rx_cpus;
         rodata.steer_flow_log = sizes.flow_log;
         rodata.steer_sock_mask = sizes.sock_entries - 1;
         rodata.steer_sock_cpu_mask = sizes.sock_cpu_mask;
@@ -131,7 +131,7 @@ impl KernelPolicy {
     pub fn receive(&mut self, asked: &Asked, frame: &[u8]) -> Decided {
         let test = &mut self.skeleton.globals().steer_test;
         test.now = asked.now;
-        test.src = asked.src;
+        test.rx_cpu = asked.rx_cpu;
         test.queue = asked.queue;
         test.ifindex = FIRST_IFINDEX + asked.device;
         test.no_metadata = (!asked.has_metadata).into();
@@ -178,25 +178,25 @@ impl KernelPolicy {
         run(&self.skeleton.0.progs.steer_test_forget, ProgramInput::default());
     }
 
-    fn tail_index(&self, src: u32, dst: u32) -> u32 {
-        src * (self.sizes.cpus * 2).div_ceil(16) + dst / 16
+    fn tail_index(&self, rx_cpu: u32, ring: u32) -> u32 {
+        rx_cpu * (self.sizes.cpus * 2).div_ceil(16) + ring / 16
     }
 
     /// Sets tail, dequeued and delivered of the frames from a source to a destination.
-    pub fn set_pair(&mut self, (src, dst): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
-        let index = self.tail_index(src, dst);
+    pub fn set_pair(&mut self, (rx_cpu, ring): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
+        let index = self.tail_index(rx_cpu, ring);
         let mut line = self.tails.get(index);
-        line.word[dst as usize & 15] = tail;
+        line.word[ring as usize & 15] = tail;
         self.tails.set(index, line);
-        let index = dst * self.sizes.cpus + src;
+        let index = ring * self.sizes.cpus + rx_cpu;
         let pair = steer_pair { dequeued, delivered, ..self.pairs.get(index) };
         self.pairs.set(index, pair);
     }
 
     /// The number of the last frame from a source to a destination.
     #[must_use]
-    pub fn tail(&self, (src, dst): (u32, u32)) -> u32 {
-        self.tails.get(self.tail_index(src, dst)).word[dst as usize & 15]
+    pub fn tail(&self, (rx_cpu, ring): (u32, u32)) -> u32 {
+        self.tails.get(self.tail_index(rx_cpu, ring)).word[ring as usize & 15]
     }
 
     /// `last_seq` and `place` of a guard slot.
@@ -226,8 +226,8 @@ impl KernelPolicy {
 
     /// The flow limit's history of a source, oldest first.
     #[must_use]
-    pub fn limit_history(&self, src: u32) -> [u32; 128] {
-        let bytes = self.lookup(&self.skeleton.0.maps.steer_limiters, src);
+    pub fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+        let bytes = self.lookup(&self.skeleton.0.maps.steer_limiters, rx_cpu);
         let word = |at: usize| {
             let bytes = bytes[at * 4..][..4].try_into().expect("four bytes");
             u32::from_ne_bytes(bytes)
@@ -238,8 +238,8 @@ impl KernelPolicy {
 
     /// What the flow limit counts in a bucket.
     #[must_use]
-    pub fn limit_count(&self, src: u32, bucket: u32) -> u32 {
-        let index = src * self.sizes.limit_lines + bucket / 64;
+    pub fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
+        let index = rx_cpu * self.sizes.limit_lines + bucket / 64;
         let bytes = self.lookup(&self.skeleton.0.maps.steer_limit_bytes, index);
         u32::from(bytes[bucket as usize & 63])
     }
@@ -260,7 +260,7 @@ fn size_maps(
     sizes: TestSizes,
     devices: u32,
 ) -> Result<(), libbpf_rs::Error> {
-    let (dsts, slots) = (sizes.cpus * 2, sizes.tables << sizes.flow_log);
+    let (ring_states, slots) = (sizes.cpus * 2, sizes.tables << sizes.flow_log);
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
     size(&mut maps.steer_slots, slots)?;
@@ -269,12 +269,12 @@ fn size_maps(
     size(&mut maps.steer_socks, sizes.sock_entries / 16)?;
     size(&mut maps.steer_sparse, sizes.cpus * 8)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;
-    size(&mut maps.steer_hash_actives, sizes.sources)?;
-    size(&mut maps.steer_pairs, dsts * sizes.cpus)?;
-    size(&mut maps.steer_tails, sizes.sources * dsts.div_ceil(16))?;
-    size(&mut maps.steer_dsts, dsts)?;
+    size(&mut maps.steer_hash_actives, sizes.rx_cpus)?;
+    size(&mut maps.steer_pairs, ring_states * sizes.cpus)?;
+    size(&mut maps.steer_tails, sizes.rx_cpus * ring_states.div_ceil(16))?;
+    size(&mut maps.steer_rings, ring_states)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
-    size(&mut maps.steer_limiters, sizes.sources)?;
-    size(&mut maps.steer_limit_bytes, sizes.sources * sizes.limit_lines)?;
+    size(&mut maps.steer_limiters, sizes.rx_cpus)?;
+    size(&mut maps.steer_limit_bytes, sizes.rx_cpus * sizes.limit_lines)?;
     Ok(())
 }

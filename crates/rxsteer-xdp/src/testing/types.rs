@@ -6,7 +6,7 @@ pub struct TestSizes {
     /// Highest CPU plus one, and how many may receive.
     pub cpus: u32,
     /// See `cpus`.
-    pub sources: u32,
+    pub rx_cpus: u32,
     /// Flow tables.
     pub tables: u32,
     /// Logarithm of the slots of one.
@@ -66,7 +66,7 @@ pub struct TestDevice {
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// The CPU.
-    pub src: u32,
+    pub rx_cpu: u32,
     /// The queue of the interface.
     pub queue: u32,
     /// The interface, counted from 0.
