@@ -85,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_chosen_by_name_or_with_all_others() {
+    fn target_is_chosen_by_name_or_with_all_others() {
         let known = ["capture".to_owned(), "dissect".to_owned()];
         assert_eq!(chosen("dissect", &known).unwrap(), ["dissect"]);
         assert_eq!(chosen("all", &known).unwrap(), ["capture", "dissect"]);
     }
 
     #[test]
-    fn an_unknown_target_is_refused_with_the_ones_there_are() {
+    fn unknown_target_is_refused_with_the_ones_there_are() {
         let why = chosen("disect", &["capture".to_owned(), "dissect".to_owned()]).unwrap_err();
         assert_eq!(
             why.to_string(),

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_throw_takes_some_time_or_there_is_no_gate() {
+    fn throw_takes_some_time_or_there_is_no_gate() {
         match Gate::find(70.0) {
             Ok(gate) => {
                 assert_ne!(gate.cpus.0, gate.cpus.1);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_side_that_never_comes_is_noticed() {
+    fn far_side_that_never_comes_is_noticed() {
         let line = Line(AtomicU64::new(0));
         assert_eq!(line.throw_out(|| true), None);
     }

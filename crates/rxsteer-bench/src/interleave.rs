@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_never_opens_leaves_no_figure_and_ends() {
+    fn gate_that_never_opens_leaves_no_figure_and_ends() {
         // No throw takes no time, so a limit of 0 is a gate that stays shut.
         let Ok(gate) = Gate::find(0.0) else { return };
         let mut gated = GatedRun {

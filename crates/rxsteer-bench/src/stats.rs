@@ -71,13 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn an_even_count_meets_between_neighbours() {
+    fn even_count_meets_between_neighbours() {
         let q = Quartiles::of(&[40.0, 10.0, 30.0, 20.0]).unwrap();
         assert_eq!((q.q1, q.median, q.q3), (17.5, 25.0, 32.5));
     }
 
     #[test]
-    fn the_median_of_ratios_is_not_the_ratio_of_medians() {
+    fn median_of_ratios_is_not_the_ratio_of_medians() {
         // The machine was three times slower in some rounds. In four of five rounds ours took half
         // the time; the medians of the two columns, each taken by itself, make it the whole time.
         let ours = [5.0, 30.0, 15.0, 15.0, 5.0].map(Some);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_without_one_of_the_two_is_left_out() {
+    fn round_without_one_of_the_two_is_left_out() {
         let ours = [Some(1.0), None, Some(3.0), Some(100.0)];
         let theirs = [Some(1.0), Some(1.0), Some(1.0), None];
         assert_eq!(ratios(&ours, &theirs).unwrap().median, 2.0);

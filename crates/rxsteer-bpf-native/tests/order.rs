@@ -218,7 +218,7 @@ fn what_counts_as_delivered_is_where_ticks_are_short() {
 }
 
 #[test]
-fn the_rule_for_long_ticks_does_not_do_where_they_are_short() {
+fn rule_for_long_ticks_does_not_do_where_they_are_short() {
     let broken = (0..100).filter(|seed| run(*seed, true, true).violation.is_some()).count();
     assert!(broken > 50, "the model hardly distinguishes the rules: {broken} of 100");
 }

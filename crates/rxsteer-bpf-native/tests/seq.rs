@@ -74,7 +74,7 @@ fn frames_without_a_plain_type_get_no_sequence_number() {
 
 proptest! {
     #[test]
-    fn a_frame_without_a_number_is_taken_for_none(to: [u8; 6], is_ipv6: bool) {
+    fn frame_without_a_number_is_taken_for_none(to: [u8; 6], is_ipv6: bool) {
         let plain = frame(to, is_ipv6);
         let mut arrived = plain.clone();
         prop_assert_eq!(Addresses::default().decode_seq(&mut arrived), None);

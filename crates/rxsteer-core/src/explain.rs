@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_predicts_the_decision_and_leaves_no_trace() {
+    fn explanation_predicts_the_decision_and_leaves_no_trace() {
         let policies = ["none", "rps", "bound:0=2", "sparse:loops=1", "rfs", "rfs+sparse"];
         for (policy, fallback) in policies
             .into_iter()
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_nothing_places_stays() {
+    fn flow_that_nothing_places_stays() {
         let cpus = "1-2".parse().unwrap();
         let mut config = SteerConfig::new(Policy::RfsSparse(1), cpus, vec![cpu(0)]);
         (config.fallback, config.rfs_cpus) = (Fallback::Local, "2".parse().ok());

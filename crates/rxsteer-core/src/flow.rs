@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_computed_zero_becomes_one() {
+    fn computed_zero_becomes_one() {
         assert_eq!(FlowHash::computed(0), FlowHash::from_raw(1));
         assert!(FlowHash::from_raw(0).is_none());
     }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_less_than_half_full_counts_nothing() {
+    fn backlog_less_than_half_full_counts_nothing() {
         let mut limiter = FlowLimiter::new(16);
         let elephant = FlowHash::from_raw(77);
         for _ in 0..1000 {

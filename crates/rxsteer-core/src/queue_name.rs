@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_setting_holds() {
+    fn most_specific_setting_holds() {
         let settings = [("1", 'a'), ("eth0", 'b'), ("eth0:1", 'c'), ("eth1:0", 'd')];
         let settings: Vec<_> = settings.map(|(text, is)| (name(text), is)).into();
         let of = |interface, queue| QueueName::most_specific(&settings, interface, queue).copied();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_is_indexed_by_multiply_shift() {
+    fn map_is_indexed_by_multiply_shift() {
         let map = RpsMap::new(&"2,5,9".parse().unwrap());
         let cpu = |hash| map.cpu(FlowHash::from_raw(hash)).get();
         assert_eq!((cpu(1), cpu(0x5555_5555), cpu(0x5555_5556)), (2, 2, 5));

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hashed_flow_keeps_others_from_slots_for_a_second() {
+    fn hashed_flow_keeps_others_from_slots_for_a_second() {
         let (table, walk) = (table(), walk("1"));
         for hash in 1..=2 {
             table.find(&asking(0, hash, 0), &walk, 1);

@@ -432,12 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_not_there_is_not_steered() {
+    fn queue_that_is_not_there_is_not_steered() {
         assert_eq!(chosen(&config(Policy::Rps), &[packet(77, 9)]), [0]);
     }
 
     #[test]
-    fn the_first_that_must_wait_stops_the_batch() {
+    fn first_that_must_wait_stops_the_batch() {
         let mut steering = Steering::new(&config(Policy::Rps)).unwrap();
         let batch = [packet(1, 0), packet(1, 0), packet(u32::MAX, 0)];
         let mut verdicts = [Verdict::default(); 3];

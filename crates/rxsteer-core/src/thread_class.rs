@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fair_nice_value_leaves_five_percent_and_the_next_does_not() {
+    fn fair_nice_value_leaves_five_percent_and_the_next_does_not() {
         let share = |nice| ThreadClass::Nice(nice).ordinary_share().unwrap();
         assert!(share(ThreadClass::FAIR_NICE) >= 0.05);
         assert!(share(ThreadClass::FAIR_NICE - 1) < 0.05);

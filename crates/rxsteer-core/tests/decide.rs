@@ -125,7 +125,7 @@ proptest! {
     /// A batch decides like its packets one by one, up to the first that must wait, and leaves the
     /// backlogs alike.
     #[test]
-    fn a_batch_equals_its_packets_one_by_one(
+    fn batch_equals_its_packets_one_by_one(
         config in config(),
         changed in prop::option::of(config()),
         desired in prop::collection::vec((0..40u32, 0..9u16), 0..40),
@@ -158,7 +158,7 @@ proptest! {
     /// packet goes where the last one went, and only to CPUs that the configuration names and that
     /// are online.
     #[test]
-    fn a_flow_stays_where_it_is(
+    fn flow_stays_where_it_is(
         config in config(),
         arrival in arrival(),
         later in 0..1_000_000_000u64,

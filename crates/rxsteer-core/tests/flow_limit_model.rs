@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn the_limiter_equals_the_kernels(
+    fn limiter_equals_the_kernels(
         buckets in prop::sample::select(vec![1u32, 2, 4096]),
         limit in prop::sample::select(vec![1u32, 2, 100, 101]),
         packets in packets(),
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn the_limiter_counts_the_last_packets(
+    fn limiter_counts_the_last_packets(
         buckets in prop::sample::select(vec![1u32, 2, 4096]),
         limit in prop::sample::select(vec![1u32, 2, 100, 101]),
         packets in packets(),
@@ -179,7 +179,7 @@ fn it_is_off_by_default() {
 }
 
 #[test]
-fn an_elephant_is_dropped_while_mice_get_in() {
+fn elephant_is_dropped_while_mice_get_in() {
     for policy in policies() {
         let (mut steering, mut backlogs) = (steering(policy, Some(4096)), backlogs(FULL));
         for _ in 0..500 {
@@ -226,7 +226,7 @@ fn what_a_full_backlog_refuses_is_not_counted() {
 
 /// A packet that must wait is asked for again and again, and is one packet in the history.
 #[test]
-fn a_packet_that_waits_counts_once() {
+fn packet_that_waits_counts_once() {
     for policy in policies() {
         let (mut steering, mut backlogs) = (steering(policy, Some(4096)), backlogs(Refusal::Wait));
         for flow in 0..LIMIT {

@@ -133,7 +133,7 @@ impl Published {
 /// A table replaced under lookup: who has the old one still reads valid desired CPUs there, and the
 /// last to leave it drops it, once.
 #[test]
-fn a_table_is_replaced_under_lookup() {
+fn table_is_replaced_under_lookup() {
     loom::model(|| {
         let dropped = [const { Count::new(0) }; 2].map(std::sync::Arc::new);
         let counted = |entries, index: usize| {
@@ -267,7 +267,7 @@ fn two_producers_ask_for_slots_at_once() {
 /// One slot's flow is replaced while another producer looks for that flow, in a chain that changes
 /// under it. No walk is endless, and afterwards the slot is found by whoever holds it.
 #[test]
-fn a_slot_changes_hands_under_lookup() {
+fn slot_changes_hands_under_lookup() {
     loom::model(|| {
         let plan = plan(1);
         let mut steering = Steering::of_plan(plan.clone(), [0]);
@@ -287,7 +287,7 @@ fn a_slot_changes_hands_under_lookup() {
 
 /// Two flows of one chain: one is taken out of it while the other is looked for behind it.
 #[test]
-fn a_chain_changes_under_lookup() {
+fn chain_changes_under_lookup() {
     // Chains go by the upper bits of this; those of the two agree in twelve. Were chains chosen
     // another way, this would hold too and say less.
     let chain = |flow: u32| (flow ^ 0x9e37_79b1).wrapping_mul(0x61c8_8647) >> 20;

@@ -126,7 +126,7 @@ impl World {
 }
 
 #[test]
-fn a_new_map_moves_flows_when_their_packets_are_completed() {
+fn new_map_moves_flows_when_their_packets_are_completed() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!(world.send(LOW), 1);
     world.change_map("2");
@@ -230,7 +230,7 @@ fn from_rfs_to_rps_a_flow_follows_its_slot_until_it_is_drained() {
 }
 
 #[test]
-fn a_flow_under_way_stays_through_tables_of_other_sizes() {
+fn flow_under_way_stays_through_tables_of_other_sizes() {
     let mut world = World::new(Policy::Rfs, "1", 4);
     world.record(LOW, 3);
     assert_eq!(world.send(LOW), 3);
@@ -254,7 +254,7 @@ fn a_flow_under_way_stays_through_tables_of_other_sizes() {
 }
 
 #[test]
-fn a_change_before_the_last_one_is_over() {
+fn change_before_the_last_one_is_over() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!(world.send(LOW), 1);
     world.change_map("2");
@@ -274,7 +274,7 @@ fn a_change_before_the_last_one_is_over() {
 
 /// Two changes in the first period: where packets of before are, the rules before *both* say.
 #[test]
-fn a_change_in_the_first_period() {
+fn change_in_the_first_period() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
     world.change_map("2");
@@ -309,7 +309,7 @@ fn there_and_back() {
 /// After 2³¹ packets a number seems to lie ahead: a slot of an old table that was found completed must
 /// not come alive again by that.
 #[test]
-fn an_old_slot_that_was_left_does_not_come_back() {
+fn old_slot_that_was_left_does_not_come_back() {
     let mut world = World::new(Policy::Rfs, "1", 4);
     world.record(LOW, 1);
     world.record(HIGH, 2);
@@ -326,7 +326,7 @@ fn an_old_slot_that_was_left_does_not_come_back() {
 }
 
 #[test]
-fn a_fifth_resize_waits_for_the_tables_before_it() {
+fn fifth_resize_waits_for_the_tables_before_it() {
     let mut world = World::new(Policy::Rfs, "1", 4);
     world.record(LOW, 2);
     assert_eq!(world.send(LOW), 2);
@@ -394,7 +394,7 @@ fn offline_desired_cpu_is_ignored() {
 }
 
 #[test]
-fn a_refused_packet_touches_nothing() {
+fn refused_packet_touches_nothing() {
     for refusal in [Refusal::Wait, Refusal::Drop(DropReason::BacklogFull)] {
         let refused = |at| match refusal {
             Refusal::Wait => None,

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_young_go_first_and_the_oldest_of_them() {
+    fn young_go_first_and_the_oldest_of_them() {
         let mut aging = aging(6);
         (0..6).for_each(|slot| aging.add(slot));
         assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 3), [1, 3, 4]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_established_flow_with_new_packets_stays_longer() {
+    fn established_flow_with_new_packets_stays_longer() {
         let mut aging = aging(3);
         (0..3).for_each(|slot| aging.add(slot));
         // All are established by now; the first goes round once and is asked first.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_ended_otherwise_is_in_no_queue() {
+    fn flow_that_ended_otherwise_is_in_no_queue() {
         let mut aging = aging(4);
         (0..4).for_each(|slot| aging.add(slot));
         for slot in [0, 3, 1] {

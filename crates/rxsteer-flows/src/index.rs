@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_bucket_is_another_of_the_group() {
+    fn second_bucket_is_another_of_the_group() {
         let index = Index::new(1 << 12).unwrap();
         for number in 0..1000 {
             let hash = index.hash(&FlowWords([number; 5]));

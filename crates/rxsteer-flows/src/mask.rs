@@ -275,7 +275,7 @@ mod tests {
 
     /// Else there were two records that could not be distinguished.
     #[test]
-    fn the_ip_version_counts_where_an_address_does() {
+    fn ip_version_counts_where_an_address_does() {
         let mask: FlowMask = "dst-port,protocol".parse().unwrap();
         assert_eq!(mask.apply(&key(4)), mask.apply(&key(6)));
         let one: FlowMask = "src/0/48,dst-port".parse().unwrap();

@@ -127,7 +127,7 @@ mod tests {
 
     /// Two CPUs at one pool: no line is with both, and in the end all are back.
     #[test]
-    fn a_line_is_in_one_hand() {
+    fn line_is_in_one_hand() {
         for limit in [0, 1, 7, 100, 1000] {
             let pool = Pool::below(limit);
             let mut hands = [Magazine::new(), Magazine::new()];

@@ -59,7 +59,7 @@ fn writer_that_waits_goes_on_after_collect() {
 
 /// All flows of a table have become established since they came, and no look was taken yet.
 #[test]
-fn a_new_flow_is_taken_whoever_is_established() {
+fn new_flow_is_taken_whoever_is_established() {
     let (table, mut writer) = table(&FlowTableConfig::new(2000));
     for flow in 0..2000 {
         assert_eq!(writer.update(&[packet(flow, flow.into()); 5]), 5);
@@ -102,7 +102,7 @@ fn clears_make_no_established_flow_young() {
 }
 
 #[test]
-fn a_flow_that_was_idle_ends_for_that_whoever_finds_it() {
+fn flow_that_was_idle_ends_for_that_whoever_finds_it() {
     let config = FlowTableConfig { idle_timeout_ns: Some(100), ..FlowTableConfig::new(2) };
     let (table, mut writer) = table(&config);
     let mut ends = Vec::new();
@@ -125,7 +125,7 @@ fn a_flow_that_was_idle_ends_for_that_whoever_finds_it() {
 }
 
 #[test]
-fn a_callback_that_panics_costs_no_slot() {
+fn callback_that_panics_costs_no_slot() {
     let (table, mut writer) = table(&FlowTableConfig::new(1));
     let mut collected = 0;
     for _ in 0..3 {

@@ -10,13 +10,13 @@
 //! | a fence, the odd number, an Acquire or the Release of the seqlock | `totals_do_not_tear_…`, `a_reader_sees_all_…` |
 //! | Acquire of the shared block's lock | `nothing_is_lost_in_the_shared_block` |
 //! | the stamp looked at under that lock | `a_clear_keeps_…` |
-//! | the second look at the stamp after a read | `a_reader_sees_all_of_a_clear_or_nothing` |
+//! | the second look at the stamp after a read | `reader_sees_all_of_a_clear_or_nothing` |
 //! | a compare-exchange of `publish` (a store instead) | `two_cpus_get_…`, `…begin…`, `…join…`, one each |
 //! | Release of a new line of the list | `a_line_of_the_list_is_filled_in_…` |
 //! | starting a block before it is listed | `a_block_in_the_head_…`, `a_block_in_the_list_…` |
-//! | either fence of the grace period, or the wait | `a_flow_waits_for_those_who_count_in_it` |
-//! | the reader's part in it | `a_flow_waits_for_those_who_read_it` |
-//! | the second look under the index's lock | `a_new_flow_is_made_once` |
+//! | either fence of the grace period, or the wait | `flow_waits_for_those_who_count_in_it` |
+//! | the reader's part in it | `flow_waits_for_those_who_read_it` |
+//! | the second look under the index's lock | `new_flow_is_made_once` |
 //!
 //! None fails without the Release of `leave`, of an entry or of the index, or without the Acquires that
 //! pair with them: the release fence of the block counted in just before stands in for each.
@@ -186,7 +186,7 @@ fn totals_do_not_tear_or_go_back() {
 /// The first packet of another CPU, whose lines were in use before: whoever finds its block finds what
 /// that holds now. Without the order of `publish` and `blocks_of` a reader takes what it held for counts
 /// of this flow. `cpus` are there already, and the lines come from a flow of `of` CPUs.
-fn a_block_is_started_when_it_is_found(cpus: u16, of: u16) {
+fn block_is_started_when_it_is_found(cpus: u16, of: u16) {
     loom::model(move || {
         let slots = Arc::new(FlowSlots::new(2, 6).unwrap());
         let mut writers: Vec<_> = (0..4).map(|id| SlotWriter::new(cpu(id))).collect();
@@ -214,23 +214,23 @@ fn a_block_is_started_when_it_is_found(cpus: u16, of: u16) {
 }
 
 #[test]
-fn a_block_in_the_head_is_started_when_it_is_found() {
-    a_block_is_started_when_it_is_found(1, 2);
+fn block_in_the_head_is_started_when_it_is_found() {
+    block_is_started_when_it_is_found(1, 2);
 }
 
 #[test]
-fn a_block_in_the_list_is_started_when_it_is_found() {
-    a_block_is_started_when_it_is_found(3, 2);
+fn block_in_the_list_is_started_when_it_is_found() {
+    block_is_started_when_it_is_found(3, 2);
 }
 
 #[test]
-fn a_line_of_the_list_is_filled_in_when_it_is_found() {
-    a_block_is_started_when_it_is_found(2, 3);
+fn line_of_the_list_is_filled_in_when_it_is_found() {
+    block_is_started_when_it_is_found(2, 3);
 }
 
 /// A packet comes before a clear or after it, and what comes after is kept: in a block of one's own …
 #[test]
-fn a_clear_comes_before_or_after_a_packet() {
+fn clear_comes_before_or_after_a_packet() {
     loom::model(|| {
         let (slots, _first) = slots(1);
         let other = counts(&slots, 3, &[1, 2]);
@@ -247,7 +247,7 @@ fn a_clear_comes_before_or_after_a_packet() {
 /// … and in the shared one, where another CPU may have looked at the flow before the clear and comes to
 /// count after it.
 #[test]
-fn a_clear_keeps_what_comes_after_it_in_the_shared_block() {
+fn clear_keeps_what_comes_after_it_in_the_shared_block() {
     loom::model(|| {
         let (slots, _first) = slots(0);
         let other = counts(&slots, 3, &[2]);
@@ -262,7 +262,7 @@ fn a_clear_keeps_what_comes_after_it_in_the_shared_block() {
 
 /// A reader sees a flow from before a clear or from after it, not some of its CPUs from after it.
 #[test]
-fn a_reader_sees_all_of_a_clear_or_nothing() {
+fn reader_sees_all_of_a_clear_or_nothing() {
     loom::model(|| {
         let (slots, _first) = slots(1);
         let mut writer = SlotWriter::new(cpu(3));
@@ -292,7 +292,7 @@ fn collect(table: &FlowTable, records: &mut Vec<FlowRecord>) -> usize {
 
 /// Two CPUs bring the same flow at once: it is one flow.
 #[test]
-fn a_new_flow_is_made_once() {
+fn new_flow_is_made_once() {
     loom::model(|| {
         let (table, [mut one, mut other]) = table();
         let thread = thread::spawn(move || {
@@ -310,7 +310,7 @@ fn a_new_flow_is_made_once() {
 /// A flow is ended and collected while a CPU may be counting in it: what it counts there is in the
 /// final record, or else in that of the next flow of this key.
 #[test]
-fn a_flow_waits_for_those_who_count_in_it() {
+fn flow_waits_for_those_who_count_in_it() {
     loom::model(|| {
         let (table, [mut one, _other]) = table();
         assert_eq!(one.update(&[packet(0)]), 1);
@@ -336,7 +336,7 @@ fn a_flow_waits_for_those_who_count_in_it() {
 /// Whoever reads a flow by its key gets that flow, though it goes meanwhile and another one gets its
 /// slot. It goes because it was idle: whoever finishes the table waits for readers as it is.
 #[test]
-fn a_flow_waits_for_those_who_read_it() {
+fn flow_waits_for_those_who_read_it() {
     loom::model(|| {
         let (table, [mut one, _other]) = table();
         assert_eq!(one.update(&[packet(0)]), 1);

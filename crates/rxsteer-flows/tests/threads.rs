@@ -221,7 +221,7 @@ fn nothing_is_lost_while_flows_go() {
 
 /// Without blocks to be had the shared one takes all but the first CPU's, and tears no more.
 #[test]
-fn the_shared_block_takes_what_has_no_other() {
+fn shared_block_takes_what_has_no_other() {
     let (_, sums) = run(&config(10_000, 0), |table| table.for_each(check_record));
     check_flows(&sums);
 }
@@ -317,7 +317,7 @@ fn all_possible_cpus_use_one_flow() {
 /// A flood of new flows through a table a few hundred times too small for it, and flows that were
 /// there before and have a packet now and then: they stay.
 #[test]
-fn a_flood_leaves_established_flows_alone() {
+fn flood_leaves_established_flows_alone() {
     const ESTABLISHED: u32 = 200;
     const FLOOD: u32 = 1_000_000;
     const BETWEEN: u32 = 5_000;

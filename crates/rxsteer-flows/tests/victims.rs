@@ -63,7 +63,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_flow_that_goes_is_the_models(
+    fn flow_that_goes_is_the_models(
         // Fewer than 64: of those, no share is the young ones' own.
         max_flows in 1..50usize,
         flows in prop::collection::vec((0..80u8, 1..6usize), 1..400),
@@ -89,7 +89,7 @@ proptest! {
 
 /// However many packets of it a list brings, a new flow takes the place of one.
 #[test]
-fn a_new_flow_takes_one_place() {
+fn new_flow_takes_one_place() {
     let table = FlowTable::new(&FlowTableConfig::new(10)).unwrap();
     let mut writer = table.writer(CpuId::new(0).unwrap()).unwrap();
     let packet = |flow| FlowPacket { flow: key(flow).into(), ..FlowPacket::default() };

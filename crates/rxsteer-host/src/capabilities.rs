@@ -104,7 +104,7 @@ mod tests {
     const FIRST: &str = "         0          0 4294967295";
 
     #[test]
-    fn the_sets_are_read() {
+    fn sets_are_read() {
         let read =
             |set: &str| Capabilities::read(&format!("Name:\tx\nCapEff:\t{set}\n"), Some(FIRST));
         let none = read("0000000000000000").unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_namespace_is_noticed() {
+    fn user_namespace_is_noticed() {
         let read = |map| Capabilities::read("CapEff:\t0", map).unwrap().in_user_namespace;
         assert_eq!(read(Some("0 1000 1")), Some(true));
         assert_eq!(read(None), None);

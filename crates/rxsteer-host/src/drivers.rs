@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order() {
+    fn table_is_in_order() {
         assert!(KNOWN.is_sorted_by(|a, b| a.driver < b.driver));
         assert!(known("ice").is_some());
         assert!(known("nosuch").is_none());

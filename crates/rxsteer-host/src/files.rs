@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_found_by_its_whole_name() {
+    fn field_is_found_by_its_whole_name() {
         let text = "CONFIG_HZ_250=y\nCONFIG_HZ=250\nCapEff:\t00ff\n";
         assert_eq!(field(text, "CONFIG_HZ"), Some("250"));
         assert_eq!(field(text, "CapEff"), Some("00ff"));
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_not_known() {
+    fn missing_file_is_not_known() {
         assert_eq!(text("/nowhere/at/all"), None);
         assert_eq!(number::<u32>("/nowhere/at/all"), None);
     }

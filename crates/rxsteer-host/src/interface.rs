@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_can_be_looked_at() {
+    fn loopback_can_be_looked_at() {
         let lo = Interface::look("lo").unwrap();
         assert_eq!(lo.link.name, "lo");
         assert_eq!(lo.peer, None);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_is_always_there() {
+    fn loopback_is_always_there() {
         let links = links().unwrap();
         let lo = links.iter().find(|link| link.hardware_type == LOOPBACK);
         assert!(lo.is_some_and(|lo| lo.index != 0 && !lo.is_physical()), "{links:?}");

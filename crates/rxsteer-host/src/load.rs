@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_cpu_is_read() {
+    fn time_of_a_cpu_is_read() {
         let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 40 5 6 7 8 9 9\ncpu11 0 0 0 0 0 0 1 0 0 0\nintr 5\n";
         assert_eq!(Ticks::of(1, stat), Some(Ticks { softirq: 7, idle: 45, all: 72 }));
         assert_eq!((Ticks::of(2, stat), Ticks::of(0, "cpu0 1 2")), (None, None));

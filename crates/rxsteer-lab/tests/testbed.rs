@@ -127,8 +127,8 @@ fn moving_without_a_guard_makes_packets_late() {
 }
 
 #[test]
-fn a_moving_application_reads_what_arrives() {
-    if !can_run("a_moving_application_reads_what_arrives") {
+fn moving_application_reads_what_arrives() {
+    if !can_run("moving_application_reads_what_arrives") {
         return;
     }
     let _alone = alone();
@@ -151,8 +151,8 @@ fn a_moving_application_reads_what_arrives() {
 }
 
 #[test]
-fn a_router_forwards_live_frames() {
-    if !can_run("a_router_forwards_live_frames") {
+fn router_forwards_live_frames() {
+    if !can_run("router_forwards_live_frames") {
         return;
     }
     let _alone = alone();

@@ -34,7 +34,7 @@ fn with_the_guard_nothing_is_reordered_or_lost() {
 
 /// Nothing was found where there was something to find.
 #[test]
-fn the_slice_has_everything_in_it() {
+fn slice_has_everything_in_it() {
     let summary = slice().as_ref().unwrap_or_else(|violation| panic!("{violation}"));
     for (name, count) in summary.counts() {
         assert!(count > 1000, "{name} is {count}: {summary:?}");
@@ -68,7 +68,7 @@ fn with_the_head_at_dequeue_flows_are_reordered() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn seed_is_a_run() {
     for seed in 0..20 {
         let summary = run(seed, &options(Guard::On));
         assert_eq!(summary, run(seed, &options(Guard::On)));
@@ -84,7 +84,7 @@ fn what_is_found_does_not_depend_on_threads() {
 }
 
 #[test]
-fn a_violation_says_how_to_have_it_again() {
+fn violation_says_how_to_have_it_again() {
     let lowest = seeds(50, Guard::HeadAtDequeue).unwrap_err();
     let options = Options { trace: 10, ..options(Guard::HeadAtDequeue) };
     let again = run(lowest.seed, &options).unwrap_err();

@@ -197,13 +197,13 @@ fn ipv6_fragments_share_the_key_of_what_follows_their_fragment_header() {
 }
 
 #[test]
-fn an_atomic_fragment_is_a_whole_packet() {
+fn atomic_fragment_is_a_whole_packet() {
     let atomic = ipv6(44, &fragment(TCP, 0, false, &tcp()));
     assert_tcp(LinkType::Ipv6, &atomic, key6(TCP, PORTS));
 }
 
 #[test]
-fn a_second_fragment_header_does_not_make_a_fragment_whole() {
+fn second_fragment_header_does_not_make_a_fragment_whole() {
     let twice = ipv6(44, &fragment(44, 0, true, &fragment(TCP, 0, false, &tcp())));
     let found = outer(LinkType::Ipv6, &twice);
     assert!(found.fragment);

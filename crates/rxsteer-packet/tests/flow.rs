@@ -40,7 +40,7 @@ fn protocols_without_ports_count_under_port_0() {
 }
 
 #[test]
-fn a_first_fragment_counts_in_the_flow_of_its_ports_and_later_ones_under_port_0() {
+fn first_fragment_counts_in_the_flow_of_its_ports_and_later_ones_under_port_0() {
     assert_eq!(flow(&ipv4_with(TCP, 0x2000, &[], &tcp()), OUTER), (key4(TCP, PORTS), Some(0x10)));
     assert_eq!(flow(&ipv4_with(TCP, 0x2009, &[], &tcp()), OUTER), (key4(TCP, [0; 2]), None));
     let (first, later) = (fragment(UDP, 0, true, &udp()), fragment(UDP, 9, false, &udp()));
@@ -49,7 +49,7 @@ fn a_first_fragment_counts_in_the_flow_of_its_ports_and_later_ones_under_port_0(
 }
 
 #[test]
-fn a_tunnel_packet_counts_in_the_flow_inside_if_that_is_asked_for() {
+fn tunnel_packet_counts_in_the_flow_inside_if_that_is_asked_for() {
     let packet = ipv6(4, &ipv4(TCP, &tcp()));
     assert_eq!(flow(&packet, INNER), (key4(TCP, PORTS), Some(0x10)));
     assert_eq!(flow(&packet, OUTER), (key6(4, [0; 2]), None));

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replacement_that_fails_changes_nothing() {
+    fn replacement_that_fails_changes_nothing() {
         let published = Published::new(1);
         let mut seen = published.see();
         assert_eq!(published.replace(|_| Err("no")), Err("no"));

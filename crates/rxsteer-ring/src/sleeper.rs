@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_is_awake_is_not_kicked() {
+    fn worker_that_is_awake_is_not_kicked() {
         let sleeper = Sleeper::new();
         sleeper.serve();
         published();

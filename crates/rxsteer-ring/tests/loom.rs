@@ -70,7 +70,7 @@ fn completed_means_processed() {
 
 /// A monitor on a third thread never sees a head ahead of its tail.
 #[test]
-fn a_monitor_never_sees_a_negative_backlog() {
+fn monitor_never_sees_a_negative_backlog() {
     loom::model(|| {
         let (mut producer, mut consumer) = ring_starting_at::<u32>(2, u32::MAX);
         let monitor = producer.monitor();
@@ -121,7 +121,7 @@ fn no_wake_up_is_lost() {
 /// The order rule over two queues: a flow's second packet goes to another worker only once the
 /// first is completed, else behind it. Whichever way it goes, the first is processed before.
 #[test]
-fn a_flow_that_moves_is_not_overtaken() {
+fn flow_that_moves_is_not_overtaken() {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU32, Ordering};
     loom::model(|| {
@@ -167,7 +167,7 @@ fn a_flow_that_moves_is_not_overtaken() {
 /// A value replaced under a reader: it sees one or another, whole, never an older one after a newer
 /// one, and what was replaced before it looks, it sees. Old values are freed with their last reader.
 #[test]
-fn a_published_value_is_replaced_under_its_reader() {
+fn published_value_is_replaced_under_its_reader() {
     use loom::sync::Arc;
     use rxsteer_ring::Published;
     loom::model(|| {

@@ -29,7 +29,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn the_ring_equals_a_deque(
+    fn ring_equals_a_deque(
         limit in 1..40u32,
         start in prop_oneof![Just(0), Just(u32::MAX - 20), Just(i32::MAX as u32 - 20), any::<u32>()],
         ops in prop::collection::vec(op(), 1..300),
@@ -137,6 +137,6 @@ fn completing_what_does_not_wait_is_a_bug() {
 
 #[test]
 #[should_panic(expected = "ring limit 0")]
-fn a_ring_without_places_is_refused() {
+fn ring_without_places_is_refused() {
     let _ = rxsteer_ring::ring::<u64>(0);
 }

@@ -11,7 +11,7 @@ fn near(left: f64, right: f64) -> bool {
 /// t = 3.87298 with 3 degrees of freedom. The distribution of t with 3 degrees is
 /// 1/2 + (atan(t/√3) + (t/√3)/(1 + t²/3)) / π, so p = 0.030466.
 #[test]
-fn a_paired_t_test_by_hand() {
+fn paired_t_test_by_hand() {
     let summary = paired(&[(10.0, 11.0), (20.0, 22.0), (15.0, 18.0), (5.0, 9.0)]).unwrap();
     assert_eq!((summary.count, summary.difference, summary.baseline), (4, 2.5, 12.5));
     let root = 3.872_983 / 3f64.sqrt();
@@ -40,7 +40,7 @@ fn holms_correction_of_a_worked_example() {
 }
 
 #[test]
-fn a_gain_is_found_and_chance_is_not() {
+fn gain_is_found_and_chance_is_not() {
     let scenario = scenario();
     let baseline: Vec<RunResult> = (0..10).map(result).collect();
     let mut faster = baseline.clone();

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_cpu_stays_and_a_scenario_without_traffic_has_no_bursts() {
+    fn lone_cpu_stays_and_a_scenario_without_traffic_has_no_bursts() {
         let mut scenario = scenario();
         scenario.cpus.truncate(1);
         scenario.traffic.clear();

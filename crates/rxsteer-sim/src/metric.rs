@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receiving_cpu_counts_for_imbalance_though_nothing_is_steered_to_it() {
+    fn receiving_cpu_counts_for_imbalance_though_nothing_is_steered_to_it() {
         let (scenario, mut run) = (scenario(), result(7));
         let value = |run: &RunResult| {
             Metric::named("imbalance").unwrap().value(&scenario, run, Subject::Run)

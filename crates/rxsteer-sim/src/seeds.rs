@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_lets_nothing_begin() {
+    fn stop_lets_nothing_begin() {
         let stop = AtomicBool::new(false);
         let halted = || stop.load(Ordering::Relaxed);
         let done = share_out(100, NonZeroUsize::MIN, &halted, &|number| {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_configuration_ends_it() {
+    fn refused_configuration_ends_it() {
         let plan = Plan { first_seed: 0, seeds: 50, threads: NonZeroUsize::MIN };
         let mut bad = scenario();
         bad.steering.flow_cnt = Some(0);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_out_of_order_or_unaccounted_for_is_found() {
+    fn packet_out_of_order_or_unaccounted_for_is_found() {
         let fixed = scenario();
         assert!(check(&fixed, &result()).is_ok());
         let overtaken = RunResult { reordered: 3, ..result() };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_machine_keeps_order_whatever_goes_wrong() {
+    fn small_machine_keeps_order_whatever_goes_wrong() {
         let scenario = shorten(&scenario(), 2000).unwrap();
         let mut sum = Covered::default();
         for seed in 0..64 {

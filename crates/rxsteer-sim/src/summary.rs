@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_by_hand() {
+    fn summary_by_hand() {
         // Mean 5, squares 9+1+1+1+0+0+4+16 = 32, over 7: 4.5714; t(7) = 2.3646.
         let summary = summarize(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((summary.count, summary.mean, summary.least, summary.most), (8, 5.0, 2.0, 9.0));

@@ -27,7 +27,7 @@ fn all_kinds() -> Vec<Traffic> {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_result_and_another_another() {
+fn same_seed_gives_the_same_result_and_another_another() {
     let mut scenario = machine(8, "rfs+sparse", "1-7");
     scenario.traffic = all_kinds();
     let first = checked(&scenario, 1);
@@ -73,7 +73,7 @@ fn one_cpu_does_as_much_as_its_costs_allow() {
 }
 
 #[test]
-fn an_unhindered_stream_fills_its_window_each_round_trip() {
+fn unhindered_stream_fills_its_window_each_round_trip() {
     let mut scenario = machine(4, "none", "0-3");
     scenario.costs = Costs::default();
     scenario.wire_ns = 1_000_000;
@@ -87,7 +87,7 @@ fn an_unhindered_stream_fills_its_window_each_round_trip() {
 }
 
 #[test]
-fn a_stream_never_gets_more_than_the_link() {
+fn stream_never_gets_more_than_the_link() {
     let mut scenario = machine(4, "none", "0-3");
     scenario.costs = Costs::default();
     scenario.nics[0].rate = 100e6;
@@ -129,7 +129,7 @@ fn rfs_brings_packets_to_their_application() {
 }
 
 #[test]
-fn a_backlog_that_is_full_refuses_and_a_stream_recovers() {
+fn backlog_that_is_full_refuses_and_a_stream_recovers() {
     let mut scenario = machine(4, "rps", "2");
     scenario.steering.max_backlog = 20;
     scenario.costs.protocol = 20_000.0;
@@ -205,7 +205,7 @@ fn memory_does_not_grow_with_time() {
 }
 
 #[test]
-fn a_backlog_whose_cpu_is_away_gets_its_turn() {
+fn backlog_whose_cpu_is_away_gets_its_turn() {
     // Its heir's own backlog never empties.
     let mut scenario = machine(4, "rps", "1-3");
     scenario.duration_ns = 600_000_000;
@@ -218,7 +218,7 @@ fn a_backlog_whose_cpu_is_away_gets_its_turn() {
 }
 
 #[test]
-fn a_wire_carries_no_more_than_its_rate_and_no_memory_waits_for_it() {
+fn wire_carries_no_more_than_its_rate_and_no_memory_waits_for_it() {
     let mut scenario = machine(8, "rps", "0-7");
     // Towards us: ten times what the wire takes.
     scenario.nics[0].rate = 100e6;
@@ -247,7 +247,7 @@ fn pinned_threads_stay_and_an_empty_cache_costs_what_it_may() {
 }
 
 #[test]
-fn a_clock_that_steps_back_goes_on() {
+fn clock_that_steps_back_goes_on() {
     let in_slots = |at_ns: u64| {
         let mut scenario = machine(4, "sparse", "1-3");
         scenario.traffic = vec![traffic("few", 4, constant(1e5))];
@@ -258,7 +258,7 @@ fn a_clock_that_steps_back_goes_on() {
 }
 
 #[test]
-fn a_burst_of_constant_traffic_arrives() {
+fn burst_of_constant_traffic_arrives() {
     let packets = |burst: u32| {
         let mut scenario = machine(4, "rps", "1-3");
         scenario.traffic = vec![forward(traffic("few", 4, constant(1e5)))];

@@ -129,7 +129,7 @@ fn rfs_is_predicted() {
 }
 
 #[test]
-fn the_hand_off_is_predicted() {
+fn hand_off_is_predicted() {
     let report = report(Experiment::HandOff).unwrap();
     check(&report);
     assert_eq!(missed(&report), [""; 0]);
@@ -179,24 +179,24 @@ fn fits_again(experiment: Experiment) {
 }
 
 #[test]
-fn the_fit_of_the_hand_off_is_the_committed_one() {
+fn fit_of_the_hand_off_is_the_committed_one() {
     fits_again(Experiment::HandOff);
 }
 
 #[test]
 #[ignore = "takes half a minute: cargo xtask sim-fits"]
-fn the_fit_of_rfs_is_the_committed_one() {
+fn fit_of_rfs_is_the_committed_one() {
     fits_again(Experiment::Rfs);
 }
 
 #[test]
 #[ignore = "takes half a minute: cargo xtask sim-fits"]
-fn the_fit_of_rps_is_the_committed_one() {
+fn fit_of_rps_is_the_committed_one() {
     fits_again(Experiment::Rps);
 }
 
 #[test]
 #[ignore = "takes some minutes: cargo xtask sim-fits --all"]
-fn the_fit_of_sparse_is_the_committed_one() {
+fn fit_of_sparse_is_the_committed_one() {
     fits_again(Experiment::Sparse);
 }

@@ -33,7 +33,7 @@ fn order_holds_and_packets_add_up_whatever_goes_wrong() {
 
 /// Whatever is drawn could stand in a scenario file too.
 #[test]
-fn a_built_in_scenario_with_faults_passes_its_own_check() {
+fn built_in_scenario_with_faults_passes_its_own_check() {
     for subject in builtin() {
         let scenario = subject.scenario(&[]).expect("a built-in scenario reads");
         for seed in 0..200 {

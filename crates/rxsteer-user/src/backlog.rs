@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_ends_where_the_block_does_and_may_be_looked_at_twice() {
+    fn list_ends_where_the_block_does_and_may_be_looked_at_twice() {
         let (mut sender, mut receiver) = backlog(CpuId::new(0).unwrap(), true, 8, 8);
         let blocks = [block_of(&[b"a", b"bb"]), block_of(&[b"ccc"])];
         for (number, block) in (1..).zip(&blocks) {

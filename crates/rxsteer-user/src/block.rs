@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_ends_at_its_limits() {
+    fn block_ends_at_its_limits() {
         let mut block = Block::new();
         assert!(block.push(&vec![0; MAX_CAPTURED], info()));
         assert!(!block.push(b"x", info()), "full by bytes");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_is_bounded_and_uses_blocks_again() {
+    fn pool_is_bounded_and_uses_blocks_again() {
         let mut pool = BlockPool { most_memory: 10_000, ..BlockPool::new(1) };
         let mut held = Vec::new();
         while let Some(block) = share(&mut pool) {

@@ -287,7 +287,7 @@ mod tests {
     use rxsteer_packet::LinkType;
 
     #[test]
-    fn a_swapped_pair_is_found_and_order_is_not() {
+    fn swapped_pair_is_found_and_order_is_not() {
         let mut block = Block::new();
         for _ in 0..3 {
             let info = FrameInfo {

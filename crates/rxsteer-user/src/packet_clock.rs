@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_is_believed() {
+    fn clock_that_was_set_back_is_believed() {
         let mut clock = PacketClock::default();
         clock.advance(5 * SECOND, 0);
         assert_eq!(clock.advance(3 * SECOND, 5 * SECOND), 3 * SECOND);

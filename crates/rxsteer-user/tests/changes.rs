@@ -123,7 +123,7 @@ fn changes_at_run_time_keep_every_flow_in_order() {
 }
 
 #[test]
-fn an_impossible_change_is_refused_and_changes_nothing() {
+fn impossible_change_is_refused_and_changes_nothing() {
     let config = config("rps", "0-1");
     let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
     let control = pipeline.control();
@@ -150,7 +150,7 @@ fn an_impossible_change_is_refused_and_changes_nothing() {
 
 /// A CPU whose worker is stopped gets nothing new once its flows have nothing under way there.
 #[test]
-fn a_stopped_cpu_is_steered_around() {
+fn stopped_cpu_is_steered_around() {
     for policy in ["rps", "rfs+sparse", "bound:0=1"] {
         let config = config(policy, "0-3");
         let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
@@ -185,7 +185,7 @@ fn a_stopped_cpu_is_steered_around() {
 
 /// A flow that fills a backlog is dropped first; others get their places.
 #[test]
-fn the_flow_limit_drops_the_elephant() {
+fn flow_limit_drops_the_elephant() {
     let mut config = config("rps", "0");
     config.on_full = OnFull::Drop;
     config.flow_limit = Some(4096);
@@ -246,7 +246,7 @@ fn sparse_flows_of_two_devices_keep_their_cpus() {
 
 /// A clock that is set back is another matter: slots from the future are free.
 #[test]
-fn a_clock_that_is_set_back_frees_slots() {
+fn clock_that_is_set_back_frees_slots() {
     let config = config("sparse:loops=1", "0");
     let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
     let mut receiver = receivers.remove(0);
@@ -262,7 +262,7 @@ fn a_clock_that_is_set_back_frees_slots() {
 
 /// A clock that is set back while it is not in use is noticed with the next packet.
 #[test]
-fn a_clock_set_back_under_rps_does_not_stop_time_under_sparse() {
+fn clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     let config = config("sparse:loops=1", "0");
     let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
     let control = pipeline.control();

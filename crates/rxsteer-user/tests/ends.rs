@@ -34,7 +34,7 @@ fn assert_conserved<H>(report: &Report<H>) {
 }
 
 #[test]
-fn a_dropped_receiver_steers_and_counts_its_open_batch() {
+fn dropped_receiver_steers_and_counts_its_open_batch() {
     let (pipeline, mut receiver) = started(&config("0-1"));
     for _ in 0..5 {
         receiver.netif_rx(&FRAME, info(0));
@@ -45,7 +45,7 @@ fn a_dropped_receiver_steers_and_counts_its_open_batch() {
 }
 
 #[test]
-fn a_pipeline_is_not_finished_while_a_receiver_is_left() {
+fn pipeline_is_not_finished_while_a_receiver_is_left() {
     let (pipeline, mut receiver) = started(&config("0"));
     receiver.netif_rx(&FRAME, info(0));
     let Err(early) = pipeline.finish() else { panic!("a receiver is left") };
@@ -57,7 +57,7 @@ fn a_pipeline_is_not_finished_while_a_receiver_is_left() {
 }
 
 #[test]
-fn a_receiver_that_panics_counts_what_it_held() {
+fn receiver_that_panics_counts_what_it_held() {
     let (pipeline, mut receiver) = started(&config("0"));
     let thread = std::thread::spawn(move || {
         receiver.netif_rx(&FRAME, info(0));
@@ -97,7 +97,7 @@ impl Source for Endless {
 
 /// Without a look at `stop` the receiver would wait for room for ever: the worker's handler never returns by itself.
 #[test]
-fn a_stop_ends_a_wait_for_room() {
+fn stop_ends_a_wait_for_room() {
     let mut config = config("0");
     config.on_full = OnFull::Wait;
     config.max_backlog = 4;
@@ -146,7 +146,7 @@ impl Source for Quiet {
 }
 
 #[test]
-fn a_source_without_frames_is_asked_again() {
+fn source_without_frames_is_asked_again() {
     for speed in [Speed::Max, Speed::Times(1e9)] {
         let asked = Arc::new(AtomicU32::new(0));
         let mut sources: [Box<dyn Source>; 1] = [Box::new(Quiet(asked.clone()))];

@@ -45,7 +45,7 @@ fn no_flow_is_reordered_under_any_policy_cpu_count_and_list_length() {
 /// The order check of the run itself must be able to fail: the same numbered frames, given to two
 /// workers in turn behind its back, are found out of order.
 #[test]
-fn the_order_check_finds_what_hand_off_can_reorder() {
+fn order_check_finds_what_hand_off_can_reorder() {
     let mut config = config("none", "0-1");
     config.max_backlog = 4096;
     let (hold, held) = mpsc::channel::<()>();
@@ -108,7 +108,7 @@ fn held_up(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Report<
 }
 
 #[test]
-fn a_full_backlog_refuses_exactly_what_does_not_fit() {
+fn full_backlog_refuses_exactly_what_does_not_fit() {
     let mut config = config("none", "0");
     config.on_full = OnFull::Drop;
     config.max_backlog = 10;
@@ -121,7 +121,7 @@ fn a_full_backlog_refuses_exactly_what_does_not_fit() {
 }
 
 #[test]
-fn a_worker_that_dies_is_taken_over_from() {
+fn worker_that_dies_is_taken_over_from() {
     let mut config = config("rps", "0-2");
     config.max_backlog = 64;
     let report = run_with(&config, "packets=20000,flows=200", |on| {
@@ -143,7 +143,7 @@ fn a_worker_that_dies_is_taken_over_from() {
 }
 
 #[test]
-fn a_stopped_worker_loses_nothing() {
+fn stopped_worker_loses_nothing() {
     let config = config("rps", "0-1");
     let mut sources = synthetic(&config, "packets=50000,flows=100");
     let report = run(
@@ -165,7 +165,7 @@ fn a_stopped_worker_loses_nothing() {
 /// The worker of CPU 1 is stopped while its backlog is full and it sits in its handler; another one
 /// then processes all of that backlog.
 #[test]
-fn a_full_backlog_of_a_stopped_worker_is_taken_over() {
+fn full_backlog_of_a_stopped_worker_is_taken_over() {
     let mut config = config("none", "0-1");
     config.max_backlog = 100;
     let (release, gate) = mpsc::channel::<()>();
@@ -195,7 +195,7 @@ fn a_full_backlog_of_a_stopped_worker_is_taken_over() {
 /// The limit of a backlog is one of packets, whatever their size and however they entered: large
 /// frames fill blocks early, and frames steered one by one have a block each.
 #[test]
-fn a_backlog_holds_its_limit_whatever_the_frames() {
+fn backlog_holds_its_limit_whatever_the_frames() {
     for (size, polled) in [(9018, true), (60, false), (60, true)] {
         let mut config = config("none", "0");
         config.on_full = OnFull::Drop;
@@ -230,7 +230,7 @@ fn idle_workers_do_not_starve_the_receiver_of_memory() {
 }
 
 #[test]
-fn a_thread_can_receive_again_after_a_run() {
+fn thread_can_receive_again_after_a_run() {
     let config = config("rps", "0-1");
     let before = rxsteer_user::sys::allowed_cpus();
     let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
@@ -341,7 +341,7 @@ fn frames_one_by_one_and_polled_lists_are_steered_alike() {
 }
 
 #[test]
-fn the_nics_hash_is_used_and_no_header_read() {
+fn nics_hash_is_used_and_no_header_read() {
     let config = config("rps", "0-3");
     let with_hash = |hash| FrameInfo { nic_hash: Some(hash), ..info(0) };
     let placed = placed(&config, |receiver| {
@@ -370,7 +370,7 @@ fn hand_off_goes_to_its_binding_or_stays_local() {
 }
 
 #[test]
-fn an_rx_thread_without_a_queue_is_harmless() {
+fn rx_thread_without_a_queue_is_harmless() {
     let mut config = config("rps", "0-1");
     config.rx_cpus = vec![cpu(0), cpu(7)];
     let report = run_with(&config, "packets=1000", |_| nothing);
@@ -378,7 +378,7 @@ fn an_rx_thread_without_a_queue_is_harmless() {
 }
 
 #[test]
-fn a_queue_can_have_its_own_cpu_map() {
+fn queue_can_have_its_own_cpu_map() {
     let mut config = config("rps", "0-1");
     config.rx_queues = 2;
     config.rps_maps = vec![(1.into(), "5".parse::<CpuSet>().unwrap())];
@@ -415,7 +415,7 @@ fn frames_in_memory_are_received_as_often_as_asked() {
 }
 
 #[test]
-fn a_stop_ends_receiving_and_processes_what_was_received() {
+fn stop_ends_receiving_and_processes_what_was_received() {
     let config = config("rps", "0-1");
     let mut sources = synthetic(&config, "packets=1e12");
     let stop = Arc::new(AtomicBool::new(false));

@@ -43,8 +43,8 @@ fn send(rings: &mut Rings, ring: u32, count: u32) {
 }
 
 #[test]
-fn a_change_that_waits_puts_no_ring_out_of_use() {
-    let test = "a_change_that_waits_puts_no_ring_out_of_use";
+fn change_that_waits_puts_no_ring_out_of_use() {
+    let test = "change_that_waits_puts_no_ring_out_of_use";
     let Some(loaded) = loaded(test) else { return };
     if !std::path::Path::new("/sys/devices/system/cpu/cpu1").exists() {
         return testing::skipped(&format!("rings::{test}"), "it takes 2 CPUs");

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_class_is_read_from_a_line_of_stat() {
+    fn class_is_read_from_a_line_of_stat() {
         // Fields 3 to 41, of which 19, 40 and 41 count.
         let line = |nice: i32, priority: u32, policy: u32| {
             let mut fields = vec!["0".to_owned(); 39];

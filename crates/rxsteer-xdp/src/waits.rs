@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_not_over_counts() {
+    fn wait_that_is_not_over_counts() {
         // It does not run for three ticks; the scheduler says so only afterwards.
         let waits = played(&[(10, 0, 0), (0, 0, 0), (0, 0, 800), (0, 0, 900)]);
         assert_eq!(causes(&waits), (900, 0, 0));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_a_second() {
+    fn rate_is_that_of_a_second() {
         assert_eq!(played(&[(10, 0, 0); 12]).per_second, 100_000);
         assert_eq!(played(&[(10, 0, 0); 3]).per_second, 0, "not known yet");
     }

@@ -133,8 +133,8 @@ fn partial_checksums_are_distinguished_from_complete_ones() {
 }
 
 #[test]
-fn a_complete_checksum_that_looks_partial_is_complete() {
-    let Some(policy) = loaded("a_complete_checksum_that_looks_partial_is_complete") else { return };
+fn complete_checksum_that_looks_partial_is_complete() {
+    let Some(policy) = loaded("complete_checksum_that_looks_partial_is_complete") else { return };
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     let mut tried = 0;
     for _ in 0..1000 {

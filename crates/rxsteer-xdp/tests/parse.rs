@@ -62,9 +62,9 @@ const SHORTEST: usize = 14;
 
 /// What the parser leaves of the verifier's budget to the programs around it.
 #[test]
-fn the_verifier_has_little_to_do() {
+fn verifier_has_little_to_do() {
     let mut object = MaybeUninit::uninit();
-    let Some(skeleton) = load("the_verifier_has_little_to_do", &mut object) else { return };
+    let Some(skeleton) = load("verifier_has_little_to_do", &mut object) else { return };
     let descriptor = skeleton.progs.parse.as_fd().as_raw_fd();
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap();
     let instructions = info.lines().find_map(|line| line.strip_prefix("verified_insns:"));

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_advised_size_can_be_had() {
+    fn advised_size_can_be_had() {
         for queues in [1, 3, 64, 1000, 1024] {
             for flows in [1, 1000, 300_000, 4_000_000] {
                 let size = ample_flow_cnt(flows, queues);

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lone_number_is_a_count_of_cpus() {
+    fn lone_number_is_a_count_of_cpus() {
         let meant = |text: &str, allowed: &str| {
             parse_cpus(text).unwrap().cpus(allowed.parse().ok()).to_string()
         };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_options_can() {
+    fn file_says_what_options_can() {
         let args = from_toml(
             "policy = 'rfs+sparse:loops=3'\ncpus = 4\nrx-devices = 2\nsock_flow_entries = 1024\n\
              flow-cnt = 256\nflow-limit = true\nhash = 'symmetric'\nhash_seed = '2a'\ninner = true\n\
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_beats_the_file_and_mistakes_are_named() {
+    fn option_beats_the_file_and_mistakes_are_named() {
         let given = SteerArgs { policy: Some(Policy::None), ..SteerArgs::default() };
         let file: SteerFile = toml::from_str("policy = 'rfs'\nflow_cnt = 8").unwrap();
         let both = file.under(&given).unwrap();

@@ -76,8 +76,8 @@ fn every_comparable_capture_gives_the_reference_counts() {
 }
 
 #[test]
-fn the_counts_do_not_depend_on_how_it_is_received() {
-    let Some(folder) = folder("the_counts_do_not_depend_on_how_it_is_received") else { return };
+fn counts_do_not_depend_on_how_it_is_received() {
+    let Some(folder) = folder("counts_do_not_depend_on_how_it_is_received") else { return };
     let file = folder.join("zeek__var-services-std-ports.pcap");
     for options in [
         &["--policy", "none"][..],

@@ -90,7 +90,7 @@ impl Drop for Namespace {
 }
 
 #[test]
-fn the_loopback_is_refused_with_what_to_do() {
+fn loopback_is_refused_with_what_to_do() {
     let report = report(&[RXSTEER, "check", "lo", "--json"]);
     assert_eq!(report["can_run"], false);
     let device = found(&report, "lo", "device");
@@ -107,7 +107,7 @@ fn the_loopback_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_ends_it_with_the_nearest() {
+fn interface_that_is_not_there_ends_it_with_the_nearest() {
     let output = run(&[RXSTEER, "check", "nosuch0"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!((status(&output), output.stdout.len()), (2, 0));
@@ -139,8 +139,8 @@ fn load_is_reported_on_request() {
 }
 
 #[test]
-fn a_veth_pair_is_seen_as_it_is_set() {
-    const NAME: &str = "a_veth_pair_is_seen_as_it_is_set";
+fn veth_pair_is_seen_as_it_is_set() {
+    const NAME: &str = "veth_pair_is_seen_as_it_is_set";
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
         Err(why) => return skipped(NAME, &why),
@@ -182,8 +182,8 @@ fn a_veth_pair_is_seen_as_it_is_set() {
 }
 
 #[test]
-fn a_veth_with_fewer_queues_than_its_peer_has_no_native_mode() {
-    const NAME: &str = "a_veth_with_fewer_queues_than_its_peer_has_no_native_mode";
+fn veth_with_fewer_queues_than_its_peer_has_no_native_mode() {
+    const NAME: &str = "veth_with_fewer_queues_than_its_peer_has_no_native_mode";
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
         Err(why) => return skipped(NAME, &why),
@@ -219,8 +219,8 @@ fn a_veth_with_fewer_queues_than_its_peer_has_no_native_mode() {
 }
 
 #[test]
-fn a_peer_in_another_namespace_is_not_guessed_at() {
-    const NAME: &str = "a_peer_in_another_namespace_is_not_guessed_at";
+fn peer_in_another_namespace_is_not_guessed_at() {
+    const NAME: &str = "peer_in_another_namespace_is_not_guessed_at";
     let (near, far) = match (Namespace::new(), Namespace::new()) {
         (Ok(near), Ok(far)) => (near, far),
         (Err(why), _) | (_, Err(why)) => return skipped(NAME, &why),

@@ -27,7 +27,7 @@ fn number(value: &Value) -> u64 {
 const SYNTHETIC: [&str; 3] = ["replay", "--synthetic", "packets=20000,flows=500,ip=mixed"];
 
 #[test]
-fn the_report_adds_up() {
+fn report_adds_up() {
     let report = json(&[&SYNTHETIC[..], &["--cpus", "4"]].concat());
     assert_eq!(number(&report["packets"]), 20_000);
     assert_eq!(number(&report["delivered"]), 20_000);
@@ -57,7 +57,7 @@ fn the_report_adds_up() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_spread() {
+fn same_seed_gives_the_same_spread() {
     let spread = |seed: &str| {
         let report = json(&[&SYNTHETIC[..], &["--cpus", "8", "--hash-seed", seed]].concat());
         let per_cpu = report["per_cpu"].as_array().expect("an array");
@@ -68,7 +68,7 @@ fn the_same_seed_gives_the_same_spread() {
 }
 
 #[test]
-fn a_table_is_printed_for_people() {
+fn table_is_printed_for_people() {
     let output = rxsteer(&[&SYNTHETIC[..], &["--cpus", "2"]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(status(&output), 0, "{}", errors(&output));
@@ -145,7 +145,7 @@ fn what_is_no_capture_is_refused_in_one_line() {
 }
 
 #[test]
-fn an_unknown_link_type_is_refused_by_number() {
+fn unknown_link_type_is_refused_by_number() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = written(dir.path(), "odd.pcap", &pcap(281, &[&[0; 60]]));
     let output = rxsteer(&["replay", path.to_str().expect("UTF-8"), "--cpus", "1"]);
@@ -183,7 +183,7 @@ fn wrong_arguments_are_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_capture_in_the_place_of_the_command_is_explained() {
+fn capture_in_the_place_of_the_command_is_explained() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = written(dir.path(), "some.pcap", &pcap(1, &[]));
     let output = rxsteer(&[path.to_str().expect("UTF-8")]);
@@ -192,7 +192,7 @@ fn a_capture_in_the_place_of_the_command_is_explained() {
 }
 
 #[test]
-fn a_closed_output_ends_it_quietly() {
+fn closed_output_ends_it_quietly() {
     for arguments in [&SYNTHETIC[..], &["completions", "bash"]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -313,7 +313,7 @@ fn settings_can_come_from_a_file() {
 }
 
 #[test]
-fn a_decision_is_explained_as_it_is_made() {
+fn decision_is_explained_as_it_is_made() {
     let flow = "10.0.0.1:40000-192.0.2.7:443/tcp";
     let fixed = ["--cpus", "4", "--hash-seed", "2a"];
     let hash = json(&[&["explain", flow][..], &fixed].concat());
@@ -335,7 +335,7 @@ fn a_decision_is_explained_as_it_is_made() {
 
 /// What `explain` says of a frame is what `replay` does with it.
 #[test]
-fn a_frame_of_a_capture_is_explained() {
+fn frame_of_a_capture_is_explained() {
     let frame = |port: u8| {
         let mut frame = vec![0; 60];
         frame[12..14].copy_from_slice(&[8, 0]);

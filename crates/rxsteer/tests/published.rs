@@ -38,7 +38,7 @@ fn rows_are_published_and_predicted_and_the_error_is_their_mean() {
 }
 
 #[test]
-fn the_text_says_what_is_met_and_what_is_lacking() {
+fn text_says_what_is_met_and_what_is_lacking() {
     let printed = text(&sim(&["--published", "hand-off"]));
     for part in ["gain by hand-off", "mean absolute error", "What the model lacks:", "assumed"] {
         assert!(printed.contains(part), "{part} is not in:\n{printed}");
@@ -46,7 +46,7 @@ fn the_text_says_what_is_met_and_what_is_lacking() {
 }
 
 #[test]
-fn a_fit_is_printed_or_written_as_it_is_built_in() {
+fn fit_is_printed_or_written_as_it_is_built_in() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hand-off.toml");
     let name = path.to_str().expect("UTF-8");

@@ -24,7 +24,7 @@ fn assert_refused(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn an_interface_there_is_not_is_named() {
+fn interface_there_is_not_is_named() {
     assert_refused(&rxsteer(&["run", "nosuch0"]), &["there is no interface 'nosuch0'"]);
     assert_refused(&rxsteer(&["run", "eth["]), &["'eth['", "pattern"]);
     assert_refused(&rxsteer(&["run"]), &["<IFACE>"]);

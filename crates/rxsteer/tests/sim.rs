@@ -100,7 +100,7 @@ fn files_are_written_whole_and_replaced() {
 }
 
 #[test]
-fn a_file_is_a_scenario_too() {
+fn file_is_a_scenario_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("mine.toml");
     let builtin = include_str!("../../../scenarios/rpc-8.toml");
@@ -166,7 +166,7 @@ fn interrupted_after(pause: Duration) -> Value {
 
 /// The first seed lasts hours, and is given up; what it measured is shown.
 #[test]
-fn an_interrupt_shows_what_is_done() {
+fn interrupt_shows_what_is_done() {
     // The warm-up, in which nothing is measured, is over in milliseconds; on a busy host later.
     let pauses = [0, 1, 4, 16].map(Duration::from_secs).into_iter();
     let measured = |object: &Value| object["cells"][0]["runs"][0]["measured_ns"].as_u64();

@@ -154,7 +154,7 @@ fn speed_makes_load_and_policies_can_be_compared() {
 }
 
 #[test]
-fn a_damaged_capture_is_used_as_far_as_it_goes() {
+fn damaged_capture_is_used_as_far_as_it_goes() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = capture(dir.path());
     let whole = std::fs::read(&capture).expect("a file");

@@ -51,7 +51,7 @@ fn unit_reloads_where_there_is_a_file() {
 }
 
 #[test]
-fn a_unit_waits_for_its_interface_and_is_started_again() {
+fn unit_waits_for_its_interface_and_is_started_again() {
     let unit = unit("rxsteer@.service");
     let device = "sys-subsystem-net-devices-%i.device";
     assert_eq!(values(&unit, "BindsTo"), [device]);

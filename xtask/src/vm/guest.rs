@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_has_what_its_row_says() {
+    fn machine_has_what_its_row_says() {
         let words = started("6.12-numa-smt");
         assert!(words.contains(&"8,sockets=2,cores=2,threads=2".to_owned()), "{words:?}");
         assert!(words.iter().any(|word| word.contains("nodeid=1")), "{words:?}");

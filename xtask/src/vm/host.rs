@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_executable_is_found_among_cargos_messages() {
+    fn executable_is_found_among_cargos_messages() {
         let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"live"},"executable":"/t/live-1"}"#;
         assert_eq!(executable(line, "test", "live"), Some("/t/live-1".into()));
         assert_eq!(executable(line, "bin", "live"), None);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_holds_what_has_to_be_tried() {
+    fn file_holds_what_has_to_be_tried() {
         let matrix = Matrix::parse(FILE).unwrap();
         let has = |what: &dyn Fn(&Machine) -> bool| matrix.machines.iter().any(what);
         for driver in DRIVERS.map(|(driver, _)| driver) {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_inherits_the_refusal_of_its_kernel() {
+    fn machine_inherits_the_refusal_of_its_kernel() {
         let matrix = Matrix::parse(SMALL).unwrap();
         let refused: Vec<_> = matrix.machines.iter().map(|m| m.refused.as_deref()).collect();
         assert_eq!(refused, [None, Some("REALTIME")]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_there_is_not_is_answered_with_those_there_are() {
+    fn name_that_there_is_not_is_answered_with_those_there_are() {
         let matrix = Matrix::parse(SMALL).unwrap();
         let kernels = vec!["b".to_owned()];
         let why = matrix.select(&Selection { kernels, ..Selection::default() }).unwrap_err();

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_some_tests_stands_for_those_alone() {
+    fn run_of_some_tests_stands_for_those_alone() {
         let run = |day: &str, tests: &[(&str, Verdict)], frames: u64| Results {
             day: day.to_owned(),
             tests: tests
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_in_which_the_machine_hung_has_failed_and_those_after_it() {
+    fn test_in_which_the_machine_hung_has_failed_and_those_after_it() {
         let names = ["machine::none", "machine::rps", "machine::sparse"];
         for unfinished in ["test machine::rps ... ", "test machine::rps ...", ""] {
             let mut left = left(&format!("test machine::none ... ok\n{unfinished}"), None);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_in_which_no_test_ran_has_failed() {
+    fn machine_in_which_no_test_ran_has_failed() {
         let of = |left: Left| verdicts(&left, &["machine::rps"]);
         assert!(
             matches!(&of(left("", None))[..], [(name, Verdict::Failed(why))] if why.contains("it hung") && name == "machine::rps")
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_of_the_kernel_is_a_failure() {
+    fn complaint_of_the_kernel_is_a_failure() {
         let mut left = left("test a ... ok\n", Some("0"));
         left.log = "[ 1.0] fine\n[ 2.0] watchdog: BUG: soft lockup - CPU#1\n".to_owned();
         assert_eq!(verdicts(&left, &["a"]).len(), 1);

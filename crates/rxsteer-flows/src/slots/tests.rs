@@ -56,7 +56,7 @@ fn every_cpu_is_listed_in_its_order() {
 
 /// Wherever the pool runs out, for a block or for a line of the list, the shared block takes the rest.
 #[test]
-fn the_shared_block_takes_the_rest() {
+fn shared_block_takes_the_rest() {
     for blocks in 0..30 {
         let slots = FlowSlots::new(1, blocks).unwrap();
         for _ in 0..2 {
@@ -76,7 +76,7 @@ fn the_shared_block_takes_the_rest() {
 /// What the shared block holds of the slot's last flow is no count of this one, nor are the zeroes that
 /// memory is made of.
 #[test]
-fn the_shared_block_starts_over_with_each_flow() {
+fn shared_block_starts_over_with_each_flow() {
     let slots = FlowSlots::new(1, 0).unwrap();
     for time in [500, 100, 900] {
         slots.claim(0, &writer(0), &packet(time));
@@ -89,7 +89,7 @@ fn the_shared_block_starts_over_with_each_flow() {
 
 /// A flow that was cleared has not become idle, wherever its last packet was counted.
 #[test]
-fn a_clear_makes_no_flow_older() {
+fn clear_makes_no_flow_older() {
     for blocks in [0, 1] {
         let slots = FlowSlots::new(1, blocks).unwrap();
         slots.claim(0, &writer(0), &packet(10));

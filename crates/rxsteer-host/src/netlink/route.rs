@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_read() {
+    fn link_is_read() {
         let link = link(&answer()).unwrap();
         assert_eq!((link.index, link.name.as_str(), link.up), (7, "eth0.5", true));
         assert_eq!((link.lower, link.lower_is_elsewhere), (Some(2), false));

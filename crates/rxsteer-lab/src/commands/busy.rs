@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_worse_by_loss_or_by_delay() {
+    fn round_is_worse_by_loss_or_by_delay() {
         let rps = figure(Method::KernelRps, 5, 100.0);
         assert_eq!(figure(METHODS[2], 5, 100.0).is_worse_than(&rps), (false, false));
         assert_eq!(figure(METHODS[2], 20, 170.0).is_worse_than(&rps), (true, false));

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_a_process_is_read() {
+    fn line_of_a_process_is_read() {
         let line = "4711 (a ) b) S 4242 1 1 0 -1 4194560 100 0 0 0 7 5 3 2 20 0 1 0 99 0 0";
         let stat = Stat::of(line).unwrap();
         assert_eq!((stat.parent, stat.flags, stat.ticks), (4242, 4_194_560, 17));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_neighbour_is_noticed_and_we_are_not() {
+    fn busy_neighbour_is_noticed_and_we_are_not() {
         let before = Others::now();
         assert!(!before.ticks.contains_key(&std::process::id()));
         // A grandchild is none of ours: its parent is a shell.

@@ -63,8 +63,8 @@ fn iperf3_over_udp_in_order() {
 }
 
 #[test]
-fn a_web_server_under_load() {
-    let Some(_alone) = super::ready("clients::a_web_server_under_load", &["nginx", "wrk", "ss"], 2)
+fn web_server_under_load() {
+    let Some(_alone) = super::ready("clients::web_server_under_load", &["nginx", "wrk", "ss"], 2)
     else {
         return;
     };

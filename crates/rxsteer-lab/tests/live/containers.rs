@@ -100,8 +100,8 @@ fn connections_of_containers_with_checksum_offload_live_under_every_policy() {
 }
 
 #[test]
-fn a_container_that_appears_under_a_pattern_keeps_its_connections() {
-    let test = "containers::a_container_that_appears_under_a_pattern_keeps_its_connections";
+fn container_that_appears_under_a_pattern_keeps_its_connections() {
+    let test = "containers::container_that_appears_under_a_pattern_keeps_its_connections";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     testbed.sender().run("ethtool -K out0 tx on").unwrap();

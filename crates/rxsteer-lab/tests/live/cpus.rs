@@ -65,13 +65,13 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
 }
 
 #[test]
-fn a_cpu_that_goes_and_comes_back_loses_nothing_silently() {
-    let test = "cpus::a_cpu_that_goes_and_comes_back_loses_nothing_silently";
+fn cpu_that_goes_and_comes_back_loses_nothing_silently() {
+    let test = "cpus::cpu_that_goes_and_comes_back_loses_nothing_silently";
     away_and_back(test, slice(3, 50), Duration::from_millis(300));
 }
 
 #[test]
-fn a_cpu_that_is_away_for_a_moment_is_used_again() {
-    let test = "cpus::a_cpu_that_is_away_for_a_moment_is_used_again";
+fn cpu_that_is_away_for_a_moment_is_used_again() {
+    let test = "cpus::cpu_that_is_away_for_a_moment_is_used_again";
     away_and_back(test, 20, Duration::from_millis(10));
 }

@@ -36,8 +36,8 @@ fn another_program_is_left_alone_and_named() {
 }
 
 #[test]
-fn a_second_instance_names_the_first() {
-    let Some(_alone) = super::ready("faults::a_second_instance_names_the_first", &[], 1) else {
+fn second_instance_names_the_first() {
+    let Some(_alone) = super::ready("faults::second_instance_names_the_first", &[], 1) else {
         return;
     };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();

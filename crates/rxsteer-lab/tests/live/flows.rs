@@ -109,8 +109,8 @@ fn totals_are_what_was_sent_across_moves_and_resets() {
 }
 
 #[test]
-fn an_ended_flow_hands_its_last_counts_on() {
-    let test = "flows::an_ended_flow_hands_its_last_counts_on";
+fn ended_flow_hands_its_last_counts_on() {
+    let test = "flows::ended_flow_hands_its_last_counts_on";
     let Some(_alone) = super::ready(test, &[], 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();

@@ -62,8 +62,8 @@ fn changing_cpus_keeps_the_order_of_merged_segments() {
 }
 
 #[test]
-fn a_change_away_from_none_waits_for_what_gro_holds() {
-    let test = "guard::a_change_away_from_none_waits_for_what_gro_holds";
+fn change_away_from_none_waits_for_what_gro_holds() {
+    let test = "guard::change_away_from_none_waits_for_what_gro_holds";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();

@@ -65,8 +65,8 @@ fn attack(test: &str, more: &[&str]) -> Option<(Value, Value)> {
 }
 
 #[test]
-fn a_socket_of_another_namespace_moves_no_flow() {
-    let test = "namespaces::a_socket_of_another_namespace_moves_no_flow";
+fn socket_of_another_namespace_moves_no_flow() {
+    let test = "namespaces::socket_of_another_namespace_moves_no_flow";
     let Some((before, after)) = attack(test, &[]) else { return };
     assert_eq!((before, after), (0.into(), 0.into()));
 }

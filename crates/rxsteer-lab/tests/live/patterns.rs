@@ -26,8 +26,8 @@ fn map_bytes(process: u32) -> u64 {
 }
 
 #[test]
-fn an_interface_of_64_queues_that_appears_later_is_steered() {
-    let test = "patterns::an_interface_of_64_queues_that_appears_later_is_steered";
+fn interface_of_64_queues_that_appears_later_is_steered() {
+    let test = "patterns::interface_of_64_queues_that_appears_later_is_steered";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -54,8 +54,8 @@ fn an_interface_of_64_queues_that_appears_later_is_steered() {
 }
 
 #[test]
-fn a_pattern_takes_little_memory_and_status_says_how_much() {
-    let test = "patterns::a_pattern_takes_little_memory_and_status_says_how_much";
+fn pattern_takes_little_memory_and_status_says_how_much() {
+    let test = "patterns::pattern_takes_little_memory_and_status_says_how_much";
     let Some(_alone) = super::ready(test, &[], 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();

@@ -97,8 +97,8 @@ fn queues_are_bound_by_interface() {
 }
 
 #[test]
-fn an_interface_that_appears_is_bound() {
-    let Some(_alone) = super::ready("queues::an_interface_that_appears_is_bound", &[], 2) else {
+fn interface_that_appears_is_bound() {
+    let Some(_alone) = super::ready("queues::interface_that_appears_is_bound", &[], 2) else {
         return;
     };
     let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();

@@ -80,8 +80,8 @@ fn is_sound((seen, totals): (Seen, Totals)) {
 }
 
 #[test]
-fn an_interface_that_goes_down_and_up_is_steered_again() {
-    let test = "under_load::an_interface_that_goes_down_and_up_is_steered_again";
+fn interface_that_goes_down_and_up_is_steered_again() {
+    let test = "under_load::interface_that_goes_down_and_up_is_steered_again";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     is_sound(with_load(LinkOptions::default(), |run| {
         for round in 1..=slice(2, 20) {

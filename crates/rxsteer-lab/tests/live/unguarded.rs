@@ -135,7 +135,7 @@ fn unguarded_flows_that_share_a_slot_keep_order() {
 
 /// Changes while a ring is never empty, so that its thread does not sleep: what it has delivered, it must publish
 /// all the same.
-fn a_busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
+fn busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     // With all that is started here, so that nothing keeps the other CPU from sending.
     pin(1).unwrap();
@@ -180,15 +180,15 @@ fn a_busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
 }
 
 #[test]
-fn a_busy_ring_drains_past_a_snapshot_by_the_rule_for_long_ticks() {
-    let test = "unguarded::a_busy_ring_drains_past_a_snapshot_by_the_rule_for_long_ticks";
-    a_busy_ring_drains_past_a_snapshot(test, &[]);
+fn busy_ring_drains_past_a_snapshot_by_the_rule_for_long_ticks() {
+    let test = "unguarded::busy_ring_drains_past_a_snapshot_by_the_rule_for_long_ticks";
+    busy_ring_drains_past_a_snapshot(test, &[]);
 }
 
 #[test]
-fn a_busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks() {
-    let test = "unguarded::a_busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks";
-    a_busy_ring_drains_past_a_snapshot(test, &["--as-with-short-ticks"]);
+fn busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks() {
+    let test = "unguarded::busy_ring_drains_past_a_snapshot_by_the_rule_for_short_ticks";
+    busy_ring_drains_past_a_snapshot(test, &["--as-with-short-ticks"]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ fn signal(process: u32, name: &str) {
 }
 
 #[test]
-fn a_change_that_got_no_answer_is_not_made_later() {
-    let test = "withdrawn::a_change_that_got_no_answer_is_not_made_later";
+fn change_that_got_no_answer_is_not_made_later() {
+    let test = "withdrawn::change_that_got_no_answer_is_not_made_later";
     let Some(_alone) = super::ready(test, &["kill"], 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -46,8 +46,8 @@ fn a_change_that_got_no_answer_is_not_made_later() {
 }
 
 #[test]
-fn a_change_that_can_not_be_made_in_time_is_withdrawn() {
-    let test = "withdrawn::a_change_that_can_not_be_made_in_time_is_withdrawn";
+fn change_that_can_not_be_made_in_time_is_withdrawn() {
+    let test = "withdrawn::change_that_can_not_be_made_in_time_is_withdrawn";
     let Some(_alone) = super::ready(test, &["chrt", "taskset"], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_noted_anew_or_cancelled_does_not_come() {
+    fn step_that_is_noted_anew_or_cancelled_does_not_come() {
         for cpus in [6, 100] {
             let mut calendar = Calendar::new(cpus, 0);
             calendar.note_step(5, 7);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_carries_its_rate() {
+    fn link_carries_its_rate() {
         let mut link = Link::new(&nic(1e9, 4), 1000);
         let mut last = 0;
         for _ in 0..1000 {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_refuses_what_comes_later() {
+    fn full_ring_refuses_what_comes_later() {
         let mut queue = RxQueue::new(&nic(1e9, 2), 0, 0);
         queue.wire.extend([1, 2, 3, 9].map(packet));
         queue.advance(5);

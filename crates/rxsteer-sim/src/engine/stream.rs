@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_packet_is_missed_after_three_later_ones() {
+    fn packet_is_missed_after_three_later_ones() {
         let mut receiver = StreamState::new(0, 0, 0).receiver;
         assert!(!receiver.receive(1));
         assert!(!receiver.receive(3));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_halves_the_window_once_and_a_timeout_begins_anew() {
+    fn loss_halves_the_window_once_and_a_timeout_begins_anew() {
         let mut stream = StreamState::new(0, 0, 0);
         while stream.next(100).is_some() {}
         assert_eq!(stream.sent, 10);

@@ -218,7 +218,7 @@ fn wrong_settings_are_reported_as_such() {
 }
 
 #[test]
-fn a_steering_change_keeps_the_rest() {
+fn steering_change_keeps_the_rest() {
     let before = Steering { max_backlog: 7, ..small().steering };
     let changed = change_steering(&before, "policy=bound:0=1,1=2  cpus=1-2").unwrap();
     let cpus = "1-2".parse().unwrap();
@@ -232,7 +232,7 @@ fn a_steering_change_keeps_the_rest() {
 }
 
 #[test]
-fn the_reference_names_every_key() {
+fn reference_names_every_key() {
     let reference = include_str!("../../../../docs/sim.md");
     for table in TABLES {
         for key in table.keys {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_ends_after_the_evaluations_it_may_make() {
+    fn search_ends_after_the_evaluations_it_may_make() {
         // No minimum: the search walks downhill for good.
         let objective = |values: &[f64]| -> Result<f64, Infallible> { Ok(1.0 / values[0]) };
         assert!(minimize(&[1.0], 1e-9, 40, objective).unwrap().evaluations <= 42);

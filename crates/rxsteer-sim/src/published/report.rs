@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_that_of_what_was_published() {
+    fn order_is_that_of_what_was_published() {
         assert!(Target::order("p50", &[(757.0, 3.0), (415.0, 2.0), (379.0, 1.0)]).is_met);
         assert!(!Target::order("p90", &[(900.0, 3.0), (993.0, 2.0), (651.0, 1.0)]).is_met);
     }

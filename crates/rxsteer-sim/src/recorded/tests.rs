@@ -130,7 +130,7 @@ fn drawn_moments_are_uniform_and_the_seed_decides() {
 }
 
 #[test]
-fn a_record_of_many_packets_gives_the_earliest_that_fit() {
+fn record_of_many_packets_gives_the_earliest_that_fit() {
     let spans = [span(1, u64::MAX, u64::MAX, 1000, u64::MAX), span(2, 3, 180, 0, 2)];
     for how in [Spread::Even, Spread::Random(9)] {
         let mut recording = Recording::new(5);
@@ -143,7 +143,7 @@ fn a_record_of_many_packets_gives_the_earliest_that_fit() {
 }
 
 #[test]
-fn a_recording_takes_the_way_of_the_first_traffic_and_ends_the_run() {
+fn recording_takes_the_way_of_the_first_traffic_and_ends_the_run() {
     let mut recording = Recording::new(5);
     for at_ns in [3, 1003] {
         recording.push(at_ns, key(1), hash(1), 60);
@@ -185,7 +185,7 @@ fn packets_of_one_flow_too_many_are_counted_and_left_out() {
 }
 
 #[test]
-fn the_order_of_records_does_not_matter() {
+fn order_of_records_does_not_matter() {
     let spans = [span(1, 5, 1003, 100, 500), span(2, 1, 60, 100, 500), span(3, 20, 1200, 90, 900)];
     let sent = |spans: Vec<FlowSpan>| {
         let mut recording = Recording::new(100);

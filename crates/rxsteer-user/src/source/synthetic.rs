@@ -272,14 +272,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_frames() {
+    fn same_seed_gives_the_same_frames() {
         let spec = "share=zipf:1.2,size=imix,flood=spoofed:0.1,packets=5000,seed=7";
         assert_eq!(frames(spec), frames(spec));
         assert_ne!(frames(spec), frames(&spec.replace("seed=7", "seed=8")));
     }
 
     #[test]
-    fn a_zipf_load_has_elephants() {
+    fn zipf_load_has_elephants() {
         let count = |spec| {
             let mut counts = std::collections::HashMap::<Vec<u8>, u32>::new();
             for (bytes, _) in frames(spec) {

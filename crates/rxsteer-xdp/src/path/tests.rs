@@ -24,7 +24,7 @@ fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
 }
 
 #[test]
-fn a_flow_limit_that_has_no_room_is_refused() {
+fn flow_limit_that_has_no_room_is_refused() {
     let settings = |buckets| Settings {
         flow_limit: Some(buckets),
         ..Settings::new(Policy::Rps, "0".parse().unwrap())

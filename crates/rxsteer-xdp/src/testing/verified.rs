@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_understood() {
+    fn log_is_understood() {
         let log = "libbpf: prog 'steer_entry': -- BEGIN PROG LOAD LOG --\nverification time 92 usec\n\
                    stack depth 112+0+16\nprocessed 2345 insns (limit 1000000) max_states_per_insn 4\n\
                    -- END PROG LOAD LOG --\n";

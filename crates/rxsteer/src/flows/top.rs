@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_kept_and_ties_go_by_the_key() {
+    fn largest_are_kept_and_ties_go_by_the_key() {
         let mut records = [
             record(1, 9, 10),
             record(2, 1, 99),

@@ -130,7 +130,7 @@ mod tests {
 
     /// Data sets outlive versions of rxsteer: this number may never change.
     #[test]
-    fn the_hash_is_what_it_was_and_the_same_for_both_directions() {
+    fn hash_is_what_it_was_and_the_same_for_both_directions() {
         assert_eq!(format!("{:016x}", hash(key())), "65172979ac0ec451");
         assert_eq!(hash(key()), hash(key().reversed()));
         let crossed = FlowKey { src_port: 443, dst_port: 40000, ..key() };

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ending_is_the_format() {
+    fn ending_is_the_format() {
         let format = |path: &str| match Target::new(Path::new(path), None, None) {
             Ok(Target::File(file)) => Some(file.format),
             _ => None,

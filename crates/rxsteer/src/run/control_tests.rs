@@ -153,7 +153,7 @@ fn client_that_never_reads_stalls_no_other() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_is_refused() {
+fn answer_that_is_too_long_is_refused() {
     let mut bench = Bench::new();
     bench.fake.length = MAX_ANSWER;
     let mut client = bench.client();
@@ -178,7 +178,7 @@ fn there_is_a_limit_of_clients() {
 }
 
 #[test]
-fn a_change_is_answered_when_it_is_done_or_takes_too_long() {
+fn change_is_answered_when_it_is_done_or_takes_too_long() {
     let mut bench = Bench::new();
     let mut client = bench.client();
     let request = "{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n";
@@ -207,7 +207,7 @@ fn a_change_is_answered_when_it_is_done_or_takes_too_long() {
 }
 
 #[test]
-fn a_change_whose_client_gave_up_before_it_was_read_is_not_made() {
+fn change_whose_client_gave_up_before_it_was_read_is_not_made() {
     let mut bench = Bench::new();
     let request = b"{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n";
     let mut client = bench.client();

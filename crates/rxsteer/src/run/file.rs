@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_what_options_can() {
+    fn file_says_what_options_can() {
         let text = "policy = 'sparse:loops=2'\ncpus = '0-1'\nmode = 'generic'\nqueue_size = 64\n\
                     threads = 'nice:-5'\nshadow = true\nflow-limit = 8\nflow_cnt = 16\nsock-flow-entries = 32\n\
                     rfs-namespaces = 'all'\nhash-seed = '2a'\ninner = true\n\
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_beats_the_file_and_mistakes_are_named() {
+    fn option_beats_the_file_and_mistakes_are_named() {
         let args = with_file(&["--policy", "none"], "policy = 'rfs'\nqueue-size = 8").unwrap();
         assert_eq!((args.policy, args.queue_size), (Some(Policy::None), Some(8)));
         for (text, part) in [

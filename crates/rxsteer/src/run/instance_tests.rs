@@ -181,7 +181,7 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
 }
 
 #[test]
-fn a_cpu_goes_and_comes_back() {
+fn cpu_goes_and_comes_back() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let online = |text: &str| text.parse::<CpuSet>().unwrap();
     assert_eq!(instance.see_online(&online("0-3")), [""; 0]);
@@ -218,7 +218,7 @@ fn set(instance: &mut Instance<Mock>, texts: &[&str]) -> Result<(), String> {
 }
 
 #[test]
-fn a_change_is_whole_or_refused() {
+fn change_is_whole_or_refused() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let before = instance.settings.clone();
     let why = set(&mut instance, &["policy=rfs", "cpus=0-9"]).unwrap_err();
@@ -237,7 +237,7 @@ fn a_change_is_whole_or_refused() {
 }
 
 #[test]
-fn a_change_that_takes_too_long_is_withdrawn() {
+fn change_that_takes_too_long_is_withdrawn() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let before = instance.settings.clone();
     set(&mut instance, &["policy=rfs"]).unwrap();
@@ -266,7 +266,7 @@ fn frames_without_a_checksum_are_reported_once() {
 }
 
 #[test]
-fn a_change_that_fails_is_said_once() {
+fn change_that_fails_is_said_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     set(&mut instance, &["queue-size=16384"]).unwrap();
     instance.path.fails = true;

@@ -40,7 +40,7 @@ fn one_that_moved_is_let_go() {
 }
 
 #[test]
-fn a_program_that_was_taken_off_is_not_put_back() {
+fn program_that_was_taken_off_is_not_put_back() {
     let mut instance = instance(&["a*"], &[link(1, "a")]);
     instance.path.attached.clear();
     assert!(instance.lost_a_program());
@@ -100,7 +100,7 @@ fn names_and_up_and_down_are_followed() {
 }
 
 #[test]
-fn a_pattern_takes_what_appears() {
+fn pattern_takes_what_appears() {
     let mut instance = instance(&["veth*"], &[]);
     assert!(!instance.is_deserted());
     instance.path.refuses.push(3);

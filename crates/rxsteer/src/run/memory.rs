@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_anywhere_above_counts() {
+    fn limit_anywhere_above_counts() {
         let root = tempfile::tempdir().unwrap();
         let own = Path::new("system.slice/rxsteer.service");
         fs::create_dir_all(root.path().join(own)).unwrap();

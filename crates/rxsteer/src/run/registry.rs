@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_elsewhere_is_found_too() {
+    fn socket_elsewhere_is_found_too() {
         let dir = tempfile::tempdir().unwrap();
         let registry = dir.path().join("rxsteer");
         let path = dir.path().join("my.sock");

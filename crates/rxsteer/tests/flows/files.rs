@@ -44,7 +44,7 @@ fn all_formats_have_the_same_columns() {
 }
 
 #[test]
-fn a_file_replaces_the_one_before() {
+fn file_replaces_the_one_before() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("flows.csv");
     std::fs::write(&file, "old").expect("a file can be written");
@@ -55,7 +55,7 @@ fn a_file_replaces_the_one_before() {
 }
 
 #[test]
-fn a_capture_without_flows_gives_an_empty_table() {
+fn capture_without_flows_gives_an_empty_table() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = Traffic::new().write(dir.path(), "empty.pcap");
     let file = dir.path().join("flows.csv");
@@ -247,7 +247,7 @@ fn check_failed(output: &Output, because: &str) {
 
 /// A limit on the size of files stands in for a full disk.
 #[test]
-fn a_failed_write_leaves_the_report_and_no_file() {
+fn failed_write_leaves_the_report_and_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
     for name in [
         "flows.csv",
@@ -269,7 +269,7 @@ fn a_failed_write_leaves_the_report_and_no_file() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn a_failed_data_set_leaves_no_folders_but_those_that_were_there() {
+fn failed_data_set_leaves_no_folders_but_those_that_were_there() {
     let dir = tempfile::tempdir().expect("a directory");
     let set = dir.path().join("set");
     let to = ["--flows", text(&set), "--partition-by", "hash-prefix"];
@@ -302,7 +302,7 @@ fn masked_records_are_in_files_that_name_no_capture() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn a_data_set_without_records_has_no_file() {
+fn data_set_without_records_has_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = Traffic::new().write(dir.path(), "empty.pcap");
     let to = ["--partition-by", "hash-prefix", text(&capture)];
@@ -313,7 +313,7 @@ fn a_data_set_without_records_has_no_file() {
 }
 
 #[test]
-fn the_report_says_how_records_were_made() {
+fn report_says_how_records_were_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let synthetic = ["--synthetic", "packets=100,flows=5"];
     let options = ["--flow-idle-timeout", "30s", "--anonymize=pseudonym", "--max-flows", "1000"];
@@ -326,7 +326,7 @@ fn the_report_says_how_records_were_made() {
 }
 
 #[test]
-fn a_replaced_file_stays_where_and_whose_it_was() {
+fn replaced_file_stays_where_and_whose_it_was() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a directory");
     let (file, link) = (dir.path().join("flows.csv"), dir.path().join("link.csv"));
@@ -344,7 +344,7 @@ fn a_replaced_file_stays_where_and_whose_it_was() {
 /// An interrupt completes the file with what was received: the first packet of two that lie an hour
 /// apart.
 #[test]
-fn an_interrupted_run_leaves_a_complete_file() {
+fn interrupted_run_leaves_a_complete_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut traffic = Traffic::new();
     traffic.udp(1, 0);

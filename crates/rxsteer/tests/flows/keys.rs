@@ -154,7 +154,7 @@ fn records_of_a_key_are_the_sums_of_its_flows() {
 /// Files of all keys have one schema, so that engines read them together.
 #[cfg(feature = "parquet")]
 #[test]
-fn the_schema_is_the_same_for_all_keys() {
+fn schema_is_the_same_for_all_keys() {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     let dir = tempfile::tempdir().expect("a directory");
     let schemas = CASES.map(|(key, _)| {
@@ -225,7 +225,7 @@ fn without_a_key_nothing_is_different() {
 }
 
 #[test]
-fn a_table_has_the_columns_of_its_key() {
+fn table_has_the_columns_of_its_key() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut traffic = Traffic::new();
     traffic.udp(7, 0);

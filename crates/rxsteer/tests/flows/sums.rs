@@ -93,7 +93,7 @@ fn overload_is_in_no_record_and_counted() {
 }
 
 #[test]
-fn a_flow_that_rests_becomes_another_record() {
+fn flow_that_rests_becomes_another_record() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut traffic = Traffic::new();
     for later_us in [0, 900_000, 1_100_000, 1] {

@@ -12,7 +12,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn the_largest_flows_are_shown() {
+fn largest_flows_are_shown() {
     let dir = tempfile::tempdir().expect("a directory");
     let traffic = Traffic::mixed(10_000, 300);
     let capture = traffic.write(dir.path(), "mixed.pcap");
@@ -95,7 +95,7 @@ fn options_that_count_twice_or_not_at_all_are_reported() {
 }
 
 #[test]
-fn a_table_is_printed_for_people() {
+fn table_is_printed_for_people() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut traffic = Traffic::new();
     traffic.udp(7, 0);

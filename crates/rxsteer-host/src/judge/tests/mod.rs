@@ -172,7 +172,7 @@ fn help_is_judged_by_what_was_measured() {
 }
 
 #[test]
-fn a_veth_is_never_likely_to_gain() {
+fn veth_is_never_likely_to_gain() {
     let mut far = veth(Peer::Elsewhere);
     far.link.name = "eth0".to_owned();
     let busy = sampled(&[(95, 2), (1, 97), (2, 95), (0, 99)], 99, 5_000_000);
@@ -194,7 +194,7 @@ fn tunnels_without_ethernet_are_not_sent_to_the_nic() {
 }
 
 #[test]
-fn a_cpu_that_does_not_keep_up_is_named() {
+fn cpu_that_does_not_keep_up_is_named() {
     let cpu = |cpu, processed, dropped, squeezed| crate::CpuLoad {
         cpu,
         processed,

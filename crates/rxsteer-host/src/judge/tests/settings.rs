@@ -101,7 +101,7 @@ fn gro_depends_on_kernel_and_timer() {
 }
 
 #[test]
-fn the_kernels_own_steering_is_in_the_way() {
+fn kernels_own_steering_is_in_the_way() {
     let judged = |queues: &[(u32, &str)]| {
         let queue = |(queue, mask): &(u32, &str)| SteeredQueue {
             queue: *queue,

@@ -150,7 +150,7 @@ fn what_is_no_recording_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_limit_is_kept_and_said() {
+fn limit_is_kept_and_said() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.csv");
     fs::write(&path, format!("{HEADER}{}", line(1, 1_000_000_000_000, 5))).unwrap();

@@ -82,7 +82,7 @@ fn what_people_wrote_is_no_markup() {
 }
 
 #[test]
-fn a_page_of_nothing_is_a_page() {
+fn page_of_nothing_is_a_page() {
     let mut results = results(&["rpc-8", "--seconds", "0.001", "--compare", "none,rps"]);
     for cell in &mut results.cells {
         cell.runs.clear();

@@ -70,7 +70,7 @@ fn damage_that_mentions_a_cut_is_damage() {
 }
 
 #[test]
-fn the_message_says_what_was_used() {
+fn message_says_what_was_used() {
     let capture = small_pcap();
     let (_, issues) = read(&capture[..capture.len() - 2]);
     assert_eq!(
@@ -193,7 +193,7 @@ fn packets_that_do_not_fit_their_block_or_interface() {
 }
 
 #[test]
-fn a_file_that_begins_with_no_section() {
+fn file_that_begins_with_no_section() {
     let (got, issues) = read(b"\x0a\x0d\x0d\x0aABCDEFGHIJKLMNOP");
     assert!(got.is_empty());
     assert_eq!(only(&issues).0, 0);
@@ -241,7 +241,7 @@ fn other_interfaces_and_sections_go_on() {
 }
 
 #[test]
-fn an_unknown_pcap_version_is_refused_by_number() {
+fn unknown_pcap_version_is_refused_by_number() {
     let (got, issues) = read(&PcapFile::with(Order::Big, MICRO, (7, 1), 1).bytes());
     assert!(got.is_empty());
     assert!(only(&issues).1.contains("version 7.1 of the pcap format"), "{issues:?}");

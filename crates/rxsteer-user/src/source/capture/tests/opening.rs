@@ -57,7 +57,7 @@ fn what_holds_no_capture() {
 }
 
 #[test]
-fn a_zstd_window_beyond_the_limit() {
+fn zstd_window_beyond_the_limit() {
     // A frame header that asks for a window of 1 GiB, before a byte of content.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, (30 - 10) << 3, 1, 0, 0];
     assert!(matches!(refusal_of(&frame), OpenError::BadCompression { .. }));
@@ -80,7 +80,7 @@ fn standard_input_is_read_once() {
 }
 
 #[test]
-fn a_pipe_is_neither_repeated_nor_shared() {
+fn pipe_is_neither_repeated_nor_shared() {
     let open = |options| {
         let reader = Box::new(Cursor::new(small_pcap()));
         CaptureSource::from_reader("pipe", reader, options).err()
@@ -97,14 +97,14 @@ fn a_pipe_is_neither_repeated_nor_shared() {
 
 #[cfg(unix)]
 #[test]
-fn a_fifo_is_read_as_it_comes() {
+fn fifo_is_read_as_it_comes() {
     let folder = Folder::new();
     let fifo = folder.path("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     if !made.is_ok_and(|status| status.success()) {
         let _ = writeln!(
             std::io::stderr(),
-            "SKIPPED opening::a_fifo_is_read_as_it_comes: there is no mkfifo here"
+            "SKIPPED opening::fifo_is_read_as_it_comes: there is no mkfifo here"
         );
         return;
     }
@@ -158,7 +158,7 @@ fn frames_of_a_pipe_are_handed_on_without_waiting_for_more() {
 }
 
 #[test]
-fn a_file_that_vanishes_is_an_issue_and_the_next_is_read() {
+fn file_that_vanishes_is_an_issue_and_the_next_is_read() {
     let folder = Folder::new();
     let first = folder.file("first.pcap", &small_pcap());
     let second = folder.file("second.pcap", &small_pcap());

@@ -40,7 +40,7 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn the_seeds_are_small_and_read() {
+fn seeds_are_small_and_read() {
     for (name, seed) in seeds() {
         assert!(seed.len() < 1024, "{name}");
         assert!(!read(&seed).0.is_empty(), "{name}");
@@ -50,7 +50,7 @@ fn the_seeds_are_small_and_read() {
 /// The corpus in the repository is what is made here. `RXSTEER_WRITE_SEEDS=1 cargo test -p
 /// rxsteer-user seeds` makes it anew.
 #[test]
-fn the_corpus_is_made_of_the_seeds() {
+fn corpus_is_made_of_the_seeds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/capture");
     for (name, seed) in seeds() {
         let file = folder.join(name);
