@@ -518,9 +518,9 @@ impl Rings {
         }
     }
 
-    /// Settles rings that are at rest since a look or longer, so that flows whose last frames carried no number need
-    /// not send one that does before they may go elsewhere. Only where the thread is seen to sleep, and nothing is
-    /// missing: then no frame is there that it could still deliver.
+    /// Marks as delivered what was sent to rings that are at rest since a look or longer, so that flows whose last
+    /// frames carried no number need not send one that does before they may go elsewhere. Only where the thread is
+    /// seen to sleep, and nothing is missing: then no frame is there that it could still deliver.
     pub(crate) fn mark_idle_delivered(
         &self,
         grace: impl FnOnce() -> io::Result<()>,

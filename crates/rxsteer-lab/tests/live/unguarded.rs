@@ -176,7 +176,7 @@ fn busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let totals = steering.totals().unwrap();
     assert_eq!((seen.late, totals.unaccounted()), (0, 0), "{seen:?} {totals:?}");
     assert!(totals.dropped() > 0, "the ring was never full: {totals:?}");
-    assert!(without_sleep, "rings turned over only while their threads slept");
+    assert!(without_sleep, "rings drained past a snapshot only while their threads slept");
 }
 
 #[test]

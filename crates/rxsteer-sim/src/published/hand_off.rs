@@ -12,7 +12,7 @@ use crate::{RunResult, Scenario};
 const LACKS: &[&str] = &[
     "The receiving share is that of TCP requests on other cards, carried over to forwarding; it decides the gain.",
     "Every rate scales with what is sent, which hand-off-patch does not say: 4.8 Mpps is no independent prediction.",
-    "Each of the 16 CPUs is a core of its own here. Those of hand-off-patch are 8 cores with SMT; with each pair as siblings at 0.65 of a core's speed the gain all but goes, so that the receivers' place, which is not told, matters more than anything fitted.",
+    "Each of the 16 CPUs is a core of its own here. Those of hand-off-patch are 8 cores with SMT; with each pair as siblings at 0.65 of a core's speed the gain all but goes, so that the receivers' place, which is not given, matters more than anything fitted.",
     "+30 to 40 % by binding queues with caches in mind is not predicted: without hand-off a packet stays on one CPU here, and no cost depends on which.",
     "The older machine's gain is below 30 %, as published, but it is the assumed bus between all cores that makes it so.",
 ];

@@ -16,7 +16,7 @@ const LACKS: &[&str] = &[
     "The rates with RPS follow from the receiving share of another table, one for all cards; the cards' own differ, by the published pairs, from 0.31 to 0.39.",
     "tg3 and e1000 have the same row without RPS, so that the prediction is the same; it is too low also because seven CPUs are full here, while 30 % of the published machine was idle: CPU time per transaction falls with RPS as published, and not here.",
     "forcedeth without RPS leaves next to nothing for the application beside the constants that are assumed: 10 % of 16 CPUs.",
-    "A queue per CPU is far off: 204K tps at 12 % leave 88 % of the machine idle, so that something else limited that test, its clients perhaps; here only receiving CPUs are limited. Sockets of four cores and netperf with 500 connections are assumed; the slides tell neither.",
+    "A queue per CPU is far off: 204K tps at 12 % leave 88 % of the machine idle, so that something else limited that test, its clients perhaps; here only receiving CPUs are limited. Sockets of four cores and netperf with 500 connections are assumed; rps-slides gives neither.",
 ];
 
 pub(super) fn report(fit: Fit) -> Result<Report, FitError> {

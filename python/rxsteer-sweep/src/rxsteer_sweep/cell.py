@@ -12,7 +12,7 @@ from typing import Any
 from rxsteer_sweep.dataset import encode
 from rxsteer_sweep.grid import Cell
 
-FINE, FOUND_WRONG = 0, 1
+FINE, FINDINGS = 0, 1
 """Exit statuses of rxsteer with which it prints a report."""
 
 LONGEST_ERROR = 2000
@@ -58,9 +58,9 @@ def simulate(cell: Cell, rxsteer: str, timeout_s: float) -> tuple[dict[str, Any]
         except OSError as error:
             return None, f"can't start {rxsteer}: {error.strerror}; name the program with --rxsteer"
     said = done.stderr.decode(errors="replace").strip()[-LONGEST_ERROR:]
-    if done.returncode not in (FINE, FOUND_WRONG):
+    if done.returncode not in (FINE, FINDINGS):
         return None, f"rxsteer sim ended with exit status {done.returncode}: {said}"
     report: dict[str, Any] = json.loads(done.stdout)
-    if done.returncode == FOUND_WRONG:
+    if done.returncode == FINDINGS:
         return report, f"rxsteer sim found something wrong: {said}"
     return report, None
