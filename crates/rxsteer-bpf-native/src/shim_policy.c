@@ -227,7 +227,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 			  __u32 table, struct native_decision *decision)
 {
 	const struct steer_config *config = &policy->config;
-	struct steer_place place;
+	struct steer_dest dest;
 	struct steer_target target;
 	struct steer_slot *slot;
 	struct steer_line *tails;
@@ -237,26 +237,26 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	slot = steer_slot_at((table << steer_flow_log) +
 			     steer_slot_of(arrival->hash, steer_flow_log));
 	target = steer_target(config, arrival);
-	place = steer_allowed(config, slot, &target);
+	dest = steer_allowed(config, slot, &target);
 	*decision = (struct native_decision){
 		.target = target.cpu,
 		.by = target.by,
-		.cpu = place.cpu,
-		.generation = place.generation,
-		.passes = place.passes,
+		.cpu = dest.cpu,
+		.generation = dest.generation,
+		.passes = dest.passes,
 	};
-	if (place.passes) {
-		slot->place = 0;
+	if (dest.passes) {
+		slot->packed = 0;
 		return;
 	}
-	ring = place.cpu * STEER_GENERATIONS + place.generation;
+	ring = dest.cpu * STEER_GENERATIONS + dest.generation;
 	decision->dropped =
 		config->flow_limit && steer_exceeds_limit(config, arrival->hash, arrival->rx_cpu, ring);
 	if (decision->dropped)
 		return;
 	tails = steer_tail_line(arrival->rx_cpu, ring);
 	decision->seq = ++tails->word[ring & 15];
-	steer_queued(slot, &place, target.cpu, arrival->rx_cpu, decision->seq);
+	steer_queued(slot, &dest, target.cpu, arrival->rx_cpu, decision->seq);
 }
 
 void native_policy_record_desired(struct native_policy *policy, __u32 hash, __u32 cpu)
@@ -297,7 +297,7 @@ void native_policy_guard(struct native_policy *policy, __u32 table, __u32 hash, 
 	state = policy;
 	slot = steer_slot_at((table << steer_flow_log) + steer_slot_of(hash, steer_flow_log));
 	words[0] = slot->last_seq;
-	words[1] = slot->place;
+	words[1] = slot->packed;
 }
 
 __u32 native_policy_sock_entry(struct native_policy *policy, __u32 index)

@@ -130,8 +130,8 @@ impl Model {
         for frame in self.batch.iter().chain(&self.ring).chain(held).chain(bulk) {
             let delivered = self.thread.delivered(frame.rx_cpu);
             if delivered.wrapping_sub(frame.number) as i32 >= 0 {
-                let place = format!("{frame:?} is under way, and {delivered} counts as delivered");
-                self.violation.get_or_insert(place);
+                let text = format!("{frame:?} is under way, and {delivered} counts as delivered");
+                self.violation.get_or_insert(text);
             }
         }
     }

@@ -53,7 +53,7 @@ fn what_is_under_way_survives_any_address_that_comes_later() {
         refused +=
             u32::from(!there_and_back(&mut addresses, &frame([6, 1, 2, 3, a, b], true), number));
     }
-    assert!(refused >= 5000 - 1024, "two addresses never share a place");
+    assert!(refused >= 5000 - 1024, "two addresses never share an entry");
     assert_eq!(addresses.decode_seq(&mut under_way), Some(number));
     assert_eq!(under_way, first);
 }

@@ -1,7 +1,7 @@
 //! What is measured of the policy: `decide` over lists of 32 packets, for each policy beside plain
 //! `rps`, with few and with many active flows and tables sized to match.
 //!
-//! The backlogs are counters: every packet gets a place, and each CPU is some packets behind.
+//! The backlogs are counters: every packet gets room, and each CPU is some packets behind.
 
 use rxsteer_bench::Case;
 use rxsteer_core::{

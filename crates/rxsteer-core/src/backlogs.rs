@@ -28,11 +28,11 @@ const _: () = assert!(size_of::<Arrival>() == 16);
 /// Each producer numbers what it queues to each CPU: free-running `u32` that wrap. A CPU that goes
 /// away keeps its numbers: whoever takes its queue over completes them.
 pub trait Backlogs {
-    /// Reserves a place for one packet in `cpu`'s backlog and says its position in this producer's
+    /// Reserves room for one packet in `cpu`'s backlog and says its position in this producer's
     /// queue to that CPU.
     ///
     /// # Errors
-    /// [`Refusal`], when there is no place.
+    /// [`Refusal`], when there is no room.
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal>;
 
     /// Whether the processing of what `producer` queued to `cpu` is *complete* up to and with

@@ -71,13 +71,13 @@ pub enum Reason {
     Bound,
     /// Its RX queue is not bound, or to a CPU that is offline: the CPU that receives keeps it.
     NotBound,
-    /// The hash picked a place of the queue's CPU map.
+    /// The hash picked an entry of the queue's CPU map.
     Hash {
-        /// Which place, from 0.
-        place: usize,
+        /// Its index, from 0.
+        index: usize,
         /// Places of the map.
-        places: usize,
-        /// The CPU in that place is offline, and the one that receives stands for it.
+        entries: usize,
+        /// The CPU of that entry is offline, and the one that receives stands for it.
         offline: bool,
         /// Why the flow has no sparse slot, where it might have one.
         no_slot: Option<NoSlot>,
@@ -239,10 +239,10 @@ impl Steering {
         if rules.fallback() == Fallback::Local {
             return (target, Reason::Stays { no_slot: no_slot(map) });
         }
-        let place = map.rps.index(packet.hash);
-        let configured = self.plan().config.map_of(packet.rx_queue).as_slice()[place];
-        let (places, offline) = (map.rps.len(), configured != target.cpu);
-        (target, Reason::Hash { place, places, offline, no_slot: no_slot(map) })
+        let index = map.rps.index(packet.hash);
+        let configured = self.plan().config.map_of(packet.rx_queue).as_slice()[index];
+        let (entries, offline) = (map.rps.len(), configured != target.cpu);
+        (target, Reason::Hash { index, entries, offline, no_slot: no_slot(map) })
     }
 }
 

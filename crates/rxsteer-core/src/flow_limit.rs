@@ -2,7 +2,7 @@
 //!
 //! Source: the kernel's `skb_flow_limit` (Linux 3.11). Over the last 128 packets that met a backlog
 //! at least half full the limiter counts how many each flow had; a packet of a flow with more than
-//! half of them is dropped while others still get their place. So one elephant, or an attack with
+//! half of them is dropped while others still get room. So one elephant, or an attack with
 //! one flow, can't push all others out of the backlog.
 //!
 //! As in the kernel: flows are counted in buckets by hash (`hash_32`), so two can share a count; a

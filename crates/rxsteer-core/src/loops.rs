@@ -1,4 +1,4 @@
-//! The loops over a list of packets: which packets get a place ([`EnqueuePolicy`]), where a flow
+//! The loops over a list of packets: which packets get room ([`EnqueuePolicy`]), where a flow
 //! without a desired CPU is placed ([`Placing`]), and what is done for each packet, with a flow
 //! table ([`Guarded::place`]) or without ([`place`]).
 
@@ -42,7 +42,7 @@ impl Tally {
     }
 }
 
-/// Which packets get a place.
+/// Which packets get room.
 pub(crate) trait EnqueuePolicy {
     type Backlogs: Backlogs;
 

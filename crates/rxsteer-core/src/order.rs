@@ -13,7 +13,7 @@
 //! counts as done when the packet's processing is complete, not when it was taken from the queue.
 //!
 //! What must hold:
-//! - a slot is written only for a packet that got its place in a queue;
+//! - a slot is written only for a packet that got room in a queue;
 //! - flows that share a slot share its fate; no tag may let one of them pass;
 //! - numbers wrap: they are compared by signed difference ([`Backlogs::has_completed`]). A slot so
 //!   old that its number seems to lie ahead holds its flow where it was, until the next packet
@@ -50,7 +50,7 @@ pub struct DevFlow {
     last_seq: u32,
     /// Bits 0–13 the CPU plus one, 0 while unset; bits 14–27 the producer; bits 28–31 the
     /// hysteresis: how many packets in a row may still follow the slot rather than their target.
-    place: u32,
+    packed: u32,
 }
 
 const _: () = assert!(size_of::<DevFlow>() == 8);
@@ -74,11 +74,11 @@ impl DevFlow {
         let hysteresis = if cpu.get() == target.get() {
             HYSTERESIS
         } else {
-            (self.place >> HYSTERESIS_SHIFT).saturating_sub(1)
+            (self.packed >> HYSTERESIS_SHIFT).saturating_sub(1)
         };
         let producer = (producer as u32 & CPU_MASK) << CPU_BITS;
-        let place = hysteresis << HYSTERESIS_SHIFT | producer | (cpu.get() as u32 + 1);
-        DevFlow { last_seq, place }
+        let packed = hysteresis << HYSTERESIS_SHIFT | producer | (cpu.get() as u32 + 1);
+        DevFlow { last_seq, packed }
     }
 
     /// The CPU, producer and number of the last packet; `None` when unset.
@@ -90,7 +90,7 @@ impl DevFlow {
     /// How many packets in a row may still follow the slot rather than their target.
     #[must_use]
     pub fn hysteresis(self) -> u32 {
-        self.place >> HYSTERESIS_SHIFT
+        self.packed >> HYSTERESIS_SHIFT
     }
 
     /// Whether the last packet may still be under way, and where.
@@ -102,19 +102,19 @@ impl DevFlow {
     /// A slot as it is stored.
     #[inline(always)]
     #[must_use]
-    pub const fn of_words([last_seq, place]: [u32; 2]) -> DevFlow {
-        DevFlow { last_seq, place }
+    pub const fn of_words([last_seq, packed]: [u32; 2]) -> DevFlow {
+        DevFlow { last_seq, packed }
     }
 
     /// The same slot when no packet may follow it rather than its target.
     pub(crate) const fn without_hysteresis(self) -> DevFlow {
-        DevFlow { place: self.place & !(u32::MAX << HYSTERESIS_SHIFT), ..self }
+        DevFlow { packed: self.packed & !(u32::MAX << HYSTERESIS_SHIFT), ..self }
     }
 
     /// As it is stored.
     #[inline(always)]
     pub(crate) const fn words(self) -> [u32; 2] {
-        [self.last_seq, self.place]
+        [self.last_seq, self.packed]
     }
 
     /// Something of it, for a load whose value is not needed.
@@ -126,12 +126,12 @@ impl DevFlow {
     /// The CPU; [`CpuId::NONE`] when the slot is unset.
     #[inline(always)]
     fn cpu(self) -> CpuId {
-        CpuId::from_raw((self.place & CPU_MASK).wrapping_sub(1) as u16)
+        CpuId::from_raw((self.packed & CPU_MASK).wrapping_sub(1) as u16)
     }
 
     #[inline(always)]
     fn producer(self) -> u16 {
-        (self.place >> CPU_BITS & CPU_MASK) as u16
+        (self.packed >> CPU_BITS & CPU_MASK) as u16
     }
 }
 

@@ -41,7 +41,7 @@ impl RpsMap {
         self.cpus[self.index(hash)]
     }
 
-    /// The place in the map for `hash`.
+    /// The index in the map for `hash`.
     #[inline(always)]
     #[must_use]
     pub fn index(&self, hash: FlowHash) -> usize {
@@ -49,7 +49,7 @@ impl RpsMap {
         ((u64::from(hash.get()) * self.cpus.len() as u64) >> 32) as usize
     }
 
-    /// How many places the map has.
+    /// How many entries the map has.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a map is never empty")]
     pub fn len(&self) -> usize {

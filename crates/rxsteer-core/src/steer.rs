@@ -1,14 +1,14 @@
 //! `decide`: for each packet of a batch, the CPU that will process it.
 //!
 //! ```text
-//!   arrivals ──► target (rfs | slot | hash | binding | local) ──► order guard ──► reserve a place
+//!   arrivals ──► target (rfs | slot | hash | binding | local) ──► order guard ──► reserve room
 //!                                                                    ▲                 │ accepted
 //!                                                                    └── flow table ◄──┴──► verdict
 //! ```
 //!
 //! What must hold:
 //! - deciding a batch equals deciding its packets one by one;
-//! - only a packet that got a place in a backlog counts for anything later: a refused one leaves no
+//! - only a packet that got room in a backlog counts for anything later: a refused one leaves no
 //!   trace that could block its flow;
 //! - a decision that differs from the flow's last one passes the order guard ([`crate::order`]), or
 //!   while a change is under way, the [transition](crate::transition). Rules under which a flow's
@@ -139,7 +139,7 @@ impl Steering {
     }
 
     /// Decides for `arrivals` in their order: the verdict of the `i`-th is `verdicts[i]`. Returns
-    /// how many were decided: all, or those before the first that must wait for a place.
+    /// how many were decided: all, or those before the first that must wait for room.
     ///
     /// # Panics
     /// When `verdicts` is shorter than `arrivals`.
@@ -363,10 +363,10 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// Backlogs with so many places each.
-    struct Places(Vec<u32>, Refusal);
+    /// Backlogs with room for so many packets each.
+    struct Room(Vec<u32>, Refusal);
 
-    impl Backlogs for Places {
+    impl Backlogs for Room {
         fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
             let left = &mut self.0[cpu.index()];
             *left = left.checked_sub(1).ok_or(self.1)?;
@@ -400,9 +400,9 @@ mod tests {
 
     fn chosen(config: &SteerConfig, packets: &[Arrival]) -> Vec<u16> {
         let mut verdicts = vec![Verdict::default(); packets.len()];
-        let mut places = Places(vec![100; 8], Refusal::Wait);
+        let mut room = Room(vec![100; 8], Refusal::Wait);
         let mut steering = Steering::new(config).unwrap();
-        assert_eq!(steering.decide(packets, &mut places, &mut verdicts), packets.len());
+        assert_eq!(steering.decide(packets, &mut room, &mut verdicts), packets.len());
         verdicts.iter().map(|verdict| verdict.cpu().get()).collect()
     }
 
@@ -441,10 +441,10 @@ mod tests {
         let mut steering = Steering::new(&config(Policy::Rps)).unwrap();
         let batch = [packet(1, 0), packet(1, 0), packet(u32::MAX, 0)];
         let mut verdicts = [Verdict::default(); 3];
-        let mut places = Places(vec![1; 8], Refusal::Wait);
-        assert_eq!(steering.decide(&batch, &mut places, &mut verdicts), 1);
-        let mut places = Places(vec![1; 8], Refusal::Drop(DropReason::BacklogFull));
-        assert_eq!(steering.decide(&batch, &mut places, &mut verdicts), 3);
+        let mut room = Room(vec![1; 8], Refusal::Wait);
+        assert_eq!(steering.decide(&batch, &mut room, &mut verdicts), 1);
+        let mut room = Room(vec![1; 8], Refusal::Drop(DropReason::BacklogFull));
+        assert_eq!(steering.decide(&batch, &mut room, &mut verdicts), 3);
         assert_eq!(
             verdicts,
             [

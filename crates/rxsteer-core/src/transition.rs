@@ -88,7 +88,7 @@ struct OldTable {
     last: u64,
 }
 
-/// Where a packet goes, and what is to be written when it gets its place.
+/// Where a packet goes, and what is to be written when it gets room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) cpu: CpuId,
@@ -211,7 +211,7 @@ impl Transition {
         Placed { cpu, target, home: Home::Current, slot }
     }
 
-    /// The packet got its place, as number `position`.
+    /// The packet got room, as number `position`.
     pub(crate) fn queued(
         &mut self,
         placed: &Placed,

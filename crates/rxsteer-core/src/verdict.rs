@@ -3,7 +3,7 @@
 use crate::cpu::CpuId;
 use core::fmt;
 
-/// What was decided for one packet: the CPU it is for, and whether it has a place there.
+/// What was decided for one packet: the CPU it is for, and whether there is room.
 ///
 /// One word rather than an enum, so that it is written and read whole: an enum's tag and CPU,
 /// written apart and read together a few instructions later, stall the load.
@@ -12,7 +12,7 @@ use core::fmt;
 pub struct Verdict(u32);
 
 impl Verdict {
-    /// The packet has a place in this CPU's backlog.
+    /// The packet has room in this CPU's backlog.
     #[inline(always)]
     #[must_use]
     pub const fn deliver(cpu: CpuId) -> Verdict {
@@ -40,7 +40,7 @@ impl Verdict {
         self.0 >> 16 != 0
     }
 
-    /// Why it is refused; `None` when it has its place.
+    /// Why it is refused; `None` when it has room.
     #[inline(always)]
     #[must_use]
     pub fn drop_reason(self) -> Option<DropReason> {

@@ -7,14 +7,14 @@ use rxsteer_core::{
 };
 use std::sync::Arc;
 
-/// Backlogs with so many places each, refusing in one way or the other.
+/// Backlogs with room for so many packets each, refusing in one way or the other.
 #[derive(Clone, Debug, PartialEq)]
-struct Places {
+struct Room {
     left: Vec<u32>,
     wait: bool,
 }
 
-impl Backlogs for Places {
+impl Backlogs for Room {
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
         let refusal =
             if self.wait { Refusal::Wait } else { Refusal::Drop(DropReason::BacklogFull) };
@@ -113,10 +113,10 @@ fn steering(first: &SteerConfig, then: Option<&SteerConfig>, desired: &[(u32, u1
                 reserved: 0,
             })
             .collect();
-        let mut places = Places { left: vec![40; 8], wait: false };
-        steering.decide(&before, &mut places, &mut vec![Verdict::default(); before.len()]);
+        let mut room = Room { left: vec![40; 8], wait: false };
+        steering.decide(&before, &mut room, &mut vec![Verdict::default(); before.len()]);
         let next = plan.next(then).unwrap();
-        steering.change(&Arc::new(next), &mut places);
+        steering.change(&Arc::new(next), &mut room);
     }
     steering
 }
@@ -130,10 +130,10 @@ proptest! {
         changed in prop::option::of(config()),
         desired in prop::collection::vec((0..40u32, 0..9u16), 0..40),
         arrivals in arrivals(),
-        places in 0..40u32,
+        room in 0..40u32,
         wait in any::<bool>(),
     ) {
-        let mut batched = Places { left: vec![places; 8], wait };
+        let mut batched = Room { left: vec![room; 8], wait };
         let mut single = batched.clone();
         let mut verdicts = vec![Verdict::default(); arrivals.len()];
         let mut whole = steering(&config, changed.as_ref(), &desired);
@@ -164,10 +164,10 @@ proptest! {
         later in 0..1_000_000_000u64,
     ) {
         let mut steering = Steering::new(&config).unwrap();
-        let mut places = Places { left: vec![2; 8], wait: false };
+        let mut room = Room { left: vec![2; 8], wait: false };
         let mut verdicts = [Verdict::default(); 2];
         let again = Arrival { time_ns: arrival.time_ns.saturating_add(later), ..arrival };
-        prop_assert_eq!(steering.decide(&[arrival, again], &mut places, &mut verdicts), 2);
+        prop_assert_eq!(steering.decide(&[arrival, again], &mut room, &mut verdicts), 2);
         prop_assert_eq!(verdicts[0], verdicts[1]);
         let gone = |cpu| config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
         let named = config.destinations().contains(verdicts[0].cpu());

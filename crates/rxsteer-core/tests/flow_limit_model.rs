@@ -161,7 +161,7 @@ fn send(
     (decided == 1).then(|| verdict[0].drop_reason())
 }
 
-/// The policies that keep a flow table, and those that don't, go two ways to a place.
+/// The policies that keep a flow table, and those that don't, reserve room in two ways.
 fn policies() -> [Policy; 4] {
     [Policy::Rps, Policy::Sparse(2), Policy::Rfs, Policy::RfsSparse(2)]
 }
@@ -234,7 +234,7 @@ fn packet_that_waits_counts_once() {
         }
         for _ in 0..64 {
             for _ in 0..5 {
-                assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), None, "no place");
+                assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), None, "no room");
             }
             backlogs.complete(1, 1);
             assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
@@ -245,9 +245,9 @@ fn packet_that_waits_counts_once() {
     }
 }
 
-/// A decision that is dropped for the flow limit took no place, and blocks nothing.
+/// A decision that is dropped for the flow limit took no room, and blocks nothing.
 #[test]
-fn what_the_limit_drops_takes_no_place() {
+fn packets_that_the_limit_drops_take_no_room() {
     let (mut steering, mut backlogs) = (steering(Policy::Rfs, Some(4096)), backlogs(FULL));
     for _ in 0..564 {
         send(&mut steering, &mut backlogs, ELEPHANT);

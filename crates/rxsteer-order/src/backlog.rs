@@ -35,7 +35,7 @@ impl Backlog {
         self.completed
     }
 
-    /// Packets that have a place and are not taken off.
+    /// Packets that have room and are not taken off.
     pub(crate) fn waiting(&self) -> u32 {
         self.tail.wrapping_sub(self.dequeued)
     }
@@ -56,12 +56,12 @@ impl Backlog {
         position
     }
 
-    /// Writes a packet to a place that was reserved.
+    /// Writes a packet to a slot that was reserved.
     pub(crate) fn publish(&mut self, packet: Packet) {
         self.packets.push_back(packet);
     }
 
-    /// Whether every place that was reserved holds a packet.
+    /// Whether every slot that was reserved holds a packet.
     pub(crate) fn is_published(&self) -> bool {
         self.tail.wrapping_sub(self.completed) as usize == self.packets.len()
     }

@@ -126,7 +126,7 @@ impl Flows {
         own[rng.skewed(own.len() as u32) as usize]
     }
 
-    /// A packet of `flow` has its place in the backlog to `cpu`.
+    /// A packet of `flow` has room in the backlog to `cpu`.
     pub(crate) fn accept(&mut self, flow: u32, cpu: CpuId) -> Packet {
         let state = &mut self.flows[flow as usize];
         self.moves += u64::from(state.cpu != cpu && state.cpu != CpuId::NONE);

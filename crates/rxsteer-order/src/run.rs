@@ -273,7 +273,7 @@ impl Run {
         world.summary.received += count;
     }
 
-    /// Decides on what is left of the producer's batch, and publishes what got a place.
+    /// Decides on what is left of the producer's batch, and publishes what got room.
     fn decide(&mut self, index: usize) -> Result<(), Fault> {
         let producer = &mut self.producers[index];
         let world = &mut self.world;

@@ -9,7 +9,7 @@ pub struct Summary {
     pub runs: u64,
     /// Packets received.
     pub received: u64,
-    /// Packets that got a place in a backlog.
+    /// Packets that got room in a backlog.
     pub accepted: u64,
     /// Packets completed.
     pub completed: u64,
@@ -17,7 +17,7 @@ pub struct Summary {
     pub drops: Drops,
     /// Accepted packets that were lost with their worker, and counted as completed.
     pub lost: u64,
-    /// Times a batch had to wait for a place.
+    /// Times a batch had to wait for room.
     pub waits: u64,
     /// Packets accepted for another CPU than their flow's packet before.
     pub moves: u64,

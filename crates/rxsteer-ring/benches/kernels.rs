@@ -13,8 +13,8 @@ use std::thread::scope;
 
 /// Items a call moves: some milliseconds, beside which starting a thread is little.
 const ITEMS: u64 = 2_000_000;
-/// Places in either ring.
-const PLACES: u32 = 1024;
+/// Slots in either ring.
+const SLOTS: u32 = 1024;
 
 /// Every case of this crate.
 pub fn all() -> Vec<Case> {
@@ -80,7 +80,7 @@ fn wait(looks: &mut u32) {
 }
 
 fn ours(list: u64) -> u64 {
-    let (mut producer, mut consumer) = ring::<u64>(PLACES);
+    let (mut producer, mut consumer) = ring::<u64>(SLOTS);
     both_ends(
         move || {
             let (mut next, mut looks) = (0, 0);
@@ -119,7 +119,7 @@ fn ours(list: u64) -> u64 {
 }
 
 fn rtrb_singles() -> u64 {
-    let (mut producer, mut consumer) = RingBuffer::<u64>::new(PLACES as usize);
+    let (mut producer, mut consumer) = RingBuffer::<u64>::new(SLOTS as usize);
     both_ends(
         move || {
             let mut looks = 0;
@@ -146,7 +146,7 @@ fn rtrb_singles() -> u64 {
 }
 
 fn rtrb_lists(list: u64) -> u64 {
-    let (mut producer, mut consumer) = RingBuffer::<u64>::new(PLACES as usize);
+    let (mut producer, mut consumer) = RingBuffer::<u64>::new(SLOTS as usize);
     both_ends(
         move || {
             let (mut next, mut looks) = (0, 0);

@@ -118,7 +118,7 @@ fn prefetch_to_write<T>(address: *const T) {
     let _ = address;
 }
 
-/// The sending end: reserve places, write items into them, publish the list.
+/// The sending end: reserve slots, write items into them, publish the list.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     slots: Slots<T>,
@@ -136,9 +136,9 @@ pub struct Producer<T> {
 }
 
 impl<T: Copy + Send> Producer<T> {
-    /// Reserves the next place and says its position, or `None` when `limit` items wait.
+    /// Reserves the next slot and says its position, or `None` when `limit` items wait.
     ///
-    /// A reserved place must be written ([`Producer::write`]) before the list is published. The
+    /// A reserved slot must be written ([`Producer::write`]) before the list is published. The
     /// position is what a flow remembers as the tail of its last packet.
     #[inline(always)]
     pub fn reserve(&mut self) -> Option<u32> {
@@ -168,13 +168,13 @@ impl<T: Copy + Send> Producer<T> {
         self.reserved.wrapping_sub(self.completed)
     }
 
-    /// Writes `item` into the earliest reserved place that is not yet written.
+    /// Writes `item` into the earliest reserved slot that is not yet written.
     ///
     /// # Panics
-    /// When no place is reserved.
+    /// When no slot is reserved.
     #[inline(always)]
     pub fn write(&mut self, item: T) {
-        assert!(self.written != self.reserved, "an item is written only into a reserved place");
+        assert!(self.written != self.reserved, "an item is written only into a reserved slot");
         self.write_next(item);
     }
 
@@ -190,13 +190,13 @@ impl<T: Copy + Send> Producer<T> {
     }
 
     /// Reserves and writes one item; gives it back when `limit` items wait. Publishes nothing. To
-    /// be used when every reserved place is written.
+    /// be used when every reserved slot is written.
     ///
     /// # Errors
     /// The item, when the ring is full.
     #[inline(always)]
     pub fn push(&mut self, item: T) -> Result<u32, T> {
-        debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
+        debug_assert_eq!(self.written, self.reserved, "reserved slots are written first");
         match self.reserve() {
             Some(position) => {
                 self.write_next(item);
@@ -210,7 +210,7 @@ impl<T: Copy + Send> Producer<T> {
     /// many went.
     #[inline]
     pub fn splice(&mut self, items: &[T]) -> usize {
-        debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
+        debug_assert_eq!(self.written, self.reserved, "reserved slots are written first");
         let mut room = self.limit.saturating_sub(self.waiting_at_most());
         if (room as usize) < items.len() {
             room = self.room();
@@ -228,35 +228,35 @@ impl<T: Copy + Send> Producer<T> {
     /// added.
     ///
     /// # Panics
-    /// In debug builds, when a reserved place is still to be written.
+    /// In debug builds, when a reserved slot is still to be written.
     #[inline(always)]
     pub fn publish(&mut self) -> u32 {
-        debug_assert_eq!(self.written, self.reserved, "reserved places are written first");
+        debug_assert_eq!(self.written, self.reserved, "reserved slots are written first");
         let added = self.written.wrapping_sub(self.published);
         if added != 0 {
             // ORDER: Release; pairs with the Acquire in `Consumer::ready`. The items are in their
             // slots before the consumer can see the position behind them.
             self.shared.published.store(self.written, Ordering::Release);
             self.published = self.written;
-            self.prefetch_places(added);
+            self.prefetch_slots(added);
         }
         added
     }
 
-    /// Asks for the lines of the next `count` places, to write them. The consumer read them last, so
+    /// Asks for the lines of the next `count` slots, to write them. The consumer read them last, so
     /// each store would wait for its line to come over from there, one after the other; asked for
     /// now, they come while the next list is made. As many as the last list had, since the next
     /// is likely as long; none after less than a line, which the consumer may still be reading.
     #[inline(always)]
-    fn prefetch_places(&self, count: u32) {
+    fn prefetch_slots(&self, count: u32) {
         const MOST_BYTES: u32 = 1024;
         const LINE: u32 = 64;
         let bytes = count.saturating_mul(size_of::<T>() as u32).min(MOST_BYTES);
         let mut ahead = if bytes < LINE { bytes } else { 0 };
         while ahead < bytes {
-            let places = ahead / (size_of::<T>() as u32).max(1);
+            let slots = ahead / (size_of::<T>() as u32).max(1);
             // SAFETY: `shared` keeps the slots alive; the address is only a hint.
-            let slot = unsafe { self.slots.at(self.written.wrapping_add(places)) };
+            let slot = unsafe { self.slots.at(self.written.wrapping_add(slots)) };
             prefetch_to_write(slot.as_ptr());
             ahead += LINE;
         }
@@ -356,7 +356,7 @@ impl<T: Copy + Send> Consumer<T> {
         unsafe { Slot::as_items(self.slots.at(start).as_ptr(), count) }
     }
 
-    /// The waiting item `index` places behind the oldest.
+    /// The waiting item `index` slots behind the oldest.
     ///
     /// # Panics
     /// When [`Consumer::ready`] did not promise that many.
@@ -369,7 +369,7 @@ impl<T: Copy + Send> Consumer<T> {
         unsafe { self.slots.at(self.completed.wrapping_add(index)).as_ref().read() }
     }
 
-    /// Says that the oldest `count` items are processed: their places are free, and the queue's
+    /// Says that the oldest `count` items are processed: their slots are free, and the queue's
     /// head moves past them.
     ///
     /// # Panics

@@ -36,7 +36,7 @@ proptest! {
     ) {
         let (mut producer, mut consumer) = ring_starting_at::<u64>(limit, start);
         let monitor = producer.monitor();
-        // Published items, items written, places reserved but not written.
+        // Published items, items written, slots reserved but not written.
         let (mut queue, mut written, mut open) = (VecDeque::new(), VecDeque::new(), 0u32);
         let (mut next, mut head) = (1u64, start);
         for op in ops {
@@ -137,6 +137,6 @@ fn completing_what_does_not_wait_is_a_bug() {
 
 #[test]
 #[should_panic(expected = "ring limit 0")]
-fn ring_without_places_is_refused() {
+fn ring_without_slots_is_refused() {
     let _ = rxsteer_ring::ring::<u64>(0);
 }

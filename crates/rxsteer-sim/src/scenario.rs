@@ -62,7 +62,7 @@ pub struct Nic {
     pub irq_cpus: Vec<CpuId>,
     /// Which CPU an interrupt goes to.
     pub interrupts: Interrupts,
-    /// Places for received frames in each queue's ring; a frame that finds none is lost.
+    /// Slots for received frames in each queue's ring; a frame that finds none is lost.
     pub ring: u32,
     /// Least time between two interrupts of a queue.
     pub moderation_ns: u64,

@@ -129,13 +129,13 @@ pub(crate) fn backlog(
 }
 
 impl BacklogSender {
-    /// Reserves a place; its position, or `None` when `max_backlog` packets wait.
+    /// Reserves room; its position, or `None` when `max_backlog` packets wait.
     #[inline(always)]
     pub(crate) fn reserve(&mut self) -> Option<u32> {
         self.ring.reserve()
     }
 
-    /// Fills the earliest reserved place with frame number `frame` of `block`.
+    /// Fills the earliest reserved slot with frame number `frame` of `block`.
     #[inline(always)]
     pub(crate) fn write(
         &mut self,

@@ -1,4 +1,4 @@
-//! The RX thread's queues to all CPUs: places, descriptors, lists, kicks.
+//! The RX thread's queues to all CPUs: room, descriptors, lists, kicks.
 
 use crate::backlog::{BacklogSender, Descriptor};
 use crate::block::Block;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where the frames of a batch lie, and when they are queued.
-pub(crate) struct Place<'a> {
+pub(crate) struct FramesOfBlock<'a> {
     pub(crate) block: &'a Arc<Block>,
     /// The block's number.
     pub(crate) number: u64,
@@ -85,7 +85,7 @@ pub(crate) struct BacklogSet {
     /// published to it since that CPU's worker was kicked.
     pub(crate) own: u16,
     pub(crate) own_unkicked: bool,
-    /// The backlog that had no place for the last packet, when it has to wait.
+    /// The backlog that had no room for the last packet, when it has to wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
     pub(crate) group: Arc<WorkerGroup>,
@@ -154,11 +154,16 @@ impl BacklogSet {
         self.on_full == OnFull::Wait && !self.group.is_lost()
     }
 
-    /// Carries the verdicts out: writes a descriptor for each packet that has a place.
+    /// Carries the verdicts out: writes a descriptor for each packet that has room.
     #[inline(never)]
-    pub(crate) fn queue(&mut self, place: &Place<'_>, arrivals: &[Arrival], verdicts: &[Verdict]) {
+    pub(crate) fn queue(
+        &mut self,
+        frames_of: &FramesOfBlock<'_>,
+        arrivals: &[Arrival],
+        verdicts: &[Verdict],
+    ) {
         // By index, over slices known to be equally long, as in `Receiver::hash`.
-        let frames = &place.block.frames()[place.first..][..verdicts.len()];
+        let frames = &frames_of.block.frames()[frames_of.first..][..verdicts.len()];
         let arrivals = &arrivals[..verdicts.len()];
         for index in 0..verdicts.len() {
             let verdict = verdicts[index];
@@ -169,8 +174,13 @@ impl BacklogSet {
             let backlog_index = self.backlog_of[verdict.cpu().index()];
             let backlog = &mut self.backlogs[usize::from(backlog_index)];
             let hash = arrivals[index].hash;
-            let descriptor = Descriptor::new(hash, frames[index].wire_len, place.now);
-            backlog.write(place.block, place.number, (place.first + index) as u32, descriptor);
+            let descriptor = Descriptor::new(hash, frames[index].wire_len, frames_of.now);
+            backlog.write(
+                frames_of.block,
+                frames_of.number,
+                (frames_of.first + index) as u32,
+                descriptor,
+            );
             if !backlog.touched {
                 backlog.touched = true;
                 self.touched.push(backlog_index);

@@ -4,13 +4,13 @@
 //!  netif_rx(frame) ──┐                     per batch:
 //!  netif_receive ────┼──► open block ──► hash ──► decide ──► write ──► publish each list, kick
 //!  run(source) ──────┘                              │
-//!                                                   └─ no place: wait, or drop and count
+//!                                                   └─ no room: wait, or drop and count
 //! ```
 //!
 //! Both entry kinds of the kernel are here: frames that enter one by one ([`Receiver::netif_rx`])
 //! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
 
-use crate::backlogs::{BacklogSet, Place, Room, Stop};
+use crate::backlogs::{BacklogSet, FramesOfBlock, Room, Stop};
 use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
@@ -33,7 +33,7 @@ pub const MAX_BATCH: usize = 256;
 /// What happens to a packet whose backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFull {
-    /// The RX thread waits for a place: nothing is lost, and a slow CPU slows the source. (A flow
+    /// The RX thread waits for room: nothing is lost, and a slow CPU slows the source. (A flow
     /// limit still drops the packets that are over it.)
     Wait,
     /// The packet is dropped and counted, as a live system does.
@@ -369,8 +369,9 @@ impl Receiver {
             let Batch { arrivals, verdicts } = &mut *self.scratch;
             let arrivals = &arrivals[done..count];
             let decided = self.steering.decide(arrivals, &mut self.backlogs, verdicts);
-            let place = Place { block, number: self.blocks_sealed, first: first + done, now };
-            self.backlogs.queue(&place, &arrivals[..decided], &verdicts[..decided]);
+            let frames_of =
+                FramesOfBlock { block, number: self.blocks_sealed, first: first + done, now };
+            self.backlogs.queue(&frames_of, &arrivals[..decided], &verdicts[..decided]);
             if let Some(order_tracker) = &mut self.order_tracker {
                 order_tracker.decided(&block.numbers[first + done..], &verdicts[..decided]);
             }
@@ -483,8 +484,8 @@ impl Receiver {
                     }
                 };
                 let number = self.blocks_sealed;
-                let place = Place { block: &block, number, first: first + next, now };
-                self.backlogs.queue(&place, &self.scratch.arrivals[next..=next], &[verdict]);
+                let frames_of = FramesOfBlock { block: &block, number, first: first + next, now };
+                self.backlogs.queue(&frames_of, &self.scratch.arrivals[next..=next], &[verdict]);
                 if let Some(order_tracker) = &mut self.order_tracker {
                     order_tracker.decided(&block.numbers[first + next..], &[verdict]);
                 }

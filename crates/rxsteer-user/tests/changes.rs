@@ -183,7 +183,7 @@ fn stopped_cpu_is_steered_around() {
     }
 }
 
-/// A flow that fills a backlog is dropped first; others get their places.
+/// A flow that fills a backlog is dropped first; others get room.
 #[test]
 fn flow_limit_drops_the_elephant() {
     let mut config = config("rps", "0");

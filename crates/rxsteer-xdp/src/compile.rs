@@ -62,10 +62,10 @@ pub(crate) fn compile(
     };
     let entries =
         maps.iter().enumerate().flat_map(|(number, map)| map.iter().map(move |cpu| (number, cpu)));
-    for (place, (number, cpu)) in config.map.iter_mut().zip(entries) {
+    for (entry, (number, cpu)) in config.map.iter_mut().zip(entries) {
         // In place of a CPU that is offline stands the receiving one: the others keep their flows.
         if settings.is_online(cpu) {
-            *place = cpu.get();
+            *entry = cpu.get();
             config.members[number * WORDS + cpu.index() / 64] |= 1 << (cpu.index() % 64);
             config.cpu[cpu.index()] |= CPU_LINGER;
         }

@@ -46,7 +46,7 @@ pub struct LiveDecision {
 }
 
 /// Where a flow may arrive.
-struct Place {
+struct QueueSlot {
     device: DeviceId,
     name: String,
     queue: u32,
@@ -90,18 +90,24 @@ impl View {
         let known = self.known.get();
         let hash = self.hash.hash(key);
         let now = self.jiffies();
-        let (places, lines) = self.places(&known, key, hash);
-        let decisions = chosen(places, now as u32).into_iter();
-        let decisions = decisions.filter_map(|place| self.decision(&known, &place, key, hash, now));
+        let (queue_slots, lines) = self.queue_slots(&known, key, hash);
+        let decisions = chosen(queue_slots, now as u32).into_iter();
+        let decisions =
+            decisions.filter_map(|queue_slot| self.decision(&known, &queue_slot, key, hash, now));
         let statistics = self.lines.statistics(lines.into_iter(), self.idle_s(now as u32));
         FlowExplained { decisions: decisions.collect(), flows: statistics.flows }
     }
 
     /// Every RX queue with the flow's slot there, and the lines of the flow in both directions.
-    fn places(&self, known: &Known, key: &FlowKey, hash: FlowHash) -> (Vec<Place>, Vec<u32>) {
+    fn queue_slots(
+        &self,
+        known: &Known,
+        key: &FlowKey,
+        hash: FlowHash,
+    ) -> (Vec<QueueSlot>, Vec<u32>) {
         let log = self.sizes.flow_log;
         let both = [*key, key.reversed()];
-        let (mut places, mut lines) = (Vec::new(), Vec::new());
+        let (mut queue_slots, mut lines) = (Vec::new(), Vec::new());
         for device in &known.devices {
             for queue in 0..device.queues {
                 let table = (device.first_table + queue) << log;
@@ -117,36 +123,36 @@ impl View {
                 }
                 let slot = self.lines.slots.get(index);
                 let (id, name) = (device.id, device.name.clone());
-                places.push(Place { device: id, name, queue, slot, last_seen });
+                queue_slots.push(QueueSlot { device: id, name, queue, slot, last_seen });
             }
         }
-        (places, lines)
+        (queue_slots, lines)
     }
 
     fn decision(
         &self,
         known: &Known,
-        place: &Place,
+        queue_slot: &QueueSlot,
         key: &FlowKey,
         hash: FlowHash,
         now: u64,
     ) -> Option<LiveDecision> {
         let settings = &known.settings;
         let log = self.sizes.flow_log;
-        let map = settings.map_of(&place.name, place.queue as u16);
+        let map = settings.map_of(&queue_slot.name, queue_slot.queue as u16);
         let is_boundary_slot = settings.is_boundary_slot(log, slot_of(hash.get(), log), map.len());
         let is_guarded = (!known.is_unguarded || is_boundary_slot) && !settings.shadow;
-        let (cpu, generation) = (place.slot.place & 0x1fff, place.slot.place >> 13 & 1);
-        let rx_cpu = place.slot.place >> 14 & 0x3fff;
+        let (cpu, generation) = (queue_slot.slot.packed & 0x1fff, queue_slot.slot.packed >> 13 & 1);
+        let rx_cpu = queue_slot.slot.packed >> 14 & 0x3fff;
         let received_on = (cpu != 0).then(|| cpu_of(rx_cpu));
         let ring = cpu.saturating_sub(1) * GENERATIONS + generation;
         let is_delivered = cpu == 0 || {
             let pair = self.rings.lock().pairs.get(ring * self.sizes.cpus + rx_cpu);
-            pair.delivered.wrapping_sub(place.slot.last_seq) as i32 >= 0
+            pair.delivered.wrapping_sub(queue_slot.slot.last_seq) as i32 >= 0
         };
-        let config = self.config(settings, place, received_on)?;
+        let config = self.config(settings, queue_slot, received_on)?;
         // The core's slot says nothing of the generation.
-        let words = [place.slot.last_seq, place.slot.place & !(1 << 13)];
+        let words = [queue_slot.slot.last_seq, queue_slot.slot.packed & !(1 << 13)];
         let state = State {
             sock_entry: self.sock_entry(hash, key.src > key.dst),
             sparse: self.sparse_slots(),
@@ -159,9 +165,9 @@ impl View {
         // Settings that hold were checked, so it is never refused.
         let explanation = Steering::explain_by(&config, &state, &packet, &mut backlogs).ok()?;
         Some(LiveDecision {
-            device: place.device,
-            queue: place.queue,
-            is_seen: place.last_seen.is_some(),
+            device: queue_slot.device,
+            queue: queue_slot.queue,
+            is_seen: queue_slot.last_seen.is_some(),
             received_on,
             explanation,
             is_guarded,
@@ -172,21 +178,21 @@ impl View {
     fn config(
         &self,
         settings: &Settings,
-        place: &Place,
+        queue_slot: &QueueSlot,
         received_on: Option<CpuId>,
     ) -> Option<SteerConfig> {
         let possible = CpuSet::new((0..self.sizes.cpus).map(cpu_of))?;
         let receiving = received_on.unwrap_or_else(|| settings.cpus.lowest());
-        let queue = place.queue as u16;
+        let queue = queue_slot.queue as u16;
         let policy = match &settings.policy {
             Policy::Bound(bindings) => {
-                let bound = QueueName::most_specific(bindings, Some(&place.name), queue);
+                let bound = QueueName::most_specific(bindings, Some(&queue_slot.name), queue);
                 Policy::Bound(bound.map(|cpu| (QueueName::from(0), *cpu)).into_iter().collect())
             }
             policy => policy.clone(),
         };
         // The other queues' maps say where flows may linger.
-        let own = settings.map_of(&place.name, queue);
+        let own = settings.map_of(&queue_slot.name, queue);
         let maps = [own].into_iter().chain(settings.rps_maps.iter().map(|(_, map)| map));
         let maps = (0..).map(QueueName::from).zip(maps.cloned());
         let mut config = SteerConfig::new(policy, settings.cpus.clone(), vec![receiving]);
@@ -196,7 +202,7 @@ impl View {
         }
         config.fallback = settings.fallback;
         config.rfs_cpus.clone_from(&settings.rfs_cpus);
-        config.devices = vec![place.device.0];
+        config.devices = vec![queue_slot.device.0];
         config.offline.clone_from(&settings.offline);
         config.possible = Some(possible);
         config.sock_flow_entries = self.socks.len() * 16;
@@ -242,17 +248,18 @@ impl View {
 }
 
 /// Those that are explained.
-fn chosen(mut places: Vec<Place>, now: u32) -> Vec<Place> {
-    if places.iter().any(|place| place.last_seen.is_some()) {
-        places.retain(|place| place.last_seen.is_some());
-        places.sort_by_key(|place| place.last_seen.map(|seen| now.wrapping_sub(seen)));
-    } else if places.iter().any(|place| place.slot.place != 0) {
-        places.retain(|place| place.slot.place != 0);
+fn chosen(mut queue_slots: Vec<QueueSlot>, now: u32) -> Vec<QueueSlot> {
+    if queue_slots.iter().any(|queue_slot| queue_slot.last_seen.is_some()) {
+        queue_slots.retain(|queue_slot| queue_slot.last_seen.is_some());
+        queue_slots
+            .sort_by_key(|queue_slot| queue_slot.last_seen.map(|seen| now.wrapping_sub(seen)));
+    } else if queue_slots.iter().any(|queue_slot| queue_slot.slot.packed != 0) {
+        queue_slots.retain(|queue_slot| queue_slot.slot.packed != 0);
     } else {
-        places.retain(|place| place.queue == 0);
+        queue_slots.retain(|queue_slot| queue_slot.queue == 0);
     }
-    places.truncate(MOST_DECISIONS);
-    places
+    queue_slots.truncate(MOST_DECISIONS);
+    queue_slots
 }
 
 /// The lines that a flow may be counted in: as `steer_line_at`.

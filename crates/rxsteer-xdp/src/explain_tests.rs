@@ -106,8 +106,8 @@ fn explain_shows_what_the_order_guard_knows() {
     let before = tables.ask("rps", "").explanation;
     let other = if before.target == cpu(1) { 2 } else { 1 };
     // Number 9 of CPU 3 went to the second ring of another CPU.
-    let place = 3 << 14 | 1 << 13 | (other + 1);
-    let slot = steer_slot { last_seq: 9, place, ..Default::default() };
+    let packed = 3 << 14 | 1 << 13 | (other + 1);
+    let slot = steer_slot { last_seq: 9, packed, ..Default::default() };
     tables.view.lines.slots.set(index, slot);
     let ring = other * GENERATIONS + 1;
     let delivered = |tables: &Tables, number| {

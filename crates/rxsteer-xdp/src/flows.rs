@@ -168,7 +168,7 @@ impl Lines {
     pub(crate) fn empty(&mut self, index: u32) {
         let offset = offset_of!(steer_slot, version);
         let slot = self.slots.get(index);
-        if slot.place == 0 && slot.rest == 0 {
+        if slot.packed == 0 && slot.rest == 0 {
             return;
         }
         if !self.are_kept {

@@ -244,7 +244,7 @@ impl Path {
 
     fn pass_again(&mut self) -> io::Result<()> {
         if self.settings.shadow {
-            // They do, and slots name places where nothing was sent.
+            // They do, and slots name rings where nothing was sent.
             return Ok(());
         }
         let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };

@@ -180,22 +180,21 @@ impl Rings {
             if self.sizes[index][generation] == size && !self.displaced[index] {
                 continue;
             }
-            let place =
-                if self.sizes[index][generation] == 0 { generation } else { 1 - generation };
-            if self.sizes[index][place] != 0 {
+            let next = if self.sizes[index][generation] == 0 { generation } else { 1 - generation };
+            if self.sizes[index][next] != 0 {
                 return Ok(Made::Later);
             }
-            planned.push((cpu, place));
+            planned.push((cpu, next));
         }
-        for (cpu, place) in &planned {
-            self.make(*cpu, *place, size, programs[*place])?;
+        for (cpu, next) in &planned {
+            self.make(*cpu, *next, size, programs[*next])?;
         }
         // Before a configuration sends them anything.
         self.threads.adopt(&self.all());
         // All together: a generation that isn't in use is deleted once it has drained, so none may be said to be out
         // of use before there is a configuration that sends nothing there.
-        for (cpu, place) in planned {
-            self.generations[cpu.index()] = place as u8;
+        for (cpu, next) in planned {
+            self.generations[cpu.index()] = next as u8;
             self.displaced[cpu.index()] = false;
         }
         Ok(Made::Done)

@@ -305,16 +305,16 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             Some(row) => row.map(u64::from),
             None => [0, u64::from(rules.map_len), 0, 0xffff],
         };
-        let place_of = |hash: u64| (hash * len) >> 32;
-        let place = place_of(flow.into());
+        let map_index_of = |hash: u64| (hash * len) >> 32;
+        let map_index = map_index_of(flow.into());
         let (cpu, by) = match (rules.policy, bound) {
-            (1, _) => (u32::from(rules.map[(begin + place) as usize]), 2),
+            (1, _) => (u32::from(rules.map[(begin + map_index) as usize]), 2),
             (2, cpu) if cpu != 0xffff => (cpu as u32, 1),
             _ => (rx_cpu, 0),
         };
         assert_eq!((decided.hash, decided.target, decided.by), (flow, cpu, by));
         let [first, after] = [slot, slot + 1].map(|slot| u64::from(slot) << (32 - flow_log));
-        if by == 2 && place_of(first) != place_of(after - 1) {
+        if by == 2 && map_index_of(first) != map_index_of(after - 1) {
             // Its slot's flows have two targets: it is guarded, and nothing is delivered here.
             assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
             assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
@@ -339,7 +339,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             tagged += 1;
             continue;
         }
-        // One whose address has no place of its own goes with metadata, and so by its slot.
+        // One whose address has no entry of its own goes with metadata, and so by its slot.
         if policy.guard(guard) == before {
             assert_eq!(decided.is_changed, number.is_multiple_of(8), "{decided:?}");
             carried += u32::from(decided.is_changed);
@@ -421,7 +421,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
         });
         let mut rng = ChaCha8Rng::seed_from_u64(8);
         let (mut without_seq, mut carried, mut passed) = (0, 0, 0);
-        // More addresses than there are places for.
+        // More addresses than there are entries for.
         for now in 0..40_000 {
             let frame = frame(&mut rng);
             let asked = Asked { rx_cpu: 1, queue: 0, device: 0, now, has_metadata: false };

@@ -323,7 +323,7 @@ impl ExplainArgs {
 /// `--on-full`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum OnFullChoice {
-    /// Wait for a place: nothing is lost
+    /// Wait for room: nothing is lost
     Wait,
     /// Drop and count, as a live system does
     Drop,

@@ -16,12 +16,12 @@ impl<S: Subject> World<S> {
         }
         // Rules without a guard have no slots in the core.
         let Some(flow) = self.explain(arrival).flow else { return };
-        let [last_seq, place] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
-        let cpu = (place & 0x1fff).checked_sub(1);
-        let last = cpu.map(|cpu| (cpu, place >> 14 & 0x3fff, last_seq));
+        let [last_seq, packed] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
+        let cpu = (packed & 0x1fff).checked_sub(1);
+        let last = cpu.map(|cpu| (cpu, packed >> 14 & 0x3fff, last_seq));
         let core =
             flow.last.map(|(cpu, rx_cpu, seq)| (u32::from(cpu.get()), u32::from(rx_cpu), seq));
-        assert_eq!((last, place >> 28), (core, flow.hysteresis), "{arrival:?}");
+        assert_eq!((last, packed >> 28), (core, flow.hysteresis), "{arrival:?}");
     }
 
     /// Both remember the same of every flow.

@@ -20,7 +20,7 @@ pub trait Subject {
     fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]);
     /// The number of the last frame from a source to a destination.
     fn tail(&self, pair: (u32, u32)) -> u32;
-    /// `last_seq` and `place` of the flow's slot.
+    /// `last_seq` and `packed` of the flow's slot.
     fn guard(&self, table: u32, hash: u32) -> [u32; 2];
     /// An entry of the sock flow table.
     fn sock_entry(&self, index: u32) -> u32;

@@ -183,9 +183,9 @@ impl<S: Subject> World<S> {
 
     /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones; and
     /// pass if it is local, unless earlier ones are on their way through a ring.
-    fn check_ring(&self, [last_seq, place]: [u32; 2], decision: &Decision) {
-        let (last_cpu, last_generation) = ((place & 0x1fff).checked_sub(1), place >> 13 & 1);
-        let is_under_way = |cpu| !self.rings.is_delivered(place >> 14 & 0x3fff, cpu, last_seq);
+    fn check_ring(&self, [last_seq, packed]: [u32; 2], decision: &Decision) {
+        let (last_cpu, last_generation) = ((packed & 0x1fff).checked_sub(1), packed >> 13 & 1);
+        let is_under_way = |cpu| !self.rings.is_delivered(packed >> 14 & 0x3fff, cpu, last_seq);
         let under_way = last_cpu.is_some_and(is_under_way);
         let is_local =
             decision.by == 0 && !self.scenario.local_by_ring && !self.scenario.else_local();
@@ -202,11 +202,11 @@ impl<S: Subject> World<S> {
         }
     }
 
-    fn count(&mut self, [_, place]: [u32; 2], decision: &Decision) {
+    fn count(&mut self, [_, packed]: [u32; 2], decision: &Decision) {
         let seen = &mut self.seen;
         seen.by[decision.by as usize] += 1;
         seen.deferred += u64::from(decision.target != decision.cpu);
-        let last_cpu = (place & 0x1fff).checked_sub(1);
+        let last_cpu = (packed & 0x1fff).checked_sub(1);
         seen.moved += u64::from(last_cpu.is_some_and(|last| last != decision.cpu));
         seen.dropped += u64::from(decision.dropped != 0);
         seen.second_generation += u64::from(decision.generation);

@@ -230,7 +230,7 @@ impl NativePolicy {
         unsafe { native_policy_tail(self.state.as_ptr(), rx_cpu, ring) }
     }
 
-    /// `last_seq` and `place` of the flow's slot.
+    /// `last_seq` and `packed` of the flow's slot.
     #[must_use]
     pub fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
         self.assert_table(table);

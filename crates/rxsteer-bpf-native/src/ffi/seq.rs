@@ -6,7 +6,7 @@ const PLACES: usize = 1024;
 /// A frame's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number {
-    /// Its place among those from `rx_cpu` to `ring`.
+    /// Its rank among those from `rx_cpu` to `ring`.
     pub seq: u32,
     /// The CPU that sent it, below 1024.
     pub rx_cpu: u32,

@@ -18,7 +18,7 @@ pub const MAX_CPUS: usize = 4096;
 pub const MAX_NICS: usize = 64;
 /// Fastest card, in bits per second: at this speed the shortest frame still takes a nanosecond.
 pub const MAX_RATE: f64 = 8e11;
-/// Most places of an RX queue's ring.
+/// Most slots of an RX queue's ring.
 pub const MAX_RING: u32 = 1 << 20;
 /// Highest single cost, in nanoseconds of a CPU of speed 1: a second.
 pub const MAX_COST_NS: f64 = 1e9;

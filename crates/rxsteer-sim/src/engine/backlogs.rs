@@ -2,7 +2,7 @@
 //! numbers its own packets in it; they are completed when their processing ended.
 //!
 //! What must hold:
-//! - a place is reserved when the decision is made, the packet is seen when its list is spliced;
+//! - room is reserved when the decision is made, the packet is seen when its list is spliced;
 //! - one CPU at a time works on a queue, also when its own CPU goes or comes.
 
 use super::packet::Packet;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 pub(crate) struct Backlog {
     /// Those in work, then those that wait.
     pub(crate) packets: VecDeque<Packet>,
-    /// Places taken: those of packets that wait and those reserved.
+    /// Room taken: that of packets that wait and that reserved.
     pub(crate) waiting: u32,
     /// How many of the first `packets` are in work.
     pub(crate) in_work: u32,
@@ -44,14 +44,14 @@ impl BacklogSet {
         BacklogSet { of_cpu: (0..cpus).map(|_| backlog()).collect(), max_backlog }
     }
 
-    /// The packet, which had a place in the CPU's queue, is processed.
+    /// The packet, which had room in the CPU's queue, is processed.
     #[inline]
     pub(crate) fn complete(&mut self, cpu: usize, producer: u16) {
         let (_, completed) = &mut self.of_cpu[cpu].counts[usize::from(producer)];
         *completed = completed.wrapping_add(1);
     }
 
-    /// Packets that have a place, or are in work.
+    /// Packets that have room, or are in work.
     pub(crate) fn under_way(&self) -> u64 {
         let counts = self.of_cpu.iter().flat_map(|backlog| &backlog.counts);
         counts.map(|(reserved, completed)| u64::from(reserved.wrapping_sub(*completed))).sum()

@@ -90,7 +90,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The processing of a packet, which had a place in this backlog, has ended on `cpu`.
+    /// The processing of a packet, which had room in this backlog, has ended on `cpu`.
     #[inline]
     pub(crate) fn processed(&mut self, cpu: u16, backlog: usize, packet: &Packet) {
         self.backlogs.complete(backlog, packet.producer);

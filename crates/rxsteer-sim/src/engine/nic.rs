@@ -1,7 +1,7 @@
 //! Cards: wires to them, rings, and when they interrupt.
 //!
 //! Frames are put on the wire with the time they arrive at; only when a ring is looked at is it
-//! decided which of them found a place. Between two looks nothing leaves a ring, so that is exact,
+//! decided which of them found room. Between two looks nothing leaves a ring, so that is exact,
 //! and no frame needs an event of its own.
 
 use super::packet::{Packet, float_ns, whole_ns};

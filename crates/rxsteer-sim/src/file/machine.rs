@@ -39,7 +39,7 @@ pub(super) const WIRE: Keys = Keys { table: "[wire]", keys: &["delay", "switch"]
 const SMT_SPEED: f64 = 0.65;
 /// A card's rate by default.
 const RATE: f64 = 1e9;
-/// Places of a ring by default: the default of Linux's drivers is 256 to 1024.
+/// Slots of a ring by default: the default of Linux's drivers is 256 to 1024.
 const RING: u32 = 512;
 /// Time between interrupts by default; assumed.
 const MODERATION_NS: u64 = 20_000;

@@ -49,7 +49,7 @@ struct steer_test {
 /* The core, which decisions are compared with, keeps one desired CPU for both directions. */
 #define STEER_IS_REVERSED(packet) (0 && steer_is_reversed(packet))
 /* Tests decide for CPUs that this machine has not, and so can't have a ring. */
-#define STEER_REDIRECT(place) XDP_REDIRECT
+#define STEER_REDIRECT(dest) XDP_REDIRECT
 #define STEER_HAS_METADATA(ctx) (!steer_test.no_metadata)
 #else
 #define STEER_NOW() bpf_jiffies64()
@@ -57,8 +57,8 @@ struct steer_test {
 #define STEER_QUEUE(ctx) ((ctx)->rx_queue_index)
 #define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
 #define STEER_IS_REVERSED(packet) steer_is_reversed(packet)
-#define STEER_REDIRECT(place) steer_redirect(place)
-/* Drivers that know none say so by an impossible place. */
+#define STEER_REDIRECT(dest) steer_redirect(dest)
+/* Drivers that know none say so by an impossible destination. */
 #define STEER_HAS_METADATA(ctx) ((ctx)->data_meta <= (ctx)->data)
 #endif
 
@@ -121,16 +121,16 @@ static __always_inline int steer_pass(struct steer_counters *counters)
 
 /* Of a call whose map is known the kernel makes a direct one. Left to itself the compiler makes one call of these
  * two, with a map that depends; that goes through a table of functions, which retpolines make dear. */
-static __always_inline long steer_redirect(const struct steer_place *place)
+static __always_inline long steer_redirect(const struct steer_dest *dest)
 {
 	long verdict;
 
-	if (place->generation) {
-		verdict = bpf_redirect_map(&steer_ring_1, place->cpu, XDP_PASS);
+	if (dest->generation) {
+		verdict = bpf_redirect_map(&steer_ring_1, dest->cpu, XDP_PASS);
 		asm volatile("" : "+r"(verdict));
 		return verdict;
 	}
-	return bpf_redirect_map(&steer_ring_0, place->cpu, XDP_PASS);
+	return bpf_redirect_map(&steer_ring_0, dest->cpu, XDP_PASS);
 }
 
 /* Whether the frame, where it arrives, can't be taken for one that carries a number: the rest of it says that, and
@@ -144,12 +144,12 @@ static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 	       steer_is_ip_alone(STEER_U32(data + 12));
 }
 
-/* Sends a frame to `place` that nothing but its number has to be known of, and says which that is. Each eighth carries
- * it, so that most are only read here: what is written, the ring's thread has to fetch from this CPU's cache,
- * and this CPU once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
-static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_place *place, __u32 rx_cpu, __u32 *seq)
+/* Sends a frame to `dest` that nothing but its number has to be known of, and says which that is. Each eighth
+ * carries it, so that most are only read here: what is written, the ring's thread has to fetch from this CPU's
+ * cache, and this CPU once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
+static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_dest *dest, __u32 rx_cpu, __u32 *seq)
 {
-	struct steer_number number = { .rx_cpu = rx_cpu, .ring = place->cpu * STEER_GENERATIONS + place->generation };
+	struct steer_number number = { .rx_cpu = rx_cpu, .ring = dest->cpu * STEER_GENERATIONS + dest->generation };
 	struct steer_line *tails = steer_tail_line(rx_cpu, number.ring);
 	__u32 address_index = 0;
 
@@ -162,7 +162,7 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 		if (!address_index && STEER_HAS_METADATA(ctx))
 			return -1;
 	}
-	if (STEER_REDIRECT(place) != XDP_REDIRECT)
+	if (STEER_REDIRECT(dest) != XDP_REDIRECT)
 		return -1;
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
@@ -192,14 +192,14 @@ struct steer_work {
 	__u32 cpu;
 };
 
-/* Sends the frame to `place`, as the next number of this CPU, and notes that in the flow's slot. A flow that is
+/* Sends the frame to `dest`, as the next number of this CPU, and notes that in the flow's slot. A flow that is
  * deferred waits for this number, so it must not depend on another frame's coming: the frame carries it, if it can
  * at all. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
 				      const struct steer_config *config, struct steer_counters *counters,
-				      struct steer_slot *slot, const struct steer_place *place)
+				      struct steer_slot *slot, const struct steer_dest *dest)
 {
-	__u32 ring = place->cpu * STEER_GENERATIONS + place->generation;
+	__u32 ring = dest->cpu * STEER_GENERATIONS + dest->generation;
 	struct steer_line *tails = steer_tail_line(work->rx_cpu, ring);
 	struct steer_number number = { .rx_cpu = work->rx_cpu, .ring = ring };
 	__u32 address_index, in_front = 0;
@@ -220,21 +220,21 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 			return steer_pass(counters);
 		}
 	}
-	if (STEER_REDIRECT(place) != XDP_REDIRECT) {
+	if (STEER_REDIRECT(dest) != XDP_REDIRECT) {
 		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. A ring
 		 * that a slot still named is gone with all that was in it: nothing would ever say that its last
 		 * number is delivered, and the flow would go on past the ring for ever. */
 		if (in_front)
 			bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
-		slot->place = 0;
+		slot->packed = 0;
 		return steer_pass(counters);
 	}
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
 	tails->word[ring & 15] = number.seq;
-	if ((slot->place & STEER_PLACE_CPU) && (slot->place & STEER_PLACE_CPU) != place->cpu + 1)
+	if ((slot->packed & STEER_SLOT_CPU) && (slot->packed & STEER_SLOT_CPU) != dest->cpu + 1)
 		counters->moves++;
-	steer_queued(slot, place, work->target.cpu, work->rx_cpu, number.seq);
+	steer_queued(slot, dest, work->target.cpu, work->rx_cpu, number.seq);
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
 #endif
@@ -246,10 +246,10 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 {
 	const struct steer_config *config;
 	struct steer_counters *counters;
-	struct steer_place place;
+	struct steer_dest dest;
 	struct steer_pair *pair;
 	struct steer_slot *slot;
-	__u32 place_before;
+	__u32 cpu_before;
 
 	if (!work || work->config >= STEER_CONFIGS)
 		return XDP_ABORTED;
@@ -258,37 +258,37 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	slot = steer_slot_at(work->slot);
 	if (!counters || !slot)
 		return XDP_ABORTED;
-	place = steer_allowed(config, slot, &work->target);
+	dest = steer_allowed(config, slot, &work->target);
 #ifdef STEER_TEST
-	steer_test.cpu = place.cpu;
-	steer_test.generation = place.generation;
-	steer_test.passes = place.passes;
+	steer_test.cpu = dest.cpu;
+	steer_test.generation = dest.generation;
+	steer_test.passes = dest.passes;
 #endif
-	work->cpu = place.cpu;
+	work->cpu = dest.cpu;
 	if (config->shadow) {
-		place_before = slot->place & STEER_PLACE_CPU;
+		cpu_before = slot->packed & STEER_SLOT_CPU;
 		/* What would be: nothing is under way anywhere, so nothing is deferred. */
-		if (place_before && place_before != work->target.cpu + 1)
+		if (cpu_before && cpu_before != work->target.cpu + 1)
 			counters->moves++;
-		place.cpu = work->target.cpu;
-		place.generation = steer_generation_of(config, place.cpu);
-		work->cpu = place.cpu;
+		dest.cpu = work->target.cpu;
+		dest.generation = steer_generation_of(config, dest.cpu);
+		work->cpu = dest.cpu;
 		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
-		pair = steer_pair_at(work->rx_cpu, place.cpu * STEER_GENERATIONS + place.generation);
-		steer_queued(slot, &place, work->target.cpu, work->rx_cpu, pair ? READ_ONCE(pair->delivered) : 0);
+		pair = steer_pair_at(work->rx_cpu, dest.cpu * STEER_GENERATIONS + dest.generation);
+		steer_queued(slot, &dest, work->target.cpu, work->rx_cpu, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
 	}
-	if (place.passes) {
-		slot->place = 0;
+	if (dest.passes) {
+		slot->packed = 0;
 		return steer_pass(counters);
 	}
-	if (place.cpu != work->target.cpu)
+	if (dest.cpu != work->target.cpu)
 		counters->deferred++;
-	if ((place.cpu != work->target.cpu || place.generation != steer_generation_of(config, place.cpu) ||
+	if ((dest.cpu != work->target.cpu || dest.generation != steer_generation_of(config, dest.cpu) ||
 	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
 	    !steer_is_boundary_slot(config, work->hash, work->target))
 		counters->off_target++;
-	return steer_send(ctx, work, config, counters, slot, &place);
+	return steer_send(ctx, work, config, counters, slot, &dest);
 }
 
 /* The same for nearly every frame: one that goes where its flow's last one went; or passes, with nothing of its
@@ -301,7 +301,7 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 					   struct steer_target target)
 {
 	__u32 generation = steer_generation_of(config, target.cpu);
-	struct steer_place place = { .cpu = target.cpu, .generation = generation };
+	struct steer_dest dest = { .cpu = target.cpu, .generation = generation };
 	__u32 seq;
 	int verdict;
 
@@ -313,10 +313,10 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 	steer_test.passes = target.by == STEER_BY_LOCAL && !config->local_by_ring;
 #endif
 	if (target.by == STEER_BY_LOCAL && !config->local_by_ring)
-		return slot->place ? -1 : steer_pass(counters);
-	if (slot->place != steer_place_word(&place, STEER_HYSTERESIS, rx_cpu))
+		return slot->packed ? -1 : steer_pass(counters);
+	if (slot->packed != steer_slot_word(&dest, STEER_HYSTERESIS, rx_cpu))
 		return -1;
-	verdict = steer_send_on(ctx, &place, rx_cpu, &seq);
+	verdict = steer_send_on(ctx, &dest, rx_cpu, &seq);
 	if (verdict == XDP_REDIRECT)
 		slot->last_seq = seq;
 	return verdict;
@@ -439,7 +439,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	if (!slot)
 		return XDP_ABORTED;
 	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
-	(void)READ_ONCE(slot->place);
+	(void)READ_ONCE(slot->packed);
 	arrival.device = number;
 	arrival.sock_hash = steer_sock_hash(hash, STEER_IS_REVERSED(&packet));
 	arrival.now = STEER_NOW();

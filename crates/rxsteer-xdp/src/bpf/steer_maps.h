@@ -52,7 +52,7 @@ __u32 steer_flow_epoch = 0;
 /* Where a tick is long GRO is flushed fully now and then, else only of what is old: rule (b) of steer_order.h. */
 __u32 steer_flushes_fully = 0;
 
-/* Destination addresses of frames, each in its place: see steer_seq.h. */
+/* Destination addresses of frames, each in its entry: see steer_seq.h. */
 __u64 steer_addresses[STEER_ADDRESSES] = {};
 
 /* The hashes of flows whose frames had partial checksums, by their lower bits: see steer_checksum.h. */

@@ -75,13 +75,13 @@ static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet
 #else
 #define STEER_IN_PLACE __attribute__((may_alias, aligned(1)))
 #endif
-typedef __u16 steer_place16 STEER_IN_PLACE;
-typedef __u32 steer_place32 STEER_IN_PLACE;
-typedef __u64 steer_place64 STEER_IN_PLACE;
+typedef __u16 steer_unaligned16 STEER_IN_PLACE;
+typedef __u32 steer_unaligned32 STEER_IN_PLACE;
+typedef __u64 steer_unaligned64 STEER_IN_PLACE;
 #define STEER_U8(at)  (*(const __u8 *)(at))
-#define STEER_U16(at) (*(const steer_place16 *)(at))
-#define STEER_U32(at) (*(const steer_place32 *)(at))
-#define STEER_U64(at) (*(const steer_place64 *)(at))
+#define STEER_U16(at) (*(const steer_unaligned16 *)(at))
+#define STEER_U32(at) (*(const steer_unaligned32 *)(at))
+#define STEER_U64(at) (*(const steer_unaligned64 *)(at))
 
 enum steer_protocols {
 	STEER_IPV4_IN_IP = 4,
@@ -117,7 +117,7 @@ static __always_inline __u64 steer_rest(__u32 ports, __u8 protocol, __u8 ip_vers
 static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u64 src[2],
 					   const __u64 dst[2], __u64 rest)
 {
-	steer_place64 *words = (steer_place64 *)key;
+	steer_unaligned64 *words = (steer_unaligned64 *)key;
 
 	words[0] = src[0];
 	words[1] = src[1];

@@ -11,7 +11,7 @@
  *   steer_chain_line(index)       sixteen heads of chains of sparse slots
  *   steer_hash_active_at(rx_cpu)  when an RX CPU last let the hash decide
  *   steer_pair_at(rx_cpu, ring)   the numbers of an RX CPU and a ring
- *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring in place ring % 16
+ *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring at ring % 16
  *   steer_limiter_at(rx_cpu)      the flow limit's history
  *   steer_limit_counts(index)     64 of its counts
  *   steer_giving()                the lock of those who give sparse slots away
@@ -64,18 +64,18 @@ struct steer_map {
 };
 
 /* Where it goes. */
-struct steer_place {
+struct steer_dest {
 	__u32 cpu;
 	__u32 generation;
 	/* It passes, through no ring. */
 	__u32 passes;
 };
 
-enum steer_place_bits {
-	STEER_PLACE_CPU = 0x1fff,
-	STEER_PLACE_GENERATION_SHIFT = 13,
-	STEER_PLACE_RX_CPU_SHIFT = 14,
-	STEER_PLACE_RX_CPU = 0x3fff,
+enum steer_slot_bits {
+	STEER_SLOT_CPU = 0x1fff,
+	STEER_SLOT_GENERATION_SHIFT = 13,
+	STEER_SLOT_RX_CPU_SHIFT = 14,
+	STEER_SLOT_RX_CPU = 0x3fff,
 	STEER_HYSTERESIS_SHIFT = 28,
 };
 
@@ -266,9 +266,9 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 /* Whether everything that went to the slot's dst up to the slot's number was delivered or dropped. */
 static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 {
-	__u32 ring = ((slot->place & STEER_PLACE_CPU) - 1) * STEER_GENERATIONS +
-		    (slot->place >> STEER_PLACE_GENERATION_SHIFT & 1);
-	struct steer_pair *pair = steer_pair_at(slot->place >> STEER_PLACE_RX_CPU_SHIFT & STEER_PLACE_RX_CPU, ring);
+	__u32 ring = ((slot->packed & STEER_SLOT_CPU) - 1) * STEER_GENERATIONS +
+		    (slot->packed >> STEER_SLOT_GENERATION_SHIFT & 1);
+	struct steer_pair *pair = steer_pair_at(slot->packed >> STEER_SLOT_RX_CPU_SHIFT & STEER_SLOT_RX_CPU, ring);
 
 	return pair && (__s32)(READ_ONCE(pair->delivered) - slot->last_seq) >= 0;
 }
@@ -290,50 +290,50 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  * nothing places, and so is to stay) follows a delivered slot too, while the slot has hysteresis left and its
  * CPU is online and in a map (where flows may move at all: not under rps).
  */
-static __always_inline struct steer_place steer_allowed(const struct steer_config *config,
-							const struct steer_slot *slot,
-							const struct steer_target *target)
+static __always_inline struct steer_dest steer_allowed(const struct steer_config *config,
+						       const struct steer_slot *slot,
+						       const struct steer_target *target)
 {
-	struct steer_place place = { .cpu = target->cpu, .generation = steer_generation_of(config, target->cpu) };
-	__u32 current = (slot->place & STEER_PLACE_CPU) - 1;
-	__u32 generation = slot->place >> STEER_PLACE_GENERATION_SHIFT & 1;
+	struct steer_dest dest = { .cpu = target->cpu, .generation = steer_generation_of(config, target->cpu) };
+	__u32 current = (slot->packed & STEER_SLOT_CPU) - 1;
+	__u32 generation = slot->packed >> STEER_SLOT_GENERATION_SHIFT & 1;
 
-	place.passes = target->by == STEER_BY_LOCAL && !config->local_by_ring;
-	if (!(slot->place & STEER_PLACE_CPU) || config->without_guard ||
-	    (current == place.cpu && generation == place.generation && !place.passes))
-		return place;
+	dest.passes = target->by == STEER_BY_LOCAL && !config->local_by_ring;
+	if (!(slot->packed & STEER_SLOT_CPU) || config->without_guard ||
+	    (current == dest.cpu && generation == dest.generation && !dest.passes))
+		return dest;
 	if (!steer_is_delivered(slot)) {
-		place.cpu = current;
-		place.generation = generation;
-		place.passes = 0;
+		dest.cpu = current;
+		dest.generation = generation;
+		dest.passes = 0;
 	} else if ((target->by == STEER_BY_HASH || (target->by == STEER_BY_LOCAL && config->else_local)) &&
-		   !config->no_hysteresis && slot->place >> STEER_HYSTERESIS_SHIFT &&
+		   !config->no_hysteresis && slot->packed >> STEER_HYSTERESIS_SHIFT &&
 		   steer_cpu_is(config, current, STEER_CPU_LINGER)) {
-		place.cpu = current;
-		place.generation = steer_generation_of(config, current);
+		dest.cpu = current;
+		dest.generation = steer_generation_of(config, current);
 	}
-	return place;
+	return dest;
 }
 
-/* What a slot says of a flow whose last packet went from `rx_cpu` to `place`. */
-static __always_inline __u32 steer_place_word(const struct steer_place *place, __u32 hysteresis, __u32 rx_cpu)
+/* What a slot says of a flow whose last packet went from `rx_cpu` to `dest`. */
+static __always_inline __u32 steer_slot_word(const struct steer_dest *dest, __u32 hysteresis, __u32 rx_cpu)
 {
-	return hysteresis << STEER_HYSTERESIS_SHIFT | (rx_cpu & STEER_PLACE_RX_CPU) << STEER_PLACE_RX_CPU_SHIFT |
-	       place->generation << STEER_PLACE_GENERATION_SHIFT | (place->cpu + 1);
+	return hysteresis << STEER_HYSTERESIS_SHIFT | (rx_cpu & STEER_SLOT_RX_CPU) << STEER_SLOT_RX_CPU_SHIFT |
+	       dest->generation << STEER_SLOT_GENERATION_SHIFT | (dest->cpu + 1);
 }
 
-/* The slot after a packet with the target `target` went to `place` as number `seq` of `rx_cpu`. */
-static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_place *place,
+/* The slot after a packet with the target `target` went to `dest` as number `seq` of `rx_cpu`. */
+static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_dest *dest,
 					 __u32 target_cpu, __u32 rx_cpu, __u32 seq)
 {
-	__u32 hysteresis = slot->place >> STEER_HYSTERESIS_SHIFT;
+	__u32 hysteresis = slot->packed >> STEER_HYSTERESIS_SHIFT;
 
-	if (place->cpu == target_cpu)
+	if (dest->cpu == target_cpu)
 		hysteresis = STEER_HYSTERESIS;
 	else if (hysteresis)
 		hysteresis--;
 	/* At once: user space unsets slots by comparing both. */
-	*(volatile __u64 *)slot = (__u64)steer_place_word(place, hysteresis, rx_cpu) << 32 | seq;
+	*(volatile __u64 *)slot = (__u64)steer_slot_word(dest, hysteresis, rx_cpu) << 32 | seq;
 }
 
 /* ----------------------------------------------------------------------------------- flow limit */

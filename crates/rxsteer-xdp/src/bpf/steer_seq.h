@@ -10,23 +10,23 @@
  *            destination     source      type   version
  *            seq      word               kind   (stays)
  *
- *   word: RX CPU (10 bits), and 6 bits of the place of the destination address in a table that both sides read;
- *   kind: ring (11), a mark, and the place's other 4. The type follows from the version: IPv4 or IPv6.
+ *   word: RX CPU (10 bits), and 6 bits of the index of the destination address in a table that both sides read;
+ *   kind: ring (11), a mark, and the index's other 4. The type follows from the version: IPv4 or IPv6.
  *
  * The mark is a bit that the type has not: set for IPv4, whose type is without it, and clear for IPv6. So a frame
  * that goes as it came is never taken for one that carries a number.
  *
- * What must hold: a place of the table is written once and never again, so whoever has seen it filled may
- * send its number, at any time, to any CPU. A frame whose address finds its place taken by another goes with
- * metadata, as one with a tag does: whoever fills the table with made-up addresses makes frames dearer, and
- * nothing else. Called with frames in place only; no helper is called here.
+ * What must hold: an entry of the table is written once and never again, so whoever has seen it filled may
+ * send its number, at any time, to any CPU. A frame whose address finds its entry taken by another goes
+ * with metadata, as one with a tag does: whoever fills the table with made-up addresses makes frames
+ * dearer, and nothing else. Called with frames in place only; no helper is called here.
  */
 #ifndef STEER_SEQ_H
 #define STEER_SEQ_H
 
 #include "steer_parse.h"
 
-/* A frame's number: its place among those from an RX CPU to a ring. */
+/* A frame's number: its rank among those from an RX CPU to a ring. */
 struct steer_number {
 	__u32 seq;
 	__u32 rx_cpu;
@@ -40,20 +40,20 @@ enum steer_seq_encoding {
 	STEER_SEQ_LENGTH = 16,
 	STEER_WORD_RX_CPU_BITS = 10,
 	STEER_KIND_RING_BITS = 11,
-	/* The bits of the table's place that stand in `word`, and those in `kind`. */
-	STEER_WORD_PLACE_BITS = 6,
-	STEER_KIND_PLACE_BITS = 4,
+	/* The bits of the table's index that stand in `word`, and those in `kind`. */
+	STEER_WORD_INDEX_BITS = 6,
+	STEER_KIND_INDEX_BITS = 4,
 	STEER_KIND_MARK = 1 << STEER_KIND_RING_BITS,
-	STEER_KIND_PLACE_SHIFT = STEER_KIND_RING_BITS + 1,
+	STEER_KIND_INDEX_SHIFT = STEER_KIND_RING_BITS + 1,
 	/* Types, as they stand in memory. */
 	STEER_TYPE_IPV4 = 0x0008,
 	STEER_TYPE_IPV6 = 0xdd86,
 };
 _Static_assert(STEER_MAX_CPUS <= 1 << STEER_WORD_RX_CPU_BITS, "an RX CPU fits");
 _Static_assert(STEER_MAX_CPUS * STEER_GENERATIONS <= 1 << STEER_KIND_RING_BITS, "a ring fits");
-_Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_PLACE_BITS + STEER_KIND_PLACE_BITS, "a place fits");
-_Static_assert(STEER_KIND_PLACE_SHIFT + STEER_KIND_PLACE_BITS == 16 &&
-	       STEER_WORD_RX_CPU_BITS + STEER_WORD_PLACE_BITS == 16, "of 16 bits each");
+_Static_assert(STEER_ADDRESSES_LOG == STEER_WORD_INDEX_BITS + STEER_KIND_INDEX_BITS, "an index fits");
+_Static_assert(STEER_KIND_INDEX_SHIFT + STEER_KIND_INDEX_BITS == 16 &&
+	       STEER_WORD_RX_CPU_BITS + STEER_WORD_INDEX_BITS == 16, "of 16 bits each");
 _Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark decides");
 
 /* Whether type and version say IPv4, or IPv6, and say the same: `start` is bytes 12 to 15. */
@@ -74,17 +74,17 @@ static __always_inline __u64 steer_address_of(const void *data)
 	return STEER_U64(data) << 16 | 1;
 }
 
-static __always_inline __u32 steer_address_place(__u64 address)
+static __always_inline __u32 steer_address_hash(__u64 address)
 {
 	return address * 0x9e3779b97f4a7c15ULL >> (64 - STEER_ADDRESSES_LOG);
 }
 
-/* The place plus one of the frame's destination address in the table, if the frame can carry a number; else
- * 0. An address that is seen for the first time takes its place, if that is free. */
+/* The index plus one of the frame's destination address in the table, if the frame can carry a number; else
+ * 0. An address that is seen for the first time takes its entry, if that is free. */
 static __always_inline __u32 steer_address_index(const void *data, const void *data_end, __u64 *addresses)
 {
 	__u64 address, known;
-	__u32 start, place;
+	__u32 start, index;
 
 	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
@@ -92,28 +92,28 @@ static __always_inline __u32 steer_address_index(const void *data, const void *d
 	if (!steer_is_ip_alone(start))
 		return 0;
 	address = steer_address_of(data);
-	place = steer_address_place(address);
-	known = *(volatile __u64 *)&addresses[place];
+	index = steer_address_hash(address);
+	known = *(volatile __u64 *)&addresses[index];
 	if (known == address)
-		return place + 1;
+		return index + 1;
 	/* Once the table is full of others' addresses this is no more than the comparison. */
-	if (known || __sync_val_compare_and_swap(&addresses[place], 0, address))
+	if (known || __sync_val_compare_and_swap(&addresses[index], 0, address))
 		return 0;
-	return place + 1;
+	return index + 1;
 }
 
 /* Writes the number over what steer_address_index() gave `address_index` for. */
 static __always_inline int steer_encode_seq(void *data, const void *data_end, __u32 address_index,
 					    const struct steer_number *number)
 {
-	__u32 place = address_index - 1;
+	__u32 index = address_index - 1;
 
 	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
-	*(steer_place32 *)data = number->seq;
-	*(steer_place16 *)(data + 4) = number->rx_cpu |
-				       (place & ((1 << STEER_WORD_PLACE_BITS) - 1)) << STEER_WORD_RX_CPU_BITS;
-	*(steer_place16 *)(data + 12) = (place >> STEER_WORD_PLACE_BITS) << STEER_KIND_PLACE_SHIFT |
+	*(steer_unaligned32 *)data = number->seq;
+	*(steer_unaligned16 *)(data + 4) = number->rx_cpu |
+				       (index & ((1 << STEER_WORD_INDEX_BITS) - 1)) << STEER_WORD_RX_CPU_BITS;
+	*(steer_unaligned16 *)(data + 12) = (index >> STEER_WORD_INDEX_BITS) << STEER_KIND_INDEX_SHIFT |
 					steer_mark_of(STEER_U8(data + 14)) | number->ring;
 	return 1;
 }
@@ -123,7 +123,7 @@ static __always_inline int steer_decode_seq(void *data, const void *data_end, co
 					    struct steer_number *number)
 {
 	__u32 word, kind;
-	__u64 address, place;
+	__u64 address, index;
 
 	if (data + STEER_SEQ_LENGTH > data_end)
 		return 0;
@@ -134,14 +134,14 @@ static __always_inline int steer_decode_seq(void *data, const void *data_end, co
 	number->seq = STEER_U32(data);
 	number->rx_cpu = word & ((1 << STEER_WORD_RX_CPU_BITS) - 1);
 	number->ring = kind & ((1 << STEER_KIND_RING_BITS) - 1);
-	place = (kind >> STEER_KIND_PLACE_SHIFT << 16 | word) >> STEER_WORD_RX_CPU_BITS;
+	index = (kind >> STEER_KIND_INDEX_SHIFT << 16 | word) >> STEER_WORD_RX_CPU_BITS;
 	/* The verifier of Linux 6.1 takes the `or` of two values for unbounded. The compiler knows the bounds and would
 	 * leave the mask out, unless it can't see where the value comes from. */
-	asm volatile("" : "+r"(place));
-	address = addresses[place & (STEER_ADDRESSES - 1)] >> 16;
-	*(steer_place32 *)data = address;
-	*(steer_place16 *)(data + 4) = address >> 32;
-	*(steer_place16 *)(data + 12) = (STEER_U8(data + 14) & 0xf0) == 0x40 ? STEER_TYPE_IPV4 : STEER_TYPE_IPV6;
+	asm volatile("" : "+r"(index));
+	address = addresses[index & (STEER_ADDRESSES - 1)] >> 16;
+	*(steer_unaligned32 *)data = address;
+	*(steer_unaligned16 *)(data + 4) = address >> 32;
+	*(steer_unaligned16 *)(data + 12) = (STEER_U8(data + 14) & 0xf0) == 0x40 ? STEER_TYPE_IPV4 : STEER_TYPE_IPV6;
 	return 1;
 }
 

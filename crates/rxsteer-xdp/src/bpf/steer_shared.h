@@ -173,12 +173,12 @@ enum steer_device_flags {
 };
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
- * kept; else only `last_seq` and `place` are there. `last_seq` (the lower half of a word of 8 bytes) and `place`
- * are rxsteer_core::order::DevFlow; bit 13 of `place` is the generation. Written by the CPU that receives the
- * queue. */
+ * kept; else only `last_seq` and `packed` are there. `last_seq` (the lower half of a word of 8
+ * bytes) and `packed` are rxsteer_core::order::DevFlow; bit 13 of `packed` is the generation.
+ * Written by the CPU that receives the queue. */
 struct steer_slot {
 	__u32 last_seq;
-	__u32 place;
+	__u32 packed;
 	/* The flow that is counted here; `rest` 0: none. IPv4: both addresses in `addresses`. IPv6: a
 	 * fold of them, the whole stands in steer_flow. */
 	__u64 addresses;

@@ -34,19 +34,19 @@ static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct
 						struct steer_counters *counters, __u32 hash, __u32 rx_cpu,
 						struct steer_target target)
 {
-	struct steer_place place = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
+	struct steer_dest dest = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
 	__u32 seq;
 
 #ifdef STEER_TEST
-	steer_test.cpu = place.cpu;
-	steer_test.generation = place.generation;
+	steer_test.cpu = dest.cpu;
+	steer_test.generation = dest.generation;
 	steer_test.passes = target.by == STEER_BY_LOCAL;
 #endif
 	if (target.by == STEER_BY_LOCAL)
 		return steer_pass(counters);
 	if (steer_is_boundary_slot(config, hash, target))
 		return -1;
-	return steer_send_on(ctx, &place, rx_cpu, &seq);
+	return steer_send_on(ctx, &dest, rx_cpu, &seq);
 }
 
 #endif

@@ -87,8 +87,8 @@ impl Path {
             Mode::Generic => self.loaded.sizes.cpus.max(rx_queues.into()),
         };
         let first_table = self.free_tables(queues)?;
-        let place = (ifindex % MAX_DEVICES) as usize;
-        let other = self.bss().steer_devices[place].ifindex;
+        let device_index = (ifindex % MAX_DEVICES) as usize;
+        let other = self.bss().steer_devices[device_index].ifindex;
         if other == ifindex {
             // The table's entry is in use, by an attachment that was not detached yet.
             return Err(AttachError::Busy);
@@ -110,7 +110,7 @@ impl Path {
         self.guard_again().map_err(AttachError::Grace)?;
         self.write_rows_of(name, first_table, queues);
         let flushes = !(self.settings.shadow || self.settings.policy == Policy::None);
-        let device = &mut self.bss().steer_devices[place];
+        let device = &mut self.bss().steer_devices[device_index];
         device.device = number as u16;
         device.queues = queues as u16;
         device.first_table = first_table;
@@ -127,7 +127,7 @@ impl Path {
         // Else the link goes with this function; the entry and the tables stay with the interface, for programs may
         // still use them.
         waited.map_err(AttachError::Grace)?;
-        self.bss().steer_devices[place].flags &= !FLUSHING;
+        self.bss().steer_devices[device_index].flags &= !FLUSHING;
         let name = name.to_owned();
         self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
         self.publish();
@@ -140,13 +140,13 @@ impl Path {
         let Some(device) = self.devices.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
         };
-        let place = (device.ifindex % MAX_DEVICES) as usize;
+        let device_index = (device.ifindex % MAX_DEVICES) as usize;
         drop(device.link);
         // Programs may use entry and tables until then; where that can't be waited for, no other interface gets
         // them.
         if self.grace.wait().is_ok() {
             self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
-            self.bss().steer_devices[place].ifindex = 0;
+            self.bss().steer_devices[device_index].ifindex = 0;
             self.publish();
             self.end_flows(id, device.first_table, device.queues);
         }

@@ -54,8 +54,8 @@ impl Path {
         let indices: Vec<u32> =
             self.devices.iter().flatten().map(|device| device.ifindex).collect();
         for index in &indices {
-            let place = (index % MAX_DEVICES) as usize;
-            let flags = &mut self.bss().steer_devices[place].flags;
+            let device_index = (index % MAX_DEVICES) as usize;
+            let flags = &mut self.bss().steer_devices[device_index].flags;
             *flags = if flushes { *flags | FLUSHING } else { *flags & !FLUSHING };
         }
         if flushes { self.wait_for_passed(&indices) } else { Ok(()) }

@@ -6,7 +6,7 @@
 //! **Before.** The same rules hold, with the guard. In some tick a snapshot is taken, and frames that went elsewhere
 //! than to their targets (*off target*) are counted. Once all rings have drained past the snapshot, and no frame
 //! went off target since, nothing is under way elsewhere: what was sent before the snapshot is delivered, and what
-//! was sent after it went to its target. Nor can a frame go off target any more: a slot that names another place
+//! was sent after it went to its target. Nor can a frame go off target any more: a slot that names another ring
 //! names a number before the snapshot, which is declared delivered, and the slot is unset (for 2³¹ frames later it
 //! would seem to be under way). Should a frame go off target until that is done, all begins again. Slots whose flows
 //! have two targets are left out of all this: their flows stay guarded.
@@ -160,14 +160,14 @@ impl Path {
         for table in self.devices().flat_map(|(_, first, queues)| first..first + queues) {
             let map_len = self.map_len(table);
             for slot in table << log..(table + 1) << log {
-                let (seq, place) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
-                let Some(cpu) = (place & 0x1fff).checked_sub(1) else { continue };
-                let (generation, rx_cpu) = (place >> 13 & 1, place >> 14 & 0x3fff);
+                let (seq, packed) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
+                let Some(cpu) = (packed & 0x1fff).checked_sub(1) else { continue };
+                let (generation, rx_cpu) = (packed >> 13 & 1, packed >> 14 & 0x3fff);
                 let pair = (rx_cpu, cpu * GENERATIONS + generation);
                 if !self.settings.is_boundary_slot(log, slot, map_len)
                     && !rings.is_after(snapshots, pair, seq)
                 {
-                    slots.exchange_word(slot, u64::from(place) << 32 | u64::from(seq), 0);
+                    slots.exchange_word(slot, u64::from(packed) << 32 | u64::from(seq), 0);
                 }
             }
         }

@@ -199,11 +199,11 @@ impl KernelPolicy {
         self.tails.get(self.tail_index(rx_cpu, ring)).word[ring as usize & 15]
     }
 
-    /// `last_seq` and `place` of a guard slot.
+    /// `last_seq` and `packed` of a guard slot.
     #[must_use]
     pub fn guard(&self, index: u32) -> [u32; 2] {
         let slot = self.slots.get(index);
-        [slot.last_seq, slot.place]
+        [slot.last_seq, slot.packed]
     }
 
     /// An entry of the sock flow table.

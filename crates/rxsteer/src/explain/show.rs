@@ -100,9 +100,10 @@ pub(crate) fn reason(reason: &Reason) -> String {
         Reason::NotBound => {
             "its RX queue is not bound, so it stays where it is received".to_owned()
         }
-        Reason::Hash { place, places, offline, no_slot } => {
-            let mut text =
-                format!("the hash picks place {place} of the {places} in its queue's CPU map");
+        Reason::Hash { index, entries, offline, no_slot } => {
+            let mut text = format!(
+                "the hash picks index {index} of the {entries} entries in its queue's CPU map"
+            );
             if *offline {
                 text += ", whose CPU is offline: the receiving CPU stands for it";
             }
@@ -247,10 +248,10 @@ pub(crate) fn reason_json(reason: &Reason) -> Value {
         Reason::NoSuchQueue => json!({ "rule": "no_such_queue" }),
         Reason::Bound => json!({ "rule": "bound" }),
         Reason::NotBound => json!({ "rule": "not_bound" }),
-        Reason::Hash { place, places, offline, no_slot } => json!({
+        Reason::Hash { index, entries, offline, no_slot } => json!({
             "rule": "hash",
-            "place": place,
-            "places": places,
+            "index": index,
+            "entries": entries,
             "offline": offline,
             "no_slot": no_slot.map(no_slot_name),
         }),
