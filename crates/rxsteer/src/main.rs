@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Findings) => ExitCode::from(1),
         Ok(Outcome::Interrupted) => ExitCode::from(130),
         Err(error) => {
-            output::note(&format!("rxsteer: {}", output::told(&error)));
+            output::note(&format!("rxsteer: {}", output::error_text(&error)));
             ExitCode::from(2)
         }
     }

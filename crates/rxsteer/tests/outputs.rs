@@ -66,7 +66,7 @@ fn data_set_named_like_a_csv_file_is_refused() {
     assert!(!path.exists());
 }
 
-/// Names are those of files that somebody else may have made.
+/// Names are those of files that another user may have made.
 #[test]
 fn control_characters_in_names_are_escaped() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -41,7 +41,7 @@ fn printable_lines(text: &str) -> Cow<'_, str> {
 }
 
 /// An error with its causes. Some errors have their cause's words in their own, which are not said again.
-pub(crate) fn told(error: &anyhow::Error) -> String {
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -67,11 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_shown_once() {
         let system = || std::io::Error::from_raw_os_error(11);
         let error = anyhow::Error::new(PipelineError::Thread(system()));
-        assert_eq!(told(&error).matches("os error 11").count(), 1, "{}", told(&error));
+        assert_eq!(error_text(&error).matches("os error 11").count(), 1, "{}", error_text(&error));
         let error = anyhow::Error::new(system()).context("can't write");
-        assert!(told(&error).starts_with("can't write: ") && told(&error).contains("os error 11"));
+        assert!(
+            error_text(&error).starts_with("can't write: ")
+                && error_text(&error).contains("os error 11")
+        );
     }
 }

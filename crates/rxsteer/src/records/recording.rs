@@ -73,7 +73,8 @@ impl Recording {
         let without_flow = used.iter().map(FlowStats::without_flow).sum();
         drop((used, self.stats));
         let (writing, counts) = self.collecting.finish()?;
-        let failure = writing.sink.and_then(Sink::close).err().map(|error| output::told(&error));
+        let failure =
+            writing.sink.and_then(Sink::close).err().map(|error| output::error_text(&error));
         let records = if failure.is_some() { 0 } else { writing.records };
         let file = if failure.is_some() { None } else { self.target.written(records) };
         Ok(Recorded { file, failure, records, counts, without_flow })

@@ -71,7 +71,7 @@ impl Reload {
     /// The settings that the file asks for now, or why they can't be had.
     fn wanted(&self, host: &HostCpus) -> Result<Settings, String> {
         let mut args = self.options.clone();
-        args.add_file().map_err(|why| crate::output::told(&why))?;
+        args.add_file().map_err(|why| crate::output::error_text(&why))?;
         let fixed = [
             ("mode", args.mode() == self.begun.mode()),
             ("flow-cnt", args.flow_cnt == self.begun.flow_cnt),

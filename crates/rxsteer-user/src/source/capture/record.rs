@@ -23,14 +23,14 @@ pub(super) enum Step<'a> {
 pub(super) enum Time {
     /// So many nanoseconds after the epoch, [`MAX_TIME_NS`](crate::block::MAX_TIME_NS) at most.
     At(u64),
-    /// The file does not tell.
+    /// The file does not say.
     None,
     /// Before the epoch, or later than can be counted.
     Beyond,
 }
 
 impl Time {
-    /// The time that a file tells, if it can be counted.
+    /// The time that a file has, if it can be counted.
     pub(super) fn new(ns: Option<u64>) -> Time {
         ns.map_or(Time::Beyond, Time::At)
     }
