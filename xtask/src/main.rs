@@ -19,6 +19,7 @@ mod sim_fits;
 mod sim_soak;
 mod tsan;
 mod vm;
+mod words;
 
 use std::process::ExitCode;
 
@@ -54,6 +55,7 @@ enum Task {
     Tsan(tsan::Options),
     Fuzz(fuzz::Options),
     Vm(vm::Options),
+    Words(words::Options),
     /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
     #[command(after_help = "Example:\n  cargo xtask ci")]
     Ci,
@@ -98,6 +100,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Tsan(options) => tsan::run(options),
         Task::Fuzz(options) => fuzz::run(options),
         Task::Vm(options) => vm::run(options),
+        Task::Words(options) => words::run(options),
         Task::Ci => shell::outcome(shell::command("bash").arg(".ci/run")),
     }
 }
