@@ -145,12 +145,12 @@ impl PipelineConfig {
             tables = tables.saturating_add(config.table_memory(producers));
         }
         let backlogs = self.workers().len() as u64 * u64::from(producers);
-        tables.saturating_add(self.backlog_memory() * backlogs)
+        tables.saturating_add(self.empty_backlog_memory() * backlogs)
     }
 
     /// Memory that an empty backlog takes, in bytes: descriptors, and beside each ring a queue of
     /// blocks.
-    fn backlog_memory(&self) -> u64 {
+    fn empty_backlog_memory(&self) -> u64 {
         let largest = self.largest_backlog();
         u64::from(largest.next_power_of_two()) * 16 + u64::from(largest) * 8
     }
@@ -162,7 +162,7 @@ impl PipelineConfig {
         // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
         let frames = (u64::from(self.max_backlog) * 1536 * backlogs)
             .min(BlockPool::most_memory(backlogs as usize) as u64);
-        (self.backlog_memory() * backlogs + frames) * self.rx_cpus.len() as u64
+        (self.empty_backlog_memory() * backlogs + frames) * self.rx_cpus.len() as u64
     }
 
     /// The limit that the backlogs are made for.

@@ -340,15 +340,15 @@ impl Report {
         writeln!(text, "# Packets beside busy processes\n")?;
         writeln!(
             text,
-            "Made by `cargo xtask busy -- --write docs/results/busy.md`. Linux {}, autogroup scheduling {}, {} rounds; \
+            "Made by `cargo xtask busy -- --rounds {} --write docs/results/busy.md`. Linux {}, autogroup scheduling {}; \
              methods in turns, in random order.\n",
+            self.rounds,
             uname.trim(),
             match autogroup.as_deref().map(str::trim) {
                 Ok("1") => "on",
                 Ok(_) => "off",
                 Err(_) => "not built in",
             },
-            self.rounds
         )?;
         writeln!(
             text,
