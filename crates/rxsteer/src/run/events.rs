@@ -37,14 +37,17 @@ pub(crate) fn signals() -> anyhow::Result<SignalFd> {
 impl<P: Datapath> Instance<P> {
     /// What only this thread can do.
     pub(super) fn reply_to(&mut self, request: EventRequest) -> EventReply {
-        match request {
+        let reply = match request {
             EventRequest::Set(settings) => match self.set(&settings) {
                 Ok(()) => EventReply::Begun,
                 Err(why) => EventReply::Refused(Answer::Error(why)),
             },
             EventRequest::Changed => EventReply::Changed(self.is_change_done(), self.changed()),
             EventRequest::GiveUp => EventReply::Changed(true, self.give_up()),
-        }
+        };
+        // Whoever gets the reply finds it in `status`, too.
+        self.show();
+        reply
     }
 }
 
