@@ -24,7 +24,7 @@ check() {
 # tests NAME COMMAND...: a command that runs tests and says so as cargo does, in "test result:" lines, or closes with counts as we
 # do. One that says neither is one test itself.
 tests() {
-  local name=$1 status=0 ok bad left by_themselves
+  local name=$1 status=0 ok bad left by_themselves nothing=
   shift
   quietly "$name" "$@" || status=$?
   if ! read -r ok bad left < <(closing_counts "$logs/last"); then
@@ -39,13 +39,15 @@ tests() {
       ok=1
     fi
   fi
+  # A filter that names no test any more must not pass for success.
+  ((status != 0 || ok + bad + left > 0)) || status=1 nothing=": no test ran"
   ((status == 0 || bad > 0)) || bad=1
   passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
 
   skip_lines
   ignored_lines
   if ((status != 0)); then
-    printf 'FAILED  %s\n' "$name"
+    printf 'FAILED  %s%s\n' "$name" "$nothing"
   elif ((ok > 0)); then
     printf 'ok      %s (%d passed)\n' "$name" "$ok"
   fi
