@@ -19,7 +19,7 @@ pub(crate) struct Options {
 
 /// Runs an experiment; it takes root, clang and two CPUs.
 pub(crate) fn run(experiment: &str, options: &Options) -> Result<Outcome> {
-    let cargo = ["--quiet", "--release", "--package", "rxsteer-lab", "--package", "rxsteer"];
+    let cargo = ["--quiet", "--release", "--package", "rxsteer-lab", "--package", "rxsteer-cli"];
     if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
         bail!("rxsteer-lab and rxsteer do not build");
     }

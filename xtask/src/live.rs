@@ -23,7 +23,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     // The tests run the binary beside them, which testing their own crate does not build.
-    let build = shell::cargo().args(["build", "--quiet", "--package", "rxsteer"]).status()?;
+    let build = shell::cargo().args(["build", "--quiet", "--package", "rxsteer-cli"]).status()?;
     if !build.success() {
         bail!("rxsteer does not build");
     }

@@ -37,7 +37,7 @@ impl Kit {
             return Ok(Err(why));
         }
         // Both as the tests here use them: the same build, in the same folder.
-        let rxsteer = built(&["build", "--package", "rxsteer"], "bin", "rxsteer")?;
+        let rxsteer = built(&["build", "--package", "rxsteer-cli"], "bin", "rxsteer")?;
         let live = built(
             &["test", "--no-run", "--package", "rxsteer-lab", "--test", "live"],
             "test",

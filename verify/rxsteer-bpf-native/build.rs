@@ -5,7 +5,7 @@ use std::path::Path;
 fn main() {
     // Asked now, not when this was compiled: a build script may be used by another checkout.
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    let headers = Path::new(&here).join("../rxsteer-xdp/src/bpf");
+    let headers = Path::new(&here).join("../../crates/rxsteer-xdp/src/bpf");
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed={}", headers.display());
     cc::Build::new()
