@@ -3,7 +3,8 @@
 #
 # /run/shared comes from the host. `machine` there says what to do, as assignments: modules (the folder of this kernel's
 # modules), driver, offline (numbers of CPUs) and command (the tests), and exports what the tests read. The output of the tests
-# goes to `out` and `err`, the kernel's log to `log`; `status` is written last.
+# goes to `out` and `err`, the kernel's log to `log`; `status` is written last. `alive` is written again and again, as long as
+# the machine runs programs; `symbols` has the addresses of the kernel's functions.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 shared=/run/shared
 modules='' driver='' offline=() command=()
@@ -19,8 +20,10 @@ modprobe "$driver" || echo "the driver $driver cannot be loaded"
 ip link set lo up
 for cpu in "${offline[@]}"; do echo 0 >"/sys/devices/system/cpu/cpu$cpu/online"; done
 uname -r >"$shared/kernel"
+grep -i ' t ' /proc/kallsyms >"$shared/symbols"
 echo "running the tests"
 cd / || exit 1
+while uptime >"$shared/alive"; do sleep 5; done &
 "${command[@]}" >"$shared/out" 2>"$shared/err" </dev/null
 status=$?
 dmesg >"$shared/log"

@@ -1,8 +1,12 @@
 //! One guest: QEMU without hardware help, a folder shared with it, a time limit.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -54,11 +58,15 @@ pub(crate) fn run(
     let folder = &shared.0;
     fs::write(folder.join("machine"), plan(machine, kernel, tests)?)
         .context("cannot write the plan of the guest")?;
-    let console = fs::File::create(folder.join("console")).context("cannot write the console")?;
+    let errors =
+        fs::File::create(folder.join("errors")).context("cannot write the guest's folder")?;
     let mut qemu = command(machine, kernel, initramfs, folder);
-    qemu.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console);
+    let (monitor, theirs) = UnixStream::pair().context("cannot make a socket pair")?;
+    qemu.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs)).stderr(errors);
     let mut guest = Running(qemu.spawn().context("cannot start qemu-system-x86_64")?);
+    drop(qemu);
     let started = Instant::now();
+    let mut stuck_at = String::new();
     let ended = loop {
         if guest.0.try_wait()?.is_some() {
             break format!(
@@ -66,13 +74,76 @@ pub(crate) fn run(
                 started.elapsed().as_secs()
             );
         }
-        if started.elapsed() > limit {
-            break format!("the machine was ended after {} s, its limit", limit.as_secs());
-        }
-        std::thread::sleep(Duration::from_millis(100));
+        let seconds = match silence(folder) {
+            _ if started.elapsed() > limit => limit.as_secs(),
+            silence if silence > SILENCE => silence.as_secs(),
+            _ => {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        stuck_at = functions(folder, &monitor).unwrap_or_else(|why| format!("unknown: {why:#}"));
+        let why = if started.elapsed() > limit { "its limit" } else { "without a sign of life" };
+        break format!(
+            "the machine was ended after {seconds} s, {why}; its CPUs were in {stuck_at}"
+        );
     };
     drop(guest);
-    Ok((Left::read(folder), ended))
+    Ok((Left { stuck_at, ..Left::read(folder) }, ended))
+}
+
+/// A machine that runs programs says so every five seconds; one that has not for so long hangs.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// How long ago the machine last wrote that it runs programs; none before it first did.
+fn silence(folder: &Path) -> Duration {
+    let written = fs::metadata(folder.join("alive")).and_then(|file| file.modified());
+    written.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
+}
+
+/// The functions of the kernel that the CPUs were found in, looked at again and again, by the monitor.
+fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
+    const LOOKS: u32 = 50;
+    monitor.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let symbols = fs::read_to_string(folder.join("symbols")).context("no symbols")?;
+    let symbols = symbols.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((u64::from_str_radix(words.next()?, 16).ok()?, words.nth(1)?))
+    });
+    let symbols: BTreeMap<u64, &str> = symbols.collect();
+    let mut seen: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    let mut text = String::new();
+    for _ in 0..LOOKS {
+        monitor.write_all(b"info registers -a\n").context("no monitor")?;
+        // The registers of the last CPU have come when the prompt has.
+        let end = text.len();
+        while !text[end..].contains("XMM15") || !text.trim_end().ends_with("(qemu)") {
+            let mut bytes = [0; 4096];
+            let count = monitor.read(&mut bytes).context("the monitor does not answer")?;
+            anyhow::ensure!(count > 0, "the monitor is closed");
+            text += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (cpu, address) in program_counters(&text) {
+        let (start, name) =
+            symbols.range(..=address).next_back().unwrap_or((&address, &"no function"));
+        seen.entry(cpu).or_default().insert(format!("{name}+{:#x}", address - start));
+    }
+    let lines = seen.iter().map(|(cpu, names)| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        format!("CPU {cpu}: {}", names.join(", "))
+    });
+    Ok(lines.collect::<Vec<_>>().join("; "))
+}
+
+/// CPU and program counter, of each time that the monitor showed the registers of one.
+fn program_counters(text: &str) -> impl Iterator<Item = (u32, u64)> {
+    text.split("CPU#").skip(1).filter_map(|registers| {
+        let cpu = registers.split_whitespace().next()?.parse().ok()?;
+        let address = registers.split_once("RIP=")?.1.split_whitespace().next()?;
+        Some((cpu, u64::from_str_radix(address, 16).ok()?))
+    })
 }
 
 /// A new folder for a guest; those that were left by processes that are no more go.
@@ -136,12 +207,9 @@ fn command(machine: &Machine, kernel: &Path, initramfs: &Path, shared: &Path) ->
     command.args(["unshare", "--net", "bash", "-c", &script, "bash"]);
     command.args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
     command.args(["-machine", "q35", "-m", "3G", "-nographic", "-nodefaults", "-no-reboot"]);
-    command.args([
-        "-serial",
-        "stdio",
-        "-smp",
-        machine.smp.as_ref().unwrap_or(&machine.cpus.to_string()),
-    ]);
+    command.args(["-smp", machine.smp.as_ref().unwrap_or(&machine.cpus.to_string())]);
+    command.args(["-monitor", "stdio", "-serial"]);
+    command.arg(format!("file:{}", shared.join("console").display()));
     command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(initramfs);
     command.args(["-append", &format!("console=ttyS0 panic=-1 quiet {}", machine.append)]);
     let share = |path: &Path, tag: &str, more: &str| {
@@ -204,6 +272,14 @@ mod tests {
         let command = command(&machine[0], Path::new("/k"), Path::new("/i"), Path::new("/a,b"));
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn program_counters_are_those_of_the_monitor() {
+        let text = "(qemu) info registers -a\r\n\r\nCPU#0\r\nRAX=01 RBX=02\r\nRIP=ffffffff81000010 RFL=0 [---]\r\n\
+                    CPU#11\r\nRIP=00007f72b8cd614f RFL=0\r\n(qemu) ";
+        let counters: Vec<_> = program_counters(text).collect();
+        assert_eq!(counters, [(0, 0xffff_ffff_8100_0010), (11, 0x7f72_b8cd_614f)]);
     }
 
     #[test]

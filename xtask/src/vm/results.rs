@@ -108,8 +108,10 @@ pub(crate) struct Left {
     pub(crate) kernel: String,
     /// Status of the tests; none if the machine did not come to its end.
     pub(crate) status: Option<String>,
-    /// What the console showed.
+    /// What the console showed, and what QEMU said.
     pub(crate) console: String,
+    /// The functions that its CPUs were found in when it hung.
+    pub(crate) stuck_at: String,
 }
 
 impl Left {
@@ -127,14 +129,17 @@ impl Left {
             log: text("log"),
             kernel: text("kernel").trim().to_owned(),
             status: (!status.is_empty()).then(|| status.trim().to_owned()),
-            console: text("console"),
+            console: text("console") + &text("errors"),
+            stuck_at: String::new(),
         }
     }
 
     /// Whether the machine died of a fault of the emulator: QEMU, where it runs CPUs side by side, may run a breakpoint that the
-    /// kernel has taken away already, while it changed its own code.
+    /// kernel has taken away already, while it changed its own code. The kernel then gives up, or, where it has kprobes, tries the
+    /// same instruction again for ever.
     pub(crate) fn is_fault_of_the_emulator(&self) -> bool {
-        self.status.is_none() && self.console.contains("int3: 0000")
+        self.status.is_none()
+            && (self.console.contains("int3: 0000") || self.stuck_at.contains("exc_int3"))
     }
 
     /// The verdicts of the tests of these names, and what else has failed. `ended` says how the machine ended if it did not come to its
@@ -312,6 +317,9 @@ mod tests {
         left.console = "[ 9.1] Oops: general protection fault: 0000\n".to_owned();
         assert!(!left.is_fault_of_the_emulator());
         left.console = "[ 9.1] int3: 0000 [#1] SMP\n".to_owned();
+        left.stuck_at =
+            "CPU 0: native_halt+0x1; CPU 1: __schedule+0x1bc, asm_exc_int3+0x3".to_owned();
+        assert!(left.is_fault_of_the_emulator());
         left.status = Some("0".to_owned());
         assert!(!left.is_fault_of_the_emulator(), "the tests ended");
     }
