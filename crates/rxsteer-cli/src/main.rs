@@ -22,6 +22,10 @@ mod run;
 mod set;
 mod settings_file;
 mod signals;
+#[cfg(feature = "sim")]
+mod sim;
+#[cfg(not(feature = "sim"))]
+#[path = "sim/not_built.rs"]
 mod sim;
 mod status;
 mod steer_args;

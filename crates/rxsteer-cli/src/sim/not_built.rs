@@ -1,0 +1,19 @@
+//! `rxsteer sim` in a build without the simulator.
+
+/// The command says how to get it, whatever is given.
+pub(crate) fn command(_args: &args::SimArgs) -> anyhow::Result<crate::Outcome> {
+    anyhow::bail!(
+        "this build has no simulator. Rebuild with the default features: cargo build --release \
+         --package rxsteer-cli"
+    )
+}
+
+pub(crate) mod args {
+    /// Simulate a machine (not in this build)
+    #[derive(clap::Args, Debug)]
+    #[command(disable_help_flag = true)]
+    pub(crate) struct SimArgs {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        _arguments: Vec<std::ffi::OsString>,
+    }
+}
