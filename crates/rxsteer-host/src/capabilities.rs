@@ -4,6 +4,7 @@
 //! first one.
 
 use crate::files;
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 
 /// A capability that matters here.
@@ -21,16 +22,6 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// The bit in the kernel's sets (include/uapi/linux/capability.h).
-    const fn bit(self) -> u32 {
-        match self {
-            Self::NetAdmin => 12,
-            Self::SysAdmin => 21,
-            Self::Perfmon => 38,
-            Self::Bpf => 39,
-        }
-    }
-
     /// The kernel's name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,22 +59,21 @@ pub struct Capabilities {
 impl Capabilities {
     /// Looks at this process.
     pub fn look() -> Option<Capabilities> {
-        Self::read(&files::text("/proc/self/status")?, files::text("/proc/self/uid_map").as_deref())
+        let uid_map = files::text("/proc/self/uid_map");
+        Some(Self::of(capabilities(None).ok()?.effective, uid_map.as_deref()))
     }
 
-    /// Reads `/proc/self/status` and `/proc/self/uid_map`.
-    fn read(status: &str, uid_map: Option<&str>) -> Option<Capabilities> {
-        let set = u64::from_str_radix(files::field(status, "CapEff")?, 16).ok()?;
-        let has = |capability: Capability| set & (1 << capability.bit()) != 0;
-        let all = has(Capability::SysAdmin);
+    /// Those of an effective set, with the contents of `/proc/self/uid_map`.
+    fn of(effective: CapabilitySet, uid_map: Option<&str>) -> Capabilities {
+        let all = effective.contains(CapabilitySet::SYS_ADMIN);
         // The first user namespace maps every id to itself.
         let first = |map: &str| map.split_whitespace().eq(["0", "0", "4294967295"]);
-        Some(Capabilities {
-            bpf: all || has(Capability::Bpf),
-            perfmon: all || has(Capability::Perfmon),
-            net_admin: has(Capability::NetAdmin),
+        Capabilities {
+            bpf: all || effective.contains(CapabilitySet::BPF),
+            perfmon: all || effective.contains(CapabilitySet::PERFMON),
+            net_admin: effective.contains(CapabilitySet::NET_ADMIN),
             in_user_namespace: uid_map.map(|map| !first(map)),
-        })
+        }
     }
 
     /// Those that `rxsteer run` needs and this process has not.
@@ -104,23 +94,21 @@ mod tests {
     const FIRST: &str = "         0          0 4294967295";
 
     #[test]
-    fn sets_are_read() {
-        let read =
-            |set: &str| Capabilities::read(&format!("Name:\tx\nCapEff:\t{set}\n"), Some(FIRST));
-        let none = read("0000000000000000").unwrap();
+    fn capabilities_are_those_of_the_effective_set() {
+        let of = |set: u64| Capabilities::of(CapabilitySet::from_bits_retain(set), Some(FIRST));
+        let none = of(0);
         assert_eq!(none.missing(), [Capability::Bpf, Capability::NetAdmin, Capability::Perfmon]);
         assert_eq!(none.in_user_namespace, Some(false));
-        assert_eq!(read("000001ffffffffff").unwrap().missing(), []);
+        assert_eq!(of(0x1ff_ffff_ffff).missing(), []);
         // CAP_SYS_ADMIN stands for two of them, not for CAP_NET_ADMIN.
-        assert_eq!(read("0000000000200000").unwrap().missing(), [Capability::NetAdmin]);
-        assert_eq!(read("000000c000001000").unwrap().missing(), []);
-        assert_eq!(read("x"), None);
+        assert_eq!(of(0x20_0000).missing(), [Capability::NetAdmin]);
+        assert_eq!(of(0xc0_0000_1000).missing(), []);
     }
 
     #[test]
     fn user_namespace_is_noticed() {
-        let read = |map| Capabilities::read("CapEff:\t0", map).unwrap().in_user_namespace;
-        assert_eq!(read(Some("0 1000 1")), Some(true));
-        assert_eq!(read(None), None);
+        let of = |map| Capabilities::of(CapabilitySet::empty(), map).in_user_namespace;
+        assert_eq!(of(Some("0 1000 1")), Some(true));
+        assert_eq!(of(None), None);
     }
 }

@@ -27,9 +27,9 @@ mod tests {
 
     #[test]
     fn field_is_found_by_its_whole_name() {
-        let text = "CONFIG_HZ_250=y\nCONFIG_HZ=250\nCapEff:\t00ff\n";
+        let text = "CONFIG_HZ_250=y\nCONFIG_HZ=250\nThreads:\t3\n";
         assert_eq!(field(text, "CONFIG_HZ"), Some("250"));
-        assert_eq!(field(text, "CapEff"), Some("00ff"));
+        assert_eq!(field(text, "Threads"), Some("3"));
         assert_eq!(field(text, "Cap"), None);
     }
 

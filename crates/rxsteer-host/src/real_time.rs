@@ -6,6 +6,7 @@
 
 use crate::files;
 use crate::host::KernelVersion;
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 use std::path::Path;
 
@@ -33,13 +34,12 @@ pub struct RealTime {
 impl RealTime {
     /// Looks at this host.
     pub fn look() -> RealTime {
-        let capabilities = files::text("/proc/self/status")
-            .and_then(|status| u64::from_str_radix(files::field(&status, "CapEff")?, 16).ok());
+        let sets = capabilities(None).ok();
         RealTime {
             runtime_us: files::number("/proc/sys/kernel/sched_rt_runtime_us"),
             period_us: files::number("/proc/sys/kernel/sched_rt_period_us"),
             server_permille: servers(Path::new(SERVERS)),
-            may_schedule: capabilities.map(|set| set & (1 << CAP_SYS_NICE) != 0),
+            may_schedule: sets.map(|sets| sets.effective.contains(CapabilitySet::SYS_NICE)),
         }
     }
 
@@ -57,9 +57,6 @@ impl RealTime {
         by_server.max(by_throttling)
     }
 }
-
-/// include/uapi/linux/capability.h
-const CAP_SYS_NICE: u32 = 23;
 
 /// The least that a server grants.
 fn servers(folder: &Path) -> Option<u32> {
