@@ -23,6 +23,18 @@ pub(crate) struct Tests {
     pub(crate) names: Vec<String>,
     /// Variables that they read.
     pub(crate) environment: Vec<(String, String)>,
+    /// How QEMU runs the CPUs of the guest.
+    pub(crate) threads: Threads,
+}
+
+/// How QEMU runs the CPUs of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// One after the other, in one thread.
+    Single,
+    /// Side by side. Before QEMU 8.1 a CPU may run code that another one has changed meanwhile, and the kernel changes its own
+    /// code where tracepoints are used (QEMU's commit deba78709a, "accel/tcg: Always lock pages before translation").
+    Multi,
 }
 
 /// The folder that a guest shares with the host; gone when this is dropped.
@@ -60,7 +72,7 @@ pub(crate) fn run(
         .context("cannot write the plan of the guest")?;
     let errors =
         fs::File::create(folder.join("errors")).context("cannot write the guest's folder")?;
-    let mut qemu = command(machine, kernel, initramfs, folder);
+    let mut qemu = command(machine, kernel, initramfs, folder, tests.threads);
     let (monitor, theirs) = UnixStream::pair().context("cannot make a socket pair")?;
     qemu.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs)).stderr(errors);
     let mut guest = Running(qemu.spawn().context("cannot start qemu-system-x86_64")?);
@@ -117,7 +129,7 @@ fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
         monitor.write_all(b"info registers -a\n").context("no monitor")?;
         // The registers of the last CPU have come when the prompt has.
         let end = text.len();
-        while !text[end..].contains("XMM15") || !text.trim_end().ends_with("(qemu)") {
+        while !text[end..].contains("RIP=") || !text.trim_end().ends_with("(qemu)") {
             let mut bytes = [0; 4096];
             let count = monitor.read(&mut bytes).context("the monitor does not answer")?;
             anyhow::ensure!(count > 0, "the monitor is closed");
@@ -195,7 +207,13 @@ fn quoted(word: &str) -> String {
 
 /// QEMU as it is started. It ends with us, whatever ends us; what joins its cards is in a network namespace of its own, and
 /// goes with it.
-fn command(machine: &Machine, kernel: &Path, initramfs: &Path, shared: &Path) -> Command {
+fn command(
+    machine: &Machine,
+    kernel: &Path,
+    initramfs: &Path,
+    shared: &Path,
+    threads: Threads,
+) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
     let taps = "ip link add name hub type bridge && ip link set hub up || exit\n\
@@ -205,7 +223,11 @@ fn command(machine: &Machine, kernel: &Path, initramfs: &Path, shared: &Path) ->
     let script =
         format!("ip link set lo up\n{}\nexec \"$@\"", if machine.queues > 1 { taps } else { "" });
     command.args(["unshare", "--net", "bash", "-c", &script, "bash"]);
-    command.args(["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+    let accel = match threads {
+        Threads::Single => "tcg,thread=single",
+        Threads::Multi => "tcg,thread=multi",
+    };
+    command.args(["qemu-system-x86_64", "-accel", accel, "-cpu", "max"]);
     command.args(["-machine", "q35", "-m", "3G", "-nographic", "-nodefaults", "-no-reboot"]);
     command.args(["-smp", machine.smp.as_ref().unwrap_or(&machine.cpus.to_string())]);
     command.args(["-monitor", "stdio", "-serial"]);
@@ -269,7 +291,8 @@ mod tests {
         let matrix = Matrix::parse(include_str!("../../vm/vm.toml")).unwrap();
         let machines = vec![name.to_owned()];
         let machine = matrix.select(&Selection { machines, ..Selection::default() }).unwrap();
-        let command = command(&machine[0], Path::new("/k"), Path::new("/i"), Path::new("/a,b"));
+        let (kernel, initramfs) = (Path::new("/k"), Path::new("/i"));
+        let command = command(&machine[0], kernel, initramfs, Path::new("/a,b"), Threads::Single);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| word.to_string_lossy().into_owned()).collect()
     }
