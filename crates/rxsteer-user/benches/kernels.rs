@@ -2,8 +2,9 @@
 //! to one worker whose handler does nothing; beside it the same work with one `crossbeam-channel`
 //! send per packet.
 
+use hashbrown::HashMap;
 use rxsteer_bench::{Case, leave_out};
-use rxsteer_user::core::{Arrival, CpuId, Idle, Policy, SteerConfig, Steering, Verdict};
+use rxsteer_user::core::{Arrival, CpuId, FlowWords, Idle, Policy, SteerConfig, Steering, Verdict};
 use rxsteer_user::flows::{FlowTable, FlowTableConfig};
 use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash, flow_of};
 use rxsteer_user::source::memory::MemorySource;
@@ -14,6 +15,7 @@ use rxsteer_user::{
     sys,
 };
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Packets a call receives: tens of milliseconds, beside which starting threads is little.
@@ -29,6 +31,7 @@ const STATS_100_000: &str = "time in the handler, 100 000 flows";
 const EMPTY: &str = "nothing but two looks at the clock per list";
 const DISSECT: &str = "each packet's flow and flags, read from its headers";
 const STATS: &str = "flow statistics";
+const MAP: &str = "a hash map per worker, locked once per list";
 const IN_LARGE: &str = "flow statistics in a table for a million";
 const MANY_FRAMES: &str = "packets=204800,flows=100000,size=64,seed=1";
 const MANY_ROUNDS: u64 = PACKETS / 204_800;
@@ -64,10 +67,12 @@ pub fn all() -> Vec<Case> {
         on_the_worker(STATS_10_000, EMPTY, FRAMES, Handling::Nothing),
         on_the_worker(STATS_10_000, DISSECT, FRAMES, Handling::Dissect),
         on_the_worker(STATS_10_000, STATS, FRAMES, Handling::Count(16_384)),
+        on_the_worker(STATS_10_000, MAP, FRAMES, Handling::Map(16_384)),
         on_the_worker(STATS_10_000, IN_LARGE, FRAMES, Handling::Count(1 << 20)),
         on_the_worker(STATS_100_000, EMPTY, MANY_FRAMES, Handling::Nothing),
         on_the_worker(STATS_100_000, DISSECT, MANY_FRAMES, Handling::Dissect),
         on_the_worker(STATS_100_000, STATS, MANY_FRAMES, Handling::Count(131_072)),
+        on_the_worker(STATS_100_000, MAP, MANY_FRAMES, Handling::Map(131_072)),
         on_the_worker(STATS_100_000, IN_LARGE, MANY_FRAMES, Handling::Count(1 << 20)),
     ]
 }
@@ -180,6 +185,40 @@ enum Handling {
     Dissect,
     /// Statistics, in a table for so many flows.
     Count(u32),
+    /// The least that statistics could be: a map with room for so many flows, that whoever collects it has to lock. It bounds
+    /// nothing, evicts nothing, and knows one CPU only.
+    Map(usize),
+}
+
+/// What a map has of a flow.
+#[derive(Default)]
+struct Counts {
+    packets: u64,
+    bytes: u64,
+    #[expect(dead_code, reason = "a record has it, so it takes its place")]
+    first_ns: u64,
+    last_ns: u64,
+    tcp_flags: u8,
+}
+
+/// Counts the packets of a list in a map.
+fn count_in(
+    map: &mut HashMap<FlowWords, Counts, foldhash::fast::RandomState>,
+    list: &PacketList<'_>,
+) {
+    for packet in list.iter() {
+        let meta = packet.meta();
+        let Some(of) = flow_of(meta.link, packet.bytes(), DissectOptions::default()) else {
+            continue;
+        };
+        let counts = map
+            .entry(of.flow)
+            .or_insert_with(|| Counts { first_ns: meta.timestamp_ns, ..Counts::default() });
+        counts.packets += 1;
+        counts.bytes += u64::from(meta.wire_len);
+        counts.last_ns = counts.last_ns.max(meta.timestamp_ns);
+        counts.tcp_flags |= of.tcp_flags;
+    }
 }
 
 /// Adds the flows' ports up, so that they have to be read.
@@ -221,12 +260,20 @@ fn on_the_worker(
         _ => Ok(None),
     };
     let table = table.expect("there is the memory");
+    let room = if let Handling::Map(flows) = handling { flows } else { 0 };
+    let map = Arc::new(Mutex::new(HashMap::with_capacity_and_hasher(room, Default::default())));
     let mut now_ns = 0;
     let run = move || {
         let all = Instant::now();
         let handler = |cpu| {
             let handle: Box<dyn FnMut(&PacketList<'_>) + Send> = match (handling, &table) {
                 (Handling::Dissect, _) => Box::new(dissect_all),
+                (Handling::Map(_), _) => {
+                    let map = Arc::clone(&map);
+                    Box::new(move |list| {
+                        count_in(&mut map.lock().expect("no thread panics"), list);
+                    })
+                }
                 (Handling::Count(_), Some(table)) => {
                     let writer = table.writer(cpu).expect("the only one");
                     let options = DissectOptions::default();
