@@ -1,7 +1,13 @@
 //! Compiles the BPF programs and puts them where the library takes them from.
 
+/// Where the kernel's structures are declared, for all BPF programs of the workspace.
+#[cfg(feature = "bpf")]
+const KERNEL: &str = "../../crates/rxsteer-xdp/src/bpf";
+
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
+    #[cfg(feature = "bpf")]
+    println!("cargo:rerun-if-changed={KERNEL}/steer_kernel.h");
     #[cfg(feature = "bpf")]
     for program in ["delay", "fixed", "live", "order"] {
         compile(program);
@@ -18,9 +24,11 @@ fn compile(program: &str) {
     // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
+    let kernel = format!("-I{}", folder("CARGO_MANIFEST_DIR").join(KERNEL).display());
+    let always = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
     let made = libbpf_cargo::SkeletonBuilder::new()
         .source(&source)
-        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", &include])
+        .clang_args(always.into_iter().chain([&*include, &kernel]))
         .obj(folder("OUT_DIR").join(format!("{program}.o")))
         .build();
     if let Err(error) = made {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The few kernel structures the tracepoint programs look into, with the members they read; where these
- * stand in the running kernel is found when the programs are loaded (CO-RE).
+ * The few kernel structures that tracepoint programs look into, those of rxsteer-lab as well, with the members they
+ * read; where these stand in the running kernel is found when the programs are loaded (CO-RE).
  */
 #ifndef STEER_KERNEL_H
 #define STEER_KERNEL_H
@@ -54,9 +54,25 @@ struct inet_sock {
 	__be16 inet_sport;
 };
 
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	__be16 protocol;
+	unsigned char *head;
+	unsigned char *data;
+	unsigned int end;
+};
+
+struct skb_shared_info {
+	unsigned short gso_segs;
+};
+
 #pragma clang attribute pop
 
-struct net_device;
 struct bpf_prog;
 struct xdp_cpumap_stats;
 

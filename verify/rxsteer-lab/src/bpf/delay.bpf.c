@@ -14,29 +14,9 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
+#include "steer_kernel.h"
 
-/* Of the kernel's structures just what is read; the loader finds where it is. */
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct ns_common {
-	unsigned int inum;
-};
-struct net {
-	struct ns_common ns;
-};
-typedef struct {
-	struct net *net;
-} possible_net_t;
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-};
-struct sk_buff {
-	struct net_device *dev;
-	__be16 protocol;
-	unsigned char *data;
-};
-#pragma clang attribute pop
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile struct lab_order_config delay_config;
 
