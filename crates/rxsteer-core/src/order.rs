@@ -113,7 +113,8 @@ impl DevFlow {
 
     /// As it is stored.
     #[inline(always)]
-    pub(crate) const fn words(self) -> [u32; 2] {
+    #[must_use]
+    pub const fn words(self) -> [u32; 2] {
         [self.last_seq, self.packed]
     }
 

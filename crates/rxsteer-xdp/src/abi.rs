@@ -1,17 +1,21 @@
-//! The line between Rust and the BPF programs: types made of `bpf/steer_shared.h`, arrays mapped into
+//! The line between Rust and the BPF programs: types and numbers made of `bpf/steer_shared.h`, arrays mapped into
 //! memory, and the system calls that no library here has a safe form of. All unsafe code of
 //! this crate is here.
+//!
+//! No number of the header is written once more in Rust: the build makes a type of each of its enums. What the core has
+//! as well is asserted to be the same.
 
 #![allow(unsafe_code)]
 
+use bytemuck::Pod;
 use libbpf_rs::MapCore;
 use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
-use rxsteer_core::{DevFlow, FlowKey, ThreadClass};
+use rxsteer_core::{CpuId, DevFlow, FlowKey, Policy, ThreadClass, flow_limit, order, sparse};
 use rxsteer_packet::HashWords;
 use std::io;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -31,62 +35,177 @@ mod skeleton {
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
     steer_config, steer_counters, steer_ended, steer_flow, steer_flow_key, steer_hash_active,
-    steer_line, steer_pair, steer_ring, steer_row, steer_running, steer_slot, steer_sparse_slot,
+    steer_limiter, steer_line, steer_pair, steer_ring, steer_row, steer_slot, steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
-/// Highest CPU id the programs' tables have room for, plus one: `STEER_MAX_CPUS`.
-pub const MAX_CPUS: u16 = 1024;
-/// CPU maps of a configuration, the general one among them: `STEER_MAX_MAPS`.
-pub(crate) const MAX_MAPS: usize = 128;
-/// CPUs in all of them together: `STEER_MAP_ENTRIES`.
-pub(crate) const MAP_ENTRIES: usize = 8192;
-/// Interfaces are found by their index modulo this: `STEER_MAX_DEVICES`.
-pub(crate) const MAX_DEVICES: u32 = 1024;
-/// CPUMAP entries a CPU can have, so that one drains while the other is used: `STEER_GENERATIONS`.
-pub(crate) const GENERATIONS: u32 = 2;
-/// In tables of CPUs: none.
-pub(crate) const NO_CPU: u16 = 0xffff;
-/// Lines in one of which a flow is counted: `STEER_WAYS`.
-pub(crate) const WAYS: u32 = 4;
-/// Sparse slots of a CPU in the table: `STEER_SPARSE_ROW`.
-pub(crate) const SPARSE_ROW: u32 = 8;
-
-/// Of a list of CPUs plus one: several, counted together: `STEER_OTHER_CPUS`.
-pub(crate) const OTHER_CPUS: u16 = 0xffff;
-
-/// Bits of `enum steer_cpu_bits`.
-pub(crate) const CPU_LINGER: u8 = 1;
-pub(crate) const CPU_GENERATION: u8 = 2;
-pub(crate) const CPU_DESIRED: u8 = 4;
-/// Flags of an interface: enum steer_device_flags.
-pub(crate) const FLUSHING: u32 = 1;
-pub(crate) const MAY_BE_PARTIAL: u32 = 2;
-
-// What one side writes and the other reads must be laid out alike.
-const _: () = {
-    assert!(size_of::<steer_flow_key>() == size_of::<FlowKey>());
-    assert!(
-        std::mem::offset_of!(steer_flow_key, src_port) == std::mem::offset_of!(FlowKey, src_port)
-    );
-    assert!(
-        std::mem::offset_of!(steer_flow_key, protocol) == std::mem::offset_of!(FlowKey, protocol)
-    );
-    assert!(size_of::<skeleton::types::steer_hash_words>() == size_of::<HashWords>());
-    assert!(
-        size_of::<steer_slot>() == 64
-            && std::mem::offset_of!(steer_slot, addresses) == size_of::<DevFlow>()
-    );
-    assert!(size_of::<steer_line>() == 64 && size_of::<steer_flow>() == 168);
-    assert!(size_of::<steer_running>() == 64 && size_of::<steer_hash_active>() == 128);
-    assert!(size_of::<steer_row>() == 8);
-    assert!(size_of::<steer_pair>() == 16 && size_of::<steer_sparse_slot>() == 24);
+use skeleton::types::{
+    steer_cpu_bits as cpu_bits, steer_device_flags as device_flags, steer_limits as limits,
+    steer_policy as policies, steer_rule as rules, steer_slot_bits as slot_bits,
 };
 
-/// Types of the shared header that are numbers from end to end, so that any bytes are a value.
-pub(crate) trait Pod: Copy {}
+/// A number of the header that stands in 16 bits.
+const fn short(number: u32) -> u16 {
+    assert!(number <= u16::MAX as u32, "it has 16 bits");
+    number as u16
+}
+
+/// A bit of a CPU.
+const fn byte(bit: cpu_bits) -> u8 {
+    assert!(bit.0 <= u8::MAX as u32, "it has 8 bits");
+    bit.0 as u8
+}
+
+/// Highest CPU id the programs' tables have room for, plus one.
+pub const MAX_CPUS: u16 = short(limits::STEER_MAX_CPUS.0);
+/// CPU maps of a configuration, the general one among them.
+pub(crate) const MAX_MAPS: usize = limits::STEER_MAX_MAPS.0 as usize;
+/// CPUs in all of them together.
+pub(crate) const MAP_ENTRIES: usize = limits::STEER_MAP_ENTRIES.0 as usize;
+/// Interfaces are found by their index modulo this.
+pub(crate) const MAX_DEVICES: u32 = limits::STEER_MAX_DEVICES.0;
+/// CPUMAP entries a CPU can have, so that one drains while the other is used.
+pub(crate) const GENERATIONS: u32 = limits::STEER_GENERATIONS.0;
+/// In tables of CPUs: none.
+pub(crate) const NO_CPU: u16 = short(limits::STEER_NO_CPU.0);
+/// Lines in one of which a flow is counted.
+pub(crate) const WAYS: u32 = limits::STEER_WAYS.0;
+/// Sparse slots of a CPU in the table.
+pub(crate) const SPARSE_ROW: u32 = limits::STEER_SPARSE_ROW.0;
+/// Of a list of CPUs plus one: several, counted together.
+pub(crate) const OTHER_CPUS: u16 = short(limits::STEER_OTHER_CPUS.0);
+/// Numbers in a line.
+pub(crate) const LINE_WORDS: u32 = limits::STEER_LINE_WORDS.0;
+/// Of the flow limit's counts, those in a line.
+pub(crate) const LINE_BYTES: u32 = limits::STEER_LINE_BYTES.0;
+/// The configuration of interfaces that flush; those before it can be active.
+pub(crate) const CONFIG_FLUSHING: u32 = limits::STEER_CONFIG_FLUSHING.0;
+/// What distinguishes the directions of a flow in the sock flow table.
+pub(crate) const REVERSED: u32 = limits::STEER_REVERSED.0;
+/// Bits of a CPU.
+pub(crate) const CPU_LINGER: u8 = byte(cpu_bits::STEER_CPU_LINGER);
+pub(crate) const CPU_GENERATION: u8 = byte(cpu_bits::STEER_CPU_GENERATION);
+pub(crate) const CPU_DESIRED: u8 = byte(cpu_bits::STEER_CPU_DESIRED);
+/// Flags of an interface.
+pub(crate) const FLUSHING: u32 = device_flags::STEER_FLUSHING.0;
+pub(crate) const MAY_BE_PARTIAL: u32 = device_flags::STEER_MAY_BE_PARTIAL.0;
+/// Rules, as indices of what is counted by rule.
+pub(crate) const BY_LOCAL: usize = rules::STEER_BY_LOCAL.0 as usize;
+pub(crate) const BY_BOUND: usize = rules::STEER_BY_BOUND.0 as usize;
+pub(crate) const BY_HASH: usize = rules::STEER_BY_HASH.0 as usize;
+pub(crate) const BY_SLOT: usize = rules::STEER_BY_SLOT.0 as usize;
+pub(crate) const BY_RFS: usize = rules::STEER_BY_RFS.0 as usize;
+
+/// The number of a policy.
+pub(crate) fn number_of(policy: &Policy) -> u32 {
+    let number = match policy {
+        Policy::None => policies::STEER_NONE,
+        Policy::Rps => policies::STEER_RPS,
+        Policy::Bound(_) => policies::STEER_BOUND,
+        Policy::Sparse(_) => policies::STEER_SPARSE,
+        Policy::Rfs => policies::STEER_RFS,
+        Policy::RfsSparse(_) => policies::STEER_RFS_SPARSE,
+    };
+    number.0
+}
+
+// What the core has as well.
+const _: () = {
+    assert!(NO_CPU == CpuId::NONE.get() && MAX_CPUS <= CpuId::MAX.get());
+    assert!(limits::STEER_MAX_LOOPS.0 == sparse::MAX_LOOPS as u32);
+    assert!(limits::STEER_MAX_LOOPS.0 <= SPARSE_ROW);
+    assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);
+    assert!(limits::STEER_FLOW_LIMIT_HISTORY.0 as usize == flow_limit::FLOW_LIMIT_HISTORY);
+    assert!(limits::STEER_GOLDEN_RATIO.0 == order::hash_32(1, u32::BITS));
+    assert!(size_of::<steer_flow_key>() == size_of::<FlowKey>());
+    assert!(offset_of!(steer_flow_key, src) == offset_of!(FlowKey, src));
+    assert!(offset_of!(steer_flow_key, dst) == offset_of!(FlowKey, dst));
+    assert!(offset_of!(steer_flow_key, src_port) == offset_of!(FlowKey, src_port));
+    assert!(offset_of!(steer_flow_key, dst_port) == offset_of!(FlowKey, dst_port));
+    assert!(offset_of!(steer_flow_key, protocol) == offset_of!(FlowKey, protocol));
+    assert!(offset_of!(steer_flow_key, ip_version) == offset_of!(FlowKey, ip_version));
+    assert!(size_of::<skeleton::types::steer_hash_words>() == size_of::<HashWords>());
+    // Without statistics a slot is its first 8 bytes, and these are exchanged and compared as one.
+    assert!(offset_of!(steer_slot, last_seq) == 0 && offset_of!(steer_slot, packed) == 4);
+    assert!(offset_of!(steer_slot, addresses) == size_of::<DevFlow>());
+    let cpu = CpuId::new(MAX_CPUS - 1).expect("it is a CPU");
+    let last = LastPacket {
+        seq: 7,
+        cpu: cpu.get() as u32,
+        generation: 0,
+        rx_cpu: cpu.get() as u32 - 1,
+        hysteresis: order::HYSTERESIS,
+    };
+    let flow = DevFlow::of_words([0; 2]).queued(cpu, cpu, last.rx_cpu as u16, last.seq);
+    let (ours, cores) = (last.words(), flow.words());
+    assert!(ours[0] == cores[0] && ours[1] == cores[1]);
+};
+
+/// The last packet of the flows of a slot, as the slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastPacket {
+    /// Its number among those from `rx_cpu` to its ring.
+    pub seq: u32,
+    /// The CPU it was sent to.
+    pub cpu: u32,
+    /// Through which of its rings.
+    pub generation: u32,
+    /// The CPU that received it.
+    pub rx_cpu: u32,
+    /// How many packets in a row may still follow the slot rather than their target.
+    pub hysteresis: u32,
+}
+
+impl LastPacket {
+    const CPU: u32 = slot_bits::STEER_SLOT_CPU.0;
+    const GENERATION_SHIFT: u32 = slot_bits::STEER_SLOT_GENERATION_SHIFT.0;
+    const RX_CPU_SHIFT: u32 = slot_bits::STEER_SLOT_RX_CPU_SHIFT.0;
+    const RX_CPU: u32 = slot_bits::STEER_SLOT_RX_CPU.0;
+    const HYSTERESIS_SHIFT: u32 = slot_bits::STEER_HYSTERESIS_SHIFT.0;
+
+    /// What `last_seq` and `packed` of a slot say; `None` when it is unset.
+    pub(crate) fn of_words([seq, packed]: [u32; 2]) -> Option<LastPacket> {
+        Some(LastPacket {
+            seq,
+            cpu: (packed & Self::CPU).checked_sub(1)?,
+            generation: packed >> Self::GENERATION_SHIFT & (GENERATIONS - 1),
+            rx_cpu: packed >> Self::RX_CPU_SHIFT & Self::RX_CPU,
+            hysteresis: packed >> Self::HYSTERESIS_SHIFT,
+        })
+    }
+
+    /// What a slot says; `None` when it is unset.
+    pub(crate) fn of(slot: &steer_slot) -> Option<LastPacket> {
+        LastPacket::of_words([slot.last_seq, slot.packed])
+    }
+
+    /// `last_seq` and `packed` of the slot, as `steer_slot_word` in the programs.
+    pub(crate) const fn words(self) -> [u32; 2] {
+        let rx_cpu = (self.rx_cpu & Self::RX_CPU) << Self::RX_CPU_SHIFT;
+        let ring = self.generation << Self::GENERATION_SHIFT | (self.cpu + 1);
+        [self.seq, self.hysteresis << Self::HYSTERESIS_SHIFT | rx_cpu | ring]
+    }
+
+    /// The ring it was sent to.
+    pub(crate) fn ring(self) -> u32 {
+        self.cpu * GENERATIONS + self.generation
+    }
+
+    /// The slot as the core has it, which knows of no generations.
+    pub(crate) fn in_core(self) -> DevFlow {
+        DevFlow::of_words(LastPacket { generation: 0, ..self }.words())
+    }
+}
+
+/// The types of the shared header that arrays hold. `libbpf-cargo` makes them without a way to add a derive, so this says
+/// what `bytemuck`'s would find: numbers from end to end, for where C pads the generator puts members.
 macro_rules! pod {
-    ($($type:ty),*) => { $(impl Pod for $type {})* };
+    ($($type:ty),*) => { $(
+        // SAFETY: its members are numbers and arrays of them, or such types again, and padding is among them.
+        unsafe impl bytemuck::Zeroable for $type {}
+        // SAFETY: as above; it is `repr(C)` and `Copy`.
+        unsafe impl bytemuck::Pod for $type {}
+    )* };
 }
 pod!(
     steer_counters,
@@ -94,6 +213,7 @@ pod!(
     steer_flow,
     steer_flow_key,
     steer_hash_active,
+    steer_limiter,
     steer_line,
     steer_ended,
     steer_pair,
@@ -138,15 +258,14 @@ impl<T: Pod> Array<T> {
     /// The element as it is now; words that are not kept are 0. A program may write it meanwhile: each
     /// of its words is whole, and two may be of different moments.
     pub(crate) fn get(&self, index: u32) -> T {
-        let mut value = MaybeUninit::<T>::zeroed();
-        let (from, to) = (self.at(index).cast::<u64>(), value.as_mut_ptr().cast::<u64>());
-        for word in 0..self.stride / 8 {
-            // SAFETY: the words of an element, and as many of a `T`, which has at least as many; the
-            // memory is aligned to a page, so each word is.
-            unsafe { to.add(word).write_unaligned(from.add(word).read_volatile()) };
+        let mut value = T::zeroed();
+        let from = self.at(index).cast::<u64>();
+        let kept = &mut bytemuck::bytes_of_mut(&mut value)[..self.stride];
+        for (word, to) in kept.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // SAFETY: a word of the element; the memory is aligned to a page, so each word is.
+            *to = unsafe { from.add(word).read_volatile() }.to_ne_bytes();
         }
-        // SAFETY: any bytes are a `T`.
-        unsafe { value.assume_init() }
+        value
     }
 
     /// The number that stands `offset` bytes into the element.
@@ -189,10 +308,11 @@ impl<T: Pod> Array<T> {
 
     /// Replaces the element, or what is kept of it. No program may write it meanwhile.
     pub(crate) fn set(&mut self, index: u32, value: T) {
-        let (from, to) = ((&raw const value).cast::<u64>(), self.at(index).cast::<u64>());
-        for word in 0..self.stride / 8 {
+        let to = self.at(index).cast::<u64>();
+        let kept = &bytemuck::bytes_of(&value)[..self.stride];
+        for (word, from) in kept.as_chunks::<8>().0.iter().enumerate() {
             // SAFETY: as in `get`; the mapping is writable.
-            unsafe { to.add(word).write_volatile(from.add(word).read_unaligned()) };
+            unsafe { to.add(word).write_volatile(u64::from_ne_bytes(*from)) };
         }
     }
 }
@@ -240,12 +360,6 @@ pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
     let error =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if error < 0 { Err(io::Error::from_raw_os_error(-error)) } else { Ok(options.retval) }
-}
-
-/// The value that `bytes` are, if there are as many as it has.
-pub(crate) fn of_bytes<T: Pod>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: the length is that of `T`, any bytes are a `T`, and the read needs no alignment.
-    (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
 /// Lets the programs decide by the configuration that stands in place `index`, or steer the interface of that index.

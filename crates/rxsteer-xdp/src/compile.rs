@@ -1,8 +1,8 @@
 //! Settings, compiled to what the programs decide by: the counterpart of `rxsteer_core::plan`.
 
 use crate::abi::{
-    CPU_DESIRED, CPU_GENERATION, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, steer_config,
-    steer_row,
+    CPU_DESIRED, CPU_GENERATION, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, number_of,
+    steer_config, steer_row,
 };
 use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, Settings};
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
@@ -126,17 +126,6 @@ impl Rows<'_> {
             number: number as u16,
             bound: bound.map_or(NO_CPU, CpuId::get),
         }
-    }
-}
-
-fn number_of(policy: &Policy) -> u32 {
-    match policy {
-        Policy::None => 0,
-        Policy::Rps => 1,
-        Policy::Bound(_) => 2,
-        Policy::Sparse(_) => 3,
-        Policy::Rfs => 4,
-        Policy::RfsSparse(_) => 5,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a flow is and why: the core's own rules, asked by the state of the live tables. Nothing is decided here.
 
-use crate::abi::{GENERATIONS, SPARSE_ROW, steer_slot};
+use crate::abi::{LINE_WORDS, LastPacket, REVERSED, SPARSE_ROW, steer_slot};
 use crate::flows::LiveFlow;
 use crate::live::cpu_of;
 use crate::path::DeviceId;
@@ -142,26 +142,24 @@ impl View {
         let map = settings.map_of(&queue_slot.name, queue_slot.queue as u16);
         let is_boundary_slot = settings.is_boundary_slot(log, slot_of(hash.get(), log), map.len());
         let is_guarded = (!known.is_unguarded || is_boundary_slot) && !settings.shadow;
-        let (cpu, generation) = (queue_slot.slot.packed & 0x1fff, queue_slot.slot.packed >> 13 & 1);
-        let rx_cpu = queue_slot.slot.packed >> 14 & 0x3fff;
-        let received_on = (cpu != 0).then(|| cpu_of(rx_cpu));
-        let ring = cpu.saturating_sub(1) * GENERATIONS + generation;
-        let is_delivered = cpu == 0 || {
-            let pair = self.rings.lock().pairs.get(ring * self.sizes.cpus + rx_cpu);
-            pair.delivered.wrapping_sub(queue_slot.slot.last_seq) as i32 >= 0
-        };
+        let last = LastPacket::of(&queue_slot.slot);
+        let received_on = last.map(|last| cpu_of(last.rx_cpu));
+        let is_delivered = last.is_none_or(|last| {
+            let index = last.ring() * self.sizes.cpus + last.rx_cpu;
+            let pair = self.rings.lock().pairs.get(index);
+            pair.delivered.wrapping_sub(last.seq) as i32 >= 0
+        });
         let config = self.config(settings, queue_slot, received_on)?;
-        // The core's slot says nothing of the generation.
-        let words = [queue_slot.slot.last_seq, queue_slot.slot.packed & !(1 << 13)];
         let state = State {
             sock_entry: self.sock_entry(hash, key.src > key.dst),
             sparse: self.sparse_slots(),
             hash_active_ns: self.hash_actives(),
-            slot: is_guarded.then(|| DevFlow::of_words(words)),
+            slot: is_guarded.then(|| last.map_or_else(DevFlow::default, LastPacket::in_core)),
         };
         let time_ns = now * self.ns_per_jiffy();
         let packet = Arrival { time_ns, hash, ..Arrival::default() };
-        let mut backlogs = Delivered { rx_cpu: rx_cpu as u16, is_delivered };
+        let rx_cpu = last.map_or(0, |last| last.rx_cpu as u16);
+        let mut backlogs = Delivered { rx_cpu, is_delivered };
         // Settings that hold were checked, so it is never refused.
         let explanation = Steering::explain_by(&config, &state, &packet, &mut backlogs).ok()?;
         Some(LiveDecision {
@@ -205,7 +203,7 @@ impl View {
         config.devices = vec![queue_slot.device.0];
         config.offline.clone_from(&settings.offline);
         config.possible = Some(possible);
-        config.sock_flow_entries = self.socks.len() * 16;
+        config.sock_flow_entries = self.socks.len() * LINE_WORDS;
         config.slot_order = SlotOrder::Ascending;
         Some(config)
     }
@@ -213,9 +211,9 @@ impl View {
     /// The entry of the sock flow table, as the core would have it: here they are kept by direction
     /// (`steer_sock_hash`), there by the hash alone.
     fn sock_entry(&self, hash: FlowHash, reversed: bool) -> u32 {
-        let direction = if reversed { 0x5851_f42d } else { 0 };
-        let index = (hash.get() ^ direction) % (self.socks.len() * 16);
-        let entry = self.socks.get(index / 16).word[(index % 16) as usize];
+        let direction = if reversed { REVERSED } else { 0 };
+        let index = (hash.get() ^ direction) % (self.socks.len() * LINE_WORDS);
+        let entry = self.socks.get(index / LINE_WORDS).word[(index % LINE_WORDS) as usize];
         let mask = SockFlowTable::sock_cpu_mask(cpu_of(self.sizes.cpus - 1));
         if entry == 0 { 0 } else { entry ^ (direction & !mask) }
     }

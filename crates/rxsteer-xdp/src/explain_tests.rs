@@ -106,10 +106,10 @@ fn explain_shows_what_the_order_guard_knows() {
     let before = tables.ask("rps", "").explanation;
     let other = if before.target == cpu(1) { 2 } else { 1 };
     // Number 9 of CPU 3 went to the second ring of another CPU.
-    let packed = 3 << 14 | 1 << 13 | (other + 1);
-    let slot = steer_slot { last_seq: 9, packed, ..Default::default() };
-    tables.view.lines.slots.set(index, slot);
-    let ring = other * GENERATIONS + 1;
+    let last = LastPacket { seq: 9, cpu: other, generation: 1, rx_cpu: 3, hysteresis: 0 };
+    let [last_seq, packed] = last.words();
+    tables.view.lines.slots.set(index, steer_slot { last_seq, packed, ..Default::default() });
+    let ring = last.ring();
     let delivered = |tables: &Tables, number| {
         let offset = std::mem::offset_of!(crate::abi::steer_pair, delivered);
         tables.view.rings.lock().pairs.set_number(ring * 4 + 3, offset, number);
@@ -132,10 +132,10 @@ fn explain_hears_the_application_in_one_direction() {
     // The flow's own direction: its source is below its destination.
     let hash = tables.view.hash.hash(&tables.key).get();
     let mask = SockFlowTable::sock_cpu_mask(cpu(3));
-    let index = hash % (tables.view.socks.len() * 16);
-    let mut line = tables.view.socks.get(index / 16);
-    line.word[(index % 16) as usize] = hash & !mask | 3;
-    tables.view.socks.set(index / 16, line);
+    let index = hash % (tables.view.socks.len() * LINE_WORDS);
+    let mut line = tables.view.socks.get(index / LINE_WORDS);
+    line.word[(index % LINE_WORDS) as usize] = hash & !mask | 3;
+    tables.view.socks.set(index / LINE_WORDS, line);
     let explanation = tables.ask("rfs", "").explanation;
     assert_eq!(
         (explanation.desired.unwrap().state, explanation.target),

@@ -1,6 +1,6 @@
 //! What the programs counted.
 
-use crate::abi::{GENERATIONS, steer_counters};
+use crate::abi::{BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, GENERATIONS, steer_counters};
 use crate::path::DeviceId;
 use crate::rings::Rings;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
@@ -18,11 +18,11 @@ impl RxCounts {
         match counter {
             LiveCounter::Received => self.received(),
             LiveCounter::Bytes => counts.bytes,
-            LiveCounter::Local => counts.by_rule[0],
-            LiveCounter::Bound => counts.by_rule[1],
-            LiveCounter::Hashed => counts.by_rule[2],
-            LiveCounter::InSlots => counts.by_rule[3],
-            LiveCounter::Rfs => counts.by_rule[4],
+            LiveCounter::Local => counts.by_rule[BY_LOCAL],
+            LiveCounter::Bound => counts.by_rule[BY_BOUND],
+            LiveCounter::Hashed => counts.by_rule[BY_HASH],
+            LiveCounter::InSlots => counts.by_rule[BY_SLOT],
+            LiveCounter::Rfs => counts.by_rule[BY_RFS],
             LiveCounter::NotIp => counts.not_ip,
             LiveCounter::Malformed => counts.malformed,
             LiveCounter::Passed => counts.passed,

@@ -2,8 +2,8 @@
 //! attached to an interface yet.
 
 use crate::abi::{
-    self, Array, GENERATIONS, MAX_CPUS, Mode, OpenSteerSkel, SPARSE_ROW, SteerSkel,
-    SteerSkelBuilder, WAYS,
+    self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_CPUS, Mode,
+    OpenSteerSkel, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
 };
 use crate::abi::{steer_counters, steer_pair, steer_ring, steer_row};
 use crate::flows::Lines;
@@ -16,6 +16,7 @@ use crate::setup::{
 use crate::threads::Threads;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorKind, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel, ProgramInput};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -126,9 +127,9 @@ impl Sizes {
             flow_log: flow_cnt.ilog2(),
             tables: setup.tables.max(1),
             interfaces: setup.interfaces.max(1),
-            sock_log: setup.sock_flow_entries.max(16).next_power_of_two().ilog2(),
-            chains_log: (cpus * SPARSE_ROW * 8).next_power_of_two().ilog2().max(4),
-            limit_lines: MAX_FLOW_LIMIT_BUCKETS / 64,
+            sock_log: setup.sock_flow_entries.max(LINE_WORDS).next_power_of_two().ilog2(),
+            chains_log: (cpus * SPARSE_ROW * 8).next_power_of_two().max(LINE_WORDS).ilog2(),
+            limit_lines: MAX_FLOW_LIMIT_BUCKETS / LINE_BYTES,
         })
     }
 
@@ -163,7 +164,7 @@ pub(crate) fn open(
         rodata.steer_generic = u8::from(setup.mode == Mode::Generic);
         rodata.steer_words = abi::hash_words(hash.words());
         if setup.drop_on_arrival {
-            rodata.steer_cpumap_verdict = XDP_DROP;
+            rodata.steer_cpumap_verdict = libbpf_sys::XDP_DROP;
         }
     }
     let [receives, sends, closes] = SOCKET_TRACEPOINTS.map(has);
@@ -179,14 +180,14 @@ pub(crate) fn open(
         maps.steer_slots.set_value_size(size_of::<DevFlow>() as u32)?;
     }
     size(&mut maps.steer_flows, if setup.flow_stats { sizes.slots() } else { 1 })?;
-    size(&mut maps.steer_rows, 2 * sizes.tables)?;
+    size(&mut maps.steer_rows, CONFIG_FLUSHING * sizes.tables)?;
     size(&mut maps.steer_ended, if setup.flow_stats { ENDED_BYTES } else { 4096 })?;
-    size(&mut maps.steer_socks, (1 << sizes.sock_log) / 16)?;
+    size(&mut maps.steer_socks, (1 << sizes.sock_log) / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
-    size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;
+    size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
     size(&mut maps.steer_pairs, ring_count * sizes.cpus)?;
-    size(&mut maps.steer_tails, sizes.cpus * ring_count.div_ceil(16))?;
+    size(&mut maps.steer_tails, sizes.cpus * ring_count.div_ceil(LINE_WORDS))?;
     size(&mut maps.steer_rings, ring_count)?;
     size(&mut maps.steer_counts, sizes.cpus * sizes.interfaces)?;
     size(&mut maps.steer_limiters, sizes.cpus)?;
@@ -310,9 +311,6 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
 /// The tracepoints of sockets: receive, send, close.
 pub(crate) const SOCKET_TRACEPOINTS: [&str; 3] =
     ["sock_recv_length", "sock_send_length", "inet_sock_set_state"];
-
-/// What the CPUMAP program says of a frame that is to end there.
-const XDP_DROP: u32 = 1;
 
 /// Room for the last counts of some 4000 flows, which are taken out ten times a second.
 const ENDED_BYTES: u32 = 1 << 20;

@@ -5,7 +5,7 @@
 //! thread away and leaves it there), is made as the CPU's other generation; flows go over one by one as the
 //! order guard allows; and when nothing is under way in the old one, it is deleted.
 
-use crate::abi::{Array, GENERATIONS, steer_line, steer_pair, steer_ring};
+use crate::abi::{Array, GENERATIONS, LINE_WORDS, steer_line, steer_pair, steer_ring};
 use crate::setup::MIN_QUEUE_SIZE;
 use crate::threads::Threads;
 use crate::waits::{Reading, Waits};
@@ -226,8 +226,8 @@ impl Rings {
 
     /// The last number from `rx_cpu` to `ring`.
     fn tail(&self, rx_cpu: u32, ring: u32) -> u32 {
-        let line = rx_cpu * (self.cpus() * GENERATIONS).div_ceil(16) + ring / 16;
-        self.tails.get_number(line, (ring % 16) as usize * 4)
+        let line = rx_cpu * (self.cpus() * GENERATIONS).div_ceil(LINE_WORDS) + ring / LINE_WORDS;
+        self.tails.get_number(line, (ring % LINE_WORDS) as usize * size_of::<u32>())
     }
 
     /// What `ring` was sent until now.

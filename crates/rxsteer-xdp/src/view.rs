@@ -83,7 +83,7 @@ impl View {
         let mut records = RingBufferBuilder::new();
         let taken = ended.clone();
         records.add(&maps.steer_ended, move |bytes| {
-            if let Some(record) = abi::of_bytes::<steer_ended>(bytes) {
+            if let Ok(record) = bytemuck::try_pod_read_unaligned::<steer_ended>(bytes) {
                 taken.push(Line::from(record));
             }
             0

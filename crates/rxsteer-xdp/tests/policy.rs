@@ -3,10 +3,16 @@
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
 #![cfg(feature = "bpf")]
 
+use libbpf_rs::libbpf_sys::{XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rxsteer_bpf_native::abi::{
+    STEER_BOUND, STEER_BY_BOUND, STEER_BY_HASH, STEER_BY_LOCAL, STEER_BY_RFS, STEER_BY_SLOT,
+    STEER_CPU_GENERATION, STEER_CPU_LINGER, STEER_GENERATIONS, STEER_HYSTERESIS, STEER_LINE_WORDS,
+    STEER_MAX_CPUS, STEER_MAX_LOOPS, STEER_NONE, STEER_RPS, STEER_SEQ_EACH,
+};
 use rxsteer_bpf_native::check::{Kind, Scenario, Seen, Subject, World};
-use rxsteer_bpf_native::policy::{Decision, Packet, Rules};
+use rxsteer_bpf_native::policy::{Decision, LastPacket, LimitHistory, NO_CPU, Packet, Rules};
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect};
 use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
 use std::collections::HashMap;
@@ -65,11 +71,16 @@ impl InKernel {
             (0, _) => &rules.map[..rules.map_len as usize],
             (_, row) => &rules.map[usize::from(row.first)..][..usize::from(row.len)],
         };
-        let walk: Vec<u16> = map.iter().copied().filter(|cpu| *cpu != 0xffff).collect();
+        let walk: Vec<u16> = map.iter().copied().filter(|cpu| *cpu != NO_CPU).collect();
         let position = walk.iter().position(|at| u32::from(*at) == cpu)?;
         (loop_ < rules.loops)
             .then(|| loop_ * walk.len() as u32 + (walk.len() - 1 - position) as u32)
     }
+}
+
+/// The generation that a CPU's frames go to.
+fn generation_of(cpus: &[u8], cpu: u32) -> u32 {
+    u32::from(u32::from(cpus[cpu as usize]) & STEER_CPU_GENERATION != 0)
 }
 
 /// Which slot of a table with `1 << log` is a flow's.
@@ -130,25 +141,28 @@ impl Subject for InKernel {
         let Packet { rx_cpu, queue, device, now, .. } = *packet;
         let asked = Asked { rx_cpu, queue, device, now, has_metadata: true };
         let frame = &self.frames[&packet.hash];
-        let [_, before] = self.guard(table, packet.hash);
+        let before = self.last_packet(table, packet.hash);
         let decided = self.policy.receive(&asked, frame);
-        let [_, after] = self.guard(table, packet.hash);
-        if decided.verdict == 4 {
+        let after = self.last_packet(table, packet.hash);
+        if decided.verdict == XDP_REDIRECT {
             // All carry their number but those that go where their flow's last one went: of these each eighth does.
             let rules = self.rules.as_ref().expect("it was configured");
-            let generation = u32::from(rules.cpu[decided.target as usize] >> 1 & 1);
-            let by_ring = decided.by != 0 || rules.local_by_ring != 0;
+            let generation = generation_of(&rules.cpu, decided.target);
+            let by_ring = decided.by != STEER_BY_LOCAL || rules.local_by_ring != 0;
             let is_target =
                 (decided.cpu, decided.generation) == (decided.target, generation) && by_ring;
-            let goes_on = before == after && is_target && after >> 28 == 7 && rules.flow_limit == 0;
+            let is_full = after.is_some_and(|last| last.hysteresis == STEER_HYSTERESIS);
+            let is_as_before =
+                is_full && before.map(|last| LastPacket { seq: decided.seq, ..last }) == after;
+            let goes_on = is_as_before && is_target && rules.flow_limit == 0;
             let may_lack_seq = goes_on && frame[12..14] != [0x81, 0];
-            let carries = !may_lack_seq || decided.seq.is_multiple_of(8);
-            assert_eq!(decided.is_changed, carries, "{decided:?} {before:x} {after:x}");
+            let carries = !may_lack_seq || decided.seq.is_multiple_of(STEER_SEQ_EACH);
+            assert_eq!(decided.is_changed, carries, "{decided:?} {before:?} {after:?}");
         }
         assert_eq!(decided.hash, packet.hash, "{decided:?} {packet:?}");
-        let (pass, dropped) = (decided.verdict == 2, decided.verdict == 1);
+        let (pass, dropped) = (decided.verdict == XDP_PASS, decided.verdict == XDP_DROP);
         assert_eq!(pass, decided.passes, "only what is decided to pass is passed: {decided:?}");
-        assert!(pass || dropped || decided.verdict == 4, "{decided:?}");
+        assert!(pass || dropped || decided.verdict == XDP_REDIRECT, "{decided:?}");
         Decision {
             target: decided.target,
             by: decided.by,
@@ -176,8 +190,11 @@ impl Subject for InKernel {
         self.policy.tail(pair)
     }
 
-    fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
-        self.policy.guard((table << self.flow_log) + slot_of(hash, self.flow_log))
+    fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket> {
+        let index = (table << self.flow_log) + slot_of(hash, self.flow_log);
+        let testing::LastPacket { seq, cpu, generation, rx_cpu, hysteresis } =
+            self.policy.last_packet(index)?;
+        Some(LastPacket { seq, cpu, generation, rx_cpu, hysteresis })
     }
 
     fn sock_entry(&self, index: u32) -> u32 {
@@ -187,7 +204,8 @@ impl Subject for InKernel {
     fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
         let rules = self.rules.as_ref()?;
         let ours = (u64::from(device) + 1) << 32 | u64::from(hash);
-        let all = (0..self.cpus).flat_map(|cpu| (0..5).map(move |loop_| (cpu, loop_)));
+        let all =
+            (0..self.cpus).flat_map(|cpu| (0..STEER_MAX_LOOPS).map(move |loop_| (cpu, loop_)));
         let held_by_flow = all.filter(|&(cpu, loop_)| {
             let (flow, seen) = self.policy.sparse_slot(cpu, loop_);
             let age = seen.checked_sub(1).and_then(|seen| now.checked_sub(seen));
@@ -202,7 +220,7 @@ impl Subject for InKernel {
         self.policy.no_thread_gives()
     }
 
-    fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+    fn limit_history(&self, rx_cpu: u32) -> LimitHistory {
         self.policy.limit_history(rx_cpu)
     }
 
@@ -229,37 +247,51 @@ fn run(test: &str, kind: Kind) -> Option<Seen> {
 #[test]
 fn none() {
     let Some(seen) = run("none", Kind::None) else { return };
-    assert!(seen.by[0] > 900_000, "{seen:?}");
+    assert!(seen.by(STEER_BY_LOCAL) > 900_000, "{seen:?}");
 }
 
 #[test]
 fn rps() {
     let Some(seen) = run("rps", Kind::Rps) else { return };
-    assert!(seen.by[2] > 900_000 && seen.deferred > 10_000 && seen.moved > 1_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 10_000 && seen.moved > 1_000,
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn bound() {
     let Some(seen) = run("bound", Kind::Bound) else { return };
-    assert!(seen.by[0] > 10_000 && seen.by[1] > 10_000, "{seen:?}");
+    assert!(seen.by(STEER_BY_LOCAL) > 10_000 && seen.by(STEER_BY_BOUND) > 10_000, "{seen:?}");
 }
 
 #[test]
 fn sparse() {
     let Some(seen) = run("sparse", Kind::Sparse) else { return };
-    assert!(seen.by[2] > 10_000 && seen.by[3] > 1_000 && seen.moved > 1_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 10_000 && seen.by(STEER_BY_SLOT) > 1_000 && seen.moved > 1_000,
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn rfs() {
     let Some(seen) = run("rfs", Kind::Rfs) else { return };
-    assert!(seen.by[2] > 10_000 && seen.by[4] > 10_000 && seen.moved > 1_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 10_000 && seen.by(STEER_BY_RFS) > 10_000 && seen.moved > 1_000,
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn rfs_and_sparse() {
     let Some(seen) = run("rfs_and_sparse", Kind::RfsSparse) else { return };
-    assert!(seen.by[2] > 10_000 && seen.by[3] > 1_000 && seen.by[4] > 10_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 10_000
+            && seen.by(STEER_BY_SLOT) > 1_000
+            && seen.by(STEER_BY_RFS) > 10_000,
+        "{seen:?}"
+    );
 }
 
 /// The programs with tables of that size, or `None` after saying why not.
@@ -270,9 +302,9 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
         rx_cpus: 4,
         tables: 2,
         flow_log,
-        sock_entries: 16,
+        sock_entries: STEER_LINE_WORDS,
         sock_cpu_mask: 7,
-        chains_log: 4,
+        chains_log: STEER_LINE_WORDS.ilog2(),
         limit_lines: 1,
     };
     let devices = [TestDevice { queues: 2, first_table: 0 }];
@@ -297,42 +329,44 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         let flow = hash.hash(&key).get();
         let slot = slot_of(flow, flow_log);
         let guard = (queue << flow_log) + slot;
-        let before = policy.guard(guard);
+        let before = policy.last_packet(guard);
         let decided =
             policy.receive(&Asked { rx_cpu, queue, device: 0, now, has_metadata: true }, &frame);
         // Flow tables are by queue.
         let [begin, len, _, bound] = match rules.rows.get(queue as usize) {
             Some(row) => row.map(u64::from),
-            None => [0, u64::from(rules.map_len), 0, 0xffff],
+            None => [0, u64::from(rules.map_len), 0, NO_CPU.into()],
         };
         let map_index_of = |hash: u64| (hash * len) >> 32;
         let map_index = map_index_of(flow.into());
         let (cpu, by) = match (rules.policy, bound) {
-            (1, _) => (u32::from(rules.map[(begin + map_index) as usize]), 2),
-            (2, cpu) if cpu != 0xffff => (cpu as u32, 1),
-            _ => (rx_cpu, 0),
+            (STEER_RPS, _) => (u32::from(rules.map[(begin + map_index) as usize]), STEER_BY_HASH),
+            (STEER_BOUND, cpu) if cpu != NO_CPU.into() => (cpu as u32, STEER_BY_BOUND),
+            _ => (rx_cpu, STEER_BY_LOCAL),
         };
         assert_eq!((decided.hash, decided.target, decided.by), (flow, cpu, by));
         let [first, after] = [slot, slot + 1].map(|slot| u64::from(slot) << (32 - flow_log));
-        if by == 2 && map_index_of(first) != map_index_of(after - 1) {
+        if by == STEER_BY_HASH && map_index_of(first) != map_index_of(after - 1) {
             // Its slot's flows have two targets: it is guarded, and nothing is delivered here.
-            assert!(decided.seq != 0 && decided.verdict == 4, "{decided:?}");
-            assert!(decided.is_changed || decided.seq % 8 != 0, "{decided:?}");
-            *sent.entry((rx_cpu, decided.cpu * 2 + decided.generation)).or_default() += 1;
+            assert!(decided.seq != 0 && decided.verdict == XDP_REDIRECT, "{decided:?}");
+            assert!(decided.is_changed || decided.seq % STEER_SEQ_EACH != 0, "{decided:?}");
+            *sent
+                .entry((rx_cpu, decided.cpu * STEER_GENERATIONS + decided.generation))
+                .or_default() += 1;
             boundary_slots += 1;
             continue;
         }
 
         assert_eq!(decided.cpu, cpu, "{decided:?}");
-        let passes_frames = by == 0;
-        assert_eq!((decided.passes, decided.verdict == 2), (passes_frames, passes_frames));
-        let generation = u32::from(rules.cpu[cpu as usize] >> 1);
+        let passes_frames = by == STEER_BY_LOCAL;
+        assert_eq!((decided.passes, decided.verdict == XDP_PASS), (passes_frames, passes_frames));
+        let generation = generation_of(rules.cpu, cpu);
         let is_tagged = frame[12..14] == [0x81, 0];
         if passes_frames {
             assert_eq!((decided.seq, decided.is_changed), (0, false), "{decided:?}");
             continue;
         }
-        let number = sent.entry((rx_cpu, cpu * 2 + generation)).or_default();
+        let number = sent.entry((rx_cpu, cpu * STEER_GENERATIONS + generation)).or_default();
         *number += 1;
         assert_eq!((decided.seq, decided.generation), (*number, generation), "{decided:?}");
         if is_tagged {
@@ -340,31 +374,33 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             continue;
         }
         // One whose address has no entry of its own goes with metadata, and so by its slot.
-        if policy.guard(guard) == before {
-            assert_eq!(decided.is_changed, number.is_multiple_of(8), "{decided:?}");
+        if policy.last_packet(guard) == before {
+            assert_eq!(decided.is_changed, number.is_multiple_of(STEER_SEQ_EACH), "{decided:?}");
             carried += u32::from(decided.is_changed);
         } else {
-            assert!(number.is_multiple_of(8) && decided.is_changed, "{decided:?}");
+            assert!(number.is_multiple_of(STEER_SEQ_EACH) && decided.is_changed, "{decided:?}");
         }
     }
-    for pair in (0..4).flat_map(|rx_cpu| (0..8).map(move |ring| (rx_cpu, ring))) {
+    for pair in (0..4).flat_map(|rx_cpu| (0..4 * STEER_GENERATIONS).map(move |ring| (rx_cpu, ring)))
+    {
         assert_eq!(policy.tail(pair), sent.get(&pair).copied().unwrap_or(0), "{pair:?}");
     }
-    assert_eq!(rules.policy == 0, sent.is_empty());
-    assert_eq!((rules.policy == 0, rules.policy == 0), (carried == 0, tagged == 0));
+    let is_none = rules.policy == STEER_NONE;
+    assert_eq!(is_none, sent.is_empty());
+    assert_eq!((is_none, is_none), (carried == 0, tagged == 0));
     assert_eq!(boundary_slots != 0, rules.boundary_slots, "{boundary_slots}");
 }
 
 #[test]
 fn policies_that_remember_nothing_leave_slots_alone() {
-    let mut cpu = [1; 1024];
+    let mut cpu = [STEER_CPU_LINGER as u8; STEER_MAX_CPUS as usize];
     // The second ring of CPU 2 is in use.
-    cpu[2] |= 2;
+    cpu[2] |= STEER_CPU_GENERATION as u8;
     // RX queue 1 is bound, and may have a map of its own behind the general one.
     let bound = |map_len, [first, len]: [u16; 2]| {
-        [[0, map_len, 0, 0xffff], [first, len, u16::from(first != 0), 2]]
+        [[0, map_len, 0, NO_CPU], [first, len, u16::from(first != 0), 2]]
     };
-    for policy in 0..=2 {
+    for policy in [STEER_NONE, STEER_RPS, STEER_BOUND] {
         // Of few slots no statistics are kept.
         for (flow_log, map, map_len, own) in [
             (1, &[2, 3][..], 2, [0, 2]),
@@ -375,7 +411,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
         ] {
             let rows = bound(map_len, own);
             // Without rows, where they say nothing.
-            let rows = if policy != 2 && own[0] == 0 { &[][..] } else { &rows };
+            let rows = if policy != STEER_BOUND && own[0] == 0 { &[][..] } else { &rows };
             let rules = TestRules {
                 policy,
                 loops: 0,
@@ -384,7 +420,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 inactive_after: 250,
                 local_by_ring: false,
                 unguarded: true,
-                boundary_slots: policy == 1 && (map_len == 3 || own[1] == 3),
+                boundary_slots: policy == STEER_RPS && (map_len == 3 || own[1] == 3),
                 else_local: false,
                 map_len: map_len.into(),
                 map,
@@ -405,7 +441,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
     for unguarded in [true, false] {
         let Some(mut policy) = loaded(test, &hash, 8) else { return };
         policy.configure(&TestRules {
-            policy: 1,
+            policy: STEER_RPS,
             loops: 0,
             ring_size: 64,
             flow_limit: 0,
@@ -417,7 +453,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
             map_len: 2,
             map: &[2, 3],
             rows: &[],
-            cpu: &[1; 1024],
+            cpu: &[STEER_CPU_LINGER as u8; STEER_MAX_CPUS as usize],
         });
         let mut rng = ChaCha8Rng::seed_from_u64(8);
         let (mut without_seq, mut carried, mut passed) = (0, 0, 0);
@@ -427,19 +463,20 @@ fn frames_without_sequence_number_keep_to_their_ring() {
             let asked = Asked { rx_cpu: 1, queue: 0, device: 0, now, has_metadata: false };
             let decided = policy.receive(&asked, &frame);
             if frame[12..14] == [0x81, 0] {
-                assert_eq!((decided.verdict, decided.is_changed), (2, false), "{decided:?}");
+                assert_eq!((decided.verdict, decided.is_changed), (XDP_PASS, false), "{decided:?}");
                 passed += 1;
                 continue;
             }
-            assert_eq!(decided.verdict, 4, "{decided:?}");
-            without_seq += u32::from(!decided.is_changed && decided.seq.is_multiple_of(8));
+            assert_eq!(decided.verdict, XDP_REDIRECT, "{decided:?}");
+            without_seq +=
+                u32::from(!decided.is_changed && decided.seq.is_multiple_of(STEER_SEQ_EACH));
             carried += u32::from(decided.is_changed);
         }
         assert!(
             without_seq > 100 && carried > 100 && passed > 100,
             "{without_seq} {carried} {passed}"
         );
-        let sent: u32 = (0..8).map(|ring| policy.tail((1, ring))).sum();
+        let sent: u32 = (0..4 * STEER_GENERATIONS).map(|ring| policy.tail((1, ring))).sum();
         assert_eq!(sent + passed, 40_000, "each has its number");
     }
 }

@@ -51,7 +51,7 @@ static __thread struct native_policy *state;
 #define steer_sock_cpu_mask	 (state->sizes.sock_cpu_mask)
 #define steer_chains_log (state->sizes.chains_log)
 #define steer_flushes_fully (state->flushes_fully)
-#define TAIL_LINES	 ((steer_cpus * STEER_GENERATIONS + 15) / 16)
+#define TAIL_LINES	 ((steer_cpus * STEER_GENERATIONS + STEER_LINE_WORDS - 1) / STEER_LINE_WORDS)
 
 static struct steer_slot *steer_slot_at(__u32 index)
 {
@@ -65,7 +65,7 @@ static const struct steer_row *steer_row_at(__u32 index)
 
 static struct steer_line *steer_sock_line(__u32 index)
 {
-	return index < state->sizes.sock_entries / 16 ? &state->socks[index] : NULL;
+	return index < state->sizes.sock_entries / STEER_LINE_WORDS ? &state->socks[index] : NULL;
 }
 
 static struct steer_sparse_slot *steer_sparse_at(__u32 index)
@@ -75,7 +75,7 @@ static struct steer_sparse_slot *steer_sparse_at(__u32 index)
 
 static struct steer_line *steer_chain_line(__u32 index)
 {
-	return index < (1u << steer_chains_log) / 16 ? &state->chains[index] : NULL;
+	return index < (1u << steer_chains_log) / STEER_LINE_WORDS ? &state->chains[index] : NULL;
 }
 
 static struct steer_hash_active *steer_hash_active_at(__u32 rx_cpu)
@@ -94,7 +94,7 @@ static struct steer_line *steer_tail_line(__u32 rx_cpu, __u32 ring)
 {
 	if (rx_cpu >= steer_rx_cpus || ring >= steer_cpus * STEER_GENERATIONS)
 		return NULL;
-	return &state->tails[rx_cpu * TAIL_LINES + ring / 16];
+	return &state->tails[rx_cpu * TAIL_LINES + ring / STEER_LINE_WORDS];
 }
 
 static struct steer_limiter *steer_limiter_at(__u32 rx_cpu)
@@ -133,9 +133,9 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->sizes = *sizes;
 	state = policy;
 	policy->slots = zeroed((size_t)sizes->tables << sizes->flow_log, sizeof(*policy->slots));
-	policy->socks = zeroed(sizes->sock_entries / 16, sizeof(*policy->socks));
+	policy->socks = zeroed(sizes->sock_entries / STEER_LINE_WORDS, sizeof(*policy->socks));
 	policy->sparse = zeroed(sizes->cpus * STEER_SPARSE_ROW, sizeof(*policy->sparse));
-	policy->chains = zeroed((1u << sizes->chains_log) / 16, sizeof(*policy->chains));
+	policy->chains = zeroed((1u << sizes->chains_log) / STEER_LINE_WORDS, sizeof(*policy->chains));
 	/* A type with padding at its end, of lines that are aligned in the kernel. */
 	policy->hash_active = zeroed(sizes->rx_cpus, sizeof(*policy->hash_active));
 	policy->pairs =
@@ -255,7 +255,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	if (decision->dropped)
 		return;
 	tails = steer_tail_line(arrival->rx_cpu, ring);
-	decision->seq = ++tails->word[ring & 15];
+	decision->seq = ++tails->word[ring % STEER_LINE_WORDS];
 	steer_queued(slot, &dest, target.cpu, arrival->rx_cpu, decision->seq);
 }
 
@@ -279,7 +279,7 @@ void native_policy_set_pair(struct native_policy *policy, __u32 rx_cpu, __u32 ri
 
 	state = policy;
 	pair = steer_pair_at(rx_cpu, ring);
-	steer_tail_line(rx_cpu, ring)->word[ring & 15] = tail;
+	steer_tail_line(rx_cpu, ring)->word[ring % STEER_LINE_WORDS] = tail;
 	pair->dequeued = dequeued;
 	pair->delivered = delivered;
 }
@@ -287,23 +287,40 @@ void native_policy_set_pair(struct native_policy *policy, __u32 rx_cpu, __u32 ri
 __u32 native_policy_tail(struct native_policy *policy, __u32 rx_cpu, __u32 ring)
 {
 	state = policy;
-	return steer_tail_line(rx_cpu, ring)->word[ring & 15];
+	return steer_tail_line(rx_cpu, ring)->word[ring % STEER_LINE_WORDS];
 }
 
-void native_policy_guard(struct native_policy *policy, __u32 table, __u32 hash, __u32 words[2])
+/* The last packet that a slot names. */
+struct native_last_packet {
+	__u32 seq;
+	__u32 cpu;
+	__u32 generation;
+	__u32 rx_cpu;
+	__u32 hysteresis;
+};
+
+/* 0: the flow's slot is unset. */
+__u32 native_policy_last_packet(struct native_policy *policy, __u32 table, __u32 hash,
+				struct native_last_packet *last)
 {
 	struct steer_slot *slot;
 
 	state = policy;
 	slot = steer_slot_at((table << steer_flow_log) + steer_slot_of(hash, steer_flow_log));
-	words[0] = slot->last_seq;
-	words[1] = slot->packed;
+	*last = (struct native_last_packet){
+		.seq = slot->last_seq,
+		.cpu = (slot->packed & STEER_SLOT_CPU) - 1,
+		.generation = slot->packed >> STEER_SLOT_GENERATION_SHIFT & 1,
+		.rx_cpu = slot->packed >> STEER_SLOT_RX_CPU_SHIFT & STEER_SLOT_RX_CPU,
+		.hysteresis = slot->packed >> STEER_HYSTERESIS_SHIFT,
+	};
+	return slot->packed != 0;
 }
 
 __u32 native_policy_sock_entry(struct native_policy *policy, __u32 index)
 {
 	state = policy;
-	return steer_sock_line(index / 16)->word[index & 15];
+	return steer_sock_line(index / STEER_LINE_WORDS)->word[index % STEER_LINE_WORDS];
 }
 
 /* The slot, plus one, that a flow of the queue with flow table `table` would use at a time. */
@@ -326,7 +343,7 @@ __u32 native_policy_chains_are_sound(struct native_policy *policy)
 
 	state = policy;
 	for (chain = 0; chain < 1u << steer_chains_log; chain++) {
-		next = steer_chain_line(chain / 16)->word[chain & 15];
+		next = steer_chain_line(chain / STEER_LINE_WORDS)->word[chain % STEER_LINE_WORDS];
 		for (steps = 0; next; steps++) {
 			struct steer_sparse_slot *slot = steer_sparse_at(next - 1);
 
@@ -343,7 +360,8 @@ __u32 native_policy_chains_are_sound(struct native_policy *policy)
 }
 
 /* The flow limit's last buckets, oldest first, plus one; 0: no packet yet. */
-void native_policy_history(struct native_policy *policy, __u32 rx_cpu, __u32 history[128])
+void native_policy_history(struct native_policy *policy, __u32 rx_cpu,
+			   __u32 history[STEER_FLOW_LIMIT_HISTORY])
 {
 	struct steer_limiter *limiter;
 	__u32 i;
@@ -359,8 +377,8 @@ __u32 native_policy_limit_count(struct native_policy *policy, __u32 rx_cpu, __u3
 	struct steer_bytes *counts;
 
 	state = policy;
-	counts = steer_limit_counts(rx_cpu, bucket / 64);
-	return counts->byte[bucket & 63];
+	counts = steer_limit_counts(rx_cpu, bucket / STEER_LINE_BYTES);
+	return counts->byte[bucket % STEER_LINE_BYTES];
 }
 
 void native_order_begin(struct native_policy *policy, __u32 flushes_fully)

@@ -3,6 +3,9 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rxsteer_bpf_native::abi::{
+    STEER_BY_BOUND, STEER_BY_HASH, STEER_BY_LOCAL, STEER_BY_RFS, STEER_BY_SLOT,
+};
 use rxsteer_bpf_native::check::{Kind, Scenario, Seen, World};
 use rxsteer_bpf_native::policy::NativePolicy;
 
@@ -30,38 +33,57 @@ fn run(kind: Kind) -> Seen {
 #[test]
 fn none() {
     let seen = run(Kind::None);
-    assert!(seen.by[0] > 900_000, "{seen:?}");
+    assert!(seen.by(STEER_BY_LOCAL) > 900_000, "{seen:?}");
 }
 
 #[test]
 fn rps() {
     let seen = run(Kind::Rps);
-    assert!(seen.by[2] > 900_000 && seen.deferred > 100_000 && seen.moved > 4_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 100_000 && seen.moved > 4_000,
+        "{seen:?}"
+    );
     assert!(seen.dropped > 1_000 && seen.second_generation > 100_000, "{seen:?}");
 }
 
 #[test]
 fn bound() {
     let seen = run(Kind::Bound);
-    assert!(seen.by[0] > 100_000 && seen.by[1] > 100_000 && seen.dropped > 10_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_LOCAL) > 100_000
+            && seen.by(STEER_BY_BOUND) > 100_000
+            && seen.dropped > 10_000,
+        "{seen:?}"
+    );
     assert!(seen.second_generation > 100_000, "{seen:?}");
 }
 
 #[test]
 fn sparse() {
     let seen = run(Kind::Sparse);
-    assert!(seen.by[2] > 100_000 && seen.by[3] > 10_000 && seen.moved > 5_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 100_000 && seen.by(STEER_BY_SLOT) > 10_000 && seen.moved > 5_000,
+        "{seen:?}"
+    );
 }
 
 #[test]
 fn rfs() {
     let seen = run(Kind::Rfs);
-    assert!(seen.by[2] > 100_000 && seen.by[4] > 50_000 && seen.moved > 5_000, "{seen:?}");
-    assert!(seen.by[0] > 50_000, "else local: {seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 100_000 && seen.by(STEER_BY_RFS) > 50_000 && seen.moved > 5_000,
+        "{seen:?}"
+    );
+    assert!(seen.by(STEER_BY_LOCAL) > 50_000, "else local: {seen:?}");
 }
 
 #[test]
 fn rfs_and_sparse() {
     let seen = run(Kind::RfsSparse);
-    assert!(seen.by[2] > 100_000 && seen.by[3] > 10_000 && seen.by[4] > 50_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 100_000
+            && seen.by(STEER_BY_SLOT) > 10_000
+            && seen.by(STEER_BY_RFS) > 50_000,
+        "{seen:?}"
+    );
 }

@@ -2,7 +2,11 @@
 
 use proptest::prelude::*;
 use rxsteer_bpf_native::Frames;
+use rxsteer_bpf_native::abi::{STEER_ADDRESSES, STEER_GENERATIONS, STEER_MAX_CPUS};
 use rxsteer_bpf_native::seq::{Addresses, Number};
+
+/// Rings: CPU and generation.
+const RINGS: u32 = STEER_MAX_CPUS * STEER_GENERATIONS;
 
 /// Carries `number` in a copy of `frame`, if it can; the frame afterwards.
 fn there_and_back(addresses: &mut Addresses, frame: &[u8], number: Number) -> bool {
@@ -24,8 +28,11 @@ fn random_frames_come_back() {
     let mut carried = 0;
     for seq in 0..200_000_u32 {
         let frame = frames.next_frame();
-        let number =
-            Number { seq: seq.wrapping_mul(0x9e37_79b9), rx_cpu: seq % 1024, ring: seq % 2048 };
+        let number = Number {
+            seq: seq.wrapping_mul(0x9e37_79b9),
+            rx_cpu: seq % STEER_MAX_CPUS,
+            ring: seq % RINGS,
+        };
         carried += u32::from(there_and_back(&mut addresses, &frame, number));
     }
     assert!(carried > 1000, "only {carried} frames carried a number");
@@ -44,7 +51,7 @@ fn frame(to: [u8; 6], is_ipv6: bool) -> Vec<u8> {
 fn what_is_under_way_survives_any_address_that_comes_later() {
     let mut addresses = Addresses::default();
     let first = frame([2, 0, 0, 0, 0, 1], false);
-    let number = Number { seq: u32::MAX, rx_cpu: 1023, ring: 2047 };
+    let number = Number { seq: u32::MAX, rx_cpu: STEER_MAX_CPUS - 1, ring: RINGS - 1 };
     let mut under_way = first.clone();
     assert!(addresses.encode_seq(&mut under_way, number));
     let mut refused = 0;
@@ -53,7 +60,7 @@ fn what_is_under_way_survives_any_address_that_comes_later() {
         refused +=
             u32::from(!there_and_back(&mut addresses, &frame([6, 1, 2, 3, a, b], true), number));
     }
-    assert!(refused >= 5000 - 1024, "two addresses never share an entry");
+    assert!(refused >= 5000 - STEER_ADDRESSES, "two addresses never share an entry");
     assert_eq!(addresses.decode_seq(&mut under_way), Some(number));
     assert_eq!(under_way, first);
 }
@@ -82,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, rx_cpu in 0..1024_u32, ring in 0..2048_u32) {
+    fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, rx_cpu in 0..STEER_MAX_CPUS, ring in 0..RINGS) {
         let mut addresses = Addresses::default();
         let carried = there_and_back(&mut addresses, &frame(to, is_ipv6), Number { seq, rx_cpu, ring });
         prop_assert!(carried);

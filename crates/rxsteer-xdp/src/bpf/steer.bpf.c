@@ -155,7 +155,7 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 
 	if (!tails || !steer_can_go_without_seq(ctx))
 		return -1;
-	number.seq = tails->word[number.ring & 15] + 1;
+	number.seq = tails->word[number.ring % STEER_LINE_WORDS] + 1;
 	if (!(number.seq % STEER_SEQ_EACH)) {
 		address_index = steer_address_index((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
 		/* It goes with metadata, where there is some; else without its number, as the others do. */
@@ -166,7 +166,7 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 		return -1;
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
-	tails->word[number.ring & 15] = number.seq;
+	tails->word[number.ring % STEER_LINE_WORDS] = number.seq;
 	*seq = number.seq;
 #ifdef STEER_TEST
 	steer_test.seq = number.seq;
@@ -210,7 +210,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 		counters->flow_limit_drops++;
 		return XDP_DROP;
 	}
-	number.seq = tails->word[ring & 15] + 1;
+	number.seq = tails->word[ring % STEER_LINE_WORDS] + 1;
 	address_index = steer_address_index_of(ctx);
 	if (!address_index) {
 		in_front = steer_number(ctx, &number);
@@ -231,7 +231,7 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	}
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
-	tails->word[ring & 15] = number.seq;
+	tails->word[ring % STEER_LINE_WORDS] = number.seq;
 	if ((slot->packed & STEER_SLOT_CPU) && (slot->packed & STEER_SLOT_CPU) != dest->cpu + 1)
 		counters->moves++;
 	steer_queued(slot, dest, work->target.cpu, work->rx_cpu, number.seq);

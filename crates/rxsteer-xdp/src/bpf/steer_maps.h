@@ -36,6 +36,15 @@ const volatile __u8 steer_generic = 0;
 /* What the CPUMAP program says: XDP_PASS, but for measurements of the way until there. */
 const volatile __u32 steer_cpumap_verdict = 2;
 const volatile struct steer_hash_words steer_words = {};
+/* The enums that user space needs. What it is told of them is what the types of variables say; no program reads this. */
+const volatile struct steer_enums {
+	enum steer_limits limits;
+	enum steer_policy policy;
+	enum steer_rule rule;
+	enum steer_cpu_bits cpu_bits;
+	enum steer_device_flags device_flags;
+	enum steer_slot_bits slot_bits;
+} steer_enums = {};
 
 /* Written by user space, read by the programs. */
 struct steer_config steer_configs[STEER_CONFIGS] = {};
@@ -96,7 +105,7 @@ STEER_LINES(steer_chains, struct steer_line);
 STEER_LINES(steer_hash_actives, struct steer_hash_active);
 /* By ring and RX CPU. */
 STEER_LINES(steer_pairs, struct steer_pair);
-/* By RX CPU, each in a row of its own, and ring / 16. */
+/* By RX CPU, each in a row of its own, and ring / STEER_LINE_WORDS. */
 STEER_LINES(steer_tails, struct steer_line);
 STEER_LINES(steer_rings, struct steer_ring);
 /* By RX CPU and interface. */
@@ -176,7 +185,8 @@ static __always_inline struct steer_pair *steer_pair_at(__u32 rx_cpu, __u32 ring
 
 static __always_inline struct steer_line *steer_tail_line(__u32 rx_cpu, __u32 ring)
 {
-	__u32 index = rx_cpu * ((steer_cpus * STEER_GENERATIONS + 15) / 16) + ring / 16;
+	__u32 index = rx_cpu * ((steer_cpus * STEER_GENERATIONS + STEER_LINE_WORDS - 1) / STEER_LINE_WORDS) +
+		      ring / STEER_LINE_WORDS;
 
 	return bpf_map_lookup_elem(&steer_tails, &index);
 }

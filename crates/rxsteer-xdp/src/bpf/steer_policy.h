@@ -11,7 +11,7 @@
  *   steer_chain_line(index)       sixteen heads of chains of sparse slots
  *   steer_hash_active_at(rx_cpu)  when an RX CPU last let the hash decide
  *   steer_pair_at(rx_cpu, ring)   the numbers of an RX CPU and a ring
- *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring at ring % 16
+ *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring at ring % STEER_LINE_WORDS
  *   steer_limiter_at(rx_cpu)      the flow limit's history
  *   steer_limit_counts(index)     64 of its counts
  *   steer_giving()                the lock of those who give sparse slots away
@@ -71,18 +71,10 @@ struct steer_dest {
 	__u32 passes;
 };
 
-enum steer_slot_bits {
-	STEER_SLOT_CPU = 0x1fff,
-	STEER_SLOT_GENERATION_SHIFT = 13,
-	STEER_SLOT_RX_CPU_SHIFT = 14,
-	STEER_SLOT_RX_CPU = 0x3fff,
-	STEER_HYSTERESIS_SHIFT = 28,
-};
-
 /* A multiplicative hash to `log` bits: the kernel's hash_32; 0 bits give 0. */
 static __always_inline __u32 steer_hash_32(__u32 value, __u32 log)
 {
-	return (__u32)(((__u64)(value * 0x61c88647u) << log) >> 32);
+	return (__u32)(((__u64)(value * STEER_GOLDEN_RATIO) << log) >> 32);
 }
 
 /* Which slot of a flow table is a flow's: by the upper bits of its hash, as its CPU is under rps. So flows that share
@@ -149,19 +141,19 @@ static __always_inline struct steer_map steer_map_of(const struct steer_config *
  * `reversed`: 1 if the packets' source address is above their destination, else 0. */
 static __always_inline __u32 steer_sock_hash(__u32 hash, __u32 reversed)
 {
-	return hash ^ (0x5851f42du * reversed);
+	return hash ^ (STEER_REVERSED * reversed);
 }
 
 /* The flow's desired CPU plus one, if packets can be sent there; else 0. */
 static __always_inline __u32 steer_desired(const struct steer_config *config, __u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
-	struct steer_line *line = steer_sock_line(index / 16);
+	struct steer_line *line = steer_sock_line(index / STEER_LINE_WORDS);
 	__u32 entry, desired;
 
 	if (!line)
 		return 0;
-	entry = READ_ONCE(line->word[index & 15]);
+	entry = READ_ONCE(line->word[index % STEER_LINE_WORDS]);
 	if ((entry ^ hash) & ~steer_sock_cpu_mask)
 		return 0;
 	desired = entry & steer_sock_cpu_mask;
@@ -173,11 +165,11 @@ static __always_inline __u32 steer_desired(const struct steer_config *config, __
 static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 {
 	__u32 index = hash & steer_sock_mask;
-	struct steer_line *line = steer_sock_line(index / 16);
+	struct steer_line *line = steer_sock_line(index / STEER_LINE_WORDS);
 	__u32 desired = (hash & ~steer_sock_cpu_mask) | (cpu + 1);
 
-	if (line && hash && cpu < steer_cpus && READ_ONCE(line->word[index & 15]) != desired)
-		WRITE_ONCE(line->word[index & 15], desired);
+	if (line && hash && cpu < steer_cpus && READ_ONCE(line->word[index % STEER_LINE_WORDS]) != desired)
+		WRITE_ONCE(line->word[index % STEER_LINE_WORDS], desired);
 }
 
 /* The flow has ended: its desired CPU, if the entry still holds it, is forgotten. (The desired CPU of another flow
@@ -185,14 +177,14 @@ static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 static __always_inline void steer_forget_desired(__u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
-	struct steer_line *line = steer_sock_line(index / 16);
+	struct steer_line *line = steer_sock_line(index / STEER_LINE_WORDS);
 	__u32 entry;
 
 	if (!line || !hash)
 		return;
-	entry = READ_ONCE(line->word[index & 15]);
+	entry = READ_ONCE(line->word[index % STEER_LINE_WORDS]);
 	if (entry && !((entry ^ hash) & ~steer_sock_cpu_mask))
-		WRITE_ONCE(line->word[index & 15], 0);
+		WRITE_ONCE(line->word[index % STEER_LINE_WORDS], 0);
 }
 
 #include "steer_sparse.h"
@@ -283,8 +275,9 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  *   way. What "delivered" means, and why it is so, stands in steer_order.h.
  *
  * Otherwise it follows its slot, and queues behind its own packets. A slot that says the same ring
- * already needs no look at the numbers. Without this rule the live order test finds packets out of order
- * within seconds (`without_the_guard_flows_are_reordered`).
+ * already needs no look at the numbers. Where this rule is wrong, every test of bpf-native/tests/policy.rs fails, and
+ * so do the comparisons of xdp/tests/policy.rs, in the kernel. Without it packets come late on live traffic within
+ * seconds: `without_the_guard_packets_come_late` (lab/tests/live/order.rs).
  *
  * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
  * nothing places, and so is to stay) follows a delivered slot too, while the slot has hysteresis left and its
@@ -358,7 +351,7 @@ static long steer_add_waiting(__u32 rx_cpu, struct steer_waiting *waiting)
 	if ((__s32)(delivered - dequeued) > 0)
 		dequeued = delivered;
 	/* Frames that a full ring refused last may count until the next one of the pair is seen. */
-	under_way = READ_ONCE(line->word[waiting->ring & 15]) - dequeued;
+	under_way = READ_ONCE(line->word[waiting->ring % STEER_LINE_WORDS]) - dequeued;
 	if (under_way > 0)
 		waiting->packets += under_way;
 	return 0;
@@ -384,14 +377,14 @@ static __noinline int steer_exceeds_limit(const struct steer_config *config, __u
 	limiter->history[head] = bucket + 1;
 	limiter->head = (head + 1) & (STEER_FLOW_LIMIT_HISTORY - 1);
 	if (old) {
-		counts = steer_limit_counts(rx_cpu, (old - 1) / 64);
+		counts = steer_limit_counts(rx_cpu, (old - 1) / STEER_LINE_BYTES);
 		if (counts)
-			counts->byte[(old - 1) & 63]--;
+			counts->byte[(old - 1) % STEER_LINE_BYTES]--;
 	}
-	counts = steer_limit_counts(rx_cpu, bucket / 64);
+	counts = steer_limit_counts(rx_cpu, bucket / STEER_LINE_BYTES);
 	if (!counts)
 		return 0;
-	return ++counts->byte[bucket & 63] > STEER_FLOW_LIMIT_HISTORY / 2;
+	return ++counts->byte[bucket % STEER_LINE_BYTES] > STEER_FLOW_LIMIT_HISTORY / 2;
 }
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the BPF programs and user space share: the one header that crosses the line. The build makes Rust
- * types of it (`steer_shared` in the skeleton), and src/abi.rs asserts what the Rust side relies on.
+ * What the BPF programs and user space share: the one header that crosses the line. The compiler writes its types and
+ * its enums into the object's type information (BTF), and the build makes Rust of that: src/abi.rs takes every size,
+ * mask and number from there, and asserts that those which rxsteer-core has as well are the same. An enum that user
+ * space needs has to be a member of `steer_enums` (steer_maps.h).
  *
  * Words: RX CPU, the one that runs the XDP program (a producer); ring, where a frame is sent: CPU *
  * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that
@@ -38,6 +40,13 @@ enum steer_limits {
 	/* Destination addresses of frames that can be distinguished: see steer_seq.h. */
 	STEER_ADDRESSES_LOG = 10,
 	STEER_ADDRESSES = 1 << STEER_ADDRESSES_LOG,
+	/* Numbers in a struct steer_line, and in a struct steer_bytes. */
+	STEER_LINE_WORDS = 16,
+	STEER_LINE_BYTES = 64,
+	/* What steer_hash_32 multiplies by: the kernel's GOLDEN_RATIO_32. */
+	STEER_GOLDEN_RATIO = 0x61c88647,
+	/* What distinguishes the directions of a flow in the sock flow table: see steer_sock_hash. */
+	STEER_REVERSED = 0x5851f42d,
 	/* Flows with partial checksums that are remembered. */
 	STEER_PARTIALS = 4096,
 	/* Two configurations, of which `steer_active` says which holds, so that the other can be rewritten; and
@@ -174,7 +183,7 @@ enum steer_device_flags {
 
 /* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
  * kept; else only `last_seq` and `packed` are there. `last_seq` (the lower half of a word of 8
- * bytes) and `packed` are rxsteer_core::order::DevFlow; bit 13 of `packed` is the generation.
+ * bytes) and `packed` are rxsteer_core::order::DevFlow, with the generation in a bit that is 0 there.
  * Written by the CPU that receives the queue. */
 struct steer_slot {
 	__u32 last_seq;
@@ -201,6 +210,22 @@ struct steer_slot {
 	/* The value of steer_flow_epoch that the counts are of; those of another one are cleared. */
 	__u32 epoch;
 };
+
+_Static_assert(sizeof(struct steer_slot) == 64, "a slot is a cache line");
+
+/* Of `packed`; all 0: the slot is unset. */
+enum steer_slot_bits {
+	/* The CPU plus one. */
+	STEER_SLOT_CPU = 0x1fff,
+	STEER_SLOT_GENERATION_SHIFT = 13,
+	/* The RX CPU: shift, and mask once it is shifted. */
+	STEER_SLOT_RX_CPU_SHIFT = 14,
+	STEER_SLOT_RX_CPU = 0x3fff,
+	/* How many packets in a row may still follow the slot rather than their target. */
+	STEER_HYSTERESIS_SHIFT = 28,
+};
+_Static_assert(STEER_MAX_CPUS < STEER_SLOT_CPU + 1 && STEER_MAX_CPUS < STEER_SLOT_RX_CPU + 2, "a CPU fits");
+_Static_assert(STEER_HYSTERESIS < 1 << (32 - STEER_HYSTERESIS_SHIFT), "the hysteresis fits");
 
 struct steer_share {
 	__u64 packets;
@@ -263,13 +288,16 @@ struct steer_running {
 	__u32 reserved[13];
 };
 
-/* Sixteen numbers: arrays of u32 whose elements the kernel would pad. */
+_Static_assert(sizeof(struct steer_running) == 64, "a cache line");
+
+/* A cache line of numbers: arrays of u32 whose elements the kernel would pad. */
 struct steer_line {
-	__u32 word[16];
+	__u32 word[STEER_LINE_WORDS];
 };
+_Static_assert(sizeof(struct steer_line) == 64, "a cache line");
 
 struct steer_bytes {
-	__u8 byte[64];
+	__u8 byte[STEER_LINE_BYTES];
 };
 
 /* A slot for a sparse flow; laid out as in rxsteer-core. */

@@ -92,13 +92,13 @@ static __always_inline __u32 steer_slot_held(const struct steer_config *config, 
 					     __u64 now)
 {
 	__u32 chain = steer_chain_of(flow);
-	struct steer_line *line = steer_chain_line(chain / 16);
+	struct steer_line *line = steer_chain_line(chain / STEER_LINE_WORDS);
 	struct steer_sparse_slot *slot;
 	__u32 head;
 
 	if (!line)
 		return 0;
-	head = READ_ONCE(line->word[chain & 15]);
+	head = READ_ONCE(line->word[chain % STEER_LINE_WORDS]);
 	if (!head)
 		return 0;
 	slot = steer_sparse_at(head - 1);
@@ -164,16 +164,16 @@ static long steer_unlink_step(__u32 step, struct steer_unlinking *at)
 static __always_inline void steer_unlink(__u64 flow, __u32 link, __u32 after)
 {
 	__u32 chain = steer_chain_of(flow);
-	struct steer_line *line = steer_chain_line(chain / 16);
+	struct steer_line *line = steer_chain_line(chain / STEER_LINE_WORDS);
 	struct steer_unlinking at = { .link = link, .after = after };
 
 	if (!line)
 		return;
-	if (line->word[chain & 15] == link) {
-		WRITE_ONCE(line->word[chain & 15], after);
+	if (line->word[chain % STEER_LINE_WORDS] == link) {
+		WRITE_ONCE(line->word[chain % STEER_LINE_WORDS], after);
 		return;
 	}
-	at.next = line->word[chain & 15];
+	at.next = line->word[chain % STEER_LINE_WORDS];
 	STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_unlink_step, &at);
 }
 
@@ -182,7 +182,7 @@ static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 {
 	struct steer_sparse_slot *slot = steer_sparse_at(index);
 	__u32 chain = steer_chain_of(flow);
-	struct steer_line *line = steer_chain_line(chain / 16);
+	struct steer_line *line = steer_chain_line(chain / STEER_LINE_WORDS);
 	__u64 before;
 
 	if (!slot || !line)
@@ -193,9 +193,9 @@ static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 	WRITE_ONCE(slot->last_seen, now + 1);
 	WRITE_ONCE(slot->flow, flow);
 	if (before != flow) {
-		WRITE_ONCE(slot->next, line->word[chain & 15]);
+		WRITE_ONCE(slot->next, line->word[chain % STEER_LINE_WORDS]);
 		/* ORDER: an exchange is a full barrier: a slot that is reached was filled. */
-		__sync_lock_test_and_set(&line->word[chain & 15], index + 1);
+		__sync_lock_test_and_set(&line->word[chain % STEER_LINE_WORDS], index + 1);
 	}
 }
 

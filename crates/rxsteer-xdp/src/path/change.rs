@@ -3,7 +3,7 @@
 //! What a step guards against stands beside it; docs/in-kernel.md has the steps in a row.
 
 use super::{Path, attach};
-use crate::abi::{self, FLUSHING, MAX_DEVICES};
+use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES};
 use crate::compile::{Local, compile};
 use crate::load::{LoadError, Loaded, SOCKET_TRACEPOINTS};
 use crate::rings::Made;
@@ -85,7 +85,7 @@ impl Path {
         drop(rings);
         self.write_rows(settings, part);
         let bss = self.bss();
-        bss.steer_configs[2] = flushing;
+        bss.steer_configs[CONFIG_FLUSHING as usize] = flushing;
         bss.steer_configs[part as usize] = config;
         abi::activate(&mut bss.steer_active, part);
         self.may_be_read = true;

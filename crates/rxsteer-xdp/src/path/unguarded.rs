@@ -17,12 +17,13 @@
 //! while. Now the rules may change.
 
 use super::Path;
-use crate::abi::{GENERATIONS, Mode};
+use crate::abi::{LastPacket, Mode, steer_slot};
 use crate::load::LoadError;
 use crate::rings::Snapshot;
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 use std::io;
+use std::mem::offset_of;
 
 /// Whether frames are guarded.
 #[derive(Debug, Default)]
@@ -160,12 +161,11 @@ impl Path {
         for table in self.devices().flat_map(|(_, first, queues)| first..first + queues) {
             let map_len = self.map_len(table);
             for slot in table << log..(table + 1) << log {
-                let (seq, packed) = (slots.get_number(slot, 0), slots.get_number(slot, 4));
-                let Some(cpu) = (packed & 0x1fff).checked_sub(1) else { continue };
-                let (generation, rx_cpu) = (packed >> 13 & 1, packed >> 14 & 0x3fff);
-                let pair = (rx_cpu, cpu * GENERATIONS + generation);
+                let seq = slots.get_number(slot, offset_of!(steer_slot, last_seq));
+                let packed = slots.get_number(slot, offset_of!(steer_slot, packed));
+                let Some(last) = LastPacket::of_words([seq, packed]) else { continue };
                 if !self.settings.is_boundary_slot(log, slot, map_len)
-                    && !rings.is_after(snapshots, pair, seq)
+                    && !rings.is_after(snapshots, (last.rx_cpu, last.ring()), seq)
                 {
                     slots.exchange_word(slot, u64::from(packed) << 32 | u64::from(seq), 0);
                 }

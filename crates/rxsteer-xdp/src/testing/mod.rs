@@ -5,6 +5,7 @@ mod policy;
 mod types;
 mod verified;
 
+pub use crate::abi::LastPacket;
 pub use policy::KernelPolicy;
 pub use types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 pub use verified::{Verified, verify};

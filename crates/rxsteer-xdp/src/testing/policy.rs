@@ -2,9 +2,14 @@
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
-use crate::abi::{Array, steer_line, steer_pair, steer_row, steer_slot, steer_sparse_slot};
+use crate::abi::{
+    Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_CPUS, NO_CPU,
+    SPARSE_ROW, WAYS, steer_limiter, steer_line, steer_pair, steer_row, steer_slot,
+    steer_sparse_slot,
+};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
+use rxsteer_core::flow_limit::FLOW_LIMIT_HISTORY;
 use rxsteer_packet::HashWords;
 use std::mem::MaybeUninit;
 
@@ -50,8 +55,8 @@ impl KernelPolicy {
     ) -> Result<KernelPolicy, libbpf_rs::Error> {
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = SteerTestSkelBuilder::default().open(storage)?;
-        // A flow is counted in one of four lines, so a smaller table counts none.
-        let counts = sizes.flow_log >= 2;
+        // A flow is counted in one of some lines, so a table of fewer counts none.
+        let counts = 1 << sizes.flow_log >= WAYS;
         let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
         rodata.steer_cpus = sizes.cpus;
         rodata.steer_rx_cpus = sizes.rx_cpus;
@@ -116,8 +121,9 @@ impl KernelPolicy {
         let general = [0, rules.map_len as u16, 0, 0];
         for [first, len, number, _] in rules.rows.iter().copied().chain([general]) {
             for cpu in &rules.map[usize::from(first)..][..usize::from(len)] {
-                if *cpu != 0xffff {
-                    let word = usize::from(number) * 16 + usize::from(*cpu) / 64;
+                if *cpu != NO_CPU {
+                    let words = usize::from(MAX_CPUS) / 64;
+                    let word = usize::from(number) * words + usize::from(*cpu) / 64;
                     config.members[word] |= 1 << (cpu % 64);
                 }
             }
@@ -179,14 +185,14 @@ impl KernelPolicy {
     }
 
     fn tail_index(&self, rx_cpu: u32, ring: u32) -> u32 {
-        rx_cpu * (self.sizes.cpus * 2).div_ceil(16) + ring / 16
+        rx_cpu * (self.sizes.cpus * GENERATIONS).div_ceil(LINE_WORDS) + ring / LINE_WORDS
     }
 
     /// Sets tail, dequeued and delivered of the frames from a source to a destination.
     pub fn set_pair(&mut self, (rx_cpu, ring): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
         let index = self.tail_index(rx_cpu, ring);
         let mut line = self.tails.get(index);
-        line.word[ring as usize & 15] = tail;
+        line.word[(ring % LINE_WORDS) as usize] = tail;
         self.tails.set(index, line);
         let index = ring * self.sizes.cpus + rx_cpu;
         let pair = steer_pair { dequeued, delivered, ..self.pairs.get(index) };
@@ -196,26 +202,25 @@ impl KernelPolicy {
     /// The number of the last frame from a source to a destination.
     #[must_use]
     pub fn tail(&self, (rx_cpu, ring): (u32, u32)) -> u32 {
-        self.tails.get(self.tail_index(rx_cpu, ring)).word[ring as usize & 15]
+        self.tails.get(self.tail_index(rx_cpu, ring)).word[(ring % LINE_WORDS) as usize]
     }
 
-    /// `last_seq` and `packed` of a guard slot.
+    /// The last packet that a slot names; `None` when it is unset.
     #[must_use]
-    pub fn guard(&self, index: u32) -> [u32; 2] {
-        let slot = self.slots.get(index);
-        [slot.last_seq, slot.packed]
+    pub fn last_packet(&self, index: u32) -> Option<LastPacket> {
+        LastPacket::of(&self.slots.get(index))
     }
 
     /// An entry of the sock flow table.
     #[must_use]
     pub fn sock_entry(&self, index: u32) -> u32 {
-        self.socks.get(index / 16).word[index as usize & 15]
+        self.socks.get(index / LINE_WORDS).word[(index % LINE_WORDS) as usize]
     }
 
     /// Flow and time of a sparse slot, both plus one as they are stored.
     #[must_use]
     pub fn sparse_slot(&self, cpu: u32, loop_: u32) -> (u64, u64) {
-        let slot = self.sparse.get(cpu * 8 + loop_);
+        let slot = self.sparse.get(cpu * SPARSE_ROW + loop_);
         (slot.flow, slot.last_seen)
     }
 
@@ -226,22 +231,19 @@ impl KernelPolicy {
 
     /// The flow limit's history of a source, oldest first.
     #[must_use]
-    pub fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+    pub fn limit_history(&self, rx_cpu: u32) -> [u32; FLOW_LIMIT_HISTORY] {
         let bytes = self.lookup(&self.skeleton.0.maps.steer_limiters, rx_cpu);
-        let word = |at: usize| {
-            let bytes = bytes[at * 4..][..4].try_into().expect("four bytes");
-            u32::from_ne_bytes(bytes)
-        };
-        let head = word(0) as usize;
-        std::array::from_fn(|at| word(2 + (head + at) % 128))
+        let mut limiter: steer_limiter = bytemuck::pod_read_unaligned(&bytes);
+        limiter.history.rotate_left(limiter.head as usize);
+        limiter.history
     }
 
     /// What the flow limit counts in a bucket.
     #[must_use]
     pub fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
-        let index = rx_cpu * self.sizes.limit_lines + bucket / 64;
+        let index = rx_cpu * self.sizes.limit_lines + bucket / LINE_BYTES;
         let bytes = self.lookup(&self.skeleton.0.maps.steer_limit_bytes, index);
-        u32::from(bytes[bucket as usize & 63])
+        u32::from(bytes[(bucket % LINE_BYTES) as usize])
     }
 
     fn lookup(&self, map: &impl MapCore, index: u32) -> Vec<u8> {
@@ -260,18 +262,18 @@ fn size_maps(
     sizes: TestSizes,
     devices: u32,
 ) -> Result<(), libbpf_rs::Error> {
-    let (ring_states, slots) = (sizes.cpus * 2, sizes.tables << sizes.flow_log);
+    let (ring_states, slots) = (sizes.cpus * GENERATIONS, sizes.tables << sizes.flow_log);
     let maps = &mut open.maps;
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
     size(&mut maps.steer_slots, slots)?;
     size(&mut maps.steer_flows, slots)?;
-    size(&mut maps.steer_rows, 2 * sizes.tables)?;
-    size(&mut maps.steer_socks, sizes.sock_entries / 16)?;
-    size(&mut maps.steer_sparse, sizes.cpus * 8)?;
-    size(&mut maps.steer_chains, (1 << sizes.chains_log) / 16)?;
+    size(&mut maps.steer_rows, CONFIG_FLUSHING * sizes.tables)?;
+    size(&mut maps.steer_socks, sizes.sock_entries / LINE_WORDS)?;
+    size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
+    size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.rx_cpus)?;
     size(&mut maps.steer_pairs, ring_states * sizes.cpus)?;
-    size(&mut maps.steer_tails, sizes.rx_cpus * ring_states.div_ceil(16))?;
+    size(&mut maps.steer_tails, sizes.rx_cpus * ring_states.div_ceil(LINE_WORDS))?;
     size(&mut maps.steer_rings, ring_states)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
     size(&mut maps.steer_limiters, sizes.rx_cpus)?;

@@ -1,5 +1,7 @@
 //! What the programs in a test's world are given, and what they return.
 
+use crate::abi::MAX_CPUS;
+
 /// Sizes of the tables.
 #[derive(Clone, Copy, Debug)]
 pub struct TestSizes {
@@ -44,13 +46,13 @@ pub struct TestRules<'a> {
     pub else_local: bool,
     /// The entries of the general map.
     pub map_len: u32,
-    /// All maps, the general one first, with 0xffff for CPUs that are offline.
+    /// All maps, the general one first, with `STEER_NO_CPU` for CPUs that are offline.
     pub map: &'a [u16],
     /// By flow table what its queue has of its own, if they have anything: where its map begins, how long it is,
-    /// its number, and the CPU the queue is bound to, or 0xffff.
+    /// its number, and the CPU the queue is bound to, or `STEER_NO_CPU`.
     pub rows: &'a [[u16; 4]],
     /// Bits by CPU.
-    pub cpu: &'a [u8; 1024],
+    pub cpu: &'a [u8; MAX_CPUS as usize],
 }
 
 /// An interface.
@@ -94,7 +96,7 @@ pub struct Decided {
     pub passes: bool,
     /// The number it got.
     pub seq: u32,
-    /// The program's verdict: 1 drop, 2 pass, 4 redirect.
+    /// The program's verdict, of `enum xdp_action`.
     pub verdict: u32,
     /// The frame is not what it was.
     pub is_changed: bool,

@@ -2,7 +2,8 @@
 
 use super::Subject;
 use super::world::{SECOND, World};
-use crate::policy::Decision;
+use crate::abi;
+use crate::policy::{Decision, LastPacket};
 use rand::RngExt;
 use rxsteer_core::explain::{Explanation, Reason};
 use rxsteer_core::sparse::SlotId;
@@ -16,12 +17,16 @@ impl<S: Subject> World<S> {
         }
         // Rules without a guard have no slots in the core.
         let Some(flow) = self.explain(arrival).flow else { return };
-        let [last_seq, packed] = self.subject.guard(arrival.rx_queue.into(), arrival.hash.get());
-        let cpu = (packed & 0x1fff).checked_sub(1);
-        let last = cpu.map(|cpu| (cpu, packed >> 14 & 0x3fff, last_seq));
-        let core =
-            flow.last.map(|(cpu, rx_cpu, seq)| (u32::from(cpu.get()), u32::from(rx_cpu), seq));
-        assert_eq!((last, packed >> 28), (core, flow.hysteresis), "{arrival:?}");
+        let last = self.subject.last_packet(arrival.rx_queue.into(), arrival.hash.get());
+        // The core knows of no generations.
+        let core = flow.last.map(|(cpu, rx_cpu, seq)| LastPacket {
+            seq,
+            cpu: cpu.get().into(),
+            generation: last.map_or(0, |last| last.generation),
+            rx_cpu: rx_cpu.into(),
+            hysteresis: flow.hysteresis,
+        });
+        assert_eq!(last, core, "{arrival:?}");
     }
 
     /// Both remember the same of every flow.
@@ -86,11 +91,11 @@ pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
         | Reason::NotBound
         | Reason::NoHash
         | Reason::NoSuchQueue
-        | Reason::Stays { .. } => 0,
-        Reason::Bound => 1,
-        Reason::Hash { .. } => 2,
-        Reason::Slot { .. } => 3,
-        Reason::Rfs => 4,
+        | Reason::Stays { .. } => abi::STEER_BY_LOCAL,
+        Reason::Bound => abi::STEER_BY_BOUND,
+        Reason::Hash { .. } => abi::STEER_BY_HASH,
+        Reason::Slot { .. } => abi::STEER_BY_SLOT,
+        Reason::Rfs => abi::STEER_BY_RFS,
     };
     let target = u32::from(explanation.target.get());
     assert_eq!((decision.by, decision.target), (by, target), "{explanation:?} {decision:?}");

@@ -1,5 +1,6 @@
 //! The rings between CPUs as the core sees them, and the test's own account of their numbers.
 
+use crate::abi::STEER_GENERATIONS;
 use crate::policy::Decision;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
@@ -48,8 +49,11 @@ impl Rings {
     }
 
     fn index(&self, rx_cpu: u32, ring: u32) -> usize {
-        assert!(rx_cpu < self.rx_cpus && ring < self.cpus * 2, "a pair: {rx_cpu} {ring}");
-        (rx_cpu * self.cpus * 2 + ring) as usize
+        assert!(
+            rx_cpu < self.rx_cpus && ring < self.cpus * STEER_GENERATIONS,
+            "a pair: {rx_cpu} {ring}"
+        );
+        (rx_cpu * self.cpus * STEER_GENERATIONS + ring) as usize
     }
 
     pub(crate) fn pair(&self, rx_cpu: u32, ring: u32) -> &Pair {
@@ -58,7 +62,7 @@ impl Rings {
 
     /// Everything that is known of every pair: source, destination and its numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u32, &Pair)> {
-        let ring_count = self.cpus * 2;
+        let ring_count = self.cpus * STEER_GENERATIONS;
         (0..)
             .zip(&self.pairs)
             .map(move |(at, pair): (u32, _)| (at / ring_count, at % ring_count, pair))
@@ -81,18 +85,18 @@ impl Rings {
         let held = pair.dequeued.wrapping_sub(pair.delivered);
         let given = if all { held } else { rng.random_range(0..=held) };
         pair.delivered = pair.delivered.wrapping_add(given);
-        let (at, ring_count) = (at as u32, self.cpus * 2);
+        let (at, ring_count) = (at as u32, self.cpus * STEER_GENERATIONS);
         Some((at / ring_count, at % ring_count, [pair.tail, pair.dequeued, pair.delivered]))
     }
 
     /// Whether what went as number `seq` from `rx_cpu` to `cpu`, by either generation, is
     /// delivered.
     pub(crate) fn is_delivered(&self, rx_cpu: u32, cpu: u32, seq: u32) -> bool {
-        let start = self.pair(rx_cpu, cpu * 2).start;
+        let start = self.pair(rx_cpu, cpu * STEER_GENERATIONS).start;
         // Numbers begin after the start, and the first of generation 1 follow half the circle
         // later.
         let generation = u32::from(seq.wrapping_sub(start.wrapping_add(1)) >= APART);
-        let pair = self.pair(rx_cpu, cpu * 2 + generation);
+        let pair = self.pair(rx_cpu, cpu * STEER_GENERATIONS + generation);
         (pair.delivered.wrapping_sub(seq) as i32) >= 0
     }
 }
@@ -123,7 +127,7 @@ impl Backlogs for Producer<'_> {
         let Some(decision) = self.current.take().expect("each packet reserves once") else {
             return Ok(0);
         };
-        let ring = u32::from(cpu.get()) * 2 + decision.generation;
+        let ring = u32::from(cpu.get()) * STEER_GENERATIONS + decision.generation;
         let index = self.rings.index(self.rx_cpu, ring);
         let tail = &mut self.rings.pairs[index].tail;
         *tail = tail.wrapping_add(1);
@@ -135,13 +139,13 @@ impl Backlogs for Producer<'_> {
     }
 
     fn tail(&self, cpu: CpuId) -> u32 {
-        self.rings.pair(self.rx_cpu, u32::from(cpu.get()) * 2).tail
+        self.rings.pair(self.rx_cpu, u32::from(cpu.get()) * STEER_GENERATIONS).tail
     }
 
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
         self.advance();
         let Some(Some(decision)) = self.current else { return (0, u32::MAX) };
-        let ring = u32::from(cpu.get()) * 2 + decision.generation;
+        let ring = u32::from(cpu.get()) * STEER_GENERATIONS + decision.generation;
         let waiting = (0..self.rings.rx_cpus).map(|rx_cpu| {
             let pair = self.rings.pair(rx_cpu, ring);
             (pair.tail.wrapping_sub(pair.dequeued) as i32).max(0) as u32

@@ -1,5 +1,6 @@
 //! A machine, its interfaces and its settings, chosen at random.
 
+use crate::abi;
 use crate::policy::{NO_CPU, Row, Rules, Sizes};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
@@ -24,9 +25,21 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of `enum steer_policy`.
+    /// Every kind.
     pub const ALL: [Kind; 6] =
         [Kind::None, Kind::Rps, Kind::Bound, Kind::Sparse, Kind::Rfs, Kind::RfsSparse];
+
+    /// Its number, of `enum steer_policy`.
+    fn number(self) -> u32 {
+        match self {
+            Kind::None => abi::STEER_NONE,
+            Kind::Rps => abi::STEER_RPS,
+            Kind::Bound => abi::STEER_BOUND,
+            Kind::Sparse => abi::STEER_SPARSE,
+            Kind::Rfs => abi::STEER_RFS,
+            Kind::RfsSparse => abi::STEER_RFS_SPARSE,
+        }
+    }
 
     /// Whether the core guards its decisions, so that it can be changed without a transition.
     pub(crate) fn can_change(self) -> bool {
@@ -174,7 +187,7 @@ impl Scenario {
     pub fn sizes(&self) -> Sizes {
         let highest = self.possible.highest();
         let rx_cpus = self.queues.iter().map(|queue| u32::from(queue.rx_cpu) + 1).max();
-        let slots = (highest.index() as u32 + 1) * 8;
+        let slots = (highest.index() as u32 + 1) * abi::STEER_SPARSE_ROW;
         Sizes {
             cpus: highest.index() as u32 + 1,
             rx_cpus: rx_cpus.unwrap_or(1),
@@ -183,8 +196,8 @@ impl Scenario {
             sock_entries: self.config.sock_flow_entries,
             sock_cpu_mask: SockFlowTable::sock_cpu_mask(highest),
             // Few chains: long ones are what is worth a test.
-            chains_log: (slots / 4).next_power_of_two().trailing_zeros().max(4),
-            limit_lines: self.config.flow_limit.unwrap_or(0).div_ceil(64).max(1),
+            chains_log: (slots / 4).next_power_of_two().max(abi::STEER_LINE_WORDS).ilog2(),
+            limit_lines: self.config.flow_limit.unwrap_or(0).div_ceil(abi::STEER_LINE_BYTES).max(1),
         }
     }
 
@@ -210,7 +223,7 @@ impl Scenario {
     #[must_use]
     pub fn rules(&self) -> Rules {
         let mut rules = Rules {
-            policy: self.kind as u32,
+            policy: self.kind.number(),
             loops: self.config.policy.loops().map_or(0, u32::from),
             ring_size: self.ring_size,
             flow_limit: self.config.flow_limit.map_or(0, |buckets| buckets.ilog2() + 1),
@@ -219,9 +232,9 @@ impl Scenario {
             else_local: self.else_local().into(),
             by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
             map_len: self.config.cpus.len() as u32,
-            map: [NO_CPU; 8192],
-            rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; 64],
-            cpu: [0; 1024],
+            map: [NO_CPU; abi::STEER_MAP_ENTRIES as usize],
+            rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; abi::MAX_ROWS as usize],
+            cpu: [0; abi::STEER_MAX_CPUS as usize],
         };
         let mut used = 0;
         let mut add = |map: &CpuSet| {
@@ -253,12 +266,12 @@ impl Scenario {
                 self.config.rps_maps.iter().map(|(_, map)| map).chain([&self.config.cpus]);
             let mapped = self.is_online(id) && maps.any(|map| map.contains(id));
             let bits = [
-                mapped || desired && self.else_local(),
-                self.second_generation.contains(&id.get()),
-                desired,
+                (abi::STEER_CPU_LINGER, mapped || desired && self.else_local()),
+                (abi::STEER_CPU_GENERATION, self.second_generation.contains(&id.get())),
+                (abi::STEER_CPU_DESIRED, desired),
             ];
-            rules.cpu[id.index()] =
-                (0..).zip(bits).map(|(bit, is_set)| u8::from(is_set) << bit).sum();
+            let set = bits.into_iter().filter(|(_, is_set)| *is_set);
+            rules.cpu[id.index()] = set.map(|(bit, _)| bit as u8).sum();
         }
         rules
     }

@@ -1,12 +1,14 @@
 //! What a comparison came by.
 
+use crate::abi;
+
 /// What was seen, so that a test shows that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Packets decided on.
     pub packets: u64,
-    /// By rule: local, bound, hash, slot, rfs.
-    pub by: [u64; 5],
+    /// By the rule that chose the target.
+    pub(crate) by_rule: [u64; abi::STEER_RULES as usize],
     /// Went elsewhere than to its target.
     pub deferred: u64,
     /// Went to another CPU than the last of their slot.
@@ -18,10 +20,16 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Packets whose target that rule chose, of `enum steer_rule`.
+    #[must_use]
+    pub fn by(&self, rule: u32) -> u64 {
+        self.by_rule[rule as usize]
+    }
+
     /// Counts all of `other` too.
     pub fn add(&mut self, other: &Seen) {
         self.packets += other.packets;
-        for (mine, theirs) in self.by.iter_mut().zip(other.by) {
+        for (mine, theirs) in self.by_rule.iter_mut().zip(other.by_rule) {
             *mine += theirs;
         }
         self.deferred += other.deferred;

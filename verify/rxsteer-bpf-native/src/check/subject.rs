@@ -1,6 +1,6 @@
 //! What is compared with the core.
 
-use crate::policy::{Decision, NativePolicy, Packet, Rules};
+use crate::policy::{Decision, LastPacket, LimitHistory, NativePolicy, Packet, Rules};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -20,8 +20,8 @@ pub trait Subject {
     fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]);
     /// The number of the last frame from a source to a destination.
     fn tail(&self, pair: (u32, u32)) -> u32;
-    /// `last_seq` and `packed` of the flow's slot.
-    fn guard(&self, table: u32, hash: u32) -> [u32; 2];
+    /// The last packet that the flow's slot names; `None` when it is unset.
+    fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket>;
     /// An entry of the sock flow table.
     fn sock_entry(&self, index: u32) -> u32;
     /// The sparse slot that a flow of the queue with that flow table would use at a time: CPU and loop.
@@ -29,7 +29,7 @@ pub trait Subject {
     /// Whether every sparse slot that was given stands in its flow's chain, and no other.
     fn chains_are_sound(&mut self) -> bool;
     /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
-    fn limit_history(&self, rx_cpu: u32) -> [u32; 128];
+    fn limit_history(&self, rx_cpu: u32) -> LimitHistory;
     /// How many packets of the history the flow limit counts in a bucket.
     fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32;
 }
@@ -63,8 +63,8 @@ impl Subject for NativePolicy {
         NativePolicy::tail(self, rx_cpu, ring)
     }
 
-    fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
-        NativePolicy::guard(self, table, hash)
+    fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket> {
+        NativePolicy::last_packet(self, table, hash)
     }
 
     fn sock_entry(&self, index: u32) -> u32 {
@@ -79,7 +79,7 @@ impl Subject for NativePolicy {
         NativePolicy::chains_are_sound(self)
     }
 
-    fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+    fn limit_history(&self, rx_cpu: u32) -> LimitHistory {
         NativePolicy::limit_history(self, rx_cpu)
     }
 

@@ -4,7 +4,8 @@ use super::compare::check_reason;
 use super::rings::{Producer, Rings};
 use super::seen::Seen;
 use super::{Kind, Scenario, Subject};
-use crate::policy::{Decision, Packet};
+use crate::abi;
+use crate::policy::{Decision, LastPacket, Packet};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -141,14 +142,14 @@ impl<S: Subject> World<S> {
                 decided.push_back(None);
                 continue;
             }
-            let before = self.subject.guard(table, packet.hash);
+            let before = self.subject.last_packet(table, packet.hash);
             let decision = self.subject.decide(&packet, table);
             self.check_ring(before, &decision);
             self.count(before, &decision);
             decided.push_back((decision.passes == 0).then_some(decision));
             if decision.passes != 0 {
                 assert_eq!(decision.cpu, packet.rx_cpu, "{packet:?}");
-                assert_eq!(self.subject.guard(table, packet.hash)[1], 0);
+                assert_eq!(self.subject.last_packet(table, packet.hash), None);
             }
         }
         if let Some(Some(first)) = decided.front() {
@@ -173,7 +174,7 @@ impl<S: Subject> World<S> {
         }
         for (arrival, decision) in arrivals.iter().zip(&decided) {
             if let Some(decision) = decision {
-                let pair = (queue.rx_cpu.into(), decision.cpu * 2 + decision.generation);
+                let pair = (queue.rx_cpu.into(), decision.ring());
                 let tail = self.rings.pair(pair.0, pair.1).tail;
                 assert_eq!(self.subject.tail(pair), tail, "{arrival:?} {decision:?}");
             }
@@ -183,31 +184,27 @@ impl<S: Subject> World<S> {
 
     /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones; and
     /// pass if it is local, unless earlier ones are on their way through a ring.
-    fn check_ring(&self, [last_seq, packed]: [u32; 2], decision: &Decision) {
-        let (last_cpu, last_generation) = ((packed & 0x1fff).checked_sub(1), packed >> 13 & 1);
-        let is_under_way = |cpu| !self.rings.is_delivered(packed >> 14 & 0x3fff, cpu, last_seq);
-        let under_way = last_cpu.is_some_and(is_under_way);
-        let is_local =
-            decision.by == 0 && !self.scenario.local_by_ring && !self.scenario.else_local();
-        assert_eq!(decision.passes != 0, is_local && !under_way, "{decision:?}");
+    fn check_ring(&self, last: Option<LastPacket>, decision: &Decision) {
+        let is_under_way =
+            |last: &LastPacket| !self.rings.is_delivered(last.rx_cpu, last.cpu, last.seq);
+        let under_way = last.filter(is_under_way);
+        let is_local = decision.by == abi::STEER_BY_LOCAL
+            && !self.scenario.local_by_ring
+            && !self.scenario.else_local();
+        assert_eq!(decision.passes != 0, is_local && under_way.is_none(), "{decision:?}");
         if decision.passes == 0 {
-            let present =
-                u32::from(self.scenario.second_generation.contains(&(decision.cpu as u16)));
-            let follows = under_way && last_cpu == Some(decision.cpu);
-            assert_eq!(
-                decision.generation,
-                if follows { last_generation } else { present },
-                "{decision:?}"
-            );
+            let present = self.scenario.second_generation.contains(&(decision.cpu as u16));
+            let followed = under_way.filter(|last| last.cpu == decision.cpu);
+            let generation = followed.map_or(present.into(), |last| last.generation);
+            assert_eq!(decision.generation, generation, "{decision:?}");
         }
     }
 
-    fn count(&mut self, [_, packed]: [u32; 2], decision: &Decision) {
+    fn count(&mut self, last: Option<LastPacket>, decision: &Decision) {
         let seen = &mut self.seen;
-        seen.by[decision.by as usize] += 1;
+        seen.by_rule[decision.by as usize] += 1;
         seen.deferred += u64::from(decision.target != decision.cpu);
-        let last_cpu = (packed & 0x1fff).checked_sub(1);
-        seen.moved += u64::from(last_cpu.is_some_and(|last| last != decision.cpu));
+        seen.moved += u64::from(last.is_some_and(|last| last.cpu != decision.cpu));
         seen.dropped += u64::from(decision.dropped != 0);
         seen.second_generation += u64::from(decision.generation);
     }

@@ -1,5 +1,6 @@
 //! The functions of `shim_parse.c`.
 
+use crate::abi;
 use rxsteer_core::{FlowKey, FlowWords};
 use rxsteer_packet::{DissectOptions, HashWords};
 
@@ -36,7 +37,7 @@ pub struct Packet {
     pub key: FlowKey,
 }
 
-const _: () = assert!(size_of::<Packet>() == 64);
+const _: () = assert!(size_of::<Packet>() == abi::SIZE_OF_PACKET as usize);
 
 #[link(name = "rxsteer_bpf_native")]
 unsafe extern "C" {
@@ -72,10 +73,10 @@ impl Packet {
     /// What the frame is; `None` if the C code wrote a number that is none.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
-        match self.class {
-            0 => Some(Class::Ip),
-            1 => Some(Class::NotIp),
-            2 => Some(Class::Malformed),
+        match self.class.into() {
+            abi::STEER_IP => Some(Class::Ip),
+            abi::STEER_NOT_IP => Some(Class::NotIp),
+            abi::STEER_MALFORMED => Some(Class::Malformed),
             _ => None,
         }
     }

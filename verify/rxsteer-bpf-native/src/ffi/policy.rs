@@ -1,5 +1,6 @@
 //! The functions of `shim_policy.c`.
 
+use crate::abi;
 use std::ptr::NonNull;
 
 /// Sizes of the policy's tables: `struct native_sizes`.
@@ -47,11 +48,11 @@ pub struct Rules {
     /// Entries of the general map, the first in `map`.
     pub map_len: u32,
     /// All maps, one behind the other: CPUs, or [`NO_CPU`].
-    pub map: [u16; 8192],
+    pub map: [u16; abi::STEER_MAP_ENTRIES as usize],
     /// By flow table.
-    pub rows: [Row; 64],
+    pub rows: [Row; abi::MAX_ROWS as usize],
     /// Bits of `enum steer_cpu_bits`.
-    pub cpu: [u8; 1024],
+    pub cpu: [u8; abi::STEER_MAX_CPUS as usize],
 }
 
 /// What an RX queue has of its own: `struct steer_row`.
@@ -69,7 +70,8 @@ pub struct Row {
 }
 
 /// In tables of CPUs: none.
-pub const NO_CPU: u16 = 0xffff;
+pub const NO_CPU: u16 = abi::STEER_NO_CPU as u16;
+const _: () = assert!(NO_CPU as u32 == abi::STEER_NO_CPU);
 
 /// A packet: `struct steer_arrival`.
 #[repr(C)]
@@ -111,6 +113,42 @@ pub struct Decision {
     pub seq: u32,
 }
 
+impl Decision {
+    /// The ring it went to: CPU and generation.
+    #[must_use]
+    pub fn ring(&self) -> u32 {
+        self.cpu * abi::STEER_GENERATIONS + self.generation
+    }
+}
+
+/// The last packet that a slot names: `struct native_last_packet`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastPacket {
+    /// Its number among those from `rx_cpu` to its ring.
+    pub seq: u32,
+    /// The CPU it was sent to.
+    pub cpu: u32,
+    /// Through which of its rings.
+    pub generation: u32,
+    /// The CPU that received it.
+    pub rx_cpu: u32,
+    /// How many packets in a row may still follow the slot rather than their target.
+    pub hysteresis: u32,
+}
+
+// Both sides have the same members, in the same order.
+const _: () = {
+    assert!(size_of::<Sizes>() == abi::SIZE_OF_SIZES as usize);
+    assert!(size_of::<Rules>() == abi::SIZE_OF_RULES as usize);
+    assert!(size_of::<Packet>() == abi::SIZE_OF_ARRIVAL as usize);
+    assert!(size_of::<Decision>() == abi::SIZE_OF_DECISION as usize);
+    assert!(size_of::<LastPacket>() == abi::SIZE_OF_LAST_PACKET as usize);
+};
+
+/// Buckets of the flow limit's last packets.
+pub type LimitHistory = [u32; abi::STEER_FLOW_LIMIT_HISTORY as usize];
+
 enum State {}
 
 unsafe extern "C" {
@@ -129,7 +167,12 @@ unsafe extern "C" {
         delivered: u32,
     );
     fn native_policy_tail(policy: *mut State, rx_cpu: u32, ring: u32) -> u32;
-    fn native_policy_guard(policy: *mut State, table: u32, hash: u32, words: *mut [u32; 2]);
+    fn native_policy_last_packet(
+        policy: *mut State,
+        table: u32,
+        hash: u32,
+        last: *mut LastPacket,
+    ) -> u32;
     fn native_policy_sock_entry(policy: *mut State, index: u32) -> u32;
     fn native_policy_slot_held(
         policy: *mut State,
@@ -139,7 +182,7 @@ unsafe extern "C" {
         now: u64,
     ) -> u32;
     fn native_policy_chains_are_sound(policy: *mut State) -> u32;
-    fn native_policy_history(policy: *mut State, rx_cpu: u32, history: *mut [u32; 128]);
+    fn native_policy_history(policy: *mut State, rx_cpu: u32, history: *mut LimitHistory);
     fn native_policy_limit_count(policy: *mut State, rx_cpu: u32, bucket: u32) -> u32;
     fn native_order_begin(policy: *mut State, flushes_fully: u32);
     fn native_order_passes(policy: *mut State, rx_cpu: u32, seq: u32);
@@ -163,9 +206,15 @@ impl NativePolicy {
     /// If the sizes are out of range.
     #[must_use]
     pub fn new(sizes: Sizes) -> NativePolicy {
-        assert!((1..=1024).contains(&sizes.cpus) && (1..=sizes.cpus).contains(&sizes.rx_cpus));
-        assert!(sizes.sock_entries.is_power_of_two() && sizes.sock_entries >= 16);
-        assert!((4..20).contains(&sizes.chains_log) && sizes.flow_log < 20 && sizes.tables < 2048);
+        assert!((1..=abi::STEER_MAX_CPUS).contains(&sizes.cpus));
+        assert!((1..=sizes.cpus).contains(&sizes.rx_cpus));
+        assert!(sizes.sock_entries.is_power_of_two());
+        assert!(sizes.sock_entries >= abi::STEER_LINE_WORDS);
+        assert!(
+            (abi::STEER_LINE_WORDS.ilog2()..20).contains(&sizes.chains_log)
+                && sizes.flow_log < 20
+                && sizes.tables < 2048
+        );
         // SAFETY: the sizes are in range, so that the tables have elements and can be had.
         let state = unsafe { native_policy_new(&raw const sizes) };
         NativePolicy { state: NonNull::new(state).expect("it aborts without memory"), sizes }
@@ -178,12 +227,15 @@ impl NativePolicy {
     /// If they name a CPU there is no room for.
     pub fn configure(&mut self, rules: &Rules) {
         let known = |cpu: &u16| u32::from(*cpu) < self.sizes.cpus || *cpu == NO_CPU;
-        assert!(rules.map.iter().all(known) && rules.map_len <= 1024 && self.sizes.tables <= 64);
+        assert!(rules.map.iter().all(known) && rules.map_len <= abi::STEER_MAX_CPUS);
+        assert!(self.sizes.tables <= abi::MAX_ROWS && rules.loops <= abi::STEER_MAX_LOOPS);
         for row in &rules.rows {
-            assert!(known(&row.bound) && row.first + row.len <= 8192 && row.number < 128);
+            let end = u32::from(row.first) + u32::from(row.len);
+            assert!(known(&row.bound) && end <= abi::STEER_MAP_ENTRIES);
+            assert!(u32::from(row.number) < abi::STEER_MAX_MAPS);
         }
         let buckets = if rules.flow_limit == 0 { 0 } else { 1 << (rules.flow_limit - 1) };
-        assert!(buckets <= self.sizes.limit_lines * 64 && rules.loops <= 5);
+        assert!(buckets <= self.sizes.limit_lines * abi::STEER_LINE_BYTES);
         // SAFETY: the state is there until it is dropped, and the rules fit its tables.
         unsafe { native_policy_configure(self.state.as_ptr(), rules) }
     }
@@ -230,14 +282,15 @@ impl NativePolicy {
         unsafe { native_policy_tail(self.state.as_ptr(), rx_cpu, ring) }
     }
 
-    /// `last_seq` and `packed` of the flow's slot.
+    /// The last packet that the flow's slot names; `None` when it is unset.
     #[must_use]
-    pub fn guard(&self, table: u32, hash: u32) -> [u32; 2] {
+    pub fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket> {
         self.assert_table(table);
-        let mut words = [0; 2];
+        let mut last = LastPacket::default();
         // SAFETY: the state is there, and the table is in range.
-        unsafe { native_policy_guard(self.state.as_ptr(), table, hash, &raw mut words) }
-        words
+        let is_set =
+            unsafe { native_policy_last_packet(self.state.as_ptr(), table, hash, &raw mut last) };
+        (is_set != 0).then_some(last)
     }
 
     /// An entry of the sock flow table.
@@ -254,7 +307,7 @@ impl NativePolicy {
         // SAFETY: the state is there; any numbers will do.
         let slot =
             unsafe { native_policy_slot_held(self.state.as_ptr(), table, device, hash, now) };
-        slot.checked_sub(1).map(|slot| (slot / 8, slot % 8))
+        slot.checked_sub(1).map(|slot| (slot / abi::STEER_SPARSE_ROW, slot % abi::STEER_SPARSE_ROW))
     }
 
     /// Whether every sparse slot that was given stands in its flow's chain, and no other.
@@ -266,9 +319,9 @@ impl NativePolicy {
 
     /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
     #[must_use]
-    pub fn limit_history(&self, rx_cpu: u32) -> [u32; 128] {
+    pub fn limit_history(&self, rx_cpu: u32) -> LimitHistory {
         assert!(rx_cpu < self.sizes.rx_cpus);
-        let mut history = [0; 128];
+        let mut history = [0; abi::STEER_FLOW_LIMIT_HISTORY as usize];
         // SAFETY: the state is there, and the source too.
         unsafe { native_policy_history(self.state.as_ptr(), rx_cpu, &raw mut history) }
         history
@@ -277,7 +330,8 @@ impl NativePolicy {
     /// How many packets of the history the flow limit counts in a bucket.
     #[must_use]
     pub fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
-        assert!(rx_cpu < self.sizes.rx_cpus && bucket < self.sizes.limit_lines * 64);
+        assert!(rx_cpu < self.sizes.rx_cpus);
+        assert!(bucket < self.sizes.limit_lines * abi::STEER_LINE_BYTES);
         // SAFETY: the state is there, and so are the source and the bucket.
         unsafe { native_policy_limit_count(self.state.as_ptr(), rx_cpu, bucket) }
     }
@@ -287,7 +341,8 @@ impl NativePolicy {
     }
 
     fn assert_pair(&self, rx_cpu: u32, ring: u32) {
-        assert!(rx_cpu < self.sizes.rx_cpus && ring < self.sizes.cpus * 2, "a pair of CPUs");
+        let rings = self.sizes.cpus * abi::STEER_GENERATIONS;
+        assert!(rx_cpu < self.sizes.rx_cpus && ring < rings, "a pair of CPUs");
     }
 }
 
@@ -311,9 +366,9 @@ impl RingThread {
             rx_cpus,
             tables: 1,
             flow_log: 2,
-            sock_entries: 16,
-            sock_cpu_mask: 15,
-            chains_log: 4,
+            sock_entries: abi::STEER_LINE_WORDS,
+            sock_cpu_mask: abi::STEER_LINE_WORDS - 1,
+            chains_log: abi::STEER_LINE_WORDS.ilog2(),
             limit_lines: 1,
         });
         // SAFETY: the state is there.

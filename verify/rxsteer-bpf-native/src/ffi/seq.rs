@@ -1,16 +1,18 @@
 //! Numbers that frames carry: `steer_seq.h`, by way of `shim_parse.c`.
 
-/// Places of the table of addresses: `STEER_ADDRESSES`.
-const PLACES: usize = 1024;
+use crate::abi;
+
+/// Places of the table of addresses.
+const PLACES: usize = abi::STEER_ADDRESSES as usize;
 
 /// A frame's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number {
     /// Its rank among those from `rx_cpu` to `ring`.
     pub seq: u32,
-    /// The CPU that sent it, below 1024.
+    /// The CPU that sent it, below [`abi::STEER_MAX_CPUS`].
     pub rx_cpu: u32,
-    /// Where to, below 2048.
+    /// Where to: CPU and generation.
     pub ring: u32,
 }
 
