@@ -323,7 +323,9 @@ impl Path {
             ("steer_closes", &progs.steer_closes),
         ];
         let id = |program: &ProgramMut<'_>| libbpf_rs::Program::id_from_fd(program.as_fd());
-        all.into_iter().filter_map(|(name, program)| Some((name, id(program).ok()?))).collect()
+        // Those that were left out have no descriptor.
+        let loaded = all.into_iter().filter(|(_, program)| program.autoload());
+        loaded.filter_map(|(name, program)| Some((name, id(program).ok()?))).collect()
     }
 
     fn bss(&mut self) -> &mut abi::Shared {

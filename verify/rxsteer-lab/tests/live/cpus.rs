@@ -51,10 +51,9 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
         while !is_mended() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let mended = (on_cpu_1() > before, threads());
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
-        mended
+        (on_cpu_1() > before, threads())
     });
     let seen = check.drained().unwrap();
     let totals = steering.totals().unwrap();
