@@ -12,6 +12,25 @@ fn main() {
     for program in ["delay", "fixed", "live", "order"] {
         compile(program);
     }
+    #[cfg(feature = "bpf")]
+    write_numbers();
+}
+
+/// Makes Rust constants of `enum lab_numbers`, which the type information of one of the objects has.
+#[cfg(feature = "bpf")]
+fn write_numbers() {
+    use libbpf_rs::btf::{Btf, types::Enum};
+    use std::{env, path::PathBuf};
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let btf = Btf::from_path(folder.join("live.o")).expect("clang wrote it");
+    let numbers: Enum<'_> =
+        btf.type_by_name("lab_numbers").expect("live.bpf.c has a variable of it");
+    let numbers: String = numbers
+        .iter()
+        .filter_map(|number| Some((number.name?.to_str()?, number.value)))
+        .map(|(name, value)| format!("pub(crate) const {name}: u32 = {value};\n"))
+        .collect();
+    std::fs::write(folder.join("numbers.rs"), numbers).expect("the build's folder can be written");
 }
 
 /// Makes `PROGRAM.o` in the build's output folder of `src/bpf/PROGRAM.bpf.c`. Not a skeleton: its Rust is unsafe,

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::namespace::Namespace;
 
 /// `LAB_MAGIC` of lab.h.
-const MAGIC: u64 = 0x5258_5354;
+pub(crate) const MAGIC: u64 = 0x5258_5354;
 /// Datagrams of one flow in a row.
 const TRAIN: u64 = 4;
 /// Bytes of a datagram, so that its frame has those of `LiveFrames`.

@@ -3,23 +3,20 @@
 use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::datagrams::MAGIC;
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
+use crate::numbers::{LAB_DELAY_BUCKETS, LAB_DELAY_STEPS, LAB_DELAY_STEPS_LOG, LAB_DELAY_UNIT};
 use crate::objects::{ObjectSpec, map, program};
 use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delay.o"));
 
-/// `LAB_MAGIC`.
-const MAGIC: u64 = 0x5258_5354;
-/// `LAB_DELAY_UNIT`, in nanoseconds.
-const UNIT: u64 = 256;
-/// `LAB_DELAY_STEPS_LOG`: buckets of each power of two, as a power of two.
-const STEPS_LOG: u32 = 5;
-/// `LAB_DELAY_STEPS`.
-const STEPS: u64 = 1 << STEPS_LOG;
-/// `LAB_DELAY_BUCKETS`.
-const BUCKETS: usize = 1024;
+/// Delays are counted in so many nanoseconds.
+const UNIT: u64 = LAB_DELAY_UNIT as u64;
+/// Buckets of each power of two.
+const STEPS: u64 = LAB_DELAY_STEPS as u64;
+const BUCKETS: usize = LAB_DELAY_BUCKETS as usize;
 
 /// The monotonic clock, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
@@ -80,8 +77,8 @@ fn bucket(ns: u64) -> usize {
         return BUCKETS - 1;
     }
     let log = value.ilog2();
-    let step = (value >> (log - STEPS_LOG)) & (STEPS - 1);
-    (u64::from(log - STEPS_LOG + 1) * STEPS + step) as usize
+    let step = (value >> (log - LAB_DELAY_STEPS_LOG)) & (STEPS - 1);
+    (u64::from(log - LAB_DELAY_STEPS_LOG + 1) * STEPS + step) as usize
 }
 
 /// The lowest delay of a bucket.

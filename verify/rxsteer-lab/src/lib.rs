@@ -31,6 +31,8 @@ mod fixed;
 mod live;
 mod namespace;
 #[cfg(feature = "bpf")]
+mod numbers;
+#[cfg(feature = "bpf")]
 mod objects;
 #[cfg(feature = "bpf")]
 mod order;

@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::cpus::pin;
 use crate::error::{Bpf, Result};
 use crate::namespace::Namespace;
+use crate::numbers::LAB_SPARE;
 use crate::objects::{ObjectSpec, map, program, words};
 use crate::testbed::{End, Link};
 
@@ -23,8 +24,8 @@ pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/live
 const LIVE_FRAMES: u32 = 1 << 1;
 /// Frames a call asks for at most.
 const A_CALL: u64 = 1_000_000;
-/// Bytes that the programs cut off each frame: `LAB_SPARE`, which says why.
-pub(crate) const SPARE: usize = 4;
+/// Bytes that the programs cut off each frame: lab.h says why.
+pub(crate) const SPARE: usize = LAB_SPARE as usize;
 /// Where frames without a listener go: the receiver has no such address, and drops them.
 const ELSEWHERE: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(198, 18, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));

@@ -6,11 +6,12 @@ use crate::cpus::pin;
 use crate::error::{Bpf, Result};
 use crate::live::{OBJECT, SPARE, Traffic, run};
 use crate::namespace::Namespace;
+use crate::numbers::LAB_LONGEST_FRAME;
 use crate::objects::{ObjectSpec, map, program};
 use crate::testbed::Link;
 
 /// The longest frame, with its Ethernet header.
-const LONGEST: usize = 1514;
+const LONGEST: usize = LAB_LONGEST_FRAME as usize;
 /// The shortest.
 const SHORTEST: usize = 14;
 /// Frames that are handed to the kernel at a time.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the lab's BPF programs and its user space share. src/objects.rs, live.rs, recorded.rs, order.rs and delay.rs write and
- * read these structures field by field, in this order, and refuse another size.
+ * What the lab's BPF programs and its user space share. The build makes Rust of the numbers. src/objects.rs, live.rs,
+ * recorded.rs, order.rs and delay.rs write and read the structures field by field, in this order, and refuse another size.
  */
 #ifndef RXSTEER_LAB_H
 #define RXSTEER_LAB_H

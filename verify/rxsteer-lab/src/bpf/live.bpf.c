@@ -22,6 +22,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile struct lab_live_config live_config;
 
+/* The numbers of lab.h, of which build.rs makes Rust: the type information has the enums that variables have. */
+enum lab_numbers lab_numbers;
+
 /* The next sequence number of each flow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
