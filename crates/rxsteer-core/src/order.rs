@@ -35,8 +35,10 @@ pub const fn hash_32(value: u32, log: u32) -> u32 {
 
 const GOLDEN_RATIO_32: u32 = 0x61c8_8647;
 
+/// The upper `log` bits of a number: which slot of a table with `1 << log` is a flow's, by its hash. 0 bits give 0.
 #[inline(always)]
-const fn upper_bits(value: u32, log: u32) -> u32 {
+#[must_use]
+pub const fn upper_bits(value: u32, log: u32) -> u32 {
     (((value as u64) << log) >> 32) as u32
 }
 

@@ -7,7 +7,7 @@ use crate::path::DeviceId;
 use crate::setup::Settings;
 use crate::view::{Known, View};
 use rxsteer_core::explain::Explanation;
-use rxsteer_core::order::hash_32;
+use rxsteer_core::order::{hash_32, upper_bits};
 use rxsteer_core::sparse::{SlotId, SlotState};
 use rxsteer_core::{
     Arrival, Backlogs, CpuId, CpuSet, DevFlow, FlowHash, FlowKey, Policy, QueueName, Refusal,
@@ -111,7 +111,7 @@ impl View {
         for device in &known.devices {
             for queue in 0..device.queues {
                 let table = (device.first_table + queue) << log;
-                let index = table + slot_of(hash.get(), log);
+                let index = table + upper_bits(hash.get(), log);
                 let mut last_seen = None;
                 for at in lines_of(table, index, hash.get(), log) {
                     let Some(line) = self.lines.line(at) else { continue };
@@ -140,7 +140,8 @@ impl View {
         let settings = &known.settings;
         let log = self.sizes.flow_log;
         let map = settings.map_of(&queue_slot.name, queue_slot.queue as u16);
-        let is_boundary_slot = settings.is_boundary_slot(log, slot_of(hash.get(), log), map.len());
+        let is_boundary_slot =
+            settings.is_boundary_slot(log, upper_bits(hash.get(), log), map.len());
         let is_guarded = (!known.is_unguarded || is_boundary_slot) && !settings.shadow;
         let last = LastPacket::of(&queue_slot.slot);
         let received_on = last.map(|last| cpu_of(last.rx_cpu));
@@ -264,11 +265,6 @@ fn chosen(mut queue_slots: Vec<QueueSlot>, now: u32) -> Vec<QueueSlot> {
 fn lines_of(table: u32, index: u32, hash: u32, log: u32) -> impl Iterator<Item = u32> {
     let second = table + hash_32(hash, log);
     [index, second].into_iter().flat_map(|set| (0..crate::abi::WAYS).map(move |way| set ^ way))
-}
-
-/// As in the programs, and in `rxsteer_core::SlotOrder::Ascending`.
-fn slot_of(hash: u32, log: u32) -> u32 {
-    ((u64::from(hash) << log) >> 32) as u32
 }
 
 #[cfg(test)]

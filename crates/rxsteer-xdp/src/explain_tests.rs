@@ -102,7 +102,7 @@ fn explain_says_why_a_flow_gets_no_slot() {
 fn explain_shows_what_the_order_guard_knows() {
     let Some(mut tables) = tables("explain_shows_what_the_order_guard_knows") else { return };
     let hash = tables.view.hash.hash(&tables.key);
-    let index = slot_of(hash.get(), tables.view.sizes.flow_log);
+    let index = upper_bits(hash.get(), tables.view.sizes.flow_log);
     let before = tables.ask("rps", "").explanation;
     let other = if before.target == cpu(1) { 2 } else { 1 };
     // Number 9 of CPU 3 went to the second ring of another CPU.

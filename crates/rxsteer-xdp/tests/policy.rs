@@ -13,6 +13,7 @@ use rxsteer_bpf_native::abi::{
 };
 use rxsteer_bpf_native::check::{Kind, Scenario, Seen, Subject, World};
 use rxsteer_bpf_native::policy::{Decision, LastPacket, LimitHistory, NO_CPU, Packet, Rules};
+use rxsteer_core::order::upper_bits;
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect};
 use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
 use std::collections::HashMap;
@@ -81,11 +82,6 @@ impl InKernel {
 /// The generation that a CPU's frames go to.
 fn generation_of(cpus: &[u8], cpu: u32) -> u32 {
     u32::from(u32::from(cpus[cpu as usize]) & STEER_CPU_GENERATION != 0)
-}
-
-/// Which slot of a table with `1 << log` is a flow's.
-fn slot_of(hash: u32, log: u32) -> u32 {
-    ((u64::from(hash) << log) >> 32) as u32
 }
 
 /// A TCP or UDP frame over IPv4 or IPv6, with or without a VLAN tag.
@@ -191,7 +187,7 @@ impl Subject for InKernel {
     }
 
     fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket> {
-        let index = (table << self.flow_log) + slot_of(hash, self.flow_log);
+        let index = (table << self.flow_log) + upper_bits(hash, self.flow_log);
         let testing::LastPacket { seq, cpu, generation, rx_cpu, hysteresis } =
             self.policy.last_packet(index)?;
         Some(LastPacket { seq, cpu, generation, rx_cpu, hysteresis })
@@ -327,7 +323,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         let (rx_cpu, queue) = (rng.random_range(0..4), rng.random_range(0..2));
         let key = dissect(LinkType::Ethernet, &frame, DissectOptions::default()).key;
         let flow = hash.hash(&key).get();
-        let slot = slot_of(flow, flow_log);
+        let slot = upper_bits(flow, flow_log);
         let guard = (queue << flow_log) + slot;
         let before = policy.last_packet(guard);
         let decided =
