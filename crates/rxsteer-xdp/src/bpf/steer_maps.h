@@ -36,7 +36,7 @@ const volatile __u8 steer_generic = 0;
 /* What the CPUMAP program says: XDP_PASS, but for measurements of the way until there. */
 const volatile __u32 steer_cpumap_verdict = 2;
 const volatile struct steer_hash_words steer_words = {};
-/* The enums that user space needs. What it is told of them is what the types of variables say; no program reads this. */
+/* The enums that user space needs: the type information has those that a variable has. No program reads this. */
 const volatile struct steer_enums {
 	enum steer_limits limits;
 	enum steer_policy policy;
