@@ -167,6 +167,7 @@ impl Subject for InKernel {
             passes: decided.passes.into(),
             dropped: dropped.into(),
             seq: decided.seq,
+            ..Decision::default()
         }
     }
 

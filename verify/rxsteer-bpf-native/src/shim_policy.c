@@ -25,7 +25,10 @@ enum { MAX_ROWS = 64 };
 struct native_policy {
 	struct native_sizes sizes;
 	struct steer_config config;
-	struct steer_row rows[MAX_ROWS];
+	/* What held before the last change, while that drains: previous.h. */
+	struct steer_config previous;
+	/* Of the configuration, and behind them of the previous one. */
+	struct steer_row rows[2 * MAX_ROWS];
 	struct steer_slot *slots;
 	struct steer_line *socks;
 	struct steer_sparse_slot *sparse;
@@ -36,9 +39,13 @@ struct native_policy {
 	struct steer_limiter *limiters;
 	struct steer_bytes *limit_counts;
 	__u32 giving;
-	/* The thread of ring 0, and whether GRO flushes fully. */
-	struct steer_ring thread;
+	/* By ring its thread; and whether GRO flushes fully. */
+	struct steer_ring *threads;
 	__u32 flushes_fully;
+	/* Of the first 64 rings, those that are not there. */
+	__u64 missing_rings;
+	/* Not 0: decisions are made with a look at `previous`. */
+	__u32 has_previous;
 };
 
 /* The accessors have no argument for whose state they reach into. */
@@ -60,7 +67,7 @@ static struct steer_slot *steer_slot_at(__u32 index)
 
 static const struct steer_row *steer_row_at(__u32 index)
 {
-	return index < state->sizes.tables && index < MAX_ROWS ? &state->rows[index] : NULL;
+	return index < 2 * MAX_ROWS ? &state->rows[index] : NULL;
 }
 
 static struct steer_line *steer_sock_line(__u32 index)
@@ -116,6 +123,7 @@ static __u32 *steer_giving(void)
 
 #include "steer_policy.h"
 #include "steer_order.h"
+#include "previous.h"
 
 static void *zeroed(size_t count, size_t size)
 {
@@ -144,6 +152,7 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->limiters = zeroed(sizes->rx_cpus, sizeof(*policy->limiters));
 	policy->limit_counts =
 		zeroed((size_t)sizes->rx_cpus * sizes->limit_lines, sizeof(*policy->limit_counts));
+	policy->threads = zeroed((size_t)sizes->cpus * STEER_GENERATIONS, sizeof(*policy->threads));
 	return policy;
 }
 
@@ -158,6 +167,7 @@ void native_policy_free(struct native_policy *policy)
 	free(policy->tails);
 	free(policy->limiters);
 	free(policy->limit_counts);
+	free(policy->threads);
 	free(policy);
 }
 
@@ -170,6 +180,11 @@ struct native_rules {
 	__u32 local_by_ring;
 	__u32 else_local;
 	__u32 by_queue;
+	__u32 no_hysteresis;
+	__u32 boundary_slots;
+	__u32 unguarded;
+	/* Not 0: the previous rules may still decide (native_policy_keep_previous). */
+	__u32 has_previous;
 	/* Entries of the general map, which comes first; STEER_NO_CPU for CPUs that are offline. */
 	__u32 map_len;
 	__u16 map[STEER_MAP_ENTRIES];
@@ -201,14 +216,44 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 	config->local_by_ring = rules->local_by_ring;
 	config->else_local = rules->else_local;
 	config->by_queue = rules->by_queue;
+	config->no_hysteresis = rules->no_hysteresis;
+	config->boundary_slots = rules->boundary_slots;
+	config->unguarded = rules->unguarded;
+	/* While a change drains, no slot says by itself where a flow may go. */
+	config->simple = !rules->flow_limit && !rules->has_previous;
+	policy->has_previous = rules->has_previous;
 	config->map_len = rules->map_len;
 	memcpy(config->map, rules->map, sizeof(config->map));
 	memcpy(config->cpu, rules->cpu, sizeof(config->cpu));
-	memcpy(policy->rows, rules->rows, sizeof(policy->rows));
+	memcpy(policy->rows, rules->rows, sizeof(rules->rows));
 	memset(config->members, 0, sizeof(config->members));
 	add_members(config, 0, rules->map_len, 0);
 	for (i = 0; rules->by_queue && i < policy->sizes.tables; i++)
 		add_members(config, rules->rows[i].first, rules->rows[i].len, rules->rows[i].number);
+}
+
+/* What holds now is what held before, from the next configuration on; no ring has drained past the change. */
+void native_policy_keep_previous(struct native_policy *policy)
+{
+	__u32 cpu;
+
+	policy->previous = policy->config;
+	policy->previous.first_row = MAX_ROWS;
+	memcpy(policy->rows + MAX_ROWS, policy->rows, MAX_ROWS * sizeof(*policy->rows));
+	for (cpu = 0; cpu < STEER_MAX_CPUS; cpu++)
+		policy->previous.cpu[cpu] |= STEER_CPU_HOLDS;
+}
+
+/* The ring that the previous rules sent to on `cpu` has drained past the change. */
+void native_policy_release(struct native_policy *policy, __u32 cpu)
+{
+	policy->previous.cpu[cpu] &= ~STEER_CPU_HOLDS;
+}
+
+/* Of the first 64 rings, those that are not there. */
+void native_policy_miss_rings(struct native_policy *policy, __u64 rings)
+{
+	policy->missing_rings = rings;
 }
 
 struct native_decision {
@@ -220,24 +265,42 @@ struct native_decision {
 	__u32 passes;
 	__u32 dropped;
 	__u32 seq;
+	/* It carries its number. */
+	__u32 carries;
+	/* As counted in steer_counters. */
+	__u32 off_target;
+	/* It passes because there is no ring. */
+	__u32 without_ring;
 };
 
-/* One packet, as steer.bpf.c does it, of the flow table `table`. */
-void native_policy_decide(struct native_policy *policy, const struct steer_arrival *arrival,
-			  __u32 table, struct native_decision *decision)
+/* One packet, as steer.bpf.c does it, of the flow table `table`. Not 0: `needs_metadata`, so that it can't go without
+ * its number. */
+void native_policy_decide(struct native_policy *policy, const struct steer_arrival *arrival, __u32 table,
+			  __u32 needs_metadata, struct native_decision *decision)
 {
 	const struct steer_config *config = &policy->config;
-	struct steer_dest dest;
 	struct steer_target target;
-	struct steer_slot *slot;
 	struct steer_line *tails;
-	__u32 ring;
+	struct steer_slot *slot;
+	struct steer_dest dest;
+	__u32 ring, is_unguarded, is_known;
 
 	state = policy;
-	slot = steer_slot_at((table << steer_flow_log) +
-			     steer_slot_of(arrival->hash, steer_flow_log));
+	slot = steer_slot_at((table << steer_flow_log) + steer_slot_of(arrival->hash, steer_flow_log));
 	target = steer_target(config, arrival);
-	dest = steer_allowed(config, slot, &target);
+	dest = (struct steer_dest){
+		.cpu = target.cpu,
+		.generation = steer_generation_of(config, target.cpu),
+		.passes = target.by == STEER_BY_LOCAL && !config->local_by_ring,
+	};
+	/* steer_unguarded.h. */
+	is_unguarded = config->unguarded &&
+		       (dest.passes || (!needs_metadata && !steer_is_boundary_slot(config, arrival->hash, target)));
+	/* steer_as_before. */
+	is_known = config->simple && !needs_metadata &&
+		   slot->packed == steer_slot_word(&dest, STEER_HYSTERESIS, arrival->rx_cpu);
+	if (!is_unguarded && !(policy->has_previous && steer_previous_holds(&policy->previous, arrival, &dest)))
+		dest = steer_allowed(config, slot, &target);
 	*decision = (struct native_decision){
 		.target = target.cpu,
 		.by = target.by,
@@ -246,17 +309,29 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 		.passes = dest.passes,
 	};
 	if (dest.passes) {
-		slot->packed = 0;
+		if (!is_unguarded)
+			slot->packed = 0;
 		return;
 	}
+	decision->off_target = (dest.cpu != target.cpu || dest.generation != steer_generation_of(config, dest.cpu) ||
+				(target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
+			       !steer_is_boundary_slot(config, arrival->hash, target);
 	ring = dest.cpu * STEER_GENERATIONS + dest.generation;
-	decision->dropped =
-		config->flow_limit && steer_exceeds_limit(config, arrival->hash, arrival->rx_cpu, ring);
+	decision->dropped = !is_unguarded && config->flow_limit &&
+			    steer_exceeds_limit(config, arrival->hash, arrival->rx_cpu, ring);
 	if (decision->dropped)
 		return;
+	if (ring < 64 && policy->missing_rings >> ring & 1) {
+		slot->packed = 0;
+		decision->passes = 1;
+		decision->without_ring = 1;
+		return;
+	}
 	tails = steer_tail_line(arrival->rx_cpu, ring);
 	decision->seq = ++tails->word[ring % STEER_LINE_WORDS];
-	steer_queued(slot, &dest, target.cpu, arrival->rx_cpu, decision->seq);
+	decision->carries = !(is_unguarded || is_known) || !(decision->seq % STEER_SEQ_EACH);
+	if (!is_unguarded)
+		steer_queued(slot, &dest, target.cpu, arrival->rx_cpu, decision->seq);
 }
 
 void native_policy_record_desired(struct native_policy *policy, __u32 hash, __u32 cpu)
@@ -281,6 +356,7 @@ void native_policy_set_pair(struct native_policy *policy, __u32 rx_cpu, __u32 ri
 	pair = steer_pair_at(rx_cpu, ring);
 	steer_tail_line(rx_cpu, ring)->word[ring % STEER_LINE_WORDS] = tail;
 	pair->dequeued = dequeued;
+	pair->snapshot = delivered;
 	pair->delivered = delivered;
 }
 
@@ -381,34 +457,48 @@ __u32 native_policy_limit_count(struct native_policy *policy, __u32 rx_cpu, __u3
 	return counts->byte[bucket % STEER_LINE_BYTES];
 }
 
+/* User space found out that what was sent until number `seq` is delivered or lost. */
+void native_policy_mark_delivered(struct native_policy *policy, __u32 rx_cpu, __u32 ring, __u32 seq)
+{
+	state = policy;
+	steer_publish(steer_pair_at(rx_cpu, ring), seq);
+}
+
+/* User space unsets a slot: see path/unguarded.rs. */
+void native_policy_unset(struct native_policy *policy, __u32 index)
+{
+	state = policy;
+	memset(steer_slot_at(index), 0, 8);
+}
+
 void native_order_begin(struct native_policy *policy, __u32 flushes_fully)
 {
 	policy->flushes_fully = flushes_fully;
 }
 
 /* A frame passes that carries number `seq`, unless that is 0. */
-void native_order_passes(struct native_policy *policy, __u32 rx_cpu, __u32 seq)
+void native_order_passes(struct native_policy *policy, __u32 ring, __u32 rx_cpu, __u32 seq)
 {
 	state = policy;
-	steer_passed(&policy->thread);
+	steer_passed(&policy->threads[ring]);
 	if (seq)
-		steer_dequeued(&policy->thread, steer_pair_at(rx_cpu, 0), rx_cpu, seq);
+		steer_dequeued(&policy->threads[ring], steer_pair_at(rx_cpu, ring), rx_cpu, seq);
 }
 
-void native_order_goes_on(struct native_policy *policy, __u32 count, __u32 now)
+void native_order_goes_on(struct native_policy *policy, __u32 ring, __u32 count, __u32 now)
 {
 	state = policy;
-	steer_ring_goes_on(&policy->thread, 0, count, now);
+	steer_ring_goes_on(&policy->threads[ring], ring, count, now);
 }
 
-void native_order_sleeps(struct native_policy *policy)
+void native_order_sleeps(struct native_policy *policy, __u32 ring)
 {
 	state = policy;
-	steer_ring_sleeps(&policy->thread, 0);
+	steer_ring_sleeps(&policy->threads[ring], ring);
 }
 
-__u32 native_order_delivered(struct native_policy *policy, __u32 rx_cpu)
+__u32 native_order_delivered(struct native_policy *policy, __u32 rx_cpu, __u32 ring)
 {
 	state = policy;
-	return steer_pair_at(rx_cpu, 0)->delivered;
+	return steer_pair_at(rx_cpu, ring)->delivered;
 }

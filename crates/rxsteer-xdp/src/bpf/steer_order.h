@@ -31,7 +31,11 @@
 
 #include "steer_policy.h"
 
-enum steer_order { STEER_FLUSH_AFTER = 64 };
+enum steer_order {
+	STEER_FLUSH_AFTER = 64,
+	/* Of frames that go where their flow's last one went, those carry their number that it divides. */
+	STEER_SEQ_EACH = 8,
+};
 
 /* How old a snapshot is, where GRO flushes only what is old. */
 enum steer_age {

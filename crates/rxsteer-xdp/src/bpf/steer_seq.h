@@ -34,8 +34,6 @@ struct steer_number {
 };
 
 enum steer_seq_encoding {
-	/* Of frames that go where their flow's last one went, those carry their number that it divides. */
-	STEER_SEQ_EACH = 8,
 	/* How much of a frame is read here. */
 	STEER_SEQ_LENGTH = 16,
 	STEER_WORD_RX_CPU_BITS = 10,

@@ -45,6 +45,14 @@ pub struct Rules {
     pub else_local: u32,
     /// Not 0: `rows` hold.
     pub by_queue: u32,
+    /// Not 0: a flow goes to its target as soon as it may.
+    pub no_hysteresis: u32,
+    /// Not 0: some slots' flows have two targets.
+    pub boundary_slots: u32,
+    /// Not 0: slots are left alone.
+    pub unguarded: u32,
+    /// Not 0: the previous rules may still decide ([`NativePolicy::keep_previous`]).
+    pub has_previous: u32,
     /// Entries of the general map, the first in `map`.
     pub map_len: u32,
     /// All maps, one behind the other: CPUs, or [`NO_CPU`].
@@ -111,6 +119,12 @@ pub struct Decision {
     pub dropped: u32,
     /// Its number.
     pub seq: u32,
+    /// Not 0: it carries that.
+    pub carries: u32,
+    /// Not 0: it is counted as off target.
+    pub off_target: u32,
+    /// Not 0: it passes because there is no ring.
+    pub without_ring: u32,
 }
 
 impl Decision {
@@ -155,7 +169,16 @@ unsafe extern "C" {
     fn native_policy_new(sizes: *const Sizes) -> *mut State;
     fn native_policy_free(policy: *mut State);
     fn native_policy_configure(policy: *mut State, rules: *const Rules);
-    fn native_policy_decide(policy: *mut State, of: *const Packet, table: u32, to: *mut Decision);
+    fn native_policy_keep_previous(policy: *mut State);
+    fn native_policy_miss_rings(policy: *mut State, rings: u64);
+    fn native_policy_release(policy: *mut State, cpu: u32);
+    fn native_policy_decide(
+        policy: *mut State,
+        of: *const Packet,
+        table: u32,
+        needs_metadata: u32,
+        to: *mut Decision,
+    );
     fn native_policy_record_desired(policy: *mut State, hash: u32, cpu: u32);
     fn native_policy_forget_desired(policy: *mut State, hash: u32);
     fn native_policy_set_pair(
@@ -184,11 +207,13 @@ unsafe extern "C" {
     fn native_policy_chains_are_sound(policy: *mut State) -> u32;
     fn native_policy_history(policy: *mut State, rx_cpu: u32, history: *mut LimitHistory);
     fn native_policy_limit_count(policy: *mut State, rx_cpu: u32, bucket: u32) -> u32;
+    fn native_policy_mark_delivered(policy: *mut State, rx_cpu: u32, ring: u32, seq: u32);
+    fn native_policy_unset(policy: *mut State, index: u32);
     fn native_order_begin(policy: *mut State, flushes_fully: u32);
-    fn native_order_passes(policy: *mut State, rx_cpu: u32, seq: u32);
-    fn native_order_goes_on(policy: *mut State, count: u32, now: u32);
-    fn native_order_sleeps(policy: *mut State);
-    fn native_order_delivered(policy: *mut State, rx_cpu: u32) -> u32;
+    fn native_order_passes(policy: *mut State, ring: u32, rx_cpu: u32, seq: u32);
+    fn native_order_goes_on(policy: *mut State, ring: u32, count: u32, now: u32);
+    fn native_order_sleeps(policy: *mut State, ring: u32);
+    fn native_order_delivered(policy: *mut State, rx_cpu: u32, ring: u32) -> u32;
 }
 
 /// The C policy with tables of its own, all empty.
@@ -240,17 +265,100 @@ impl NativePolicy {
         unsafe { native_policy_configure(self.state.as_ptr(), rules) }
     }
 
+    /// What holds now is the previous rules, of which no ring has drained past the change.
+    pub fn keep_previous(&mut self) {
+        // SAFETY: the state is there.
+        unsafe { native_policy_keep_previous(self.state.as_ptr()) }
+    }
+
+    /// Which of the first 64 rings are not there.
+    pub fn miss_rings(&mut self, rings: u64) {
+        // SAFETY: the state is there.
+        unsafe { native_policy_miss_rings(self.state.as_ptr(), rings) }
+    }
+
+    /// The ring that the previous rules sent to on `cpu` has drained past the change.
+    pub fn release(&mut self, cpu: u32) {
+        assert!(cpu < self.sizes.cpus);
+        // SAFETY: the state is there, and the CPU is one of its tables'.
+        unsafe { native_policy_release(self.state.as_ptr(), cpu) }
+    }
+
     /// Decides for one packet that belongs to flow table `table`.
     pub fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
+        self.receive(packet, table, false)
+    }
+
+    /// The same for one that may be unable to go without its number.
+    pub fn receive(&mut self, packet: &Packet, table: u32, needs_metadata: bool) -> Decision {
         self.assert_table(table);
         assert!(packet.rx_cpu < self.sizes.rx_cpus && packet.hash != 0);
         let mut decision = Decision::default();
+        let needs_metadata = needs_metadata.into();
         // SAFETY: the state is there, the table and the source are in range, and the CPUs that
         // can come out are those of the rules.
         unsafe {
-            native_policy_decide(self.state.as_ptr(), packet, table, &raw mut decision);
+            native_policy_decide(
+                self.state.as_ptr(),
+                packet,
+                table,
+                needs_metadata,
+                &raw mut decision,
+            );
         }
         decision
+    }
+
+    /// User space found out that what `rx_cpu` sent to `ring` until number `seq` is delivered or lost.
+    pub fn mark_delivered(&mut self, (rx_cpu, ring): (u32, u32), seq: u32) {
+        self.assert_pair(rx_cpu, ring);
+        // SAFETY: the state is there, and the pair is in range.
+        unsafe { native_policy_mark_delivered(self.state.as_ptr(), rx_cpu, ring, seq) }
+    }
+
+    /// Unsets the slot of a flow.
+    pub fn unset(&mut self, table: u32, slot: u32) {
+        self.assert_table(table);
+        assert!(slot < 1 << self.sizes.flow_log);
+        // SAFETY: the state is there, and the slot too.
+        unsafe {
+            native_policy_unset(self.state.as_ptr(), (table << self.sizes.flow_log) + slot);
+        }
+    }
+
+    /// The CPUMAP program of `ring` sees a frame of `rx_cpu`, which may carry its number (not 0).
+    pub fn passes(&mut self, ring: u32, rx_cpu: u32, number: Option<u32>) {
+        self.assert_pair(rx_cpu, ring);
+        // SAFETY: the state is there, and so is the pair.
+        unsafe { native_order_passes(self.state.as_ptr(), ring, rx_cpu, number.unwrap_or(0)) }
+    }
+
+    /// The tracepoint `xdp_cpumap_kthread` of `ring`: in an iteration with `count` frames, at `jiffies`.
+    pub fn goes_on(&mut self, ring: u32, count: u32, jiffies: u32) {
+        self.assert_pair(0, ring);
+        // SAFETY: the state is there, and so is the ring.
+        unsafe { native_order_goes_on(self.state.as_ptr(), ring, count, jiffies) }
+    }
+
+    /// The tracepoint `sched_switch`: the thread of `ring` goes to sleep.
+    pub fn sleeps(&mut self, ring: u32) {
+        self.assert_pair(0, ring);
+        // SAFETY: the state is there, and so is the ring.
+        unsafe { native_order_sleeps(self.state.as_ptr(), ring) }
+    }
+
+    /// The last number of `rx_cpu` to `ring` that counts as delivered.
+    #[must_use]
+    pub fn delivered(&self, (rx_cpu, ring): (u32, u32)) -> u32 {
+        self.assert_pair(rx_cpu, ring);
+        // SAFETY: the state is there, and so is the pair.
+        unsafe { native_order_delivered(self.state.as_ptr(), rx_cpu, ring) }
+    }
+
+    /// Whether GRO is flushed fully now and then, or only of what is older than the present tick.
+    pub fn flushes_fully(&mut self, fully: bool) {
+        // SAFETY: the state is there.
+        unsafe { native_order_begin(self.state.as_ptr(), fully.into()) }
     }
 
     /// The application of the flow runs on `cpu`.
@@ -361,7 +469,7 @@ impl RingThread {
     /// Of a kernel whose GRO is flushed fully now and then, or only of what is older than the present tick.
     #[must_use]
     pub fn new(rx_cpus: u32, flushes_fully: bool) -> RingThread {
-        let policy = NativePolicy::new(Sizes {
+        let mut policy = NativePolicy::new(Sizes {
             cpus: rx_cpus,
             rx_cpus,
             tables: 1,
@@ -371,35 +479,28 @@ impl RingThread {
             chains_log: abi::STEER_LINE_WORDS.ilog2(),
             limit_lines: 1,
         });
-        // SAFETY: the state is there.
-        unsafe { native_order_begin(policy.state.as_ptr(), flushes_fully.into()) };
+        policy.flushes_fully(flushes_fully);
         RingThread(policy)
     }
 
     /// The CPUMAP program sees a frame of `rx_cpu`, which may carry its number (not 0).
     pub fn passes(&mut self, rx_cpu: u32, number: Option<u32>) {
-        self.0.assert_pair(rx_cpu, 0);
-        // SAFETY: the state is there, and so is the source.
-        unsafe { native_order_passes(self.0.state.as_ptr(), rx_cpu, number.unwrap_or(0)) }
+        self.0.passes(0, rx_cpu, number);
     }
 
     /// The tracepoint `xdp_cpumap_kthread`: in an iteration with `count` frames, at `jiffies`.
     pub fn goes_on(&mut self, count: u32, jiffies: u32) {
-        // SAFETY: the state is there.
-        unsafe { native_order_goes_on(self.0.state.as_ptr(), count, jiffies) }
+        self.0.goes_on(0, count, jiffies);
     }
 
     /// The tracepoint `sched_switch`: the thread goes to sleep.
     pub fn sleeps(&mut self) {
-        // SAFETY: the state is there.
-        unsafe { native_order_sleeps(self.0.state.as_ptr()) }
+        self.0.sleeps(0);
     }
 
     /// The last number of `rx_cpu` that counts as delivered.
     #[must_use]
     pub fn delivered(&self, rx_cpu: u32) -> u32 {
-        self.0.assert_pair(rx_cpu, 0);
-        // SAFETY: the state is there, and so is the source.
-        unsafe { native_order_delivered(self.0.state.as_ptr(), rx_cpu) }
+        self.0.delivered((rx_cpu, 0))
     }
 }

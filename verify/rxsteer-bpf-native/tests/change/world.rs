@@ -1,0 +1,416 @@
+//! Queues, CPUs and rings: frames on their way, in steps that user space may come between.
+//!
+//! The C decides and numbers (`steer_policy.h`, `previous.h`), and finds out what is delivered (`steer_order.h`). The
+//! rest is a model of the kernel: polls, bulk queues, CPUMAP rings, their threads, and GRO.
+
+use rand::RngExt;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_bpf_native::policy::{NativePolicy, Packet, Rules, Sizes};
+use std::collections::VecDeque;
+
+pub(crate) const CPUS: u32 = 4;
+/// RX CPUs: the first ones.
+pub(crate) const RX_CPUS: u32 = 3;
+pub(crate) const QUEUES: u32 = 3;
+/// Few slots, so that flows share them.
+pub(crate) const FLOW_LOG: u32 = 4;
+/// A ring is `cpu * 2 + generation`.
+pub(crate) const RINGS: u32 = CPUS * 2;
+const FLOWS: usize = 60;
+const BULK: usize = 8;
+const FLUSH_AFTER: usize = 64;
+
+/// A ring and an RX CPU, as the C has pairs.
+pub(crate) type Pair = (u32, u32);
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    flow: usize,
+    /// Which of its flow's frames it is.
+    index: u64,
+    rx_cpu: u32,
+    seq: u32,
+    carries: bool,
+}
+
+#[derive(Debug)]
+struct Flow {
+    queue: u32,
+    hash: u32,
+    sent: u64,
+    /// Frames that came out, in order: the next one's index is no less.
+    seen: u64,
+}
+
+/// A CPUMAP entry and its thread.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    pub(crate) exists: bool,
+    fifo: VecDeque<Frame>,
+    held: Vec<Frame>,
+    since_flush: usize,
+    /// Its thread gets no CPU time for so many chances.
+    pub(crate) stalled: u32,
+    /// Frames that came out of it.
+    pub(crate) passed: u64,
+}
+
+#[derive(Debug, Default)]
+struct RxCpu {
+    poll: Option<Poll>,
+    /// By ring; emptied when full, and when the poll ends.
+    bulk: [Vec<Frame>; RINGS as usize],
+    /// Passed, and held by GRO until the poll ends.
+    held: Vec<Frame>,
+    /// Polls that ended.
+    polls: u64,
+    /// It receives nothing for so many chances.
+    rests: u32,
+}
+
+#[derive(Debug)]
+struct Poll {
+    queue: u32,
+    left: u32,
+    /// The frame's program is under way and has read which configuration holds.
+    began: Option<usize>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) frames: u64,
+    /// Came out after a later one of their flow.
+    pub(crate) late: u64,
+    /// Refused by a full ring, or without one.
+    pub(crate) lost: u64,
+    pub(crate) moved: u64,
+    pub(crate) off_target: u64,
+    pub(crate) unguarded: u64,
+    /// Decided to go where no ring is: the program would let it pass.
+    pub(crate) without_ring: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) rng: ChaCha8Rng,
+    pub(crate) policy: NativePolicy,
+    /// Every configuration there was; the programs have two and the flushing one.
+    configs: Vec<Rules>,
+    /// Which the C has loaded.
+    loaded: usize,
+    pub(crate) active: usize,
+    /// Holds instead, of interfaces that flush.
+    pub(crate) flushing: Option<usize>,
+    flows: Vec<Flow>,
+    /// By queue the CPU that polls it.
+    polled_by: Vec<u32>,
+    pub(crate) rings: Vec<Ring>,
+    /// By pair the last number: [rx_cpu][ring].
+    pub(crate) tails: [[u32; RINGS as usize]; RX_CPUS as usize],
+    rx: Vec<RxCpu>,
+    jiffies: u32,
+    room: usize,
+    longest_poll: u32,
+    pub(crate) seen: Seen,
+}
+
+impl World {
+    pub(crate) fn new(mut rng: ChaCha8Rng) -> World {
+        let mut policy = NativePolicy::new(Sizes {
+            cpus: CPUS,
+            rx_cpus: RX_CPUS,
+            tables: QUEUES,
+            flow_log: FLOW_LOG,
+            sock_entries: 1024,
+            sock_cpu_mask: 7,
+            chains_log: 4,
+            limit_lines: 1,
+        });
+        policy.flushes_fully(true);
+        let mut tails = [[0; RINGS as usize]; RX_CPUS as usize];
+        for (rx_cpu, of_rx_cpu) in (0..).zip(&mut tails) {
+            for (ring, tail) in (0..).zip(of_rx_cpu) {
+                // Many are about to wrap.
+                *tail = if rng.random() { 0 } else { rng.random_range(0..400_u32).wrapping_neg() };
+                policy.set_pair((rx_cpu, ring), [*tail; 3]);
+            }
+        }
+        let flow = |rng: &mut ChaCha8Rng| Flow {
+            queue: rng.random_range(0..QUEUES),
+            hash: rng.random_range(1..=u32::MAX),
+            sent: 0,
+            seen: 0,
+        };
+        World {
+            flows: (0..FLOWS).map(|_| flow(&mut rng)).collect(),
+            polled_by: (0..QUEUES).map(|_| rng.random_range(0..RX_CPUS)).collect(),
+            longest_poll: [12, 48][rng.random_range(0..2)],
+            room: [16, 64, 256][rng.random_range(0..3)],
+            rng,
+            policy,
+            configs: Vec::new(),
+            loaded: usize::MAX,
+            active: 0,
+            flushing: None,
+            rings: (0..RINGS).map(|_| Ring::default()).collect(),
+            tails,
+            rx: (0..RX_CPUS).map(|_| RxCpu::default()).collect(),
+            jiffies: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    /// A configuration that can be made active.
+    pub(crate) fn add(&mut self, rules: Rules) -> usize {
+        self.configs.push(rules);
+        self.configs.len() - 1
+    }
+
+    pub(crate) fn config(&self, config: usize) -> &Rules {
+        &self.configs[config]
+    }
+
+    fn load(&mut self, config: usize) {
+        if self.loaded != config {
+            self.loaded = config;
+            self.policy.configure(&self.configs[config]);
+        }
+    }
+
+    /// A ring is made or deleted.
+    pub(crate) fn set_ring(&mut self, ring: u32, exists: bool) {
+        self.rings[ring as usize].exists = exists;
+        let missing = (0..).zip(&self.rings).filter(|(_, ring)| !ring.exists);
+        self.policy.miss_rings(missing.map(|(ring, _)| 1 << ring).sum());
+    }
+
+    /// What `config` says is kept beside the next ones.
+    pub(crate) fn keep_previous(&mut self, config: usize) {
+        self.load(config);
+        self.policy.keep_previous();
+    }
+
+    /// Some of what else goes on.
+    pub(crate) fn meanwhile(&mut self) {
+        for _ in 0..self.rng.random_range(0..40) {
+            self.step();
+        }
+    }
+
+    /// Waits until every poll that is under way is over.
+    pub(crate) fn grace(&mut self) {
+        let before: Vec<Option<u64>> =
+            self.rx.iter().map(|rx| rx.poll.is_some().then_some(rx.polls)).collect();
+        let is_over = |rx: &[RxCpu]| {
+            rx.iter().zip(&before).all(|(rx, before)| before.is_none_or(|polls| rx.polls != polls))
+        };
+        while !is_over(&self.rx) {
+            self.step();
+        }
+        self.meanwhile();
+    }
+
+    pub(crate) fn step(&mut self) {
+        match self.rng.random_range(0..100) {
+            0..60 => {
+                let rx_cpu = self.rng.random_range(0..RX_CPUS);
+                self.receive(rx_cpu);
+            }
+            60..98 => {
+                let ring = self.rng.random_range(0..RINGS);
+                self.run_thread(ring);
+            }
+            98 => self.jiffies = self.jiffies.wrapping_add(1),
+            _ => self.disturb(),
+        }
+    }
+
+    /// Threads are stalled, queues polled by another CPU, applications move.
+    fn disturb(&mut self) {
+        match self.rng.random_range(0..4) {
+            0 => {
+                let ring = self.rng.random_range(0..RINGS) as usize;
+                let most = if self.rng.random_ratio(1, 10) { 400 } else { 40 };
+                self.rings[ring].stalled = self.rng.random_range(0..most);
+            }
+            1 => {
+                let queue = self.rng.random_range(0..QUEUES);
+                let polled = |rx: &RxCpu| rx.poll.as_ref().is_some_and(|poll| poll.queue == queue);
+                if !self.rx.iter().any(polled) {
+                    self.polled_by[queue as usize] = self.rng.random_range(0..RX_CPUS);
+                }
+            }
+            _ => {
+                let hash = self.flows.choose(&mut self.rng).map_or(1, |flow| flow.hash);
+                let cpu = self.rng.random_range(0..CPUS);
+                self.policy.record_desired(hash, cpu);
+            }
+        }
+    }
+
+    /// A step of an RX CPU: a poll begins, a program begins, or it ends; a poll ends.
+    fn receive(&mut self, rx_cpu: u32) {
+        let Some(poll) = &mut self.rx[rx_cpu as usize].poll else {
+            if self.rx[rx_cpu as usize].rests > 0 {
+                self.rx[rx_cpu as usize].rests -= 1;
+                return;
+            }
+            let queues = (0..QUEUES).filter(|queue| self.polled_by[*queue as usize] == rx_cpu);
+            let queues: Vec<u32> = queues.collect();
+            if let Some(queue) = queues.choose(&mut self.rng) {
+                let left = self.rng.random_range(1..self.longest_poll);
+                self.rx[rx_cpu as usize].poll = Some(Poll { queue: *queue, left, began: None });
+            }
+            return;
+        };
+        if poll.left == 0 {
+            self.rx[rx_cpu as usize].poll = None;
+            for ring in 0..RINGS as usize {
+                self.empty_bulk(rx_cpu, ring);
+            }
+            for frame in std::mem::take(&mut self.rx[rx_cpu as usize].held) {
+                self.comes_out(frame);
+            }
+            let most = if self.rng.random_ratio(1, 50) { 1000 } else { 30 };
+            self.rx[rx_cpu as usize].rests = self.rng.random_range(0..most);
+            self.rx[rx_cpu as usize].polls += 1;
+            return;
+        }
+        match poll.began {
+            None => poll.began = Some(self.flushing.unwrap_or(self.active)),
+            Some(config) => {
+                let queue = poll.queue;
+                (poll.left, poll.began) = (poll.left - 1, None);
+                self.decide(rx_cpu, queue, config);
+            }
+        }
+    }
+
+    fn decide(&mut self, rx_cpu: u32, queue: u32, config: usize) {
+        let of_queue = (0..FLOWS).filter(|flow| self.flows[*flow].queue == queue);
+        let of_queue: Vec<usize> = of_queue.collect();
+        let Some(&flow) = of_queue.choose(&mut self.rng) else { return };
+        self.load(config);
+        let hash = self.flows[flow].hash;
+        let packet = Packet {
+            hash,
+            rx_cpu,
+            queue,
+            device: 0,
+            sock_hash: hash,
+            row: queue,
+            now: self.jiffies.into(),
+        };
+        let before = self.policy.guard(queue, hash)[1] & 0x3fff;
+        // A tagged one, now and then: both kinds may mix in a flow.
+        let is_tagged = self.rng.random_ratio(1, 10);
+        let decision = self.policy.receive(&packet, queue, is_tagged);
+        let index = self.flows[flow].sent;
+        self.flows[flow].sent += 1;
+        self.seen.frames += 1;
+        self.seen.off_target += u64::from(decision.off_target);
+        self.seen.unguarded += u64::from(self.configs[config].unguarded);
+        let frame = Frame {
+            flow,
+            index,
+            rx_cpu,
+            seq: decision.seq,
+            carries: decision.carries != 0 && decision.seq != 0,
+        };
+        self.seen.without_ring += u64::from(decision.without_ring);
+        if decision.passes != 0 {
+            self.rx[rx_cpu as usize].held.push(frame);
+            return;
+        }
+        let ring = decision.cpu * 2 + decision.generation;
+        let after = self.policy.guard(queue, hash)[1] & 0x3fff;
+        self.seen.moved += u64::from(before != 0 && before != after);
+        self.tails[rx_cpu as usize][ring as usize] = decision.seq;
+        if self.rx[rx_cpu as usize].bulk[ring as usize].len() == BULK {
+            self.empty_bulk(rx_cpu, ring as usize);
+        }
+        self.rx[rx_cpu as usize].bulk[ring as usize].push(frame);
+    }
+
+    fn empty_bulk(&mut self, rx_cpu: u32, ring: usize) {
+        for frame in std::mem::take(&mut self.rx[rx_cpu as usize].bulk[ring]) {
+            if self.rings[ring].fifo.len() < self.room {
+                self.rings[ring].fifo.push_back(frame);
+            } else {
+                self.seen.lost += 1;
+            }
+        }
+    }
+
+    /// An iteration of a ring's thread, or its sleep. It can't run while a poll does on its CPU.
+    fn run_thread(&mut self, number: u32) {
+        let (cpu, ring) = (number / 2, &mut self.rings[number as usize]);
+        if !ring.exists || self.rx.get(cpu as usize).is_some_and(|rx| rx.poll.is_some()) {
+            return;
+        }
+        if ring.stalled > 0 {
+            ring.stalled -= 1;
+            return;
+        }
+        if ring.fifo.is_empty() {
+            self.policy.sleeps(number);
+            return;
+        }
+        let count = ring.fifo.len().min(BULK);
+        let batch: Vec<Frame> = ring.fifo.drain(..count).collect();
+        ring.passed += count as u64;
+        for frame in &batch {
+            self.policy.passes(number, frame.rx_cpu, frame.carries.then_some(frame.seq));
+        }
+        self.policy.goes_on(number, count as u32, self.jiffies);
+        ring.held.extend(batch);
+        ring.since_flush += count;
+        if ring.since_flush >= FLUSH_AFTER || ring.fifo.is_empty() {
+            ring.since_flush = 0;
+            for frame in std::mem::take(&mut ring.held) {
+                self.comes_out(frame);
+            }
+        }
+    }
+
+    fn comes_out(&mut self, frame: Frame) {
+        let flow = &mut self.flows[frame.flow];
+        self.seen.late += u64::from(frame.index < flow.seen);
+        flow.seen = flow.seen.max(frame.index + 1);
+    }
+
+    /// Whether nothing is in a ring or in its thread: what the thread's sleep shows.
+    pub(crate) fn sleeps(&self, ring: u32) -> bool {
+        let ring = &self.rings[ring as usize];
+        ring.fifo.is_empty() && ring.held.is_empty()
+    }
+
+    /// As if 2³¹ frames had passed: numbers of before seem to lie ahead. For a ring in which nothing is.
+    pub(crate) fn wrap(&mut self, number: u32) {
+        let in_bulk = self.rx.iter().any(|rx| !rx.bulk[number as usize].is_empty());
+        if in_bulk || !self.sleeps(number) {
+            return;
+        }
+        for rx_cpu in 0..RX_CPUS {
+            let tail = &mut self.tails[rx_cpu as usize][number as usize];
+            *tail = tail.wrapping_add((1 << 31) - 50);
+            self.policy.set_pair((rx_cpu, number), [*tail; 3]);
+        }
+        // The thread's snapshot of before is older than that.
+        self.policy.sleeps(number);
+    }
+
+    /// Both words of a slot.
+    pub(crate) fn slot(&self, table: u32, slot: u32) -> [u32; 2] {
+        self.policy.guard(table, slot << (32 - FLOW_LOG))
+    }
+
+    /// The slots in use of all tables: table, slot, and both words.
+    pub(crate) fn slots(&self) -> Vec<(u32, u32, [u32; 2])> {
+        let all = (0..QUEUES).flat_map(|table| (0..1 << FLOW_LOG).map(move |slot| (table, slot)));
+        all.map(|(table, slot)| (table, slot, self.slot(table, slot)))
+            .filter(|(.., words)| words[1] & 0x1fff != 0)
+            .collect()
+    }
+}
