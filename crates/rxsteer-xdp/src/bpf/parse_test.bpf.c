@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* The parser alone, for the tests that compare it with its native build and with rxsteer-packet. */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-
-#define STEER_FRAME			       struct xdp_md *
-#define STEER_FRAME_LEN(frame)		       bpf_xdp_get_buff_len(frame)
-#define STEER_FRAME_BEGIN(frame)	       ((const void *)(long)(frame)->data)
-#define STEER_FRAME_END(frame)		       ((const void *)(long)(frame)->data_end)
-#define STEER_LOAD(frame, offset, to, length)  bpf_xdp_load_bytes(frame, offset, to, length)
-#define STEER_REPEAT(count, function, context) bpf_loop(count, function, context, 0)
-#include "steer_parse.h"
+#include "steer_xdp.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 

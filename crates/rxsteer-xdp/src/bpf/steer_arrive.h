@@ -3,11 +3,17 @@
  * Where frames arrive, on the CPU they were sent to: the program of the CPUMAP's entries, which takes a frame's
  * number off it and notes it, and the tracepoints that show when what was noted is delivered, by the rules of
  * steer_order.h. In the kernel thread of the ring, or in its own switch, so that the ring's lines have one writer.
- *
- * Part of steer.bpf.c, which includes it after the maps, the policy, steer_order.h and steer_seq.h.
  */
 #ifndef STEER_ARRIVE_H
 #define STEER_ARRIVE_H
+
+#include <bpf/bpf_tracing.h>
+
+#include "steer_kernel.h"
+#include "steer_xdp.h"
+#include "steer_maps.h"
+#include "steer_seq.h"
+#include "steer_order.h"
 
 /* Takes the frame's number off it; 0 when it has none. */
 static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)

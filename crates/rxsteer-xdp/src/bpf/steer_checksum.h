@@ -12,12 +12,13 @@
  * (which are always complete), and the checksum of SCTP, which is 0 while it is partial. Not looked at: what is inside
  * tunnels.
  *
- * Part of steer.bpf.c. Asked only of interfaces that can receive such frames.
+ * Asked only of interfaces that can receive such frames.
  */
 #ifndef STEER_CHECKSUM_H
 #define STEER_CHECKSUM_H
 
 #include "steer_parse.h"
+#include "steer_seq.h"
 
 enum steer_checksum_sizes {
 	/* Bytes that are summed at a time, and how many times at most. */

@@ -10,6 +10,9 @@
 
 #include "steer_shared.h"
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
 /* Fixed at loading: the verifier takes them for constants. */
 
 /* Highest possible CPU id plus one, and how many of them may run the XDP program. */
@@ -224,7 +227,5 @@ static __always_inline __u32 *steer_giving(void)
 {
 	return &steer_giving_lock;
 }
-
-#define STEER_REPEAT(count, function, context) bpf_loop(count, function, context, 0)
 
 #endif

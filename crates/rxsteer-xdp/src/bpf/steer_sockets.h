@@ -4,11 +4,17 @@
  * when they arrive (steer_record_desired in steer_policy.h), and forgotten when a TCP socket closes. No socket is
  * changed. Other network namespaces' sockets count only where user space says so: addresses there can be anyone's, and
  * with them other users' flows could be moved. What is not seen stands in docs/in-kernel.md.
- *
- * Part of steer.bpf.c, which includes it after the maps, steer_parse.h and the policy.
  */
 #ifndef STEER_SOCKETS_H
 #define STEER_SOCKETS_H
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "steer_kernel.h"
+#include "steer_xdp.h"
+#include "steer_maps.h"
+#include "steer_policy.h"
 
 /* The hash this socket's desired CPU is kept under; 0: the socket is not steered to. The tuple as on the
  * wire of packets to it: the remote end is the source. */

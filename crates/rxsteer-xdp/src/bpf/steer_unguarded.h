@@ -23,11 +23,11 @@
  *
  * Frames that carry metadata or a tag have their slot, too, and go to their targets like the others: both kinds
  * may mix in a flow.
- *
- * Part of steer.bpf.c, which includes it after the maps, the policy and steer_seq.h.
  */
 #ifndef STEER_UNGUARDED_H
 #define STEER_UNGUARDED_H
+
+#include "steer_send.h"
 
 /* Sends a frame to its target. -1: it can't go unguarded, and nothing was done. */
 static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct steer_config *config,
@@ -37,12 +37,9 @@ static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct
 	struct steer_dest dest = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
 	__u32 seq;
 
-#ifdef STEER_TEST
-	steer_test.cpu = dest.cpu;
-	steer_test.generation = dest.generation;
-	steer_test.passes = target.by == STEER_BY_LOCAL;
-#endif
-	if (target.by == STEER_BY_LOCAL)
+	dest.passes = target.by == STEER_BY_LOCAL;
+	steer_report_dest(&dest);
+	if (dest.passes)
 		return steer_pass(counters);
 	if (steer_is_boundary_slot(config, hash, target))
 		return -1;

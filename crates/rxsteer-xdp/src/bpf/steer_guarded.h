@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Frames with a slot: what is done with a frame once its target is known, by the order guard (steer_allowed in
+ * steer_policy.h), which the flow's slot remembers for. Frames without: steer_unguarded.h.
+ */
+#ifndef STEER_GUARDED_H
+#define STEER_GUARDED_H
+
+#include "steer_send.h"
+
+/* What is done with a frame by all the rules there are. */
+__noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
+{
+	const struct steer_config *config;
+	struct steer_counters *counters;
+	struct steer_dest dest;
+	struct steer_pair *pair;
+	struct steer_slot *slot;
+	__u32 cpu_before;
+
+	if (!work || work->config >= STEER_CONFIGS)
+		return XDP_ABORTED;
+	config = &steer_configs[work->config];
+	counters = steer_counters_at(work->rx_cpu, work->device);
+	slot = steer_slot_at(work->slot);
+	if (!counters || !slot)
+		return XDP_ABORTED;
+	dest = steer_allowed(config, slot, &work->target);
+	steer_report_dest(&dest);
+	work->cpu = dest.cpu;
+	if (config->shadow) {
+		cpu_before = slot->packed & STEER_SLOT_CPU;
+		/* What would be: nothing is under way anywhere, so nothing is deferred. */
+		if (cpu_before && cpu_before != work->target.cpu + 1)
+			counters->moves++;
+		dest.cpu = work->target.cpu;
+		dest.generation = steer_generation_of(config, dest.cpu);
+		work->cpu = dest.cpu;
+		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
+		pair = steer_pair_at(work->rx_cpu, dest.cpu * STEER_GENERATIONS + dest.generation);
+		steer_queued(slot, &dest, work->target.cpu, work->rx_cpu, pair ? READ_ONCE(pair->delivered) : 0);
+		return steer_pass(counters);
+	}
+	if (dest.passes) {
+		slot->packed = 0;
+		return steer_pass(counters);
+	}
+	if (dest.cpu != work->target.cpu)
+		counters->deferred++;
+	if ((dest.cpu != work->target.cpu || dest.generation != steer_generation_of(config, dest.cpu) ||
+	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
+	    !steer_is_boundary_slot(config, work->hash, work->target))
+		counters->off_target++;
+	return steer_send(ctx, work, config, counters, slot, &dest);
+}
+
+/* The same for nearly every frame: one that goes where its flow's last one went; or passes, with nothing of its
+ * flow under way. -1: it is not such a frame, and nothing was done.
+ *
+ * It must do to slot and counters what steer_by_all_rules would: a slot that names the target
+ * already needs no look at the numbers there, and its hysteresis, which is full, stays so. */
+static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
+					   struct steer_counters *counters, struct steer_slot *slot, __u32 rx_cpu,
+					   struct steer_target target)
+{
+	struct steer_dest dest = { .cpu = target.cpu, .generation = steer_generation_of(config, target.cpu) };
+	__u32 seq;
+	int verdict;
+
+	if (!config->simple)
+		return -1;
+	dest.passes = target.by == STEER_BY_LOCAL && !config->local_by_ring;
+	steer_report_dest(&dest);
+	if (dest.passes)
+		return slot->packed ? -1 : steer_pass(counters);
+	if (slot->packed != steer_slot_word(&dest, STEER_HYSTERESIS, rx_cpu))
+		return -1;
+	verdict = steer_send_on(ctx, &dest, rx_cpu, &seq);
+	if (verdict == XDP_REDIRECT)
+		slot->last_seq = seq;
+	return verdict;
+}
+
+#endif
