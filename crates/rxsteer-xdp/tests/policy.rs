@@ -122,8 +122,9 @@ impl Subject for InKernel {
             flow_limit: rules.flow_limit,
             inactive_after: rules.inactive_after,
             local_by_ring: rules.local_by_ring != 0,
-            unguarded: false,
-            boundary_slots: false,
+            unguarded: rules.unguarded != 0,
+            no_hysteresis: rules.no_hysteresis != 0,
+            boundary_slots: rules.boundary_slots != 0,
             else_local: rules.else_local != 0,
             map_len: rules.map_len,
             map: &rules.map,
@@ -147,10 +148,13 @@ impl Subject for InKernel {
             let by_ring = decided.by != STEER_BY_LOCAL || rules.local_by_ring != 0;
             let is_target =
                 (decided.cpu, decided.generation) == (decided.target, generation) && by_ring;
-            let is_full = after.is_some_and(|last| last.hysteresis == STEER_HYSTERESIS);
+            let is_unguarded = rules.unguarded != 0;
+            let is_known = after.is_some_and(|last| last.hysteresis == STEER_HYSTERESIS);
             let is_as_before =
-                is_full && before.map(|last| LastPacket { seq: decided.seq, ..last }) == after;
-            let goes_on = is_as_before && is_target && rules.flow_limit == 0;
+                before.map(|last| LastPacket { seq: decided.seq, ..last }) == after;
+            let goes_on = is_target
+                && rules.flow_limit == 0
+                && if is_unguarded { before == after } else { is_known && is_as_before };
             let may_lack_seq = goes_on && frame[12..14] != [0x81, 0];
             let carries = !may_lack_seq || decided.seq.is_multiple_of(STEER_SEQ_EACH);
             assert_eq!(decided.is_changed, carries, "{decided:?} {before:?} {after:?}");
@@ -254,6 +258,13 @@ fn rps() {
         seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 10_000 && seen.moved > 1_000,
         "{seen:?}"
     );
+}
+
+#[test]
+fn rps_as_run() {
+    let Some(seen) = run("rps_as_run", Kind::RpsAsRun) else { return };
+    assert!(seen.by(STEER_BY_HASH) > 900_000 && seen.deferred == 0 && seen.moved > 1_000, "{seen:?}");
+    assert!(seen.unguarded > 100_000, "{seen:?}");
 }
 
 #[test]
@@ -417,6 +428,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 inactive_after: 250,
                 local_by_ring: false,
                 unguarded: true,
+                no_hysteresis: true,
                 boundary_slots: policy == STEER_RPS && (map_len == 3 || own[1] == 3),
                 else_local: false,
                 map_len: map_len.into(),
@@ -445,6 +457,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
             inactive_after: 250,
             local_by_ring: false,
             unguarded,
+            no_hysteresis: true,
             boundary_slots: false,
             else_local: false,
             map_len: 2,

@@ -110,7 +110,7 @@ impl KernelPolicy {
         config.local_by_ring = u8::from(rules.local_by_ring);
         config.simple = u8::from(rules.flow_limit == 0);
         config.unguarded = u8::from(rules.unguarded);
-        config.no_hysteresis = u8::from(rules.unguarded);
+        config.no_hysteresis = u8::from(rules.no_hysteresis);
         config.boundary_slots = u8::from(rules.boundary_slots);
         config.else_local = u8::from(rules.else_local);
         config.by_queue = u8::from(!rules.rows.is_empty());

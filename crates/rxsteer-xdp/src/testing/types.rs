@@ -38,8 +38,10 @@ pub struct TestRules<'a> {
     pub inactive_after: u64,
     /// Likewise.
     pub local_by_ring: bool,
-    /// Likewise; then there is no hysteresis, either.
+    /// Likewise.
     pub unguarded: bool,
+    /// Likewise.
+    pub no_hysteresis: bool,
     /// Likewise.
     pub boundary_slots: bool,
     /// Likewise.

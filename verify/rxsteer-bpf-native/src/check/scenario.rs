@@ -22,6 +22,8 @@ pub enum Kind {
     Rfs,
     /// By desired CPU, else by sparse slot, else by hash.
     RfsSparse,
+    /// By hash as `run` has it: without hysteresis, and unguarded at times.
+    RpsAsRun,
 }
 
 impl Kind {
@@ -33,7 +35,7 @@ impl Kind {
     fn number(self) -> u32 {
         match self {
             Kind::None => abi::STEER_NONE,
-            Kind::Rps => abi::STEER_RPS,
+            Kind::Rps | Kind::RpsAsRun => abi::STEER_RPS,
             Kind::Bound => abi::STEER_BOUND,
             Kind::Sparse => abi::STEER_SPARSE,
             Kind::Rfs => abi::STEER_RFS,
@@ -41,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// Whether the core guards its decisions, so that it can be changed without a transition.
+    /// Whether it can be changed without a transition: the core guards its decisions, or nothing is under way then.
     pub(crate) fn can_change(self) -> bool {
         !matches!(self, Kind::None | Kind::Bound)
     }
@@ -70,6 +72,8 @@ pub struct Scenario {
     /// CPUs whose second ring is in use.
     pub(crate) second_generation: Vec<u16>,
     pub(crate) local_by_ring: bool,
+    /// Frames go unguarded.
+    pub(crate) unguarded: bool,
 }
 
 fn cpu(id: u16) -> CpuId {
@@ -112,7 +116,8 @@ impl Scenario {
         let ring_size = rng.random_range(8..80);
         let local_by_ring = !kind.can_change() && rng.random_ratio(1, 4);
         // `rps` has no fallback but its hash; whether a flow may linger is the same to both.
-        if kind.can_change() && kind != Kind::Rps && rng.random_ratio(1, 3) {
+        let is_rps = matches!(kind, Kind::Rps | Kind::RpsAsRun);
+        if kind.can_change() && !is_rps && rng.random_ratio(1, 3) {
             config.fallback = Fallback::Local;
         }
         let mut scenario = Scenario {
@@ -124,6 +129,7 @@ impl Scenario {
             config,
             second_generation: Vec::new(),
             local_by_ring,
+            unguarded: false,
         };
         scenario.change(rng);
         scenario
@@ -134,7 +140,7 @@ impl Scenario {
     pub(crate) fn change(&mut self, rng: &mut ChaCha8Rng) {
         let all: Vec<u16> = self.possible.iter().map(CpuId::get).collect();
         let loops = rng.random_range(1..=5);
-        let map = some(rng, &all, 8);
+        let map = self.map(rng, &all);
         self.config.cpus = CpuSet::new(map.iter().map(|id| cpu(*id))).expect("there is one");
         // A CPU that receives is not offline.
         let receives = |id: &u16| self.queues.iter().any(|queue| queue.rx_cpu == *id);
@@ -147,19 +153,33 @@ impl Scenario {
         if self.kind.can_change() && rng.random_ratio(1, 2) {
             let queues = 0..self.queues.len() as u16;
             let own = queues.filter(|_| rng.random_ratio(2, 3)).collect::<Vec<u16>>();
-            let map = |queue: u16| (queue.into(), cpu_set(&some(rng, &all, 8)));
+            let map = |queue: u16| (queue.into(), cpu_set(&self.map(rng, &all)));
             self.config.rps_maps = own.into_iter().map(map).collect();
         }
         self.config.rfs_cpus = rng.random_ratio(1, 3).then(|| cpu_set(&some(rng, &all, all.len())));
         self.config.policy = match self.kind {
             Kind::None => Policy::None,
             Kind::Bound => self.bindings(rng, &all),
+            Kind::RpsAsRun => Policy::Rps,
             // The core's rps has no guard; its rfs without desired CPUs is rps with one.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(loops),
             Kind::RfsSparse => Policy::RfsSparse(loops),
         };
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
+        // As `Settings::can_be_unguarded` of rxsteer-xdp.
+        let can_be = self.config.offline.is_none() && self.config.flow_limit.is_none();
+        self.unguarded = self.kind == Kind::RpsAsRun && can_be && rng.random_ratio(3, 4);
+    }
+
+    /// A CPU map. As run, the core's rps does not guard flows that share a slot and have two targets, as the kernel
+    /// does: so the CPUs divide the slots. (tests/change has boundary slots.)
+    fn map(&self, rng: &mut ChaCha8Rng, all: &[u16]) -> Vec<u16> {
+        let mut map = some(rng, all, 8);
+        if self.kind == Kind::RpsAsRun {
+            map.truncate(1 << map.len().ilog2().min(self.flow_log));
+        }
+        map
     }
 
     /// Changes that are the C side's own affair: which rings are in use, and whether local packets go
@@ -231,9 +251,9 @@ impl Scenario {
             local_by_ring: u32::from(self.local_by_ring || self.else_local()),
             else_local: self.else_local().into(),
             by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
-            no_hysteresis: 0,
+            no_hysteresis: (self.kind == Kind::RpsAsRun).into(),
             boundary_slots: 0,
-            unguarded: 0,
+            unguarded: self.unguarded.into(),
             has_previous: 0,
             map_len: self.config.cpus.len() as u32,
             map: [NO_CPU; abi::STEER_MAP_ENTRIES as usize],

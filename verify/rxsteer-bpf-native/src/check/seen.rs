@@ -17,6 +17,8 @@ pub struct Seen {
     pub dropped: u64,
     /// Went through a second ring.
     pub second_generation: u64,
+    /// Went unguarded.
+    pub unguarded: u64,
 }
 
 impl Seen {
@@ -36,5 +38,6 @@ impl Seen {
         self.moved += other.moved;
         self.dropped += other.dropped;
         self.second_generation += other.second_generation;
+        self.unguarded += other.unguarded;
     }
 }

@@ -207,6 +207,7 @@ impl<S: Subject> World<S> {
         seen.moved += u64::from(last.is_some_and(|last| last.cpu != decision.cpu));
         seen.dropped += u64::from(decision.dropped != 0);
         seen.second_generation += u64::from(decision.generation);
+        seen.unguarded += u64::from(self.scenario.unguarded);
     }
 
     pub(super) fn explain(&mut self, arrival: &Arrival) -> Explanation {
@@ -239,12 +240,26 @@ impl<S: Subject> World<S> {
             self.socket_event();
         }
         if self.rng.random_ratio(1, 100) {
-            if self.scenario.kind.can_change() {
+            if self.scenario.unguarded && self.rng.random() {
+                // The guard comes first, by the same rules.
+                self.scenario.unguarded = false;
+                self.subject.configure(&self.scenario.rules());
+            } else if self.scenario.kind.can_change() {
+                if self.scenario.kind == Kind::RpsAsRun {
+                    self.deliver_all();
+                }
                 self.change();
             } else {
                 self.scenario.switch_rings(&mut self.rng);
                 self.subject.configure(&self.scenario.rules());
             }
+        }
+    }
+
+    /// Nothing is under way any more.
+    fn deliver_all(&mut self) {
+        while let Some((rx_cpu, ring, numbers)) = self.rings.advance(&mut self.rng) {
+            self.subject.set_pair((rx_cpu, ring), numbers);
         }
     }
 

@@ -114,8 +114,8 @@ impl Control {
         for cpu in 0..CPUS {
             control.make(cpu * 2, control.settings.queue_size);
         }
-        let rules = control.rules(&control.settings, false, false);
-        control.world.active = control.world.add(rules);
+        let settings = control.settings.clone();
+        control.activate(&settings, false, false);
         control
     }
 
@@ -125,6 +125,12 @@ impl Control {
 
     fn rules(&self, settings: &Settings, unguarded: bool, has_previous: bool) -> Rules {
         settings.rules(&self.generations, unguarded, has_previous)
+    }
+
+    /// Makes rules hold.
+    fn activate(&mut self, settings: &Settings, unguarded: bool, has_previous: bool) {
+        let rules = self.rules(settings, unguarded, has_previous);
+        self.world.active = self.world.add(rules, Some(settings));
     }
 
     fn make(&mut self, ring: u32, size: u32) {
@@ -197,11 +203,10 @@ impl Control {
             self.machine == Machine::Previous && (self.is_unguarded || self.left.is_some());
         if self.settings.passes_frames() && !self.lacks(Rule::Flush) {
             let rules = Settings::flushing(&self.generations, has_previous);
-            self.world.flushing = Some(self.world.add(rules));
+            self.world.flushing = Some(self.world.add(rules, None));
             self.world.grace();
         }
-        let rules = self.rules(next, false, has_previous);
-        self.world.active = self.world.add(rules);
+        self.activate(next, false, has_previous);
         self.world.grace();
         self.world.flushing = None;
         self.world.meanwhile();
@@ -219,8 +224,7 @@ impl Control {
     /// Phases: the same rules with the guard, until no frame is under way that no slot knows of.
     fn is_guarded_and_drained(&mut self) -> bool {
         if self.is_unguarded && !self.lacks(Rule::GuardFirst) {
-            let rules = self.rules(&self.settings, false, false);
-            self.world.active = self.world.add(rules);
+            self.activate(&self.settings.clone(), false, false);
             self.world.grace();
             self.left = Some(self.snapshot());
         }
@@ -242,7 +246,7 @@ impl Control {
             } else {
                 rules = self.rules(&self.settings, false, false);
             }
-            config = self.world.add(rules);
+            config = self.world.add(rules, None);
         }
         self.world.keep_previous(config);
         if self.lacks(Rule::PreviousDecides) {
@@ -266,8 +270,7 @@ impl Control {
             self.left = Some(rest);
             return;
         }
-        let rules = self.rules(&self.settings, false, false);
-        self.world.active = self.world.add(rules);
+        self.activate(&self.settings.clone(), false, false);
         self.world.grace();
     }
 
@@ -286,8 +289,7 @@ impl Control {
                 } else if self.is_on_target(&snapshots, off_target)
                     || self.lacks(Rule::UnguardedOnTarget)
                 {
-                    let rules = self.rules(&self.settings, true, false);
-                    self.world.active = self.world.add(rules);
+                    self.activate(&self.settings.clone(), true, false);
                     self.world.grace();
                     self.is_unguarded = true;
                     self.left = None;

@@ -1,8 +1,10 @@
 //! Changes of rules keep the order of flows: of today's phases, and of a prototype (`src/previous.h`) that keeps the
-//! previous rules beside the present ones. The C decides; each rule of user space is left out once, and then the model
-//! finds frames that come late.
+//! previous rules beside the present ones. The C decides, and each decision is compared with `rxsteer-core` by the same
+//! settings: the policies are as `run` has them, unguarded at times, with boundary slots. Each rule of user space is
+//! left out once, and then the model finds frames that come late.
 
 mod control;
+mod oracle;
 mod settings;
 mod world;
 
@@ -65,6 +67,7 @@ fn all(machine: Machine) -> (Seen, Vec<u64>, u64) {
         all.without_ring += seen.without_ring;
         all.frames += seen.frames;
         all.lost += seen.lost;
+        all.checked += seen.checked;
         all.moved += seen.moved;
         all.off_target += seen.off_target;
         all.unguarded += seen.unguarded;
@@ -79,6 +82,7 @@ fn all(machine: Machine) -> (Seen, Vec<u64>, u64) {
 fn phases_keep_order() {
     let (seen, waited, _) = all(Machine::Phases);
     println!("{seen:?} {}", summary(&waited));
+    assert!(seen.checked > seen.frames / 2, "{seen:?}");
     assert!(seen.moved > 10_000 && seen.unguarded > 30_000 && seen.lost > 1_000, "{seen:?}");
 }
 

@@ -5,6 +5,7 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::policy::{NO_CPU, Row, Rules};
+use rxsteer_core::{CpuId, CpuSet, SteerConfig};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
@@ -83,6 +84,30 @@ impl Settings {
         let first = u64::from(slot) << (32 - FLOW_LOG);
         let last = (u64::from(slot + 1) << (32 - FLOW_LOG)) - 1;
         self.policy == Policy::Rps && cpu_of(first) != cpu_of(last)
+    }
+
+    /// The same for the core, of a CPU that receives all queues; `None`: it depends on what applications do.
+    pub(crate) fn core(&self, rx_cpu: u32) -> Option<SteerConfig> {
+        let cpu = |id: u16| CpuId::new(id).expect("ids are small here");
+        let set = |ids: &[u16]| CpuSet::new(ids.iter().map(|id| cpu(*id))).expect("there is one");
+        let bound = (0..).zip(self.bound).filter_map(|(queue, to): (u16, _)| Some((queue, to?)));
+        let bound: Vec<_> = bound.map(|(queue, to)| (queue.into(), cpu(to))).collect();
+        let policy = match self.policy {
+            Policy::Bound if !bound.is_empty() => rxsteer_core::Policy::Bound(bound),
+            Policy::None | Policy::Bound => rxsteer_core::Policy::None,
+            Policy::Rps => rxsteer_core::Policy::Rps,
+            Policy::Rfs => return None,
+        };
+        let receivers = vec![cpu(rx_cpu as u16); QUEUES as usize];
+        let mut config = SteerConfig::new(policy, set(&self.map), receivers);
+        config.possible = Some(set(&(0..CPUS as u16).collect::<Vec<_>>()));
+        config.offline = self.offline.map(|id| set(&[id]));
+        config.sock_flow_entries = 16;
+        let has_maps = self.policy == Policy::Rps;
+        let own = (0..).zip(&self.own).filter_map(|(queue, map)| Some((queue, map.as_ref()?)));
+        let own = own.filter(|_| has_maps);
+        config.rps_maps = own.map(|(queue, map): (u16, _)| (queue.into(), set(map))).collect();
+        Some(config)
     }
 
     /// Frames that pass while an interface flushes go through the ring of the CPU that receives them.

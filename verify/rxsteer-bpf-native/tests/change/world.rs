@@ -3,10 +3,12 @@
 //! The C decides and numbers (`steer_policy.h`, `previous.h`), and finds out what is delivered (`steer_order.h`). The
 //! rest is a model of the kernel: polls, bulk queues, CPUMAP rings, their threads, and GRO.
 
+use crate::oracle::{Oracle, goes_to, slot_of};
+use crate::settings::Settings;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_bpf_native::policy::{NativePolicy, Packet, Rules, Sizes};
+use rxsteer_bpf_native::policy::{Decision, NativePolicy, Packet, Rules, Sizes};
 use std::collections::VecDeque;
 
 pub(crate) const CPUS: u32 = 4;
@@ -90,13 +92,16 @@ pub(crate) struct Seen {
     pub(crate) unguarded: u64,
     /// Decided to go where no ring is: the program would let it pass.
     pub(crate) without_ring: u64,
+    /// Compared with the core's target and the order rule.
+    pub(crate) checked: u64,
 }
 
 pub(crate) struct World {
     pub(crate) rng: ChaCha8Rng,
     pub(crate) policy: NativePolicy,
     /// Every configuration there was; the programs have two and the flushing one.
-    configs: Vec<Rules>,
+    configs: Vec<(Rules, Option<Settings>)>,
+    oracle: Oracle,
     /// Which the C has loaded.
     loaded: usize,
     pub(crate) active: usize,
@@ -150,6 +155,7 @@ impl World {
             rng,
             policy,
             configs: Vec::new(),
+            oracle: Oracle::default(),
             loaded: usize::MAX,
             active: 0,
             flushing: None,
@@ -161,20 +167,20 @@ impl World {
         }
     }
 
-    /// A configuration that can be made active.
-    pub(crate) fn add(&mut self, rules: Rules) -> usize {
-        self.configs.push(rules);
+    /// A configuration that can be made active, and the settings it is of.
+    pub(crate) fn add(&mut self, rules: Rules, settings: Option<&Settings>) -> usize {
+        self.configs.push((rules, settings.cloned()));
         self.configs.len() - 1
     }
 
     pub(crate) fn config(&self, config: usize) -> &Rules {
-        &self.configs[config]
+        &self.configs[config].0
     }
 
     fn load(&mut self, config: usize) {
         if self.loaded != config {
             self.loaded = config;
-            self.policy.configure(&self.configs[config]);
+            self.policy.configure(&self.configs[config].0);
         }
     }
 
@@ -302,15 +308,17 @@ impl World {
             row: queue,
             now: self.jiffies.into(),
         };
-        let before = self.policy.guard(queue, hash)[1] & 0x3fff;
+        let slot = self.policy.guard(queue, hash);
+        let before = slot[1] & 0x3fff;
         // A tagged one, now and then: both kinds may mix in a flow.
         let is_tagged = self.rng.random_ratio(1, 10);
         let decision = self.policy.receive(&packet, queue, is_tagged);
+        self.check(config, &packet, slot, is_tagged, &decision);
         let index = self.flows[flow].sent;
         self.flows[flow].sent += 1;
         self.seen.frames += 1;
         self.seen.off_target += u64::from(decision.off_target);
-        self.seen.unguarded += u64::from(self.configs[config].unguarded);
+        self.seen.unguarded += u64::from(self.configs[config].0.unguarded);
         let frame = Frame {
             flow,
             index,
@@ -331,6 +339,28 @@ impl World {
             self.empty_bulk(rx_cpu, ring as usize);
         }
         self.rx[rx_cpu as usize].bulk[ring as usize].push(frame);
+    }
+
+    /// The decision is what it must be. Where previous rules may decide, their order shows whether they did well.
+    fn check(
+        &mut self,
+        config: usize,
+        packet: &Packet,
+        slot: [u32; 2],
+        needs_metadata: bool,
+        decision: &Decision,
+    ) {
+        let (rules, settings) = &self.configs[config];
+        let Some(settings) = settings else { return };
+        let has_target = self.oracle.check_target((config, settings), packet, decision);
+        if !has_target || rules.has_previous != 0 || decision.without_ring != 0 {
+            return;
+        }
+        self.seen.checked += 1;
+        let is_boundary = settings.is_boundary_slot(packet.queue, slot_of(packet.hash));
+        let right = goes_to(rules, &self.policy, slot, is_boundary, needs_metadata, decision);
+        let ring = (decision.passes == 0).then_some(decision.cpu * 2 + decision.generation);
+        assert_eq!(ring, right, "{settings:?} {packet:?} {slot:x?} {decision:?}");
     }
 
     fn empty_bulk(&mut self, rx_cpu: u32, ring: usize) {

@@ -1,0 +1,85 @@
+//! What each frame's decision must be: the target is the core's, by the same settings at the same moment; and where it
+//! goes instead, by the order rule.
+
+use crate::settings::Settings;
+use crate::world::FLOW_LOG;
+use rxsteer_bpf_native::policy::{Decision, NativePolicy, Packet, Rules};
+use rxsteer_core::{Arrival, Backlogs, CpuId, FlowHash, Refusal, Steering, Verdict};
+use std::collections::HashMap;
+
+/// Decisions of the core, by configuration and the CPU that receives.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle(HashMap<(usize, u32), Option<Steering>>);
+
+/// Queues that are always empty: targets are all that is asked for.
+struct Empty;
+
+impl Backlogs for Empty {
+    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+        Ok(0)
+    }
+
+    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+        true
+    }
+
+    fn tail(&self, _cpu: CpuId) -> u32 {
+        0
+    }
+
+    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+        (0, u32::MAX)
+    }
+}
+
+impl Oracle {
+    /// Asserts that `decision` has the core's target; whether the core has one.
+    pub(crate) fn check_target(
+        &mut self,
+        (config, settings): (usize, &Settings),
+        packet: &Packet,
+        decision: &Decision,
+    ) -> bool {
+        let core = || settings.core(packet.rx_cpu);
+        let new = || Some(Steering::new(&core()?).expect("it is possible"));
+        let steering = self.0.entry((config, packet.rx_cpu)).or_insert_with(new);
+        let Some(steering) = steering else { return false };
+        let arrival = Arrival {
+            hash: FlowHash::from_raw(packet.hash),
+            rx_queue: packet.queue as u16,
+            ..Arrival::default()
+        };
+        let mut verdicts = [Verdict::default()];
+        assert_eq!(steering.decide(&[arrival], &mut Empty, &mut verdicts), 1);
+        let core = u32::from(verdicts[0].cpu().get());
+        assert_eq!(decision.target, core, "{settings:?} {packet:?} {decision:?}");
+        true
+    }
+}
+
+/// Where a frame goes by the order rule, of rules that never move a flow by themselves: ring, or `None` to pass.
+/// `slot` is what it was before.
+pub(crate) fn goes_to(
+    rules: &Rules,
+    policy: &NativePolicy,
+    slot: [u32; 2],
+    is_boundary: bool,
+    needs_metadata: bool,
+    decision: &Decision,
+) -> Option<u32> {
+    let generation = u32::from(rules.cpu[decision.target as usize] >> 1 & 1);
+    let passes = decision.by == 0 && rules.local_by_ring == 0;
+    let target = (!passes).then_some(decision.target * 2 + generation);
+    let is_unguarded = rules.unguarded != 0 && (passes || !is_boundary && !needs_metadata);
+    let [seq, packed] = slot;
+    let Some(cpu) = (packed & 0x1fff).checked_sub(1) else { return target };
+    let ring = cpu * 2 + (packed >> 13 & 1);
+    let delivered = policy.delivered((packed >> 14 & 0x3fff, ring));
+    let is_under_way = (delivered.wrapping_sub(seq) as i32) < 0;
+    if is_under_way && !is_unguarded { Some(ring) } else { target }
+}
+
+/// The slot of a hash.
+pub(crate) fn slot_of(hash: u32) -> u32 {
+    hash >> (32 - FLOW_LOG)
+}
