@@ -111,7 +111,6 @@ fn needs(machine: Machine, rule: Rule) {
         let seen = run(machine, Some(rule), *seed).world.seen;
         seen.late > 0
     });
-    println!("{machine:?} without {rule:?}: {broken:?}");
     assert!(broken.is_some(), "{machine:?} without {rule:?}: nothing is late");
 }
 
