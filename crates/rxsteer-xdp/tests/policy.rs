@@ -150,8 +150,7 @@ impl Subject for InKernel {
                 (decided.cpu, decided.generation) == (decided.target, generation) && by_ring;
             let is_unguarded = rules.unguarded != 0;
             let is_known = after.is_some_and(|last| last.hysteresis == STEER_HYSTERESIS);
-            let is_as_before =
-                before.map(|last| LastPacket { seq: decided.seq, ..last }) == after;
+            let is_as_before = before.map(|last| LastPacket { seq: decided.seq, ..last }) == after;
             let goes_on = is_target
                 && rules.flow_limit == 0
                 && if is_unguarded { before == after } else { is_known && is_as_before };
@@ -263,7 +262,10 @@ fn rps() {
 #[test]
 fn rps_as_run() {
     let Some(seen) = run("rps_as_run", Kind::RpsAsRun) else { return };
-    assert!(seen.by(STEER_BY_HASH) > 900_000 && seen.deferred == 0 && seen.moved > 1_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred == 0 && seen.moved > 1_000,
+        "{seen:?}"
+    );
     assert!(seen.unguarded > 100_000, "{seen:?}");
 }
 

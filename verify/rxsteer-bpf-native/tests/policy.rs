@@ -49,7 +49,10 @@ fn rps() {
 #[test]
 fn rps_as_run() {
     let seen = run(Kind::RpsAsRun);
-    assert!(seen.by[2] > 900_000 && seen.deferred == 0 && seen.moved > 4_000, "{seen:?}");
+    assert!(
+        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred == 0 && seen.moved > 4_000,
+        "{seen:?}"
+    );
     assert!(seen.unguarded > 100_000 && seen.second_generation > 100_000, "{seen:?}");
 }
 

@@ -151,6 +151,14 @@ pub struct LastPacket {
     pub hysteresis: u32,
 }
 
+impl LastPacket {
+    /// The ring it was sent through: CPU and generation.
+    #[must_use]
+    pub fn ring(&self) -> u32 {
+        self.cpu * abi::STEER_GENERATIONS + self.generation
+    }
+}
+
 // Both sides have the same members, in the same order.
 const _: () = {
     assert!(size_of::<Sizes>() == abi::SIZE_OF_SIZES as usize);

@@ -5,6 +5,7 @@
 use crate::settings::Settings;
 use crate::world::{CPUS, Pair, RINGS, RX_CPUS, World};
 use rand::RngExt;
+use rxsteer_bpf_native::abi::STEER_GENERATIONS;
 use rxsteer_bpf_native::policy::Rules;
 
 /// How a change away from unguarded frames is made.
@@ -112,7 +113,7 @@ impl Control {
             world,
         };
         for cpu in 0..CPUS {
-            control.make(cpu * 2, control.settings.queue_size);
+            control.make(cpu * STEER_GENERATIONS, control.settings.queue_size);
         }
         let settings = control.settings.clone();
         control.activate(&settings, false, false);
@@ -183,7 +184,7 @@ impl Control {
         }
         // The rings that frames go to without a slot.
         let used: [u32; CPUS as usize] =
-            std::array::from_fn(|cpu| cpu as u32 * 2 + self.generations[cpu]);
+            std::array::from_fn(|cpu| cpu as u32 * STEER_GENERATIONS + self.generations[cpu]);
         let config = self.world.active;
         let early = self.snapshot();
         if !self.make_rings(next) {
@@ -320,17 +321,13 @@ impl Control {
     }
 
     fn unset_slots(&mut self, snapshots: &[Snapshot]) {
-        for (queue, slot, words) in self.world.slots() {
-            let [seq, packed] = words;
-            let (cpu, generation) = ((packed & 0x1fff) - 1, packed >> 13 & 1);
-            let rx_cpu = packed >> 14 & 0x3fff;
-            let ring = cpu * 2 + generation;
-            let snapshot = snapshots.iter().find(|snapshot| snapshot.before.ring == ring);
+        for (queue, slot, last) in self.world.slots() {
+            let snapshot = snapshots.iter().find(|snapshot| snapshot.before.ring == last.ring());
             let is_after = snapshot.is_none_or(|snapshot| {
-                let tail = snapshot.before.tails[rx_cpu as usize];
-                seq.wrapping_sub(tail).wrapping_sub(1) < 1 << 30
+                let tail = snapshot.before.tails[last.rx_cpu as usize];
+                last.seq.wrapping_sub(tail).wrapping_sub(1) < 1 << 30
             });
-            let is_same = self.world.slot(queue, slot) == words;
+            let is_same = self.world.slot(queue, slot) == Some(last);
             if !self.settings.is_boundary_slot(queue, slot) && !is_after && is_same {
                 self.world.policy.unset(queue, slot);
             }
@@ -343,7 +340,7 @@ impl Control {
     fn make_rings(&mut self, next: &Settings) -> bool {
         let mut planned = Vec::new();
         for cpu in 0..CPUS {
-            let ring = cpu * 2 + self.generations[cpu as usize];
+            let ring = cpu * STEER_GENERATIONS + self.generations[cpu as usize];
             let is_fit = self.sizes[ring as usize] == next.queue_size;
             if !next.is_online(cpu as u16) || (is_fit && !self.displaced[cpu as usize]) {
                 continue;

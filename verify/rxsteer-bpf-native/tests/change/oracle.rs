@@ -3,7 +3,8 @@
 
 use crate::settings::Settings;
 use crate::world::FLOW_LOG;
-use rxsteer_bpf_native::policy::{Decision, NativePolicy, Packet, Rules};
+use rxsteer_bpf_native::abi::{STEER_BY_LOCAL, STEER_CPU_GENERATION, STEER_GENERATIONS};
+use rxsteer_bpf_native::policy::{Decision, LastPacket, NativePolicy, Packet, Rules};
 use rxsteer_core::{Arrival, Backlogs, CpuId, FlowHash, Refusal, Steering, Verdict};
 use std::collections::HashMap;
 
@@ -58,25 +59,24 @@ impl Oracle {
 }
 
 /// Where a frame goes by the order rule, of rules that never move a flow by themselves: ring, or `None` to pass.
-/// `slot` is what it was before.
+/// `last` is what the slot named before.
 pub(crate) fn goes_to(
     rules: &Rules,
     policy: &NativePolicy,
-    slot: [u32; 2],
+    last: Option<LastPacket>,
     is_boundary: bool,
     needs_metadata: bool,
     decision: &Decision,
 ) -> Option<u32> {
-    let generation = u32::from(rules.cpu[decision.target as usize] >> 1 & 1);
-    let passes = decision.by == 0 && rules.local_by_ring == 0;
-    let target = (!passes).then_some(decision.target * 2 + generation);
+    let generation =
+        u32::from(u32::from(rules.cpu[decision.target as usize]) & STEER_CPU_GENERATION != 0);
+    let passes = decision.by == STEER_BY_LOCAL && rules.local_by_ring == 0;
+    let target = (!passes).then_some(decision.target * STEER_GENERATIONS + generation);
     let is_unguarded = rules.unguarded != 0 && (passes || !is_boundary && !needs_metadata);
-    let [seq, packed] = slot;
-    let Some(cpu) = (packed & 0x1fff).checked_sub(1) else { return target };
-    let ring = cpu * 2 + (packed >> 13 & 1);
-    let delivered = policy.delivered((packed >> 14 & 0x3fff, ring));
-    let is_under_way = (delivered.wrapping_sub(seq) as i32) < 0;
-    if is_under_way && !is_unguarded { Some(ring) } else { target }
+    let Some(last) = last else { return target };
+    let delivered = policy.delivered((last.rx_cpu, last.ring()));
+    let is_under_way = (delivered.wrapping_sub(last.seq) as i32) < 0;
+    if is_under_way && !is_unguarded { Some(last.ring()) } else { target }
 }
 
 /// The slot of a hash.

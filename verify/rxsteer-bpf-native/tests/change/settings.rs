@@ -4,6 +4,7 @@ use crate::world::{CPUS, FLOW_LOG, QUEUES};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
+use rxsteer_bpf_native::abi::{STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER};
 use rxsteer_bpf_native::policy::{NO_CPU, Row, Rules};
 use rxsteer_core::{CpuId, CpuSet, SteerConfig};
 
@@ -172,9 +173,13 @@ impl Settings {
         }
         for cpu in 0..CPUS as u16 {
             let in_map = self.maps().flatten().any(|mapped| *mapped == cpu);
-            let bits = [in_map && self.is_online(cpu), false, self.is_online(cpu)];
-            let bits: u8 = (0..).zip(bits).map(|(bit, is_set)| u8::from(is_set) << bit).sum();
-            rules.cpu[usize::from(cpu)] = bits | (generations[usize::from(cpu)] as u8) << 1;
+            let bits = [
+                (in_map && self.is_online(cpu), STEER_CPU_LINGER),
+                (generations[usize::from(cpu)] != 0, STEER_CPU_GENERATION),
+                (self.is_online(cpu), STEER_CPU_DESIRED),
+            ];
+            let bits = bits.into_iter().filter(|(is_set, _)| *is_set);
+            rules.cpu[usize::from(cpu)] = bits.map(|(_, bit)| bit as u8).sum();
         }
         rules
     }

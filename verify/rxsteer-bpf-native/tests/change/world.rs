@@ -8,7 +8,8 @@ use crate::settings::Settings;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_bpf_native::policy::{Decision, NativePolicy, Packet, Rules, Sizes};
+use rxsteer_bpf_native::abi::STEER_GENERATIONS;
+use rxsteer_bpf_native::policy::{Decision, LastPacket, NativePolicy, Packet, Rules, Sizes};
 use std::collections::VecDeque;
 
 pub(crate) const CPUS: u32 = 4;
@@ -18,7 +19,7 @@ pub(crate) const QUEUES: u32 = 3;
 /// Few slots, so that flows share them.
 pub(crate) const FLOW_LOG: u32 = 4;
 /// A ring is `cpu * 2 + generation`.
-pub(crate) const RINGS: u32 = CPUS * 2;
+pub(crate) const RINGS: u32 = CPUS * STEER_GENERATIONS;
 const FLOWS: usize = 60;
 const BULK: usize = 8;
 const FLUSH_AFTER: usize = 64;
@@ -308,12 +309,11 @@ impl World {
             row: queue,
             now: self.jiffies.into(),
         };
-        let slot = self.policy.guard(queue, hash);
-        let before = slot[1] & 0x3fff;
+        let last = self.policy.last_packet(queue, hash);
         // A tagged one, now and then: both kinds may mix in a flow.
         let is_tagged = self.rng.random_ratio(1, 10);
         let decision = self.policy.receive(&packet, queue, is_tagged);
-        self.check(config, &packet, slot, is_tagged, &decision);
+        self.check(config, &packet, last, is_tagged, &decision);
         let index = self.flows[flow].sent;
         self.flows[flow].sent += 1;
         self.seen.frames += 1;
@@ -331,9 +331,10 @@ impl World {
             self.rx[rx_cpu as usize].held.push(frame);
             return;
         }
-        let ring = decision.cpu * 2 + decision.generation;
-        let after = self.policy.guard(queue, hash)[1] & 0x3fff;
-        self.seen.moved += u64::from(before != 0 && before != after);
+        let ring = decision.ring();
+        let now = self.policy.last_packet(queue, hash);
+        let rings = [last, now].map(|last| last.map(|last| last.ring()));
+        self.seen.moved += u64::from(last.is_some() && rings[0] != rings[1]);
         self.tails[rx_cpu as usize][ring as usize] = decision.seq;
         if self.rx[rx_cpu as usize].bulk[ring as usize].len() == BULK {
             self.empty_bulk(rx_cpu, ring as usize);
@@ -346,7 +347,7 @@ impl World {
         &mut self,
         config: usize,
         packet: &Packet,
-        slot: [u32; 2],
+        last: Option<LastPacket>,
         needs_metadata: bool,
         decision: &Decision,
     ) {
@@ -358,9 +359,9 @@ impl World {
         }
         self.seen.checked += 1;
         let is_boundary = settings.is_boundary_slot(packet.queue, slot_of(packet.hash));
-        let right = goes_to(rules, &self.policy, slot, is_boundary, needs_metadata, decision);
-        let ring = (decision.passes == 0).then_some(decision.cpu * 2 + decision.generation);
-        assert_eq!(ring, right, "{settings:?} {packet:?} {slot:x?} {decision:?}");
+        let right = goes_to(rules, &self.policy, last, is_boundary, needs_metadata, decision);
+        let ring = (decision.passes == 0).then(|| decision.ring());
+        assert_eq!(ring, right, "{settings:?} {packet:?} {last:?} {decision:?}");
     }
 
     fn empty_bulk(&mut self, rx_cpu: u32, ring: usize) {
@@ -431,16 +432,14 @@ impl World {
         self.policy.sleeps(number);
     }
 
-    /// Both words of a slot.
-    pub(crate) fn slot(&self, table: u32, slot: u32) -> [u32; 2] {
-        self.policy.guard(table, slot << (32 - FLOW_LOG))
+    /// The last packet of a slot.
+    pub(crate) fn slot(&self, table: u32, slot: u32) -> Option<LastPacket> {
+        self.policy.last_packet(table, slot << (32 - FLOW_LOG))
     }
 
-    /// The slots in use of all tables: table, slot, and both words.
-    pub(crate) fn slots(&self) -> Vec<(u32, u32, [u32; 2])> {
+    /// The slots in use of all tables: table, slot, and the last packet.
+    pub(crate) fn slots(&self) -> Vec<(u32, u32, LastPacket)> {
         let all = (0..QUEUES).flat_map(|table| (0..1 << FLOW_LOG).map(move |slot| (table, slot)));
-        all.map(|(table, slot)| (table, slot, self.slot(table, slot)))
-            .filter(|(.., words)| words[1] & 0x1fff != 0)
-            .collect()
+        all.filter_map(|(table, slot)| Some((table, slot, self.slot(table, slot)?))).collect()
     }
 }
