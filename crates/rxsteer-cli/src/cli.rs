@@ -3,7 +3,9 @@
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
+use crate::help::words;
 use crate::record_args::{FlowTableArgs, RecordArgs};
+use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
 use crate::sim::args::SimArgs;
 use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
@@ -26,12 +28,12 @@ use std::time::Duration;
     after_help = "Examples:\n  \
         rxsteer replay capture.pcap --cpus 4          how would this spread over 4 CPUs?\n  \
         rxsteer demo                                  the same on built-in traffic\n  \
-        rxsteer flows capture.pcap                    who sends most, and where does it run?\n  \
-        rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   why does a flow go where?\n  \
+        rxsteer flows capture.pcap                    which flows are the largest, and on which CPUs?\n  \
+        rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   which CPU, and why?\n  \
         rxsteer check                                 can this host steer, and does it help?\n  \
-        rxsteer sim rpc-8 --compare rps,rfs           what would it do on a simulated machine?\n  \
-        rxsteer replay --help                         everything that can be set\n\n\
-        Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted."
+        rxsteer sim rpc-8 --compare rps,rfs           what would it do on a simulated machine?\n\n\
+        rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\n\
+        Exit status: 0 success, 1 it ran and found something wrong, 2 it could not run, 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -40,15 +42,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Send the frames of captures (or synthetic ones) through the receive path
+    /// Send the frames of captures, or synthetic ones, through the receive path
     Replay(Box<ReplayArgs>),
     /// Show the largest flows, direction by direction, and the CPUs they ran on
     Flows(Box<FlowsArgs>),
-    /// Show what steering does, on built-in traffic: two queues, four CPUs, five policies
+    /// Show what steering does, on built-in traffic: two RX queues, four CPUs, five policies
     Demo(DemoArgs),
     /// Explain one decision: which CPU, by which rule, and what would move the flow
     Explain(Box<ExplainArgs>),
-    /// Say what this host and its interfaces can do, and for each "no" why and what to do
+    /// Check what this host and its interfaces can do; for each "no", why and what to do
     Check(CheckArgs),
     Run(Box<RunArgs>),
     Status(StatusArgs),
@@ -57,7 +59,7 @@ pub(crate) enum Command {
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
     Man {
-        /// Directory to write them to; made if it is not there
+        /// Folder to write them to; created if it does not exist
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
     },
@@ -73,22 +75,22 @@ pub(crate) enum Command {
 #[command(after_help = "Examples:\n  \
     rxsteer check                 the host, and a line for each NIC\n  \
     rxsteer check eth0            everything about one interface\n  \
-    rxsteer check --sample 1s     and whether a CPU drowns in packets\n  \
+    rxsteer check --sample 1s     and whether a CPU is short of time for receiving\n  \
     rxsteer check 'veth*' --json | jq '.interfaces[] | {name, can_run}'\n\n\
-    Nothing is changed. No privilege is needed to look; with those of rxsteer run the BPF programs are also loaded, \
-    attached to nothing of yours, and let go again.\n\n\
-    Exit status: 0 rxsteer run would work (without IFACE: on one interface at least); 1 something stops it; 2 could \
-    not look.")]
+    check changes nothing and needs no privilege. With the privileges of rxsteer run it also loads the BPF programs, \
+    attaches them to no interface of yours, and unloads them.\n\n\
+    Exit status: 0 rxsteer run would work (without IFACE: on at least one interface); 1 something prevents it; 2 check \
+    could not run.")]
 pub(crate) struct CheckArgs {
-    /// Interfaces by name or pattern (veth*); without any, the host and a line for each NIC
+    /// Interfaces, by name or pattern (veth*); without one, the host and a line for each NIC
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<String>,
 
-    /// Also watch for this long how busy the CPUs are with receiving, e.g. 1s
+    /// Also measure for this long how busy the CPUs are with receiving, e.g. 1s
     #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
     pub(crate) sample: Option<Duration>,
 
-    /// Where the kernel refuses the BPF programs, first print all that it says about them
+    /// If the kernel refuses the BPF programs, first print its whole message
     #[arg(long, conflicts_with = "json")]
     pub(crate) kernel_log: bool,
 
@@ -103,7 +105,7 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
 fn parse_sample(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if time.is_zero() || time > LONGEST_SAMPLE {
-        return Err("it takes a duration of more than 0 and at most an hour, e.g. 1s".to_owned());
+        return Err("a sample lasts more than 0 and at most an hour, e.g. 1s".to_owned());
     }
     Ok(time)
 }
@@ -119,6 +121,7 @@ pub(crate) struct DemoArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer replay capture.pcapng --cpus 8\n  \
+    rxsteer replay capture.pcapng --cpus 8 --seeds 20       the range over 20 hash secrets\n  \
     rxsteer replay a.pcap b.pcap.gz --rx-queues file --policy bound:0=1,1=2\n  \
     rxsteer replay --synthetic flows=10000,share=zipf:1.1 --cpus 0-3 --json\n  \
     tcpdump -i eth0 -U -w - | rxsteer replay - --cpus 4\n  \
@@ -133,38 +136,51 @@ pub(crate) struct DemoArgs {
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
     same-hash:SHARE), rate (frames per second of capture time, 1e6), seed (1).\n\n\
-    Exit status: 0 fine; 1 a capture is damaged, a worker died, a flow was reordered, or flow records \
-    could not be written; 2 could not run; 130 interrupted, with what was done so far.")]
+    Exit status: 0 success; 1 a capture is damaged, a worker died, a flow was reordered, or flow records \
+    could not be written; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
 pub(crate) struct ReplayArgs {
-    /// Captures: pcap or pcapng, also in gzip or zstd, one after the other; - is standard input
+    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    ///
+    /// Several captures are read one after the other.
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
     pub(crate) captures: Vec<PathBuf>,
 
-    /// Make the frames instead: key=value, separated by commas; "" takes every default
-    #[arg(long, value_name = "SPEC", value_parser = parse_synthetic, conflicts_with = "captures")]
+    /// Generate the frames: key=value,…; "" takes all defaults
+    ///
+    /// The keys are listed below.
+    #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with = "captures")]
     pub(crate) synthetic: Option<SyntheticSpec>,
+
+    /// Replay under this many hash secrets: the range of the spread
+    ///
+    /// The flow hash has a random secret, in the kernel too, so one replay is one draw. With --seeds the report has the
+    /// minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default) and those that follow it.
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with = "flows")]
+    pub(crate) seeds: Option<u32>,
 
     #[command(flatten)]
     pub(crate) steer: SteerArgs,
 
-    /// RX queues: single, file (each file one), interface (each one of a file), or a number (spread
-    /// by the Toeplitz hash, as a NIC does)
-    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = parse_rx_queues, help_heading = "Receiving")]
+    /// RX queues: single, file, interface or a count
+    ///
+    /// single: one for all frames; file: one for each capture; interface: one for each interface of a capture; a count:
+    /// frames are spread over so many by the Toeplitz hash, as a NIC does.
+    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
     pub(crate) rx_queues: RxQueues,
 
-    /// Receiving threads; RX queue q is received by thread q modulo this
+    /// Receiving threads; thread q modulo this count receives RX queue q
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>, help_heading = "Receiving")]
     pub(crate) rx_threads: u16,
 
-    /// CPUs the receiving threads run on, in turn; those of --cpus by default
+    /// CPUs that the receiving threads run on, in turn; by default those of --cpus
     #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// How fast: max, recorded (as captured), or a factor of that like 10x
-    #[arg(long, default_value = "max", value_parser = parse_speed, allow_hyphen_values = true, help_heading = "Receiving")]
+    /// Speed: max, recorded (as captured), or a factor like 10x
+    #[arg(long, default_value = "max", value_parser = words(SPEED_WORDS, parse_speed), allow_hyphen_values = true, help_heading = "Receiving")]
     pub(crate) speed: Speed,
 
-    /// How often to go through the input
+    /// Times that the input is read
     #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = whole::<u32, 1, { u32::MAX as u64 }>, help_heading = "Receiving")]
     pub(crate) repeat: u32,
 
@@ -172,38 +188,40 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = whole::<u32, 1, { MAX_BACKLOG as u64 }>, help_heading = "Processing")]
     pub(crate) max_backlog: u32,
 
-    /// A packet whose backlog is full waits (loses nothing) or is dropped (as on a live system);
-    /// by default it waits at --speed max and is dropped otherwise
+    /// What happens to a packet whose backlog is full
+    ///
+    /// By default it waits at --speed max and is dropped at other speeds.
     #[arg(long, value_enum, help_heading = "Processing")]
     pub(crate) on_full: Option<OnFullChoice>,
 
-    /// Packets decided on at once: the longest list that is handed over
+    /// Packets that are decided at once: the longest list that is handed over
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BATCH as u16, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>, help_heading = "Processing")]
     pub(crate) batch: u16,
 
-    /// Applications on these CPUs consume the flows' data, each flow's on one of them, by its hash; rfs
-    /// learns it, and the report says how much is processed where its application runs. A list like
-    /// 0-3,8 or a count like 4
+    /// CPUs of the applications: 0-3,8 or a count like 4
+    ///
+    /// Applications on these CPUs consume the data of flows, each flow on one of them, by its hash. rfs learns it, and the
+    /// report shows how much was processed where its application runs.
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, help_heading = "Applications")]
     pub(crate) app_cpus: Option<CpuChoice>,
 
-    /// Each flow's application goes on to the next of --app-cpus after this much capture time, e.g.
-    /// 10ms
+    /// Each flow's application moves to the next of --app-cpus after this much capture time, e.g. 10ms
     #[arg(long, value_name = "INTERVAL", value_parser = parse_migration, requires = "app_cpus", help_heading = "Applications")]
     pub(crate) app_migrate: Option<Duration>,
 
-    /// Change settings on the way: T is capture time since the first packet (2s, 150ms) or packets
-    /// received (5000p), SPEC settings separated by commas: policy=, cpus=, rps-map=, else=, rfs-cpus=, flow-cnt=,
-    /// sock-flow-entries=, flow-limit= (on, off, buckets), max-backlog=; can be given several times, in
-    /// order
+    /// Change settings during the replay
+    ///
+    /// T is capture time since the first packet (2s, 150ms) or packets received (5000p). SPEC is a list of settings,
+    /// separated by commas: policy=, cpus=, rps-map=, else=, rfs-cpus=, flow-cnt=, sock-flow-entries=, flow-limit= (on,
+    /// off, buckets), max-backlog=. The option can be given several times, in order.
     #[arg(long, value_name = "T:SPEC", value_parser = |text: &str| text.parse::<PlannedChange>(), help_heading = "Steering")]
     pub(crate) change_at: Vec<PlannedChange>,
 
-    /// Let every packet cost this much processing time, in nanoseconds
+    /// Processing time of each packet, in nanoseconds
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u32, 0, 1_000_000_000>, help_heading = "Processing")]
     pub(crate) work_ns: u32,
 
-    /// Leave it to the scheduler where threads run
+    /// Do not pin threads to their CPUs
     #[arg(long, help_heading = "Processing")]
     pub(crate) no_pin: bool,
 
@@ -225,22 +243,24 @@ pub(crate) struct ReplayArgs {
     rxsteer flows capture.pcap --inner --policy sparse --cpus 4 --json | jq '.top[].cpus'\n  \
     tcpdump -i eth0 -c 100000 -w - | rxsteer flows -\n\n\
     All flows as a file: rxsteer replay CAPTURE --flows FILE.\n\n\
-    Exit status: 0 fine; 1 a capture is damaged or a worker died; 2 could not run; 130 \
-    interrupted, with the flows until then.")]
+    Exit status: 0 success; 1 a capture is damaged or a worker died; 2 it could not run; 130 \
+    interrupted, the report covers what was read until then.")]
 pub(crate) struct FlowsArgs {
-    /// Captures: pcap or pcapng, also in gzip or zstd, one after the other; - is standard input
+    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    ///
+    /// Several captures are read one after the other.
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
     pub(crate) captures: Vec<PathBuf>,
 
-    /// Make the frames instead, as `rxsteer replay` does
-    #[arg(long, value_name = "SPEC", value_parser = parse_synthetic, conflicts_with = "captures")]
+    /// Generate the frames, as `rxsteer replay --synthetic` does
+    #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with = "captures")]
     pub(crate) synthetic: Option<SyntheticSpec>,
 
-    /// How many flows to show
+    /// Flows to show
     #[arg(long, value_name = "COUNT", default_value_t = 10, allow_negative_numbers = true, value_parser = whole::<u32, 1, 100_000>, help_heading = "Output")]
     pub(crate) top: u32,
 
-    /// What makes a flow large
+    /// What the size of a flow is
     #[arg(long, value_enum, default_value_t = Measure::Bytes, help_heading = "Output")]
     pub(crate) by: Measure,
 
@@ -261,21 +281,25 @@ pub(crate) struct FlowsArgs {
     rxsteer explain '[2001:db8::1]:5000-[2001:db8::2]:53/udp' --policy sparse --cpus 4\n  \
     rxsteer explain --frame 100 capture.pcap --policy rfs+sparse --cpus 0-3 --app-cpu 2\n  \
     rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --live     where is it now, and why?\n\n\
-    With --frame, the frames before it are decided on first, each processed at once, so that sparse \
-    slots and flow tables are as they would be.\n\n\
-    Exit status: 0 explained; 2 could not.")]
+    With --frame, the frames before it are decided first, each processed at once, so that sparse slots and flow tables \
+    are as they would be.\n\n\
+    Exit status: 0 success; 2 it could not run.")]
 pub(crate) struct ExplainArgs {
-    /// A flow: SOURCE:PORT-DESTINATION:PORT/PROTOCOL (tcp, udp, sctp, dccp), or without ports for other
-    /// protocols (icmp, icmpv6, esp, gre or a number); with --frame the capture
+    /// A flow, SOURCE:PORT-DESTINATION:PORT/PROTOCOL; with --frame a capture
+    ///
+    /// Protocols with ports are tcp, udp, sctp and dccp. Others (icmp, icmpv6, esp, gre or a number) are written without
+    /// ports: 10.0.0.1-10.0.0.2/icmp.
     #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
     pub(crate) what: String,
 
-    /// Ask the running `rxsteer run` where the flow is now and why; settings and the hash's secret are its
+    /// Ask the running `rxsteer run` where the flow is now, and why
+    ///
+    /// Its settings and hash secret apply.
     #[arg(long, conflicts_with_all = ["frame", "policy", "cpus", "rps_map", "fallback", "rfs_cpus", "rx_devices", "sock_flow_entries",
         "flow_cnt", "flow_limit", "hash", "hash_seed", "inner", "config", "rx_queues", "rx_queue", "rx_cpus", "app_cpu"])]
     pub(crate) live: bool,
 
-    /// With --live: the instance that listens at this unix socket
+    /// With --live: ask the instance that listens at this unix socket
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "live")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -286,11 +310,11 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) steer: SteerArgs,
 
-    /// RX queues there are: single, file, interface, or a number
-    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = parse_rx_queues, help_heading = "Receiving")]
+    /// RX queues: single, file, interface or a count
+    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
     pub(crate) rx_queues: RxQueues,
 
-    /// The RX queue that the flow comes in through
+    /// The RX queue that the flow arrives on
     #[arg(
         long,
         value_name = "NUMBER",
@@ -300,11 +324,11 @@ pub(crate) struct ExplainArgs {
     )]
     pub(crate) rx_queue: u16,
 
-    /// CPUs that receive the RX queues, in turn; the lowest of --cpus by default
+    /// CPUs that receive the RX queues, in turn; by default the lowest of --cpus
     #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// The flow's application runs on this CPU: its desired CPU under rfs
+    /// The CPU that the flow's application runs on: its desired CPU under rfs
     #[arg(long, value_name = "CPU", value_parser = whole::<u16, 0, 8191>, help_heading = "Applications")]
     pub(crate) app_cpu: Option<u16>,
 
@@ -323,9 +347,9 @@ impl ExplainArgs {
 /// `--on-full`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum OnFullChoice {
-    /// Wait for room: nothing is lost
+    /// It waits for room: nothing is lost
     Wait,
-    /// Drop and count, as a live system does
+    /// It is dropped and counted, as on a live system
     Drop,
 }
 
@@ -341,10 +365,13 @@ fn parse_synthetic(text: &str) -> Result<SyntheticSpec, String> {
 fn parse_migration(text: &str) -> Result<Duration, String> {
     let interval = parse_interval(text)?;
     if interval.is_zero() {
-        return Err("applications can't move all the time; write e.g. 10ms".to_owned());
+        return Err("the interval must be longer than 0, e.g. 10ms".to_owned());
     }
     Ok(interval)
 }
+
+/// The words of `--rx-queues`.
+const RX_QUEUES: [&str; 3] = ["single", "file", "interface"];
 
 fn parse_rx_queues(text: &str) -> Result<RxQueues, String> {
     match text {
@@ -355,12 +382,15 @@ fn parse_rx_queues(text: &str) -> Result<RxQueues, String> {
             Ok(queues) if (1..=MAX_RX_QUEUES).contains(&queues) => Ok(RxQueues::Hashed(queues)),
             Ok(_) => Err(format!("a count of RX queues is 1 to {MAX_RX_QUEUES}")),
             Err(_) => Err(format!(
-                "there is no mode '{text}', and it is no count{}",
-                suggestion(text, &["single", "file", "interface"])
+                "'{text}' is neither a mode nor a count{}",
+                suggestion(text, &RX_QUEUES)
             )),
         },
     }
 }
+
+/// The words of `--speed`.
+const SPEED_WORDS: [&str; 2] = ["max", "recorded"];
 
 /// Factors that recorded speed can be multiplied by.
 const SPEEDS: RangeInclusive<f64> = 1e-6..=1e9;
@@ -377,7 +407,7 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
             .ok_or_else(|| {
                 let hint = match text.parse::<f64>() {
                     Ok(factor) if SPEEDS.contains(&factor) => format!("; did you mean '{text}x'?"),
-                    _ => suggestion(text, &["max", "recorded"]),
+                    _ => suggestion(text, &SPEED_WORDS),
                 };
                 format!("'{text}' is not a speed{hint} (a factor is written like 0.5x or 10x, from 0.000001x to 1000000000x)")
             }),
@@ -387,11 +417,10 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_line_is_consistent() {
-        Cli::command().debug_assert();
+        crate::help::command().debug_assert();
     }
 
     #[test]

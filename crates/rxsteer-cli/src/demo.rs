@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::cli::DemoArgs;
 use crate::output::{self, json, table};
-use crate::work::{Apps, Work};
+use crate::work::{Apps, Work, at_home};
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
 use rxsteer_user::source::Source;
@@ -48,17 +48,17 @@ const SCENES: [Scene; 3] = [
         apps: false,
         runs: &[
             ("rps", "by flow hash: flows may share a CPU while another idles"),
-            ("sparse", "the first flows one by one round the CPUs"),
+            ("sparse", "the first flows get a CPU each, in turn"),
         ],
     },
     Scene {
         name: "applications",
-        title: "500 flows whose data is consumed by applications on all 4 CPUs.",
+        title: "500 flows; applications on all 4 CPUs consume their data.",
         traffic: "packets=200000,flows=500,seed=1",
         apps: true,
         runs: &[
             ("rps", "by flow hash, wherever the application runs"),
-            ("rfs", "where the application runs, so the data is warm there"),
+            ("rfs", "where the application runs, so that the data is in its cache"),
         ],
     },
 ];
@@ -112,14 +112,6 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |_, _| {})?)
 }
 
-/// Of the packets with data for an application, the share processed on its CPU.
-fn at_home(report: &Report<Work>) -> String {
-    let apps = report.handlers.iter().filter_map(|(_, work)| work.apps.as_ref());
-    let (home, data) =
-        apps.fold((0, 0), |(home, data), apps| (home + apps.at_home, data + apps.data));
-    table::percent(home, data)
-}
-
 fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
     let mut text = format!(
         "A NIC with {RX_QUEUES} RX queues, both received on CPU 0 of {CPUS}. Which CPU processes how \
@@ -141,7 +133,8 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
             row.push(report.reordered.to_string());
             row.push(report.drops.total().to_string());
             if scene.apps {
-                row.push(at_home(report));
+                let (home, data) = at_home(report).unwrap_or_default();
+                row.push(table::percent(home, data));
             }
             table.add_row(row);
         }
@@ -151,8 +144,8 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         }
         text.push('\n');
     }
-    text += "Room to grow: how much more traffic fits before the busiest CPU is full, if processing is \
-             what costs.\nreordered: packets processed before or beside an earlier one of their flow; \
+    text += "room to grow: how much of this traffic fits before the busiest CPU is full, if the cost is \
+             processing.\nreordered: packets processed before or beside an earlier one of their flow; \
              it must be 0.\n\nNow with your own traffic:  rxsteer replay CAPTURE --cpus 4\n";
     text
 }

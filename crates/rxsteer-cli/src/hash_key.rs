@@ -12,6 +12,11 @@ pub(crate) enum HashChoice {
     Toeplitz(Option<Vec<u8>>),
 }
 
+impl HashChoice {
+    /// The words that a hash can begin with.
+    pub(crate) const NAMES: [&str; 2] = ["symmetric", "toeplitz"];
+}
+
 impl FromStr for HashChoice {
     type Err = String;
 
@@ -21,14 +26,14 @@ impl FromStr for HashChoice {
             None if text == "toeplitz" => Ok(HashChoice::Toeplitz(None)),
             Some(("toeplitz", key)) => {
                 let bytes = hex_bytes(key).ok_or_else(|| {
-                    format!("'{key}' is no key; write hex bytes like 6d5a56da… or 6d:5a:56:da:…")
+                    format!("'{key}' is not a key; write hex bytes like 6d5a56da… or 6d:5a:56:da:…")
                 })?;
                 Toeplitz::new(&bytes).map_err(|error| error.to_string())?;
                 Ok(HashChoice::Toeplitz(Some(bytes)))
             }
             _ => {
                 let word = text.split(':').next().unwrap_or(text);
-                let hint = crate::words::suggestion(word, &["symmetric", "toeplitz"]);
+                let hint = crate::words::suggestion(word, &HashChoice::NAMES);
                 Err(format!("there is no hash '{text}'{hint}"))
             }
         }

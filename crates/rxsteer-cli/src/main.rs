@@ -12,6 +12,7 @@ mod demo;
 mod explain;
 mod flows;
 mod hash_key;
+mod help;
 mod input;
 mod output;
 mod progress;
@@ -35,8 +36,7 @@ mod words;
 mod work;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
-use cli::{Cli, Command};
+use cli::Command;
 use nix::sys::signal::{SigSet, Signal};
 use rxsteer_user::shown;
 use std::process::ExitCode;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     // the end of the process. Threads inherit what is blocked, so this comes before all of them. It
     // only fails for a signal that there isn't.
     let _ = too_large.thread_block();
-    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(error));
+    let cli = help::parse().unwrap_or_else(|error| refuse(error));
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
         Command::Flows(args) => flows::command(&args),
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "rxsteer", &mut text);
+            clap_complete::generate(shell, &mut help::command(), "rxsteer", &mut text);
             output::print(&String::from_utf8_lossy(&text)).map(|()| Outcome::Success)
         }
     };
@@ -121,7 +121,7 @@ fn refuse(mut error: clap::Error) -> ! {
 /// Says which commands have an option that `command` does not have, if there are any.
 fn of_another_command(option: &str, command: &str) -> Option<String> {
     let name = option.strip_prefix("--")?;
-    let cli = Cli::command();
+    let cli = help::command();
     let has = |of: &&clap::Command| of.get_arguments().any(|arg| arg.get_long() == Some(name));
     let commands = cli.get_subcommands().filter(has);
     let commands: Vec<String> = commands.map(|of| format!("rxsteer {}", of.get_name())).collect();
@@ -138,7 +138,7 @@ fn of_another_command(option: &str, command: &str) -> Option<String> {
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {
     use anyhow::Context;
     std::fs::create_dir_all(dir).with_context(|| format!("can't make {}", shown(dir)))?;
-    clap_mangen::generate_to(Cli::command(), dir)
+    clap_mangen::generate_to(help::command(), dir)
         .with_context(|| format!("can't write man pages into {}", shown(dir)))?;
     output::print(&format!("man pages are in {}\n", shown(dir)))?;
     Ok(Outcome::Success)

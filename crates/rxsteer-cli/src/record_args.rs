@@ -2,6 +2,7 @@
 //! addresses is shown.
 
 use crate::change_spec::parse_interval;
+use crate::help::words;
 use crate::input::{Input, refuse_input};
 use crate::output;
 use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
@@ -29,26 +30,31 @@ const LEAST_BLOCKS: u32 = 1 << 16;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct FlowTableArgs {
-    /// Distinguish flows by these alone of src, dst, protocol, src-port and dst-port, separated by
-    /// commas; src/24/56 is the network, so many bits in IPv4 and in IPv6. All five by default
-    #[arg(long, value_name = "FIELDS", value_parser = parse_key)]
+    /// Fields that make a flow: src, dst, protocol, src-port, dst-port
+    ///
+    /// Separated by commas; by default all five. src/24/56 is the network: 24 bits in IPv4, 56 in IPv6.
+    #[arg(long, value_name = "FIELDS", value_parser = words(FlowMask::FIELDS, parse_key))]
     pub(crate) key: Option<FlowMask>,
 
-    /// Flows distinguished at a time (1048576 by default); a new flow beyond ends an old one, which
-    /// goes on as another record if it has more packets
+    /// Flows distinguished at a time, 1048576 by default
+    ///
+    /// A new flow beyond that ends an old one, which continues as another record if it has more packets.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
           value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
     pub(crate) max_flows: Option<u32>,
 
-    /// Mask addresses: BITS/BITS keeps so many bits of IPv4 and of IPv6 addresses (24/48 by default),
-    /// pseudonym exchanges them for others that share prefixes as they did
+    /// Mask addresses: =24/48 (the default) or =pseudonym
+    ///
+    /// BITS/BITS keeps so many bits of IPv4 and of IPv6 addresses. pseudonym replaces addresses by others that share
+    /// prefixes as the originals do.
     #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true,
-          default_missing_value = "24/48", value_parser = |text: &str| text.parse::<Mode>())]
+          default_missing_value = "24/48", value_parser = words(Mode::WORDS, |text: &str| text.parse::<Mode>()))]
     pub(crate) anonymize: Option<Mode>,
 
-    /// The key of pseudonyms, 64 hex digits: the same key, the same pseudonyms; random by default, and
-    /// then not kept. The environment variable RXSTEER_ANONYMIZE_KEY keeps it out of the list
-    /// of processes
+    /// The key of pseudonyms, 64 hex digits; by default random
+    ///
+    /// The same key gives the same pseudonyms. A random key is not kept. In the environment variable
+    /// RXSTEER_ANONYMIZE_KEY other users do not see it in the list of processes.
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
     pub(crate) anonymize_key: Option<PseudonymKey>,
 }
@@ -96,7 +102,7 @@ fn parse_key(text: &str) -> Result<FlowMask, String> {
 fn parse_idle_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_interval(text)?;
     if timeout.is_zero() {
-        return Err("every flow would end after each packet; write e.g. 30s".to_owned());
+        return Err("the timeout must be longer than 0, e.g. 30s".to_owned());
     }
     Ok(timeout)
 }
@@ -105,25 +111,29 @@ fn parse_idle_timeout(text: &str) -> Result<Duration, String> {
 fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
     let Some(text) = std::env::var_os(KEY_VARIABLE) else { return Ok(None) };
     let key = text.to_string_lossy().parse();
-    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is not right: {error}"))
+    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is wrong: {error}"))
 }
 
 /// Options of `replay` about the records it writes.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct RecordArgs {
-    /// Write a record per flow and direction: packets, bytes, TCP flags, times, and what of it ran on
-    /// which CPU. The ending is the format: .csv, .jsonl (or .ndjson), .parquet
+    /// Write a record per flow and direction: .csv, .jsonl or .parquet
+    ///
+    /// A record has packets, bytes, TCP flags, times, and how much each CPU processed. The ending of FILE is the format;
+    /// .ndjson is .jsonl.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) flows: Option<PathBuf>,
 
-    /// Make FILE a folder that many runs write Parquet files into, to be queried as one:
-    /// hash-prefix is 256 partitions by the record's hash, hash-prefix:1 is 16
-    #[arg(long, value_name = "RULE", requires = "flows", value_parser = |text: &str| text.parse::<PartitionBy>())]
+    /// Make FILE a folder that many runs write Parquet files into, to be queried as one
+    ///
+    /// hash-prefix makes 256 partitions by the record's hash, hash-prefix:1 makes 16.
+    #[arg(long, value_name = "RULE", requires = "flows", value_parser = words(PartitionBy::WORDS, |text: &str| text.parse::<PartitionBy>()))]
     pub(crate) partition_by: Option<PartitionBy>,
 
-    /// End a flow's record when no packet came for longer than this, e.g. 30s, by the packets' own
-    /// times; by default a record is the whole flow
+    /// End a flow's record when no packet came for longer than this, e.g. 30s
+    ///
+    /// The packets' own times count. By default a record is the whole flow.
     #[arg(long, value_name = "DURATION", requires = "flows", allow_hyphen_values = true,
           value_parser = parse_idle_timeout)]
     pub(crate) flow_idle_timeout: Option<Duration>,
@@ -166,7 +176,10 @@ impl RecordArgs {
             (anonymize.is_some(), "--anonymize"),
             (anonymize_key.is_some(), "--anonymize-key"),
         ] {
-            ensure!(!given, "{option} is about flow records; name their file by --flows FILE");
+            ensure!(
+                !given,
+                "{option} is an option of flow records; name their file with --flows FILE"
+            );
         }
         Ok(())
     }

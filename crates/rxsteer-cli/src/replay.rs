@@ -1,5 +1,7 @@
 //! `rxsteer replay`: captures or synthetic frames through the receive path.
 
+pub(crate) mod seeds;
+
 use crate::Outcome;
 use crate::advice;
 use crate::change_spec::PlannedChange;
@@ -12,11 +14,14 @@ use crate::records::recording::Recorded;
 use crate::steer_args::SteerArgs;
 use crate::work::{Apps, Work};
 use anyhow::Context;
-use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
-use rxsteer_user::source::SourceIssue;
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
 use rxsteer_user::source::capture::RxQueues;
-use rxsteer_user::{OnFull, PipelineConfig, Report, Speed, sys};
-use std::sync::atomic::Ordering;
+use rxsteer_user::source::{Source, SourceIssue};
+use rxsteer_user::{
+    FlowStats, OnFull, PipelineConfig, PipelineError, Receiver, Report, Speed, sys,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Above this much memory for waiting packets the user is warned, in bytes.
@@ -30,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) cpus: CpuSet,
     pub(crate) hash: &'static str,
     pub(crate) hash_seed: Option<HashSeed>,
+    /// Whether the spread is one of many: it depends on the hash, and the secret is random.
+    pub(crate) is_a_draw: bool,
     /// Whether the spread depends on the hash alone, not on how fast the workers are.
     pub(crate) repeatable: bool,
     /// What else it was run with.
@@ -45,14 +52,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Of the packets with data for an application, how many were processed on its CPU; `None` where
-    /// no applications were played.
-    pub(crate) fn at_home(&self) -> Option<(u64, u64)> {
-        let apps = self.report.handlers.iter().filter_map(|(_, work)| work.apps.as_ref());
-        let sums = |(home, data): (u64, u64), apps: &Apps| (home + apps.at_home, data + apps.data);
-        apps.fold(None, |all, apps| Some(sums(all.unwrap_or((0, 0)), apps)))
-    }
-
     fn outcome(&self) -> Outcome {
         let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
         if self.interrupted {
@@ -85,27 +84,17 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     }
     let stop = stop_on_interrupt(&sources)?;
     let mut recording = args.records.start(&input, args.steer.config.as_deref(), &config)?;
+    if let Some(count) = args.seeds {
+        let secrets = seeds::Secrets::new(hash_seed, count)?;
+        return seeds::command(args, config, &input, sources, secrets, &stop);
+    }
     let begun = Instant::now();
-    let per_packet = Duration::from_nanos(u64::from(args.work_ns));
-    let apps = args.app_cpus.as_ref().map(|cpus| Apps {
-        cpus: cpus.cpus(sys::allowed_cpus()).iter().collect(),
-        migrate: args.app_migrate,
-        options: config.dissect,
-        data: 0,
-        at_home: 0,
-    });
-    let work = |cpu| Work {
-        per_packet,
-        stop: stop.clone(),
-        apps: apps.clone(),
-        flows: recording.as_mut().and_then(|recording| recording.stats(cpu)),
-    };
+    let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
     let mut watch = None;
-    let mut report =
-        rxsteer_user::run(&config, &mut sources, args.speed, &stop, work, |receivers, _| {
-            let progress = receivers.iter().map(rxsteer_user::Receiver::progress).collect();
-            watch = Some(Watch::start(progress, args.json));
-        })?;
+    let mut report = once(args, &config, &mut sources, &stop, flows, |receivers| {
+        let progress = receivers.iter().map(Receiver::progress).collect();
+        watch = Some(Watch::start(progress, args.json));
+    })?;
     let elapsed = begun.elapsed();
     drop(watch);
     // ORDER: Relaxed; all threads have ended.
@@ -120,10 +109,10 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         cpus: config.workers(),
         hash: steer.hash().name(),
         hash_seed,
+        is_a_draw: hash_seed.is_some() && steer.hash_seed.is_none() && by_hash(&config),
         repeatable: !config.policy.remembers_flows() && config.changes.is_empty(),
         settings: settings(args, &config),
-        // Every RX thread reads all of the input and counts the same.
-        skipped: sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0),
+        skipped: skipped(&sources),
         max_backlog: config.max_backlog,
         changes: config.changes.len(),
         recorded,
@@ -133,13 +122,49 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", json::run(&run)))?;
     } else {
-        output::print(&table::run(&run))?;
+        output::print(&table::run(&run, table::room_on_terminal()))?;
     }
     report_after(&run);
     for note in advice::after(&run, &config, args.speed) {
         output::note(&format!("rxsteer: {note}"));
     }
     Ok(run.outcome())
+}
+
+/// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows.
+fn once(
+    args: &ReplayArgs,
+    config: &PipelineConfig,
+    sources: &mut [Box<dyn Source>],
+    stop: &Arc<AtomicBool>,
+    mut flows: impl FnMut(CpuId) -> Option<FlowStats>,
+    started: impl FnOnce(&[Receiver]),
+) -> Result<Report<Work>, PipelineError> {
+    let apps = args.app_cpus.as_ref().map(|cpus| Apps {
+        cpus: cpus.cpus(sys::allowed_cpus()).iter().collect(),
+        migrate: args.app_migrate,
+        options: config.dissect,
+        data: 0,
+        at_home: 0,
+    });
+    let work = |cpu| Work {
+        per_packet: Duration::from_nanos(u64::from(args.work_ns)),
+        stop: stop.clone(),
+        apps: apps.clone(),
+        flows: flows(cpu),
+    };
+    rxsteer_user::run(config, sources, args.speed, stop, work, |receivers, _| started(receivers))
+}
+
+/// Whether the flow hash picks CPUs, now or after a change.
+fn by_hash(config: &PipelineConfig) -> bool {
+    let changed = config.changes.iter().filter_map(|(_, change)| change.policy.as_ref());
+    changed.chain([&config.policy]).any(Policy::has_maps)
+}
+
+/// Records left out. Each RX thread reads all of the input and counts the same.
+fn skipped(sources: &[Box<dyn Source>]) -> u64 {
+    sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0)
 }
 
 /// The configuration that the arguments describe.
@@ -233,8 +258,8 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
     let memory = config.backlog_memory();
     if memory > MUCH_MEMORY {
         output::note(&format!(
-            "rxsteer: full backlogs would take {:.1} GiB; lower --max-backlog ({}) if that is \
-             too much",
+            "rxsteer: full backlogs would take {:.1} GiB; if that is too much, lower --max-backlog \
+             ({})",
             memory as f64 / f64::from(1 << 30),
             config.max_backlog
         ));
@@ -242,8 +267,8 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
     if config.pin && !config.fits_host() {
         let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
         output::note(&format!(
-            "rxsteer: not all of CPUs {} are here (this process may use {host}): threads are not \
-             pinned. Speed and delays are not as they would be there.",
+            "rxsteer: this host does not have all of CPUs {} (this process may use {host}), so threads \
+             are not pinned. The spread is right; speed and delays are not those of such a host.",
             config.workers()
         ));
     }
@@ -280,9 +305,9 @@ fn report_after(run: &Run) {
     let no_buffer = run.report.drops.get(DropReason::NoBuffer);
     if no_buffer > 0 {
         output::note(&format!(
-            "rxsteer: {no_buffer} packets were dropped because the frames that waited took all the \
-             memory they may (1 GiB per receiving thread). Lower --max-backlog, or use \
-             --on-full wait to lose nothing."
+            "rxsteer: {no_buffer} packets were dropped because the waiting frames took all the memory \
+             that they may take (1 GiB per receiving thread). Lower --max-backlog, or use --on-full \
+             wait to lose nothing."
         ));
     }
     for cpu in &run.report.per_cpu {
@@ -294,16 +319,16 @@ fn report_after(run: &Run) {
         && recorded.counts.refused > 0
     {
         output::note(&format!(
-            "rxsteer: {} packets of new flows are in no flow record, since records could not be \
-             written as fast as flows came. --on-full wait waits for them; a larger --max-flows has \
-             fewer flows make room.",
+            "rxsteer: {} packets of new flows are in no flow record, because records could not be \
+             written as fast as flows came. Use --on-full wait, which waits for the records, or raise \
+             --max-flows.",
             recorded.counts.refused
         ));
     }
     if run.report.untracked_packets > 0 {
         output::note(&format!(
-            "rxsteer: more than {} flows: {} packets were processed, but not counted as flows \
-             or checked for order",
+            "rxsteer: there were more than {} flows: {} packets were processed, but not counted as \
+             flows and not checked for order",
             rxsteer_user::MAX_TRACKED_FLOWS,
             run.report.untracked_packets
         ));

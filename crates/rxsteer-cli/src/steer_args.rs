@@ -2,6 +2,7 @@
 //! beats the file, the file beats the default.
 
 use crate::hash_key::{HashChoice, HashSeed};
+use crate::help::words;
 use crate::settings_file::{self, WrongKey, cpus_text, fill, flow_limit};
 use crate::words::suggestion;
 use crate::words::whole;
@@ -21,15 +22,17 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Steering")]
 pub(crate) struct SteerArgs {
-    /// Which rule picks the CPU: none (the receiving one), rps (flow hash to CPU map; the default),
-    /// bound:QUEUE=CPU,… (RX queue to CPU), sparse[:loops=N] (the first flows one by one round the
-    /// map, N slots per CPU, 1 to 5, 4 by default; others by hash), rfs (where the flow's application
-    /// runs, else by hash), rfs+sparse[:loops=N]
-    #[arg(long, value_parser = parse_policy)]
+    /// The rule that picks the CPU: none, rps (the default), bound:QUEUE=CPU,…, sparse, rfs, rfs+sparse
+    ///
+    /// none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,…: by RX queue. sparse[:loops=N]:
+    /// the first flows get a CPU each, in turn, N slots per CPU (1 to 5, 4 by default), others by hash. rfs: where the
+    /// flow's application runs, else by hash. rfs+sparse[:loops=N]: both.
+    #[arg(long, value_parser = words(Policy::NAMES, parse_policy))]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to: a list like 0-3,8 (CPU 4 alone is 4-4), or a count like 4; all this process
-    /// may use by default
+    /// CPUs to steer to: 0-3,8 or a count like 4; by default all
+    ///
+    /// CPU 4 alone is 4-4. All CPUs are those that this process may use.
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true)]
     pub(crate) cpus: Option<CpuChoice>,
 
@@ -39,7 +42,7 @@ pub(crate) struct SteerArgs {
 
     /// Under rfs and sparse, where a flow goes that has neither a desired CPU nor a sparse slot: hash
     /// (its hash picks from the CPU map; the default) or local (it stays on the receiving CPU)
-    #[arg(long = "else", value_name = "hash|local", value_parser = parse_fallback)]
+    #[arg(long = "else", value_name = "hash|local", value_parser = words(Fallback::NAMES, parse_fallback))]
     pub(crate) fallback: Option<Fallback>,
 
     /// CPUs that rfs may send a flow to because its application runs there: a list like 0-3,8; by
@@ -70,20 +73,23 @@ pub(crate) struct SteerArgs {
     pub(crate) flow_limit: Option<u32>,
 
     /// The flow hash: symmetric (the default), toeplitz, or toeplitz:HEXKEY (40 bytes or more)
-    #[arg(long, value_name = "HASH", value_parser = |text: &str| text.parse::<HashChoice>())]
+    #[arg(long, value_name = "HASH", value_parser = words(HashChoice::NAMES, |text: &str| text.parse::<HashChoice>()))]
     pub(crate) hash: Option<HashChoice>,
 
     /// The secret of the symmetric hash, up to 32 hex digits; random by default
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>())]
     pub(crate) hash_seed: Option<HashSeed>,
 
-    /// Steer by what is inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels
+    /// Steer by the packets inside tunnels
+    ///
+    /// IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U.
     #[arg(long)]
     pub(crate) inner: bool,
 
-    /// Take the settings above from a TOML file, where they are not given here; its keys are their
-    /// names: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true, rps-map = { 1 =
-    /// "4-7" }, else = "local", rfs-cpus = "0-7"
+    /// Read the settings of this part from a TOML file; options override it
+    ///
+    /// Its keys are the names of the options: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true,
+    /// rps-map = { 1 = "4-7" }, else = "local", rfs-cpus = "0-7".
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 }

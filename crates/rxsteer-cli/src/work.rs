@@ -2,7 +2,7 @@
 
 use rxsteer_user::core::CpuId;
 use rxsteer_user::packet::{DissectOptions, Dissection, dissect};
-use rxsteer_user::{FlowStats, Handler, Packet, PacketList};
+use rxsteer_user::{FlowStats, Handler, Packet, PacketList, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -49,6 +49,14 @@ pub(crate) struct Apps {
     /// Packets with data for an application, and how many of them were processed on its CPU.
     pub(crate) data: u64,
     pub(crate) at_home: u64,
+}
+
+/// Of the packets with data for an application, how many were processed on its CPU; `None` where no applications were
+/// simulated.
+pub(crate) fn at_home(report: &Report<Work>) -> Option<(u64, u64)> {
+    let apps = report.handlers.iter().filter_map(|(_, work)| work.apps.as_ref());
+    let sums = |(home, data): (u64, u64), apps: &Apps| (home + apps.at_home, data + apps.data);
+    apps.fold(None, |all, apps| Some(sums(all.unwrap_or((0, 0)), apps)))
 }
 
 /// What a packet means to the application behind its flow.

@@ -15,6 +15,9 @@ pub enum ThreadClass {
 }
 
 impl ThreadClass {
+    /// The words that a class can begin with.
+    pub const NAMES: [&'static str; 3] = ["fifo", "nice", "other"];
+
     /// As `docs/results/busy.md` measures: softirqs, too, come before every ordinary process.
     pub const DEFAULT: ThreadClass = ThreadClass::Fifo(1);
 

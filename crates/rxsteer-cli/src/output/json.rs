@@ -2,6 +2,7 @@
 
 use crate::records::recording::Recorded;
 use crate::replay::Run;
+use crate::work::at_home;
 use hdrhistogram::Histogram;
 use rxsteer_user::core::Drops;
 use rxsteer_user::core::counters::{CpuCounter, FlowCounter, RxCounter, SteerCounter};
@@ -36,7 +37,7 @@ pub(crate) fn run(run: &Run) -> Value {
     for counter in SteerCounter::ALL {
         put(counter.name(), json!(report.steering.get(*counter)));
     }
-    let at_home = run.at_home();
+    let at_home = at_home(report);
     put("app_packets", json!(at_home.map(|(_, data)| data)));
     put("app_packets_at_home", json!(at_home.map(|(home, _)| home)));
     put("changes_made", json!(report.changes_made));

@@ -2,19 +2,47 @@
 
 use crate::records::recording::Recorded;
 use crate::replay::Run;
+use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
+use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
 use rxsteer_user::{CpuReport, Report};
 use std::fmt::Write;
+use std::io::IsTerminal;
 use std::time::Duration;
 
-/// One run: a table per CPU, then totals.
-pub(crate) fn run(run: &Run) -> String {
-    let mut text = format!("{}\n", per_cpu(&run.report));
+/// One run: a table per CPU, what its columns mean, then totals. With `room` for lines of so many columns the table has a
+/// bar for each CPU.
+pub(crate) fn run(run: &Run, room: Option<usize>) -> String {
+    let mut text = per_cpu(&run.report, room);
+    text.push('\n');
+    for (column, meaning) in COLUMNS {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{column:<10} {meaning}");
+    }
+    text.push('\n');
     totals(&mut text, run);
     text
 }
+
+/// How many columns a line on the terminal has; `None` where standard output is none.
+pub(crate) fn room_on_terminal() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = if out.is_terminal() { terminal_size::terminal_size_of(out) } else { None };
+    size.map(|(width, _)| usize::from(width.0))
+}
+
+/// What the columns of the table mean.
+const COLUMNS: [(&str, &str); 7] = [
+    ("packets", CpuCounter::Packets.help()),
+    ("share", "Their part of all packets that were processed."),
+    ("bytes", CpuCounter::Bytes.help()),
+    ("flows", "Flows that had packets on this CPU."),
+    ("dropped", CpuCounter::Dropped.help()),
+    ("wake-ups", CpuCounter::Kicks.help()),
+    ("mean list", "Packets handed over at once, on average; longer lists cost less per packet."),
+];
 
 /// A table whose columns are right-aligned but for those named.
 pub(crate) fn new(header: &[&str], left: &[usize]) -> Table {
@@ -32,20 +60,48 @@ pub(crate) fn new(header: &[&str], left: &[usize]) -> Table {
 /// CPUs that got nothing are shown up to this many rows, then summed up.
 const MOST_ROWS: usize = 16;
 
-fn per_cpu<H>(report: &Report<H>) -> String {
-    let header = ["CPU", "packets", "share", "bytes", "flows", "dropped", "wake-ups", "mean list"];
+fn per_cpu<H>(report: &Report<H>, room: Option<usize>) -> String {
+    let names = COLUMNS.iter().map(|(name, _)| *name);
+    let header: Vec<&str> = ["CPU"].into_iter().chain(names).collect();
     let mut table = new(&header, &[]);
     let fold = report.per_cpu.len() > MOST_ROWS;
     let (idle, shown): (Vec<&CpuReport>, Vec<&CpuReport>) =
-        report.per_cpu.iter().partition(|cpu| fold && cpu.packets == 0 && cpu.drops.total() == 0);
-    for cpu in shown {
+        report.per_cpu.iter().partition(|cpu| fold && cpu.meant() == 0);
+    for cpu in &shown {
         table.add_row(cpu_row(cpu, report.delivered));
     }
-    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let lines: Vec<String> = table.lines().collect();
+    let taken = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0) + BAR_GAP;
+    let most = shown.iter().map(|cpu| cpu.meant()).max().unwrap_or(0);
+    let bar_room = room.map_or(0, |room| room.saturating_sub(taken).min(LONGEST_BAR));
+    // The first line has the names of the columns.
+    let bars = shown.iter().map(|cpu| bar(cpu.meant(), most, bar_room));
+    let bars = std::iter::once(String::new()).chain(bars);
+    let mut text = String::new();
+    for (line, bar) in lines.iter().zip(bars) {
+        let _ = writeln!(text, "{}", format!("{line}{:BAR_GAP$}{bar}", "").trim_end());
+    }
     if !idle.is_empty() {
         let _ = writeln!(text, " and {} CPUs that got nothing", idle.len());
     }
     text
+}
+
+/// Columns between the table and its bars.
+const BAR_GAP: usize = 2;
+/// Columns of the longest bar. It takes no more than the terminal has, and there is none where it would have fewer than
+/// [`SHORTEST_ROOM`].
+const LONGEST_BAR: usize = 32;
+const SHORTEST_ROOM: usize = 4;
+
+/// A bar as long as `part` of `most`, in eighths of a column.
+fn bar(part: u64, most: u64, room: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if room < SHORTEST_ROOM || most == 0 {
+        return String::new();
+    }
+    let eighths = (part as f64 / most as f64 * (room * 8) as f64).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
 fn cpu_row(cpu: &CpuReport, delivered: u64) -> Vec<String> {
@@ -73,6 +129,10 @@ fn totals(text: &mut String, run: &Run) {
     };
     line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
     line("hash", hash(run));
+    if run.is_a_draw {
+        let range = "--seeds 20 shows the range of what to expect";
+        line("", format!("one draw of a random secret, as at each boot of a kernel; {range}"));
+    }
     line(
         "packets",
         format!(
@@ -103,7 +163,7 @@ fn totals(text: &mut String, run: &Run) {
         );
     }
     if run.skipped > 0 {
-        line("left out", format!("{} records of unknown link types", grouped(run.skipped)));
+        line("left out", left_out(run.skipped));
     }
     line("imbalance", imbalance(report));
     line("queueing", queueing(report));
@@ -111,7 +171,7 @@ fn totals(text: &mut String, run: &Run) {
     if !mechanisms.is_empty() {
         line("steered by", mechanisms);
     }
-    if let Some((home, data)) = run.at_home() {
+    if let Some((home, data)) = at_home(report) {
         line(
             "applications",
             format!("{} of their packets processed where they run", percent(home, data)),
@@ -125,8 +185,13 @@ fn totals(text: &mut String, run: &Run) {
         line("changes", format!("{} of {} made", report.changes_made, run.changes));
     }
     if run.interrupted {
-        line("interrupted", "this is what was received until then".to_owned());
+        line("interrupted", "the report covers what was received until then".to_owned());
     }
+}
+
+/// Records of captures that were skipped.
+pub(crate) fn left_out(skipped: u64) -> String {
+    format!("{} records of unknown link types", grouped(skipped))
 }
 
 fn flow_records(recorded: &Recorded) -> String {
@@ -139,7 +204,7 @@ fn flow_records(recorded: &Recorded) -> String {
     for (count, what) in [
         (counts.expired, "ended idle"),
         (counts.evicted, "made room for new flows (--max-flows)"),
-        (counts.refused, "packets are in none"),
+        (counts.refused, "packets are in no record"),
     ] {
         if count > 0 {
             let _ = write!(text, "; {} {what}", grouped(count));
@@ -180,13 +245,13 @@ fn imbalance<H>(report: &Report<H>) -> String {
     let dropped = report.drops.total();
     if dropped > 0 {
         return format!(
-            "{imbalance:.2} (busiest CPU over the average, by what was meant for it); {} of the \
-             packets are lost as it is",
+            "{imbalance:.2} (busiest CPU over the average, by packets decided for it); {} of the packets \
+             are dropped already",
             percent(dropped, report.packets)
         );
     }
     format!(
-        "{imbalance:.2} (busiest CPU over the average); {:.1} x this traffic fits before it is full",
+        "{imbalance:.2} (busiest CPU over the average); {:.1} x this traffic fits before that CPU is full",
         report.cpus_in_use() as f64 / imbalance
     )
 }
@@ -211,13 +276,13 @@ fn rate(packets: u64, elapsed: Duration) -> String {
 }
 
 /// The one figure that says when steering can't help.
-fn largest_flow<H>(report: &Report<H>) -> String {
+pub(crate) fn largest_flow<H>(report: &Report<H>) -> String {
     let share = percent(report.largest_flow, report.packets);
     let even = report.packets / report.cpus_in_use().max(1) as u64;
     if report.cpus_in_use() > 1 && report.largest_flow > even {
         format!(
-            "{share} of the packets, more than an even share: a flow that stays in order stays on \
-             one CPU, so no steering can spread it"
+            "{share} of the packets, more than an even share: a flow in order stays on one CPU, so no \
+             steering can spread it"
         )
     } else {
         format!("{share} of the packets")
@@ -234,7 +299,7 @@ fn dropped<H>(report: &Report<H>) -> String {
     if reasons.is_empty() { "0".to_owned() } else { reasons.join(", ") }
 }
 
-fn unsteered<H>(report: &Report<H>) -> String {
+pub(crate) fn unsteered<H>(report: &Report<H>) -> String {
     let malformed: u64 = report.malformed.iter().sum();
     let mut text = format!(
         "{} not IP, {} malformed: on the CPU that received them",
@@ -292,6 +357,9 @@ mod tests {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(1_234_567), "1 234 567");
         assert_eq!(percent(1, 8), "12.5 %");
+        assert_eq!(bar(3, 4, 10), "███████▌");
+        assert_eq!((bar(4, 4, 10), bar(0, 4, 10)), ("█".repeat(10), String::new()));
+        assert_eq!((bar(4, 4, 3), bar(0, 0, 10)), (String::new(), String::new()));
         assert_eq!(nanoseconds(999), "999 ns");
         assert_eq!(nanoseconds(1500), "1.5 µs");
         assert_eq!(nanoseconds(2_500_000_000), "2.50 s");

@@ -15,6 +15,11 @@ pub(crate) enum Mode {
     Pseudonym,
 }
 
+impl Mode {
+    /// The words for it; a prefix is one of many.
+    pub(crate) const WORDS: [&str; 2] = ["24/48", "pseudonym"];
+}
+
 impl FromStr for Mode {
     type Err = String;
 
@@ -27,8 +32,8 @@ impl FromStr for Mode {
             .and_then(|(v4, v6)| Some(Mode::Prefix(bits(v4, 32)?, bits(v6, 128)?)))
             .ok_or_else(|| {
                 format!(
-                    "'{text}' says not how addresses are masked; write the bits that stay, of IPv4 \
-                     up to 32 and of IPv6 up to 128, like 24/48, or pseudonym"
+                    "'{text}' is not a way to mask addresses; write the bits to keep, of IPv4 up to 32 \
+                     and of IPv6 up to 128, like 24/48, or pseudonym"
                 )
             })
     }

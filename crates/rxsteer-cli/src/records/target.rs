@@ -20,6 +20,11 @@ pub(crate) struct PartitionBy {
     digits: u8,
 }
 
+impl PartitionBy {
+    /// The words for it.
+    pub(crate) const WORDS: [&str; 2] = ["hash-prefix", "hash-prefix:1"];
+}
+
 impl FromStr for PartitionBy {
     type Err = String;
 

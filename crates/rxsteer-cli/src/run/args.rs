@@ -2,6 +2,7 @@
 
 use crate::change_spec::parse_interval;
 use crate::hash_key::HashSeed;
+use crate::help::words;
 use crate::steer_args::{
     CpuChoice, parse_cpu_list, parse_cpus, parse_fallback, parse_policy, parse_rps_map,
 };
@@ -23,8 +24,8 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
 
 /// Steer received frames of live interfaces to CPUs, in the kernel, in order
 ///
-/// Frames are steered by XDP before the kernel makes a socket buffer of them; sockets, forwarding and
-/// everything behind are the kernel's own. Nothing stays behind when it ends, whatever ends it.
+/// XDP steers frames before the kernel makes a socket buffer of them. Sockets, forwarding and everything behind are the
+/// kernel's own. The interface is as before when rxsteer ends, for whatever reason.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer run eth0\n  \
@@ -39,22 +40,25 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0 --config /etc/rxsteer.toml --json > report.json\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
     docs/rxsteer@.service.\n\n\
-    With --config SIGHUP (kill -HUP PID, systemctl reload) reads the file again and changes settings as rxsteer set does, in order; \
-    without it SIGHUP ends rxsteer. A signal that was ignored at the start (nohup) stays ignored.\n\n\
-    Exit status: 0 ended by --duration, SIGTERM, SIGINT or SIGHUP; 1 no interface is left; 2 could not run, and \
+    With --config, SIGHUP (kill -HUP PID, systemctl reload) makes rxsteer read the file again and change settings as \
+    rxsteer set does; without it SIGHUP ends rxsteer. A signal that was ignored at the start (nohup) stays ignored.\n\n\
+    Exit status: 0 ended by --duration, SIGTERM, SIGINT or SIGHUP; 1 no interface is left; 2 it could not run, and \
     nothing was attached.")]
 pub(crate) struct RunArgs {
-    /// Interfaces, by name or pattern; of a pattern also those that appear later
+    /// Interfaces, by name or pattern (also those that appear later)
     #[arg(value_name = "IFACE", required = true)]
     pub(crate) interfaces: Vec<String>,
 
-    /// Which rule picks the CPU: none, rps, bound:QUEUE=CPU,… or bound:IFACE:QUEUE=CPU,…, sparse[:loops=N], rfs,
-    /// rfs+sparse[:loops=N]; by default rfs+sparse, or sparse where the kernel has no tracepoints for rfs
-    #[arg(long, value_parser = parse_policy, help_heading = "Steering")]
+    /// The rule that picks the CPU: none, rps, bound:QUEUE=CPU,…, sparse, rfs, rfs+sparse
+    ///
+    /// By default rfs+sparse, or sparse if the kernel has no tracepoints for rfs. Bindings can name interfaces:
+    /// bound:IFACE:QUEUE=CPU,…. sparse and rfs+sparse take the number of slots per CPU: sparse:loops=N.
+    #[arg(long, value_parser = words(Policy::NAMES, parse_policy), help_heading = "Steering")]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to: a list like 0-3,8 (CPU 4 alone is 4-4), or a count like 4; by default those
-    /// that are online, not isolated, and on the NUMA node of the interfaces
+    /// CPUs to steer to: 0-3,8 or a count like 4; by default all
+    ///
+    /// CPU 4 alone is 4-4. All CPUs are those that are online, not isolated, and on the NUMA node of the interfaces.
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true, help_heading = "Steering")]
     pub(crate) cpus: Option<CpuChoice>,
 
@@ -65,7 +69,7 @@ pub(crate) struct RunArgs {
 
     /// Under rfs and sparse, where a flow goes that has neither a desired CPU nor a sparse slot: hash
     /// (its hash picks from the CPU map; the default) or local (it stays on the receiving CPU)
-    #[arg(long = "else", value_name = "hash|local", value_parser = parse_fallback, help_heading = "Steering")]
+    #[arg(long = "else", value_name = "hash|local", value_parser = words(Fallback::NAMES, parse_fallback), help_heading = "Steering")]
     pub(crate) fallback: Option<Fallback>,
 
     /// CPUs that rfs may send a flow to because its application runs there: a list like 0-3,8; by
@@ -73,23 +77,23 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Steering")]
     pub(crate) rfs_cpus: Option<CpuSet>,
 
-    /// Where frames are taken: in the driver (native), as socket buffers (generic, slower), or native
-    /// where all interfaces can (auto, the default)
+    /// Where XDP takes the frames; auto by default
     #[arg(long, value_enum, help_heading = "Steering")]
     pub(crate) mode: Option<ModeChoice>,
 
-    /// Frames that may wait for one CPU, 8 to 16384; 2048 by default
+    /// Frames that may wait for one CPU: 8 to 16384, 2048 by default
     #[arg(long, value_name = "FRAMES", value_parser = parse_queue_size, help_heading = "Steering")]
     pub(crate) queue_size: Option<u32>,
 
     /// Scheduling class of the kernel threads that process the frames: fifo:N (real-time, N from 1 to 99,
     /// before every ordinary process), nice:N (-20 to 19) or other (as ordinary processes); fifo:1 by default,
     /// nice:-13 where nothing bounds real-time threads
-    #[arg(long, value_name = "CLASS", value_parser = parse_threads, help_heading = "Steering")]
+    #[arg(long, value_name = "CLASS", value_parser = words(ThreadClass::NAMES, parse_threads), help_heading = "Steering")]
     pub(crate) threads: Option<ThreadClass>,
 
-    /// Decide and count, but let every frame go where it would have gone. Nothing completes there, so
-    /// what the order guard would refuse can't be counted
+    /// Decide and count only: every frame goes where it would have gone
+    ///
+    /// No frame completes there, so what the order guard would refuse can't be counted.
     #[arg(long, help_heading = "Steering")]
     pub(crate) shadow: bool,
 
@@ -120,7 +124,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>(), help_heading = "Steering")]
     pub(crate) hash_seed: Option<HashSeed>,
 
-    /// Steer by what is inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels
+    /// Steer by the packets inside tunnels
+    ///
+    /// IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U.
     #[arg(long, help_heading = "Steering")]
     pub(crate) inner: bool,
 
@@ -128,9 +134,10 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = "Steering")]
     pub(crate) no_flow_stats: bool,
 
-    /// Take the settings above from a TOML file, where they are not given here; its keys are their
-    /// names: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else = "local", rps-map = {
-    /// "eth0:0" = "0-3" }. SIGHUP has it read again
+    /// Read the settings of this part from a TOML file; options override it
+    ///
+    /// Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else =
+    /// "local", rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads it again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
 
@@ -138,12 +145,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
 
-    /// Listen for status, set and explain at this unix socket; by default one in /run/rxsteer, or in
-    /// $XDG_RUNTIME_DIR/rxsteer
+    /// Listen for status, set and explain at this unix socket
+    ///
+    /// By default it is in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
 
-    /// At the end print one JSON object instead of tables
+    /// Print the final report as one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -156,17 +164,16 @@ pub(crate) struct RunArgs {
     pub(crate) as_with_short_ticks: bool,
 }
 
-/// Show what running instances of `rxsteer run` do
+/// Show what the running instances of `rxsteer run` do
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer status\n  \
     rxsteer status eth0 --flows 10\n  \
     rxsteer status --json | jq .drops\n  \
     rxsteer status eth0 --flows 10 --reset    show the flows' counts, then count from 0\n\n\
-    With --json it prints one object for each instance.\n\n\
-    Exit status: 0 shown; 2 no instance runs, or one did not answer.")]
+    Exit status: 0 success; 2 no instance runs, or one did not answer.")]
 pub(crate) struct StatusArgs {
-    /// Only the instance that steers this interface; all instances by default
+    /// Only the instance that steers this interface; by default all instances
     #[arg(value_name = "IFACE", conflicts_with = "socket")]
     pub(crate) interface: Option<String>,
 
@@ -178,7 +185,7 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, { MAX_FLOWS_SHOWN as u64 }>)]
     pub(crate) flows: u32,
 
-    /// Then clear the statistics of flows. Other counters go on: received = passed + delivered + drops holds
+    /// Then clear the flow statistics; other counters continue
     #[arg(long)]
     pub(crate) reset: bool,
 
@@ -200,10 +207,10 @@ pub(crate) struct StatusArgs {
     Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
     replace all there were) or rps-map=none, else=hash|local, rfs-cpus=LIST|all, queue-size=FRAMES, \
     flow-limit=on|off|BUCKETS, threads=fifo:N|nice:N|other, shadow=on|off.\n\n\
-    Exit status: 0 changed; 1 the change is still pending; 2 refused, or withdrawn since it could not be \
-    made within five seconds: then nothing has changed.")]
+    Exit status: 0 changed; 1 the change is still pending; 2 refused, or withdrawn because it took longer than five \
+    seconds: nothing has changed.")]
 pub(crate) struct SetArgs {
-    /// Settings, and before them the interface, where several instances run
+    /// Settings; if several instances run, first an interface of the one that is meant
     #[arg(value_name = "IFACE|SETTING=VALUE", required = true)]
     pub(crate) what: Vec<String>,
 
@@ -219,12 +226,12 @@ pub(crate) struct SetArgs {
 /// `--mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeChoice {
-    /// Native where all interfaces can, else generic
+    /// Native if all interfaces can, else generic
     #[default]
     Auto,
     /// In the driver
     Native,
-    /// As socket buffers
+    /// As socket buffers: slower
     Generic,
 }
 

@@ -3,8 +3,12 @@
 use super::from::FromArgs;
 use super::policies::{Policies, parse_policies};
 use super::published::PublishedArgs;
+use crate::help::words;
 use crate::words::whole;
 use clap::{Args, ValueHint};
+use rxsteer_sim::file::builtin::builtin;
+use rxsteer_user::core::Policy;
+use std::convert::Infallible;
 use std::path::PathBuf;
 
 /// Most seeds of one command: all their results are kept, and shown.
@@ -17,38 +21,41 @@ const LONGEST_SECONDS: f64 = 1e6;
 /// significant?
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    rxsteer sim --list                                     the scenarios that are built in\n  \
-    rxsteer sim router-one-queue                           one run of it\n  \
+    rxsteer sim router-one-queue                           one run of a built-in scenario\n  \
+    rxsteer sim --list                                     the built-in scenarios\n  \
     rxsteer sim router-one-queue --compare none,rps,sparse --seeds 20\n  \
     rxsteer sim mine.toml --set steering.policy=bound:0=1,1=2 --set traffic.0.flows=8\n  \
     rxsteer sim rpc-8 --compare none,rps,rfs --report ./rpc --csv rpc.csv\n  \
     rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
     rxsteer sim --published rfs                            a published table beside its prediction\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
-    The first policy of --compare is the one the others are compared with: name what you have now. The \
-    same scenario, settings and seeds give the same output, byte by byte, whatever --threads.\n\n\
-    Exit status: 0 fine; 1 a flow was reordered where interrupts are fixed, packets do not add up, or a \
-    recording is damaged; 2 could not run; 130 interrupted, with what was done so far.")]
+    The first policy of --compare is the baseline: name what you have now. The same scenario, settings and seeds give \
+    the same output, byte by byte, whatever --threads is.\n\n\
+    Exit status: 0 success; 1 a flow was reordered although interrupts are fixed, packets do not add up, or a \
+    recording is damaged; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
 pub(crate) struct SimArgs {
-    /// A built-in scenario by its name, or a file of one (TOML; docs/sim.md)
-    #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath,
+    /// The name of a built-in scenario, or a scenario file (TOML; docs/sim.md)
+    #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath, value_parser = words(builtin().iter().map(|it| it.name), scenario),
           required_unless_present_any = ["list", "from", "published", "fit"])]
     pub(crate) scenario: Option<String>,
 
-    /// List the scenarios that are built in
+    /// List the built-in scenarios
     #[arg(long, conflicts_with_all = ["scenario", "set", "compare", "csv", "report"])]
     pub(crate) list: bool,
 
-    /// Another value for a key of the scenario, e.g. traffic.0.flows=8; can be given several times
+    /// Another value for a key of the scenario, e.g. traffic.0.flows=8
+    ///
+    /// The option can be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Scenario")]
     pub(crate) set: Vec<(String, String)>,
 
-    /// How long to measure after the warm-up, in simulated seconds, e.g. 0.5
+    /// Simulated seconds to measure after the warm-up, e.g. 0.5
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true, help_heading = "Scenario")]
     pub(crate) seconds: Option<f64>,
 
-    /// So many random faults in each run, drawn by its seed: CPUs that go, slow down or return, bursts,
-    /// clock steps, other policies on the way
+    /// Random faults in each run, drawn by its seed
+    ///
+    /// CPUs that go, slow down or return, bursts, clock steps, other policies during the run.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, 1000>, help_heading = "Scenario")]
     pub(crate) faults: u32,
 
@@ -59,17 +66,18 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Runs")]
     pub(crate) seed: u64,
 
-    /// How many seeds, each a run; 1 by default, 10 with --compare
+    /// Seeds, each a run; by default 1, with --compare 10
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, MOST_SEEDS>, help_heading = "Runs")]
     pub(crate) seeds: Option<u32>,
 
-    /// Runs at the same time; as many as there are CPUs by default
+    /// Runs at the same time; by default as many as there are CPUs
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, 1024>, help_heading = "Runs")]
     pub(crate) threads: Option<u16>,
 
-    /// Run these policies with the same seeds and say whether they differ from the first, e.g.
-    /// rps,sparse:loops=2,bound:0=1,1=2
-    #[arg(long, value_name = "POLICY,POLICY", value_parser = parse_policies, help_heading = "Runs")]
+    /// Run these policies: does one differ from the first?
+    ///
+    /// All run with the same seeds. E.g. rps,sparse:loops=2,bound:0=1,1=2.
+    #[arg(long, value_name = "POLICY,POLICY", value_parser = words(Policy::NAMES, parse_policies), help_heading = "Runs")]
     pub(crate) compare: Option<Policies>,
 
     #[command(flatten)]
@@ -79,12 +87,13 @@ pub(crate) struct SimArgs {
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 
-    /// Also write every figure of every seed into this file, one a row
+    /// Also write every figure of every seed to this file, one per row
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) csv: Option<PathBuf>,
 
-    /// Also write a page with plots into this folder (index.html, nothing beside it); made if it is not
-    /// there
+    /// Also write a page with plots into this folder
+    ///
+    /// The folder is created if it does not exist. index.html is the whole page.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Output")]
     pub(crate) report: Option<PathBuf>,
 }
@@ -94,6 +103,11 @@ impl SimArgs {
     pub(crate) fn seeds(&self) -> u32 {
         self.seeds.unwrap_or(if self.compare.is_some() { 10 } else { 1 })
     }
+}
+
+/// Any text; what it names is looked up later.
+fn scenario(text: &str) -> Result<String, Infallible> {
+    Ok(text.to_owned())
 }
 
 fn parse_setting(text: &str) -> Result<(String, String), String> {
@@ -113,7 +127,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
         .filter(|seconds| (1e-6..=LONGEST_SECONDS).contains(seconds))
         .ok_or_else(|| {
             format!(
-                "it takes seconds of simulated time from 0.000001 to {LONGEST_SECONDS:.0}, e.g. 0.5"
+                "it takes seconds of simulated time, 0.000001 to {LONGEST_SECONDS:.0}, e.g. 0.5"
             )
         })
 }

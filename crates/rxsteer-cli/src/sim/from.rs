@@ -31,23 +31,23 @@ const HIGHEST_SPEED: f64 = 1e9;
 /// The options about recordings.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FromArgs {
-    /// Send what was recorded, in place of the scenario's traffic: captures (pcap, pcapng, also in gzip
-    /// or zstd; - is standard input) and flow records of `rxsteer replay --flows` (.csv, .jsonl,
-    /// .parquet), e.g. --from a.pcap b.pcap. The scenario is router-one-queue where none is named before
-    /// it
+    /// Send recorded traffic: captures, or flow records of rxsteer replay
+    ///
+    /// It replaces the scenario's traffic. Captures are pcap or pcapng, plain, gzip or zstd; - is standard input. Flow
+    /// records are files of `rxsteer replay --flows` (.csv, .jsonl, .parquet). E.g. --from a.pcap b.pcap. The scenario is
+    /// router-one-queue if none is named before --from.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, num_args = 1.., conflicts_with = "list", help_heading = "Recordings")]
     pub(crate) from: Vec<PathBuf>,
 
-    /// How fast: a factor of the recorded speed, e.g. 10x
+    /// A factor of the recorded speed, e.g. 10x
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
     pub(crate) from_speed: f64,
 
-    /// Packets that are taken at most, e.g. 100000; further ones are left out and reported
+    /// Packets taken at most, e.g. 100000; the rest is left out and reported
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_PACKETS, value_parser = whole::<u32, 1, { MAX_PACKETS as u64 }>, requires = "from", help_heading = "Recordings")]
     pub(crate) from_packets: u32,
 
-    /// How the packets of a flow record lie between its first and last moment, e.g. random: drawn by
-    /// --seed
+    /// Times of a flow record's packets, between its first and last one
     #[arg(
         long,
         value_enum,
@@ -57,9 +57,10 @@ pub(crate) struct FromArgs {
     )]
     pub(crate) from_spread: SpreadChoice,
 
-    /// The secret of the flow hash in every run, up to 32 hex digits, e.g. 2a: hashes are those of
-    /// `rxsteer replay --hash-seed 2a`. By default each seed has a secret of its own, so that flows meet
-    /// on other CPUs
+    /// The secret of the flow hash in every run, up to 32 hex digits, e.g. 2a
+    ///
+    /// Hashes are then those of `rxsteer replay --hash-seed 2a`. By default each seed has a secret of its own, so that other
+    /// flows share a CPU.
     #[arg(long, value_name = "HEX", requires = "from", help_heading = "Recordings")]
     pub(crate) from_hash_seed: Option<HashSeed>,
 
@@ -73,7 +74,7 @@ pub(crate) struct FromArgs {
 pub(crate) enum SpreadChoice {
     /// All gaps of a record are alike
     Even,
-    /// Each moment is as likely as the others
+    /// Drawn by --seed: each moment is as likely as the others
     Random,
 }
 

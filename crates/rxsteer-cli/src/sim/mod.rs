@@ -12,7 +12,6 @@ mod figure;
 mod from;
 mod json;
 mod policies;
-mod progress;
 mod published;
 mod report;
 mod results;
@@ -22,6 +21,7 @@ mod whole_file;
 use crate::Outcome;
 use crate::input::{refuse_input, stop_on_interrupt};
 use crate::output;
+use crate::progress;
 use anyhow::Context;
 use args::SimArgs;
 use choose::Chosen;
@@ -130,7 +130,7 @@ fn run(
 ) -> anyhow::Result<Results> {
     let seeds = args.seeds();
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
-    let bar = progress::bar(cells.len() as u64 * u64::from(seeds), args.json);
+    let bar = progress::runs(cells.len() as u64 * u64::from(seeds), args.json);
     let scenario_of = |cell: usize, seed: u64| scenario_of(&cells[cell].scenario, seed, args);
     let runs = run_cells(cells.len(), plan, &scenario_of, &|| bar.inc(1), stop)?;
     bar.finish_and_clear();

@@ -4,6 +4,7 @@
 use super::figure::lines;
 use super::whole_file::WholeFile;
 use crate::Outcome;
+use crate::help::words;
 use crate::output;
 use crate::output::table::{self, grouped};
 use crate::words::{plural, suggestion};
@@ -41,20 +42,22 @@ const WIDTH: usize = 100;
 /// Published tables, predicted.
 #[derive(Args, Debug)]
 pub(crate) struct PublishedArgs {
-    /// Predict a published table and lay it beside what was measured, e.g. rfs; the costs are fitted to
-    /// its rows without the mechanism that is predicted
-    #[arg(long, value_name = "TABLE", value_parser = parse_experiment, conflicts_with_all = ELSE,
+    /// Predict a published table, and show it beside what was measured
+    ///
+    /// The costs are fitted to its rows without the mechanism that is predicted. E.g. --published rfs.
+    #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
 
-    /// Find the costs of a published table's machine again, e.g. rfs, and print them as the file that
-    /// is built in
-    #[arg(long, value_name = "TABLE", value_parser = parse_experiment, conflicts_with_all = ELSE,
+    /// Fit the costs of a published table's machine again, and print them
+    ///
+    /// The output has the form of the built-in file. E.g. --fit rfs.
+    #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report"], help_heading = "Published tables")]
     pub(crate) fit: Option<Experiment>,
 
     // What conflicts with what is required takes the requirement away, so the conflicts are here too.
-    /// Write what --fit finds into this file, e.g. fits/rfs.toml
+    /// Write what --fit finds to this file, e.g. fits/rfs.toml
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fit", conflicts_with_all = ELSE,
           conflicts_with = "published",
           help_heading = "Published tables")]

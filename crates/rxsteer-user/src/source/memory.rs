@@ -2,7 +2,13 @@
 
 use super::{Fill, Source};
 use crate::block::Block;
+use crate::memory;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long to wait for a source that has no frame ready.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A source over blocks in memory.
 #[derive(Clone, Debug)]
@@ -30,6 +36,42 @@ impl MemorySource {
             }
         }
         MemorySource::new(blocks.into(), rounds)
+    }
+
+    /// Everything `source` has, to be received once; `None` where it takes more than `most_blocks` blocks or more memory
+    /// than there is, or when `stop` is set before it is read. What was read is lost then.
+    pub fn load_all(
+        source: &mut dyn Source,
+        most_blocks: usize,
+        stop: &AtomicBool,
+    ) -> Option<MemorySource> {
+        let mut blocks = Vec::new();
+        let mut fill = Fill::More;
+        while fill == Fill::More {
+            // ORDER: Relaxed; a request without data.
+            if blocks.len() == most_blocks
+                || !memory::is_left(memory::RESERVE)
+                || stop.load(Ordering::Relaxed)
+            {
+                return None;
+            }
+            let mut block = Block::new();
+            while fill == Fill::More && !block.is_full() {
+                let frames = block.len();
+                fill = source.fill(&mut block);
+                if block.len() == frames && fill == Fill::More {
+                    // A quiet pipe.
+                    if stop.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+            if !block.is_empty() {
+                blocks.push(Arc::new(block));
+            }
+        }
+        Some(MemorySource::new(blocks.into(), 1))
     }
 
     /// The frames of `blocks`, to be received `rounds` times.

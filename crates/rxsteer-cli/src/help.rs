@@ -1,0 +1,157 @@
+//! What the command line says of itself: `-h` fits a screen, `--help` has everything, and shells complete values. Help
+//! pages, man pages and completions are made from the same options.
+
+use crate::cli::Cli;
+use clap::builder::{PossibleValue, TypedValueParser, ValueHint};
+use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
+use std::ffi::OsStr;
+
+/// Options that `-h` leaves out, in whatever command they are: few runs need them.
+const SELDOM: [&str; 31] = [
+    "anonymize-key",
+    "app-migrate",
+    "batch",
+    "change-at",
+    "else",
+    "faults",
+    "flow-cnt",
+    "flow-idle-timeout",
+    "flow-limit",
+    "from-hash-seed",
+    "from-inner",
+    "from-packets",
+    "from-spread",
+    "hash",
+    "kernel-log",
+    "max-backlog",
+    "max-flows",
+    "no-flow-stats",
+    "no-pin",
+    "out",
+    "partition-by",
+    "repeat",
+    "rfs-cpus",
+    "rfs-namespaces",
+    "rps-map",
+    "rx-cpus",
+    "rx-devices",
+    "rx-threads",
+    "sock-flow-entries",
+    "threads",
+    "work-ns",
+];
+
+/// Reads the command line.
+pub(crate) fn parse() -> Result<Cli, Error> {
+    let mut command = command();
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// The command line, as it is read, explained and completed.
+pub(crate) fn command() -> Command {
+    Cli::command().mut_subcommands(|command| {
+        let command = command.mut_args(argument);
+        match command.get_after_help().map(ToString::to_string) {
+            None => command,
+            Some(all) => command.after_help(first_example(&all)).after_long_help(all),
+        }
+    })
+}
+
+fn argument(arg: Arg) -> Arg {
+    let is_seldom = arg.get_long().is_some_and(|name| SELDOM.contains(&name));
+    let words: Vec<PossibleValue> = arg.get_possible_values();
+    // The words of a grammar stand in the help text, with what they mean.
+    let explains_words = words.iter().all(|word| word.get_help().is_none());
+    let takes_value = arg.get_action().takes_values();
+    // Without a hint a shell would offer files.
+    let is_no_file = arg.get_value_hint() == ValueHint::Unknown && words.is_empty();
+    let arg = if is_seldom { arg.hide_short_help(true) } else { arg };
+    let arg = if takes_value { arg.hide_possible_values(explains_words) } else { arg };
+    if takes_value && is_no_file { arg.value_hint(ValueHint::Other) } else { arg }
+}
+
+/// The first of the examples at the end of a help page.
+fn first_example(all: &str) -> String {
+    let example = all.lines().nth(1).unwrap_or_default();
+    // Beside it may stand what it is for.
+    let command = example.trim().split("   ").next().unwrap_or_default();
+    format!("Example:\n  {command}")
+}
+
+/// Reads values by `parse`, and gives shells the words that a value can be or begin with.
+pub(crate) fn words<P>(words: impl IntoIterator<Item = &'static str>, parse: P) -> Words<P> {
+    Words { words: words.into_iter().collect(), parse }
+}
+
+/// A parser of values, and words to complete.
+#[derive(Clone)]
+pub(crate) struct Words<P> {
+    words: Vec<&'static str>,
+    parse: P,
+}
+
+impl<P: TypedValueParser> TypedValueParser for Words<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, Error> {
+        self.parse.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.words.iter().map(PossibleValue::new)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns and lines of a small terminal window.
+    const SCREEN: (usize, usize) = (80, 40);
+
+    #[test]
+    fn short_help_fits_a_screen() {
+        let mut root = command().term_width(SCREEN.0);
+        root.build();
+        for command in root.get_subcommands_mut() {
+            let help = command.clone().term_width(SCREEN.0).render_help().to_string();
+            let lines = help.lines().count();
+            assert!(lines <= SCREEN.1, "{} has {lines} lines:\n{help}", command.get_name());
+        }
+        let lines = root.render_help().to_string().lines().count();
+        assert!(lines <= SCREEN.1, "{lines} lines");
+    }
+
+    #[test]
+    fn options_that_short_help_leaves_out_are_there() {
+        let root = Cli::command();
+        let options = || root.get_subcommands().flat_map(Command::get_arguments);
+        for name in SELDOM {
+            assert!(options().any(|arg| arg.get_long() == Some(name)), "--{name}");
+        }
+    }
+
+    #[test]
+    fn every_value_is_a_word_a_path_or_nothing_to_complete() {
+        for command in command().get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+                let (hint, words) = (arg.get_value_hint(), arg.get_possible_values());
+                let name = format!("{} {}", command.get_name(), arg.get_id());
+                assert!(hint != ValueHint::Unknown || !words.is_empty(), "{name} completes files");
+            }
+        }
+    }
+
+    #[test]
+    fn short_help_has_the_first_example() {
+        let all = "Examples:\n  rxsteer check          the host\n  rxsteer check eth0\n";
+        assert_eq!(first_example(all), "Example:\n  rxsteer check");
+    }
+}

@@ -1,0 +1,303 @@
+//! `rxsteer replay --seeds N`: how much the spread depends on the secret of the flow hash.
+//!
+//! Each secret is a replay of its own. The frames are read once and kept in memory if they fit there; otherwise each
+//! replay reads the input again.
+
+mod show;
+
+use super::{by_hash, once, skipped};
+use crate::Outcome;
+use crate::cli::ReplayArgs;
+use crate::hash_key::HashSeed;
+use crate::input::{Input, issues};
+use crate::output;
+use crate::progress;
+use crate::work::{Work, at_home};
+use anyhow::Context;
+use rxsteer_user::block::BLOCK_BYTES;
+use rxsteer_user::core::CpuSet;
+use rxsteer_user::packet::{Hasher, SymmetricHash};
+use rxsteer_user::source::memory::MemorySource;
+use rxsteer_user::source::{Source, SourceIssue};
+use rxsteer_user::{PipelineConfig, Report, Speed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Most secrets of one command: the figures of all of them are kept.
+pub(crate) const MOST_SECRETS: u64 = 1000;
+
+/// Frames that are kept in memory take so much at most, in bytes.
+const MOST_MEMORY: usize = 1 << 30;
+
+/// The secrets: so many in a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secrets {
+    first: HashSeed,
+    count: u32,
+}
+
+impl Secrets {
+    /// `count` secrets from `first` on; a hash without a secret is refused.
+    pub(crate) fn new(first: Option<HashSeed>, count: u32) -> anyhow::Result<Secrets> {
+        let first = first.context(
+            "--seeds varies the secret of the symmetric hash, and the key of --hash toeplitz is fixed; leave one of \
+             them out",
+        )?;
+        Ok(Secrets { first, count })
+    }
+
+    fn all(self) -> impl Iterator<Item = HashSeed> {
+        (0..u128::from(self.count)).map(move |n| HashSeed(self.first.0.wrapping_add(n)))
+    }
+}
+
+/// What is compared over the secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    Imbalance,
+    BusiestShare,
+    Dropped,
+    Moves,
+    Deferred,
+    AtHome,
+}
+
+impl Figure {
+    const ALL: [Figure; 6] = [
+        Figure::Imbalance,
+        Figure::BusiestShare,
+        Figure::Dropped,
+        Figure::Moves,
+        Figure::Deferred,
+        Figure::AtHome,
+    ];
+
+    /// Its name in JSON.
+    const fn name(self) -> &'static str {
+        match self {
+            Figure::Imbalance => "imbalance",
+            Figure::BusiestShare => "busiest_share",
+            Figure::Dropped => "dropped",
+            Figure::Moves => "moves",
+            Figure::Deferred => "deferred",
+            Figure::AtHome => "at_home_share",
+        }
+    }
+
+    /// Of one replay; `None` where it has no such figure.
+    fn of(self, report: &Report<Work>) -> Option<f64> {
+        let share = |(part, whole): (u64, u64)| (whole > 0).then(|| part as f64 / whole as f64);
+        match self {
+            Figure::Imbalance => report.imbalance(),
+            Figure::BusiestShare => {
+                let busiest = report.per_cpu.iter().map(|cpu| cpu.meant()).max()?;
+                share((busiest, report.packets))
+            }
+            Figure::Dropped => Some(report.drops.total() as f64),
+            Figure::Moves => Some(report.moves as f64),
+            Figure::Deferred => Some(report.steering.deferred as f64),
+            Figure::AtHome => at_home(report).and_then(share),
+        }
+    }
+}
+
+/// What one secret gave.
+struct Draw {
+    secret: HashSeed,
+    /// In the order of [`Figure::ALL`].
+    figures: [Option<f64>; Figure::ALL.len()],
+}
+
+impl Draw {
+    fn get(&self, figure: Figure) -> Option<f64> {
+        self.figures[figure as usize]
+    }
+}
+
+/// All replays, and what there is to say about them.
+struct Spread {
+    secrets: Secrets,
+    draws: Vec<Draw>,
+    policy: String,
+    cpus: CpuSet,
+    /// The last replay that is whole: what it received does not depend on the secret.
+    last: Report<Work>,
+    /// Packets processed out of order, over all replays.
+    reordered: u64,
+    /// How workers ended that did not finish.
+    failures: Vec<String>,
+    issues: Vec<SourceIssue>,
+    skipped: u64,
+    settings: serde_json::Value,
+    elapsed: Duration,
+    interrupted: bool,
+}
+
+impl Spread {
+    /// The draws that have this figure, in its order.
+    fn ordered(&self, figure: Figure) -> Vec<(f64, &Draw)> {
+        let has = |draw| Draw::get(draw, figure).map(|value| (value, draw));
+        let mut draws: Vec<(f64, &Draw)> = self.draws.iter().filter_map(has).collect();
+        draws.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        draws
+    }
+
+    /// Minimum, median, maximum. Of an even number of draws the median is the lower one of the two in the middle, so that
+    /// each of the three belongs to a secret.
+    fn range(&self, figure: Figure) -> Option<[(f64, &Draw); 3]> {
+        let draws = self.ordered(figure);
+        Some([*draws.first()?, draws[(draws.len() - 1) / 2], *draws.last()?])
+    }
+
+    fn outcome(&self) -> Outcome {
+        if self.interrupted {
+            Outcome::Interrupted
+        } else if !self.issues.is_empty() || !self.failures.is_empty() || self.reordered > 0 {
+            Outcome::Findings
+        } else {
+            Outcome::Success
+        }
+    }
+}
+
+/// The command.
+pub(super) fn command(
+    args: &ReplayArgs,
+    mut config: PipelineConfig,
+    input: &Input<'_>,
+    mut sources: Vec<Box<dyn Source>>,
+    secrets: Secrets,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Outcome> {
+    if !by_hash(&config) {
+        output::note(&format!(
+            "rxsteer: --seeds changes nothing here: {} does not use the flow hash",
+            config.policy
+        ));
+    }
+    // ORDER: Relaxed; a request without data.
+    let is_interrupted = || stop.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    // At recorded speed a source has to know when the recording begins, which only the input does.
+    let fits = if args.speed == Speed::Max { load(&mut sources, stop) } else { None };
+    if fits.is_none() && !is_interrupted() {
+        check_again(args)?;
+    }
+    let bar = progress::runs(u64::from(secrets.count), args.json);
+    let (mut draws, mut failures, mut reordered, mut last) = (Vec::new(), Vec::new(), 0, None);
+    for secret in secrets.all() {
+        if is_interrupted() {
+            break;
+        }
+        config.hasher = Hasher::Symmetric(SymmetricHash::new(secret.0.to_be_bytes()));
+        let mut frames: Vec<Box<dyn Source>> = match &fits {
+            Some(loaded) => loaded.iter().map(|it| Box::new(it.clone()) as _).collect(),
+            None => input.open()?,
+        };
+        let report = once(args, &config, &mut frames, stop, |_| None, |_| {})?;
+        if fits.is_none() {
+            sources = frames;
+        }
+        // A part of the input says nothing about the whole.
+        if is_interrupted() {
+            break;
+        }
+        bar.inc(1);
+        reordered += report.reordered;
+        let failed = |cpu: &rxsteer_user::CpuReport| {
+            let failure = cpu.failure.as_ref()?;
+            Some(format!(
+                "--hash-seed {:x}: the worker of CPU {} ended early: {failure}",
+                secret.0, cpu.cpu
+            ))
+        };
+        failures.extend(report.per_cpu.iter().filter_map(failed));
+        draws.push(Draw { secret, figures: Figure::ALL.map(|figure| figure.of(&report)) });
+        last = Some(report);
+    }
+    bar.finish_and_clear();
+    let interrupted = is_interrupted();
+    let Some(last) = last else {
+        output::note(
+            "rxsteer: interrupted before the first replay was complete; there is no report",
+        );
+        return Ok(Outcome::Interrupted);
+    };
+    let spread = Spread {
+        secrets,
+        draws,
+        policy: config.policy.to_string(),
+        cpus: config.workers(),
+        last,
+        reordered,
+        failures,
+        issues: issues(&mut sources, interrupted),
+        skipped: skipped(&sources),
+        settings: super::settings(args, &config),
+        elapsed: begun.elapsed(),
+        interrupted,
+    };
+    if args.json {
+        output::print(&format!("{:#}\n", show::json(&spread)))?;
+    } else {
+        output::print(&show::text(&spread))?;
+    }
+    for note in show::notes(&spread) {
+        output::note(&format!("rxsteer: {note}"));
+    }
+    Ok(spread.outcome())
+}
+
+/// All frames of the sources, if they fit.
+fn load(sources: &mut [Box<dyn Source>], stop: &AtomicBool) -> Option<Vec<MemorySource>> {
+    let most_blocks = MOST_MEMORY / BLOCK_BYTES / sources.len().max(1);
+    sources
+        .iter_mut()
+        .map(|source| MemorySource::load_all(source.as_mut(), most_blocks, stop))
+        .collect()
+}
+
+/// Whether the input can be read again for each secret.
+fn check_again(args: &ReplayArgs) -> anyhow::Result<()> {
+    let pipe = args.captures.iter().find(|capture| !capture.is_file());
+    let Some(pipe) = pipe else { return Ok(()) };
+    let pipe = if pipe.as_os_str() == "-" { "standard input" } else { "a pipe" };
+    anyhow::ensure!(
+        args.speed == Speed::Max,
+        "{pipe} can be read only once, and at recorded speed --seeds reads the input for each secret; save it to a file \
+         first, or leave --speed out"
+    );
+    anyhow::bail!(
+        "{pipe} can be read only once, and its frames do not fit into {} GiB of memory; save it to a file first",
+        MOST_MEMORY >> 30
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(values: &[Option<f64>]) -> Vec<Draw> {
+        let secrets = Secrets { first: HashSeed(u128::MAX), count: values.len() as u32 };
+        let draw = |(secret, value): (HashSeed, &Option<f64>)| Draw {
+            secret,
+            figures: [*value; Figure::ALL.len()],
+        };
+        secrets.all().zip(values).map(draw).collect()
+    }
+
+    #[test]
+    fn figures_are_in_the_order_of_the_list() {
+        for (index, figure) in Figure::ALL.into_iter().enumerate() {
+            assert_eq!(figure as usize, index);
+        }
+    }
+
+    #[test]
+    fn secrets_follow_one_another() {
+        let secrets: Vec<u128> = spread(&[None; 3]).iter().map(|draw| draw.secret.0).collect();
+        assert_eq!(secrets, [u128::MAX, 0, 1]);
+        assert!(Secrets::new(None, 2).is_err());
+    }
+}
