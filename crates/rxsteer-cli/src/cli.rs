@@ -19,21 +19,20 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which CPU should process a received packet? rxsteer decides, keeps flows in order, and shows it.
+/// Decides which CPU processes a received packet, and keeps flows in order
 #[derive(Debug, Parser)]
 #[command(
     name = "rxsteer",
     version,
     max_term_width = 100,
     after_help = "Examples:\n  \
-        rxsteer replay capture.pcap --cpus 4          how would this spread over 4 CPUs?\n  \
-        rxsteer demo                                  the same on built-in traffic\n  \
-        rxsteer flows capture.pcap                    which flows are the largest, and on which CPUs?\n  \
-        rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --cpus 4   which CPU, and why?\n  \
-        rxsteer check                                 can this host steer, and does it help?\n  \
-        rxsteer sim rpc-8 --compare rps,rfs           what would it do on a simulated machine?\n\n\
+        rxsteer demo                           what does steering do?\n  \
+        rxsteer replay capture.pcap --cpus 4   how would this spread over 4 CPUs?\n  \
+        rxsteer flows capture.pcap             which flows are the largest?\n  \
+        rxsteer check                          can this host steer, does it help?\n  \
+        rxsteer sim rpc-8 --compare rps,rfs    and on a simulated machine?\n\n\
         rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\n\
-        Exit status: 0 success, 1 it ran and found something wrong, 2 it could not run, 130 interrupted."
+        Exit status: 0 success, 1 findings, 2 it could not run, 130 interrupted."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -42,15 +41,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Send the frames of captures, or synthetic ones, through the receive path
+    /// Send captured or synthetic frames through the receive path
     Replay(Box<ReplayArgs>),
-    /// Show the largest flows, direction by direction, and the CPUs they ran on
+    /// Show the largest flows, and the CPUs that processed them
     Flows(Box<FlowsArgs>),
-    /// Show what steering does, on built-in traffic: two RX queues, four CPUs, five policies
+    /// Show what steering does, on built-in traffic
     Demo(DemoArgs),
-    /// Explain one decision: which CPU, by which rule, and what would move the flow
+    /// Explain one decision: which CPU, why, and what would move the flow
     Explain(Box<ExplainArgs>),
-    /// Check what this host and its interfaces can do; for each "no", why and what to do
+    /// Check what this host and its interfaces can do
     Check(CheckArgs),
     Run(Box<RunArgs>),
     Status(StatusArgs),
@@ -82,7 +81,9 @@ pub(crate) enum Command {
     Exit status: 0 rxsteer run would work (without IFACE: on at least one interface); 1 something prevents it; 2 check \
     could not run.")]
 pub(crate) struct CheckArgs {
-    /// Interfaces, by name or pattern (veth*); without one, the host and a line for each NIC
+    /// Interfaces, by name or pattern (veth*)
+    ///
+    /// Without one, check reports on the host and has a line for each NIC.
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<String>,
 
@@ -139,19 +140,19 @@ pub(crate) struct DemoArgs {
     Exit status: 0 success; 1 a capture is damaged, a worker died, a flow was reordered, or flow records \
     could not be written; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
 pub(crate) struct ReplayArgs {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    /// pcap or pcapng, plain, gzip or zstd; - is standard input
     ///
     /// Several captures are read one after the other.
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
     pub(crate) captures: Vec<PathBuf>,
 
-    /// Generate the frames: key=value,…; "" takes all defaults
+    /// Generate frames: key=value,…; "" takes all defaults
     ///
     /// The keys are listed below.
     #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with = "captures")]
     pub(crate) synthetic: Option<SyntheticSpec>,
 
-    /// Replay under this many hash secrets: the range of the spread
+    /// Replay under COUNT hash secrets: the range of results
     ///
     /// The flow hash has a random secret, in the kernel too, so one replay is one draw. With --seeds the report has the
     /// minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default) and those that follow it.
@@ -161,11 +162,11 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) steer: SteerArgs,
 
-    /// RX queues: single, file, interface or a count
+    /// single, file, interface or a count
     ///
-    /// single: one for all frames; file: one for each capture; interface: one for each interface of a capture; a count:
+    /// RX queues. single: one for all frames; file: one for each capture; interface: one for each interface of a capture; a count:
     /// frames are spread over so many by the Toeplitz hash, as a NIC does.
-    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
+    #[arg(long, value_name = "QUEUES", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
     pub(crate) rx_queues: RxQueues,
 
     /// Receiving threads; thread q modulo this count receives RX queue q
@@ -176,7 +177,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// Speed: max, recorded (as captured), or a factor like 10x
+    /// max, recorded or a factor like 10x
+    ///
+    /// recorded is the speed of the capture, 10x ten times that speed.
     #[arg(long, default_value = "max", value_parser = words(SPEED_WORDS, parse_speed), allow_hyphen_values = true, help_heading = "Receiving")]
     pub(crate) speed: Speed,
 
@@ -188,10 +191,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = whole::<u32, 1, { MAX_BACKLOG as u64 }>, help_heading = "Processing")]
     pub(crate) max_backlog: u32,
 
-    /// What happens to a packet whose backlog is full
+    /// When a packet's backlog is full
     ///
-    /// By default it waits at --speed max and is dropped at other speeds.
-    #[arg(long, value_enum, help_heading = "Processing")]
+    /// By default the packet waits at --speed max and is dropped at other speeds.
+    #[arg(long, value_enum, value_name = "ACTION", help_heading = "Processing")]
     pub(crate) on_full: Option<OnFullChoice>,
 
     /// Packets that are decided at once: the longest list that is handed over
@@ -246,7 +249,7 @@ pub(crate) struct ReplayArgs {
     Exit status: 0 success; 1 a capture is damaged or a worker died; 2 it could not run; 130 \
     interrupted, the report covers what was read until then.")]
 pub(crate) struct FlowsArgs {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; - is standard input
+    /// pcap or pcapng, plain, gzip or zstd; - is standard input
     ///
     /// Several captures are read one after the other.
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
@@ -285,21 +288,21 @@ pub(crate) struct FlowsArgs {
     are as they would be.\n\n\
     Exit status: 0 success; 2 it could not run.")]
 pub(crate) struct ExplainArgs {
-    /// A flow, SOURCE:PORT-DESTINATION:PORT/PROTOCOL; with --frame a capture
+    /// A flow like 10.0.0.1:40000-192.0.2.7:443/tcp, or a capture
     ///
-    /// Protocols with ports are tcp, udp, sctp and dccp. Others (icmp, icmpv6, esp, gre or a number) are written without
+    /// A flow is SOURCE:PORT-DESTINATION:PORT/PROTOCOL. With --frame a capture is named. Protocols with ports are tcp, udp, sctp and dccp. Others (icmp, icmpv6, esp, gre or a number) are written without
     /// ports: 10.0.0.1-10.0.0.2/icmp.
     #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
     pub(crate) what: String,
 
-    /// Ask the running `rxsteer run` where the flow is now, and why
+    /// Ask rxsteer run where the flow is now, and why
     ///
     /// Its settings and hash secret apply.
     #[arg(long, conflicts_with_all = ["frame", "policy", "cpus", "rps_map", "fallback", "rfs_cpus", "rx_devices", "sock_flow_entries",
         "flow_cnt", "flow_limit", "hash", "hash_seed", "inner", "config", "rx_queues", "rx_queue", "rx_cpus", "app_cpu"])]
     pub(crate) live: bool,
 
-    /// With --live: ask the instance that listens at this unix socket
+    /// With --live: the instance at this unix socket
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "live")]
     pub(crate) socket: Option<PathBuf>,
 
@@ -310,11 +313,11 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) steer: SteerArgs,
 
-    /// RX queues: single, file, interface or a count
-    #[arg(long, value_name = "MODE|COUNT", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
+    /// single, file, interface or a count
+    #[arg(long, value_name = "QUEUES", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
     pub(crate) rx_queues: RxQueues,
 
-    /// The RX queue that the flow arrives on
+    /// RX queue that the flow arrives on
     #[arg(
         long,
         value_name = "NUMBER",
@@ -328,7 +331,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// The CPU that the flow's application runs on: its desired CPU under rfs
+    /// CPU of the flow's application, its desired CPU under rfs
     #[arg(long, value_name = "CPU", value_parser = whole::<u16, 0, 8191>, help_heading = "Applications")]
     pub(crate) app_cpu: Option<u16>,
 

@@ -36,8 +36,7 @@ impl Input<'_> {
         if let Some(mode) = self.captures.iter().find(mode) {
             let mode = shown(mode);
             anyhow::bail!(
-                "there is no capture '{mode}'; a way to mask addresses is written --anonymize={mode}, \
-                 without a space"
+                "there is no capture '{mode}'; to mask addresses, write --anonymize={mode}, without a space"
             );
         }
         (0..self.threads).map(|thread| self.source(thread)).collect()
@@ -56,7 +55,7 @@ impl Input<'_> {
         again
             .map(|(capture, times)| {
                 let capture = shown(capture);
-                format!("{capture} is named {times} times, and its packets count each time")
+                format!("{capture} is named {times} times; its packets count each time")
             })
             .collect()
     }
@@ -72,8 +71,8 @@ impl Input<'_> {
             spec.packets = spec.packets.saturating_mul(u64::from(self.repeat));
             anyhow::ensure!(
                 spec.has_times(),
-                "{} packets at rate={} take more than the 292 years that times are counted for; take fewer, or a \
-                 higher rate",
+                "{} packets at rate={} take more than the 292 years that times are counted for; lower packets= or \
+                 raise rate=",
                 spec.packets,
                 spec.rate
             );
@@ -111,6 +110,11 @@ pub(crate) fn refuse_input(
         );
     }
     Ok(())
+}
+
+/// Records that were skipped because of their link type. Each RX thread reads all of the input and counts the same.
+pub(crate) fn skipped(sources: &[Box<dyn Source>]) -> u64 {
+    sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0)
 }
 
 /// Each issue once, though every RX thread met it.

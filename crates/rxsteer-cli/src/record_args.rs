@@ -30,9 +30,9 @@ const LEAST_BLOCKS: u32 = 1 << 16;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct FlowTableArgs {
-    /// Fields that make a flow: src, dst, protocol, src-port, dst-port
+    /// Fields that make a flow, e.g. src or src/24,dst/24
     ///
-    /// Separated by commas; by default all five. src/24/56 is the network: 24 bits in IPv4, 56 in IPv6.
+    /// src, dst, protocol, src-port, dst-port, separated by commas; by default all five. src/24/56 is the network: 24 bits in IPv4, 56 in IPv6.
     #[arg(long, value_name = "FIELDS", value_parser = words(FlowMask::FIELDS, parse_key))]
     pub(crate) key: Option<FlowMask>,
 
@@ -118,9 +118,9 @@ fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct RecordArgs {
-    /// Write a record per flow and direction: .csv, .jsonl or .parquet
+    /// Write flow records: .csv, .jsonl or .parquet
     ///
-    /// A record has packets, bytes, TCP flags, times, and how much each CPU processed. The ending of FILE is the format;
+    /// There is a record per flow and direction. It has packets, bytes, TCP flags, times, and how much each CPU processed. The ending of FILE is the format;
     /// .ndjson is .jsonl.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) flows: Option<PathBuf>,

@@ -7,7 +7,7 @@ use crate::advice;
 use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
 use crate::hash_key::HashSeed;
-use crate::input::{Input, issues, stop_on_interrupt};
+use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::records::recording::Recorded;
@@ -160,11 +160,6 @@ fn once(
 fn by_hash(config: &PipelineConfig) -> bool {
     let changed = config.changes.iter().filter_map(|(_, change)| change.policy.as_ref());
     changed.chain([&config.policy]).any(Policy::has_maps)
-}
-
-/// Records left out. Each RX thread reads all of the input and counts the same.
-fn skipped(sources: &[Box<dyn Source>]) -> u64 {
-    sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0)
 }
 
 /// The configuration that the arguments describe.

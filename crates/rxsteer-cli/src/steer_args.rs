@@ -22,15 +22,15 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Steering")]
 pub(crate) struct SteerArgs {
-    /// The rule that picks the CPU: none, rps (the default), bound:QUEUE=CPU,…, sparse, rfs, rfs+sparse
+    /// none, rps (default), bound, sparse, rfs or rfs+sparse
     ///
-    /// none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,…: by RX queue. sparse[:loops=N]:
+    /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,…: by RX queue. sparse[:loops=N]:
     /// the first flows get a CPU each, in turn, N slots per CPU (1 to 5, 4 by default), others by hash. rfs: where the
     /// flow's application runs, else by hash. rfs+sparse[:loops=N]: both.
     #[arg(long, value_parser = words(Policy::NAMES, parse_policy))]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to: 0-3,8 or a count like 4; by default all
+    /// CPUs to steer to: 0-3,8 or a count; by default all
     ///
     /// CPU 4 alone is 4-4. All CPUs are those that this process may use.
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true)]
@@ -76,7 +76,9 @@ pub(crate) struct SteerArgs {
     #[arg(long, value_name = "HASH", value_parser = words(HashChoice::NAMES, |text: &str| text.parse::<HashChoice>()))]
     pub(crate) hash: Option<HashChoice>,
 
-    /// The secret of the symmetric hash, up to 32 hex digits; random by default
+    /// Secret of the flow hash, in hex; by default random
+    ///
+    /// Up to 32 digits. It is the secret of the symmetric hash.
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>())]
     pub(crate) hash_seed: Option<HashSeed>,
 
@@ -86,9 +88,9 @@ pub(crate) struct SteerArgs {
     #[arg(long)]
     pub(crate) inner: bool,
 
-    /// Read the settings of this part from a TOML file; options override it
+    /// Settings from a TOML file; options override it
     ///
-    /// Its keys are the names of the options: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true,
+    /// The file can have all settings of this part. Its keys are the names of the options: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true,
     /// rps-map = { 1 = "4-7" }, else = "local", rfs-cpus = "0-7".
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,

@@ -3,6 +3,8 @@
 //! Looking and judging is `rxsteer-host`'s, trying is `trial`'s; here it is put together and shown.
 
 mod show;
+#[cfg(test)]
+mod snapshots;
 
 use crate::Outcome;
 use crate::cli::CheckArgs;
@@ -62,6 +64,16 @@ impl Checked {
         let facts: Vec<Interface> =
             chosen.into_iter().map(|link| Interface::look_at(link, &links)).collect();
         let host = tried(Host::look(), &facts);
+        Ok(Checked::judged(host, facts, !names.is_empty(), sample))
+    }
+
+    /// What follows from these facts alone.
+    fn judged(
+        host: Host,
+        facts: Vec<Interface>,
+        asked_for: bool,
+        sample: Option<&(Load, Duration)>,
+    ) -> Checked {
         let interfaces = facts.into_iter().map(|facts| {
             let findings = judge::interface(&facts, &host);
             let sample = sample.map(|(load, time)| (load, *time));
@@ -69,12 +81,7 @@ impl Checked {
         });
         let mut host_findings = judge::host(&host);
         host_findings.extend(sample.map(|(load, time)| judge::load(load, *time)));
-        Ok(Checked {
-            interfaces: interfaces.collect(),
-            host_findings,
-            asked_for: !names.is_empty(),
-            host,
-        })
+        Checked { interfaces: interfaces.collect(), host_findings, asked_for, host }
     }
 
     /// Whether nothing stops `rxsteer run`: on all interfaces that were asked for, or on one of those there are.

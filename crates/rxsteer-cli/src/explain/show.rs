@@ -18,7 +18,7 @@ pub(crate) fn text(explained: &Explained) -> String {
         Some((capture, frame)) => {
             line("frame", format!("{frame} of {capture}, after {} others", explained.before));
         }
-        None => line("frame", "the first of all: every table and slot is empty".to_owned()),
+        None => line("frame", "the flow's first; all tables and slots are empty".to_owned()),
     }
     match &explained.no_flow {
         None => line("flow", shown(&explained.key)),
@@ -94,8 +94,10 @@ fn hash(explained: &Explained) -> String {
 pub(crate) fn reason(reason: &Reason) -> String {
     match reason {
         Reason::PolicyNone => "the policy leaves every packet where it is received".to_owned(),
-        Reason::NoHash => "without a flow it stays where it is received".to_owned(),
-        Reason::NoSuchQueue => "there is no such RX queue, so it is not steered".to_owned(),
+        Reason::NoHash => "a frame without a flow stays where it is received".to_owned(),
+        Reason::NoSuchQueue => {
+            "this RX queue is not configured, so the packet is not steered".to_owned()
+        }
         Reason::Bound => "its RX queue is bound to that CPU".to_owned(),
         Reason::NotBound => {
             "its RX queue is not bound, so it stays where it is received".to_owned()
@@ -105,7 +107,7 @@ pub(crate) fn reason(reason: &Reason) -> String {
                 "the hash picks index {index} of the {entries} entries in its queue's CPU map"
             );
             if *offline {
-                text += ", whose CPU is offline: the receiving CPU stands for it";
+                text += ", whose CPU is offline: the receiving CPU replaces it";
             }
             text + without_slot(*no_slot)
         }
@@ -127,7 +129,7 @@ fn without_slot(why: Option<NoSlot>) -> &'static str {
     match why {
         None => "",
         Some(NoSlot::HashActive) => {
-            "; no sparse slot is given away, since a flow went without one within the last second"
+            "; it gets no sparse slot, because a flow went by hash within the last second"
         }
         Some(NoSlot::AllTaken) => "; every sparse slot is taken",
     }
@@ -142,8 +144,8 @@ fn moves(explained: &Explained) -> Vec<String> {
         moves.push(if follows {
             let hysteresis = decision.flow.map_or(0, |flow| flow.hysteresis);
             format!(
-                "to CPU {}, though not at once: it goes by its hash alone, so up to {hysteresis} packets \
-                 follow the flows that use its slot",
+                "to CPU {}, but not at once: it goes by its hash alone, so up to {hysteresis} packets follow \
+                 the flows that share its flow table slot",
                 decision.target
             )
         } else {
@@ -162,12 +164,12 @@ fn moves(explained: &Explained) -> Vec<String> {
     }
     match decision.reason {
         Reason::Slot { .. } => moves.push(
-            "when it sends nothing for more than a second: its slot is free then, and it may get \
+            "when it sends nothing for more than a second: its slot is then free, and it may get \
              another or go by hash"
                 .to_owned(),
         ),
         Reason::Hash { no_slot: Some(_), .. } => moves.push(
-            "when no flow was hashed for more than a second and a slot is free: then it gets one"
+            "when no flow went by hash for more than a second and a slot is free: it then gets one"
                 .to_owned(),
         ),
         _ => {}
@@ -182,9 +184,9 @@ fn moves(explained: &Explained) -> Vec<String> {
         _ => "when the policy or the CPU map changes, or the CPU goes offline".to_owned(),
     });
     if decision.flow.is_some() {
-        moves.push("and each time only once its packets under way are processed".to_owned());
+        moves.push("in each case only after its packets under way are processed".to_owned());
     } else {
-        moves.push("and after a change only once what waits from before is processed".to_owned());
+        moves.push("after a change only once the packets that wait are processed".to_owned());
     }
     moves
 }

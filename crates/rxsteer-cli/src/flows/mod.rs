@@ -7,7 +7,7 @@ use crate::Outcome;
 use crate::advice;
 use crate::cli::FlowsArgs;
 use crate::collecting::Collecting;
-use crate::input::{Input, issues, stop_on_interrupt};
+use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::output;
 use crate::records::View;
 use crate::records::recording::{stats, take};
@@ -26,6 +26,8 @@ struct Found {
     view: View,
     report: Report<Counting>,
     issues: Vec<SourceIssue>,
+    /// Records of the captures that were skipped.
+    skipped: u64,
     interrupted: bool,
 }
 
@@ -88,7 +90,8 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     // ORDER: Relaxed; all threads have ended.
     let interrupted = stop.load(Ordering::Relaxed);
     let issues = issues(&mut sources, interrupted);
-    let found = Found { top, counts, view, report, issues, interrupted };
+    let skipped = skipped(&sources);
+    let found = Found { top, counts, view, report, issues, skipped, interrupted };
     output::print(&if args.json { show::json(&found) } else { show::table(&found) })?;
     for note in show::notes(&found) {
         output::note(&format!("rxsteer: {note}"));

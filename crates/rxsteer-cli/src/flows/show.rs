@@ -3,7 +3,7 @@
 use super::Found;
 use crate::explain::flow::protocol_name;
 use crate::output::json::{flow_counts, issues};
-use crate::output::table::{duration, grouped, new, percent};
+use crate::output::table::{duration, grouped, left_out, new, percent};
 use crate::records::{End, Line, Row};
 use rxsteer_user::core::CpuSet;
 use rxsteer_user::flows::{FlowMask, FlowRecord};
@@ -76,8 +76,11 @@ fn totals(text: &mut String, found: &Found) {
             grouped(found.report.drops.total())
         ),
     );
+    if found.skipped > 0 {
+        line("left out", left_out(found.skipped));
+    }
     if found.interrupted {
-        line("interrupted", "this is what was read until then".to_owned());
+        line("interrupted", "the report covers what was read until then".to_owned());
     }
 }
 
@@ -115,6 +118,7 @@ pub(super) fn json(found: &Found) -> String {
     put("frames_not_ip", json!(found.report.not_ip));
     put("malformed", json!(found.malformed()));
     put("dropped", json!(found.report.drops.total()));
+    put("records_skipped", json!(found.skipped));
     put("errors", issues(&found.issues));
     put("interrupted", json!(found.interrupted));
     flow_counts(&mut object, &found.counts);
@@ -127,7 +131,7 @@ pub(super) fn notes(found: &Found) -> Vec<String> {
     if found.counts.evicted > 0 {
         notes.push(format!(
             "{} records made room for others, so some flows are counted in several records, each \
-             smaller than the flow; raise --max-flows to have them whole",
+             smaller than the flow; raise --max-flows to keep flows whole",
             found.counts.evicted
         ));
     }

@@ -5,11 +5,11 @@
 
 mod show;
 
-use super::{by_hash, once, skipped};
+use super::{by_hash, once};
 use crate::Outcome;
 use crate::cli::ReplayArgs;
 use crate::hash_key::HashSeed;
-use crate::input::{Input, issues};
+use crate::input::{Input, issues, skipped};
 use crate::output;
 use crate::progress;
 use crate::work::{Work, at_home};

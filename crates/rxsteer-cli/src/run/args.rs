@@ -22,7 +22,7 @@ pub(super) const MAX_FLOW_LIMIT: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 /// Flows that one answer may list.
 pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
 
-/// Steer received frames of live interfaces to CPUs, in the kernel, in order
+/// Steer received frames of live interfaces, in the kernel, in order
 ///
 /// XDP steers frames before the kernel makes a socket buffer of them. Sockets, forwarding and everything behind are the
 /// kernel's own. The interface is as before when rxsteer ends, for whatever reason.
@@ -49,14 +49,14 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "IFACE", required = true)]
     pub(crate) interfaces: Vec<String>,
 
-    /// The rule that picks the CPU: none, rps, bound:QUEUE=CPU,…, sparse, rfs, rfs+sparse
+    /// none, rps, bound, sparse, rfs or rfs+sparse
     ///
-    /// By default rfs+sparse, or sparse if the kernel has no tracepoints for rfs. Bindings can name interfaces:
-    /// bound:IFACE:QUEUE=CPU,…. sparse and rfs+sparse take the number of slots per CPU: sparse:loops=N.
+    /// The rule that picks the CPU. By default rfs+sparse, or sparse if the kernel has no tracepoints for rfs. Bindings are
+    /// bound:QUEUE=CPU,… or bound:IFACE:QUEUE=CPU,…. sparse and rfs+sparse take the number of slots per CPU: sparse:loops=N.
     #[arg(long, value_parser = words(Policy::NAMES, parse_policy), help_heading = "Steering")]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to: 0-3,8 or a count like 4; by default all
+    /// CPUs to steer to: 0-3,8 or a count; by default all
     ///
     /// CPU 4 alone is 4-4. All CPUs are those that are online, not isolated, and on the NUMA node of the interfaces.
     #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, allow_hyphen_values = true, help_heading = "Steering")]
@@ -120,7 +120,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, value_name = "WHOSE", help_heading = "Steering")]
     pub(crate) rfs_namespaces: Option<RfsNamespaces>,
 
-    /// The secret of the flow hash, up to 32 hex digits; random by default
+    /// Secret of the flow hash, in hex; by default random
+    ///
+    /// Up to 32 digits.
     #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<HashSeed>(), help_heading = "Steering")]
     pub(crate) hash_seed: Option<HashSeed>,
 
@@ -134,9 +136,9 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = "Steering")]
     pub(crate) no_flow_stats: bool,
 
-    /// Read the settings of this part from a TOML file; options override it
+    /// Settings from a TOML file; options override it
     ///
-    /// Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else =
+    /// The file can have all settings of this part. Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else =
     /// "local", rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads it again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
@@ -164,7 +166,7 @@ pub(crate) struct RunArgs {
     pub(crate) as_with_short_ticks: bool,
 }
 
-/// Show what the running instances of `rxsteer run` do
+/// Show what the running instances of rxsteer run do
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer status\n  \
@@ -194,9 +196,9 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
-/// Change settings of a running `rxsteer run`, without a gap and without reordering
+/// Change settings of a running rxsteer run, in order
 ///
-/// All settings given change at once; if one of them is wrong, none does.
+/// There is no gap and no reordering. All given settings change at once; if one of them is wrong, none does.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer set policy=rps\n  \

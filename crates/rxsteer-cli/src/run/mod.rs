@@ -58,6 +58,8 @@ mod registry;
 mod reload;
 #[cfg(feature = "xdp")]
 pub(crate) mod show;
+#[cfg(all(test, feature = "xdp"))]
+mod show_tests;
 #[cfg(feature = "xdp")]
 mod watch;
 

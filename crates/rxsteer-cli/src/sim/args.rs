@@ -17,8 +17,7 @@ const MOST_SEEDS: u64 = 10_000;
 /// The longest time that is measured, in simulated seconds.
 const LONGEST_SECONDS: f64 = 1e6;
 
-/// Simulate policies on a described machine: how does each perform, and is the difference
-/// significant?
+/// Simulate policies on a described machine, and compare them
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer sim router-one-queue                           one run of a built-in scenario\n  \
@@ -34,7 +33,7 @@ const LONGEST_SECONDS: f64 = 1e6;
     Exit status: 0 success; 1 a flow was reordered although interrupts are fixed, packets do not add up, or a \
     recording is damaged; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
 pub(crate) struct SimArgs {
-    /// The name of a built-in scenario, or a scenario file (TOML; docs/sim.md)
+    /// A built-in scenario, or a scenario file (TOML; docs/sim.md)
     #[arg(value_name = "SCENARIO|FILE", value_hint = ValueHint::FilePath, value_parser = words(builtin().iter().map(|it| it.name), scenario),
           required_unless_present_any = ["list", "from", "published", "fit"])]
     pub(crate) scenario: Option<String>,
@@ -43,13 +42,13 @@ pub(crate) struct SimArgs {
     #[arg(long, conflicts_with_all = ["scenario", "set", "compare", "csv", "report"])]
     pub(crate) list: bool,
 
-    /// Another value for a key of the scenario, e.g. traffic.0.flows=8
+    /// Another value for a key, e.g. traffic.0.flows=8
     ///
-    /// The option can be given several times.
+    /// Keys are those of the scenario. The option can be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Scenario")]
     pub(crate) set: Vec<(String, String)>,
 
-    /// Simulated seconds to measure after the warm-up, e.g. 0.5
+    /// Simulated seconds after the warm-up, e.g. 0.5
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, allow_negative_numbers = true, help_heading = "Scenario")]
     pub(crate) seconds: Option<f64>,
 
@@ -77,7 +76,7 @@ pub(crate) struct SimArgs {
     /// Run these policies: does one differ from the first?
     ///
     /// All run with the same seeds. E.g. rps,sparse:loops=2,bound:0=1,1=2.
-    #[arg(long, value_name = "POLICY,POLICY", value_parser = words(Policy::NAMES, parse_policies), help_heading = "Runs")]
+    #[arg(long, value_name = "POLICIES", value_parser = words(Policy::NAMES, parse_policies), help_heading = "Runs")]
     pub(crate) compare: Option<Policies>,
 
     #[command(flatten)]
@@ -87,7 +86,7 @@ pub(crate) struct SimArgs {
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 
-    /// Also write every figure of every seed to this file, one per row
+    /// Also write every figure of every seed to this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) csv: Option<PathBuf>,
 

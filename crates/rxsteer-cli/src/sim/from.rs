@@ -31,7 +31,7 @@ const HIGHEST_SPEED: f64 = 1e9;
 /// The options about recordings.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FromArgs {
-    /// Send recorded traffic: captures, or flow records of rxsteer replay
+    /// Send recorded traffic: captures or flow records
     ///
     /// It replaces the scenario's traffic. Captures are pcap or pcapng, plain, gzip or zstd; - is standard input. Flow
     /// records are files of `rxsteer replay --flows` (.csv, .jsonl, .parquet). E.g. --from a.pcap b.pcap. The scenario is
@@ -39,8 +39,8 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, num_args = 1.., conflicts_with = "list", help_heading = "Recordings")]
     pub(crate) from: Vec<PathBuf>,
 
-    /// A factor of the recorded speed, e.g. 10x
-    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
+    /// Factor of the recorded speed [default: 1x]
+    #[arg(long, value_name = "FACTOR", default_value = "1x", hide_default_value = true, value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
     pub(crate) from_speed: f64,
 
     /// Packets taken at most, e.g. 100000; the rest is left out and reported

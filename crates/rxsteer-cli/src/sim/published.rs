@@ -42,14 +42,14 @@ const WIDTH: usize = 100;
 /// Published tables, predicted.
 #[derive(Args, Debug)]
 pub(crate) struct PublishedArgs {
-    /// Predict a published table, and show it beside what was measured
+    /// Predict a published table
     ///
-    /// The costs are fitted to its rows without the mechanism that is predicted. E.g. --published rfs.
+    /// The report has it beside what was measured. The costs are fitted to its rows without the mechanism that is predicted. E.g. --published rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
 
-    /// Fit the costs of a published table's machine again, and print them
+    /// Fit the costs of that table's machine again
     ///
     /// The output has the form of the built-in file. E.g. --fit rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,

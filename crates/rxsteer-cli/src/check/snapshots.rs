@@ -1,0 +1,197 @@
+//! What `check` prints, of hosts and interfaces that are made up.
+
+use super::*;
+use insta::assert_snapshot;
+use rxsteer_host::{
+    Attached, AttachedMode, Btf, Capabilities, CpuLoad, ETHERNET, Holder, KernelVersion, LOOPBACK,
+    Offloads, Peer, RealTime, SteeredQueue, TRACEPOINTS, Ticks, Trial, XdpFeatures, cpus::Cpus,
+};
+
+/// A host that lacks nothing.
+fn host() -> Host {
+    Host {
+        release: "6.18.1".to_owned(),
+        version: Some(KernelVersion::new(6, 18)),
+        realtime: false,
+        hz: Some(250),
+        btf: Btf::Tracepoints(TRACEPOINTS.map(|tracepoint| tracepoint.name).to_vec()),
+        capabilities: Some(Capabilities {
+            bpf: true,
+            perfmon: true,
+            net_admin: true,
+            in_user_namespace: Some(false),
+        }),
+        cpus: Cpus {
+            online: "0-7".parse().ok(),
+            possible: "0-7".parse().ok(),
+            isolated: "6-7".parse().ok(),
+            nohz_full: None,
+        },
+        programs: Trial::Works,
+        generic: Trial::Works,
+        real_time: RealTime {
+            runtime_us: Some(950_000),
+            period_us: Some(1_000_000),
+            server_permille: None,
+            may_schedule: Some(true),
+        },
+    }
+}
+
+/// One that lacks most.
+fn poor_host() -> Host {
+    Host {
+        release: "5.15.0".to_owned(),
+        version: Some(KernelVersion::new(5, 15)),
+        realtime: true,
+        hz: None,
+        btf: Btf::Tracepoints(vec!["sched_switch"]),
+        capabilities: Some(Capabilities { bpf: true, ..Capabilities::default() }),
+        cpus: Cpus::default(),
+        programs: Trial::Fails {
+            what: "the kernel refused steer_cpumap: R1 unbounded memory access".to_owned(),
+            log: "0: R1=ctx() R10=fp0\nprocessed 1 insns\n".to_owned(),
+        },
+        generic: Trial::not_tried("the programs could not be loaded"),
+        real_time: RealTime::default(),
+    }
+}
+
+/// A NIC with one queue.
+fn nic(name: &str) -> Interface {
+    Interface {
+        link: Link {
+            index: 2,
+            name: name.to_owned(),
+            driver: Some("e1000e".to_owned()),
+            up: true,
+            hardware_type: ETHERNET,
+            mtu: Some(1500),
+            ..Link::default()
+        },
+        xdp: Some(XdpFeatures { native: true, redirect: true, frags: true, rx_hash: false }),
+        offloads: Some(Offloads { gro: true, ..Offloads::default() }),
+        rx_queues: Some(1),
+        steered_queues: Some(Vec::new()),
+        numa_node: Some(0),
+        node_cpus: "0-3".parse().ok(),
+        ..Interface::default()
+    }
+}
+
+fn of(name: &str, change: impl FnOnce(&mut Interface)) -> Interface {
+    let mut interface = nic(name);
+    change(&mut interface);
+    interface
+}
+
+fn text(host: Host, interfaces: Vec<Interface>, asked_for: bool) -> String {
+    show::text(&Checked::judged(host, interfaces, asked_for, None), true)
+}
+
+#[test]
+fn snapshots_of_hosts() {
+    assert_snapshot!("host", text(host(), vec![nic("eth0"), nic("eth1")], false));
+    assert_snapshot!("host-without-a-nic", text(host(), Vec::new(), false));
+    assert_snapshot!("poor-host", text(poor_host(), vec![nic("eth0")], false));
+    let not_tried = Host {
+        capabilities: None,
+        programs: Trial::not_tried("this process lacks CAP_BPF"),
+        real_time: RealTime { may_schedule: Some(false), ..host().real_time },
+        ..host()
+    };
+    assert_snapshot!("host-without-privileges", text(not_tried, vec![nic("eth0")], true));
+}
+
+#[test]
+fn snapshots_of_interfaces() {
+    let veth = |name: &str, peer| {
+        of(name, |veth| {
+            (veth.link.driver, veth.link.kind) = (None, Some("veth".to_owned()));
+            veth.peer = Some(peer);
+        })
+    };
+    let offloads = Offloads { tx_checksum: true, tx_vlan: true, ..Offloads::default() };
+    let holder = Holder { pid: 99, name: "cilium-agent".to_owned() };
+    let mut poor = of("eth3", |nic| {
+        nic.link.up = false;
+        nic.link.mtu = Some(9000);
+        nic.xdp = Some(XdpFeatures::default());
+        nic.offloads = Some(Offloads { lro: true, rx_vlan: true, ..Offloads::default() });
+        nic.rx_queues = None;
+        nic.node_cpus = None;
+    });
+    poor.steered_queues =
+        Some(vec![SteeredQueue { queue: 0, rps_cpus: "3".to_owned(), rps_flow_cnt: 0 }]);
+    let interfaces = vec![
+        nic("eth0"),
+        of("eth1", |nic| nic.rx_queues = Some(8)),
+        of("eth2", |nic| {
+            let attached =
+                Attached { mode: AttachedMode::Native, id: Some(12), holder: Some(holder) };
+            nic.attached = Some(attached);
+        }),
+        poor,
+        veth("veth0", Peer::Here { name: "veth1".to_owned(), offloads: Some(offloads) }),
+        veth("veth2", Peer::Elsewhere),
+        of("lo", |lo| lo.link.hardware_type = LOOPBACK),
+        of("wg0", |tunnel| {
+            tunnel.link.hardware_type = 0xfffe;
+            tunnel.link.kind = Some("wireguard".to_owned());
+        }),
+        of("br0", |bridge| {
+            bridge.link.kind = Some("bridge".to_owned());
+            bridge.ports = vec!["eth0".to_owned(), "eth1".to_owned()];
+        }),
+        of("eth0.5", |vlan| {
+            vlan.link.kind = Some("vlan".to_owned());
+            vlan.stands_on = Some("eth0".to_owned());
+        }),
+    ];
+    assert_snapshot!("interfaces", text(host(), interfaces.clone(), true));
+    assert_snapshot!("interfaces-in-lines", text(host(), interfaces, false));
+}
+
+/// Ten seconds in which the CPUs spent so many percent in softirqs and idle, and eth0 received so many frames.
+fn sampled(cpus: &[(u64, u64)], dropped: u32, frames: u64) -> Load {
+    let cpu = |(cpu, (softirq, idle)): (u32, &(u64, u64))| CpuLoad {
+        cpu,
+        processed: 1,
+        dropped: if cpu == 0 { dropped } else { 0 },
+        ticks: Ticks { softirq: *softirq, idle: *idle, all: 100 },
+        ..CpuLoad::default()
+    };
+    let received = [("eth0".to_owned(), frames)].into();
+    Load { cpus: (0..).zip(cpus).map(cpu).collect(), received }
+}
+
+#[test]
+fn snapshots_of_samples() {
+    let mut all = String::new();
+    for load in [
+        sampled(&[(92, 5), (1, 97), (2, 95), (0, 99)], 7, 5_000_000),
+        sampled(&[(20, 70), (1, 97), (2, 95), (0, 99)], 0, 5_000_000),
+        sampled(&[(90, 5), (80, 10), (85, 10), (88, 9)], 9, 5_000_000),
+        sampled(&[(90, 5), (2, 10), (2, 10), (2, 10)], 9, 5_000_000),
+        sampled(&[(90, 5), (1, 97), (2, 95), (0, 99)], 0, 500),
+        Load::default(),
+    ] {
+        let sample = (load, Duration::from_secs(10));
+        let checked = Checked::judged(host(), vec![nic("eth0")], true, Some(&sample));
+        let text = show::text(&checked, false);
+        // The rest is as it is without a sample.
+        let lines = text.lines().skip_while(|line| !line.contains(" load "));
+        let load: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+        let verdict: Vec<&str> =
+            text.lines().skip_while(|line| !line.contains("can run:")).collect();
+        all += &format!("{}\n{}\n\n", load.join("\n"), verdict.join("\n"));
+    }
+    assert_snapshot!("samples", all);
+}
+
+#[test]
+fn snapshots_of_json() {
+    let checked = Checked::judged(host(), vec![nic("eth0")], true, None);
+    let json = format!("{:#}", show::json(&checked));
+    assert_snapshot!("json", json.replace(env!("CARGO_PKG_VERSION"), "[version]"));
+}

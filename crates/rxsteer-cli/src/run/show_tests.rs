@@ -1,0 +1,73 @@
+//! What `status`, `set` and `explain --live` print, of recorded answers.
+
+use super::show;
+use insta::assert_snapshot;
+use serde_json::Value;
+
+fn recorded(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+/// What `status` prints of the recorded answer, in which `change` is made.
+fn status(change: impl FnOnce(&mut Value)) -> String {
+    let mut status = recorded(include_str!("testdata/status.json"));
+    change(&mut status);
+    show::status(&serde_json::from_value(status).expect("a status"))
+}
+
+#[test]
+fn snapshots_of_status() {
+    assert_snapshot!("status", status(|_| {}));
+    let all_settings = status(|status| {
+        status["settings"]["policy"] = "bound:eth0:0=1".into();
+        status["settings"]["rps_maps"] = serde_json::json!(["eth0:0=0-3", "1=4-7"]);
+        status["settings"]["else"] = "local".into();
+        status["settings"]["rfs_cpus"] = "0-3".into();
+        status["settings"]["offline"] = "3".into();
+        status["settings"]["flow_limit"] = 4096.into();
+        status["settings"]["shadow"] = true.into();
+        status["changing"] = true.into();
+        status["guarded"] = false.into();
+        status["threads_problem"] =
+            "rxsteer: the rings' threads stay in their class: this process lacks CAP_SYS_NICE"
+                .into();
+        status["memory_bytes"] = Value::Null;
+        status["interfaces"] = Value::Array(Vec::new());
+        for key in ["flow_statistics", "largest_flows", "ended_flows"] {
+            status.as_object_mut().expect("an object").remove(key);
+        }
+    });
+    assert_snapshot!("status-other-settings", all_settings);
+    let many_cpus = status(|status| {
+        let idle = |cpu: u16| {
+            let mut idle = status["cpus"][0].clone();
+            for (_, count) in idle.as_object_mut().expect("an object") {
+                if count.is_u64() {
+                    *count = 0.into();
+                }
+            }
+            idle["thread"] = serde_json::json!({ "class": null });
+            idle["cpu"] = cpu.into();
+            idle
+        };
+        let more: Vec<Value> = (2..20).map(idle).collect();
+        status["cpus"].as_array_mut().expect("CPUs").extend(more);
+    });
+    assert_snapshot!("status-many-cpus", many_cpus);
+}
+
+#[test]
+fn snapshots_of_explain_live() {
+    let explained = |change: fn(&mut Value)| {
+        let mut at = recorded(include_str!("testdata/explained.json"));
+        change(&mut at);
+        show::explained(&serde_json::from_value(at).expect("an explanation"))
+    };
+    assert_snapshot!("explain-live", explained(|_| {}));
+    let nothing = explained(|at| {
+        at["decisions"] = Value::Array(Vec::new());
+        at["flows"] = Value::Array(Vec::new());
+        at["changing"] = true.into();
+    });
+    assert_snapshot!("explain-live-nothing", nothing);
+}
