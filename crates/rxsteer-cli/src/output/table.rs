@@ -352,6 +352,38 @@ pub(crate) fn duration(duration: Duration) -> String {
 mod tests {
     use super::*;
 
+    /// What a small replay under `bound` gave: CPU 1 got everything.
+    fn report() -> Report<impl rxsteer_user::Handler> {
+        use rxsteer_user::source::{Source, synthetic::SyntheticSource};
+        let policy = "bound:0=1".parse().unwrap();
+        let mut config = rxsteer_user::PipelineConfig::new(policy, "0-1".parse().unwrap());
+        (config.pin, config.on_full) = (false, rxsteer_user::OnFull::Wait);
+        let spec = "packets=100,flows=3".parse().unwrap();
+        let source: Box<dyn Source> = Box::new(SyntheticSource::new(spec, 1, (0, 1)));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let handler = |_| |_: &rxsteer_user::PacketList<'_>| {};
+        let speed = rxsteer_user::Speed::Max;
+        rxsteer_user::run(&config, &mut [source], speed, &stop, handler, |_, _| {}).unwrap()
+    }
+
+    #[test]
+    fn bars_take_what_room_there_is() {
+        let report = report();
+        let lengths = |room| {
+            let table = per_cpu(&report, room);
+            let lines: Vec<&str> = table.lines().collect();
+            assert!(lines.iter().all(|line| line.chars().count() <= room.unwrap_or(80)), "{table}");
+            assert_eq!((lines.len(), lines[1].matches('█').count()), (3, 0), "{table}");
+            lines[2].matches('█').count()
+        };
+        let table = per_cpu(&report, None).lines().map(|line| line.chars().count()).max();
+        let width = table.expect("lines");
+        assert_eq!(lengths(Some(width + 100)), LONGEST_BAR);
+        assert!((SHORTEST_ROOM..LONGEST_BAR).contains(&lengths(Some(width + 20))));
+        // Without a terminal, and on one that has no room beside the table.
+        assert_eq!((lengths(None), lengths(Some(width + BAR_GAP))), (0, 0));
+    }
+
     #[test]
     fn figures_are_readable() {
         assert_eq!(grouped(0), "0");

@@ -203,7 +203,7 @@ fn mistakes_are_refused_before_the_run() {
         (&["--flows", "a.csv", "--max-flows", "0"], "whole number from 1"),
         (&["--flows", "a.csv", "--flow-idle-timeout", "10"], "(ns, us, ms, s, m or h)"),
         (&["--flows", "a.csv", "--flow-idle-timeout", "-5s"], "(ns, us, ms, s, m or h)"),
-        (&["--flows", "a.csv", "--flow-idle-timeout", "0s"], "write e.g. 30s"),
+        (&["--flows", "a.csv", "--flow-idle-timeout", "0s"], "longer than 0, e.g. 30s"),
         (&["--flows", "a.csv", "--flow-idle-timeout", "9999999999h"], "too long"),
         (&["--partition-by", "hash-prefix"], "--flows"),
         (&["--flows", "a", "--partition-by", "hash"], "hash-prefix:1"),

@@ -273,5 +273,5 @@ fn keys_that_are_none_are_refused() {
     }
     let output = rxsteer(&["replay", "--synthetic", "packets=10", "--key", "src"]);
     assert_eq!(status(&output), 2);
-    assert!(errors(&output).contains("--key is about flow records"), "{}", errors(&output));
+    assert!(errors(&output).contains("--key is an option of flow records"), "{}", errors(&output));
 }

@@ -31,13 +31,13 @@ fn other_program(interface: &Interface) -> Finding {
         }
         None => {
             let mode = if attached.mode == AttachedMode::Generic { "xdpgeneric" } else { "xdp" };
-            format!("take it off first, if it is not needed: ip link set dev {name} {mode} off")
+            format!("if it is not needed, detach it first: ip link set dev {name} {mode} off")
         }
     };
     Finding::blocker(
         topic,
         described(attached),
-        "an interface takes one program, and another's program is never touched",
+        "an interface takes one XDP program, and rxsteer never replaces another one",
         fix,
     )
 }
@@ -72,7 +72,7 @@ fn mode(interface: &Interface, host: &Host) -> Finding {
         }
         Some(_) => "the driver has no native XDP",
         None => {
-            "the kernel does not say what the driver's XDP can do; --mode auto tries native first"
+            "the kernel does not report what the driver's XDP can do; --mode auto tries native first"
         }
     };
     let queues = format!(
@@ -100,15 +100,15 @@ fn mode(interface: &Interface, host: &Host) -> Finding {
             why_generic,
         ),
         tried => {
-            let cost = "generic mode works with every driver, but a socket buffer is made first and GRO is bypassed, so \
-                        less is gained";
+            let cost = "generic mode works with every driver, but the kernel makes a socket buffer first and bypasses GRO, \
+                        so the gain is less";
             let tried = match tried {
                 Trial::NotTried { why } => {
                     format!(
-                        "; not tried ({why}): rxsteer run tries it on an interface of its own first"
+                        "; not tried ({why}): rxsteer run first tries it on an interface of its own"
                     )
                 }
-                _ => "; tried, no frame was lost".to_owned(),
+                _ => "; check tried it, and no frame was lost".to_owned(),
             };
             let finding =
                 Finding::note(topic, format!("{mode}: {why_generic}"), format!("{cost}{tried}"));
@@ -126,11 +126,7 @@ fn mtu(interface: &Interface) -> Option<Finding> {
     if mtu <= ONE_PAGE_MTU || !native || frags {
         return Some(Finding::fine(topic, mtu.to_string()));
     }
-    let without = if interface.xdp.is_some() {
-        "without"
-    } else {
-        "and it is not known whether the driver has"
-    };
+    let without = if interface.xdp.is_some() { "without" } else { "and unknown" };
     Some(
         Finding::note(
             topic,

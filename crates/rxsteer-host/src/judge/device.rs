@@ -44,16 +44,16 @@ fn device(interface: &Interface) -> Finding {
     if link.hardware_type == LOOPBACK {
         return Finding::blocker(
             topic,
-            "it is the loopback",
-            "its packets never came over a wire: they are processed where they were sent, and are no use to steer",
-            "name the interface that packets come in by; rxsteer check without a name lists them",
+            "it is the loopback interface",
+            "its packets come from this host: they are processed where they were sent, and steering them gains nothing",
+            "name the interface that packets arrive on; rxsteer check without a name lists NICs",
         );
     }
     if link.hardware_type != ETHERNET {
         return Finding::blocker(
             topic,
             format!("its frames have no Ethernet header ({})", kind.unwrap_or("a layer-3 device")),
-            "the programs read Ethernet frames, and what such a device delivers came in through a NIC before",
+            "the programs read Ethernet frames; the packets of such a device arrived on a NIC before",
             match kind.filter(|kind| ["tun", "wireguard"].contains(kind)) {
                 Some(_) => format!(
                     "use the kernel's own RPS here: echo MASK | tee /sys/class/net/{}/queues/rx-*/rps_cpus (f for CPUs \
@@ -67,9 +67,8 @@ fn device(interface: &Interface) -> Finding {
     match kind.filter(|kind| UPPER.contains(kind)) {
         Some(kind) => Finding::blocker(
             topic,
-            format!("it is a {kind} interface, and stands on others"),
-            "its packets came in through the interfaces below: there they are steered before the work, here after most \
-             of it",
+            format!("it is a {kind} interface on top of others"),
+            "its packets arrived on the interfaces below: steering there comes before the work, here after most of it",
             below(interface, if TUNNELS.contains(&kind) { " with --inner" } else { "" }),
         ),
         None => Finding::fine(topic, what_it_is(interface)),
@@ -81,7 +80,7 @@ fn what_it_is(interface: &Interface) -> String {
     match (&link.driver, &link.kind) {
         (Some(driver), _) => format!("Ethernet, driver {driver}"),
         (None, Some(kind)) => format!("Ethernet, virtual ({kind})"),
-        (None, None) => "Ethernet, of a driver that is not known".to_owned(),
+        (None, None) => "Ethernet, driver unknown".to_owned(),
     }
 }
 
@@ -91,7 +90,7 @@ fn below(interface: &Interface, with: &str) -> String {
     let below: Vec<&str> = below.map(String::as_str).collect();
     if below.is_empty() {
         format!(
-            "attach to the NIC its packets come in by{with}; rxsteer check without a name lists NICs"
+            "attach to the NIC that its packets arrive on{with}; rxsteer check without a name lists NICs"
         )
     } else {
         format!("attach below: rxsteer run {}{with}", below.join(" "))
@@ -116,8 +115,8 @@ fn port(interface: &Interface) -> Option<Finding> {
         "port",
         what,
         format!(
-            "order is kept up to where {name} takes over; if {name} has kernel RPS on (its rps_cpus), flows can be \
-             overtaken behind that"
+            "rxsteer keeps order up to {name}; if kernel RPS is on there (rps_cpus of {name}), it can reorder flows behind \
+             that"
         ),
     ))
 }
@@ -125,7 +124,7 @@ fn port(interface: &Interface) -> Option<Finding> {
 fn up(interface: &Interface) -> Option<Finding> {
     let link = &interface.link;
     (!link.up).then(|| {
-        Finding::note("up", "it is down", "nothing is received until it is up")
+        Finding::note("up", "it is down", "it receives nothing until it is up")
             .fix(format!("ip link set dev {} up", link.name))
     })
 }

@@ -32,9 +32,9 @@ impl Help {
 impl fmt::Display for Help {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Likely(why) => write!(f, "likely, since {why}"),
+            Self::Likely(why) => write!(f, "likely, because {why}"),
             Self::Dont(why) => write!(f, "don't, because {why}"),
-            Self::Unknown(why) => write!(f, "unknown, since {why}"),
+            Self::Unknown(why) => write!(f, "unknown, because {why}"),
         }
     }
 }
@@ -50,7 +50,7 @@ const SHARED: f64 = 0.6;
 /// can rule it out, and no more.
 pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)>) -> Help {
     let Some(cpus) = host.cpus.usable(std::slice::from_ref(&interface.node_cpus)) else {
-        return Help::Unknown("which CPUs are online is not known".to_owned());
+        return Help::Unknown("it is unknown which CPUs are online".to_owned());
     };
     if cpus.len() == 1 {
         return Help::Dont(
@@ -62,9 +62,9 @@ pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)
     }
     if interface.link.is("veth") {
         return Help::Dont(
-            "on veth pairs native XDP was measured to cost more than steering gains: it copies every frame and takes \
-             merged segments apart (TCP: 0.16 to 0.19 of the throughput without it), and no case was clearly faster \
-             than the kernel's own RPS (rps_cpus)"
+            "on veth pairs native XDP costs more than steering gains (measured): it copies every frame and splits merged \
+             segments (TCP: 0.16 to 0.19 of the throughput without it), and no case was clearly faster than the \
+             kernel's own RPS (rps_cpus)"
                 .to_owned(),
         );
     }
@@ -79,13 +79,13 @@ fn by_queues(interface: &Interface, cpus: usize) -> Help {
     let measure = format!("measure it under the usual load: rxsteer check {name} --sample 10s");
     match interface.rx_queues {
         Some(queues) if queues as usize >= cpus => Help::Dont(format!(
-            "with {queues} RX queues for {cpus} CPUs the NIC spreads flows already (RSS). Where it can't, as with PPPoE \
-             and tunnels, one CPU does all the receiving; {measure}"
+            "with {queues} RX queues for {cpus} CPUs the NIC spreads flows already (RSS). If it can't, as with PPPoE \
+             and tunnels, one CPU receives everything; {measure}"
         )),
         queues => Help::Unknown(format!(
-            "{}, but whether a CPU is short of time for receiving was not measured; {measure}",
+            "{}, but check did not measure whether a CPU is short of time for receiving; {measure}",
             match queues {
-                None => "how many RX queues are used is not known".to_owned(),
+                None => "the number of RX queues is unknown".to_owned(),
                 Some(1) => format!("there is one RX queue for {cpus} CPUs"),
                 Some(queues) => format!("there are {queues} RX queues for {cpus} CPUs"),
             }
@@ -104,7 +104,7 @@ fn by_sample(interface: &Interface, cpus: &CpuSet, load: &Load, time: Duration) 
     }
     let busiest = load.cpus.iter().max_by(|a, b| in_softirqs(a).total_cmp(&in_softirqs(b)));
     let Some(busiest) = busiest.filter(|cpu| cpu.ticks.all > 0) else {
-        return Help::Unknown("the kernel does not say what its CPUs do".to_owned());
+        return Help::Unknown("the kernel does not report what its CPUs do".to_owned());
     };
     let dropped: u64 = load.cpus.iter().map(|cpu| u64::from(cpu.dropped)).sum();
     let does = format!(
@@ -127,13 +127,13 @@ fn by_sample(interface: &Interface, cpus: &CpuSet, load: &Load, time: Duration) 
     let (theirs, idle) = (mean(in_softirqs), mean(is_idle));
     if theirs >= SHARED * in_softirqs(busiest) {
         return Help::Dont(format!(
-            "{does}, the others {:.0} %: they share the work already, and it takes more or faster CPUs",
+            "{does}, the others {:.0} %: they share the work already; more or faster CPUs would help",
             100.0 * theirs
         ));
     }
     if idle < 1.0 - BUSY {
         return Help::Dont(format!(
-            "{does}, but the others are idle for {:.0} % of theirs only: what they do is no receiving, and would be slowed",
+            "{does}, but the others are idle for only {:.0} % of theirs: they do other work, which would be slowed",
             100.0 * idle
         ));
     }

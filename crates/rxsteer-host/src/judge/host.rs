@@ -9,7 +9,7 @@ use crate::trial::Trial;
 use rxsteer_core::Policy;
 use rxsteer_core::config::DEFAULT_LOOPS;
 
-const ELSEWHERE: &str = "rxsteer replay and the library work on this host as they do on any";
+const ELSEWHERE: &str = "rxsteer replay and the library work on any host";
 
 pub(super) fn findings(host: &Host) -> Vec<Finding> {
     let mut findings = vec![kernel(host), preemption(host)];
@@ -28,23 +28,22 @@ fn kernel(host: &Host) -> Finding {
 fn programs(host: &Host) -> Finding {
     let topic = "programs";
     match &host.programs {
-        Trial::Works => Finding::fine(
-            topic,
-            "the kernel loads them, and lets them be used without capabilities",
-        ),
+        Trial::Works => {
+            Finding::fine(topic, "the kernel loads them, and they run without capabilities")
+        }
         Trial::Fails { what, .. } => Finding::blocker(
             topic,
             what,
-            "these are the programs that rxsteer run loads; tried just now, and attached to nothing",
+            "rxsteer run loads these programs; check tried it now, and attached them to nothing",
             format!(
-                "boot a later kernel (6.1, 6.12, 6.18 and 7.2 were seen to take them); rxsteer check --kernel-log shows \
+                "boot a later kernel (6.1, 6.12, 6.18 and 7.2 load them); rxsteer check --kernel-log shows \
                  the kernel's whole answer; {ELSEWHERE}"
             ),
         ),
         Trial::NotTried { why } => Finding::note(
             topic,
             format!("not tried: {why}"),
-            "whether this kernel takes them shows only when they are loaded",
+            "only loading them shows whether this kernel takes them",
         ),
     }
 }
@@ -83,16 +82,15 @@ fn preemption(host: &Host) -> Finding {
         return Finding::blocker(
             topic,
             "this is a PREEMPT_RT kernel",
-            "there a packet can be taken off its CPU while it is processed, so nothing shows when it is safe to move a \
-             flow, and order can't be promised",
+            "it can preempt the processing of a packet, so rxsteer can't know when a flow may move, and can't keep order",
             format!("boot a kernel without PREEMPT_RT; {ELSEWHERE}"),
         );
     }
-    Finding::fine(topic, "not PREEMPT_RT: order can be promised")
+    Finding::fine(topic, "not PREEMPT_RT: rxsteer can keep order")
 }
 
 fn type_information(host: &Host) -> Vec<Finding> {
-    let why = "the programs are fitted to the running kernel by its type information, /sys/kernel/btf/vmlinux";
+    let why = "loading adapts the programs to the running kernel by its type information, /sys/kernel/btf/vmlinux";
     match &host.btf {
         Btf::Tracepoints(_) => {
             vec![Finding::fine("btf", "/sys/kernel/btf/vmlinux is there"), tracepoints(&host.btf)]
@@ -102,7 +100,7 @@ fn type_information(host: &Host) -> Vec<Finding> {
             "the kernel has no type information",
             why,
             "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of all larger distributions are; in a container \
-             let /sys be seen",
+             make /sys visible",
         )],
         Btf::Unreadable(error) => vec![Finding::blocker(
             "btf",
@@ -143,18 +141,18 @@ fn tracepoints(btf: &Btf) -> Finding {
             format!("used for {}; those counters stay 0", uses(&other)),
         );
     }
-    Finding::fine(topic, "all that are used are there")
+    Finding::fine(topic, "the kernel has all that rxsteer uses")
 }
 
 fn capabilities(host: &Host) -> Finding {
     let topic = "capabilities";
-    let fix = "run it as root, or once: setcap cap_bpf,cap_net_admin,cap_perfmon=ep $(command -v rxsteer); a container \
+    let fix = "run rxsteer as root, or once: setcap cap_bpf,cap_net_admin,cap_perfmon=ep $(command -v rxsteer); a container \
                needs the same three (--cap-add)";
     let Some(capabilities) = host.capabilities else {
         return Finding::note(
             topic,
-            "what this process may do is unknown",
-            "/proc/self/status can't be read; CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed",
+            "unknown: /proc/self/status can't be read",
+            "rxsteer run needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
         );
     };
     let missing = capabilities.missing();
@@ -172,8 +170,8 @@ fn capabilities(host: &Host) -> Finding {
         return Finding::blocker(
             topic,
             "this process has its capabilities only inside a user namespace",
-            "the kernel lets only capabilities of the first user namespace load BPF programs",
-            "run it outside of the user namespace (a rootless container is one)",
+            "to load BPF programs takes capabilities in the initial user namespace",
+            "run rxsteer outside of the user namespace (a rootless container is one)",
         );
     }
     Finding::fine(topic, "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
@@ -185,13 +183,13 @@ fn cpus(host: &Host) -> Finding {
         return Finding::note(
             topic,
             "which CPUs are online is unknown",
-            "neither /sys/devices/system/cpu nor /proc/self/status can be read; --cpus has to name them",
+            "neither /sys/devices/system/cpu nor /proc/self/status can be read; name the CPUs with --cpus",
         );
     };
     let isolated = host.cpus.isolated.as_ref();
     let mut what = format!("{} online ({online})", online.len());
     if let Some(isolated) = isolated {
-        what += &format!(", of which {isolated} isolated and not used unless named");
+        what += &format!(", of which {isolated} are isolated and used only if --cpus names them");
     }
     if let Some(nohz_full) = &host.cpus.nohz_full {
         what +=
@@ -201,7 +199,7 @@ fn cpus(host: &Host) -> Finding {
         return Finding::note(
             topic,
             what,
-            format!("CPUs above {} can't be sent to and are left out", cpus::HIGHEST),
+            format!("rxsteer can't send to CPUs above {} and leaves them out", cpus::HIGHEST),
         );
     }
     Finding::fine(topic, what)

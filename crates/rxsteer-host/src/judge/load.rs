@@ -14,7 +14,11 @@ pub fn load(load: &Load, time: Duration) -> Finding {
     let per_second = total as f64 / time.as_secs_f64().max(1e-9);
     let rate = format!("{per_second:.0} frames/s on this host");
     let Some(busiest) = load.cpus.iter().max_by_key(|cpu| cpu.processed) else {
-        return Finding::note(topic, "not known", "the kernel does not say what its CPUs received");
+        return Finding::note(
+            topic,
+            "unknown",
+            "the kernel does not report what its CPUs received",
+        );
     };
     let late: Vec<&CpuLoad> =
         load.cpus.iter().filter(|cpu| cpu.dropped > 0 || cpu.squeezed > 0).collect();
@@ -25,12 +29,12 @@ pub fn load(load: &Load, time: Duration) -> Finding {
                 "{rate}; CPU {} stopped {} times with work left over and dropped {} packets",
                 worst.cpu, worst.squeezed, worst.dropped
             ),
-            "that CPU does not keep up with what it receives, which is what steering is for",
+            "that CPU does not keep up with what it receives; steering is for this case",
         );
     }
     let share = 100.0 * f64::from(busiest.processed) / (total as f64).max(1.0);
     let shared = if per_second < QUIET {
-        "too few to say how CPUs share them".to_owned()
+        "too few to judge how CPUs share them".to_owned()
     } else {
         format!("{share:.0} % of them on CPU {}", busiest.cpu)
     };

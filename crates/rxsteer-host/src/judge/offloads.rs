@@ -17,10 +17,10 @@ pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
     let Some(offloads) = interface.offloads else {
         let unknown = Finding::note(
             "offloads",
-            "which offloads are on is unknown",
-            "the kernel does not answer ethtool's question; LRO must be off, and with VLAN interfaces above rxvlan, too",
+            "unknown: the kernel does not answer ethtool",
+            "LRO must be off, and with VLAN interfaces above also rxvlan",
         )
-        .fix(format!("look at it: ethtool -k {}", interface.link.name));
+        .fix(format!("look: ethtool -k {}", interface.link.name));
         return [Some(unknown), peer_checksums(interface)].into_iter().flatten().collect();
     };
     let mut findings = vec![gro(interface, &offloads, host), lro(interface, &offloads)];
@@ -38,7 +38,7 @@ fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
             topic,
             "on, but not behind a CPUMAP",
             format!(
-                "a CPUMAP merges segments since Linux {CPUMAP_GRO}; before that every segment of a TCP stream goes up alone"
+                "a CPUMAP merges segments since Linux {CPUMAP_GRO}; before, every segment of a TCP stream goes up the stack alone"
             ),
         );
     }
@@ -55,7 +55,7 @@ fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
         Some(hz) if hz >= FAST_TIMER_HZ => Finding::note(
             topic,
             format!("on, at {hz} timer ticks a second"),
-            "there GRO may hold a packet past its batch, so while a CPU is busy its flows move a few ticks later",
+            "at this rate GRO may hold a packet past its batch, so flows of a busy CPU move a few ticks later",
         ),
         _ => Finding::fine(topic, "on, also behind a CPUMAP"),
     }
@@ -68,7 +68,7 @@ fn lro(interface: &Interface, offloads: &Offloads) -> Finding {
         return Finding::blocker(
             topic,
             "on",
-            "the NIC merges segments into frames that XDP can't take, and most drivers refuse a program then",
+            "the NIC merges segments into frames that XDP can't take; most drivers then refuse a program",
             format!("ethtool -K {name} lro off"),
         );
     }
@@ -76,7 +76,7 @@ fn lro(interface: &Interface, offloads: &Offloads) -> Finding {
         return Finding::note(
             topic,
             "off, but GRO in hardware (rx-gro-hw) is on",
-            "some drivers turn it off when a program is attached, others refuse the program",
+            "when a program is attached, some drivers turn it off, others refuse the program",
         )
         .fix(format!("if it refuses: ethtool -K {name} rx-gro-hw off"));
     }
@@ -89,7 +89,7 @@ fn vlan_tags(interface: &Interface, offloads: &Offloads) -> Finding {
     let name = &interface.link.name;
     let vlans: Vec<&Link> = interface.above.iter().filter(|link| link.is("vlan")).collect();
     if vlans.is_empty() {
-        return Finding::fine(topic, "no VLAN interface stands on it");
+        return Finding::fine(topic, "there is no VLAN interface above");
     }
     let service = |link: &&Link| link.vlan_protocol == Some(SERVICE_TAG);
     let customer = offloads.rx_vlan && !vlans.iter().all(service);
@@ -110,15 +110,15 @@ fn vlan_tags(interface: &Interface, offloads: &Offloads) -> Finding {
     }
     Finding::blocker(
         topic,
-        format!("the NIC takes VLAN tags out of frames, and {} above needs them", named(&vlans)),
-        "a CPUMAP loses a tag that is not in the frame, so those packets would go to the wrong interface",
+        format!("the NIC removes VLAN tags from frames, and {} above needs them", named(&vlans)),
+        "a CPUMAP loses a tag that is not in the frame, so these packets would go to the wrong interface",
         format!("ethtool -K {name} {}", off.join(" ")),
     )
 }
 
 fn veth_vlan_tags(interface: &Interface, offloads: &Offloads, vlans: &[&Link]) -> Finding {
     let topic = "vlan_tags";
-    let why = "a veth passes tags on beside the frame when the sending end leaves them to it, and a CPUMAP loses those";
+    let why = "if the sending end leaves tags to the veth, it passes them beside the frame, and a CPUMAP loses them";
     let what = format!("tags for {} above come beside the frame", named(vlans));
     match &interface.peer {
         Some(Peer::Here { name, offloads: Some(peer) }) if peer.tx_vlan => Finding::blocker(
@@ -145,7 +145,7 @@ fn veth_vlan_tags(interface: &Interface, offloads: &Offloads, vlans: &[&Link]) -
             format!("{} is above, and the peer can't be looked at", named(vlans)),
             why,
         )
-        .fix("make sure of it at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off"),
+        .fix("make sure at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off"),
     }
 }
 
@@ -157,18 +157,18 @@ fn named(links: &[&Link]) -> String {
 /// redirect takes away.
 fn peer_checksums(interface: &Interface) -> Option<Finding> {
     let topic = "peer_checksums";
-    let why = "receivers drop a redirected frame whose checksum its sender left to a device, so such frames pass and \
-               are not steered: with tx on that is all that the peer's side sends itself";
+    let why = "if a sender leaves the checksum to a device, receivers drop the frame after a redirect, so such frames \
+               pass and are not steered: with tx on these are all frames that the peer's side itself sends";
     if interface.link.is("tun") {
         return Some(
-            Finding::note(topic, "a tap: its user may leave checksums out", why)
+            Finding::note(topic, "a tap: its user may leave checksums to the device", why)
                 .fix("inside the virtual machine: ethtool -K IF tx off (or without csum in its network options)"),
         );
     }
     if interface.link.is("netkit") {
         return Some(
-            Finding::note(topic, "a netkit: its peer may leave checksums out", why)
-                .fix("make sure of it at the peer: ethtool -K PEER tx off"),
+            Finding::note(topic, "a netkit: its peer may leave checksums to the device", why)
+                .fix("make sure at the peer: ethtool -K PEER tx off"),
         );
     }
     Some(match interface.peer.as_ref()? {
@@ -179,11 +179,11 @@ fn peer_checksums(interface: &Interface) -> Option<Finding> {
             format!("ethtool -K {name} tx off"),
         ),
         Peer::Here { name, offloads: Some(_) } => {
-            Finding::fine(topic, format!("the peer {name} fills checksums in"))
+            Finding::fine(topic, format!("the peer {name} completes checksums"))
         }
         Peer::Here { name, offloads: None } => Finding::note(
             topic,
-            format!("whether the peer {name} fills checksums in is unknown"),
+            format!("whether the peer {name} completes checksums is unknown"),
             why,
         )
         .fix(format!("make sure: ethtool -K {name} tx off")),
@@ -192,6 +192,6 @@ fn peer_checksums(interface: &Interface) -> Option<Finding> {
             "the peer is in another network namespace, where it can't be looked at",
             why,
         )
-        .fix("make sure of it there: ethtool -K PEER tx off"),
+        .fix("make sure there: ethtool -K PEER tx off"),
     })
 }

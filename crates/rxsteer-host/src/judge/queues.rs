@@ -17,10 +17,10 @@ fn rx_queues(interface: &Interface) -> Finding {
         None => Finding::note(
             topic,
             match interface.link.max_rx_queues {
-                Some(most) => format!("how many are used is unknown; at most {most}"),
-                None => "how many there are is unknown".to_owned(),
+                Some(most) => format!("their number is unknown; at most {most}"),
+                None => "their number is unknown".to_owned(),
             },
-            "they are counted in /sys/class/net, which shows another network namespace here, or nothing",
+            "/sys/class/net has them, and shows another network namespace here, or nothing",
         ),
     }
 }
@@ -34,13 +34,11 @@ fn near_cpus(interface: &Interface, host: &Host) -> Finding {
     match host.cpus.usable(std::slice::from_ref(&interface.node_cpus)) {
         Some(used) => Finding::fine(
             topic,
-            format!("{node}; unless --cpus says otherwise CPUs {used} are used"),
+            format!("{node}; CPUs {used} are used, unless --cpus names others"),
         ),
-        None => Finding::note(
-            topic,
-            node,
-            "which CPUs are online is not known, so --cpus has to name some",
-        ),
+        None => {
+            Finding::note(topic, node, "which CPUs are online is unknown; name some with --cpus")
+        }
     }
 }
 
@@ -48,8 +46,8 @@ fn near_cpus(interface: &Interface, host: &Host) -> Finding {
 fn kernel_rps(interface: &Interface) -> Finding {
     let topic = "kernel_rps";
     let name = &interface.link.name;
-    let why = "the kernel would send packets on to another CPU behind ours, where nothing shows when they are \
-               processed: order can't be promised";
+    let why = "the kernel would send packets on to another CPU, and rxsteer can't see when they are processed there, so \
+               it can't keep order";
     let Some(steered) = &interface.steered_queues else {
         return Finding::note(topic, "whether the kernel's RPS is on is unknown", why).fix(format!(
             "make sure: cat /sys/class/net/{name}/queues/rx-*/rps_cpus shows zeroes in its network namespace"

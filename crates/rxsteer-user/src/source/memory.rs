@@ -134,3 +134,32 @@ impl Source for MemorySource {
         Some((self.frames_done, self.frames_total))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::synthetic::SyntheticSource;
+
+    #[test]
+    fn everything_is_loaded_or_nothing() {
+        let stop = AtomicBool::new(false);
+        let load = |most_blocks| {
+            let spec = "packets=2000,flows=9".parse().expect("a specification");
+            MemorySource::load_all(&mut SyntheticSource::new(spec, 1, (0, 1)), most_blocks, &stop)
+        };
+        let mut loaded = load(100).expect("2000 frames fit");
+        let (mut frames, mut block) = (0, Block::new());
+        loop {
+            block.clear();
+            let fill = loaded.fill(&mut block);
+            frames += block.len();
+            if fill == Fill::End {
+                break;
+            }
+        }
+        assert_eq!(frames, 2000);
+        assert!(load(2).is_none(), "two blocks have room for 1024 frames");
+        stop.store(true, Ordering::Relaxed);
+        assert!(load(100).is_none(), "it is stopped");
+    }
+}

@@ -215,5 +215,5 @@ fn cpu_that_does_not_keep_up_is_named() {
     assert!(judged(&[cpu(0, 5, 0, 0)]).what.contains("too few"));
     let late = judged(&[cpu(0, 30_000, 0, 1), cpu(4, 10_000, 7, 3)]);
     only(&[late], "load", State::Note, false, &["CPU 4 stopped 3 times", "dropped 7 packets"]);
-    only(&[judged(&[])], "load", State::Note, false, &["not known"]);
+    only(&[judged(&[])], "load", State::Note, false, &["unknown"]);
 }
