@@ -339,16 +339,38 @@ fn snapshots_of_messages() {
         "run eth0 --mode natve",
         "run eth0 --threads fifo",
         "run eth0 --threads nice:99",
-        "set polcy=rps",
-        "set policy",
         "completions bsh",
     ];
-    let text: Vec<String> = lines.iter().map(|line| transcript(folder.path(), line)).collect();
+    compare_messages(folder.path(), "messages", &lines);
+}
+
+/// A build without the in-kernel path refuses these commands altogether.
+#[cfg(feature = "xdp")]
+#[test]
+fn snapshots_of_messages_of_set() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = [
+        "set polcy=rps",
+        "set policy",
+        "set policy=rsp",
+        "set policy=rps policy=rfs",
+        "set eth0",
+        "set queue-size=7",
+        "set threads=fifo",
+        "set flow-limit=maybe",
+        "set --socket ./nosuch policy=rps",
+        "status --socket ./nosuch",
+    ];
+    compare_messages(folder.path(), "messages-of-set", &lines);
+}
+
+fn compare_messages(folder: &Path, name: &str, lines: &[&str]) {
+    let text: Vec<String> = lines.iter().map(|line| transcript(folder, line)).collect();
     for text in &text {
         assert!(text.contains("[exit status 2]") && !text.contains("panicked"), "{text}");
     }
-    if !is_as_before("reports", "messages", &text.join("\n")) {
-        assert_none(&["messages".to_owned()]);
+    if !is_as_before("reports", name, &text.join("\n")) {
+        assert_none(&[name.to_owned()]);
     }
 }
 
