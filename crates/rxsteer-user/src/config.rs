@@ -5,17 +5,12 @@ use crate::change::{ChangeError, SteerChange, Switch, When};
 use crate::memory;
 use crate::receiver::{MAX_BATCH, OnFull};
 use crate::sys;
+pub use rxsteer_core::config::{DEFAULT_BACKLOG, MAX_BACKLOG};
 use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_core::{
     ConfigError, CpuId, CpuSet, Fallback, MAX_RX_QUEUES, Plan, Policy, QueueName, SteerConfig,
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
-
-/// Largest `max_backlog`: 16 MiB of descriptors per RX thread and CPU, beside the frames.
-pub const MAX_BACKLOG: u32 = 1 << 20;
-
-/// The kernel's `net.core.netdev_max_backlog` by default.
-pub const DEFAULT_BACKLOG: u32 = 1000;
 
 /// Packets decided on at once by default: as many as the kernel takes from a queue in one poll
 /// (`dev_weight`).

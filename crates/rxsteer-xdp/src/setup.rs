@@ -3,18 +3,14 @@
 use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, Mode};
 use crate::compile::Rows;
 use crate::threads::ThreadsError;
-use rxsteer_core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
+pub use rxsteer_core::config::{
+    MAX_KERNEL_FLOW_LIMIT_BUCKETS as MAX_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE,
+};
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
 use thiserror::Error;
 
 /// Packets a CPU's ring holds by default: what the kernel's own samples use.
 pub const DEFAULT_QUEUE_SIZE: u32 = 2048;
-/// Most packets a CPUMAP ring can hold.
-pub const MAX_QUEUE_SIZE: u32 = 16384;
-/// Least: the kernel hands frames over eight at a time.
-pub const MIN_QUEUE_SIZE: u32 = 8;
-/// Most buckets of the flow limit: the programs have memory for so many of each receiving CPU.
-pub const MAX_FLOW_LIMIT_BUCKETS: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 /// Most interfaces one instance steers.
 pub const MAX_INTERFACES: u32 = 64;
 /// Most slots of all RX queues' flow tables: 832 MiB of them.
