@@ -2,7 +2,7 @@
 //! that are too small.
 
 use crate::replay::Run;
-use crate::steer_args::SteerArgs;
+use crate::steer_args::SteerSettings;
 use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::{Fallback, Policy, SteerConfig};
 use rxsteer_user::{PipelineConfig, Speed};
@@ -16,7 +16,7 @@ fn policies<'a>(policy: &'a Policy, config: &'a PipelineConfig) -> Vec<&'a Polic
 
 /// Settings that change nothing, each with the reason.
 pub(crate) fn without_effect(
-    steer: &SteerArgs,
+    steer: &SteerSettings,
     policies: &[&Policy],
     changes: bool,
 ) -> Vec<String> {
@@ -28,25 +28,25 @@ pub(crate) fn without_effect(
         }
     };
     note(
-        steer.sock_flow_entries.is_some(),
+        steer.tables.sock_flow_entries.is_some(),
         any(Policy::is_rfs),
         "--sock-flow-entries",
         "only rfs looks where applications run",
     );
     note(
-        steer.fallback.is_some(),
+        steer.steering.fallback.is_some(),
         any(Policy::remembers_flows),
         "--else",
         "only rfs and sparse have flows that they do not place themselves",
     );
     note(
-        steer.rfs_cpus.is_some(),
+        steer.steering.rfs_cpus.is_some(),
         any(Policy::is_rfs),
         "--rfs-cpus",
         "only rfs looks where applications run",
     );
     note(
-        steer.flow_cnt.is_some(),
+        steer.tables.flow_cnt.is_some(),
         any(Policy::remembers_flows) || changes,
         "--flow-cnt",
         "only sparse and rfs remember flows",
@@ -61,7 +61,11 @@ pub(crate) fn without_effect(
 }
 
 /// What to say before a replay.
-pub(crate) fn before(steer: &SteerArgs, config: &PipelineConfig, has_apps: bool) -> Vec<String> {
+pub(crate) fn before(
+    steer: &SteerSettings,
+    config: &PipelineConfig,
+    has_apps: bool,
+) -> Vec<String> {
     let policies = policies(&config.policy, config);
     let mut notes = without_effect(steer, &policies, !config.changes.is_empty());
     if !has_apps && let Some(decides) = without_apps(&policies, config.fallback) {

@@ -1,24 +1,38 @@
 //! `--change-at T:SPEC`: a change planned beforehand.
 
-use crate::steer_args::{parse_cpu_list, parse_cpus, parse_fallback, parse_policy, parse_rps_map};
-use crate::words::suggestion;
-use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
+use clap::Args;
+use rxsteer_settings::{Steering, Tables, Text, backlog};
 use rxsteer_user::{SteerChange, When, sys};
 use std::str::FromStr;
 use std::time::Duration;
 
 /// The settings that can be changed.
-const KEYS: [&str; 9] = [
-    "policy",
-    "cpus",
-    "rps-map",
-    "else",
-    "rfs-cpus",
-    "sock-flow-entries",
-    "flow-cnt",
-    "flow-limit",
-    "max-backlog",
-];
+#[derive(Args)]
+pub(crate) struct ChangeSettings {
+    #[command(flatten)]
+    steering: Steering,
+    #[command(flatten)]
+    tables: Tables,
+    #[arg(long, value_parser = backlog)]
+    max_backlog: Option<u32>,
+}
+
+impl From<ChangeSettings> for SteerChange {
+    fn from(settings: ChangeSettings) -> SteerChange {
+        let ChangeSettings { steering, tables, max_backlog } = settings;
+        SteerChange {
+            cpus: steering.cpus.as_ref().map(|choice| choice.cpus(sys::allowed_cpus())),
+            rps_maps: steering.rps_maps(),
+            fallback: steering.fallback,
+            rfs_cpus: steering.rfs_cpus(),
+            sock_flow_entries: tables.sock_flow_entries,
+            flow_cnt: tables.flow_cnt,
+            flow_limit: steering.flow_limit(),
+            max_backlog,
+            policy: steering.policy,
+        }
+    }
+}
 
 /// When, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,17 +45,9 @@ impl FromStr for PlannedChange {
         let (when, spec) = text.split_once(':').ok_or_else(|| {
             format!("'{text}' is not T:SPEC; write e.g. 2s:policy=rps or 5000p:cpus=0-1")
         })?;
-        let mut change = SteerChange::default();
-        let mut seen: Vec<&str> = Vec::new();
-        for setting in settings(spec) {
-            let key = setting.split('=').next().unwrap_or_default().trim();
-            if key != "rps-map" && seen.contains(&key) {
-                return Err(format!("{key} is set twice"));
-            }
-            seen.push(key);
-            set(&mut change, setting.trim())?;
-        }
-        Ok(PlannedChange(parse_when(when.trim())?, change))
+        let texts = settings(spec).into_iter().map(Text::split).collect::<Result<Vec<_>, _>>()?;
+        let change: ChangeSettings = rxsteer_settings::read(texts)?;
+        Ok(PlannedChange(parse_when(when.trim())?, change.into()))
     }
 }
 
@@ -87,43 +93,6 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
              150ms or 50us"
         )),
     }
-}
-
-fn set(change: &mut SteerChange, setting: &str) -> Result<(), String> {
-    let (key, value) = setting
-        .split_once('=')
-        .map(|(key, value)| (key.trim(), value.trim()))
-        .ok_or_else(|| format!("'{setting}' is not SETTING=VALUE; write e.g. policy=rps"))?;
-    let size = || value.parse().map_err(|_| format!("{key} takes a whole number, not '{value}'"));
-    match key {
-        "policy" => change.policy = Some(parse_policy(value)?),
-        "cpus" => change.cpus = Some(parse_cpus(value)?.cpus(sys::allowed_cpus())),
-        "rps-map" if value == "none" && change.rps_maps.is_some() => {
-            return Err("rps-map=none takes away maps that are set beside it".to_owned());
-        }
-        "rps-map" if value == "none" => change.rps_maps = Some(Vec::new()),
-        "rps-map" => change.rps_maps.get_or_insert_default().push(parse_rps_map(value)?),
-        "else" => change.fallback = Some(parse_fallback(value)?),
-        "rfs-cpus" if value == "all" => change.rfs_cpus = Some(None),
-        "rfs-cpus" => change.rfs_cpus = Some(Some(parse_cpu_list(value)?)),
-        "sock-flow-entries" => change.sock_flow_entries = Some(size()?),
-        "flow-cnt" => change.flow_cnt = Some(size()?),
-        "max-backlog" => change.max_backlog = Some(size()?),
-        "flow-limit" => {
-            change.flow_limit = Some(match value {
-                "on" => Some(DEFAULT_FLOW_LIMIT_BUCKETS),
-                "off" => None,
-                _ => Some(size().map_err(|_| {
-                    format!("flow-limit takes on, off or a number of buckets, not '{value}'")
-                })?),
-            });
-        }
-        _ => {
-            let hint = suggestion(key, &KEYS);
-            return Err(format!("there is no setting '{key}' to change{hint}"));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -184,7 +153,7 @@ mod tests {
             ("2s:polcy=rps", "did you mean 'policy'"),
             ("2s:policy=rsp", "did you mean 'rps'"),
             ("2s:flow-cnt=many", "whole number"),
-            ("2s:rps-map=0=1-1;rps-map=none", "takes away maps"),
+            ("2s:rps-map=0=1-1;rps-map=none", "takes away what other rps-map"),
             ("2s:flow-limit=yes", "on, off"),
             ("2s:else=hush", "did you mean 'hash'"),
             ("2s:rfs-cpus=3-1", "runs backwards"),

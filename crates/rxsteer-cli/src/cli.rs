@@ -8,13 +8,14 @@ use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
 use crate::sim::args::SimArgs;
-use crate::steer_args::{CpuChoice, SteerArgs, parse_cpu_list, parse_cpus};
+use crate::steer_args::SteerArgs;
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rxsteer_settings::{CpuChoice, backlog, cpu_list, cpus};
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::synthetic::{SpecError, SyntheticSpec};
-use rxsteer_user::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, MAX_BATCH, Speed};
+use rxsteer_user::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BATCH, Speed};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -174,7 +175,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) rx_threads: u16,
 
     /// CPUs that the receiving threads run on, in turn; by default those of --cpus
-    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
+    #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
     /// max, recorded or a factor like 10x
@@ -188,7 +189,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) repeat: u32,
 
     /// Packets that may wait for one CPU, from each receiving thread
-    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = whole::<u32, 1, { MAX_BACKLOG as u64 }>, help_heading = "Processing")]
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = backlog, help_heading = "Processing")]
     pub(crate) max_backlog: u32,
 
     /// When a packet's backlog is full
@@ -205,7 +206,7 @@ pub(crate) struct ReplayArgs {
     ///
     /// Applications on these CPUs consume the data of flows, each flow on one of them, by its hash. rfs learns it, and the
     /// report shows how much was processed where its application runs.
-    #[arg(long, value_name = "LIST|COUNT", value_parser = parse_cpus, help_heading = "Applications")]
+    #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Applications")]
     pub(crate) app_cpus: Option<CpuChoice>,
 
     /// Each flow's application moves to the next of --app-cpus after this much capture time, e.g. 10ms
@@ -328,7 +329,7 @@ pub(crate) struct ExplainArgs {
     pub(crate) rx_queue: u16,
 
     /// CPUs that receive the RX queues, in turn; by default the lowest of --cpus
-    #[arg(long, value_name = "LIST", value_parser = parse_cpu_list, help_heading = "Receiving")]
+    #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
     /// CPU of the flow's application, its desired CPU under rfs

@@ -2,9 +2,9 @@
 //! pages, man pages and completions are made from the same options.
 
 use crate::cli::Cli;
-use clap::builder::{PossibleValue, TypedValueParser, ValueHint};
+use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
-use std::ffi::OsStr;
+pub(crate) use rxsteer_settings::words;
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
 const SELDOM: [&str; 31] = [
@@ -78,35 +78,6 @@ fn first_example(all: &str) -> String {
     // Beside it may stand what it is for.
     let command = example.trim().split("   ").next().unwrap_or_default();
     format!("Example:\n  {command}")
-}
-
-/// Reads values by `parse`, and gives shells the words that a value can be or begin with.
-pub(crate) fn words<P>(words: impl IntoIterator<Item = &'static str>, parse: P) -> Words<P> {
-    Words { words: words.into_iter().collect(), parse }
-}
-
-/// A parser of values, and words to complete.
-#[derive(Clone)]
-pub(crate) struct Words<P> {
-    words: Vec<&'static str>,
-    parse: P,
-}
-
-impl<P: TypedValueParser> TypedValueParser for Words<P> {
-    type Value = P::Value;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        arg: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<P::Value, Error> {
-        self.parse.parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.words.iter().map(PossibleValue::new)))
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ mod replay;
 mod run;
 mod set;
 mod settings_file;
+#[cfg(all(test, feature = "xdp"))]
+mod settings_tests;
 mod signals;
 #[cfg(feature = "sim")]
 mod sim;

@@ -11,7 +11,7 @@ use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::records::recording::Recorded;
-use crate::steer_args::SteerArgs;
+use crate::steer_args::SteerSettings;
 use crate::work::{Apps, Work};
 use anyhow::Context;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
@@ -70,8 +70,7 @@ impl Run {
 
 /// The command.
 pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
-    let steer = args.steer.with_file()?;
-    steer.check()?;
+    let steer = args.steer.settings()?;
     let (config, hash_seed) = pipeline_config(args, &steer)?;
     config.check()?;
     let input = input(args);
@@ -109,7 +108,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         cpus: config.workers(),
         hash: steer.hash().name(),
         hash_seed,
-        is_a_draw: hash_seed.is_some() && steer.hash_seed.is_none() && by_hash(&config),
+        is_a_draw: hash_seed.is_some() && steer.flows.hash_seed.is_none() && by_hash(&config),
         repeatable: !config.policy.remembers_flows() && config.changes.is_empty(),
         settings: settings(args, &config),
         skipped: skipped(&sources),
@@ -165,7 +164,7 @@ fn by_hash(config: &PipelineConfig) -> bool {
 /// The configuration that the arguments describe.
 fn pipeline_config(
     args: &ReplayArgs,
-    steer: &SteerArgs,
+    steer: &SteerSettings,
 ) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
     anyhow::ensure!(
         args.synthetic.is_none()

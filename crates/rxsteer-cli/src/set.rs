@@ -13,7 +13,7 @@ pub(crate) fn command(_args: &SetArgs) -> anyhow::Result<Outcome> {
 #[cfg(feature = "xdp")]
 pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     use crate::output;
-    use crate::run::change::{Change, KEYS};
+    use crate::run::args::LiveSettings;
     use crate::run::protocol::{Answer, Request};
     use crate::run::{client, show};
     use rxsteer_user::shown;
@@ -21,7 +21,8 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         Some((first, rest)) if !first.contains('=') => (Some(first.as_str()), rest),
         _ => (None, args.what.as_slice()),
     };
-    if let Some(key) = interface.filter(|word| KEYS.contains(word)) {
+    let names = rxsteer_settings::names::<LiveSettings>();
+    if let Some(key) = interface.filter(|word| names.iter().any(|name| name == word)) {
         anyhow::bail!(
             "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help says which)"
         );
@@ -31,7 +32,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         "--socket names the instance already; leave the interface out"
     );
     // What can be said without the instance is said without it.
-    Change::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
+    LiveSettings::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
     let Answer::Set(changed) = client::ask(&socket, &request)? else {

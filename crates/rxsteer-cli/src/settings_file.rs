@@ -1,75 +1,122 @@
-//! Settings in a TOML file: what the files of all commands have in common. An option beats the file, the
-//! file beats the default.
+//! `--config FILE`: settings in TOML, whose keys are the options' names. An option beats the file, the file
+//! beats the default.
 
-use anyhow::Context;
-use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use rxsteer_settings::{Options, Text};
 use rxsteer_user::shown;
-use serde::de::DeserializeOwned;
 use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-/// A key of the file, and what is wrong with its value.
-pub(crate) type WrongKey = (&'static str, String);
-
-/// Reads the file and lets `under` put it under the options.
-pub(crate) fn read<F: DeserializeOwned, T>(
-    path: &Path,
-    under: impl FnOnce(F) -> Result<T, WrongKey>,
-) -> anyhow::Result<T> {
+/// The settings of the options, with what the file says where they say nothing.
+pub(crate) fn settings<S: Args + Clone>(
+    options: &Options<S>,
+    config: Option<&Path>,
+) -> anyhow::Result<S> {
+    let Some(path) = config else { return Ok(S::clone(options)) };
     let text =
         std::fs::read_to_string(path).with_context(|| format!("can't read {}", shown(path)))?;
-    let file: F = toml::from_str(&text).with_context(|| format!("{} is not right", shown(path)))?;
-    under(file).map_err(|(key, why)| anyhow::anyhow!("{}: {key}: {why}", shown(path)))
+    let file = texts(&text).with_context(|| format!("{} is not right", shown(path)))?;
+    options.over(file).map_err(|refused| anyhow!("{}:{}: {refused}", shown(path), refused.place))
 }
 
-/// Takes a setting from the file where no option gives it.
-pub(crate) fn fill<T>(
-    setting: &mut Option<T>,
-    key: &'static str,
-    text: Option<&str>,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), WrongKey> {
-    if let (None, Some(text)) = (&setting, text) {
-        *setting = Some(parse(text).map_err(|why| (key, why))?);
-    }
-    Ok(())
-}
-
-/// `cpus`: a list as a string, or a count as a number.
-pub(crate) fn cpus_text(value: Option<&toml::Value>) -> Result<Option<String>, WrongKey> {
-    match value {
-        None => Ok(None),
-        Some(toml::Value::String(list)) => Ok(Some(list.clone())),
-        Some(toml::Value::Integer(count)) => Ok(Some(count.to_string())),
-        Some(other) => {
-            let why = format!("it takes a list like \"0-3,8\" or a count, not {}", article(other));
-            Err(("cpus", why))
+/// The settings of a file, each with its line.
+fn texts(toml: &str) -> anyhow::Result<Vec<Text>> {
+    let line = |at: usize| toml[..at].matches('\n').count() + 1;
+    let mut texts = Vec::new();
+    for (name, value) in DeTable::parse(toml)?.get_ref() {
+        let at = line(name.span().start);
+        let name = name.get_ref().as_ref();
+        match value.get_ref() {
+            // Settings of several RX queues.
+            DeValue::Table(table) => {
+                for (queue, value) in table {
+                    let text = format!("{}={}", queue.get_ref(), scalar(name, value)?);
+                    texts.push(Text::new(name, text, line(queue.span().start)));
+                }
+            }
+            _ => texts.push(Text::new(name, scalar(name, value)?, at)),
         }
     }
+    texts.sort_by_key(|text| text.place);
+    Ok(texts)
 }
 
-/// `flow-limit`: a number of buckets up to `most`, true for the usual number, false for none.
-pub(crate) fn flow_limit(value: Option<&toml::Value>, most: u32) -> Result<Option<u32>, WrongKey> {
-    match value {
-        None | Some(toml::Value::Boolean(false)) => Ok(None),
-        Some(toml::Value::Boolean(true)) => Ok(Some(DEFAULT_FLOW_LIMIT_BUCKETS)),
-        Some(toml::Value::Integer(buckets)) if (1..=i64::from(most)).contains(buckets) => {
-            Ok(Some(*buckets as u32))
-        }
-        Some(other) => {
-            let given = match other {
-                toml::Value::Integer(number) => number.to_string(),
-                other => article(other),
-            };
-            let why = format!(
-                "it takes true, false or a number of buckets from 1 to {most}, not {given}"
-            );
-            Err(("flow-limit", why))
-        }
+/// A value as the option of that name would be given it.
+fn scalar(name: &str, value: &Spanned<DeValue<'_>>) -> anyhow::Result<String> {
+    Ok(match value.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        other => anyhow::bail!(
+            "{name} takes a string, a number, true or false, not a value of type {}",
+            other.type_str()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::steer_args::{SteerArgs, SteerSettings};
+    use clap::Parser;
+    use rxsteer_user::core::Policy;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        steer: SteerArgs,
     }
-}
 
-/// What a value is: "an array".
-fn article(value: &toml::Value) -> String {
-    let kind = value.type_str();
-    format!("{} {kind}", if kind.starts_with(['a', 'i']) { "an" } else { "a" })
+    /// The settings of a command line and a file that says `toml`.
+    fn both(options: &[&str], toml: &str) -> Result<SteerSettings, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        std::fs::write(&path, toml).unwrap();
+        let line = [&["rxsteer", "--config", path.to_str().unwrap()], options].concat();
+        let steer = Cli::try_parse_from(line).unwrap().steer;
+        steer.settings().map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn options_beat_the_file() {
+        let file = "policy = 'rfs'\nflow_cnt = 8\ninner = true\nflow-limit = true\n\
+                    rps-map = { 0 = '4-7', 1 = '1' }";
+        let none = both(&["--policy", "none"], file).unwrap();
+        assert_eq!((none.policy(), none.tables.flow_cnt), (Policy::None, Some(8)));
+        assert_eq!(none.steering.rps_map, None, "of no use under none");
+        let off = both(&["--inner=off", "--flow-limit=off", "--rps-map", "none"], file).unwrap();
+        assert_eq!((off.flows.inner(), off.steering.flow_limit()), (false, Some(None)));
+        assert_eq!((off.policy(), off.steering.rps_maps()), (Policy::Rfs, Some(Vec::new())));
+        let map = both(&["--rps-map", "2=3"], file).unwrap().steering.rps_maps().unwrap();
+        assert_eq!(map, [(2.into(), "3".parse().unwrap())], "all maps are one setting");
+        let seed = "hash = 'symmetric'\nhash-seed = '2a'";
+        assert_eq!(both(&["--hash", "toeplitz"], seed).unwrap().flows.hash_seed, None);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (toml, part) in [
+            ("\npolciy = 'rfs'", "s.toml:2: there is no setting 'polciy'; did you mean 'policy'?"),
+            (
+                "# a\n\n  cpus = [0, 1]",
+                "cpus takes a string, a number, true or false, not a value of type array",
+            ),
+            ("flow-cnt = 8\nflow_cnt = 9", "s.toml:2: flow-cnt is set twice"),
+            (
+                "flow-limit = 5000000000",
+                "s.toml:1: flow-limit=5000000000: it takes on, off or a number of",
+            ),
+            ("rps-map = { 'eth*:0' = '1' }", "s.toml:1: rps-map=eth*:0=1: 'eth*' is a pattern"),
+            ("[rps-map]\n0 = '1'\n1 = 'x'", "s.toml:3: rps-map=1=x: "),
+            ("hash = 'toeplitz'\nhash-seed = '1'", "Toeplitz takes a key"),
+            ("policy = ", "s.toml is not right"),
+        ] {
+            let error = both(&[], toml).unwrap_err();
+            assert!(error.contains(part), "{toml}: {error}");
+        }
+        let error = both(&["--policy", "rps"], "policy = 'rsp'").unwrap_err();
+        assert!(error.contains("did you mean 'rps'"), "also where an option holds: {error}");
+    }
 }

@@ -269,7 +269,7 @@ impl Steering {
             sock_flow_entries: rxsteer_core::config::DEFAULT_SOCK_FLOW_ENTRIES,
             flow_cnt: None,
             flow_limit: None,
-            max_backlog: 1000,
+            max_backlog: rxsteer_core::config::DEFAULT_BACKLOG,
             budget: 64,
         }
     }

@@ -92,7 +92,7 @@ const EXTREMES: [(&str, &[&str]); 30] = [
     ("steering.flow_cnt", &["1", "65536"]),
     ("steering.sock_flow_entries", &["1", "1000000"]),
     ("steering.flow_limit", &["1", "4096"]),
-    ("steering.max_backlog", &["1", "10000000"]),
+    ("steering.max_backlog", &["1", "1048576"]),
     ("steering.budget", &["1", "65536"]),
     ("scheduler.placement", &["pinned", "sticky", "waker"]),
     ("scheduler.balance", &["0", "10us"]),

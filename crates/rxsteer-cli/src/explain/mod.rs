@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::advice;
 use crate::cli::ExplainArgs;
 use crate::output;
-use crate::steer_args::SteerArgs;
+use crate::steer_args::SteerSettings;
 use anyhow::Context;
 use rxsteer_user::core::explain::Explanation;
 use rxsteer_user::core::{
@@ -45,8 +45,7 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     if args.live {
         return live::command(args);
     }
-    let steer = args.steer.with_file()?;
-    steer.check()?;
+    let steer = args.steer.settings()?;
     for note in advice::without_effect(&steer, &[&steer.policy()], false) {
         output::note(&format!("rxsteer: {note}"));
     }
@@ -81,7 +80,11 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-fn explain_flow(args: &ExplainArgs, steer: &SteerArgs, key: FlowKey) -> anyhow::Result<Explained> {
+fn explain_flow(
+    args: &ExplainArgs,
+    steer: &SteerSettings,
+    key: FlowKey,
+) -> anyhow::Result<Explained> {
     let queues = match args.rx_queues {
         RxQueues::Hashed(queues) => queues,
         RxQueues::Single => 1,
@@ -101,7 +104,11 @@ fn explain_flow(args: &ExplainArgs, steer: &SteerArgs, key: FlowKey) -> anyhow::
     Ok(setup.explain(&packet, key, None, None, 0))
 }
 
-fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::Result<Explained> {
+fn explain_frame(
+    args: &ExplainArgs,
+    steer: &SteerSettings,
+    number: u64,
+) -> anyhow::Result<Explained> {
     let path = PathBuf::from(&args.what);
     if !path.exists() && args.flow().is_ok() {
         anyhow::bail!(
@@ -118,7 +125,7 @@ fn explain_frame(args: &ExplainArgs, steer: &SteerArgs, number: u64) -> anyhow::
         RxQueues::Single | RxQueues::PerFile => 1,
     };
     let mut setup = Setup::new(args, steer, queues)?;
-    let options = DissectOptions { inner: steer.inner };
+    let options = DissectOptions { inner: steer.flows.inner() };
     let mut block = Block::new();
     let mut clock = PacketClock::default();
     let mut seen = 0;
@@ -171,31 +178,32 @@ struct Setup {
 }
 
 impl Setup {
-    fn new(args: &ExplainArgs, steer: &SteerArgs, queues: u16) -> anyhow::Result<Setup> {
+    fn new(args: &ExplainArgs, steer: &SteerSettings, queues: u16) -> anyhow::Result<Setup> {
         let cpus = steer.cpus(sys::allowed_cpus())?;
         let lowest = CpuSet::new([cpus.lowest()]).context("a CPU set has a CPU")?;
         let rx_cpus = args.rx_cpus.as_ref().unwrap_or(&lowest);
         let receiving = rx_cpus.iter().cycle().take(usize::from(queues)).collect();
         let app_cpu = args.app_cpu.and_then(CpuId::new);
         let mut config = SteerConfig {
-            rps_maps: steer.rps_map.clone(),
-            fallback: steer.fallback.unwrap_or_default(),
-            rfs_cpus: steer.rfs_cpus.clone(),
+            rps_maps: steer.steering.rps_maps().unwrap_or_default(),
+            fallback: steer.steering.fallback.unwrap_or_default(),
+            rfs_cpus: steer.steering.rfs_cpus().flatten(),
             devices: steer.devices(queues)?,
-            flow_cnt: steer.flow_cnt,
-            flow_limit: steer.flow_limit,
+            flow_cnt: steer.tables.flow_cnt,
+            flow_limit: steer.steering.flow_limit().flatten(),
             ..SteerConfig::new(steer.policy(), cpus.clone(), receiving)
         };
-        config.sock_flow_entries = steer.sock_flow_entries.unwrap_or(config.sock_flow_entries);
+        config.sock_flow_entries =
+            steer.tables.sock_flow_entries.unwrap_or(config.sock_flow_entries);
         config.possible = CpuSet::new(config.destinations().iter().chain(app_cpu));
-        let (hasher, hash_seed) = steer.hash().hasher(steer.hash_seed);
+        let (hasher, hash_seed) = steer.hash().hasher(steer.flows.hash_seed);
         let plan = Arc::new(Plan::new(&config, 1)?);
         Ok(Setup {
             steering: Steering::of_plan(plan, 0..queues),
             hasher,
             hash_name: steer.hash().name(),
             hash_seed: hash_seed.map(|seed| seed.0),
-            seed_is_given: steer.hash_seed.is_some(),
+            seed_is_given: steer.flows.hash_seed.is_some(),
             backlogs: Idle::default(),
             policy: steer.policy().to_string(),
             cpus,

@@ -101,8 +101,7 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
 
 /// The receive path that the frames go through: one RX queue, and nothing is lost to full backlogs.
 fn pipeline_config(args: &FlowsArgs) -> anyhow::Result<PipelineConfig> {
-    let steer = args.steer.with_file()?;
-    steer.check()?;
+    let steer = args.steer.settings()?;
     let mut config = PipelineConfig::new(steer.policy(), steer.cpus(sys::allowed_cpus())?);
     steer.apply(&mut config)?;
     config.on_full = OnFull::Wait;

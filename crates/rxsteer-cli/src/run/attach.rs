@@ -1,6 +1,6 @@
 //! Beginning: what is asked for is looked at as a whole, refused with the reason or attached as a whole.
 
-use super::args::{ModeChoice, RfsNamespaces, RunArgs};
+use super::args::{FixedSettings, ModeChoice, RfsNamespaces, RunArgs, RunSettings};
 use super::change::HostCpus;
 use super::client;
 use super::datapath::Datapath;
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
 }
 
 /// Looks at everything and changes nothing.
-pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
+pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> {
     let patterns = args
         .interfaces
         .iter()
@@ -54,7 +54,7 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let host = Host::look();
     refuse(&judge::host(&host), "this host can't be steered on")?;
     let policy = default_policy(&host);
-    if args.policy.is_none() && !policy.is_rfs() {
+    if asked.live.steering.policy.is_none() && !policy.is_rfs() {
         output::note(&format!(
             "rxsteer: without --policy the policy is {policy}: this kernel lacks tracepoints that rfs takes (rxsteer \
              check names them)"
@@ -83,7 +83,7 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let native = fit
         .iter()
         .all(|interface| interface.xdp.is_none_or(|features| features.native && features.redirect));
-    let mode = match args.mode() {
+    let mode = match asked.fixed.mode() {
         ModeChoice::Native => Mode::Native,
         ModeChoice::Generic => Mode::Generic,
         ModeChoice::Auto if native => Mode::Native,
@@ -93,15 +93,16 @@ pub(crate) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     let links: Vec<Link> = fit.iter().map(|interface| interface.link.clone()).collect();
     let cpus = host_cpus()?;
     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-    let threads = default_threads(args.threads, &host)?;
+    let threads = default_threads(asked.live.threads, &host)?;
     let defaults = Defaults { policy, cpus: default_cpus(&names).ok(), threads };
     let named = |why: String| anyhow::anyhow!("--{why}");
-    let settings = settings(args, &defaults, &cpus).map_err(named)?;
+    let mut settings = settings(&asked.live, &defaults, &cpus).map_err(named)?;
+    settings.without_guard = args.without_order_guard;
     let there: Vec<queue_names::There<'_>> =
         links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
     queue_names::check(&settings, &there, &patterns).map_err(named)?;
     settings.check(&cpus.possible)?;
-    let may_be_generic = args.mode() == ModeChoice::Auto;
+    let may_be_generic = asked.fixed.mode() == ModeChoice::Auto;
     Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings, defaults, notes, host })
 }
 
@@ -214,12 +215,13 @@ fn host_cpus() -> anyhow::Result<HostCpus> {
 /// Loads and attaches.
 pub(crate) fn start(
     args: &RunArgs,
+    asked: &FixedSettings,
     mut plan: Plan,
     socket: PathBuf,
 ) -> anyhow::Result<Instance<Path>> {
     privileges::raise_memory_limit();
     if plan.mode == Mode::Native {
-        match attempt(args, &plan, socket.clone()) {
+        match attempt(args, asked, &plan, socket.clone()) {
             Err(Failure::Attach(why)) if plan.may_be_generic => {
                 output::note(&format!("rxsteer: {why}; trying generic mode"));
                 plan.mode = Mode::Generic;
@@ -229,7 +231,7 @@ pub(crate) fn start(
     }
     // Before a frame of the user's depends on it.
     match trial::generic(&plan.host) {
-        Trial::Works => attempt(args, &plan, socket).map_err(Failure::into_error),
+        Trial::Works => attempt(args, asked, &plan, socket).map_err(Failure::into_error),
         Trial::Fails { what, .. } => {
             Err(without_xdp(&plan, &format!("this kernel loses frames in generic mode: {what}")))
         }
@@ -268,8 +270,13 @@ impl Failure {
     }
 }
 
-fn attempt(args: &RunArgs, plan: &Plan, socket: PathBuf) -> Result<Instance<Path>, Failure> {
-    let setup = setup(args, plan).map_err(Failure::Load)?;
+fn attempt(
+    args: &RunArgs,
+    asked: &FixedSettings,
+    plan: &Plan,
+    socket: PathBuf,
+) -> Result<Instance<Path>, Failure> {
+    let setup = setup(args, asked, plan).map_err(Failure::Load)?;
     let loads = |error| Failure::Load(anyhow::anyhow!("{error}; nothing is attached"));
     if let Some(why) = memory::is_short(memory_of(&setup).map_err(loads)?) {
         return Err(Failure::Load(anyhow::anyhow!("{why}; nothing is attached")));
@@ -281,7 +288,7 @@ fn attempt(args: &RunArgs, plan: &Plan, socket: PathBuf) -> Result<Instance<Path
         network_namespace: watch::network_namespace(),
         flow_cnt: setup.flow_cnt,
         sock_flow_entries: setup.sock_flow_entries,
-        rfs_namespaces: args.rfs_namespaces.unwrap_or_default(),
+        rfs_namespaces: asked.rfs_namespaces(),
         memory_bytes: memory::of_maps(),
         inner: setup.inner,
         flow_stats: setup.flow_stats,
@@ -300,7 +307,7 @@ fn attempt(args: &RunArgs, plan: &Plan, socket: PathBuf) -> Result<Instance<Path
     Ok(instance)
 }
 
-fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
+fn setup(args: &RunArgs, asked: &FixedSettings, plan: &Plan) -> anyhow::Result<Setup> {
     let open = plan.patterns.iter().any(Pattern::is_open);
     let count = |link: &Link| {
         u32::from(tables(plan.mode, link, &plan.cpus, is_named(&plan.patterns, link)))
@@ -308,9 +315,10 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
     let needed: u32 = plan.links.iter().map(count).sum();
     let spare = match plan.mode {
         // Smaller tables are more.
-        Mode::Native => {
-            args.flow_cnt.map_or(SPARE_TABLES, |slots| (OPEN_SLOTS / slots).max(SPARE_TABLES))
-        }
+        Mode::Native => asked
+            .tables
+            .flow_cnt
+            .map_or(SPARE_TABLES, |slots| (OPEN_SLOTS / slots).max(SPARE_TABLES)),
         Mode::Generic => 16 * count(&Link::default()),
     };
     let most = u32::from(MAX_RX_QUEUES);
@@ -321,7 +329,7 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
     );
     let all = if open { (needed + spare).min(most) } else { needed };
     let all = all.max(1);
-    let flow_cnt = args.flow_cnt.unwrap_or_else(|| default_flow_cnt(needed, all, open));
+    let flow_cnt = asked.tables.flow_cnt.unwrap_or_else(|| default_flow_cnt(needed, all, open));
     let flow_cnt = flow_cnt.next_power_of_two();
     anyhow::ensure!(
         u64::from(flow_cnt) * u64::from(all) <= MAX_SLOTS,
@@ -329,25 +337,26 @@ fn setup(args: &RunArgs, plan: &Plan) -> anyhow::Result<Setup> {
          fits",
         prev_power_of_two(MAX_SLOTS / u64::from(all))
     );
-    let seed = args.hash_seed.unwrap_or_else(random_seed);
+    let seed = asked.flows.hash_seed.unwrap_or_else(random_seed);
     Ok(Setup {
         mode: plan.mode,
         possible: plan.cpus.possible.clone(),
         flow_cnt,
         tables: all,
         interfaces: if open { MAX_INTERFACES as u32 } else { plan.links.len() as u32 },
-        sock_flow_entries: args
+        sock_flow_entries: asked
+            .tables
             .sock_flow_entries
             .unwrap_or(DEFAULT_SOCK_FLOW_ENTRIES)
             .next_power_of_two(),
-        rfs_namespace: match args.rfs_namespaces.unwrap_or_default() {
+        rfs_namespace: match asked.rfs_namespaces() {
             // The kernel's own number has 32 bits.
             RfsNamespaces::Own => watch::network_namespace().map(|inode| inode as u32),
             RfsNamespaces::All => None,
         },
         secret: seed.0.to_be_bytes(),
-        inner: args.inner,
-        flow_stats: !args.no_flow_stats,
+        inner: asked.flows.inner(),
+        flow_stats: asked.flow_stats(),
         hz: plan.host.hz,
         drop_on_arrival: false,
         as_with_short_ticks: args.as_with_short_ticks,

@@ -1,124 +1,55 @@
 //! Settings of a running instance, and changes of them: read as a whole, refused as a whole.
 
-use super::args::{MAX_FLOW_LIMIT, parse_queue_size, parse_threads};
-use crate::steer_args::{
-    CpuChoice, parse_cpu_list, parse_cpus, parse_fallback, parse_policy, parse_rps_map,
-};
-use crate::words::suggestion;
-use rxsteer_user::core::config::DEFAULT_FLOW_LIMIT_BUCKETS;
-use rxsteer_user::core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
+use super::args::{LiveSettings, RunSettings};
+use rxsteer_settings::{Text, names, read};
+use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_xdp::Settings;
 
-/// The settings that can be changed.
-pub(crate) const KEYS: [&str; 9] = [
-    "policy",
-    "cpus",
-    "rps-map",
-    "else",
-    "rfs-cpus",
-    "queue-size",
-    "flow-limit",
-    "threads",
-    "shadow",
-];
-
-/// What is to change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Change {
-    policy: Option<Policy>,
-    cpus: Option<CpuChoice>,
-    /// All of them; none: the general map holds for all.
-    rps_maps: Option<Vec<(QueueName, CpuSet)>>,
-    fallback: Option<Fallback>,
-    rfs_cpus: Option<Option<CpuSet>>,
-    queue_size: Option<u32>,
-    flow_limit: Option<Option<u32>>,
-    threads: Option<ThreadClass>,
-    shadow: Option<bool>,
-}
-
-impl Change {
+impl LiveSettings {
     /// Reads `SETTING=VALUE`, one or more.
-    pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<Change, String> {
-        let mut change = Change::default();
-        let mut seen: Vec<&str> = Vec::new();
-        for setting in settings {
-            let setting = setting.as_ref();
-            let (key, value) =
-                setting.split_once('=').map(|(key, value)| (key.trim(), value.trim())).ok_or_else(
-                    || format!("'{setting}' is not SETTING=VALUE; write e.g. policy=rps"),
-                )?;
-            if seen.contains(&key) && !matches!(key, "rps-map" | "rps_map") {
-                return Err(format!("{key} is set twice"));
-            }
-            seen.push(key);
-            change.set(key, value)?;
-        }
-        if seen.is_empty() {
+    pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<LiveSettings, String> {
+        let texts = settings.iter().map(|setting| Text::split(setting.as_ref()));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        if texts.is_empty() {
             return Err("no settings given; write e.g. policy=rps".to_owned());
         }
-        Ok(change)
-    }
-
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let named = |why: String| format!("{key}={value}: {why}");
-        match key.replace('_', "-").as_str() {
-            "policy" => self.policy = Some(parse_policy(value).map_err(named)?),
-            "cpus" => self.cpus = Some(parse_cpus(value).map_err(named)?),
-            "rps-map" if value == "none" && self.rps_maps.is_some() => {
-                return Err(named("it takes away maps that are set beside it".to_owned()));
-            }
-            "rps-map" if value == "none" => self.rps_maps = Some(Vec::new()),
-            "rps-map" => {
-                let map = parse_rps_map(value).map_err(named)?;
-                self.rps_maps.get_or_insert_default().push(map);
-            }
-            "else" => self.fallback = Some(parse_fallback(value).map_err(named)?),
-            "rfs-cpus" if value == "all" => self.rfs_cpus = Some(None),
-            "rfs-cpus" => self.rfs_cpus = Some(Some(parse_cpu_list(value).map_err(named)?)),
-            "queue-size" => self.queue_size = Some(parse_queue_size(value).map_err(named)?),
-            "flow-limit" => self.flow_limit = Some(parse_flow_limit(value).map_err(named)?),
-            "threads" => self.threads = Some(parse_threads(value).map_err(named)?),
-            "shadow" => self.shadow = Some(parse_switch(value).map_err(named)?),
-            _ => {
-                let hint = suggestion(key, &KEYS);
-                return Err(format!("there is no setting '{key}' that can be changed{hint}"));
-            }
+        // One that is known is named as such, not as if it were misspelt.
+        let [live, all] = [names::<LiveSettings>(), names::<RunSettings>()];
+        let fixed = |text: &&Text| all.contains(&text.name) && !live.contains(&text.name);
+        if let Some(fixed) = texts.iter().find(fixed) {
+            return Err(cant_change(&[&fixed.name]));
         }
-        Ok(())
+        Ok(read(texts)?)
     }
 
     /// The settings after it, where they can be had on a host with these CPUs.
     pub(crate) fn onto(&self, now: &Settings, host: &HostCpus) -> Result<Settings, String> {
+        let steering = &self.steering;
         let mut settings = now.clone();
-        if let Some(policy) = &self.policy {
+        if let Some(policy) = &steering.policy {
             settings.policy = policy.clone();
         }
-        if let Some(cpus) = &self.cpus {
+        if let Some(cpus) = &steering.cpus {
             settings.cpus = cpus.cpus(Some(host.online.clone()));
         }
-        if let Some(maps) = &self.rps_maps {
-            settings.rps_maps.clone_from(maps);
-        }
-        settings.fallback = self.fallback.unwrap_or(settings.fallback);
-        if let Some(cpus) = &self.rfs_cpus {
-            settings.rfs_cpus.clone_from(cpus);
-        }
+        settings.rps_maps = steering.rps_maps().unwrap_or(settings.rps_maps);
+        settings.fallback = steering.fallback.unwrap_or(settings.fallback);
+        settings.rfs_cpus = steering.rfs_cpus().unwrap_or(settings.rfs_cpus);
+        settings.flow_limit = steering.flow_limit().unwrap_or(settings.flow_limit);
         settings.queue_size = self.queue_size.unwrap_or(settings.queue_size);
-        settings.flow_limit = self.flow_limit.unwrap_or(settings.flow_limit);
         settings.threads = self.threads.unwrap_or(settings.threads);
         settings.shadow = self.shadow.unwrap_or(settings.shadow);
-        if self.cpus.is_some() {
+        if steering.cpus.is_some() {
             host.check(settings.cpus.iter(), "cpus")?;
         }
-        if self.rps_maps.is_some() {
+        if steering.rps_map.is_some() {
             let maps = settings.rps_maps.iter().flat_map(|(_, map)| map.iter());
             host.check(maps, "rps-map")?;
         }
-        if self.rfs_cpus.is_some() {
+        if steering.rfs_cpus.is_some() {
             host.check(settings.rfs_cpus.iter().flat_map(CpuSet::iter), "rfs-cpus")?;
         }
-        if self.policy.is_some() {
+        if steering.policy.is_some() {
             host.check(settings.policy.named_cpus(), "policy")?;
         }
         settings.offline = host.offline();
@@ -126,27 +57,9 @@ impl Change {
     }
 }
 
-fn parse_flow_limit(value: &str) -> Result<Option<u32>, String> {
-    match value {
-        "on" => Ok(Some(DEFAULT_FLOW_LIMIT_BUCKETS)),
-        "off" => Ok(None),
-        _ => value
-            .parse()
-            .ok()
-            .filter(|buckets| (1..=MAX_FLOW_LIMIT).contains(buckets))
-            .map(Some)
-            .ok_or_else(|| {
-                format!("it takes on, off or a number of buckets from 1 to {MAX_FLOW_LIMIT}")
-            }),
-    }
-}
-
-fn parse_switch(value: &str) -> Result<bool, String> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("it takes on or off".to_owned()),
-    }
+/// Why settings that hold from the start to the end are refused.
+pub(crate) fn cant_change(names: &[&str]) -> String {
+    format!("{} can't change while rxsteer runs; restart it for that", names.join(", "))
 }
 
 /// The CPUs of the host, as far as frames can be sent to them.
@@ -186,6 +99,7 @@ impl HostCpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rxsteer_user::core::{Fallback, Policy, ThreadClass};
 
     fn settings() -> Settings {
         let all = Settings::new(Policy::Rps, "0-1".parse().unwrap());
@@ -197,7 +111,7 @@ mod tests {
     }
 
     fn changed(texts: &[&str]) -> Result<Settings, String> {
-        Change::parse(texts)?.onto(&settings(), &host())
+        LiveSettings::parse(texts)?.onto(&settings(), &host())
     }
 
     #[test]
@@ -226,7 +140,8 @@ mod tests {
         };
         assert_eq!(shown(&after), ["eth0:0=0-3", "1=2"]);
         assert_eq!((after.fallback, &after.rfs_cpus), (Fallback::Local, &"3".parse().ok()));
-        let onto = |texts: &[&str]| Change::parse(texts).unwrap().onto(&after, &host()).unwrap();
+        let onto =
+            |texts: &[&str]| LiveSettings::parse(texts).unwrap().onto(&after, &host()).unwrap();
         assert_eq!(onto(&["policy=rfs"]).rps_maps, after.rps_maps, "what is not named stays");
         assert_eq!(shown(&onto(&["rps-map=eth1=1"])), ["eth1=1"]);
         let reset = onto(&["rps-map=none", "rfs-cpus=all", "else=hash"]);
@@ -259,12 +174,12 @@ mod tests {
             (&["shadow=yes"], "on or off"),
             (&["rps-map=eth0:0"], "has no '='"),
             (&["rps-map=eth0:0=2-5"], "rps-map: CPU 4-5 is offline"),
-            (&["rps-map=0=1", "rps-map=none"], "takes away maps"),
+            (&["rps-map=0=1", "rps-map=none"], "takes away what other rps-map"),
             (&["else=loca"], "did you mean 'local'"),
             (&["rfs-cpus=9"], "rfs-cpus: this host has no CPU 9"),
             (&["threads=rr:1"], "threads=rr:1: a class is fifo:N"),
             (&["threads=nice:-21"], "-20 (most CPU time) to 19"),
-            (&["flow-cnt=5"], "no setting 'flow-cnt'"),
+            (&["flow-cnt=5"], "flow-cnt can't change while rxsteer runs"),
         ] {
             let error = changed(texts).unwrap_err();
             assert!(error.contains(part), "{texts:?}: {error}");
@@ -276,7 +191,7 @@ mod tests {
         let after = changed(&["policy=rfs"]).unwrap();
         assert_eq!(after.offline, "4-7".parse().ok());
         let host = HostCpus { online: "0,2".parse().unwrap(), ..host() };
-        let after = Change::parse(&["policy=rfs"]).unwrap().onto(&settings(), &host).unwrap();
+        let after = LiveSettings::parse(&["policy=rfs"]).unwrap().onto(&settings(), &host).unwrap();
         assert_eq!(
             after.offline,
             "1,3-7".parse().ok(),

@@ -4,8 +4,9 @@
 //! No I/O in either but through [`Datapath`]: what the host looks like is passed by the caller
 //! ([`Instance::see_links`], [`Instance::see_online`]), and what is to be said comes back as lines.
 
+use super::args::LiveSettings;
 use super::args::RfsNamespaces;
-use super::change::{Change, HostCpus};
+use super::change::HostCpus;
 use super::count::Former;
 use super::datapath::Datapath;
 use super::interfaces::Steered;
@@ -233,7 +234,7 @@ impl<P: Datapath> Instance<P> {
 
     /// Begins a change of settings, or says why it can't be made.
     pub(crate) fn set(&mut self, settings: &[String]) -> Result<(), String> {
-        self.change_to(Change::parse(settings)?.onto(&self.settings, &self.cpus)?)
+        self.change_to(LiveSettings::parse(settings)?.onto(&self.settings, &self.cpus)?)
     }
 
     /// Begins the change to other settings, or says why they can't be had.

@@ -75,7 +75,7 @@ fn remedy(cpu: &CpuStatus, status: &Status) -> String {
     if busy >= burst && busy != 0 {
         return "this CPU can't keep up; steer to more CPUs: rxsteer set cpus=LIST".to_owned();
     }
-    match status.settings.queue_size.saturating_mul(4).min(super::args::MAX_QUEUE_SIZE as u32) {
+    match status.settings.queue_size.saturating_mul(4).min(rxsteer_xdp::MAX_QUEUE_SIZE) {
         larger if larger > status.settings.queue_size => {
             format!("a longer queue: rxsteer set queue-size={larger}")
         }

@@ -31,8 +31,6 @@ mod datapath;
 #[cfg(feature = "xdp")]
 mod events;
 #[cfg(feature = "xdp")]
-mod file;
-#[cfg(feature = "xdp")]
 mod flows;
 #[cfg(feature = "xdp")]
 mod flows_shown;
@@ -95,16 +93,15 @@ mod running {
     use std::time::Instant;
 
     /// The command.
-    pub(crate) fn command(mut args: RunArgs) -> anyhow::Result<Outcome> {
+    pub(crate) fn command(args: RunArgs) -> anyhow::Result<Outcome> {
         // From here on a signal waits until it is asked for, also while programs are loaded.
         let signals = events::signals()?;
-        let options = args.clone();
-        args.add_file()?;
-        let mut plan = attach::plan(&args)?;
-        let reload = Reload::new(options, &args, plan.defaults.clone());
+        let settings = args.settings()?;
+        let mut plan = attach::plan(&args, &settings)?;
         let (listener, registered) = registry::register(args.socket.as_deref())?;
         let notes = std::mem::take(&mut plan.notes);
-        let mut instance = attach::start(&args, plan, registered.path.clone())?;
+        let defaults = plan.defaults.clone();
+        let mut instance = attach::start(&args, &settings.fixed, plan, registered.path.clone())?;
         // New threads get their class later, too; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
         let names: Vec<&str> =
@@ -114,11 +111,13 @@ mod running {
         }
         attach::warn_before(&instance, &notes);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        let json = args.json;
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
         let (queries, mut inbox) =
             QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;
         // Threads begin without the privileges that were dropped.
         let queries = queries.open(Control::new(listener)?)?;
+        let reload = Reload::new(args, settings.fixed, defaults);
         let ended = events::run(&mut instance, &mut inbox, &signals, reload.as_ref(), until)?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         let queries = queries.close(inbox)?;
@@ -127,7 +126,7 @@ mod running {
         let Answer::Status(status) = queries.status(0, false) else {
             unreachable!("it is asked for")
         };
-        if args.json {
+        if json {
             output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
         } else {
             output::print(&show::status(&status))?;

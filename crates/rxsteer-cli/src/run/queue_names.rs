@@ -94,7 +94,7 @@ mod tests {
 
     fn check(policy: &str, maps: &[&str], patterns: &[&str]) -> Result<(), String> {
         let mut settings = Settings::new(policy.parse().unwrap(), "0-3".parse().unwrap());
-        let map = |text: &&str| crate::steer_args::parse_rps_map(text).unwrap();
+        let map = |text: &&str| text.parse::<rxsteer_settings::MapSetting>().unwrap().0.unwrap();
         settings.rps_maps = maps.iter().map(map).collect();
         let patterns: Vec<Pattern> =
             patterns.iter().map(|text| Pattern::new(text).unwrap()).collect();

@@ -1,12 +1,13 @@
 //! What the options and the file of `--config` ask for: at the start, and when SIGHUP has the file read again.
 
-use super::args::RunArgs;
-use super::change::HostCpus;
+use super::args::{FixedSettings, LiveSettings, RunArgs, RunSettings};
+use super::change::{HostCpus, cant_change};
 use super::datapath::Datapath;
 use super::instance::Instance;
+use crate::settings_file;
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
-use rxsteer_xdp::{DEFAULT_QUEUE_SIZE, Settings};
+use rxsteer_xdp::Settings;
 
 /// Settings that hold where neither options nor file give them, as they were found at the start.
 #[derive(Clone, Debug)]
@@ -17,83 +18,69 @@ pub(crate) struct Defaults {
     pub(crate) threads: ThreadClass,
 }
 
-/// The settings that `args` ask for, on a host with these CPUs; or which of them is wrong.
+/// The settings that are asked for, on a host with these CPUs; or which of them is wrong.
 pub(crate) fn settings(
-    args: &RunArgs,
+    asked: &LiveSettings,
     defaults: &Defaults,
     host: &HostCpus,
 ) -> Result<Settings, String> {
-    let cpus = args.cpus.as_ref().map(|choice| choice.cpus(Some(host.online.clone())));
-    let settings = Settings {
-        policy: args.policy.clone().unwrap_or_else(|| defaults.policy.clone()),
-        cpus: cpus.or_else(|| defaults.cpus.clone()).ok_or_else(|| {
-            "cpus: this host does not say which CPUs are online and not isolated; name them"
-                .to_owned()
-        })?,
-        rps_maps: args.rps_map.clone(),
-        fallback: args.fallback.unwrap_or_default(),
-        rfs_cpus: args.rfs_cpus.clone(),
-        offline: host.offline(),
-        queue_size: args.queue_size.unwrap_or(DEFAULT_QUEUE_SIZE),
-        flow_limit: args.flow_limit,
-        threads: args.threads.unwrap_or(defaults.threads),
-        shadow: args.shadow,
-        without_guard: args.without_order_guard,
-    };
-    host.check(settings.cpus.iter(), "cpus")?;
-    host.check(settings.policy.named_cpus(), "policy")?;
-    host.check(settings.rps_maps.iter().flat_map(|(_, map)| map.iter()), "rps-map")?;
-    host.check(settings.rfs_cpus.iter().flat_map(CpuSet::iter), "rfs-cpus")?;
-    Ok(settings)
+    let cpus = asked.steering.cpus.is_some().then(|| host.online.clone());
+    let cpus = cpus.or_else(|| defaults.cpus.clone()).ok_or_else(|| {
+        "cpus: this host does not say which CPUs are online and not isolated; name them".to_owned()
+    })?;
+    let default =
+        Settings { threads: defaults.threads, ..Settings::new(defaults.policy.clone(), cpus) };
+    asked.onto(&default, host)
+}
+
+impl RunArgs {
+    /// The settings of the options, with what the file says where they say nothing.
+    pub(crate) fn settings(&self) -> anyhow::Result<RunSettings> {
+        settings_file::settings(&self.options, self.config.as_deref())
+    }
 }
 
 /// What it takes to read the file again.
 #[derive(Debug)]
 pub(crate) struct Reload {
-    /// The options without the file.
-    options: RunArgs,
-    /// The options with what the file said at the start.
-    begun: RunArgs,
+    args: RunArgs,
+    /// What options and file said at the start, and can't be changed.
+    begun: FixedSettings,
     defaults: Defaults,
 }
 
 impl Reload {
     /// `None` without `--config`.
-    pub(crate) fn new(options: RunArgs, begun: &RunArgs, defaults: Defaults) -> Option<Reload> {
-        options.config.is_some().then(|| Reload { options, begun: begun.clone(), defaults })
+    pub(crate) fn new(args: RunArgs, begun: FixedSettings, defaults: Defaults) -> Option<Reload> {
+        args.config.is_some().then_some(Reload { args, begun, defaults })
     }
 
     /// The file's name.
     fn file(&self) -> String {
-        self.options.config.as_deref().map(shown).unwrap_or_default()
+        self.args.config.as_deref().map(shown).unwrap_or_default()
     }
 
     /// The settings that the file asks for now, or why they can't be had.
     fn wanted(&self, host: &HostCpus) -> Result<Settings, String> {
-        let mut args = self.options.clone();
-        args.add_file().map_err(|why| crate::output::error_text(&why))?;
-        let fixed = [
-            ("mode", args.mode() == self.begun.mode()),
-            ("flow-cnt", args.flow_cnt == self.begun.flow_cnt),
-            ("sock-flow-entries", args.sock_flow_entries == self.begun.sock_flow_entries),
-            (
-                "rfs-namespaces",
-                args.rfs_namespaces.unwrap_or_default()
-                    == self.begun.rfs_namespaces.unwrap_or_default(),
-            ),
-            ("hash-seed", args.hash_seed == self.begun.hash_seed),
-            ("inner", args.inner == self.begun.inner),
-            ("no-flow-stats", args.no_flow_stats == self.begun.no_flow_stats),
+        let now = self.args.settings().map_err(|why| crate::output::error_text(&why))?;
+        let (begun, fixed) = (&self.begun, &now.fixed);
+        let same = [
+            ("mode", begun.mode() == fixed.mode()),
+            ("flow-cnt", begun.tables.flow_cnt == fixed.tables.flow_cnt),
+            ("sock-flow-entries", begun.tables.sock_flow_entries == fixed.tables.sock_flow_entries),
+            ("rfs-namespaces", begun.rfs_namespaces() == fixed.rfs_namespaces()),
+            ("hash-seed", begun.flows.hash_seed == fixed.flows.hash_seed),
+            ("inner", begun.flows.inner() == fixed.flows.inner()),
+            ("no-flow-stats", begun.flow_stats() == fixed.flow_stats()),
         ];
-        let changed = fixed.iter().filter(|(_, same)| !same).map(|(key, _)| *key);
+        let changed = same.iter().filter(|(_, same)| !same).map(|(name, _)| *name);
         let changed: Vec<&str> = changed.collect();
         if !changed.is_empty() {
-            return Err(format!(
-                "{} can't change while rxsteer runs; restart it for that",
-                changed.join(", ")
-            ));
+            return Err(cant_change(&changed));
         }
-        settings(&args, &self.defaults, host)
+        let mut wanted = settings(&now.live, &self.defaults, host)?;
+        wanted.without_guard = self.args.without_order_guard;
+        Ok(wanted)
     }
 }
 

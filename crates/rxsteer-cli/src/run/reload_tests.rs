@@ -16,17 +16,16 @@ fn started(file: &Path, options: &[&str], text: &str) -> (Instance<Mock>, Reload
     std::fs::write(file, text).unwrap();
     let path = file.to_str().unwrap();
     let line = [&["rxsteer", "a", "--config", path], options].concat();
-    let options = Cli::try_parse_from(line).unwrap().run;
-    let mut args = options.clone();
-    args.add_file().unwrap();
+    let args = Cli::try_parse_from(line).unwrap().run;
+    let begun = args.settings().unwrap();
     let defaults = Defaults {
         policy: Policy::RfsSparse(4),
         cpus: "0-3".parse().ok(),
         threads: ThreadClass::DEFAULT,
     };
     let mut instance = instance(&["a"], &[link(1, "a")]);
-    instance.settings = settings(&args, &defaults, &instance.cpus).unwrap();
-    let reload = Reload::new(options, &args, defaults).unwrap();
+    instance.settings = settings(&begun.live, &defaults, &instance.cpus).unwrap();
+    let reload = Reload::new(args, begun.fixed, defaults).unwrap();
     (instance, reload)
 }
 
@@ -83,7 +82,7 @@ fn reload_is_refused_as_a_whole() {
 fn without_a_file_nothing_is_reloaded() {
     let args = Cli::try_parse_from(["rxsteer", "a"]).unwrap().run;
     let defaults = Defaults { policy: Policy::Rps, cpus: None, threads: ThreadClass::DEFAULT };
-    assert!(Reload::new(args.clone(), &args, defaults.clone()).is_none());
+    assert!(Reload::new(args.clone(), FixedSettings::default(), defaults.clone()).is_none());
     let host = instance(&["a"], &[]).cpus;
-    assert!(settings(&args, &defaults, &host).unwrap_err().starts_with("cpus: "));
+    assert!(settings(&args.options.live, &defaults, &host).unwrap_err().starts_with("cpus: "));
 }

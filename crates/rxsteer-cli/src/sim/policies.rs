@@ -8,7 +8,7 @@
 //! After `bound:` a part of the form `QUEUE=CPU` (a sign and no colon) is its next binding; no policy
 //! looks like that, so any other part begins a policy.
 
-use crate::steer_args::parse_policy;
+use rxsteer_settings::policy;
 use rxsteer_user::core::Policy;
 
 /// Policies to compare; at least two, all different. The first is the baseline.
@@ -29,7 +29,7 @@ pub(crate) fn parse_policies(text: &str) -> Result<Policies, String> {
     }
     let mut policies: Vec<Policy> = Vec::new();
     for text in texts {
-        let policy = parse_policy(text.trim())?;
+        let policy = policy(text.trim())?;
         if policies.contains(&policy) {
             return Err(format!("'{policy}' is named twice; its runs would be the same"));
         }

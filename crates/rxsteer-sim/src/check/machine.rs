@@ -1,13 +1,13 @@
 //! CPUs, cards, costs, the scheduler, and the steering over them.
 
 use super::{
-    Checked, MAX_BACKLOG, MAX_BUDGET, MAX_CPUS, MAX_NICS, MAX_RATE, MAX_RING, MAX_TIME_NS, Problem,
-    SPEEDS, refuse, some, up_to, within,
+    Checked, MAX_BUDGET, MAX_CPUS, MAX_NICS, MAX_RATE, MAX_RING, MAX_TIME_NS, Problem, SPEEDS,
+    refuse, some, up_to, within,
 };
 use crate::Scenario;
 use crate::costs::COSTS;
 use crate::scenario::{Interrupts, Nic, Steering};
-use rxsteer_core::config::MAX_RX_QUEUES;
+use rxsteer_core::config::{MAX_BACKLOG, MAX_RX_QUEUES};
 use rxsteer_core::{CpuId, CpuSet};
 
 pub(super) fn check(scenario: &Scenario) -> Checked {
@@ -103,7 +103,7 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
     there(scenario, desired, &at("rfs_cpus"), "applications' flows may go to")?;
     let queues = scenario.rx_queues();
     for (name, cpus) in &steering.rps_maps {
-        let path = at(&format!("maps.{name}"));
+        let path = at(&format!("rps_map.{name}"));
         if name.queue().is_some_and(|queue| usize::from(queue) >= queues) {
             let last = queues - 1;
             return refuse(path, format!("there is no RX queue {name}: they are 0 to {last}"));

@@ -24,8 +24,6 @@ pub const MAX_RING: u32 = 1 << 20;
 pub const MAX_COST_NS: f64 = 1e9;
 /// Slowest and fastest CPU, as a multiple of the one that costs are given for.
 pub const SPEEDS: std::ops::RangeInclusive<f64> = 1e-6..=1e3;
-/// Most packets that may wait for one CPU.
-pub const MAX_BACKLOG: u32 = 10_000_000;
 /// Most packets of one poll.
 pub const MAX_BUDGET: u32 = 1 << 16;
 /// Most kinds of traffic.

@@ -60,7 +60,7 @@ const IMPOSSIBLE: [(Change, &str, &str); 39] = [
         "names RX queue 9",
     ),
     (|s| s.steering.rfs_cpus = "1,9".parse().ok(), "steering.rfs_cpus", "no CPU 9"),
-    (|s| s.steering.rps_maps[0].0 = 5.into(), "steering.maps.5", "no RX queue 5"),
+    (|s| s.steering.rps_maps[0].0 = 5.into(), "steering.rps_map.5", "no RX queue 5"),
     (|s| s.steering.policy = Policy::Sparse(9), "steering", "9 loops"),
     (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt is 0"),
     (|s| s.steering.budget = 0, "steering.budget", "it is 0"),

@@ -1,5 +1,7 @@
 //! What is wrong with a scenario file, and where.
 
+use rxsteer_settings::Refused;
+use rxsteer_settings::suggestion;
 use std::fmt;
 
 /// Where something is wrong.
@@ -19,8 +21,6 @@ pub enum Place {
         /// The value.
         value: String,
     },
-    /// In a word of a change of steering.
-    Change(String),
 }
 
 /// Why a scenario file is refused.
@@ -35,7 +35,7 @@ pub enum FileError {
         what: String,
     },
     /// A key that isn't there.
-    #[error("{place}: {table} has no key '{key}'{}", hint(nearest, keys))]
+    #[error("{place}: {table} has no key '{key}'{}", suggestion(key, keys))]
     UnknownKey {
         /// Where.
         place: Place,
@@ -43,8 +43,6 @@ pub enum FileError {
         table: &'static str,
         /// The key.
         key: String,
-        /// The key most like it.
-        nearest: Option<&'static str>,
         /// All keys the table has.
         keys: Box<[&'static str]>,
     },
@@ -59,6 +57,16 @@ pub enum FileError {
         key: &'static str,
         /// What it says.
         what: String,
+    },
+    /// A setting of the steering that is unknown, or set to what it does not take.
+    #[error("{place}: {path}: {refused}")]
+    Setting {
+        /// Where.
+        place: Place,
+        /// The path of the table.
+        path: String,
+        /// Why.
+        refused: Refused,
     },
     /// A value that is not of its key's kind.
     #[error("{place}: {path}: {what}")]
@@ -90,6 +98,7 @@ impl FileError {
             FileError::Syntax { place, .. }
             | FileError::UnknownKey { place, .. }
             | FileError::Missing { place, .. }
+            | FileError::Setting { place, .. }
             | FileError::Value { place, .. }
             | FileError::Impossible { place, .. } => place,
         }
@@ -101,25 +110,6 @@ impl fmt::Display for Place {
         match self {
             Place::Line { file, line } => write!(f, "{file}:{line}"),
             Place::Set { path, value } => write!(f, "--set {path}={value}"),
-            Place::Change(word) => write!(f, "'{word}'"),
         }
     }
-}
-
-fn hint(nearest: &Option<&str>, keys: &[&str]) -> String {
-    match nearest {
-        Some(nearest) => format!("; nearest key '{nearest}'"),
-        None => format!("; its keys are '{}'", keys.join("', '")),
-    }
-}
-
-/// The word of `valid` most like `word`, if any is like it at all: a third of its letters may differ.
-pub(super) fn nearest<'a>(word: &str, valid: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_lowercase().replace('-', "_");
-    let most = (word.chars().count() / 3).max(2);
-    valid
-        .map(|candidate| (strsim::damerau_levenshtein(&word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }

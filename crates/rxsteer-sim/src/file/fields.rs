@@ -1,6 +1,6 @@
 //! Reading a table's values, each with the place it came from.
 
-use super::error::{FileError, nearest};
+use super::error::FileError;
 use super::tree::{Document, Node, Value};
 use super::units;
 use crate::check::MAX_TIME_NS;
@@ -42,16 +42,11 @@ impl<'a> Fields<'a> {
         let valid = || keys.iter().flat_map(|keys| keys.keys.iter().copied());
         // Keys lie in the order of the alphabet; the one that stands first in the file is reported.
         let unknown = entries.iter().filter(|(key, _)| !valid().any(|known| known == *key));
-        let line = |node: &Node| match node.origin {
-            super::tree::Origin::Line(line) => line,
-            super::tree::Origin::Set(_) => usize::MAX,
-        };
-        if let Some((key, node)) = unknown.min_by_key(|(_, node)| line(node)) {
+        if let Some((key, node)) = unknown.min_by_key(|(_, node)| node.origin) {
             return Err(FileError::UnknownKey {
                 place: item.document.place(node.origin),
                 table,
                 key: key.clone(),
-                nearest: nearest(key, valid()),
                 keys: valid().collect(),
             });
         }
@@ -61,7 +56,7 @@ impl<'a> Fields<'a> {
     /// The value of a key, where there is one.
     pub(super) fn get(&self, key: &str) -> Option<Item<'a>> {
         let node = self.entries.get(key)?;
-        Some(Item { node, ..self.item.inner(key) })
+        Some(self.item.entry(key, node))
     }
 
     /// The value of a key, read, where there is one.
@@ -120,6 +115,11 @@ impl<'a> Item<'a> {
         Item { path: format!("{}{dot}{key}", self.path), ..self.clone() }
     }
 
+    /// What a key of it leads to.
+    pub(super) fn entry(&self, key: &str, node: &'a Node) -> Item<'a> {
+        Item { node, ..self.inner(key) }
+    }
+
     /// Says what is wrong with it.
     pub(super) fn wrong(&self, what: impl Into<String>) -> FileError {
         FileError::Value {
@@ -137,6 +137,15 @@ impl<'a> Item<'a> {
         match &self.node.value {
             Value::Text(text) => Ok(text),
             _ => Err(self.takes("a string in quotes")),
+        }
+    }
+
+    /// A value as it is written on the command line.
+    pub(super) fn scalar(&self) -> Read<String> {
+        match &self.node.value {
+            Value::Text(text) => Ok(text.clone()),
+            Value::Whole(_) | Value::Number(_) | Value::Flag(_) => Ok(self.node.shown()),
+            _ => Err(self.takes("a string in quotes, a number, true or false")),
         }
     }
 

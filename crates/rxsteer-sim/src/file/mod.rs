@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The tree remembers for each value whether a line or a `--set` gave it, so that every message says where to
-//! look. A misspelt key names the nearest right one. `docs/sim.md` is the reference of the keys; a test holds
+//! look. It is neither serde's nor `toml::Spanned` values: those are ranges of one text, where a value of `--set`
+//! has none, and a [`Problem`] that is found after reading is led back to its line by its path. A misspelt key names the nearest right one. `docs/sim.md` is the reference of the keys; a test holds
 //! it to [`TABLES`].
 
 pub mod builtin;
@@ -27,7 +28,6 @@ pub use fields::Keys;
 
 use crate::Scenario;
 use crate::check::Problem;
-use crate::scenario::Steering;
 use fields::{Fields, Item};
 use tree::{Document, Node};
 
@@ -49,14 +49,13 @@ const TOP: Keys = Keys {
     ],
 };
 
-/// All tables with their keys, as far as keys are words (those of `steering.maps` are numbers).
-pub const TABLES: [Keys; 14] = [
+/// All tables with their keys, but for `[steering]`, whose keys are settings ([`rxsteer_settings`]).
+pub const TABLES: [Keys; 13] = [
     TOP,
     machine::MACHINE,
     machine::NIC,
     machine::COST_KEYS,
     machine::WIRE,
-    settings::STEERING,
     settings::SCHEDULER,
     traffic::COMMON,
     traffic::STREAM,
@@ -83,25 +82,6 @@ pub fn read(text: &str, name: &str, sets: &[(String, String)]) -> Result<Scenari
     let scenario = scenario(&document)?;
     scenario.check().map_err(|problem| impossible(&document, problem))?;
     Ok(scenario)
-}
-
-/// Applies a change of steering: keys of `[steering]` with their values, separated by blanks, e.g.
-/// `policy=sparse:loops=2 cpus=0-3`. What it doesn't name stays as it was.
-///
-/// Whether the settings fit a machine is not checked here, but by [`Scenario::check`].
-///
-/// # Errors
-/// [`FileError`], with the word that is wrong.
-pub fn change_steering(before: &Steering, text: &str) -> Result<Steering, FileError> {
-    let mut document = Document::empty("the change of steering");
-    for word in text.split_whitespace() {
-        let (key, value) = word.split_once('=').ok_or_else(|| FileError::Syntax {
-            place: Place::Change(word.to_string()),
-            what: "it has no value; write KEY=VALUE, e.g. policy=rps".to_string(),
-        })?;
-        set::apply_as(&mut document, key, value, Place::Change(word.to_string()))?;
-    }
-    settings::changed(&Item::root(&document), before)
 }
 
 fn scenario(document: &Document) -> Result<Scenario, FileError> {

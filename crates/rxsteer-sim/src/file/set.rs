@@ -1,7 +1,7 @@
 //! Values in place of the file's: `--set traffic.0.flows=8`.
 
 use super::error::{FileError, Place};
-use super::tree::{Document, Node, Origin, Value, position};
+use super::tree::{Document, Node, Origin, Value, position, same_key};
 use std::collections::BTreeMap;
 use toml::de::DeTable;
 
@@ -11,16 +11,6 @@ const MAX_STEPS: usize = 8;
 /// Puts a value at a path. Tables that aren't there are made, items of lists are not.
 pub(super) fn apply(document: &mut Document, path: &str, value: &str) -> Result<(), FileError> {
     let place = Place::Set { path: path.to_string(), value: value.to_string() };
-    apply_as(document, path, value, place)
-}
-
-/// The same, from a place of the caller's.
-pub(super) fn apply_as(
-    document: &mut Document,
-    path: &str,
-    value: &str,
-    place: Place,
-) -> Result<(), FileError> {
     let origin = Origin::Set(document.sets.len());
     document.sets.push(place.clone());
     let steps: Vec<&str> = path.split('.').collect();
@@ -44,7 +34,7 @@ fn find<'a>(root: &'a mut Node, steps: &[&str], origin: Origin) -> Result<&'a mu
         let before = || steps[..depth].join(".");
         node = match &mut node.value {
             Value::Table(entries) => entries
-                .entry((*step).to_string())
+                .entry(same_key(entries, step).unwrap_or(step).to_string())
                 .or_insert_with(|| Node { origin, value: Value::Table(BTreeMap::new()) }),
             Value::List(items) => match position(items, step) {
                 Some(index) => &mut items[index],

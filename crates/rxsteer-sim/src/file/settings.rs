@@ -1,27 +1,26 @@
 //! `[steering]` and `[scheduler]`.
 
-use super::error::{FileError, nearest};
+use super::error::FileError;
 use super::fields::{Fields, Item, Keys};
+use super::tree::{Origin, Value};
+use crate::check::MAX_BUDGET;
 use crate::scenario::{Placement, Scheduler, Steering};
-use rxsteer_core::policy::PolicyError;
-use rxsteer_core::{CpuSet, Fallback, Policy, QueueName};
+use clap::Args;
+use rxsteer_core::{CpuSet, Policy};
+use rxsteer_settings::{Tables, Text, backlog, read, whole};
 
-/// The keys of the steering, also in an event.
-pub(super) const STEERING: Keys = Keys {
-    table: "[steering]",
-    keys: &[
-        "policy",
-        "cpus",
-        "maps",
-        "else",
-        "rfs_cpus",
-        "sock_flow_entries",
-        "flow_cnt",
-        "flow_limit",
-        "max_backlog",
-        "budget",
-    ],
-};
+/// The settings of `[steering]`, also in an event: those of the command line, and two.
+#[derive(Args)]
+pub(super) struct SteeringKeys {
+    #[command(flatten)]
+    steering: rxsteer_settings::Steering,
+    #[command(flatten)]
+    tables: Tables,
+    #[arg(long, value_parser = backlog)]
+    max_backlog: Option<u32>,
+    #[arg(long, value_parser = whole::<u32, 1, { MAX_BUDGET as u64 }>)]
+    budget: Option<u32>,
+}
 
 /// The keys of the scheduler.
 pub(super) const SCHEDULER: Keys =
@@ -44,57 +43,53 @@ pub(super) fn steering(top: &Fields<'_>, cpus: usize) -> Read<Steering> {
 
 /// The settings that an item changes, on top of those before.
 pub(super) fn changed(item: &Item<'_>, before: &Steering) -> Read<Steering> {
-    let given = Fields::open(item, STEERING.table, &[&STEERING])?;
+    let (texts, origins) = texts(item)?;
+    let given: SteeringKeys = read(texts).map_err(|refused| FileError::Setting {
+        place: item.document.place(origins.get(refused.place).copied().unwrap_or(item.node.origin)),
+        path: item.path.clone(),
+        refused,
+    })?;
+    let SteeringKeys { steering, tables, max_backlog, budget } = given;
     let before = before.clone();
     Ok(Steering {
-        policy: given.or("policy", before.policy, policy)?,
-        cpus: given.or("cpus", before.cpus, Item::cpus)?,
-        rps_maps: given.or("maps", before.rps_maps, maps)?,
-        fallback: given.or("else", before.fallback, |item| {
-            item.word(
-                &[Fallback::Hash, Fallback::Local].map(|is| (Fallback::NAMES[is as usize], is)),
-            )
-        })?,
-        rfs_cpus: given.maybe("rfs_cpus", Item::cpus)?.or(before.rfs_cpus),
-        sock_flow_entries: given.or("sock_flow_entries", before.sock_flow_entries, Item::whole)?,
-        flow_cnt: given.maybe("flow_cnt", Item::whole)?.or(before.flow_cnt),
-        flow_limit: given.maybe("flow_limit", Item::whole)?.or(before.flow_limit),
-        max_backlog: given.or("max_backlog", before.max_backlog, Item::whole)?,
-        budget: given.or("budget", before.budget, Item::whole)?,
+        // The machine's CPUs are numbered from 0, so a count is the first ones.
+        cpus: steering.cpus.as_ref().map_or(before.cpus, |choice| choice.cpus(None)),
+        rps_maps: steering.rps_maps().unwrap_or(before.rps_maps),
+        fallback: steering.fallback.unwrap_or(before.fallback),
+        rfs_cpus: steering.rfs_cpus().unwrap_or(before.rfs_cpus),
+        flow_limit: steering.flow_limit().unwrap_or(before.flow_limit),
+        policy: steering.policy.unwrap_or(before.policy),
+        sock_flow_entries: tables.sock_flow_entries.unwrap_or(before.sock_flow_entries),
+        flow_cnt: tables.flow_cnt.or(before.flow_cnt),
+        max_backlog: max_backlog.unwrap_or(before.max_backlog),
+        budget: budget.unwrap_or(before.budget),
     })
 }
 
-fn policy(item: &Item<'_>) -> Read<Policy> {
-    item.text()?.parse().map_err(|error: PolicyError| {
-        let hint = match &error {
-            PolicyError::UnknownName(name) => match nearest(name, Policy::NAMES.into_iter()) {
-                Some(nearest) => format!("; nearest policy '{nearest}'"),
-                None => format!("; they are '{}'", Policy::NAMES.join("', '")),
-            },
-            _ => String::new(),
-        };
-        item.wrong(format!("{error}{hint}"))
-    })
-}
-
-/// CPU maps by the number of their RX queue.
-fn maps(item: &Item<'_>) -> Read<Vec<(QueueName, CpuSet)>> {
-    let mut maps = Vec::new();
-    for (key, node) in item.entries()? {
-        let map = Item { node, path: format!("{}.{key}", item.path), ..item.clone() };
-        let Ok(queue) = key.parse::<u16>() else {
-            return Err(map.wrong(format!(
-                "'{key}' is no RX queue; write its number and its CPUs, e.g. maps = {{ 1 = \"0-3\" }}"
-            )));
-        };
-        let queue = QueueName::from(queue);
-        if maps.iter().any(|(mapped, _)| *mapped == queue) {
-            return Err(map.wrong(format!("RX queue {queue} has two CPU maps")));
+/// The settings of a table as the command line would be given them, in the order of the file, and where each is
+/// from.
+fn texts(item: &Item<'_>) -> Read<(Vec<Text>, Vec<Origin>)> {
+    let mut entries: Vec<_> = item.entries()?.iter().collect();
+    entries.sort_by_key(|(_, node)| node.origin);
+    let (mut texts, mut origins) = (Vec::new(), Vec::new());
+    let mut add = |name: &str, value: String, origin| {
+        texts.push(Text::new(name, value, origins.len()));
+        origins.push(origin);
+    };
+    for (name, node) in entries {
+        let item = item.entry(name, node);
+        match &node.value {
+            // Settings of several RX queues.
+            Value::Table(queues) => {
+                for (queue, node) in queues {
+                    let value = item.entry(queue, node).scalar()?;
+                    add(name, format!("{queue}={value}"), node.origin);
+                }
+            }
+            _ => add(name, item.scalar()?, node.origin),
         }
-        maps.push((queue, map.cpus()?));
     }
-    maps.sort_by_key(|(queue, _): &(QueueName, CpuSet)| queue.queue());
-    Ok(maps)
+    Ok((texts, origins))
 }
 
 /// Where threads run.

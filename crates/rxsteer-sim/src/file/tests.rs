@@ -1,10 +1,12 @@
 //! Each key misspelt, each kind of wrong value, values set from outside, and unintended edits.
 
 use super::builtin::{builtin, find};
+use super::settings::SteeringKeys;
 use super::*;
-use crate::scenario::{EventKind, Interrupts, Load, Share};
+use crate::scenario::{EventKind, Interrupts, Load, Share, Steering};
 use proptest::prelude::*;
 use rxsteer_core::{CpuId, Fallback, Policy};
+use rxsteer_settings::names;
 
 /// The smallest scenario there is.
 const SMALL: &str = "\
@@ -95,7 +97,9 @@ fn every_misspelt_key_is_found() {
     let mut seen = std::collections::BTreeSet::new();
     for (index, line) in LARGE.lines().enumerate() {
         let (head, tail) = line.split_at(line.find(|c| c != '[').unwrap_or(0));
-        let end = tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(tail.len());
+        let end = tail
+            .find(|c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c))
+            .unwrap_or(tail.len());
         let (key, rest) = tail.split_at(end);
         if key.is_empty() || line.starts_with('#') {
             continue;
@@ -104,12 +108,19 @@ fn every_misspelt_key_is_found() {
         text[index] = format!("{head}{key}x{rest}");
         let error = read(&text.join("\n"), "x.toml", &[]).unwrap_err();
         let place = Place::Line { file: "x.toml".to_string(), line: index + 1 };
-        let FileError::UnknownKey { nearest, .. } = &error else { panic!("{key}: {error}") };
-        assert_eq!((error.place(), *nearest), (&place, Some(key)), "{error}");
-        seen.insert(key.to_string());
+        let setting = key.replace('_', "-");
+        let meant = match &error {
+            FileError::UnknownKey { .. } => key,
+            FileError::Setting { .. } => &setting,
+            _ => panic!("{key}: {error}"),
+        };
+        assert_eq!(error.place(), &place, "{error}");
+        assert!(error.to_string().ends_with(&format!("; did you mean '{meant}'?")), "{error}");
+        seen.insert(meant.to_string());
     }
-    let all = TABLES.iter().flat_map(|table| table.keys.iter());
-    let missed: Vec<_> = all.filter(|key| !seen.contains(**key)).collect();
+    let all = TABLES.iter().flat_map(|table| table.keys.iter().map(ToString::to_string));
+    let missed: Vec<_> =
+        all.chain(names::<SteeringKeys>()).filter(|key| !seen.contains(key)).collect();
     assert!(missed.is_empty(), "tests.toml leaves out {missed:?}");
 }
 
@@ -147,7 +158,7 @@ fn faults_are_reported_with_their_lines() {
             "nic = 5\nduration = \"1s\"\n[machine]\ncpus = 1",
             "x.toml:1: nic: it takes a list of tables",
         ),
-        ("zzzzzzzzz = 1", "x.toml:1: the scenario has no key 'zzzzzzzzz'; its keys are 'title'"),
+        ("zzzzzzzzz = 1", "x.toml:1: the scenario has no key 'zzzzzzzzz'; the words are 'title'"),
     ];
     for (text, start) in table {
         let error = refused(text);
@@ -161,7 +172,7 @@ fn values_can_be_set_from_outside() {
         ("duration", "20s"),
         ("steering.policy", "sparse:loops=2"),
         ("steering.cpus", "1-3"),
-        ("steering.maps.0", "2"),
+        ("steering.rps-map.0", "2"),
         ("traffic.0.flows", "8"),
         ("traffic.0.name", "bulk"),
         ("traffic.bulk.window", "9"),
@@ -183,12 +194,12 @@ fn wrong_settings_are_reported_as_such() {
         (
             "steering.polcy",
             "rps",
-            "--set steering.polcy=rps: [steering] has no key 'polcy'; nearest key 'policy'",
+            "--set steering.polcy=rps: steering: there is no setting 'polcy'; did you mean 'policy'?",
         ),
         (
             "steering.policy",
             "rsp",
-            "--set steering.policy=rsp: steering.policy: there is no policy 'rsp'; nearest policy 'rps'",
+            "--set steering.policy=rsp: steering: policy=rsp: there is no policy 'rsp'; did you mean 'rps'?",
         ),
         (
             "traffic.1.flows",
@@ -218,26 +229,11 @@ fn wrong_settings_are_reported_as_such() {
 }
 
 #[test]
-fn steering_change_keeps_the_rest() {
-    let before = Steering { max_backlog: 7, ..small().steering };
-    let changed = change_steering(&before, "policy=bound:0=1,1=2  cpus=1-2").unwrap();
-    let cpus = "1-2".parse().unwrap();
-    let policy = "bound:0=1,1=2".parse().unwrap();
-    assert_eq!(changed, Steering { policy, cpus, ..before.clone() });
-    assert_eq!(change_steering(&before, " ").unwrap(), before);
-    let error = |text| change_steering(&before, text).unwrap_err().to_string();
-    assert!(error("policy").starts_with("'policy': it has no value"));
-    assert!(error("polici=rps").ends_with("nearest key 'policy'"), "{}", error("polici=rps"));
-    assert!(error("cpus=x").starts_with("'cpus=x': cpus: "));
-}
-
-#[test]
 fn reference_names_every_key() {
     let reference = include_str!("../../../../docs/sim.md");
-    for table in TABLES {
-        for key in table.keys {
-            assert!(reference.contains(&format!("| `{key}` |")), "{}: {key}", table.table);
-        }
+    let all = TABLES.iter().flat_map(|table| table.keys.iter().map(ToString::to_string));
+    for key in all.chain(names::<SteeringKeys>()) {
+        assert!(reference.contains(&format!("| `{key}` |")), "{key}");
     }
     for cost in &crate::costs::COSTS {
         let line = format!("| `{}` | {} |", cost.key, cost.default);
@@ -309,10 +305,13 @@ proptest! {
         piece in 0..PIECES.len(),
         deep in any::<bool>(),
     ) {
-        let table = TABLES[line.index(TABLES.len())];
-        let key = table.keys[key.index(table.keys.len())];
-        let name = table.table.trim_matches(|c| "[]".contains(c)).split(']').next().unwrap();
-        let path = match (table.table.starts_with("[["), deep) {
+        let steering = names::<SteeringKeys>();
+        let tables: Vec<(&str, Vec<&str>)> = TABLES.iter().map(|table| (table.table, table.keys.to_vec()))
+            .chain([("[steering]", steering.iter().map(String::as_str).collect())]).collect();
+        let (table, keys) = &tables[line.index(tables.len())];
+        let key = keys[key.index(keys.len())];
+        let name = table.trim_matches(|c| "[]".contains(c)).split(']').next().unwrap();
+        let path = match (table.starts_with("[["), deep) {
             (true, _) => format!("{name}.0.{key}"),
             (false, true) => format!("{name}.{key}"),
             (false, false) => key.to_string(),

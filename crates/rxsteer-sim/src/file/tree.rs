@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Where a value came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
     /// This line of the file, from 1.
     Line(usize),
@@ -43,15 +43,10 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// One without any key.
-    pub(super) fn empty(name: &str) -> Document {
-        let root = Node { origin: Origin::Line(1), value: Value::Table(BTreeMap::new()) };
-        Document { name: name.to_string(), root, sets: Vec::new() }
-    }
-
     /// Reads TOML.
     pub(super) fn parse(text: &str, name: &str) -> Result<Document, FileError> {
-        let mut document = Document::empty(name);
+        let root = Node { origin: Origin::Line(1), value: Value::Table(BTreeMap::new()) };
+        let mut document = Document { name: name.to_string(), root, sets: Vec::new() };
         let lines = Lines::of(text);
         let table = DeTable::parse(text).map_err(|error| {
             let line = lines.at(error.span().map_or(0, |span| span.start));
@@ -122,7 +117,7 @@ impl Node {
     /// What the key of a table, or the number or name of a list's item, leads to.
     pub(super) fn step(&self, step: &str) -> Option<&Node> {
         match &self.value {
-            Value::Table(entries) => entries.get(step),
+            Value::Table(entries) => entries.get(same_key(entries, step)?),
             Value::List(items) => items.get(position(items, step)?),
             _ => None,
         }
@@ -139,6 +134,12 @@ impl Node {
             Value::Table(_) => "a table".to_string(),
         }
     }
+}
+
+/// The key of a table that is `key`, in which `_` and `-` are the same.
+pub(super) fn same_key<'a>(entries: &'a BTreeMap<String, Node>, key: &str) -> Option<&'a str> {
+    let plain = |key: &str| key.replace('-', "_");
+    entries.keys().find(|other| plain(other) == plain(key)).map(String::as_str)
 }
 
 /// The index of a list's item, given its number or what its `name` says.

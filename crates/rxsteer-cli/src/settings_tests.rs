@@ -1,0 +1,272 @@
+//! The same text means the same by each way that a setting can be given: every setting, every way.
+
+use crate::change_spec::PlannedChange;
+use crate::cli::{Cli, Command};
+use crate::run::args::{LiveSettings, RunSettings};
+use crate::settings_file;
+use crate::steer_args::SteerSettings;
+use clap::Parser;
+use rxsteer_settings::{Steering, Tables, names};
+use rxsteer_sim::{Scenario, file};
+use std::collections::BTreeSet;
+
+/// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
+const SETTINGS: [(&str, &[&str], &str, &str); 20] = [
+    (
+        "policy",
+        &["none", "rfs+sparse:loops=2", "bound:0=1"],
+        "sparse:loops=6",
+        "loops=1 to loops=5",
+    ),
+    ("cpus", &["0-2", "4-4", "4096"], "8193", "a count of CPUs is 1 to 8192, not 8193"),
+    ("rps-map", &["1=0-1", "none"], "1024=0", "numbered from 0 to 1023"),
+    ("else", &["hash", "local"], "lokal", "'local'"),
+    ("rfs-cpus", &["1,3", "all"], "3-1", "the range 3-1 runs backwards"),
+    (
+        "flow-limit",
+        &["64", "on", "off"],
+        "1048577",
+        "it takes on, off or a number of buckets from 1 to",
+    ),
+    ("sock-flow-entries", &["1000"], "67108865", "a whole number from 1 to 67108864"),
+    ("flow-cnt", &["200"], "16777217", "a whole number from 1 to 16777216"),
+    ("max-backlog", &["1048576"], "1048577", "a whole number from 1 to 1048576"),
+    ("budget", &["65536"], "65537", "a whole number from 1 to 65536"),
+    ("queue-size", &["8", "16384"], "16385", "a whole number from 8 to 16384"),
+    ("threads", &["nice:-5", "other"], "fifo:100", "a real-time priority is 1 to 99"),
+    ("shadow", &["on", "off"], "yes", "it takes on or off"),
+    ("mode", &["generic"], "natve", "'native'"),
+    ("rfs-namespaces", &["all"], "al", "'all'"),
+    ("hash-seed", &["2a"], "g", "up to 32 hex digits"),
+    ("inner", &["on", "off"], "1", "it takes on or off"),
+    ("no-flow-stats", &["on"], "yes", "it takes on or off"),
+    ("rx-devices", &["1024"], "1025", "a whole number from 1 to 1024"),
+    ("hash", &["toeplitz", "symmetric"], "toplitz", "'toeplitz'"),
+];
+
+/// A way to give settings.
+struct Way {
+    name: &'static str,
+    settings: Vec<String>,
+    /// What a setting means, in a form that is the same for all ways.
+    read: fn(&str, &str) -> Result<String, String>,
+    /// The name that stands before a misspelt one.
+    misspelt: &'static str,
+}
+
+fn ways() -> [Way; 7] {
+    let change = [names::<Steering>(), names::<Tables>(), vec!["max-backlog".into()]].concat();
+    let scenario = [change.clone(), vec!["budget".into()]].concat();
+    let replay = [names::<SteerSettings>(), vec!["max-backlog".into()]].concat();
+    let clap = "a similar argument exists: '--";
+    let ours = "did you mean '";
+    let way = |name, settings, read, misspelt| Way { name, settings, read, misspelt };
+    [
+        way("replay", replay, replay_option, clap),
+        way("replay --config", names::<SteerSettings>(), replay_file, ours),
+        way("run", names::<RunSettings>(), run_option, clap),
+        way("run --config", names::<RunSettings>(), run_file, ours),
+        way("set", names::<LiveSettings>(), set, ours),
+        way("--change-at", change, change_at, ours),
+        way("scenario", scenario, scenario_key, ours),
+    ]
+}
+
+/// The value of one setting, in a form that all ways have in common.
+fn common<const BUCKETS: u32>(
+    name: &str,
+    steering: &Steering<BUCKETS>,
+    tables: &Tables,
+) -> Option<String> {
+    let cpus = steering.cpus.as_ref().map(|choice| choice.cpus(None));
+    Some(match name {
+        "policy" => format!("{:?}", steering.policy.as_ref()?),
+        "cpus" => format!("{:?}", cpus?),
+        "rps-map" => format!("{:?}", steering.rps_maps()?),
+        "else" => format!("{:?}", steering.fallback?),
+        "rfs-cpus" => format!("{:?}", steering.rfs_cpus()?),
+        "flow-limit" => format!("{:?}", steering.flow_limit()?),
+        "sock-flow-entries" => tables.sock_flow_entries?.to_string(),
+        "flow-cnt" => tables.flow_cnt?.to_string(),
+        _ => return None,
+    })
+}
+
+fn of_replay(name: &str, settings: &SteerSettings) -> String {
+    let SteerSettings { steering, tables, rx_devices, hash, flows } = settings;
+    common(name, steering, tables).unwrap_or_else(|| match name {
+        "rx-devices" => format!("{rx_devices:?}"),
+        "hash" => format!("{hash:?}"),
+        "hash-seed" => format!("{:?}", flows.hash_seed),
+        "inner" => format!("{:?}", flows.inner),
+        _ => panic!("{name} is not set: {settings:?}"),
+    })
+}
+
+fn of_live(name: &str, settings: &LiveSettings) -> Option<String> {
+    common(name, &settings.steering, &Tables::default()).or_else(|| match name {
+        "queue-size" => settings.queue_size.map(|size| size.to_string()),
+        "threads" => settings.threads.map(|class| class.to_string()),
+        "shadow" => settings.shadow.map(|shadow| shadow.to_string()),
+        _ => None,
+    })
+}
+
+fn of_run(name: &str, settings: &RunSettings) -> String {
+    let RunSettings { live, fixed } = settings;
+    let tables = || common(name, &live.steering, &fixed.tables);
+    of_live(name, live).or_else(tables).unwrap_or_else(|| match name {
+        "mode" => format!("{:?}", fixed.mode),
+        "rfs-namespaces" => format!("{:?}", fixed.rfs_namespaces),
+        "hash-seed" => format!("{:?}", fixed.flows.hash_seed),
+        "inner" => format!("{:?}", fixed.flows.inner),
+        "no-flow-stats" => format!("{:?}", fixed.no_flow_stats),
+        _ => panic!("{name} is not set: {settings:?}"),
+    })
+}
+
+fn command(line: &[&str]) -> Result<Command, String> {
+    let line = [&["rxsteer"], line].concat();
+    Cli::try_parse_from(line).map(|cli| cli.command).map_err(|error| error.to_string())
+}
+
+fn replay_option(name: &str, text: &str) -> Result<String, String> {
+    let option = format!("--{name}={text}");
+    match command(&["replay", "--synthetic", "", &option])? {
+        Command::Replay(args) if name == "max-backlog" => Ok(args.max_backlog.to_string()),
+        Command::Replay(args) => Ok(of_replay(name, &args.steer.options)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn run_option(name: &str, text: &str) -> Result<String, String> {
+    match command(&["run", "lo", &format!("--{name}={text}")])? {
+        Command::Run(args) => Ok(of_run(name, &args.options)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The text as a file says it: a number, a map of RX queues, or a string.
+fn toml(name: &str, text: &str) -> String {
+    match text.split_once('=') {
+        Some((queue, cpus)) if name == "rps-map" => format!("rps-map = {{ {queue} = '{cpus}' }}\n"),
+        _ if text.parse::<u32>().is_ok() => format!("{name} = {text}\n"),
+        _ => format!("{name} = '{text}'\n"),
+    }
+}
+
+fn from_file(name: &str, text: &str, command_line: &[&str]) -> (tempfile::TempDir, Command) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("settings.toml");
+    std::fs::write(&path, toml(name, text)).unwrap();
+    let line = [command_line, &["--config", path.to_str().unwrap()]].concat();
+    (dir, command(&line).unwrap())
+}
+
+fn replay_file(name: &str, text: &str) -> Result<String, String> {
+    let (_dir, command) = from_file(name, text, &["replay", "--synthetic", ""]);
+    let Command::Replay(args) = command else { panic!("{command:?}") };
+    let settings = settings_file::settings(&args.steer.options, args.steer.config.as_deref());
+    settings.map(|settings| of_replay(name, &settings)).map_err(|error| format!("{error:#}"))
+}
+
+fn run_file(name: &str, text: &str) -> Result<String, String> {
+    let (_dir, command) = from_file(name, text, &["run", "lo"]);
+    let Command::Run(args) = command else { panic!("{command:?}") };
+    args.settings().map(|all| of_run(name, &all)).map_err(|error| format!("{error:#}"))
+}
+
+fn set(name: &str, text: &str) -> Result<String, String> {
+    let settings = LiveSettings::parse(&[format!("{name}={text}")])?;
+    Ok(of_live(name, &settings).unwrap_or_else(|| panic!("{name} is not set")))
+}
+
+fn change_at(name: &str, text: &str) -> Result<String, String> {
+    let PlannedChange(_, change) = format!("1s:{name}={text}").parse()?;
+    Ok(match name {
+        "policy" => format!("{:?}", change.policy.unwrap()),
+        "cpus" => format!("{:?}", change.cpus.unwrap()),
+        "rps-map" => format!("{:?}", change.rps_maps.unwrap()),
+        "else" => format!("{:?}", change.fallback.unwrap()),
+        "rfs-cpus" => format!("{:?}", change.rfs_cpus.unwrap()),
+        "flow-limit" => format!("{:?}", change.flow_limit.unwrap()),
+        "sock-flow-entries" => change.sock_flow_entries.unwrap().to_string(),
+        "flow-cnt" => change.flow_cnt.unwrap().to_string(),
+        "max-backlog" => change.max_backlog.unwrap().to_string(),
+        _ => panic!("{name} is not set"),
+    })
+}
+
+/// By the file and by `--set`, at the start and in an event: all four, which must agree.
+fn scenario_key(name: &str, text: &str) -> Result<String, String> {
+    let machine =
+        "duration = '1s'\nmachine.cpus = 4096\n[[nic]]\nqueues = 2\n[[traffic]]\nkind = 'stream'\n";
+    let value = toml(name, text).replace(" = '", " = '").trim_end().to_owned();
+    let read = |more: &str, sets: &[(String, String)]| {
+        file::read(&format!("{machine}{more}"), "s.toml", sets).map_err(|error| error.to_string())
+    };
+    let at_start = read(&format!("[steering]\n{value}\n"), &[])?;
+    let by_set = read("", &[(format!("steering.{name}"), text.to_owned())])?;
+    let event = read(&format!("[[event]]\nat = '1ms'\nsteering = {{ {value} }}\n"), &[])?;
+    let changed = event.events.into_iter().map(|event| event.what).collect::<Vec<_>>();
+    assert_eq!(at_start.steering, by_set.steering, "{name}={text}");
+    assert_eq!(changed, [rxsteer_sim::scenario::EventKind::Steering(by_set.steering.clone())]);
+    let Scenario { steering, .. } = at_start;
+    Ok(match name {
+        "policy" => format!("{:?}", steering.policy),
+        "cpus" => format!("{:?}", steering.cpus),
+        "rps-map" => format!("{:?}", steering.rps_maps),
+        "else" => format!("{:?}", steering.fallback),
+        "rfs-cpus" => format!("{:?}", steering.rfs_cpus),
+        "flow-limit" => format!("{:?}", steering.flow_limit),
+        "sock-flow-entries" => steering.sock_flow_entries.to_string(),
+        "flow-cnt" => steering.flow_cnt.unwrap().to_string(),
+        "max-backlog" => steering.max_backlog.to_string(),
+        "budget" => steering.budget.to_string(),
+        _ => panic!("{name} is not set"),
+    })
+}
+
+#[test]
+fn same_text_means_the_same_by_each_way() {
+    for (name, texts, _, _) in SETTINGS {
+        for text in texts {
+            let mut meanings = BTreeSet::new();
+            for way in ways().iter().filter(|way| way.settings.iter().any(|known| known == name)) {
+                let read = (way.read)(name, text);
+                meanings.insert(
+                    read.unwrap_or_else(|why| panic!("{}: {name}={text}: {why}", way.name)),
+                );
+            }
+            assert_eq!(meanings.len(), 1, "{name}={text} means {meanings:?}");
+        }
+    }
+}
+
+#[test]
+fn same_text_is_refused_for_the_same_reason_by_each_way() {
+    for (name, _, text, part) in SETTINGS {
+        for way in ways().iter().filter(|way| way.settings.iter().any(|known| known == name)) {
+            let why = (way.read)(name, text).expect_err(way.name);
+            assert!(why.contains(part), "{}: {name}={text}: {why}", way.name);
+        }
+    }
+}
+
+#[test]
+fn misspelt_setting_is_refused_with_the_nearest_by_each_way() {
+    for way in ways() {
+        for name in &way.settings {
+            let why = (way.read)(&format!("{name}x"), "1").expect_err(way.name);
+            let hint = format!("{}{name}'", way.misspelt);
+            assert!(why.contains(&hint), "{}: {name}x: {why}", way.name);
+        }
+    }
+}
+
+#[test]
+fn all_settings_of_all_ways_are_tested() {
+    let tested: BTreeSet<_> = SETTINGS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    let known: BTreeSet<_> = ways().into_iter().flat_map(|way| way.settings).collect();
+    assert_eq!(tested, known);
+}

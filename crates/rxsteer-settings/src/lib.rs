@@ -1,0 +1,111 @@
+//! Settings as people write them: each defined once, as an option of the command line.
+//!
+//! ```text
+//!  command line                       --policy rps  ─────────────────────────┐
+//!  --config FILE                      policy = "rps"  ┐                      ▼
+//!  [steering] of a scenario, --set    policy = "rps"  ├─► Text ─► read() ─► clap's parser ─► a struct of settings
+//!  rxsteer set, --change-at           policy=rps      ┘             │
+//!                                                                   └─► Refused, with the nearest word
+//! ```
+//!
+//! A struct that derives [`clap::Args`] is the definition: its fields are the names, their parsers the values and
+//! limits, their comments the help. [`read`] writes a [`Text`] as the option of the same name, so a text means the
+//! same by each way; no second description (serde's, a list of keys) can differ from it. The limits are
+//! `rxsteer_core::config`'s.
+#![forbid(unsafe_code)]
+
+mod completion;
+mod nearest;
+mod texts;
+mod values;
+
+pub use completion::{Words, words};
+pub use nearest::{nearest, suggestion};
+pub use texts::{Options, Refused, Text, names, read};
+pub use values::{
+    CpuChoice, FlowLimit, MapSetting, RfsCpus, backlog, cpu_list, cpus, policy, switch, whole,
+};
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rxsteer_core::config::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
+use rxsteer_core::{CpuSet, Fallback, Policy, QueueName};
+
+/// What every datapath is steered by: the userspace path, the in-kernel path (whose flow limit has fewer
+/// `BUCKETS`) and the simulator. `None`: not given.
+#[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
+pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
+    /// none, rps, bound, sparse, rfs or rfs+sparse
+    ///
+    /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,… or
+    /// bound:IFACE:QUEUE=CPU,…: by RX queue. sparse[:loops=N]: the first flows get a CPU each, in turn, N slots per CPU (1 to 5,
+    /// 4 by default), others by hash. rfs: where the flow's application runs, else by hash. rfs+sparse[:loops=N]: both. By
+    /// default rps; in rxsteer run rfs+sparse, or sparse if the kernel has no tracepoints for rfs.
+    #[arg(long, value_parser = words(Policy::NAMES, policy))]
+    pub policy: Option<Policy>,
+
+    /// CPUs to steer to: 0-3,8 or a count; by default all
+    ///
+    /// CPU 4 alone is 4-4. All CPUs are those that this process may use; in rxsteer run those that are online, not isolated, and
+    /// on the NUMA node of the interfaces.
+    #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, allow_hyphen_values = true)]
+    pub cpus: Option<CpuChoice>,
+
+    /// A CPU map for RX queues of its own: QUEUE=CPUS, e.g. 1=4-7, and in rxsteer run also
+    /// IFACE:QUEUE=CPUS or IFACE=CPUS, e.g. eth0:0=0-3; can be given for several, and the most
+    /// specific holds. Others go by --cpus. none: no queue has one, whatever the file says
+    #[arg(long, value_name = "[IFACE:]QUEUE=CPUS|none", value_parser = |text: &str| text.parse::<MapSetting>())]
+    pub rps_map: Option<Vec<MapSetting>>,
+
+    /// Under rfs and sparse, where a flow goes that has neither a desired CPU nor a sparse slot: hash
+    /// (its hash picks from the CPU map; the default) or local (it stays on the receiving CPU)
+    #[arg(long = "else", value_name = "hash|local", hide_possible_values = true, value_parser =
+          PossibleValuesParser::new(Fallback::NAMES).map(|word| values::fallback(&word)))]
+    pub fallback: Option<Fallback>,
+
+    /// CPUs that rfs may send a flow to because its application runs there: a list like 0-3,8, or all
+    /// that packets can be sent to (the default)
+    #[arg(long, value_name = "LIST|all", value_parser = |text: &str| text.parse::<RfsCpus>())]
+    pub rfs_cpus: Option<RfsCpus>,
+
+    /// When a backlog is half full, drop the flow that has most of the last packets first: on, off
+    /// (the default), or a number of buckets to count flows in, written --flow-limit=N (on is 4096)
+    #[arg(long, value_name = "on|off|BUCKETS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", value_parser = FlowLimit::up_to::<BUCKETS>)]
+    pub flow_limit: Option<FlowLimit>,
+}
+
+/// Sizes of tables; the in-kernel path can't change them while it runs.
+#[derive(Args, Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Tables {
+    /// Entries of the table of applications' CPUs, for rfs (32768 by default); rounded up to a power
+    /// of two
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_SOCK_FLOW_ENTRIES as u64 }>)]
+    pub sock_flow_entries: Option<u32>,
+
+    /// Slots of each RX queue's flow table, for sparse and rfs (32768 by default, divided by the
+    /// queues, but at least 1024); rounded up to a power of two
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_FLOW_CNT as u64 }>)]
+    pub flow_cnt: Option<u32>,
+}
+
+impl<const BUCKETS: u32> Steering<BUCKETS> {
+    /// The CPU maps of RX queues, all of them; `None`: not given.
+    #[must_use]
+    pub fn rps_maps(&self) -> Option<Vec<(QueueName, CpuSet)>> {
+        let maps = self.rps_map.as_ref()?.iter();
+        Some(maps.filter_map(|MapSetting(map)| map.clone()).collect())
+    }
+
+    /// The CPUs that rfs may send a flow to; `Some(None)`: all.
+    #[must_use]
+    pub fn rfs_cpus(&self) -> Option<Option<CpuSet>> {
+        self.rfs_cpus.as_ref().map(|RfsCpus(cpus)| cpus.clone())
+    }
+
+    /// The buckets of the flow limit; `Some(None)`: there is none.
+    #[must_use]
+    pub fn flow_limit(&self) -> Option<Option<u32>> {
+        self.flow_limit.map(|FlowLimit(buckets)| buckets)
+    }
+}

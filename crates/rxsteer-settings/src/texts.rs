@@ -1,0 +1,278 @@
+//! Settings that are not on the command line, read as if they were.
+
+use crate::nearest::suggestion;
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+
+/// A setting as it is written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Text {
+    /// Its name, as the option's; `_` may stand for `-`.
+    pub name: String,
+    /// What it is set to.
+    pub value: String,
+    /// Where it stands, as far as whoever reads it counts: a line, or the number among others.
+    pub place: usize,
+}
+
+impl Text {
+    /// A setting at this place.
+    #[must_use]
+    pub fn new(name: impl Into<String>, value: impl Into<String>, place: usize) -> Text {
+        Text { name: name.into(), value: value.into(), place }
+    }
+
+    /// Splits `SETTING=VALUE`.
+    ///
+    /// # Errors
+    /// That it is not of this form.
+    pub fn split(setting: &str) -> Result<Text, String> {
+        let (name, value) = setting
+            .split_once('=')
+            .ok_or_else(|| format!("'{setting}' is not SETTING=VALUE; write e.g. policy=rps"))?;
+        Ok(Text::new(name.trim(), value.trim(), 0))
+    }
+
+    fn option(&self) -> String {
+        format!("--{}={}", self.name, self.value)
+    }
+}
+
+/// Why a setting is refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refused {
+    /// The [`Text::place`] of the setting.
+    pub place: usize,
+    what: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for Refused {}
+
+impl From<Refused> for String {
+    fn from(refused: Refused) -> String {
+        refused.what
+    }
+}
+
+fn command<S: Args>() -> Command {
+    let command = Command::new("settings").no_binary_name(true);
+    S::augment_args(command.disable_help_flag(true).disable_version_flag(true))
+}
+
+/// The names of the settings of `S`.
+#[must_use]
+pub fn names<S: Args>() -> Vec<String> {
+    command::<S>().get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+}
+
+/// Reads settings.
+///
+/// # Errors
+/// [`Refused`]: the first one that is unknown, twice there, or has a value that it does not take.
+pub fn read<S: Args>(texts: impl IntoIterator<Item = Text>) -> Result<S, Refused> {
+    let command = command::<S>();
+    let mut seen: Vec<Text> = Vec::new();
+    for mut text in texts {
+        let refused = |what| Refused { place: text.place, what };
+        let name = text.name.replace('_', "-");
+        let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(&name)) else {
+            let known: Vec<&str> =
+                command.get_arguments().filter_map(|arg| arg.get_long()).collect();
+            let hint = suggestion(&name, &known);
+            return Err(refused(format!("there is no setting '{}'{hint}", text.name)));
+        };
+        let mut before = seen.iter().filter(|other| other.name == name);
+        if matches!(arg.get_action(), ArgAction::Append) {
+            if before.any(|other| is_none(&text.value) || is_none(&other.value)) {
+                return Err(refused(none_beside(&name)));
+            }
+        } else if before.next().is_some() {
+            return Err(refused(format!("{name} is set twice")));
+        }
+        text.name = name;
+        if let Err(error) = command.clone().try_get_matches_from([text.option()]) {
+            return Err(refused(format!("{}={}: {}", text.name, text.value, why(&error))));
+        }
+        seen.push(text);
+    }
+    let place = seen.first().map_or(0, |text| text.place);
+    command
+        .try_get_matches_from(seen.iter().map(Text::option))
+        .and_then(|matches| S::from_arg_matches(&matches))
+        .map_err(|error| Refused { place, what: why(&error) })
+}
+
+/// Of a setting that can be given several times: takes all away.
+fn is_none(value: &str) -> bool {
+    value == "none"
+}
+
+fn none_beside(name: &str) -> String {
+    format!("{name}=none takes away what other {name} beside it set; leave one of them out")
+}
+
+/// What clap's error says of the value.
+fn why(error: &clap::Error) -> String {
+    if let Some(source) = error.source() {
+        return source.to_string();
+    }
+    match (error.get(ContextKind::InvalidValue), error.get(ContextKind::ValidValue)) {
+        (Some(ContextValue::String(word)), Some(ContextValue::Strings(valid))) => {
+            let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
+            format!("it takes {}, not '{word}'{}", valid.join(" or "), suggestion(word, &valid))
+        }
+        _ => error.kind().to_string(),
+    }
+}
+
+/// Settings of the command line, beside which there may be a file's.
+#[derive(Clone, Debug, Default)]
+pub struct Options<S> {
+    settings: S,
+    texts: Vec<Text>,
+}
+
+impl<S: Args> Options<S> {
+    /// Whether an option sets it.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.texts.iter().any(|text| text.name == name)
+    }
+
+    /// The settings with what a file says where the options say nothing.
+    ///
+    /// # Errors
+    /// [`Refused`]: what is wrong in the file, also where an option holds in its place.
+    pub fn over(&self, file: Vec<Text>) -> Result<S, Refused> {
+        read::<S>(file.iter().cloned())?;
+        let below = file.into_iter().filter(|text| !self.has(&text.name.replace('_', "-")));
+        read(below.chain(self.texts.iter().cloned()))
+    }
+}
+
+impl<S> Deref for Options<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.settings
+    }
+}
+
+impl<S: Args> FromArgMatches for Options<S> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut texts = Vec::new();
+        for arg in command::<S>().get_arguments() {
+            let id = arg.get_id().as_str();
+            let Some(name) = arg.get_long() else { continue };
+            if matches.value_source(id) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let given = matches.get_raw(id).into_iter().flatten();
+            let given: Vec<_> = given.map(|value| value.to_string_lossy().into_owned()).collect();
+            if given.len() > 1 && given.iter().any(|value| is_none(value)) {
+                return Err(clap::Error::raw(
+                    clap::error::ErrorKind::ArgumentConflict,
+                    format!("{}\n", none_beside(name)),
+                ));
+            }
+            texts.extend(given.into_iter().map(|value| Text::new(name, value, 0)));
+        }
+        Ok(Options { settings: S::from_arg_matches(matches)?, texts })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<S: Args> Args for Options<S> {
+    fn augment_args(command: Command) -> Command {
+        S::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        S::augment_args_for_update(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MapSetting, Steering, Tables};
+    use clap::Parser;
+    use rxsteer_core::Policy;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        steering: Options<Steering>,
+    }
+
+    fn texts(settings: &[&str]) -> Vec<Text> {
+        let numbered = settings.iter().enumerate();
+        let text =
+            |(place, setting): (usize, &&str)| Text { place, ..Text::split(setting).unwrap() };
+        numbered.map(text).collect()
+    }
+
+    #[test]
+    fn first_wrong_setting_is_named_with_its_place() {
+        let tables = |settings: &[&str]| read::<Tables>(texts(settings));
+        assert_eq!(tables(&["flow_cnt = 8"]).unwrap().flow_cnt, Some(8));
+        for (settings, place, part) in [
+            (
+                &["flow-cnt=8", "flow-cmt=9"][..],
+                1,
+                "no setting 'flow-cmt'; did you mean 'flow-cnt'?",
+            ),
+            (&["qqqqqqqqqqq=1"], 0, "the words are 'sock-flow-entries', 'flow-cnt'"),
+            (&["flow-cnt=8", "flow_cnt=8"], 1, "flow-cnt is set twice"),
+            (&["flow-cnt=8", "sock-flow-entries="], 1, "sock-flow-entries=: it takes a whole"),
+            (&["help=1"], 0, "no setting 'help'"),
+        ] {
+            let refused = tables(settings).unwrap_err();
+            assert_eq!(refused.place, place, "{refused}");
+            assert!(refused.to_string().contains(part), "{refused}");
+        }
+        assert!(Text::split("flow-cnt").unwrap_err().contains("is not SETTING=VALUE"));
+    }
+
+    #[test]
+    fn option_takes_the_place_of_all_of_that_name() {
+        let line = ["x", "--rps-map", "0=1", "--rps-map", "1=2"];
+        let options = Cli::try_parse_from(line).unwrap().steering;
+        assert!(options.has("rps-map") && !options.has("policy"));
+        let below = texts(&["rps_map=2=3", "policy=rfs"]);
+        let both = options.over(below).unwrap();
+        let map = |text: &str| text.parse::<MapSetting>().unwrap();
+        assert_eq!(both.rps_map, Some(vec![map("0=1"), map("1=2")]));
+        assert_eq!((both.policy, &options.policy), (Some(Policy::Rfs), &None));
+        assert!(options.over(texts(&["rps-map=x"])).is_err(), "wrong, though not used");
+    }
+
+    #[test]
+    fn none_stands_alone() {
+        for maps in [["0=1", "none"], ["none", "0=1"]] {
+            let refused = read::<Steering>(maps.map(|map| Text::new("rps-map", map, 0)));
+            let line = maps.map(|map| format!("--rps-map={map}"));
+            let by_option = Cli::try_parse_from([&["x".to_owned()], &line[..]].concat());
+            let whys = [refused.unwrap_err().to_string(), by_option.err().unwrap().to_string()];
+            for why in whys {
+                assert!(why.contains("rps-map=none takes away what other rps-map"), "{why}");
+            }
+        }
+        let none = read::<Steering>(texts(&["rps-map=none"])).unwrap();
+        assert_eq!(none.rps_maps(), Some(Vec::new()));
+    }
+}
