@@ -201,7 +201,8 @@ fn change_at(name: &str, text: &str) -> Result<String, String> {
 fn scenario_key(name: &str, text: &str) -> Result<String, String> {
     let machine =
         "duration = '1s'\nmachine.cpus = 4096\n[[nic]]\nqueues = 2\n[[traffic]]\nkind = 'stream'\n";
-    let value = toml(name, text).replace(" = '", " = '").trim_end().to_owned();
+    let value = toml(name, text);
+    let value = value.trim_end();
     let read = |more: &str, sets: &[(String, String)]| {
         file::read(&format!("{machine}{more}"), "s.toml", sets).map_err(|error| error.to_string())
     };

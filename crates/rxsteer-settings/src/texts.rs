@@ -1,7 +1,7 @@
 //! Settings that are not on the command line, read as if they were.
 
 use crate::nearest::suggestion;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::ops::Deref;
 /// A setting as it is written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Text {
-    /// Its name, as the option's; `_` may stand for `-`.
+    /// The option's name.
     pub name: String,
     /// What it is set to.
     pub value: String,
@@ -20,10 +20,10 @@ pub struct Text {
 }
 
 impl Text {
-    /// A setting at this place.
+    /// A setting at this place; in its name `_` may stand for `-`.
     #[must_use]
     pub fn new(name: impl Into<String>, value: impl Into<String>, place: usize) -> Text {
-        Text { name: name.into(), value: value.into(), place }
+        Text { name: name.into().replace('_', "-"), value: value.into(), place }
     }
 
     /// Splits `SETTING=VALUE`.
@@ -82,26 +82,25 @@ pub fn names<S: Args>() -> Vec<String> {
 pub fn read<S: Args>(texts: impl IntoIterator<Item = Text>) -> Result<S, Refused> {
     let command = command::<S>();
     let mut seen: Vec<Text> = Vec::new();
-    for mut text in texts {
+    for text in texts {
         let refused = |what| Refused { place: text.place, what };
-        let name = text.name.replace('_', "-");
-        let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(&name)) else {
+        let name = text.name.as_str();
+        let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(name)) else {
             let known: Vec<&str> =
                 command.get_arguments().filter_map(|arg| arg.get_long()).collect();
-            let hint = suggestion(&name, &known);
-            return Err(refused(format!("there is no setting '{}'{hint}", text.name)));
+            let hint = suggestion(name, &known);
+            return Err(refused(format!("there is no setting '{name}'{hint}")));
         };
         let mut before = seen.iter().filter(|other| other.name == name);
         if matches!(arg.get_action(), ArgAction::Append) {
             if before.any(|other| is_none(&text.value) || is_none(&other.value)) {
-                return Err(refused(none_beside(&name)));
+                return Err(refused(none_beside(name)));
             }
         } else if before.next().is_some() {
             return Err(refused(format!("{name} is set twice")));
         }
-        text.name = name;
         if let Err(error) = command.clone().try_get_matches_from([text.option()]) {
-            return Err(refused(format!("{}={}: {}", text.name, text.value, why(&error))));
+            return Err(refused(format!("{name}={}: {}", text.value, why(&error))));
         }
         seen.push(text);
     }
@@ -155,7 +154,7 @@ impl<S: Args> Options<S> {
     /// [`Refused`]: what is wrong in the file, also where an option holds in its place.
     pub fn over(&self, file: Vec<Text>) -> Result<S, Refused> {
         read::<S>(file.iter().cloned())?;
-        let below = file.into_iter().filter(|text| !self.has(&text.name.replace('_', "-")));
+        let below = file.into_iter().filter(|text| !self.has(&text.name));
         read(below.chain(self.texts.iter().cloned()))
     }
 }
@@ -180,10 +179,7 @@ impl<S: Args> FromArgMatches for Options<S> {
             let given = matches.get_raw(id).into_iter().flatten();
             let given: Vec<_> = given.map(|value| value.to_string_lossy().into_owned()).collect();
             if given.len() > 1 && given.iter().any(|value| is_none(value)) {
-                return Err(clap::Error::raw(
-                    clap::error::ErrorKind::ArgumentConflict,
-                    format!("{}\n", none_beside(name)),
-                ));
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, none_beside(name)));
             }
             texts.extend(given.into_iter().map(|value| Text::new(name, value, 0)));
         }
