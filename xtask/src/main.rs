@@ -13,6 +13,7 @@ mod lab;
 mod live;
 mod loom;
 mod order;
+mod package;
 mod rustup;
 mod shell;
 mod sim_fits;
@@ -46,6 +47,7 @@ enum Task {
     Live(live::Options),
     Loom(loom::Options),
     Order(order::Options),
+    Package(package::Options),
     /// Measures how long status and explain take, and the event thread's longest round meanwhile.
     StatusCost(lab::Options),
     /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
@@ -95,6 +97,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),
+        Task::Package(options) => package::run(options),
         Task::SimFits(options) => sim_fits::run(options),
         Task::SimSoak(options) => sim_soak::run(options),
         Task::Tsan(options) => tsan::run(options),

@@ -53,11 +53,13 @@ pub(crate) fn run(_options: &Options) -> Result<Outcome> {
     ensure!(listing.status.success(), "git ls-files failed; run this in a checkout");
     let mut count = 0;
     for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
-        // A capture is no text; a file that was just deleted is not there.
-        let Ok(text) = fs::read_to_string(shell::root().join(path)) else { continue };
-        if LEFT_OUT.contains(&path) {
+        let file = shell::root().join(path);
+        // What a link leads to has a path of its own.
+        if LEFT_OUT.contains(&path) || file.is_symlink() {
             continue;
         }
+        // A capture is no text; a file that was just deleted is not there.
+        let Ok(text) = fs::read_to_string(file) else { continue };
         for (line, found, rule) in findings(path, &text, &rules) {
             println!("{path}:{line}: '{found}' was replaced by: {}", rule.better);
             count += 1;

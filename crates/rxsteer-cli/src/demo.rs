@@ -5,7 +5,7 @@ use crate::cli::DemoArgs;
 use crate::output::{self, json, table};
 use crate::work::{Apps, Work, at_home};
 use rxsteer_user::core::{CpuSet, Policy};
-use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
+use rxsteer_user::packet::{Hasher, SymmetricHash};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
 use rxsteer_user::{OnFull, PipelineConfig, Report, Speed};
@@ -88,7 +88,6 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     let apps = scene.apps.then(|| Apps {
         cpus: cpus.iter().collect(),
         migrate: None,
-        options: DissectOptions::default(),
         data: 0,
         at_home: 0,
     });

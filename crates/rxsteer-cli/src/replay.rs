@@ -142,7 +142,6 @@ fn once(
     let apps = args.app_cpus.as_ref().map(|cpus| Apps {
         cpus: cpus.cpus(sys::allowed_cpus()).iter().collect(),
         migrate: args.app_migrate,
-        options: config.dissect,
         data: 0,
         at_home: 0,
     });

@@ -1,7 +1,7 @@
 //! The handler of a replay: it takes as long per packet as asked, and plays the applications.
 
 use rxsteer_user::core::CpuId;
-use rxsteer_user::packet::{DissectOptions, Dissection, dissect};
+use rxsteer_user::packet::Dissection;
 use rxsteer_user::{FlowStats, Handler, Packet, PacketList, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,6 @@ impl Handler for Work {
 pub(crate) struct Apps {
     pub(crate) cpus: Arc<[CpuId]>,
     pub(crate) migrate: Option<Duration>,
-    pub(crate) options: DissectOptions,
     /// Packets with data for an application, and how many of them were processed on its CPU.
     pub(crate) data: u64,
     pub(crate) at_home: u64,
@@ -77,9 +76,7 @@ impl Apps {
         if packet.hash().is_none() {
             return;
         }
-        let meta = packet.meta();
-        let dissection = dissect(meta.link, packet.bytes(), self.options);
-        match meaning(&dissection, packet.bytes()) {
+        match meaning(&packet.dissect(), packet.bytes()) {
             Meaning::Data => {
                 let cpu = self.cpu(packet);
                 self.data += 1;
@@ -128,7 +125,7 @@ fn meaning(dissection: &Dissection, frame: &[u8]) -> Meaning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rxsteer_user::packet::LinkType;
+    use rxsteer_user::packet::{DissectOptions, LinkType, dissect};
 
     fn tcp(flags: u8, data: u8) -> Vec<u8> {
         let mut frame = vec![0; 60];

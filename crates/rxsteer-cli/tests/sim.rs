@@ -103,7 +103,7 @@ fn files_are_written_whole_and_replaced() {
 fn file_is_a_scenario_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("mine.toml");
-    let builtin = include_str!("../../../scenarios/rpc-8.toml");
+    let builtin = include_str!("../../rxsteer-sim/scenarios/rpc-8.toml");
     std::fs::write(&path, builtin).expect("a file");
     let path = path.to_str().expect("plain");
     let object = |name| -> Value {

@@ -1,19 +1,6 @@
-//! Which CPU: the steering policy of rxsteer.
+#![doc = include_str!("../README.md")]
 //!
-//! Policy is a function: there is no clock, no I/O and no thread here; time, CPUs and backlogs are
-//! arguments. [`Steering::decide`] is the one entry.
-//!
-//! ```
-//! use rxsteer_core::{Arrival, CpuId, FlowHash, Idle, Policy, SteerConfig, Steering, Verdict};
-//!
-//! let receiving = vec![CpuId::new(0).unwrap()];
-//! let mut steering = Steering::new(&SteerConfig::new(Policy::Rps, "0-3".parse()?, receiving))?;
-//! let packet = Arrival { hash: FlowHash::from_raw(0xc000_0000), ..Arrival::default() };
-//! let mut verdict = [Verdict::default()];
-//! steering.decide(&[packet], &mut Idle::default(), &mut verdict);
-//! assert_eq!(verdict[0], Verdict::deliver(CpuId::new(3).unwrap()));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! [`Steering::decide`] is the one entry.
 #![cfg_attr(not(loom), no_std)]
 #![forbid(unsafe_code)]
 

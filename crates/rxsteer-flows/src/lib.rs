@@ -1,4 +1,6 @@
-//! Per-CPU flow statistics with a used-CPU mask.
+#![doc = include_str!("../README.md")]
+//!
+//! # How flows are counted
 //!
 //! Each CPU counts a flow's packets in a block of its own, so no line of memory goes back and forth
 //! between CPUs; which CPUs used a flow is remembered with it, so reading, clearing and freeing visit
@@ -12,27 +14,6 @@
 //!        │ new flow                                         ▲
 //!        ▼                                                  │ sums over the CPUs used
 //!  table state: limit, aging, ended ──► FlowTable::collect    FlowTable::{get, for_each}
-//! ```
-//!
-//! ```
-//! use rxsteer_core::{CpuId, FlowKey};
-//! use rxsteer_flows::{FlowPacket, FlowTable, FlowTableConfig};
-//!
-//! let table = FlowTable::new(&FlowTableConfig::new(10_000))?;
-//! let mut writer = table.writer(CpuId::new(3).unwrap())?;      // on the thread of CPU 3
-//! let key = FlowKey { ip_version: 4, protocol: 17, dst_port: 53, ..FlowKey::default() };
-//! let packet = FlowPacket { flow: key.into(), time_ns: 1_000, bytes: 80, tcp_flags: 0 };
-//! assert_eq!(writer.update(&[packet; 2]), 2);
-//!
-//! let flow = table.get(&key).unwrap();                        // from any thread, at any time
-//! assert_eq!((flow.totals.packets, flow.totals.bytes), (2, 160));
-//! assert_eq!(flow.per_cpu[0].cpu, writer.cpu());
-//!
-//! table.finish();                                             // or flows expire, or are evicted
-//! let mut records = Vec::new();
-//! assert_eq!(table.collect(|record| records.push(record.clone())), 0);
-//! assert_eq!(records.len(), 1);
-//! # Ok::<(), rxsteer_flows::FlowTableError>(())
 //! ```
 //!
 //! What holds:

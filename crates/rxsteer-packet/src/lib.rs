@@ -1,4 +1,6 @@
-//! Frame bytes to flow key to flow hash.
+#![doc = include_str!("../README.md")]
+//!
+//! # How a frame is read
 //!
 //! ```text
 //!            link.rs          ip.rs                tunnel.rs (only if asked)
@@ -18,16 +20,6 @@
 //! - What cannot be dissected goes by what was: addresses where the ports cannot be read, no
 //!   hash where the addresses cannot.
 //! - They agree: the fast path gives the hash of the key that [`dissect()`] gives.
-//!
-//! ```
-//! use rxsteer_packet::{DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash};
-//!
-//! let hasher = Hasher::Symmetric(SymmetricHash::new([7; 16]));
-//! let arp = [0u8; 42];
-//! let hashed = hasher.flow_hash(LinkType::Ethernet, &arp, DissectOptions::default());
-//! assert_eq!(hashed.class, FrameClass::NotIp);
-//! assert!(hashed.hash.is_none());
-//! ```
 #![deny(unsafe_code)]
 
 mod bytes;

@@ -6,13 +6,12 @@ use hashbrown::HashMap;
 use rxsteer_bench::{Case, leave_out};
 use rxsteer_user::core::{Arrival, CpuId, FlowWords, Idle, Policy, SteerConfig, Steering, Verdict};
 use rxsteer_user::flows::{FlowTable, FlowTableConfig};
-use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash, flow_of};
+use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;
 use rxsteer_user::source::{Fill, Source};
 use rxsteer_user::{
-    Block, FlowStats, FrameInfo, Handler, OnFull, PacketList, PipelineConfig, Speed, WhenFull, run,
-    sys,
+    Block, FlowStats, Handler, OnFull, PacketList, PipelineConfig, Speed, WhenFull, run, sys,
 };
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -164,8 +163,7 @@ impl Source for Later {
         let fill = self.source.fill(&mut filled);
         for frame in filled.frames() {
             self.now_ns += 1000;
-            let info = FrameInfo { timestamp_ns: self.now_ns, ..frame.info() };
-            assert!(block.push(filled.bytes_of(frame), info));
+            assert!(block.push(filled.bytes_of(frame), frame.info().at(self.now_ns)));
         }
         fill
     }
@@ -225,9 +223,9 @@ fn count_in(
 fn dissect_all(list: &PacketList<'_>) {
     let mut ports = 0;
     for packet in list.iter() {
-        let of = flow_of(packet.meta().link, packet.bytes(), DissectOptions::default());
-        ports +=
-            of.map_or(0, |of| of.flow.0[4] ^ of.flow.0[0] ^ of.flow.0[2] ^ u64::from(of.tcp_flags));
+        ports += packet
+            .flow()
+            .map_or(0, |of| of.flow.0[4] ^ of.flow.0[0] ^ of.flow.0[2] ^ u64::from(of.tcp_flags));
     }
     std::hint::black_box(ports);
 }
@@ -276,8 +274,7 @@ fn on_the_worker(
                 }
                 (Handling::Count(_), Some(table)) => {
                     let writer = table.writer(cpu).expect("the only one");
-                    let options = DissectOptions::default();
-                    let mut stats = FlowStats::new(writer, options, WhenFull::Refuse);
+                    let mut stats = FlowStats::new(writer, WhenFull::Refuse);
                     Box::new(move |list| stats.record(list))
                 }
                 _ => Box::new(|_| {}),

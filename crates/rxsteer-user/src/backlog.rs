@@ -290,13 +290,7 @@ mod tests {
     fn block_of(frames: &[&[u8]]) -> Arc<Block> {
         let mut block = Block::new();
         for frame in frames {
-            let info = FrameInfo {
-                timestamp_ns: 0,
-                wire_len: frame.len() as u32,
-                rx_queue: 0,
-                link: LinkType::Raw,
-                nic_hash: None,
-            };
+            let info = FrameInfo::new(LinkType::Raw, 0, frame.len() as u32);
             assert!(block.push(frame, info));
         }
         Arc::new(block)

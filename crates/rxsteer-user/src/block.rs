@@ -30,6 +30,7 @@ pub const MAX_CAPTURED: usize = 262_144;
 
 /// What is known of a frame beside its bytes, when it enters the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FrameInfo {
     /// When it was received, in nanoseconds since the epoch of the source's clock (capture time
     /// in a replay). Policies take idle times from it.
@@ -42,6 +43,37 @@ pub struct FrameInfo {
     pub link: LinkType,
     /// The NIC's hash, where it gave one: then no header is read. 0 means "no hash".
     pub nic_hash: Option<u32>,
+}
+
+impl FrameInfo {
+    /// Of a frame that begins with a `link` header, was received on RX queue 0 at `timestamp_ns`, and was `wire_len`
+    /// bytes long on the wire.
+    #[inline]
+    #[must_use]
+    pub const fn new(link: LinkType, timestamp_ns: u64, wire_len: u32) -> FrameInfo {
+        FrameInfo { timestamp_ns, wire_len, rx_queue: 0, link, nic_hash: None }
+    }
+
+    /// The same, received on this RX queue.
+    #[inline]
+    #[must_use]
+    pub const fn on_rx_queue(self, rx_queue: u16) -> FrameInfo {
+        FrameInfo { rx_queue, ..self }
+    }
+
+    /// The same, with the hash that the NIC gave.
+    #[inline]
+    #[must_use]
+    pub const fn with_nic_hash(self, hash: u32) -> FrameInfo {
+        FrameInfo { nic_hash: Some(hash), ..self }
+    }
+
+    /// The same, received at this time.
+    #[inline]
+    #[must_use]
+    pub const fn at(self, timestamp_ns: u64) -> FrameInfo {
+        FrameInfo { timestamp_ns, ..self }
+    }
 }
 
 /// A frame's place in its block, and what is known of it.
@@ -285,13 +317,7 @@ mod tests {
     use super::*;
 
     fn info() -> FrameInfo {
-        FrameInfo {
-            timestamp_ns: 0,
-            wire_len: 3,
-            rx_queue: 0,
-            link: LinkType::Ethernet,
-            nic_hash: None,
-        }
+        FrameInfo::new(LinkType::Ethernet, 0, 3)
     }
 
     #[test]

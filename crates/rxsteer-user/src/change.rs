@@ -68,6 +68,7 @@ impl When {
 
 /// Why a change is refused. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChangeError {
     /// The policy would contradict itself.
     #[error(transparent)]

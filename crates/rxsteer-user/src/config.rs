@@ -18,6 +18,7 @@ pub const DEFAULT_BATCH: usize = 64;
 
 /// Everything the receive path is given before it starts.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PipelineConfig {
     /// Which rule picks the CPU.
     pub policy: Policy,
@@ -234,6 +235,7 @@ impl PipelineConfig {
 
 /// Why a receive path can't start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PipelineError {
     /// The policy contradicts itself.
     #[error(transparent)]

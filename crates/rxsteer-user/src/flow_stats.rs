@@ -2,14 +2,12 @@
 
 use crate::handler::PacketList;
 use rxsteer_flows::{FlowPacket, FlowWriter, WhenFull};
-use rxsteer_packet::{DissectOptions, flow_of};
 
 /// Counts the packets of one worker's lists in a flow table, each in the flow that
 /// [`Dissection::flow`](rxsteer_packet::Dissection::flow) names.
 #[derive(Debug)]
 pub struct FlowStats {
     writer: FlowWriter,
-    options: DissectOptions,
     when_full: WhenFull,
     without_flow: u64,
 }
@@ -17,17 +15,17 @@ pub struct FlowStats {
 impl FlowStats {
     /// Counts by `writer`, which is that of the worker's CPU.
     #[must_use]
-    pub fn new(writer: FlowWriter, options: DissectOptions, when_full: WhenFull) -> FlowStats {
-        FlowStats { writer, options, when_full, without_flow: 0 }
+    pub fn new(writer: FlowWriter, when_full: WhenFull) -> FlowStats {
+        FlowStats { writer, when_full, without_flow: 0 }
     }
 
     /// Counts the packets of a list: their original lengths, at their receive times.
     #[inline]
     pub fn record(&mut self, list: &PacketList<'_>) {
-        let (options, mut without_flow) = (self.options, 0);
+        let mut without_flow = 0;
         let packets = list.iter().filter_map(|packet| {
             let meta = packet.meta();
-            let Some(of) = flow_of(meta.link, packet.bytes(), options) else {
+            let Some(of) = packet.flow() else {
                 without_flow += 1;
                 return None;
             };

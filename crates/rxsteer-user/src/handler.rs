@@ -2,8 +2,8 @@
 
 use crate::backlog::Descriptor;
 use crate::block::{Block, FlowNumber, FrameMeta};
-use rxsteer_core::{CpuId, FlowHash, SockFlowTable};
-use rxsteer_packet::{DissectOptions, Dissection, dissect};
+use rxsteer_core::{CpuId, FlowHash, FlowKey, SockFlowTable};
+use rxsteer_packet::{DissectOptions, Dissection, FlowOfFrame, FrameClass, dissect, flow_of};
 
 /// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
 pub trait Handler: Send + 'static {
@@ -28,6 +28,8 @@ pub struct PacketList<'a> {
     pub(crate) block: &'a Block,
     pub(crate) packets: &'a [Descriptor],
     pub(crate) socks: &'a SockFlowTable,
+    /// How far the RX thread looked into the frames.
+    pub(crate) options: DissectOptions,
 }
 
 impl<'a> PacketList<'a> {
@@ -65,11 +67,12 @@ impl<'a> PacketList<'a> {
 
     /// The packets, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Packet<'a>> + use<'a> {
-        let block = self.block;
+        let (block, options) = (self.block, self.options);
         self.packets.iter().map(move |descriptor| Packet {
             block,
             index: descriptor.frame(),
             hash: descriptor.hash,
+            options,
         })
     }
 }
@@ -80,6 +83,7 @@ pub struct Packet<'a> {
     block: &'a Block,
     index: usize,
     hash: u32,
+    options: DissectOptions,
 }
 
 impl<'a> Packet<'a> {
@@ -95,11 +99,32 @@ impl<'a> Packet<'a> {
         &self.block.frames[self.index]
     }
 
-    /// What its headers say. They are read anew, since the RX thread kept no more than the hash.
+    /// What its headers say: the key, the ports, where the headers begin. Tunnels are entered as for steering.
+    ///
+    /// The headers are read when this is called, since the RX thread hands over no more than the hash: a key is 40
+    /// bytes beside a descriptor of 16, and most handlers read the frame anyway.
     #[inline]
     #[must_use]
-    pub fn dissect(&self, options: DissectOptions) -> Dissection {
-        dissect(self.meta().link, self.bytes(), options)
+    pub fn dissect(&self) -> Dissection {
+        dissect(self.meta().link, self.bytes(), self.options)
+    }
+
+    /// The directed flow key that it was steered by, read as by [`Packet::dissect`]: fragments have no ports. `None`
+    /// for a frame that carries no IP packet, or whose IP header can't be read.
+    ///
+    /// Where the NIC gave the hash, the packet was steered by that, and this is what its headers say.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> Option<FlowKey> {
+        let dissection = self.dissect();
+        (dissection.class == FrameClass::Ip).then_some(dissection.key)
+    }
+
+    /// What flow statistics need to know of it: [`Dissection::flow`] and the TCP flags, read in less time.
+    #[inline]
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowOfFrame> {
+        flow_of(self.meta().link, self.bytes(), self.options)
     }
 
     /// The hash it was steered by.

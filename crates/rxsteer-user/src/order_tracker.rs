@@ -290,14 +290,7 @@ mod tests {
     fn swapped_pair_is_found_and_order_is_not() {
         let mut block = Block::new();
         for _ in 0..3 {
-            let info = FrameInfo {
-                timestamp_ns: 0,
-                wire_len: 0,
-                rx_queue: 0,
-                link: LinkType::Raw,
-                nic_hash: None,
-            };
-            assert!(block.push(b"", info));
+            assert!(block.push(b"", FrameInfo::new(LinkType::Raw, 0, 0)));
         }
         OrderTracker::new(0, DissectOptions::default(), true).number(&mut block);
         let packets: Vec<Descriptor> = [0, 2, 1].map(Descriptor::of_frame).to_vec();
@@ -306,7 +299,8 @@ mod tests {
             let packets: Vec<Descriptor> = order.iter().map(|&i| packets[i]).collect();
             let cpu = CpuId::new(0).unwrap();
             let socks = rxsteer_core::SockFlowTable::new(1, cpu);
-            let list = PacketList { cpu, block: &block, packets: &packets, socks: &socks };
+            let options = DissectOptions::default();
+            let list = PacketList { cpu, block: &block, packets: &packets, socks: &socks, options };
             check.begin(&list);
             check.complete(&list);
             assert_eq!(check.flows(), 1);

@@ -83,14 +83,7 @@ mod tests {
     fn frames_at(times: &[u64]) -> Block {
         let mut block = Block::new();
         for &timestamp_ns in times {
-            let info = FrameInfo {
-                timestamp_ns,
-                wire_len: 0,
-                rx_queue: 0,
-                link: LinkType::Raw,
-                nic_hash: None,
-            };
-            assert!(block.push(b"", info));
+            assert!(block.push(b"", FrameInfo::new(LinkType::Raw, timestamp_ns, 0)));
         }
         block
     }

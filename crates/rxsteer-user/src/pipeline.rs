@@ -126,6 +126,7 @@ impl<H: Handler> Pipeline<H> {
                 pin,
                 recorder: FlowRecorder::new(switch.clone()),
                 switch: switch.clone(),
+                options: config.dissect,
             };
             let thread = std::thread::Builder::new()
                 .name(format!("rxsteer/{}", slot.cpu))
@@ -325,9 +326,9 @@ fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
 ///
 /// # Errors
 /// [`PipelineError`], when the configuration is impossible, a thread can't be started or memory runs out.
-pub fn run<H: Handler>(
+pub fn run<S: Source, H: Handler>(
     config: &PipelineConfig,
-    sources: &mut [Box<dyn Source>],
+    sources: &mut [S],
     speed: Speed,
     stop: &AtomicBool,
     handler: impl FnMut(CpuId) -> H,
@@ -343,9 +344,7 @@ pub fn run<H: Handler>(
         let threads: Vec<_> = receivers
             .into_iter()
             .zip(sources)
-            .map(|(mut receiver, source)| {
-                scope.spawn(move || receiver.run(source.as_mut(), pace, stop))
-            })
+            .map(|(mut receiver, source)| scope.spawn(move || receiver.run(source, pace, stop)))
             .collect();
         for thread in threads {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

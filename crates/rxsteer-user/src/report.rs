@@ -9,6 +9,7 @@ use rxsteer_packet::Malformed;
 
 /// One CPU's part of a run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CpuReport {
     /// The CPU.
     pub cpu: CpuId,
@@ -46,6 +47,7 @@ impl CpuReport {
 
 /// A whole run.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Report<H> {
     /// Packets received: always `delivered` plus all of `drops`.
     pub packets: u64,

@@ -37,6 +37,7 @@ pub(crate) struct RxReport {
 
 /// What one RX thread queued to one CPU.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct BacklogReport {
     /// The CPU.
     pub cpu: CpuId,
@@ -52,6 +53,7 @@ pub struct BacklogReport {
 
 /// Figures of a running receiver, to be looked at from other threads.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct RxProgress {
     /// Packets received so far.
     pub packets: AtomicU64,

@@ -16,6 +16,7 @@ use crate::sys;
 use crate::worker_group::{Abandoned, WorkerGroup, WorkerSlot};
 use hdrhistogram::Histogram;
 use rxsteer_core::{CpuId, DropReason, Drops};
+use rxsteer_packet::DissectOptions;
 use rxsteer_ring::Sleeper;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,27 +34,27 @@ const IDLE_PAUSES: u32 = 32;
 
 /// What a worker did.
 #[derive(Debug)]
-pub struct WorkerReport<H> {
+pub(crate) struct WorkerReport<H> {
     /// The CPU it stood for.
-    pub cpu: CpuId,
+    pub(crate) cpu: CpuId,
     /// Packets whose handler returned here.
-    pub packets: u64,
+    pub(crate) packets: u64,
     /// Their bytes on the wire.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Distinct flows seen here, where order is checked; else 0.
-    pub flows: u64,
+    pub(crate) flows: u64,
     /// Packets that were processed before or beside an earlier one of their flow.
-    pub reordered: u64,
+    pub(crate) reordered: u64,
     /// Packets lost with a handler that panicked, or whose interface was removed.
-    pub drops: Drops,
+    pub(crate) drops: Drops,
     /// From queueing to the start of processing, in nanoseconds.
-    pub delay_ns: Histogram<u64>,
+    pub(crate) delay_ns: Histogram<u64>,
     /// Whether it was pinned to its CPU.
-    pub pinned: bool,
+    pub(crate) pinned: bool,
     /// How it ended, when it did not end by finishing.
-    pub failure: Option<String>,
+    pub(crate) failure: Option<String>,
     /// The handler, unless it panicked.
-    pub handler: Option<H>,
+    pub(crate) handler: Option<H>,
 }
 
 pub(crate) struct Worker<H> {
@@ -67,6 +68,8 @@ pub(crate) struct Worker<H> {
     /// Where handlers say which CPU their flows' applications are on.
     pub(crate) recorder: FlowRecorder,
     pub(crate) switch: Arc<Switch>,
+    /// How far the RX thread looked into the frames.
+    pub(crate) options: DissectOptions,
     /// Pauses to look for work in before sleeping.
     pub(crate) idle_looks: u32,
 }
@@ -210,7 +213,7 @@ impl<H: Handler> Worker<H> {
         let bytes = list.wire_bytes;
         let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
         let socks = self.recorder.table();
-        let list = PacketList { cpu, block, packets: packets_of, socks };
+        let list = PacketList { cpu, block, packets: packets_of, socks, options: self.options };
         counts.in_hand = Some((backlog, packets));
         if let Some(check) = &mut self.check {
             check.begin(&list);
@@ -237,7 +240,7 @@ impl<H: Handler> Worker<H> {
             let bytes = list.wire_bytes;
             let socks = self.recorder.table();
             let (cpu, block, packets) = (self.slot.cpu, list.block, list.packets);
-            let list = PacketList { cpu, block, packets, socks };
+            let list = PacketList { cpu, block, packets, socks, options: self.options };
             let removed = list.iter().any(|packet| self.group.is_removed(packet.meta().rx_queue));
             if removed {
                 counts.drops.add(DropReason::InterfaceRemoved, 1);

@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, Policy};
 use rxsteer_user::{
-    ChangeError, Control, FrameInfo, OnFull, PacketList, Pipeline, Receiver, RxProgress, Speed,
-    SteerChange, When, run,
+    ChangeError, Control, OnFull, PacketList, Pipeline, Receiver, RxProgress, Speed, SteerChange,
+    When, run,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -231,7 +231,7 @@ fn sparse_flows_of_two_devices_keep_their_cpus() {
             let frame = udp(1);
             let list = (0..64).map(|packet| {
                 let timestamp_ns = poll * 64_000 + packet * 1000 + u64::from(queue) * 500;
-                (&frame[..], FrameInfo { timestamp_ns, rx_queue: queue, ..info(0) })
+                (&frame[..], info(queue).at(timestamp_ns))
             });
             receiver.netif_receive(list);
         }
@@ -251,8 +251,7 @@ fn clock_that_is_set_back_frees_slots() {
     let (pipeline, mut receivers) = Pipeline::start(&config, |_| nothing).unwrap();
     let mut receiver = receivers.remove(0);
     for (port, seconds) in [(1, 10), (2, 3), (2, 4)] {
-        receiver
-            .netif_rx(&udp(port), FrameInfo { timestamp_ns: seconds * 1_000_000_000, ..info(0) });
+        receiver.netif_rx(&udp(port), info(0).at(seconds * 1_000_000_000));
         receiver.flush();
     }
     receiver.finish();
@@ -270,8 +269,7 @@ fn clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     let policy =
         |text: &str| SteerChange { policy: Some(text.parse().unwrap()), ..Default::default() };
     let mut send = |port, seconds: u64| {
-        let timestamp_ns = seconds * 1_000_000_000;
-        receiver.netif_rx(&udp(port), FrameInfo { timestamp_ns, ..info(0) });
+        receiver.netif_rx(&udp(port), info(0).at(seconds * 1_000_000_000));
         receiver.flush();
     };
     send(1, 100);

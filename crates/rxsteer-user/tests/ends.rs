@@ -19,7 +19,7 @@ fn config(cpus: &str) -> PipelineConfig {
 }
 
 fn info(rx_queue: u16) -> FrameInfo {
-    FrameInfo { timestamp_ns: 0, wire_len: 60, rx_queue, link: LinkType::Ethernet, nic_hash: None }
+    FrameInfo::new(LinkType::Ethernet, 0, 60).on_rx_queue(rx_queue)
 }
 
 fn nothing(_: &PacketList<'_>) {}
@@ -163,7 +163,7 @@ struct HourApart(bool);
 impl Source for HourApart {
     fn fill(&mut self, block: &mut Block) -> Fill {
         for timestamp_ns in [0, 3_600_000_000_000] {
-            assert!(block.push(&FRAME, FrameInfo { timestamp_ns, ..info(0) }));
+            assert!(block.push(&FRAME, info(0).at(timestamp_ns)));
         }
         self.0 = true;
         Fill::End

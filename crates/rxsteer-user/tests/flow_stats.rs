@@ -5,7 +5,6 @@ mod common;
 use common::*;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_user::flows::{FlowRecord, FlowTable, FlowTableConfig, FlowTotals};
-use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::{FlowStats, Handler, PacketList, PipelineConfig, SteerChange, When, WhenFull};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +31,8 @@ fn parsed(frame: &[u8]) -> (FlowKey, u8) {
 
 /// The sums by flow, made frame by frame.
 fn expected(config: &PipelineConfig, spec: &str) -> BTreeMap<FlowKey, FlowTotals> {
-    let one = PipelineConfig { rx_cpus: vec![cpu(0)], ..config.clone() };
+    let mut one = config.clone();
+    one.rx_cpus = vec![cpu(0)];
     let mut source = synthetic(&one, spec).remove(0);
     let mut sums: BTreeMap<FlowKey, FlowTotals> = BTreeMap::new();
     let mut fill = rxsteer_user::source::Fill::More;
@@ -79,7 +79,7 @@ fn handlers<'a>(
     let cpus: Vec<CpuId> = config.cpus.iter().collect();
     move |cpu| {
         let writer = table.writer(cpu).unwrap();
-        let stats = FlowStats::new(writer, DissectOptions::default(), when_full);
+        let stats = FlowStats::new(writer, when_full);
         Counting { stats, cpus: cpus.clone(), lists: 0 }
     }
 }

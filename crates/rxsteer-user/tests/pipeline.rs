@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use rxsteer_user::core::{CpuId, CpuSet, DropReason, Policy};
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, FlowKey, Policy};
 use rxsteer_user::packet::{Hasher, Toeplitz};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::memory::MemorySource;
@@ -343,7 +343,7 @@ fn frames_one_by_one_and_polled_lists_are_steered_alike() {
 #[test]
 fn nics_hash_is_used_and_no_header_read() {
     let config = config("rps", "0-3");
-    let with_hash = |hash| FrameInfo { nic_hash: Some(hash), ..info(0) };
+    let with_hash = |hash| info(0).with_nic_hash(hash);
     let placed = placed(&config, |receiver| {
         for hash in [1, 0x4000_0000, 0xffff_ffff, 0] {
             receiver.netif_rx(b"no header at all", with_hash(hash));
@@ -353,12 +353,63 @@ fn nics_hash_is_used_and_no_header_read() {
     assert_eq!(places, [(0, 0), (0, 1), (1, 0x4000_0000), (3, 0xffff_ffff)]);
 }
 
+/// A frame whose packet carries that of `frame`, by IP in IP.
+fn in_tunnel(frame: &[u8; 60]) -> [u8; 80] {
+    let mut outer = [0; 80];
+    outer[..34].copy_from_slice(&frame[..34]);
+    outer[34..].copy_from_slice(&frame[14..]);
+    (outer[17], outer[23]) = (66, 4);
+    outer[26..34].copy_from_slice(&[172, 16, 0, 1, 172, 16, 0, 2]);
+    outer
+}
+
+/// Notes the key of each packet, which must have the packet's hash.
+struct Keys {
+    hasher: Hasher,
+    keys: Vec<FlowKey>,
+}
+
+impl Handler for Keys {
+    fn handle(&mut self, list: &PacketList<'_>) {
+        for packet in list.iter() {
+            let key = packet.key();
+            assert_eq!(self.hasher.hash(&key.unwrap_or_default()), packet.hash());
+            assert_eq!(packet.flow().map(|of| of.flow.key()), key);
+            self.keys.push(key.unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn key_of_a_packet_is_that_which_it_was_steered_by() {
+    for inner in [false, true] {
+        let mut config = config("rps", "0-1");
+        config.dissect.inner = inner;
+        let hasher = config.hasher.clone();
+        let (pipeline, mut receivers) =
+            Pipeline::start(&config, |_| Keys { hasher: hasher.clone(), keys: Vec::new() })
+                .unwrap();
+        let mut receiver = receivers.remove(0);
+        receiver.netif_receive([(&udp(7)[..], info(0)), (&in_tunnel(&udp(7)), info(0))]);
+        receiver.netif_rx(&[0; 60], info(0));
+        receiver.finish();
+        let report = pipeline.finish().unwrap();
+        assert_eq!((report.delivered, report.reordered), (3, 0));
+        let mut keys: Vec<String> =
+            report.handlers.iter().flat_map(|(_, of)| &of.keys).map(ToString::to_string).collect();
+        keys.sort();
+        let plain = "10.0.0.1:7 -> 10.0.0.2:9 (protocol 17)";
+        let tunnel = if inner { plain } else { "172.16.0.1:0 -> 172.16.0.2:0 (protocol 4)" };
+        assert_eq!(keys, [plain, tunnel, "no flow"]);
+    }
+}
+
 #[test]
 fn hand_off_goes_to_its_binding_or_stays_local() {
     let mut config = config("rps", "2-3");
     config.rx_cpus = vec![cpu(3)];
     let placed = placed(&config, |receiver| {
-        let frame = |hash| (&b"x"[..], FrameInfo { nic_hash: Some(hash), ..info(0) });
+        let frame = |hash| (&b"x"[..], info(0).with_nic_hash(hash));
         receiver.hand_off(cpu(2), [frame(1), frame(2)]);
         receiver.hand_off(cpu(3), [frame(3)]); // the own CPU
         receiver.hand_off(cpu(0), [frame(4)]); // a CPU without a worker
@@ -384,7 +435,7 @@ fn queue_can_have_its_own_cpu_map() {
     config.rps_maps = vec![(1.into(), "5".parse::<CpuSet>().unwrap())];
     let placed = placed(&config, |receiver| {
         for queue in [0, 1] {
-            receiver.netif_rx(b"", FrameInfo { nic_hash: Some(9), ..info(queue) });
+            receiver.netif_rx(b"", info(queue).with_nic_hash(9));
         }
     });
     assert_eq!(placed.into_keys().collect::<Vec<_>>(), [(0, 9), (5, 9)]);
@@ -447,7 +498,7 @@ fn impossible_configurations_are_refused() {
     assert!(start(&|c| c.rx_cpus.clear()).unwrap().contains("0 RX threads"));
     let sources = run(
         &config("rps", "0"),
-        &mut [],
+        &mut Vec::<Box<dyn Source>>::new(),
         Speed::Max,
         &AtomicBool::new(false),
         |_| nothing,

@@ -92,7 +92,7 @@ pub(crate) fn stats<C: Consumer>(
         OnFull::Drop => WhenFull::Refuse,
     };
     let stats = |cpu| -> anyhow::Result<(CpuId, FlowStats)> {
-        Ok((cpu, FlowStats::new(collecting.writer(cpu)?, config.dissect, when_full)))
+        Ok((cpu, FlowStats::new(collecting.writer(cpu)?, when_full)))
     };
     config.workers().iter().map(stats).collect()
 }

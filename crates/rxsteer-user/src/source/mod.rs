@@ -53,6 +53,36 @@ pub trait Source: Send {
     }
 }
 
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        (**self).fill(block)
+    }
+
+    fn shared_block(&mut self) -> Option<(Arc<Block>, Fill)> {
+        (**self).shared_block()
+    }
+
+    fn take_issues(&mut self) -> Vec<SourceIssue> {
+        (**self).take_issues()
+    }
+
+    fn start_time_ns(&self) -> Option<u64> {
+        (**self).start_time_ns()
+    }
+
+    fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
+        (**self).stop_waiting()
+    }
+
+    fn skipped_records(&self) -> u64 {
+        (**self).skipped_records()
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        (**self).progress()
+    }
+}
+
 /// Whether a source has more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
@@ -80,6 +110,7 @@ pub enum IssueKind {
 
 /// Something wrong with the input that did not stop what came before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SourceIssue {
     /// The file it is in.
     pub file: PathBuf,
@@ -89,6 +120,17 @@ pub struct SourceIssue {
     pub offset: Option<u64>,
     /// What is wrong, and what was done about it.
     pub message: String,
+}
+
+impl SourceIssue {
+    /// An issue with the whole of `file`; `message` says what is wrong and what was done about it.
+    pub fn new(
+        file: impl Into<PathBuf>,
+        kind: IssueKind,
+        message: impl Into<String>,
+    ) -> SourceIssue {
+        SourceIssue { file: file.into(), kind, offset: None, message: message.into() }
+    }
 }
 
 impl fmt::Display for SourceIssue {

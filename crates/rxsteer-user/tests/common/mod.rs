@@ -49,7 +49,7 @@ pub fn assert_conserved<H>(report: &Report<H>) {
 }
 
 pub fn info(rx_queue: u16) -> FrameInfo {
-    FrameInfo { timestamp_ns: 0, wire_len: 60, rx_queue, link: LinkType::Ethernet, nic_hash: None }
+    FrameInfo::new(LinkType::Ethernet, 0, 60).on_rx_queue(rx_queue)
 }
 
 /// An Ethernet frame of a UDP flow of its own.

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Why captures can't be read. Each is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The list of captures is empty.
     #[error("no capture is given: name one file at least, or - for standard input")]

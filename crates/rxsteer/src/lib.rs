@@ -1,0 +1,99 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # What is where
+//!
+//! | to | take |
+//! |---|---|
+//! | configure and start | [`PipelineBuilder`]: the policy, the CPUs, and what differs from the defaults |
+//! | process packets | [`Handler`], called with a [`PacketList`]; a [`Packet`] has its bytes, its hash and its key |
+//! | receive frames | [`source`] for captures and made-up traffic, or [`Receiver`] for frames of your own |
+//! | act while packets flow | [`Control`]: change the policy, stop a worker; [`FlowRecorder`]: where applications run |
+//! | read what happened | [`Report`] |
+//! | count flows | [`flows`] |
+//!
+//! # Frames of your own
+//!
+//! Frames that do not come from a [`source::Source`] are given to a [`Receiver`], one by one or as polled lists.
+//!
+//! ```
+//! use rxsteer::{FrameInfo, LinkType, PacketList, PipelineBuilder, Policy};
+//!
+//! // One handler per CPU; here each looks at the first byte of its packets.
+//! let handler = |_cpu| {
+//!     |list: &PacketList<'_>| {
+//!         for packet in list.iter() {
+//!             let _first_byte = packet.bytes().first();
+//!         }
+//!     }
+//! };
+//! let (pipeline, mut receivers) = PipelineBuilder::new(Policy::Rps, "0-1".parse()?).start(handler)?;
+//! let mut receiver = receivers.remove(0);
+//! let info = FrameInfo::new(LinkType::Ethernet, 0, 60);
+//! receiver.netif_rx(&[0; 60], info);                      // one by one, or
+//! receiver.netif_receive([(&[0; 60][..], info); 3]);      // as a polled list
+//! receiver.finish();                                     // or drop it
+//! let report = pipeline.finish()?;
+//! assert_eq!((report.packets, report.delivered), (4, 4));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Applications that a flow follows, and changes
+//!
+//! Under `rfs` a flow is processed where its application consumes the data: a handler says so by
+//! [`PacketList::record`], any other thread by a [`FlowRecorder`]. A running receive path can be changed, in order and as
+//! a whole or not at all.
+//!
+//! ```
+//! use rxsteer::{CpuId, PacketList, PipelineBuilder, Policy, SteerChange};
+//!
+//! let builder = PipelineBuilder::new(Policy::Rfs, "0-1".parse()?)
+//!     .standby("2-3".parse()?);                 // have workers, though nothing goes there yet
+//! let (pipeline, mut receivers) = builder.start(|cpu: CpuId| {
+//!     move |list: &PacketList<'_>| {
+//!         for packet in list.iter() {
+//!             list.record(packet.hash(), cpu);  // consumed here: its flow may stay
+//!         }
+//!     }
+//! })?;
+//! let control = pipeline.control();             // to be used from any thread
+//! control.change(&SteerChange {
+//!     policy: Some("rfs+sparse:loops=2".parse()?),
+//!     cpus: Some("0-3".parse()?),
+//!     ..SteerChange::default()
+//! })?;
+//! let impossible = SteerChange { cpus: Some("9".parse()?), ..SteerChange::default() };
+//! assert!(control.change(&impossible).is_err(), "CPU 9 has no worker; nothing has changed");
+//! receivers.remove(0).finish();
+//! let report = pipeline.finish()?;
+//! assert_eq!(report.packets, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What may grow
+//!
+//! Types that new versions add to are `#[non_exhaustive]`. [`Policy`] and [`DropReason`] are not: a program that lists all
+//! of them is to hear of a new one from its compiler, and a new one is a new minor version until 1.0.
+#![forbid(unsafe_code)]
+
+mod builder;
+pub mod flows;
+pub mod source;
+
+pub use builder::PipelineBuilder;
+
+pub use hdrhistogram::Histogram;
+pub use rxsteer_core::{
+    ConfigError, CpuId, CpuSet, CpuSetError, DropReason, Drops, Fallback, FlowHash, FlowKey,
+    Policy, PolicyError, SteerCounts,
+};
+pub use rxsteer_packet::{
+    Dissection, FlowOfFrame, FrameClass, Hasher, LinkType, Malformed, SymmetricHash, Toeplitz,
+    ToeplitzError,
+};
+pub use rxsteer_user::sys::{allowed_cpus, current_cpu};
+pub use rxsteer_user::{
+    BacklogReport, Block, ChangeError, Control, CpuReport, DEFAULT_BACKLOG, DEFAULT_BATCH,
+    DistinctFlows, FlowRecorder, FrameInfo, FrameMeta, Handler, MAX_BACKLOG, MAX_BATCH, OnFull,
+    Pace, Packet, PacketList, Pipeline, PipelineError, Receiver, Report, RxProgress, Speed,
+    SteerChange, StillReceiving, When, printable,
+};

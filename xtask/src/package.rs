@@ -1,0 +1,128 @@
+//! `cargo xtask package`: makes the package of every crate that is meant for others, as `cargo publish` would.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::{Outcome, shell};
+
+/// Files that every package has.
+const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// Makes the packages of the crates that are meant for others, and checks what is in them.
+#[derive(Args)]
+#[command(after_help = "Example:\n  cargo xtask package --build")]
+pub(crate) struct Options {
+    /// Build each package by itself, as whoever depends on it does; takes minutes
+    #[arg(long)]
+    build: bool,
+}
+
+/// What cargo says of the workspace.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+/// What a manifest says of its package.
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    /// Registries that it may be published to; `None`: all of them.
+    publish: Option<Vec<String>>,
+    description: Option<String>,
+    license: Option<String>,
+    rust_version: Option<String>,
+    #[serde(default)]
+    keywords: Vec<String>,
+    #[serde(default)]
+    categories: Vec<String>,
+}
+
+impl Package {
+    fn is_meant_for_others(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+    }
+
+    /// What its manifest lacks.
+    fn missing(&self) -> Vec<&'static str> {
+        let has = [
+            ("description", self.description.is_some()),
+            ("license", self.license.is_some()),
+            ("rust-version", self.rust_version.is_some()),
+            ("keywords (1 to 5)", (1..=5).contains(&self.keywords.len())),
+            ("categories", !self.categories.is_empty()),
+        ];
+        has.into_iter().filter(|(_, has)| !has).map(|(key, _)| key).collect()
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let mut faults = 0;
+    let packages = published()?;
+    for package in &packages {
+        for key in package.missing() {
+            println!("{}: Cargo.toml lacks {key}", package.name);
+            faults += 1;
+        }
+        for file in missing_files(&package.name)? {
+            println!("{}: {file} is not in the package; link or write it", package.name);
+            faults += 1;
+        }
+    }
+    let mut package = shell::cargo();
+    package.args(["package", "--quiet", "--allow-dirty"]);
+    package.args(packages.iter().flat_map(|package| ["-p", &package.name]));
+    if !options.build {
+        package.arg("--no-verify");
+    }
+    let Outcome::Passed = shell::outcome(&mut package)? else { return Ok(Outcome::Failed) };
+    Ok(if faults == 0 { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// The packages of the workspace that are meant for others.
+fn published() -> Result<Vec<Package>> {
+    let mut command = shell::cargo();
+    command.args(["metadata", "--no-deps", "--format-version", "1"]);
+    let text = shell::output(&mut command)?.map_err(anyhow::Error::msg)?;
+    let metadata: Metadata = serde_json::from_str(&text).context("cargo metadata is not read")?;
+    Ok(metadata.packages.into_iter().filter(Package::is_meant_for_others).collect())
+}
+
+/// Which of [`FILES`] a package lacks.
+fn missing_files(package: &str) -> Result<Vec<&'static str>> {
+    let mut command = shell::cargo();
+    command.args(["package", "--quiet", "--allow-dirty", "--list", "-p", package]);
+    let files = shell::output(&mut command)?.map_err(anyhow::Error::msg)?;
+    Ok(FILES.into_iter().filter(|file| !files.lines().any(|line| line == *file)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn package_is_meant_for_others_unless_it_says_otherwise() {
+        let package = |publish: &str| -> Package {
+            let text = format!(
+                r#"{{"name": "a", "publish": {publish}, "description": "b", "license": null, "rust_version": null,
+                "keywords": ["c"]}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        assert!(package("null").is_meant_for_others());
+        assert!(!package("[]").is_meant_for_others());
+        assert_eq!(package("[]").missing(), ["license", "rust-version", "categories"]);
+    }
+
+    #[test]
+    fn crates_of_the_product_are_published_and_no_others() {
+        let mut names: Vec<String> = published().unwrap().into_iter().map(|p| p.name).collect();
+        names.sort();
+        let product = std::fs::read_dir(shell::root().join("crates")).unwrap();
+        let mut folders: Vec<String> =
+            product.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        folders.sort();
+        assert_eq!(names, folders);
+    }
+}
