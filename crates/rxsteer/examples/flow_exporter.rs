@@ -89,7 +89,7 @@ fn rows(record: &FlowRecord) -> impl Iterator<Item = Row> {
 
 /// Where lines go.
 enum Sink<W: Write> {
-    Csv(csv::Writer<W>),
+    Csv(Box<csv::Writer<W>>),
     JsonLines(W),
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn run(
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (mut sink, capture) = match arguments[..] {
         ["-h" | "--help", ..] => return Ok(writeln!(out, "{USAGE}")?),
-        ["csv", capture] => (Sink::Csv(csv::Writer::from_writer(out)), capture),
+        ["csv", capture] => (Sink::Csv(Box::new(csv::Writer::from_writer(out))), capture),
         ["jsonl", capture] => (Sink::JsonLines(out), capture),
         _ => return Err(format!("a form and a capture have to be named\n\n{USAGE}").into()),
     };
