@@ -1,4 +1,5 @@
-//! `cargo xtask package`: makes the package of every crate that is meant for others, as `cargo publish` would.
+//! `cargo xtask package`: makes the package of every crate that is meant for others, as `cargo publish` would, and its
+//! documentation, as docs.rs would.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -9,7 +10,7 @@ use crate::{Outcome, shell};
 /// Files that every package has.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
-/// Makes the packages of the crates that are meant for others, and checks what is in them.
+/// Makes packages and documentation of the crates that are meant for others, and checks what is in them.
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask package --build")]
 pub(crate) struct Options {
@@ -37,9 +38,29 @@ struct Package {
     keywords: Vec<String>,
     #[serde(default)]
     categories: Vec<String>,
+    #[serde(default)]
+    targets: Vec<Target>,
+    /// What the manifest says to other programs, docs.rs among them.
+    #[serde(default)]
+    metadata: serde_json::Value,
+}
+
+/// One thing that is built of a package.
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
 }
 
 impl Package {
+    fn is_library(&self) -> bool {
+        self.targets.iter().any(|target| target.kind.iter().any(|kind| kind == "lib"))
+    }
+
+    /// Whether docs.rs builds it without its default features.
+    fn is_documented_bare(&self) -> bool {
+        self.metadata["docs"]["rs"]["no-default-features"] == true
+    }
+
     fn is_meant_for_others(&self) -> bool {
         self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
     }
@@ -77,7 +98,23 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         package.arg("--no-verify");
     }
     let Outcome::Passed = shell::outcome(&mut package)? else { return Ok(Outcome::Failed) };
+    let libraries = packages.iter().filter(|package| package.is_library());
+    let (bare, full): (Vec<_>, Vec<_>) =
+        libraries.partition(|package| package.is_documented_bare());
+    for (packages, features) in [(full, &[][..]), (bare, &["--no-default-features"])] {
+        let Outcome::Passed = document(&packages, features)? else { return Ok(Outcome::Failed) };
+    }
     Ok(if faults == 0 { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Makes the documentation of `packages`; a warning is a failure.
+fn document(packages: &[&Package], features: &[&str]) -> Result<Outcome> {
+    let mut doc = shell::cargo();
+    let given = std::env::var("RUSTDOCFLAGS").unwrap_or_default();
+    doc.env("RUSTDOCFLAGS", format!("{given} -D warnings").trim());
+    doc.args(["doc", "--quiet", "--no-deps"]).args(features);
+    doc.args(packages.iter().flat_map(|package| ["-p", &package.name]));
+    shell::outcome(&mut doc)
 }
 
 /// The packages of the workspace that are meant for others.

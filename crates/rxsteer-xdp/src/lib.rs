@@ -5,7 +5,7 @@
 //!   NIC ─► XDP program: which CPU? ─► CPUMAP ring ─► that CPU's kernel thread ─► stack, sockets, routing
 //! ```
 //!
-//! The programs are in `src/bpf`; begin with `steer.bpf.c`. Here: [`Path`] is what an owner holds;
+//! The programs are in `src/bpf`; begin with `steer.bpf.c`. Here: `Path` is what an owner holds;
 //! `setup.rs` what it is given, `compile.rs` makes of it what the programs decide by, `rings.rs` looks after
 //! the CPUMAP entries, `threads.rs` after their kernel threads, `waits.rs` says why a ring lost frames, `grace.rs`
 //! waits until programs are over, `gro.rs` knows how long frames may be held before them, `live.rs` is what was
