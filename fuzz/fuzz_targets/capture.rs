@@ -35,7 +35,8 @@ fn read_all(reader: Box<dyn Read + Send>, rx_queues: RxQueues) -> Option<Outcome
     static BLOCK: LazyLock<Mutex<Block>> = LazyLock::new(Mutex::default);
     let mut block = BLOCK.lock().expect("no other thread");
     block.clear();
-    let options = CaptureOptions { rx_queues, ..CaptureOptions::default() };
+    let mut options = CaptureOptions::default();
+    options.rx_queues = rx_queues;
     let mut source = CaptureSource::from_reader("fuzz", reader, options).ok()?;
     let mut outcome = Outcome { frames: vec![], delivered: 0, issues: vec![], skipped: 0 };
     loop {

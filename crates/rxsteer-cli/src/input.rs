@@ -78,7 +78,8 @@ impl Input<'_> {
             );
             return Ok(Box::new(SyntheticSource::new(spec, queues, share)));
         }
-        let options = CaptureOptions { repeat: self.repeat, rx_queues: self.rx_queues, share };
+        let mut options = CaptureOptions::default();
+        (options.repeat, options.rx_queues, options.share) = (self.repeat, self.rx_queues, share);
         // Only its own words: they name the cause already.
         let source = CaptureSource::open(self.captures, options);
         Ok(Box::new(source.map_err(|error| anyhow::anyhow!("{error}"))?))

@@ -82,13 +82,12 @@ impl FlowTableArgs {
 
     pub(crate) fn table(&self, idle_timeout: Option<Duration>) -> FlowTableConfig {
         let max_flows = self.max_flows();
-        FlowTableConfig {
-            // Checked where it was read: a longer one does not fit.
-            idle_timeout_ns: idle_timeout.map(|timeout| timeout.as_nanos() as u64),
-            max_blocks: max_flows.max(LEAST_BLOCKS),
-            mask: self.mask(),
-            ..FlowTableConfig::new(max_flows)
-        }
+        let mut config = FlowTableConfig::new(max_flows);
+        // Checked where it was read: a longer one does not fit.
+        config.idle_timeout_ns = idle_timeout.map(|timeout| timeout.as_nanos() as u64);
+        config.max_blocks = max_flows.max(LEAST_BLOCKS);
+        config.mask = self.mask();
+        config
     }
 }
 

@@ -89,6 +89,7 @@ pub const MAX_FLOW_CNT_OF_ALL: u64 = 1 << 26;
 
 /// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// No RX queue, or more than [`MAX_RX_QUEUES`]; holds the number.
     RxQueues(usize),

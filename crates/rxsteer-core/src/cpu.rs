@@ -62,6 +62,7 @@ pub struct CpuSet(Vec<CpuId>);
 
 /// Why a text is no CPU set.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CpuSetError {
     /// The text names no CPU.
     Empty,

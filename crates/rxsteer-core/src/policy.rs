@@ -113,6 +113,7 @@ impl fmt::Display for Policy {
 
 /// Why a text is no policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// The first word is no policy's name.
     UnknownName(String),

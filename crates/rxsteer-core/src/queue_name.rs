@@ -86,6 +86,7 @@ impl fmt::Display for QueueName {
 
 /// Why a text names no RX queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueNameError {
     /// No `=` follows the name; holds the text.
     NoValue(String),

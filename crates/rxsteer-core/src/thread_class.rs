@@ -54,6 +54,7 @@ impl fmt::Display for ThreadClass {
 
 /// Why a text names no scheduling class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ThreadClassError {
     /// None of the three forms.
     Form,

@@ -132,6 +132,7 @@ impl Default for FlowMask {
 
 /// Why a text is no mask.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FlowMaskError {
     /// It names a field that there isn't.
     #[error("there is no field '{0}'")]

@@ -4,6 +4,7 @@ use rxsteer_core::{CpuId, FlowKey, FlowWords};
 
 /// The statistics of one flow, direction by direction: the reply is a flow of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FlowRecord {
     /// The flow; fields that the table does not go by are 0.
     pub key: FlowKey,

@@ -25,6 +25,7 @@ const LEAST_SPARE: u32 = if cfg!(loom) { 1 } else { 1024 };
 
 /// How large a table is, and what a flow is.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FlowTableConfig {
     /// Most flows in the table, 1 to [`MAX_FLOWS`]. A new flow beyond makes an old one go.
     pub max_flows: u32,
@@ -69,6 +70,7 @@ impl FlowTableConfig {
 
 /// Why there is no table, or no writer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FlowTableError {
     /// The limit of flows is 0 or too high.
     #[error("a flow table holds 1 to {MAX_FLOWS} flows, not {0}")]

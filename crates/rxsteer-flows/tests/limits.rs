@@ -103,7 +103,8 @@ fn clears_make_no_established_flow_young() {
 
 #[test]
 fn flow_that_was_idle_ends_for_that_whoever_finds_it() {
-    let config = FlowTableConfig { idle_timeout_ns: Some(100), ..FlowTableConfig::new(2) };
+    let mut config = FlowTableConfig::new(2);
+    config.idle_timeout_ns = Some(100);
     let (table, mut writer) = table(&config);
     let mut ends = Vec::new();
     // 1 goes for 3, idle; 3 for 4, and is not; 2 is idle at the end, when 4 came.

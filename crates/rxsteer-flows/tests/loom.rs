@@ -279,8 +279,9 @@ fn reader_sees_all_of_a_clear_or_nothing() {
 
 /// A table of two flows, and the writers of two CPUs.
 fn table() -> (std::sync::Arc<FlowTable>, [FlowWriter; 2]) {
-    let idle_timeout_ns = Some(50);
-    let config = FlowTableConfig { max_blocks: 1, idle_timeout_ns, ..FlowTableConfig::new(2) };
+    let mut config = FlowTableConfig::new(2);
+    config.max_blocks = 1;
+    config.idle_timeout_ns = Some(50);
     let table = FlowTable::new(&config).unwrap();
     let writers = [0, 4095].map(|id| table.writer(cpu(id)).unwrap());
     (table, writers)

@@ -79,11 +79,9 @@ struct Pair {
 
 impl Pair {
     fn new(setup: &Setup) -> Pair {
-        let config = FlowTableConfig {
-            max_blocks: setup.max_blocks,
-            idle_timeout_ns: setup.idle_timeout_ns,
-            ..FlowTableConfig::new(setup.max_flows)
-        };
+        let mut config = FlowTableConfig::new(setup.max_flows);
+        config.max_blocks = setup.max_blocks;
+        config.idle_timeout_ns = setup.idle_timeout_ns;
         let table = FlowTable::new(&config).unwrap();
         let writers = (0..CPUS.len()).map(|at| Some(table.writer(cpu(at)).unwrap())).collect();
         let flows = Flows::new(setup.idle_timeout_ns);

@@ -179,7 +179,9 @@ fn check_cpus(sums: &Sums) {
 }
 
 fn config(max_flows: u32, max_blocks: u32) -> FlowTableConfig {
-    FlowTableConfig { max_blocks, ..FlowTableConfig::new(max_flows) }
+    let mut config = FlowTableConfig::new(max_flows);
+    config.max_blocks = max_blocks;
+    config
 }
 
 /// Four CPUs count in flows of all of them and in their own, none has to go, and a reader looks on.
@@ -229,7 +231,8 @@ fn shared_block_takes_what_has_no_other() {
 /// Flows are idle again and again, and whoever comes next makes another record.
 #[test]
 fn nothing_is_lost_while_flows_expire() {
-    let config = FlowTableConfig { idle_timeout_ns: Some(3), ..config(10_000, 10_000) };
+    let mut config = config(10_000, 10_000);
+    config.idle_timeout_ns = Some(3);
     let (table, sums) = run(&config, |table| table.expire(200 << 32 | 100));
     check_flows(&sums);
     check_cpus(&sums);

@@ -23,6 +23,7 @@ const MAX_INPUT: usize = MAX_KEY - 4;
 
 /// Why a Toeplitz key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ToeplitzError {
     /// The key is too short or too long.
     #[error("a Toeplitz key has {MIN_KEY} to {MAX_KEY} bytes, this one has {0}")]

@@ -53,7 +53,8 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn read(path: &Path, rx_queues: RxQueues, block: &mut Block) {
-    let options = CaptureOptions { rx_queues, ..CaptureOptions::default() };
+    let mut options = CaptureOptions::default();
+    options.rx_queues = rx_queues;
     let mut source = CaptureSource::open(&[path.to_owned()], options).expect("just written");
     let mut frames = 0;
     loop {

@@ -71,8 +71,9 @@
 //!
 //! # What may grow
 //!
-//! Types that new versions add to are `#[non_exhaustive]`. [`Policy`] and [`DropReason`] are not: a program that lists all
-//! of them is to hear of a new one from its compiler, and a new one is a new minor version until 1.0.
+//! Configurations, reports and errors, which new versions add to, are `#[non_exhaustive]`. [`Policy`], [`DropReason`] and
+//! [`SteerChange`] are not: a program that lists all of them is to hear of a new one from its compiler, and a new one is a
+//! new minor version until 1.0.
 #![forbid(unsafe_code)]
 
 mod builder;

@@ -116,7 +116,8 @@ fn explain_frame(
             args.what
         );
     }
-    let options = CaptureOptions { rx_queues: args.rx_queues, ..CaptureOptions::default() };
+    let mut options = CaptureOptions::default();
+    options.rx_queues = args.rx_queues;
     let mut source = CaptureSource::open(std::slice::from_ref(&path), options)
         .map_err(|error| anyhow::anyhow!("{error}"))?;
     let queues = match args.rx_queues {

@@ -116,9 +116,10 @@ mod tests {
     use super::*;
 
     fn record(port: u16, packets: u64, bytes: u64) -> FlowRecord {
-        let key = FlowKey { src_port: port, ip_version: 4, ..FlowKey::default() };
-        let totals = FlowTotals { packets, bytes, ..FlowTotals::default() };
-        FlowRecord { key, totals, ..FlowRecord::default() }
+        let mut record = FlowRecord::default();
+        record.key = FlowKey { src_port: port, ip_version: 4, ..FlowKey::default() };
+        record.totals = FlowTotals { packets, bytes, ..FlowTotals::default() };
+        record
     }
 
     fn ports(by: Measure, records: &[FlowRecord]) -> Vec<u16> {

@@ -115,7 +115,8 @@ mod tests {
     /// Also under pseudonyms, which set bits that do not count.
     #[test]
     fn what_does_not_count_is_not_shown_and_networks_stay_networks() {
-        let record = FlowRecord { key: key(), ..FlowRecord::default() };
+        let mut record = FlowRecord::default();
+        record.key = key();
         for mode in [None, Some("pseudonym".parse().unwrap())] {
             let anonymize = Anonymize::new(mode, None).unwrap();
             let view = View { mask: "src/24,dst-port".parse().unwrap(), anonymize };

@@ -24,6 +24,7 @@ const MAX_ISSUES: usize = 64;
 
 /// How captures are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CaptureOptions {
     /// How often the whole list is read; 0 counts as once. Later rounds are shifted in time, so
     /// that each goes on where the one before it ended.

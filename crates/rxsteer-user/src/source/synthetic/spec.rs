@@ -99,6 +99,7 @@ impl Default for SyntheticSpec {
 
 /// Why a text is no specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpecError {
     /// There is no such key.
     #[error("there is no key '{0}' in a synthetic load")]
