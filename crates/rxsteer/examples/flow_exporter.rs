@@ -26,7 +26,7 @@ Usage: flow_exporter csv|jsonl CAPTURE
 
 CAPTURE is a pcap or pcapng file, - for standard input.";
 
-/// Flows that are told apart at a time; beyond that, a flow of few packets makes room, and has its record.
+/// Flows that are distinguished at a time; beyond that, a flow of few packets makes room, and has its record.
 const MAX_FLOWS: u32 = 100_000;
 /// A flow without a packet for so long has ended, by the times of the capture.
 const IDLE_TIMEOUT_NS: u64 = 60_000_000_000;
