@@ -1,4 +1,6 @@
-//! Settings as people write them: each defined once, as an option of the command line.
+#![doc = include_str!("../README.md")]
+//!
+//! # How a setting is read
 //!
 //! ```text
 //!  command line                       --policy rps  ─────────────────────────┐

@@ -206,9 +206,7 @@ fn count_in(
 ) {
     for packet in list.iter() {
         let meta = packet.meta();
-        let Some(of) = flow_of(meta.link, packet.bytes(), DissectOptions::default()) else {
-            continue;
-        };
+        let Some(of) = packet.flow() else { continue };
         let counts = map
             .entry(of.flow)
             .or_insert_with(|| Counts { first_ns: meta.timestamp_ns, ..Counts::default() });

@@ -3,7 +3,7 @@
 use super::builtin::{builtin, find};
 use super::settings::SteeringKeys;
 use super::*;
-use crate::scenario::{EventKind, Interrupts, Load, Share};
+use crate::scenario::{EventKind, Interrupts, Load, Share, Steering};
 use proptest::prelude::*;
 use rxsteer_core::{CpuId, Fallback, Policy};
 use rxsteer_settings::names;
