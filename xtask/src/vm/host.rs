@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -152,10 +152,16 @@ fn listed(stderr: &str, parts: &[String]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The day, by the clock of the host.
+/// The day, by the clock of the host, and the commit that is tested.
 pub(crate) fn day() -> String {
-    let stderr = shell::output(shell::command("date").args(["-u", "+%F"]));
-    stderr.ok().and_then(Result::ok).unwrap_or_else(|| "an unknown day".to_owned())
+    let said = |command: &mut Command| shell::output(command).ok().and_then(Result::ok);
+    let day = said(shell::command("date").args(["-u", "+%F"]));
+    let commit = said(shell::command("git").args(["rev-parse", "--short=8", "HEAD"]));
+    format!(
+        "{} ({})",
+        day.as_deref().unwrap_or("an unknown day"),
+        commit.as_deref().unwrap_or("no commit")
+    )
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ Made by `cargo xtask vm --results docs/results/machines.md`; what is not measure
 - **attaching**: the longest time without a frame while the program was being attached, and features of the interface that
   were on before and off while it was attached. **TCP**: what a stream of three seconds carried before it was attached, and through it,
   beside the numbered frames.
+
+Beside the day stands the commit that was tested; what was measured before that was recorded has none.
 ";
 
 /// The whole file; `kept` has the last results of a machine.
