@@ -22,7 +22,7 @@ mod replay;
 mod run;
 mod set;
 mod settings_file;
-#[cfg(all(test, feature = "xdp"))]
+#[cfg(all(test, feature = "sim", feature = "xdp"))]
 mod settings_tests;
 mod signals;
 #[cfg(feature = "sim")]

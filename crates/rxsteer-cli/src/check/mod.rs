@@ -12,7 +12,6 @@ use crate::output;
 use crate::words::nearest;
 use rxsteer_host::{
     Finding, Help, Host, Interface, Link, Load, Pattern, can_run, help, judge, links,
-    may_be_generic,
 };
 use std::time::Duration;
 
@@ -101,7 +100,9 @@ impl Checked {
 fn tried(mut host: Host, interfaces: &[Interface]) -> Host {
     use crate::trial;
     host.programs = trial::programs(&host);
-    if host.programs == rxsteer_host::Trial::Works && interfaces.iter().any(may_be_generic) {
+    if host.programs == rxsteer_host::Trial::Works
+        && interfaces.iter().any(rxsteer_host::may_be_generic)
+    {
         host.generic = trial::generic(&host);
     }
     host
