@@ -173,7 +173,9 @@ fn one(
     for attempt in 1.. {
         let limit = Duration::from_secs(options.limit).saturating_sub(started.elapsed());
         let (left, ended) = guest::run(machine, &folder, &initramfs, &tests, limit)?;
-        results.kernel.clone_from(&left.kernel);
+        if !left.kernel.is_empty() {
+            results.kernel.clone_from(&left.kernel);
+        }
         results.measured.extend(left.measured());
         if attempt == ATTEMPTS || !left.is_fault_of_the_emulator() {
             results.tests.extend(left.tests(&tests.names, &ended));
@@ -181,11 +183,12 @@ fn one(
         }
         let finished = left.finished();
         tests.names.retain(|name| !finished.iter().any(|test| test.name == *name));
-        // What a test measured that did not end, it measures again.
-        results.measured.retain(|measured| {
-            finished.iter().any(|test| Some(&test.name) == measured.test.as_ref())
-        });
         results.tests.extend(finished);
+        // What a test measured that did not end, it measures again.
+        let ended = &results.tests;
+        results
+            .measured
+            .retain(|measured| ended.iter().any(|test| Some(&test.name) == measured.test.as_ref()));
         eprintln!(
             "{}: QEMU ran code that the kernel had changed meanwhile (int3), a fault of QEMU before 8.1; booted again for {} tests",
             machine.name,
