@@ -2,6 +2,7 @@
 
 use crate::handler::PacketList;
 use rxsteer_flows::{FlowPacket, FlowWriter, WhenFull};
+use rxsteer_packet::flow_of;
 
 /// Counts the packets of one worker's lists in a flow table, each in the flow that
 /// [`Dissection::flow`](rxsteer_packet::Dissection::flow) names.
@@ -22,10 +23,11 @@ impl FlowStats {
     /// Counts the packets of a list: their original lengths, at their receive times.
     #[inline]
     pub fn record(&mut self, list: &PacketList<'_>) {
-        let mut without_flow = 0;
+        // Read once for the list: from each packet it costs 8 ns more (`Packet::flow`).
+        let (options, mut without_flow) = (list.options, 0);
         let packets = list.iter().filter_map(|packet| {
             let meta = packet.meta();
-            let Some(of) = packet.flow() else {
+            let Some(of) = flow_of(meta.link, packet.bytes(), options) else {
                 without_flow += 1;
                 return None;
             };
