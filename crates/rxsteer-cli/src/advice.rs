@@ -3,7 +3,7 @@
 
 use crate::replay::Run;
 use crate::steer_args::SteerSettings;
-use rxsteer_user::core::config::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
+use rxsteer_user::core::limits::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::{Fallback, Policy, SteerConfig};
 use rxsteer_user::{PipelineConfig, Speed};
 use std::fmt::Write;

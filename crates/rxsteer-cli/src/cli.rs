@@ -3,7 +3,6 @@
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
-use crate::help::words;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
@@ -11,6 +10,7 @@ use crate::sim::args::SimArgs;
 use crate::steer_args::SteerArgs;
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_settings::{CpuChoice, backlog, cpu_list, cpus};
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
 use rxsteer_user::source::capture::RxQueues;

@@ -4,7 +4,6 @@
 use crate::cli::Cli;
 use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
-pub(crate) use rxsteer_settings::words;
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
 const SELDOM: [&str; 31] = [

@@ -2,7 +2,6 @@
 //! addresses is shown.
 
 use crate::change_spec::parse_interval;
-use crate::help::words;
 use crate::input::{Input, refuse_input};
 use crate::output;
 use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
@@ -11,6 +10,7 @@ use crate::records::{PartitionBy, Target, View};
 use crate::words::{suggestion, whole};
 use anyhow::{anyhow, ensure};
 use clap::{Args, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! What packets are steered by, of every command that decides by itself.
 
 use crate::hash_key::{HashChoice, HashSeed};
-use crate::help::words;
 use crate::settings_file;
 use crate::words::whole;
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_settings::{Options, Steering, Tables, switch};
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, Policy};

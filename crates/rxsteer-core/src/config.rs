@@ -1,33 +1,15 @@
 //! What can be configured, checked once; everything after is infallible.
 
 use crate::cpu::{CpuId, CpuSet};
-pub use crate::flow_limit::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_LIMIT_BUCKETS};
+use crate::limits::{
+    DEFAULT_SOCK_FLOW_ENTRIES, MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_FLOW_LIMIT_BUCKETS,
+    MAX_LOOPS, MAX_RX_QUEUES, MAX_SOCK_FLOW_ENTRIES,
+};
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
-pub use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
-pub use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
+use crate::slot::SlotOrder;
 use alloc::vec::Vec;
 use core::fmt;
-
-/// Most RX queues there can be.
-pub const MAX_RX_QUEUES: u16 = 1024;
-
-/// Packets that may wait for one CPU by default: the kernel's `net.core.netdev_max_backlog`.
-pub const DEFAULT_BACKLOG: u32 = 1000;
-
-/// Most packets that may wait for one CPU: in the userspace path 16 MiB of descriptors per RX thread and CPU,
-/// beside the frames.
-pub const MAX_BACKLOG: u32 = 1 << 20;
-
-/// Fewest frames that a ring of the in-kernel path holds: the kernel hands frames over eight at a time, so a
-/// shorter ring would take none of some lists.
-pub const MIN_QUEUE_SIZE: u32 = 8;
-
-/// Most frames that a ring of the in-kernel path holds (kernel/bpf/cpumap.c).
-pub const MAX_QUEUE_SIZE: u32 = 16_384;
-
-/// Most buckets of the flow limit in the kernel: the BPF programs have memory for so many of each RX CPU.
-pub const MAX_KERNEL_FLOW_LIMIT_BUCKETS: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 
 /// Everything the policy is given before it starts, or when it is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,24 +50,6 @@ pub struct SteerConfig {
     /// a power of two.
     pub flow_limit: Option<u32>,
 }
-
-/// Which slot of a flow table is a flow's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SlotOrder {
-    /// By a multiplicative hash, `hash_32`, as in the kernel since Linux 6.15: hashes of one RX queue may have
-    /// lower bits in common, for NICs choose queues by those.
-    #[default]
-    Scattered,
-    /// By the upper bits. Flows that share a slot then have the same target by `rps`, but for slots that
-    /// lie across a boundary. So does the in-kernel path, whose hash is its own.
-    Ascending,
-}
-
-/// Most entries of one RX queue's flow table: 128 MiB of them.
-pub const MAX_FLOW_CNT: u32 = 1 << 24;
-
-/// Most entries of all RX queues' flow tables: 512 MiB of them.
-pub const MAX_FLOW_CNT_OF_ALL: u64 = 1 << 26;
 
 /// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

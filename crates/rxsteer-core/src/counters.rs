@@ -137,3 +137,34 @@ counters! {
         Rate, "per_second", Packets, "Frames that came out of this CPU's ring in the last second.";
     }
 }
+
+/// Which mechanisms decided, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SteerCounts {
+    /// Whose target is the CPU where their application runs (`rfs`).
+    pub rfs: u64,
+    /// Whose target is the CPU of their sparse slot.
+    pub in_slots: u64,
+    /// Sent where their flow table slot says, not to their target: earlier packets were still
+    /// under way there, or the slot's hysteresis was not used up ([`crate::order::HYSTERESIS`]).
+    pub deferred: u64,
+}
+
+impl SteerCounts {
+    /// The count that the list of counters names so.
+    #[must_use]
+    pub fn get(&self, counter: SteerCounter) -> u64 {
+        match counter {
+            SteerCounter::Rfs => self.rfs,
+            SteerCounter::InSlots => self.in_slots,
+            SteerCounter::Deferred => self.deferred,
+        }
+    }
+
+    /// Counts all of `other` too.
+    pub fn merge(&mut self, other: &SteerCounts) {
+        self.rfs += other.rfs;
+        self.in_slots += other.in_slots;
+        self.deferred += other.deferred;
+    }
+}

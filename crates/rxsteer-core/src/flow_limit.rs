@@ -12,7 +12,7 @@
 //! bucket 0 that never were, so that a flow in that bucket is never limited while it goes on.
 
 use crate::flow::FlowHash;
-use crate::order::hash_32;
+use crate::slot::hash_32;
 use alloc::boxed::Box;
 use alloc::vec;
 

@@ -3,13 +3,13 @@
 //! table ([`Guarded::place`]) or without ([`place`]).
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
+use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::order::{FlowTables, UNSTEERED, allowed};
-use crate::plan::{Map, Maps, Rules, Target, by_hash};
+use crate::plan::{Map, Maps, Rules, Target, TargetRule, by_hash};
 use crate::rfs::SockFlowTable;
 use crate::sparse::SparseTable;
-use crate::steer::SteerCounts;
 use crate::verdict::{DropReason, Verdict};
 use alloc::boxed::Box;
 
@@ -236,5 +236,13 @@ impl Guarded<'_> {
             done += count;
         }
         done
+    }
+}
+
+impl SteerCounts {
+    pub(crate) fn add(&mut self, tally: &Tally) {
+        self.rfs += u64::from(tally.by[TargetRule::Rfs as usize]);
+        self.in_slots += u64::from(tally.by[TargetRule::Slot as usize]);
+        self.deferred += u64::from(tally.deferred);
     }
 }

@@ -20,27 +20,12 @@
 //!   renews it: it can only hold, never permit.
 
 use crate::backlogs::{Arrival, Backlogs};
-use crate::config::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES, SlotOrder};
 use crate::cpu::CpuId;
+use crate::limits::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES};
 use crate::plan::{Rules, Target};
+use crate::slot::{GOLDEN_RATIO_32, SlotOrder, upper_bits};
 use alloc::boxed::Box;
 use alloc::vec;
-
-/// A multiplicative hash to `log` bits: the kernel's `hash_32`. 0 bits give 0.
-#[inline(always)]
-#[must_use]
-pub const fn hash_32(value: u32, log: u32) -> u32 {
-    upper_bits(value.wrapping_mul(GOLDEN_RATIO_32), log)
-}
-
-const GOLDEN_RATIO_32: u32 = 0x61c8_8647;
-
-/// The upper `log` bits of a number: which slot of a table with `1 << log` is a flow's, by its hash. 0 bits give 0.
-#[inline(always)]
-#[must_use]
-pub const fn upper_bits(value: u32, log: u32) -> u32 {
-    (((value as u64) << log) >> 32) as u32
-}
 
 /// One slot of a flow table: where the last packet of its flows went. All zero is unset.
 ///
@@ -265,14 +250,6 @@ pub(crate) const fn row(log: u32) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hash_32_is_the_kernels() {
-        assert_eq!(hash_32(1, 0), 0);
-        assert_eq!(hash_32(1, 8), 0x61);
-        assert_eq!(hash_32(0xffff_ffff, 16), 0x9e37);
-        assert_eq!(hash_32(3, 32), 3u32.wrapping_mul(0x61c8_8647));
-    }
 
     #[test]
     fn slots_keep_what_is_recorded() {

@@ -1,7 +1,7 @@
 //! The policies, and how they are written.
 
-use crate::config::MAX_RX_QUEUES;
 use crate::cpu::CpuId;
+use crate::limits::MAX_RX_QUEUES;
 use crate::queue_name::QueueName;
 use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 use alloc::string::{String, ToString};

@@ -1,6 +1,6 @@
 //! How a setting names RX queues: `eth0:0`, `eth0` or `0`.
 
-use crate::config::MAX_RX_QUEUES;
+use crate::limits::MAX_RX_QUEUES;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;

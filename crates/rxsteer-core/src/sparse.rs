@@ -34,7 +34,7 @@
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
-use crate::order::hash_32;
+use crate::slot::hash_32;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin_loop};
 use alloc::boxed::Box;
 use alloc::vec;

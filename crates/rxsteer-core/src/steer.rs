@@ -16,7 +16,7 @@
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
 use crate::config::{ConfigError, SteerConfig};
-use crate::counters::SteerCounter;
+use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::loops::{
@@ -24,24 +24,12 @@ use crate::loops::{
     place,
 };
 use crate::order::{DevFlow, FlowTables};
-use crate::plan::{Plan, Rule, TargetRule, by_hash};
+use crate::plan::{Plan, Rule, by_hash};
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
-
-/// Which mechanisms decided, in packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SteerCounts {
-    /// Whose target is the CPU where their application runs (`rfs`).
-    pub rfs: u64,
-    /// Whose target is the CPU of their sparse slot.
-    pub in_slots: u64,
-    /// Sent where their flow table slot says, not to their target: earlier packets were still
-    /// under way there, or the slot's hysteresis was not used up ([`crate::order::HYSTERESIS`]).
-    pub deferred: u64,
-}
 
 /// The steering policy with one producer's state.
 #[derive(Debug)]
@@ -326,31 +314,6 @@ impl Steering {
         }
         let index = self.flows.index(packet);
         Some((index, 1 << self.flows.log(), self.flows.get(index)))
-    }
-}
-
-impl SteerCounts {
-    /// The count that the list of counters names so.
-    #[must_use]
-    pub fn get(&self, counter: SteerCounter) -> u64 {
-        match counter {
-            SteerCounter::Rfs => self.rfs,
-            SteerCounter::InSlots => self.in_slots,
-            SteerCounter::Deferred => self.deferred,
-        }
-    }
-
-    /// Counts all of `other` too.
-    pub fn merge(&mut self, other: &SteerCounts) {
-        self.rfs += other.rfs;
-        self.in_slots += other.in_slots;
-        self.deferred += other.deferred;
-    }
-
-    pub(crate) fn add(&mut self, tally: &Tally) {
-        self.rfs += u64::from(tally.by[TargetRule::Rfs as usize]);
-        self.in_slots += u64::from(tally.by[TargetRule::Slot as usize]);
-        self.deferred += u64::from(tally.deferred);
     }
 }
 

@@ -33,8 +33,9 @@
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::{CpuId, CpuSet};
-use crate::order::{DevFlow, FlowTables, hash_32, row, unset};
+use crate::order::{DevFlow, FlowTables, row, unset};
 use crate::plan::Plan;
+use crate::slot::hash_32;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;

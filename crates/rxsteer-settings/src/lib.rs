@@ -30,7 +30,7 @@ pub use values::{
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use rxsteer_core::config::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
+use rxsteer_core::limits::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_core::{CpuSet, Fallback, Policy, QueueName};
 
 /// What every datapath is steered by: the userspace path, the in-kernel path (whose flow limit has fewer

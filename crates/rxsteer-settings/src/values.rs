@@ -1,7 +1,7 @@
 //! What settings are set to, and how it is written.
 
 use crate::nearest::suggestion;
-use rxsteer_core::config::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_BACKLOG};
+use rxsteer_core::limits::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_BACKLOG};
 use rxsteer_core::policy::PolicyError;
 use rxsteer_core::{CpuId, CpuSet, CpuSetError, Fallback, Policy, QueueName};
 use std::str::FromStr;

@@ -266,10 +266,10 @@ impl Steering {
             rps_maps: Vec::new(),
             fallback: Fallback::default(),
             rfs_cpus: None,
-            sock_flow_entries: rxsteer_core::config::DEFAULT_SOCK_FLOW_ENTRIES,
+            sock_flow_entries: rxsteer_core::limits::DEFAULT_SOCK_FLOW_ENTRIES,
             flow_cnt: None,
             flow_limit: None,
-            max_backlog: rxsteer_core::config::DEFAULT_BACKLOG,
+            max_backlog: rxsteer_core::limits::DEFAULT_BACKLOG,
             budget: 64,
         }
     }

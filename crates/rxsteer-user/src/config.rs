@@ -5,7 +5,7 @@ use crate::change::{ChangeError, SteerChange, Switch, When};
 use crate::memory;
 use crate::receiver::{MAX_BATCH, OnFull};
 use crate::sys;
-pub use rxsteer_core::config::{DEFAULT_BACKLOG, MAX_BACKLOG};
+pub use rxsteer_core::limits::{DEFAULT_BACKLOG, MAX_BACKLOG};
 use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_core::{
     ConfigError, CpuId, CpuSet, Fallback, MAX_RX_QUEUES, Plan, Policy, QueueName, SteerConfig,

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use libbpf_rs::MapCore;
 use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
-use rxsteer_core::{CpuId, DevFlow, FlowKey, Policy, ThreadClass, flow_limit, order, sparse};
+use rxsteer_core::{CpuId, DevFlow, FlowKey, Policy, ThreadClass, flow_limit, order, slot, sparse};
 use rxsteer_packet::HashWords;
 use std::io;
 use std::marker::PhantomData;
@@ -116,7 +116,7 @@ const _: () = {
     assert!(limits::STEER_MAX_LOOPS.0 <= SPARSE_ROW);
     assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);
     assert!(limits::STEER_FLOW_LIMIT_HISTORY.0 as usize == flow_limit::FLOW_LIMIT_HISTORY);
-    assert!(limits::STEER_GOLDEN_RATIO.0 == order::hash_32(1, u32::BITS));
+    assert!(limits::STEER_GOLDEN_RATIO.0 == slot::hash_32(1, u32::BITS));
     assert!(size_of::<steer_flow_key>() == size_of::<FlowKey>());
     assert!(offset_of!(steer_flow_key, src) == offset_of!(FlowKey, src));
     assert!(offset_of!(steer_flow_key, dst) == offset_of!(FlowKey, dst));

@@ -7,7 +7,7 @@ use crate::path::DeviceId;
 use crate::setup::Settings;
 use crate::view::{Known, View};
 use rxsteer_core::explain::Explanation;
-use rxsteer_core::order::{hash_32, upper_bits};
+use rxsteer_core::slot::{hash_32, upper_bits};
 use rxsteer_core::sparse::{SlotId, SlotState};
 use rxsteer_core::{
     Arrival, Backlogs, CpuId, CpuSet, DevFlow, FlowHash, FlowKey, Policy, QueueName, Refusal,

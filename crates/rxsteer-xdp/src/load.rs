@@ -120,7 +120,7 @@ impl Sizes {
         let flow_cnt = setup.flow_cnt.clamp(WAYS, 1 << 30).next_power_of_two();
         let slots = u64::from(flow_cnt) * u64::from(setup.tables.max(1));
         limit("flow table slots (RX queues times --flow-cnt)", slots, MAX_SLOTS)?;
-        let most_entries = rxsteer_core::config::MAX_SOCK_FLOW_ENTRIES;
+        let most_entries = rxsteer_core::limits::MAX_SOCK_FLOW_ENTRIES;
         limit("sock flow entries", u64::from(setup.sock_flow_entries), u64::from(most_entries))?;
         Ok(Sizes {
             cpus,

@@ -3,7 +3,7 @@
 use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, Mode};
 use crate::compile::Rows;
 use crate::threads::ThreadsError;
-pub use rxsteer_core::config::{
+pub use rxsteer_core::limits::{
     MAX_KERNEL_FLOW_LIMIT_BUCKETS as MAX_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE,
 };
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};

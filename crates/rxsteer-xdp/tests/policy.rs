@@ -13,7 +13,7 @@ use rxsteer_bpf_native::abi::{
 };
 use rxsteer_bpf_native::check::{Kind, Scenario, Seen, Subject, World};
 use rxsteer_bpf_native::policy::{Decision, LastPacket, LimitHistory, NO_CPU, Packet, Rules};
-use rxsteer_core::order::upper_bits;
+use rxsteer_core::slot::upper_bits;
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect};
 use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
 use std::collections::HashMap;

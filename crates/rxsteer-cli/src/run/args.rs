@@ -1,12 +1,12 @@
 //! What `rxsteer run`, `status` and `set` are given.
 
 use crate::change_spec::parse_interval;
-use crate::help::words;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_settings::{Options, Steering, Tables, switch};
-use rxsteer_user::core::config::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
+use rxsteer_user::core::limits::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
 use rxsteer_user::core::{ThreadClass, ThreadClassError};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -16,7 +16,7 @@ use rxsteer_host::{
     Finding, Host, Interface, Link, Pattern, State, Trial, default_cpus, default_policy, judge,
     links,
 };
-use rxsteer_user::core::config::DEFAULT_SOCK_FLOW_ENTRIES;
+use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, ThreadClass};
 use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
 use std::path::PathBuf;

@@ -1,11 +1,15 @@
 //! Why rings lost frames, and what to do, for people.
 
 use super::protocol::{CpuStatus, Status};
-use super::show::milliseconds;
 use crate::output::table::grouped;
 use rxsteer_user::core::counters::LiveCpuCounter;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use std::fmt::Write;
+
+/// "412 ms"
+pub(super) fn milliseconds(ns: u64) -> String {
+    format!("{} ms", grouped(ns.div_ceil(1_000_000)))
+}
 
 /// A paragraph for each CPU whose ring lost frames.
 pub(super) fn losses(status: &Status) -> String {

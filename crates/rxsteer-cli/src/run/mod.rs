@@ -43,7 +43,7 @@ mod losses;
 #[cfg(feature = "xdp")]
 mod memory;
 #[cfg(feature = "xdp")]
-mod privileges;
+pub(crate) mod privileges;
 #[cfg(feature = "xdp")]
 pub(crate) mod protocol;
 #[cfg(feature = "xdp")]
@@ -77,7 +77,7 @@ pub(crate) fn command(_args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
 }
 
 #[cfg(feature = "xdp")]
-pub(crate) use {privileges::raise_memory_limit, running::command};
+pub(crate) use running::command;
 
 #[cfg(feature = "xdp")]
 mod running {

@@ -1,7 +1,7 @@
 //! The state of an instance, for people.
 
 use super::flows_shown::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere};
-use super::losses::losses;
+use super::losses::{losses, milliseconds};
 use super::protocol::{Counts, CpuStatus, InterfaceStatus, SettingsShown, Status};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
@@ -183,11 +183,6 @@ fn threads(cpus: &[CpuStatus]) -> String {
         true => format!("{}\n", lines(&table)),
         false => String::new(),
     }
-}
-
-/// "412 ms"
-pub(super) fn milliseconds(ns: u64) -> String {
-    format!("{} ms", grouped(ns.div_ceil(1_000_000)))
 }
 
 fn totals(counts: &Counts) -> String {

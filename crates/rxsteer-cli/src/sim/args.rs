@@ -3,9 +3,9 @@
 use super::from::FromArgs;
 use super::policies::{Policies, parse_policies};
 use super::published::PublishedArgs;
-use crate::help::words;
 use crate::words::whole;
 use clap::{Args, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_sim::file::builtin::builtin;
 use rxsteer_user::core::Policy;
 use std::convert::Infallible;

@@ -4,12 +4,12 @@
 use super::figure::lines;
 use super::whole_file::WholeFile;
 use crate::Outcome;
-use crate::help::words;
 use crate::output;
 use crate::output::table::{self, grouped};
 use crate::words::{plural, suggestion};
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_sim::fit::{self, Fit};
 use rxsteer_sim::published::{self, Experiment, Report, Role, Row};
 use rxsteer_user::shown;

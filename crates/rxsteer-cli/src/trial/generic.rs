@@ -6,7 +6,7 @@
 //! two sockets on a veth pair in network namespaces of their own.
 
 use super::{NO_CPUS, namespace, obstacle, setup};
-use crate::run::raise_memory_limit;
+use crate::run::privileges::raise_memory_limit;
 use rxsteer_host::{Host, Trial};
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_xdp::{Mode, Path, Settings};

@@ -8,7 +8,7 @@ mod namespace;
 
 pub(crate) use generic::generic;
 
-use crate::run::raise_memory_limit;
+use crate::run::privileges::raise_memory_limit;
 use rxsteer_host::cpus::HIGHEST;
 use rxsteer_host::{Btf, Host, Trial};
 use rxsteer_user::core::CpuSet;

@@ -7,7 +7,7 @@ use crate::finding::Finding;
 use crate::host::Host;
 use crate::trial::Trial;
 use rxsteer_core::Policy;
-use rxsteer_core::config::DEFAULT_LOOPS;
+use rxsteer_core::limits::DEFAULT_LOOPS;
 
 const ELSEWHERE: &str = "rxsteer replay and the library work on any host";
 

@@ -7,7 +7,7 @@ use super::{
 use crate::Scenario;
 use crate::costs::COSTS;
 use crate::scenario::{Interrupts, Nic, Steering};
-use rxsteer_core::config::{MAX_BACKLOG, MAX_RX_QUEUES};
+use rxsteer_core::limits::{MAX_BACKLOG, MAX_RX_QUEUES};
 use rxsteer_core::{CpuId, CpuSet};
 
 pub(super) fn check(scenario: &Scenario) -> Checked {

@@ -6,7 +6,7 @@ use super::tree::{Node, Value};
 use crate::check::{MAX_CPUS, MAX_NICS};
 use crate::costs::{COSTS, default_costs};
 use crate::scenario::{Costs, Cpu, Interrupts, Nic};
-use rxsteer_core::config::MAX_RX_QUEUES;
+use rxsteer_core::limits::MAX_RX_QUEUES;
 use rxsteer_core::{CpuId, CpuSet};
 
 /// The keys of the machine.
