@@ -1,8 +1,8 @@
 //! Where the frames of a run come from, for all commands that run one.
 
-use crate::records::anonymize::Mode;
 use crate::signals;
 use anyhow::Context;
+use rxsteer_records::anonymize::Mode;
 use rxsteer_user::shown;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};

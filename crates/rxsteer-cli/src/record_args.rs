@@ -4,12 +4,12 @@
 use crate::change_spec::parse_interval;
 use crate::input::{Input, refuse_input};
 use crate::output;
-use crate::records::anonymize::{Anonymize, Mode, PseudonymKey};
-use crate::records::recording::Recording;
-use crate::records::{PartitionBy, Target, View};
 use crate::words::{suggestion, whole};
 use anyhow::{anyhow, ensure};
 use clap::{Args, ValueHint};
+use rxsteer_records::anonymize::{Anonymize, Mode, PseudonymKey};
+use rxsteer_records::recording::Recording;
+use rxsteer_records::{PartitionBy, Target, View};
 use rxsteer_settings::words;
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};

@@ -10,10 +10,10 @@ use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::output::{self, json, table};
 use crate::progress::Watch;
-use crate::records::recording::Recorded;
 use crate::steer_args::SteerSettings;
 use crate::work::{Apps, Work};
 use anyhow::Context;
+use rxsteer_records::recording::Recorded;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::{Source, SourceIssue};
@@ -285,7 +285,7 @@ fn report_after(run: &Run) {
         output::note(&format!("rxsteer: {issue}"));
     }
     if let Some(failure) = run.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref()) {
-        output::note(&format!("rxsteer: {failure}"));
+        output::note(&format!("rxsteer: {}", output::error_text(failure)));
     }
     let full = run.report.drops.get(DropReason::BacklogFull);
     if full > 0 {

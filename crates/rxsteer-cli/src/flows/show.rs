@@ -4,7 +4,7 @@ use super::Found;
 use crate::explain::flow::protocol_name;
 use crate::output::json::{flow_counts, issues};
 use crate::output::table::{duration, grouped, left_out, new, percent};
-use crate::records::{End, Line, Row};
+use rxsteer_records::{End, Line, Row};
 use rxsteer_user::core::CpuSet;
 use rxsteer_user::flows::{FlowMask, FlowRecord};
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! The largest of many records, in memory for as many as are to be shown.
 
-use crate::collecting::Consumer;
 use clap::ValueEnum;
+use rxsteer_records::collecting::Consumer;
 use rxsteer_user::core::FlowKey;
 use rxsteer_user::flows::{FlowRecord, FlowTotals};
 use std::cmp::Reverse;

@@ -1,9 +1,10 @@
 //! The machine-readable report.
 
-use crate::records::recording::Recorded;
+use super::error_text;
 use crate::replay::Run;
 use crate::work::at_home;
 use hdrhistogram::Histogram;
+use rxsteer_records::recording::Recorded;
 use rxsteer_user::core::Drops;
 use rxsteer_user::core::counters::{CpuCounter, FlowCounter, RxCounter, SteerCounter};
 use rxsteer_user::flows::FlowCounts;
@@ -85,7 +86,7 @@ pub(crate) fn drops(drops: &Drops) -> Value {
 fn recorded(recorded: &Recorded) -> Value {
     let mut object = Map::new();
     object.insert("file".to_owned(), json!(recorded.file));
-    object.insert("error".to_owned(), json!(recorded.failure));
+    object.insert("error".to_owned(), json!(recorded.failure.as_deref().map(error_text)));
     object.insert("records".to_owned(), json!(recorded.records));
     object.insert("packets_without_flow".to_owned(), json!(recorded.without_flow));
     flow_counts(&mut object, &recorded.counts);

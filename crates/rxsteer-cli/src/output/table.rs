@@ -1,9 +1,9 @@
 //! The report a person reads.
 
-use crate::records::recording::Recorded;
 use crate::replay::Run;
 use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
+use rxsteer_records::recording::Recorded;
 use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;

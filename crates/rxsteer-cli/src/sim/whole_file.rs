@@ -1,8 +1,8 @@
 //! Files that are there when they are whole. That they can be written is found out before anything is
 //! simulated, not after an hour of it.
 
-use crate::records::temporary::folder_of;
 use anyhow::anyhow;
+use rxsteer_records::temporary::folder_of;
 use rxsteer_user::shown;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;

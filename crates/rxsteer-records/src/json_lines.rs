@@ -1,8 +1,8 @@
 //! Records as JSON lines: an object for each.
 
-use super::temporary::Temporary;
-use super::{Row, Sink};
-use rxsteer_user::flows::CpuTotals;
+use crate::temporary::Temporary;
+use crate::{Row, Sink};
+use rxsteer_flows::CpuTotals;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,7 +14,7 @@ pub(crate) struct JsonLines {
 
 /// One line; its fields are the columns.
 #[derive(Serialize)]
-pub(crate) struct Line {
+pub struct Line {
     src: Option<String>,
     dst: Option<String>,
     protocol: Option<u8>,

@@ -2,13 +2,13 @@
 //! record is computed from the masked addresses, so it gives nothing away either.
 
 use ipcrypt_rs::IpcryptPfx;
-use rxsteer_user::core::FlowKey;
+use rxsteer_core::FlowKey;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 /// How addresses are to be masked, as the user says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// Of each address only a prefix of so many bits stays (IPv4, IPv6); the rest becomes 0.
     Prefix(u8, u8),
     /// Each address becomes another; addresses that share a prefix share one afterwards.
@@ -17,7 +17,7 @@ pub(crate) enum Mode {
 
 impl Mode {
     /// The words for it; a prefix is one of many.
-    pub(crate) const WORDS: [&str; 2] = ["24/48", "pseudonym"];
+    pub const WORDS: [&str; 2] = ["24/48", "pseudonym"];
 }
 
 impl FromStr for Mode {
@@ -50,7 +50,7 @@ impl std::fmt::Display for Mode {
 
 /// The key of pseudonyms: 256 bits, as hex digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PseudonymKey([u8; 32]);
+pub struct PseudonymKey([u8; 32]);
 
 impl FromStr for PseudonymKey {
     type Err = String;
@@ -82,7 +82,7 @@ impl std::fmt::Debug for PseudonymKey {
 }
 
 /// What is done to addresses.
-pub(crate) enum Anonymize {
+pub enum Anonymize {
     /// Nothing.
     Not,
     /// All but a prefix becomes 0.
@@ -93,7 +93,7 @@ pub(crate) enum Anonymize {
 
 impl Anonymize {
     /// By `mode`; pseudonyms under a key of this run only, unless one is given.
-    pub(crate) fn new(mode: Option<Mode>, key: Option<PseudonymKey>) -> anyhow::Result<Anonymize> {
+    pub fn new(mode: Option<Mode>, key: Option<PseudonymKey>) -> anyhow::Result<Anonymize> {
         anyhow::ensure!(
             key.is_none() || mode == Some(Mode::Pseudonym),
             "--anonymize-key is the key of pseudonyms; it goes with --anonymize=pseudonym"
@@ -109,7 +109,7 @@ impl Anonymize {
     }
 
     /// The key with its addresses masked.
-    pub(crate) fn key(&self, key: FlowKey) -> FlowKey {
+    pub fn key(&self, key: FlowKey) -> FlowKey {
         match self {
             Anonymize::Not => key,
             Anonymize::Prefix(v4, v6) => {

@@ -2,8 +2,8 @@
 //! bounded however many flows there are.
 
 use anyhow::{Context, anyhow};
-use rxsteer_user::core::CpuId;
-use rxsteer_user::flows::{
+use rxsteer_core::CpuId;
+use rxsteer_flows::{
     FlowCounts, FlowRecord, FlowTable, FlowTableConfig, FlowTableError, FlowWriter,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(2);
 const MANY: usize = 256;
 
 /// Who gets the records, each once.
-pub(crate) trait Consumer: Send + 'static {
+pub trait Consumer: Send + 'static {
     /// Takes a final record. Nothing can fail here: what is wrong with records is no reason to end
     /// the run that they are of.
     fn take(&mut self, record: &FlowRecord);
@@ -27,7 +27,7 @@ pub(crate) trait Consumer: Send + 'static {
 
 /// A flow table, and the thread that hands its final records to a consumer. Dropped before
 /// [`Collecting::finish`], it drops the consumer.
-pub(crate) struct Collecting<C> {
+pub struct Collecting<C> {
     table: Arc<FlowTable>,
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<C>>,
@@ -35,10 +35,7 @@ pub(crate) struct Collecting<C> {
 
 impl<C: Consumer> Collecting<C> {
     /// An empty table.
-    pub(crate) fn start(
-        config: &FlowTableConfig,
-        mut consumer: C,
-    ) -> anyhow::Result<Collecting<C>> {
+    pub fn start(config: &FlowTableConfig, mut consumer: C) -> anyhow::Result<Collecting<C>> {
         let table = FlowTable::new(config).map_err(|error| match error {
             FlowTableError::Memory(bytes, _) => anyhow!(
                 "{} flows can take {:.1} GiB of memory, which cannot be allocated; lower --max-flows",
@@ -77,12 +74,12 @@ impl<C: Consumer> Collecting<C> {
     }
 
     /// What counts on `cpu`.
-    pub(crate) fn writer(&self, cpu: CpuId) -> anyhow::Result<FlowWriter> {
+    pub fn writer(&self, cpu: CpuId) -> anyhow::Result<FlowWriter> {
         Ok(self.table.writer(cpu)?)
     }
 
     /// Hands out what is left, when all writers have gone.
-    pub(crate) fn finish(mut self) -> anyhow::Result<(C, FlowCounts)> {
+    pub fn finish(mut self) -> anyhow::Result<(C, FlowCounts)> {
         let thread = self.join().context("the thread for flow records is gone")?;
         let mut consumer = thread.unwrap_or_else(|panic| resume_unwind(panic));
         self.table.finish();

@@ -1,12 +1,12 @@
 //! `--flows FILE`: where records go, and in which format. All that can be known to be wrong is said
 //! before the run.
 
-use super::Sink;
-use super::csv::Csv;
-use super::json_lines::JsonLines;
-use super::temporary::{Temporary, folder_of};
+use crate::Sink;
+use crate::csv::Csv;
+use crate::json_lines::JsonLines;
+use crate::temporary::{Temporary, folder_of};
 use anyhow::{bail, ensure};
-use rxsteer_user::flows::FlowMask;
+use rxsteer_flows::FlowMask;
 use rxsteer_user::shown;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use std::time::SystemTime;
 
 /// `--partition-by`: into how many files of a data set records go, and which goes where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PartitionBy {
+pub struct PartitionBy {
     /// By so many hex digits of the hash.
     digits: u8,
 }
 
 impl PartitionBy {
     /// The words for it.
-    pub(crate) const WORDS: [&str; 2] = ["hash-prefix", "hash-prefix:1"];
+    pub const WORDS: [&str; 2] = ["hash-prefix", "hash-prefix:1"];
 }
 
 impl FromStr for PartitionBy {
@@ -55,7 +55,7 @@ enum Format {
 
 /// Where records go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub enum Target {
     /// Into one file.
     File(File),
     /// Into a folder of a data set, as files of this run.
@@ -63,13 +63,13 @@ pub(crate) enum Target {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct File {
+pub struct File {
     path: PathBuf,
     format: Format,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DataSet {
+pub struct DataSet {
     folder: PathBuf,
     by: PartitionBy,
     /// The name of what was replayed, where it may be known; files of a data set begin with it.
@@ -81,7 +81,7 @@ pub(crate) struct DataSet {
 impl Target {
     /// What `--flows` and `--partition-by` say, for the records of `input`; without one nothing is to
     /// give away what they are of.
-    pub(crate) fn new(
+    pub fn new(
         path: &Path,
         partition_by: Option<PartitionBy>,
         input: Option<&Path>,
@@ -134,7 +134,7 @@ impl Target {
 
     /// Begins to write records of flows distinguished by `mask`. Nothing has the name it is to have
     /// before it is complete.
-    pub(crate) fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
+    pub fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         match self {
             Target::File(File { path, format }) => {
                 let file = Temporary::beside(path)?;
@@ -150,7 +150,7 @@ impl Target {
 
     /// What to call in a report what is there when so many records are written; a data set has no file
     /// without records.
-    pub(crate) fn written(&self, records: u64) -> Option<String> {
+    pub fn written(&self, records: u64) -> Option<String> {
         match self {
             Target::File(file) => Some(file.path.display().to_string()),
             Target::DataSet(_) if records == 0 => None,
@@ -161,7 +161,7 @@ impl Target {
     }
 
     /// What is worth knowing before the run.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub fn note(&self) -> Option<String> {
         let Target::DataSet(data_set) = self else { return None };
         let earlier = data_set.earlier_runs();
         let last = earlier.last()?;
@@ -216,7 +216,7 @@ impl DataSet {
     #[cfg(feature = "parquet")]
     fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         let (name, digits) = (self.file_name(), self.by.digits);
-        let files = super::partition::Partitions::begin(&self.folder, name, mask, digits)?;
+        let files = crate::partition::Partitions::begin(&self.folder, name, mask, digits)?;
         Ok(Box::new(files))
     }
 
@@ -235,7 +235,7 @@ const fn parquet() -> bool {
 
 #[cfg(feature = "parquet")]
 fn parquet_file(file: Temporary, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
-    Ok(Box::new(super::parquet::Parquet::begin(file, mask)?))
+    Ok(Box::new(crate::parquet::Parquet::begin(file, mask)?))
 }
 
 #[cfg(not(feature = "parquet"))]

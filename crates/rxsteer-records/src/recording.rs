@@ -1,14 +1,14 @@
 //! The records of one replay, from its workers to their file.
 
-use super::{Sink, Target, View};
 use crate::collecting::{Collecting, Consumer};
-use crate::output;
-use rxsteer_user::core::CpuId;
-use rxsteer_user::flows::{FlowCounts, FlowRecord, FlowTableConfig};
+use crate::{Sink, Target, View};
+use rxsteer_core::CpuId;
+use rxsteer_flows::{FlowCounts, FlowRecord, FlowTableConfig};
 use rxsteer_user::{FlowStats, OnFull, PipelineConfig, WhenFull};
+use std::sync::Arc;
 
 /// Records on their way into a file.
-pub(crate) struct Recording {
+pub struct Recording {
     collecting: Collecting<Writing>,
     /// For each worker, until it takes it.
     stats: Vec<(CpuId, FlowStats)>,
@@ -17,16 +17,17 @@ pub(crate) struct Recording {
 
 /// What became of the records of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorded {
+pub struct Recorded {
     /// The name of the file, or a pattern that the files have; `None` where there is none.
-    pub(crate) file: Option<String>,
+    pub file: Option<String>,
     /// Why there is none, where something went wrong.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<Arc<anyhow::Error>>,
     /// Records that are there.
-    pub(crate) records: u64,
-    pub(crate) counts: FlowCounts,
+    pub records: u64,
+    /// Counts of the flow table.
+    pub counts: FlowCounts,
     /// Packets processed that are in no flow: not IP, or malformed.
-    pub(crate) without_flow: u64,
+    pub without_flow: u64,
 }
 
 struct Writing {
@@ -49,7 +50,7 @@ impl Consumer for Writing {
 
 impl Recording {
     /// Begins to write to `target` what the workers of `config` will count.
-    pub(crate) fn start(
+    pub fn start(
         target: Target,
         table: &FlowTableConfig,
         view: View,
@@ -62,19 +63,18 @@ impl Recording {
     }
 
     /// What counts for the worker of `cpu`.
-    pub(crate) fn stats(&mut self, cpu: CpuId) -> Option<FlowStats> {
+    pub fn stats(&mut self, cpu: CpuId) -> Option<FlowStats> {
         take(&mut self.stats, cpu)
     }
 
     /// Writes what is left, and completes the file; `used` is what the workers counted by. That
     /// records could not be written is part of what became of them: the run has its report all the
     /// same.
-    pub(crate) fn finish(self, used: Vec<FlowStats>) -> anyhow::Result<Recorded> {
+    pub fn finish(self, used: Vec<FlowStats>) -> anyhow::Result<Recorded> {
         let without_flow = used.iter().map(FlowStats::without_flow).sum();
         drop((used, self.stats));
         let (writing, counts) = self.collecting.finish()?;
-        let failure =
-            writing.sink.and_then(Sink::close).err().map(|error| output::error_text(&error));
+        let failure = writing.sink.and_then(Sink::close).err().map(Arc::new);
         let records = if failure.is_some() { 0 } else { writing.records };
         let file = if failure.is_some() { None } else { self.target.written(records) };
         Ok(Recorded { file, failure, records, counts, without_flow })
@@ -83,7 +83,7 @@ impl Recording {
 
 /// Flow statistics for each worker of `config`. Where packets may not be lost, workers wait for
 /// records to be taken.
-pub(crate) fn stats<C: Consumer>(
+pub fn stats<C: Consumer>(
     collecting: &Collecting<C>,
     config: &PipelineConfig,
 ) -> anyhow::Result<Vec<(CpuId, FlowStats)>> {
@@ -98,7 +98,7 @@ pub(crate) fn stats<C: Consumer>(
 }
 
 /// Takes out what is for `cpu`.
-pub(crate) fn take<T>(from: &mut Vec<(CpuId, T)>, cpu: CpuId) -> Option<T> {
+pub fn take<T>(from: &mut Vec<(CpuId, T)>, cpu: CpuId) -> Option<T> {
     let index = from.iter().position(|(of, _)| *of == cpu)?;
     Some(from.swap_remove(index).1)
 }

@@ -1,7 +1,7 @@
 //! Records as CSV (RFC 4180 but for its line ends): a header, then a line for each.
 
-use super::temporary::Temporary;
-use super::{COLUMNS, Row, Sink};
+use crate::temporary::Temporary;
+use crate::{COLUMNS, Row, Sink};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::BufWriter;

@@ -8,12 +8,12 @@
 //! The prefix is that of the column `hash`: both directions of a connection are in one partition, in
 //! every run, so partitions can be joined one by one. Each run has files of its own.
 
-use super::parquet::Parquet;
-use super::row::hash;
-use super::temporary::{Temporary, advice};
-use super::{Row, Sink};
+use crate::parquet::Parquet;
+use crate::row::hash;
+use crate::temporary::{Temporary, advice};
+use crate::{Row, Sink};
 use anyhow::anyhow;
-use rxsteer_user::flows::FlowMask;
+use rxsteer_flows::FlowMask;
 use rxsteer_user::shown;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ impl Drop for Made {
 
 impl Partitions {
     /// Files `file_name` in the folders below `folder`, by the first `digits` of the hash.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         folder: &Path,
         file_name: String,
         mask: FlowMask,

@@ -8,24 +8,27 @@
 //! Records are written as they come; none is kept. The file gets its name when it is complete, so
 //! whatever stands under that name is whole.
 
-pub(crate) mod anonymize;
+#![forbid(unsafe_code)]
+
+pub mod anonymize;
+pub mod collecting;
 mod csv;
 mod json_lines;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(feature = "parquet")]
 mod partition;
-pub(crate) mod recording;
+pub mod recording;
 mod row;
 mod target;
-pub(crate) mod temporary;
+pub mod temporary;
 
-pub(crate) use json_lines::Line;
-pub(crate) use row::{End, Row, View};
-pub(crate) use target::{PartitionBy, Target};
+pub use json_lines::Line;
+pub use row::{End, Row, View};
+pub use target::{PartitionBy, Target};
 
 /// The columns, in this order, of every format.
-pub(crate) const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 16] = [
     "src",
     "dst",
     "protocol",
@@ -45,7 +48,7 @@ pub(crate) const COLUMNS: [&str; 16] = [
 ];
 
 /// Takes records, and is complete only when it is closed: dropped before, it leaves nothing behind.
-pub(crate) trait Sink: Send {
+pub trait Sink: Send {
     /// Writes one record.
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()>;
 

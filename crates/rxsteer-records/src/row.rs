@@ -1,24 +1,24 @@
 //! A flow record as it is written: with the fields that distinguish flows, the addresses that may
 //! be shown, and a hash to join by.
 
-use super::anonymize::Anonymize;
-use rxsteer_user::core::FlowKey;
-use rxsteer_user::flows::{CpuTotals, FlowMask, FlowRecord};
+use crate::anonymize::Anonymize;
+use rxsteer_core::FlowKey;
+use rxsteer_flows::{CpuTotals, FlowMask, FlowRecord};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
 /// What of a flow's key is shown.
-pub(crate) struct View {
+pub struct View {
     /// The fields that distinguish flows; the others are not shown, not even as 0.
-    pub(crate) mask: FlowMask,
+    pub mask: FlowMask,
     /// What is done to addresses.
-    pub(crate) anonymize: Anonymize,
+    pub anonymize: Anonymize,
 }
 
 impl View {
     /// The record as it may be shown.
-    pub(crate) fn row<'a>(&'a self, record: &'a FlowRecord) -> Row<'a> {
+    pub fn row<'a>(&'a self, record: &'a FlowRecord) -> Row<'a> {
         // Pseudonyms of networks, and of addresses that were left out, have other bits set.
         let key = self.mask.apply(&self.anonymize.key(record.key));
         Row { key, mask: &self.mask, record }
@@ -27,25 +27,28 @@ impl View {
 
 /// A record with its key as it may be shown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<'a> {
+pub struct Row<'a> {
     /// The flow; its addresses are masked where that is asked for.
-    pub(super) key: FlowKey,
+    pub(crate) key: FlowKey,
     mask: &'a FlowMask,
-    pub(crate) record: &'a FlowRecord,
+    /// The record itself, with its key as counted.
+    pub record: &'a FlowRecord,
 }
 
 /// One end of a flow, as far as it distinguishes flows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
-    pub(crate) address: Option<IpAddr>,
+pub struct End {
+    /// The address, or its network.
+    pub address: Option<IpAddr>,
     /// How many bits of the address count.
-    pub(crate) prefix: u32,
-    pub(crate) port: Option<u16>,
+    pub prefix: u32,
+    /// The port.
+    pub port: Option<u16>,
 }
 
 impl Row<'_> {
     /// The source and the destination.
-    pub(crate) fn ends(&self) -> [End; 2] {
+    pub fn ends(&self) -> [End; 2] {
         let Row { key, mask, .. } = self;
         let end = |address: Option<IpAddr>, prefix, port| End {
             address: address.filter(|_| prefix > 0),
@@ -61,24 +64,24 @@ impl Row<'_> {
     }
 
     /// The protocol, if it distinguishes flows.
-    pub(crate) fn protocol(&self) -> Option<u8> {
+    pub fn protocol(&self) -> Option<u8> {
         self.mask.has_protocol().then_some(self.key.protocol)
     }
 
     /// What each CPU counted of the flow, in ascending order, so that records can be compared.
-    pub(crate) fn per_cpu(&self) -> Vec<CpuTotals> {
+    pub fn per_cpu(&self) -> Vec<CpuTotals> {
         let mut per_cpu = self.record.per_cpu.clone();
         per_cpu.sort_unstable_by_key(|cpu| cpu.cpu);
         per_cpu
     }
 
     /// Why the flow ended.
-    pub(crate) fn end(&self) -> Option<&'static str> {
-        self.record.end.map(rxsteer_user::flows::FlowEnd::name)
+    pub fn end(&self) -> Option<&'static str> {
+        self.record.end.map(rxsteer_flows::FlowEnd::name)
     }
 
     /// The flow's hash, as [`hash`] gives it, in hex digits.
-    pub(crate) fn hash(&self) -> String {
+    pub fn hash(&self) -> String {
         format!("{:016x}", hash(self.key))
     }
 }

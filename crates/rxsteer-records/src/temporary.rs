@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 /// A file under a temporary name in the folder where it is to be; gone if it is dropped before it is
 /// complete. Its name begins with a point, so whoever reads the folder meanwhile passes it over.
 #[derive(Debug)]
-pub(crate) struct Temporary {
+pub struct Temporary {
     file: NamedTempFile,
     /// The name it gets, as the user gave it.
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Temporary {
 impl Temporary {
     /// A file to become `path`, whose folder there is. Who may read the one it replaces may read it,
     /// and by no other.
-    pub(crate) fn beside(path: &Path) -> anyhow::Result<Temporary> {
+    pub fn beside(path: &Path) -> anyhow::Result<Temporary> {
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = folder_of(&place);
         let name = place.file_name().unwrap_or_default().to_string_lossy();
@@ -46,12 +46,12 @@ impl Temporary {
     }
 
     /// To write to it by.
-    pub(crate) fn writer(&self) -> anyhow::Result<File> {
+    pub fn writer(&self) -> anyhow::Result<File> {
         self.file.as_file().try_clone().map_err(|error| self.failed(error))
     }
 
     /// What to say of a failed write.
-    pub(crate) fn failed(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
+    pub fn failed(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
         let error = error.into();
         // Formats wrap what the system said in words of their own, which say nothing more.
         let cause = error.chain().find_map(io_error);
@@ -65,12 +65,12 @@ impl Temporary {
 
     /// Sees to it that what was written is on the disk: some file systems report only then that there
     /// was no room.
-    pub(crate) fn sync(&self) -> anyhow::Result<()> {
+    pub fn sync(&self) -> anyhow::Result<()> {
         self.file.as_file().sync_all().map_err(|error| self.failed(error))
     }
 
     /// Gives it its name, in place of what had that name.
-    pub(crate) fn name(self) -> anyhow::Result<()> {
+    pub fn name(self) -> anyhow::Result<()> {
         let Temporary { file, path, place } = self;
         let named = file.persist(&place).map_err(|error| error.error);
         named
@@ -89,7 +89,7 @@ fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
 }
 
 /// What can be done about a failed write, to follow what is said of it.
-pub(super) fn advice(error: &io::Error) -> &'static str {
+pub(crate) fn advice(error: &io::Error) -> &'static str {
     /// As the C library has them; the standard library has no kind for either.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
     match error.kind() {
@@ -108,7 +108,7 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
 }
 
 /// The folder that a path's file is in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -5,8 +5,8 @@
 //! All files have one schema, whatever fields distinguish flows: fields left out are null. What was
 //! not left out stands in the file's metadata.
 
-use super::temporary::Temporary;
-use super::{COLUMNS, Row, Sink};
+use crate::temporary::Temporary;
+use crate::{COLUMNS, Row, Sink};
 use arrow_array::{
     ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, StructArray,
 };
@@ -16,7 +16,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use rxsteer_user::flows::FlowMask;
+use rxsteer_flows::FlowMask;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct Parquet {
 }
 
 impl Parquet {
-    pub(super) fn begin(file: Temporary, mask: FlowMask) -> anyhow::Result<Parquet> {
+    pub(crate) fn begin(file: Temporary, mask: FlowMask) -> anyhow::Result<Parquet> {
         let key = KeyValue::new(KEY.to_owned(), mask.to_string());
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -51,17 +51,17 @@ impl Parquet {
     }
 
     /// Takes a record, to be encoded later.
-    pub(super) fn push(&mut self, row: &Row<'_>) {
+    pub(crate) fn push(&mut self, row: &Row<'_>) {
         self.rows.push(row);
     }
 
     /// Records that wait to be encoded.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.rows.len()
     }
 
     /// Writes the records that wait as a row group of their own, after which they take no memory.
-    pub(super) fn write_out(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn write_out(&mut self) -> anyhow::Result<()> {
         self.encode()?;
         self.writer.flush().map_err(|error| self.file.failed(error))
     }
@@ -73,7 +73,7 @@ impl Parquet {
     }
 
     /// Writes all that is left; the file is to get its name yet, and may be on its way to the disk.
-    pub(super) fn written(mut self) -> anyhow::Result<Temporary> {
+    pub(crate) fn written(mut self) -> anyhow::Result<Temporary> {
         self.encode()?;
         let Parquet { writer, file, .. } = self;
         writer.close().map_err(|error| file.failed(error))?;
