@@ -80,7 +80,7 @@ impl Row<'_> {
         self.record.end.map(rxsteer_flows::FlowEnd::name)
     }
 
-    /// The flow's hash, as [`hash`] gives it, in hex digits.
+    /// The flow's hash, as `hash` gives it, in hex digits.
     pub fn hash(&self) -> String {
         format!("{:016x}", hash(self.key))
     }
