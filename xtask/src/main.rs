@@ -8,6 +8,7 @@
 
 mod bench;
 mod bpf_cost;
+mod dist;
 mod fuzz;
 mod lab;
 mod live;
@@ -44,6 +45,7 @@ enum Task {
     BpfCost(bpf_cost::Options),
     /// Measures loss and delay beside busy processes: the kernel's RPS, steering, none.
     Busy(lab::Options),
+    Dist(dist::Options),
     Live(live::Options),
     Loom(loom::Options),
     Order(order::Options),
@@ -97,6 +99,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),
         Task::Order(options) => order::run(options),
+        Task::Dist(options) => dist::run(options),
         Task::Package(options) => package::run(options),
         Task::SimFits(options) => sim_fits::run(options),
         Task::SimSoak(options) => sim_soak::run(options),

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::change_spec::{PlannedChange, parse_interval};
+use crate::config::ConfigArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::record_args::{FlowTableArgs, RecordArgs};
@@ -55,6 +56,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     Status(StatusArgs),
     Set(SetArgs),
+    Config(ConfigArgs),
     Sim(Box<SimArgs>),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]

@@ -7,6 +7,7 @@ mod advice;
 mod change_spec;
 mod check;
 mod cli;
+mod config;
 mod demo;
 mod explain;
 mod flows;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::command(*args),
         Command::Status(args) => status::command(&args),
         Command::Set(args) => set::command(&args),
+        Command::Config(args) => config::command(&args),
         Command::Sim(args) => sim::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {

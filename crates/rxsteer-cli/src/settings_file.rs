@@ -15,25 +15,45 @@ pub(crate) fn settings<S: Args + Clone>(
     config: Option<&Path>,
 ) -> anyhow::Result<S> {
     let Some(path) = config else { return Ok(S::clone(options)) };
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("can't read {}", shown(path)))?;
-    let file = texts(&text).with_context(|| format!("{} is not right", shown(path)))?;
-    options.over(file).map_err(|refused| anyhow!("{}:{}: {refused}", shown(path), refused.place))
+    parsed(options, &text(path)?, path)
 }
 
-/// The settings of a file, each with its line.
+/// The text of the file.
+pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("can't read {}", shown(path)))
+}
+
+/// The settings of the options, with what `text`, the file at `path`, says where they say nothing.
+pub(crate) fn parsed<S: Args + Clone>(
+    options: &Options<S>,
+    text: &str,
+    path: &Path,
+) -> anyhow::Result<S> {
+    let file = texts(text).with_context(|| format!("{} is not right", shown(path)))?;
+    options.over(file).map_err(|refused| {
+        anyhow!("{}:{}: {refused}", shown(path), line_and_column(text, refused.place))
+    })
+}
+
+/// `LINE:COLUMN` of the byte at `offset`, both from 1; columns count characters.
+fn line_and_column(text: &str, offset: usize) -> String {
+    let before = text.get(..offset).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    format!("{}:{}", before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// The settings of a file, each with the offset of its key.
 fn texts(toml: &str) -> anyhow::Result<Vec<Text>> {
-    let line = |at: usize| toml[..at].matches('\n').count() + 1;
     let mut texts = Vec::new();
     for (name, value) in DeTable::parse(toml)?.get_ref() {
-        let at = line(name.span().start);
+        let at = name.span().start;
         let name = name.get_ref().as_ref();
         match value.get_ref() {
             // Settings of several RX queues.
             DeValue::Table(table) => {
                 for (queue, value) in table {
                     let text = format!("{}={}", queue.get_ref(), scalar(name, value)?);
-                    texts.push(Text::new(name, text, line(queue.span().start)));
+                    texts.push(Text::new(name, text, queue.span().start));
                 }
             }
             _ => texts.push(Text::new(name, scalar(name, value)?, at)),
@@ -96,20 +116,23 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_their_line() {
+    fn mistakes_are_named_with_line_and_column() {
         for (toml, part) in [
-            ("\npolciy = 'rfs'", "s.toml:2: there is no setting 'polciy'; did you mean 'policy'?"),
+            (
+                "\npolciy = 'rfs'",
+                "s.toml:2:1: there is no setting 'polciy'; did you mean 'policy'?",
+            ),
             (
                 "# a\n\n  cpus = [0, 1]",
                 "cpus takes a string, a number, true or false, not a value of type array",
             ),
-            ("flow-cnt = 8\nflow_cnt = 9", "s.toml:2: flow-cnt is set twice"),
+            ("flow-cnt = 8\nflow_cnt = 9", "s.toml:2:1: flow-cnt is set twice"),
             (
                 "flow-limit = 5000000000",
-                "s.toml:1: flow-limit=5000000000: it takes on, off or a number of",
+                "s.toml:1:1: flow-limit=5000000000: it takes on, off or a number of",
             ),
-            ("rps-map = { 'eth*:0' = '1' }", "s.toml:1: rps-map=eth*:0=1: 'eth*' is a pattern"),
-            ("[rps-map]\n0 = '1'\n1 = 'x'", "s.toml:3: rps-map=1=x: "),
+            ("rps-map = { 'eth*:0' = '1' }", "s.toml:1:13: rps-map=eth*:0=1: 'eth*' is a pattern"),
+            ("[rps-map]\n0 = '1'\n1 = 'x'", "s.toml:3:1: rps-map=1=x: "),
             ("hash = 'toeplitz'\nhash-seed = '1'", "Toeplitz takes a key"),
             ("policy = ", "s.toml is not right"),
         ] {

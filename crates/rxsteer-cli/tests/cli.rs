@@ -302,8 +302,8 @@ fn settings_can_come_from_a_file() {
     let report = json(&[&SYNTHETIC[..], &["--config", file, "--policy", "rps"]].concat());
     assert_eq!((&report["policy"], &report["cpus"]), (&"rps".into(), &"0-2".into()));
     for (text, part) in [
-        ("cpu = 3", "bad.toml:1: there is no setting 'cpu'; did you mean 'cpus'?"),
-        ("\ncpus = '3-1'", "bad.toml:2: cpus=3-1: the range 3-1 runs backwards"),
+        ("cpu = 3", "bad.toml:1:1: there is no setting 'cpu'; did you mean 'cpus'?"),
+        ("\ncpus = '3-1'", "bad.toml:2:1: cpus=3-1: the range 3-1 runs backwards"),
     ] {
         let file = written(dir.path(), "bad.toml", text.as_bytes());
         let output =

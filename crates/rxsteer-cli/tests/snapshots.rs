@@ -56,21 +56,22 @@ fn assert_none(changed: &[String]) {
     );
 }
 
-/// The names of all commands.
-fn commands() -> Vec<String> {
-    let help = stdout(&rxsteer(Path::new("."), &["--help"]));
+/// The commands of a command, each with its own behind it.
+fn commands(of: &[String]) -> Vec<Vec<String>> {
+    let line: Vec<&str> = of.iter().map(String::as_str).chain(["--help"]).collect();
+    let help = stdout(&rxsteer(Path::new("."), &line));
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
     let name = |line: &str| Some(line.strip_prefix("  ")?.split(' ').next()?.to_owned());
-    let names = lines.filter_map(name);
-    names.filter(|name| !name.is_empty() && name != "help").collect()
+    let names = lines.filter_map(name).filter(|name| !name.is_empty() && name != "help");
+    let paths = names.map(|name| [of, &[name]].concat());
+    paths.flat_map(|path| [vec![path.clone()], commands(&path)].concat()).collect()
 }
 
 #[test]
 fn snapshots_of_help_pages() {
-    let mut pages = vec![vec![]];
-    pages.extend(commands().into_iter().map(|name| vec![name]));
-    assert_eq!(pages.len(), 12, "{pages:?}");
+    let pages = [vec![vec![]], commands(&[])].concat();
+    assert!(pages.len() >= 14, "{pages:?}");
     let mut changed = Vec::new();
     for page in pages {
         for option in ["-h", "--help"] {

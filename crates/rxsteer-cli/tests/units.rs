@@ -7,9 +7,12 @@ use std::process::Command;
 const UNITS: [(&str, &str); 2] =
     [("rxsteer@.service", "rxsteer@eth0.service"), ("rxsteer.service", "rxsteer.service")];
 
+fn packaging() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
+}
+
 fn unit(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
-    std::fs::read_to_string(path).unwrap()
+    std::fs::read_to_string(packaging().join("systemd").join(name)).unwrap()
 }
 
 /// The values of a key.
@@ -23,7 +26,7 @@ fn units_are_accepted_by_systemd() {
     for (name, instance) in UNITS {
         // The program is not installed here; this one is there.
         let own = std::env::current_exe().unwrap().display().to_string();
-        let text = unit(name).replace("/usr/local/bin/rxsteer", &own);
+        let text = unit(name).replace("ExecStart=rxsteer", &format!("ExecStart={own}"));
         std::fs::write(folder.path().join(name), text).unwrap();
         let mut verify = Command::new("systemd-analyze");
         verify.args(["verify", "--man=no"]).arg(folder.path().join(instance));
@@ -37,17 +40,92 @@ fn units_are_accepted_by_systemd() {
     }
 }
 
-/// SIGHUP ends a run without a file.
+/// SIGHUP would end a run without a file.
 #[test]
-fn unit_reloads_where_there_is_a_file() {
-    let reload = "/bin/kill -HUP $MAINPID";
+fn units_reload_the_file_of_the_package() {
     for (name, _) in UNITS {
         let unit = unit(name);
-        let has_file = values(&unit, "ExecStart")[0].contains("--config");
-        let expected = if has_file { vec![reload] } else { vec![] };
-        assert_eq!(values(&unit, "ExecReload"), expected, "{name}");
-        assert!(unit.contains(&format!("ExecReload={reload}")), "{name} shows how");
+        assert!(
+            values(&unit, "ExecStart")[0].ends_with("--config /etc/rxsteer/rxsteer.toml"),
+            "{name}"
+        );
+        assert_eq!(values(&unit, "ExecReload"), ["/bin/kill -HUP $MAINPID"], "{name}");
     }
+}
+
+/// What systemd calls exposure, of 100: the unit keeps what loading and attaching BPF programs needs.
+#[test]
+fn units_are_hardened() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, instance) in UNITS {
+        std::fs::write(folder.path().join(name), unit(name)).unwrap();
+        let mut security = Command::new("systemd-analyze");
+        security.args(["security", "--offline=true", "--threshold=30", "--no-pager"]);
+        let Ok(output) = security.arg(folder.path().join(instance)).output() else {
+            let test = "units::units_are_hardened";
+            let _ = writeln!(std::io::stderr(), "SKIPPED {test}: systemd-analyze is not installed");
+            return;
+        };
+        let report = String::from_utf8_lossy(&output.stdout);
+        let score = report.lines().rfind(|line| line.contains("Overall exposure level"));
+        assert!(output.status.success(), "{name}: {score:?}");
+    }
+}
+
+/// The options of `rxsteer run` that a file can have, by its help: those of the part "Steering", but --config.
+fn settings() -> Vec<String> {
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_rxsteer")).args(["run", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, steering) = help.split_once("\nSteering:\n").expect("the part");
+    let steering = steering.split("\n\nExamples:").next().unwrap();
+    let names = steering.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    let names = names.map(|line| line.split(|c: char| !(c.is_alphanumeric() || c == '-')).next());
+    names.flatten().filter(|name| *name != "config").map(str::to_owned).collect()
+}
+
+#[test]
+fn file_of_the_package_explains_every_setting_and_is_accepted() {
+    let text = std::fs::read_to_string(packaging().join("rxsteer.toml")).unwrap();
+    let set =
+        |line: &str| line.strip_prefix("# ").filter(|line| line.contains(" = ")).map(str::to_owned);
+    let shown: Vec<String> = text.lines().filter_map(set).collect();
+    let mut names: Vec<&str> = shown.iter().filter_map(|line| line.split(" = ").next()).collect();
+    let mut expected = settings();
+    names.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(
+        names, expected,
+        "the keys of packaging/rxsteer.toml are the settings of rxsteer run"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rxsteer.toml");
+    for text in [text.clone(), shown.join("\n")] {
+        std::fs::write(&file, text).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+        let output = check.args(["config", "check"]).arg(&file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn mistake_in_a_file_is_named_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wrong.toml");
+    std::fs::write(&file, "# rings\n  que-size = 512\n").unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let output = check.args(["config", "check", "--json"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = report["error"].as_str().unwrap();
+    assert!(
+        error.ends_with(":2:3: there is no setting 'que-size'; did you mean 'queue-size'?"),
+        "{error}"
+    );
+    let missing = folder.path().join("missing.toml");
+    let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let output = check.args(["config", "check"]).arg(missing).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]

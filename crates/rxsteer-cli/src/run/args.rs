@@ -29,9 +29,9 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0 --policy rfs --else local\n  \
     rxsteer run eth0 --shadow --duration 1m   what would it do?\n  \
     rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
-    rxsteer run eth0 --config /etc/rxsteer.toml --json > report.json\n\n\
+    rxsteer run eth0 --config /etc/rxsteer/rxsteer.toml --json > report.json\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
-    docs/rxsteer@.service.\n\n\
+    packaging/systemd/rxsteer@.service.\n\n\
     With --config, SIGHUP (kill -HUP PID, systemctl reload) makes rxsteer read the file again and change settings as \
     rxsteer set does; without it SIGHUP ends rxsteer. A signal that was ignored at the start (nohup) stays ignored.\n\n\
     Exit status: 0 ended by --duration, SIGTERM, SIGINT or SIGHUP; 1 no interface is left; 2 it could not run, and \

@@ -1,0 +1,121 @@
+//! `cargo xtask dist`: what users install: a Debian package, an RPM package, an archive, and their checksums.
+
+use crate::{Outcome, shell};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Makes the packages that users install: .deb, .rpm, .tar.gz, and SHA256SUMS.
+///
+/// The same commit gives the same bytes where the compiler and the system's libraries are the same.
+#[derive(Args)]
+#[command(after_help = "Example:\n  cargo xtask dist && ls target/dist")]
+pub(crate) struct Options {
+    /// Package target/dist-build/release/rxsteer as it is
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// Makes them in `target/dist`.
+pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    let (build, dist) = (shell::target_dir("dist-build"), shell::target_dir("dist"));
+    let files = shell::root().join("target/dist-files");
+    for folder in [&dist, &files] {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder)?;
+    }
+    let time = text(shell::command("git").args(["log", "-1", "--format=%ct"]))?;
+    if !options.no_build {
+        // Paths of this machine would be in the panic messages, and differ from machine to machine.
+        let home = std::env::var("CARGO_HOME")
+            .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
+        let root = shell::root();
+        let flags = format!(
+            "--remap-path-prefix={}=rxsteer --remap-path-prefix={home}=cargo",
+            root.display()
+        );
+        let mut cargo = shell::cargo();
+        cargo
+            .args(["build", "--release", "--locked", "-p", "rxsteer-cli", "--target-dir"])
+            .arg(&build);
+        cargo.env("RUSTFLAGS", shell::rustflags(&flags)).env("SOURCE_DATE_EPOCH", &time);
+        let Outcome::Passed = shell::outcome(&mut cargo)? else { return Ok(Outcome::Failed) };
+    }
+    let program = build.join("release/rxsteer");
+    ensure!(program.is_file(), "{} is not there; leave --no-build out", program.display());
+    text(Command::new(&program).arg("man").arg(files.join("man")))?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(Command::new(&program).args(["completions", shell]))?;
+        fs::write(files.join(format!("rxsteer.{shell}")), script + "\n")?;
+    }
+    archive(&program, &files, &dist, &time)?;
+    let deb = ["deb", "--no-build", "--package", "rxsteer-cli", "--output"];
+    packed(shell::cargo().args(deb).arg(&dist).env("CARGO_TARGET_DIR", &build), &time)?;
+    let rpm = ["generate-rpm", "--package", "crates/rxsteer-cli", "--output"];
+    let mut generate = shell::cargo();
+    generate.args(rpm).arg(&dist).arg("--target-dir").arg(&build).args(["--source-date", &time]);
+    packed(&mut generate, &time)?;
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(&dist)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    let sums = text(Command::new("sha256sum").current_dir(&dist).args(&names))?;
+    println!("{sums}");
+    fs::write(dist.join("SHA256SUMS"), sums + "\n")?;
+    Ok(Outcome::Passed)
+}
+
+/// Runs a packager; where it is not installed, the reason is said and the rest goes on.
+fn packed(command: &mut Command, time: &str) -> Result<()> {
+    let name = command.get_args().next().unwrap_or_default().to_string_lossy().into_owned();
+    let known = shell::output(shell::cargo().args([name.as_str(), "--version"]))?;
+    if known.is_err() {
+        println!(
+            "SKIPPED package by cargo-{name}: it is not installed (cargo install cargo-{name})"
+        );
+        return Ok(());
+    }
+    text(command.env("SOURCE_DATE_EPOCH", time)).map(|_| ())
+}
+
+/// One archive of everything, for systems with other packages; unpacked below `/usr/local` it is installed.
+fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> {
+    let name = format!("rxsteer-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let folder = files.join(&name);
+    let root = shell::root();
+    let copies: [(PathBuf, &str); 8] = [
+        (program.to_owned(), "bin/rxsteer"),
+        (files.join("rxsteer.bash"), "share/bash-completion/completions/rxsteer"),
+        (files.join("rxsteer.zsh"), "share/zsh/site-functions/_rxsteer"),
+        (files.join("rxsteer.fish"), "share/fish/vendor_completions.d/rxsteer.fish"),
+        (root.join("packaging/rxsteer.toml"), "share/doc/rxsteer/rxsteer.toml"),
+        (root.join("packaging/systemd/rxsteer.service"), "lib/systemd/system/rxsteer.service"),
+        (root.join("packaging/systemd/rxsteer@.service"), "lib/systemd/system/rxsteer@.service"),
+        (root.join("README.md"), "share/doc/rxsteer/README.md"),
+    ];
+    let pages = fs::read_dir(files.join("man"))?.collect::<Result<Vec<_>, _>>()?;
+    let pages = pages.iter().map(|page| {
+        (page.path(), format!("share/man/man1/{}", page.file_name().to_string_lossy()))
+    });
+    for (from, to) in copies.into_iter().map(|(from, to)| (from, to.to_owned())).chain(pages) {
+        let to = folder.join(to);
+        fs::create_dir_all(to.parent().context("it is in a folder")?)?;
+        fs::copy(&from, &to).with_context(|| format!("can't copy {}", from.display()))?;
+    }
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u+rw,go=rX"]);
+    tar.arg(format!("--mtime=@{time}")).args(["--use-compress-program=gzip -9n", "-cf"]);
+    tar.arg(dist.join(format!("{name}.tar.gz"))).arg("-C").arg(files).arg(&name);
+    text(&mut tar).map(|_| ())
+}
+
+/// What a command prints; that it fails is an error with what it complained of.
+fn text(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    shell::output(command)?.map_err(|why| anyhow::anyhow!("{name} failed: {why}"))
+}
