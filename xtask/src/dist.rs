@@ -43,6 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
             .args(["build", "--release", "--locked", "-p", "rxsteer-cli", "--target-dir"])
             .arg(&build);
         cargo.env("RUSTFLAGS", shell::rustflags(&flags)).env("SOURCE_DATE_EPOCH", &time);
+        cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
         let Outcome::Passed = shell::outcome(&mut cargo)? else { return Ok(Outcome::Failed) };
     }
     let program = build.join("release/rxsteer");
