@@ -80,6 +80,8 @@ pub(crate) struct BacklogReceiver {
     blocks: rtrb::Consumer<Arc<Block>>,
     /// The block of the oldest packet.
     block: Option<Arc<Block>>,
+    /// Whether it has to be let go of with its last packet here.
+    block_is_lent: bool,
     /// Position at which `block` was taken from the queue, so that looking at a list twice takes
     /// it once.
     block_taken_at: Option<u32>,
@@ -121,6 +123,7 @@ pub(crate) fn backlog(
             ring: receiver,
             blocks: block_receiver,
             block: None,
+            block_is_lent: false,
             block_taken_at: None,
             closed,
             own,
@@ -236,6 +239,7 @@ impl BacklogReceiver {
         let first = waiting.first()?;
         if first.frame & NEW_BLOCK != 0 && self.block_taken_at != Some(head) {
             self.block = self.blocks.pop().ok();
+            self.block_is_lent = self.block.as_ref().is_some_and(|block| block.is_lent());
             self.block_taken_at = Some(head);
         }
         let mut wire_bytes = u64::from(first.wire_len);
@@ -255,6 +259,20 @@ impl BacklogReceiver {
     #[inline(always)]
     pub(crate) fn complete(&mut self, count: u32) {
         self.ring.complete(count);
+        if self.block_is_lent {
+            self.let_go();
+        }
+    }
+
+    /// Lets go of lent memory when no more packets of it are here. None comes later: what is published of lent memory
+    /// begins with a reference.
+    #[inline(never)]
+    fn let_go(&mut self) {
+        let next = self.ring.list(1).first();
+        if next.is_none_or(|next| next.frame & NEW_BLOCK != 0) {
+            self.block = None;
+            self.block_is_lent = false;
+        }
     }
 
     /// Counts everything that waits as done without processing it; says how many packets.
@@ -270,6 +288,7 @@ impl BacklogReceiver {
         }
         while self.blocks.pop().is_ok() {}
         self.block = None;
+        self.block_is_lent = false;
         packets
     }
 }
@@ -320,5 +339,31 @@ mod tests {
         }
         drop(sender);
         assert!(receiver.is_finished());
+    }
+
+    #[test]
+    fn lent_memory_is_let_go_of_with_its_last_packet() {
+        let (mut sender, mut receiver) = backlog(CpuId::new(0).unwrap(), true, 8, 8);
+        let memory: Arc<[u8]> = (*b"abcd").into();
+        let mut block = Block::new();
+        block.lend(memory.clone().into());
+        let info = FrameInfo::new(LinkType::Raw, 0, 1);
+        assert!((0..4).all(|offset| block.push_lent(offset, 1, info)));
+        let block = Arc::new(block);
+        // Two lists of it, as a receiver queues them.
+        for (number, frames) in [(1, 0..2), (2, 2..4)] {
+            for frame in frames {
+                sender.reserve().unwrap();
+                sender.write(&block, number, frame, Descriptor::default());
+            }
+            sender.publish();
+        }
+        drop(block);
+        for (done, left) in [(1, 2), (1, 2), (2, 1)] {
+            assert!(receiver.next_list(8).is_some());
+            receiver.complete(done);
+            assert_eq!(Arc::strong_count(&memory), left, "beside the test's own");
+        }
+        assert!(receiver.next_list(8).is_none());
     }
 }

@@ -13,7 +13,12 @@
 //!
 //! A block is written by one thread while no other thread has it, then shared and only read. That
 //! is why the whole path needs no `unsafe` of its own, and why a packet costs no reference count.
+//!
+//! The bytes are the block's own, or [`Lent`] by the kernel. Lent memory must go back when its packets are done, so
+//! neither the pool nor a worker keeps such a block: each list that is queued of it carries a reference of its own,
+//! which the worker drops with the list's last packet.
 
+use rxsteer_io::Lent;
 use rxsteer_packet::LinkType;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -99,6 +104,21 @@ pub struct FrameMeta {
 const _: () = assert!(size_of::<FrameMeta>() == 32);
 
 impl FrameMeta {
+    /// Of the `len` bytes at `offset`.
+    #[inline(always)]
+    fn new(offset: u32, len: u32, info: FrameInfo) -> FrameMeta {
+        FrameMeta {
+            timestamp_ns: info.timestamp_ns,
+            offset,
+            captured_len: len,
+            wire_len: info.wire_len,
+            hash: info.nic_hash.unwrap_or(0),
+            rx_queue: info.rx_queue,
+            link: info.link,
+            has_nic_hash: info.nic_hash.is_some(),
+        }
+    }
+
     /// What was known of the frame when it entered.
     #[must_use]
     pub fn info(&self) -> FrameInfo {
@@ -116,10 +136,23 @@ impl FrameMeta {
 /// other programs, whose highest means infinity in some of them.
 pub const MAX_TIME_NS: u64 = i64::MAX as u64 - 1;
 
+/// Where the frames of a block lie.
+#[derive(Clone, Debug)]
+enum Bytes {
+    Own(Vec<u8>),
+    Lent(Lent),
+}
+
+impl Default for Bytes {
+    fn default() -> Bytes {
+        Bytes::Own(Vec::new())
+    }
+}
+
 /// Frames that travel together.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     pub(crate) frames: Vec<FrameMeta>,
     /// Where order is checked: each frame's flow and number in it, beside `frames`; else empty.
     pub(crate) numbers: Vec<FlowNumber>,
@@ -152,8 +185,12 @@ impl Block {
 
     /// Memory it takes, in bytes.
     fn memory(&self) -> usize {
+        let bytes = match &self.bytes {
+            Bytes::Own(bytes) => bytes.capacity(),
+            Bytes::Lent(_) => 0,
+        };
         size_of::<Block>()
-            + self.bytes.capacity()
+            + bytes
             + self.frames.capacity() * size_of::<FrameMeta>()
             + self.numbers.capacity() * size_of::<FlowNumber>()
     }
@@ -161,7 +198,50 @@ impl Block {
     /// Whether the block takes no further frame.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.frames.len() >= BLOCK_FRAMES || self.bytes.len() >= BLOCK_BYTES
+        let bytes_full = match &self.bytes {
+            Bytes::Own(bytes) => bytes.len() >= BLOCK_BYTES,
+            Bytes::Lent(_) => false,
+        };
+        self.frames.len() >= BLOCK_FRAMES || bytes_full
+    }
+
+    /// Whether the bytes are lent by the kernel.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        matches!(self.bytes, Bytes::Lent(_))
+    }
+
+    /// Has the block take frames of `lent` from now on, by [`Block::push_lent`], until it is cleared.
+    ///
+    /// # Panics
+    /// When the block holds a frame.
+    pub(crate) fn lend(&mut self, lent: Lent) {
+        assert!(self.is_empty(), "the frames of a block lie in one memory");
+        assert!(u32::try_from(lent.len()).is_ok(), "{} bytes are too many", lent.len());
+        self.bytes = Bytes::Lent(lent);
+        self.frames.reserve(BLOCK_FRAMES);
+    }
+
+    /// Appends the frame that lies `offset` bytes into the lent memory; returns `false`, and appends nothing, when the
+    /// block is full. To be called for frames that are lent, no others.
+    ///
+    /// # Panics
+    /// When nothing is lent, or the frame reaches beyond it or is longer than [`MAX_CAPTURED`].
+    #[inline]
+    #[must_use = "a full block does not take the frame"]
+    pub(crate) fn push_lent(&mut self, offset: u32, len: u32, info: FrameInfo) -> bool {
+        assert!(len as usize <= MAX_CAPTURED, "a frame of {len} bytes is too long");
+        if self.is_full() {
+            return false;
+        }
+        let end = match &self.bytes {
+            Bytes::Own(_) => 0,
+            Bytes::Lent(lent) => lent.len() as u64,
+        };
+        assert!(u64::from(offset) + u64::from(len) <= end, "a frame beyond the lent memory");
+        self.frames.push(FrameMeta::new(offset, len, info));
+        true
     }
 
     /// How many frames it holds.
@@ -179,7 +259,7 @@ impl Block {
     /// Appends a frame; returns `false`, and appends nothing, when the block is full.
     ///
     /// # Panics
-    /// When `frame` is longer than [`MAX_CAPTURED`].
+    /// When `frame` is longer than [`MAX_CAPTURED`], or the block's memory is lent.
     #[inline]
     #[must_use = "a full block does not take the frame"]
     pub fn push(&mut self, frame: &[u8], info: FrameInfo) -> bool {
@@ -187,18 +267,12 @@ impl Block {
         if self.is_full() {
             return false;
         }
+        let Bytes::Own(bytes) = &mut self.bytes else {
+            panic!("a block of lent memory takes frames of that memory only");
+        };
         // Both numbers fit: a block ends within BLOCK_BYTES + MAX_CAPTURED bytes.
-        self.frames.push(FrameMeta {
-            timestamp_ns: info.timestamp_ns,
-            offset: self.bytes.len() as u32,
-            captured_len: frame.len() as u32,
-            wire_len: info.wire_len,
-            hash: info.nic_hash.unwrap_or(0),
-            rx_queue: info.rx_queue,
-            link: info.link,
-            has_nic_hash: info.nic_hash.is_some(),
-        });
-        self.bytes.extend_from_slice(frame);
+        self.frames.push(FrameMeta::new(bytes.len() as u32, frame.len() as u32, info));
+        bytes.extend_from_slice(frame);
         true
     }
 
@@ -218,17 +292,25 @@ impl Block {
     #[inline(always)]
     #[must_use]
     pub fn bytes_of(&self, frame: &FrameMeta) -> &[u8] {
-        let start = frame.offset as usize;
-        &self.bytes[start..start + frame.captured_len as usize]
+        let (start, len) = (frame.offset as usize, frame.captured_len as usize);
+        match &self.bytes {
+            Bytes::Own(bytes) => &bytes[start..start + len],
+            Bytes::Lent(lent) => lent.slice(start, len),
+        }
     }
 
-    /// Forgets all frames and keeps the memory.
+    /// Forgets all frames and keeps the memory that is its own; what was lent goes back.
     pub fn clear(&mut self) {
-        self.bytes.clear();
         self.frames.clear();
         self.numbers.clear();
-        // One giant frame must not leave its memory behind in the pool for ever.
-        self.bytes.shrink_to(BLOCK_BYTES);
+        match &mut self.bytes {
+            Bytes::Own(bytes) => {
+                bytes.clear();
+                // One giant frame must not leave its memory behind in the pool for ever.
+                bytes.shrink_to(BLOCK_BYTES);
+            }
+            Bytes::Lent(_) => self.bytes = Bytes::default(),
+        }
     }
 }
 
@@ -305,77 +387,16 @@ impl BlockPool {
         }
     }
 
-    /// Keeps a block until the workers let go of it.
+    /// Keeps a block until the workers let go of it; lent memory is left to them.
     pub(crate) fn give_back(&mut self, block: Arc<Block>) {
+        if block.is_lent() {
+            return;
+        }
         self.memory += block.memory();
         self.shared.push_back(block);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn info() -> FrameInfo {
-        FrameInfo::new(LinkType::Ethernet, 0, 3)
-    }
-
-    #[test]
-    fn frames_come_back_as_they_went_in() {
-        let mut block = Block::new();
-        assert!(block.push(b"abc", info()) && block.push(b"", info()) && block.push(b"de", info()));
-        let bytes: Vec<&[u8]> = block.frames().iter().map(|f| block.bytes_of(f)).collect();
-        assert_eq!(bytes, [&b"abc"[..], b"", b"de"]);
-    }
-
-    #[test]
-    fn block_ends_at_its_limits() {
-        let mut block = Block::new();
-        assert!(block.push(&vec![0; MAX_CAPTURED], info()));
-        assert!(!block.push(b"x", info()), "full by bytes");
-        block.clear();
-        for _ in 0..BLOCK_FRAMES {
-            assert!(block.push(b"", info()));
-        }
-        assert!(!block.push(b"", info()), "full by frames");
-    }
-
-    /// Takes a block, fills it, shares it with a worker, and gives it back.
-    fn share(pool: &mut BlockPool) -> Option<Arc<Block>> {
-        let mut block = pool.take()?;
-        assert!(Arc::get_mut(&mut block).unwrap().push(&[0; 1000], info()));
-        let held = block.clone();
-        pool.give_back(block);
-        Some(held)
-    }
-
-    #[test]
-    fn pool_is_bounded_and_uses_blocks_again() {
-        let mut pool = BlockPool { most_memory: 10_000, ..BlockPool::new(1) };
-        let mut held = Vec::new();
-        while let Some(block) = share(&mut pool) {
-            held.push(block);
-        }
-        let most = held.len();
-        assert!((7..=9).contains(&most), "{most} blocks of a good 1000 bytes");
-        held.pop();
-        held.extend(share(&mut pool));
-        assert_eq!(held.len(), most, "the one that was let go of is used again");
-        assert!(share(&mut pool).is_none());
-        held.clear();
-        assert!((0..100).all(|_| share(&mut pool).is_some()));
-        assert!(pool.memory <= 10_000 + 2000);
-    }
-
-    #[test]
-    fn blocks_that_are_held_do_not_hide_those_that_are_not() {
-        let mut pool = BlockPool { most_memory: 100_000, ..BlockPool::new(1) };
-        let held: Vec<_> = (0..60).map_while(|_| share(&mut pool)).collect();
-        let let_go: Vec<_> = std::iter::from_fn(|| share(&mut pool)).collect();
-        assert!(held.len() == 60 && let_go.len() > 10);
-        let expected = let_go.len();
-        drop(let_go);
-        let found = std::iter::from_fn(|| pool.take()).take(expected).count();
-        assert_eq!(found, expected);
-    }
-}
+#[path = "block_tests.rs"]
+mod tests;

@@ -297,6 +297,7 @@ fn receivers(
             scratch: Batch::new(),
             open: None,
             blocks_sealed: 0,
+            block_number: 0,
             blocks_at_look: 0,
             packet_clock: PacketClock::default(),
             report: RxReport::default(),

@@ -65,8 +65,10 @@ pub struct Receiver {
     pub(crate) open: Option<Arc<Block>>,
     /// Frames that entered while all frame memory was in use.
     pub(crate) refused: Block,
-    /// Blocks sealed so far; each has its number, from 1.
+    /// Blocks sealed so far.
     pub(crate) blocks_sealed: u64,
+    /// Number of the block that is steered, from 1. Lists of lent memory have one each.
+    pub(crate) block_number: u64,
     /// How many there were when memory was looked at last.
     pub(crate) blocks_at_look: u64,
     /// The time of its packets, for policies that go by it.
@@ -167,6 +169,7 @@ impl Receiver {
             let shared = if self.order_tracker.is_none() { source.shared_block() } else { None };
             let fill = if let Some((block, fill)) = shared {
                 self.blocks_sealed += 1;
+                self.block_number += 1;
                 self.steer(&block, &request);
                 fill
             } else {
@@ -307,6 +310,7 @@ impl Receiver {
             order_tracker.number(block);
         }
         self.blocks_sealed += 1;
+        self.block_number += 1;
         Some(block)
     }
 
@@ -369,8 +373,10 @@ impl Receiver {
             let Batch { arrivals, verdicts } = &mut *self.scratch;
             let arrivals = &arrivals[done..count];
             let decided = self.steering.decide(arrivals, &mut self.backlogs, verdicts);
+            // Each list of lent memory carries a reference of its own: it seems to lie in another block.
+            self.block_number += u64::from(block.is_lent());
             let frames_of =
-                FramesOfBlock { block, number: self.blocks_sealed, first: first + done, now };
+                FramesOfBlock { block, number: self.block_number, first: first + done, now };
             self.backlogs.queue(&frames_of, &arrivals[..decided], &verdicts[..decided]);
             if let Some(order_tracker) = &mut self.order_tracker {
                 order_tracker.decided(&block.numbers[first + done..], &verdicts[..decided]);
@@ -483,7 +489,7 @@ impl Receiver {
                         continue;
                     }
                 };
-                let number = self.blocks_sealed;
+                let number = self.block_number;
                 let frames_of = FramesOfBlock { block: &block, number, first: first + next, now };
                 self.backlogs.queue(&frames_of, &self.scratch.arrivals[next..=next], &[verdict]);
                 if let Some(order_tracker) = &mut self.order_tracker {

@@ -1,0 +1,9 @@
+//! Sockets that give packets without copying them: the kernel writes frames into memory that it shares with the
+//! process, and what it wrote is [`Lent`] until it is dropped, by whatever thread drops it last.
+//!
+//! This is the only crate that maps memory of the kernel. What it hands out is safe to use; `rxsteer-user` makes
+//! sources of it.
+
+mod lent;
+
+pub use lent::Lent;
