@@ -4,6 +4,7 @@ use crate::change_spec::{PlannedChange, parse_interval};
 use crate::config::ConfigArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
+use crate::live::args::LiveArgs;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Replay(Box<ReplayArgs>),
     /// Show the largest flows, and the CPUs that processed them
     Flows(Box<FlowsArgs>),
+    Live(Box<LiveArgs>),
     /// Show what steering does, on built-in traffic
     Demo(DemoArgs),
     /// Explain one decision: which CPU, why, and what would move the flow

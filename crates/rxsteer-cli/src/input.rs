@@ -141,7 +141,12 @@ pub(crate) fn issues(sources: &mut [Box<dyn Source>], interrupted: bool) -> Vec<
 pub(crate) fn stop_on_interrupt(sources: &[Box<dyn Source>]) -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let waits = sources.iter().filter_map(|source| source.stop_waiting());
-    let flags: Vec<Arc<AtomicBool>> = waits.chain([stop.clone()]).collect();
+    end_on_signals(waits.chain([stop.clone()]).collect())?;
+    Ok(stop)
+}
+
+/// Sets `flags` at the first of the signals that end a run, and ends the process at another one.
+pub(crate) fn end_on_signals(flags: Vec<Arc<AtomicBool>>) -> anyhow::Result<()> {
     let signals = signals::block()?;
     let wait = move || {
         let mut first: Option<Instant> = None;
@@ -158,5 +163,5 @@ pub(crate) fn stop_on_interrupt(sources: &[Box<dyn Source>]) -> anyhow::Result<A
     };
     let thread = std::thread::Builder::new().name("rxsteer-signal".to_owned()).spawn(wait);
     thread.context("can't wait for signals")?;
-    Ok(stop)
+    Ok(())
 }

@@ -14,6 +14,7 @@ mod flows;
 mod hash_key;
 mod help;
 mod input;
+mod live;
 mod output;
 mod progress;
 mod record_args;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
         Command::Flows(args) => flows::command(&args),
+        Command::Live(args) => live::command(&args),
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
         Command::Check(args) => check::command(&args),

@@ -52,7 +52,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
         if self.interrupted {
             Outcome::Interrupted
@@ -274,7 +274,7 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
     }
 }
 
-fn report_after(run: &Run) {
+pub(crate) fn report_after(run: &Run) {
     if run.report.changes_made < run.changes {
         output::note(&format!(
             "rxsteer: {} of {} changes were made; the input ended before the others were due",

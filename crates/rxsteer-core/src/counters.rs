@@ -67,6 +67,7 @@ counters! {
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         TransportTruncated, "transport_truncated", Packets, "IP packets whose transport header is damaged or cut off.";
+        KernelDrops, "kernel_drops", Packets, "Frames of a live interface that the kernel dropped for want of room in the ring; not among the packets received.";
         UnknownRxQueue, "unknown_rx_queue", Packets, "Packets of an RX queue that is not configured: processed on the CPU of queue 0, not steered.";
     }
 }

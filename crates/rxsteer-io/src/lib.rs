@@ -5,5 +5,8 @@
 //! sources of it.
 
 mod lent;
+pub mod packet;
+mod ring;
+mod sys;
 
 pub use lent::Lent;

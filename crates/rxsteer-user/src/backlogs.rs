@@ -250,6 +250,11 @@ impl BacklogSet {
         Room::There
     }
 
+    /// Packets refused so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.backlogs.iter().map(|backlog| backlog.drops.total()).sum()
+    }
+
     pub(crate) fn reports(&self) -> Vec<BacklogReport> {
         let report = |backlog: &BacklogSender| BacklogReport {
             cpu: backlog.cpu,

@@ -33,6 +33,41 @@ pub const BLOCK_BYTES: usize = 256 * 1024;
 /// that claims more is damaged.
 pub const MAX_CAPTURED: usize = 262_144;
 
+/// What a live source says of a frame beside its place and time; a frame of a file has none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameFlags(u8);
+
+impl FrameFlags {
+    /// Nothing is said.
+    pub const NONE: FrameFlags = FrameFlags(0);
+    /// Its transport checksum is still to be filled in by a device: it comes from this host.
+    pub const CHECKSUM_NOT_READY: FrameFlags = FrameFlags(1);
+    /// The kernel or the NIC found its transport checksum right.
+    pub const CHECKSUM_VALID: FrameFlags = FrameFlags(1 << 1);
+    /// Segments of TCP that were merged (GRO) or never split: it can be longer than the MTU.
+    pub const MERGED: FrameFlags = FrameFlags(1 << 2);
+    /// This host sent it.
+    pub const OUTGOING: FrameFlags = FrameFlags(1 << 3);
+    /// Its time is the NIC's.
+    pub const HARDWARE_TIME: FrameFlags = FrameFlags(1 << 4);
+    /// The kernel took a VLAN tag out of it that could not be put back.
+    pub const VLAN_LOST: FrameFlags = FrameFlags(1 << 5);
+
+    /// Whether it says all that `flags` do.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, flags: FrameFlags) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Both, if `is_so`; else this.
+    #[inline]
+    #[must_use]
+    pub const fn and(self, flags: FrameFlags, is_so: bool) -> FrameFlags {
+        if is_so { FrameFlags(self.0 | flags.0) } else { self }
+    }
+}
+
 /// What is known of a frame beside its bytes, when it enters the receive path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -48,6 +83,8 @@ pub struct FrameInfo {
     pub link: LinkType,
     /// The NIC's hash, where it gave one: then no header is read. 0 means "no hash".
     pub nic_hash: Option<u32>,
+    /// What a live source says of it.
+    pub flags: FrameFlags,
 }
 
 impl FrameInfo {
@@ -56,7 +93,8 @@ impl FrameInfo {
     #[inline]
     #[must_use]
     pub const fn new(link: LinkType, timestamp_ns: u64, wire_len: u32) -> FrameInfo {
-        FrameInfo { timestamp_ns, wire_len, rx_queue: 0, link, nic_hash: None }
+        let flags = FrameFlags::NONE;
+        FrameInfo { timestamp_ns, wire_len, rx_queue: 0, link, nic_hash: None, flags }
     }
 
     /// The same, received on this RX queue.
@@ -71,6 +109,13 @@ impl FrameInfo {
     #[must_use]
     pub const fn with_nic_hash(self, hash: u32) -> FrameInfo {
         FrameInfo { nic_hash: Some(hash), ..self }
+    }
+
+    /// The same, of which a live source says this.
+    #[inline]
+    #[must_use]
+    pub const fn with_flags(self, flags: FrameFlags) -> FrameInfo {
+        FrameInfo { flags, ..self }
     }
 
     /// The same, received at this time.
@@ -99,6 +144,8 @@ pub struct FrameMeta {
     pub link: LinkType,
     /// Whether `hash` came with the frame.
     pub(crate) has_nic_hash: bool,
+    /// What a live source says of it.
+    pub flags: FrameFlags,
 }
 
 const _: () = assert!(size_of::<FrameMeta>() == 32);
@@ -116,6 +163,7 @@ impl FrameMeta {
             rx_queue: info.rx_queue,
             link: info.link,
             has_nic_hash: info.nic_hash.is_some(),
+            flags: info.flags,
         }
     }
 
@@ -128,6 +176,7 @@ impl FrameMeta {
             rx_queue: self.rx_queue,
             link: self.link,
             nic_hash: self.has_nic_hash.then_some(self.hash),
+            flags: self.flags,
         }
     }
 }
@@ -195,12 +244,12 @@ impl Block {
             + self.numbers.capacity() * size_of::<FlowNumber>()
     }
 
-    /// Whether the block takes no further frame.
+    /// Whether the block takes no further frame by [`Block::push`]; a block of lent memory takes none.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bytes_full = match &self.bytes {
             Bytes::Own(bytes) => bytes.len() >= BLOCK_BYTES,
-            Bytes::Lent(_) => false,
+            Bytes::Lent(_) => true,
         };
         self.frames.len() >= BLOCK_FRAMES || bytes_full
     }
@@ -212,7 +261,8 @@ impl Block {
         matches!(self.bytes, Bytes::Lent(_))
     }
 
-    /// Has the block take frames of `lent` from now on, by [`Block::push_lent`], until it is cleared.
+    /// Has the block take frames of `lent` from now on, by [`Block::push_lent`], until it is cleared. At least one is to
+    /// follow: an open block is kept while it is empty.
     ///
     /// # Panics
     /// When the block holds a frame.
@@ -232,7 +282,7 @@ impl Block {
     #[must_use = "a full block does not take the frame"]
     pub(crate) fn push_lent(&mut self, offset: u32, len: u32, info: FrameInfo) -> bool {
         assert!(len as usize <= MAX_CAPTURED, "a frame of {len} bytes is too long");
-        if self.is_full() {
+        if self.frames.len() >= BLOCK_FRAMES {
             return false;
         }
         let end = match &self.bytes {
@@ -259,7 +309,7 @@ impl Block {
     /// Appends a frame; returns `false`, and appends nothing, when the block is full.
     ///
     /// # Panics
-    /// When `frame` is longer than [`MAX_CAPTURED`], or the block's memory is lent.
+    /// When `frame` is longer than [`MAX_CAPTURED`].
     #[inline]
     #[must_use = "a full block does not take the frame"]
     pub fn push(&mut self, frame: &[u8], info: FrameInfo) -> bool {
@@ -267,9 +317,7 @@ impl Block {
         if self.is_full() {
             return false;
         }
-        let Bytes::Own(bytes) = &mut self.bytes else {
-            panic!("a block of lent memory takes frames of that memory only");
-        };
+        let Bytes::Own(bytes) = &mut self.bytes else { return false };
         // Both numbers fit: a block ends within BLOCK_BYTES + MAX_CAPTURED bytes.
         self.frames.push(FrameMeta::new(bytes.len() as u32, frame.len() as u32, info));
         bytes.extend_from_slice(frame);

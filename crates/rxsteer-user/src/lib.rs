@@ -47,7 +47,7 @@ pub mod sys;
 mod worker;
 mod worker_group;
 
-pub use block::{Block, FrameInfo, FrameMeta};
+pub use block::{Block, FrameFlags, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};
 pub use config::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, PipelineConfig, PipelineError};
 pub use flow_stats::FlowStats;

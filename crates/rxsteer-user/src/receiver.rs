@@ -158,10 +158,17 @@ impl Receiver {
         let _pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
         let request = Stop::on(stop);
         self.flush_until(&request);
+        let dropped_before = source.kernel_drops();
         if pace.is_paced() {
             self.run_paced(source, pace, stop);
-            return;
+        } else {
+            self.run_at_once(source, &request, stop);
         }
+        self.report.kernel_drops += source.kernel_drops() - dropped_before;
+        self.publish_progress(source);
+    }
+
+    fn run_at_once(&mut self, source: &mut dyn Source, request: &Stop<'_>, stop: &AtomicBool) {
         let mut idle = Idle::default();
         while !request.is_set() {
             let received = self.report.packets;
@@ -170,12 +177,12 @@ impl Receiver {
             let fill = if let Some((block, fill)) = shared {
                 self.blocks_sealed += 1;
                 self.block_number += 1;
-                self.steer(&block, &request);
+                self.steer(&block, request);
                 fill
             } else {
-                self.receive_block(source, &request)
+                self.receive_block(source, request)
             };
-            self.publish_progress(source.progress());
+            self.publish_progress(source);
             if fill == Fill::End || self.is_short_of_memory(stop) {
                 break;
             }
@@ -208,7 +215,10 @@ impl Receiver {
                 }
                 self.flush_until(&request);
                 next += due;
-                self.publish_progress(part_of(before, read, next, ahead.len()));
+                self.publish_figures(
+                    part_of(before, read, next, ahead.len()),
+                    source.kernel_drops(),
+                );
             }
             if fill == Fill::End || request.is_set() || self.is_short_of_memory(stop) {
                 return;
@@ -240,9 +250,17 @@ impl Receiver {
         is_short
     }
 
-    fn publish_progress(&self, progress: Option<(u64, u64)>) {
+    fn publish_progress(&self, source: &dyn Source) {
+        self.publish_figures(source.progress(), source.kernel_drops());
+    }
+
+    fn publish_figures(&self, progress: Option<(u64, u64)>, kernel_drops: u64) {
         // ORDER: Relaxed; figures to look at.
         self.progress.packets.store(self.report.packets, Ordering::Relaxed);
+        self.progress.bytes.store(self.report.bytes, Ordering::Relaxed);
+        self.progress.kernel_drops.store(kernel_drops, Ordering::Relaxed);
+        let dropped = self.report.drops.total() + self.backlogs.dropped();
+        self.progress.dropped.store(dropped, Ordering::Relaxed);
         if let Some((done, total)) = progress {
             self.progress.done.store(done, Ordering::Relaxed);
             self.progress.total.store(total, Ordering::Relaxed);

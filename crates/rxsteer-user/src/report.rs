@@ -63,6 +63,9 @@ pub struct Report<H> {
     pub malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
     pub transport_truncated: u64,
+    /// Frames that the kernel dropped before they were received, since the ring of a live source had no room: beside
+    /// `packets`, not among them.
+    pub kernel_drops: u64,
     /// Packets of an RX queue that the configuration does not have: they are not steered, and are processed on
     /// the CPU of queue 0.
     pub unknown_rx_queue: u64,
@@ -107,6 +110,7 @@ impl<H> Report<H> {
             not_ip: 0,
             malformed: [0; Malformed::ALL.len()],
             transport_truncated: 0,
+            kernel_drops: 0,
             unknown_rx_queue: 0,
             steering: SteerCounts::default(),
             out_of_memory: false,
@@ -156,6 +160,7 @@ impl<H> Report<H> {
         self.bytes += rx.bytes;
         self.not_ip += rx.not_ip;
         self.transport_truncated += rx.transport_truncated;
+        self.kernel_drops += rx.kernel_drops;
         self.unknown_rx_queue += rx.unknown_rx_queue;
         self.steering.merge(&rx.steering);
         self.out_of_memory |= rx.out_of_memory;

@@ -19,6 +19,8 @@ pub(crate) struct RxReport {
     pub(crate) malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
     pub(crate) transport_truncated: u64,
+    /// Frames that the kernel dropped before they were received.
+    pub(crate) kernel_drops: u64,
     /// Packets of an RX queue that the configuration does not have.
     pub(crate) unknown_rx_queue: u64,
     /// Packets refused before they had a destination.
@@ -57,6 +59,12 @@ pub struct BacklogReport {
 pub struct RxProgress {
     /// Packets received so far.
     pub packets: AtomicU64,
+    /// Their bytes on the wire.
+    pub bytes: AtomicU64,
+    /// Packets refused so far, for whatever reason.
+    pub dropped: AtomicU64,
+    /// Frames that the kernel dropped so far ([`crate::source::Source::kernel_drops`]).
+    pub kernel_drops: AtomicU64,
     /// Units of the source done so far ([`crate::source::Source::progress`]).
     pub done: AtomicU64,
     /// Units of the source altogether; 0 while unknown.

@@ -69,6 +69,7 @@ fn rx_counter<H>(report: &Report<H>, counter: RxCounter) -> u64 {
         RxCounter::NotIp => report.not_ip,
         RxCounter::Malformed => report.malformed.iter().sum(),
         RxCounter::TransportTruncated => report.transport_truncated,
+        RxCounter::KernelDrops => report.kernel_drops,
         RxCounter::UnknownRxQueue => report.unknown_rx_queue,
     }
 }

@@ -144,6 +144,10 @@ fn totals(text: &mut String, run: &Run) {
         ),
     );
     line("delivered", format!("{}, dropped {}", grouped(report.delivered), dropped(report)));
+    if report.kernel_drops > 0 {
+        let dropped = grouped(report.kernel_drops);
+        line("kernel", format!("{dropped} dropped before they were received: the ring was full"));
+    }
     line(
         "flows",
         format!(

@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod memory;
+pub mod packet;
 pub mod synthetic;
 
 use crate::block::Block;
@@ -46,6 +47,11 @@ pub trait Source: Send {
         0
     }
 
+    /// Frames that the kernel dropped before they were received, since there was no room for them; for live sources.
+    fn kernel_drops(&self) -> u64 {
+        0
+    }
+
     /// How far it is: units done and units in all (bytes of a file, frames of a synthetic load).
     /// `None` when there is no end to measure by.
     fn progress(&self) -> Option<(u64, u64)> {
@@ -76,6 +82,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn skipped_records(&self) -> u64 {
         (**self).skipped_records()
+    }
+
+    fn kernel_drops(&self) -> u64 {
+        (**self).kernel_drops()
     }
 
     fn progress(&self) -> Option<(u64, u64)> {

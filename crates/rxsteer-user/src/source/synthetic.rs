@@ -132,11 +132,9 @@ impl Source for SyntheticSource {
             }
             let size = write_frame(&mut self.frame, &self.spec, flow.id, size);
             let info = FrameInfo {
-                timestamp_ns,
-                wire_len: size as u32,
-                rx_queue,
-                link: LinkType::Ethernet,
                 nic_hash: flow.nic_hash,
+                ..FrameInfo::new(LinkType::Ethernet, timestamp_ns, size as u32)
+                    .on_rx_queue(rx_queue)
             };
             let taken = block.push(&self.frame[..size], info);
             debug_assert!(taken, "the loop ends with a full block");

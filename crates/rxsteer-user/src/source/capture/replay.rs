@@ -305,13 +305,7 @@ fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Bl
     let (timestamp_ns, counts) = clock.stamp(frame.time);
     let rx_queue = queues.of_frame(frame.rx_queue, frame.link, frame.bytes);
     if queues.are_mine(rx_queue) {
-        let info = FrameInfo {
-            timestamp_ns,
-            wire_len: frame.wire_len,
-            rx_queue,
-            link: frame.link,
-            nic_hash: None,
-        };
+        let info = FrameInfo::new(frame.link, timestamp_ns, frame.wire_len).on_rx_queue(rx_queue);
         let taken = block.push(frame.bytes, info);
         debug_assert!(taken, "the block was not full");
     }

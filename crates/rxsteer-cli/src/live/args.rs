@@ -1,0 +1,117 @@
+//! The options of `rxsteer live`.
+
+use crate::change_spec::parse_interval;
+use crate::record_args::RecordArgs;
+use crate::steer_args::SteerArgs;
+use crate::words::whole;
+use clap::{Args, ValueEnum};
+use rxsteer_settings::{backlog, cpu_list};
+use rxsteer_user::DEFAULT_BACKLOG;
+use rxsteer_user::core::CpuSet;
+use std::time::Duration;
+
+/// Least and most of `--ring-size`, in MiB: two blocks, and what a signed size of the kernel holds.
+const LEAST_RING: u64 = 1;
+const MOST_RING: u64 = 1024;
+
+/// Receive from live interfaces, and show how their packets are steered
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer live eth0 --cpus 0-3\n  \
+    rxsteer live eth0 eth1 --policy sparse --cpus 0-7 --duration 10s\n  \
+    rxsteer live eth0 --filter 'tcp port 443' --count 100000 --json | tail -1\n  \
+    rxsteer live wg0 --promiscuous --flows flows.csv\n\n\
+    Interfaces go on receiving as before: packets are copies for this program, taken before the firewall. Each interface is an \
+    RX queue, in the order in which they are named. Ctrl-C ends with the report.\n\n\
+    Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records could not \
+    be written; 2 it could not run.")]
+pub(crate) struct LiveArgs {
+    /// Interfaces, by name
+    #[arg(value_name = "IFACE", required = true)]
+    pub(crate) interfaces: Vec<String>,
+
+    /// How packets come from the kernel
+    #[arg(long, value_enum, value_name = "WAY", default_value_t = Io::Auto, help_heading = "Receiving")]
+    pub(crate) io: Io,
+
+    #[command(flatten)]
+    pub(crate) steer: SteerArgs,
+
+    /// End after this long, e.g. 10s
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Receiving")]
+    pub(crate) duration: Option<Duration>,
+
+    /// End after so many packets
+    #[arg(long, value_name = "PACKETS", value_parser = whole::<u64, 1, { u64::MAX }>, help_heading = "Receiving")]
+    pub(crate) count: Option<u64>,
+
+    /// Only packets that this expression of tcpdump matches (pcap-filter(7))
+    ///
+    /// tcpdump compiles it when this starts, and the kernel runs it.
+    #[arg(long, value_name = "EXPR", help_heading = "Receiving")]
+    pub(crate) filter: Option<String>,
+
+    /// Have the interfaces receive frames for other addresses until this ends
+    #[arg(long, help_heading = "Receiving")]
+    pub(crate) promiscuous: bool,
+
+    /// Also packets that this host sends
+    #[arg(long, help_heading = "Receiving")]
+    pub(crate) outgoing: bool,
+
+    /// Steer by the kernel's hash of each packet, the NIC's where it gives one
+    ///
+    /// The two directions of a connection can then go to different CPUs.
+    #[arg(long, help_heading = "Receiving", conflicts_with_all = ["hash", "hash_seed", "inner"])]
+    pub(crate) nic_hash: bool,
+
+    /// Copy packets out of the ring, for handlers that keep them long
+    #[arg(long, help_heading = "Receiving")]
+    pub(crate) copy: bool,
+
+    /// Memory for packets of each interface, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = whole::<u64, LEAST_RING, MOST_RING>, help_heading = "Receiving")]
+    pub(crate) ring_size: u64,
+
+    /// CPUs that the interfaces are received on, in turn; by default those of --cpus
+    #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
+    pub(crate) rx_cpus: Option<CpuSet>,
+
+    /// Packets that may wait for one CPU, from each interface
+    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = backlog, help_heading = "Processing")]
+    pub(crate) max_backlog: u32,
+
+    /// Processing time of each packet, in nanoseconds
+    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u32, 0, 1_000_000_000>, help_heading = "Processing")]
+    pub(crate) work_ns: u32,
+
+    /// Do not pin threads to their CPUs
+    #[arg(long, help_heading = "Processing")]
+    pub(crate) no_pin: bool,
+
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
+
+    /// Print JSON lines: one each second, the last one is the report
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// `--io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Io {
+    /// The best that is there
+    Auto,
+    /// Packet sockets (AF_PACKET): any interface
+    Packet,
+    /// AF_XDP sockets: before the kernel's stack
+    Xdp,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let time = parse_interval(text)?;
+    if time.is_zero() {
+        return Err("the duration must be longer than 0, e.g. 10s".to_owned());
+    }
+    Ok(time)
+}

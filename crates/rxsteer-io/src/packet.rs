@@ -1,0 +1,511 @@
+//! Packet sockets with a ring of blocks (AF_PACKET, TPACKET_V3), read in place.
+//!
+//! The kernel fills the blocks of a ring in turn (net/packet/af_packet.c, `tpacket_rcv`, `prb_*`). A block that is full,
+//! or older than the retire timeout, is the process's until its status is set back. Here that happens when the last
+//! [`Lent`] of the block is dropped, on whatever thread: so several blocks are held at once, and come back in any order.
+//! The kernel takes them strictly in order, though: it stops at a block that is still held, and drops until that is back.
+//!
+//! Why not a crate: of those there are, `netring` (0.29) lends one block at a time, bound to a borrow of the socket, and
+//! `pcap` and `rscap` lend one frame; none lets other threads hold blocks.
+//!
+//! A VLAN tag that was taken out of the frame (`tp_vlan_tci`) is put back in place, as libpcap does it: the two addresses
+//! move into the free bytes before the frame.
+
+use crate::lent::Lent;
+use crate::ring::{Held, Mapped};
+use crate::sys;
+use libc::{c_int, tpacket_req3, tpacket_stats_v3, tpacket3_hdr};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What is known of the layout of a frame in a block: its header, then a `sockaddr_ll`, then free bytes, then the frame.
+const ADDRESS: usize = size_of::<tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
+const BEFORE_FREE: usize = ADDRESS + size_of::<libc::sockaddr_ll>();
+/// Offset of `sll_pkttype`.
+const PACKET_TYPE: usize = 10;
+/// `TP_STATUS_GSO_TCP`, since Linux 5.19: segments of TCP merged into one frame.
+const TP_STATUS_GSO_TCP: u32 = 1 << 8;
+const VLAN_TAG: usize = 4;
+const ADDRESSES: usize = 12;
+/// A protocol that no frame has: a socket bound to it receives nothing.
+const NO_PROTOCOL: u16 = 0xffff;
+
+/// How a socket receives.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RingOptions {
+    /// Bytes of a block, a multiple of the page size. Frames are cut off at somewhat less.
+    pub block_size: u32,
+    /// How many blocks.
+    pub blocks: u32,
+    /// After how long a block that holds a frame is handed over though it is not full; whole milliseconds, at least 1.
+    pub retire: Duration,
+    /// Whether the interface takes frames for other addresses while the socket is there.
+    pub promiscuous: bool,
+    /// Whether frames that this host sends are received, too.
+    pub outgoing: bool,
+    /// Whether the kernel gives each frame its hash ([`RingFrame::hash`]).
+    pub hash: bool,
+    /// Whether times are the NIC's, where it gives any.
+    pub hardware_time: bool,
+    /// Classic BPF: frames for which it returns 0 are not received. No instruction: all are.
+    pub filter: Vec<FilterInstruction>,
+    /// Shares the frames out to all sockets of the group.
+    pub fanout: Option<Fanout>,
+}
+
+impl Default for RingOptions {
+    /// 128 blocks of 256 KiB, handed over after 1 ms at the latest; frames of this host are left out.
+    fn default() -> RingOptions {
+        RingOptions {
+            block_size: 256 * 1024,
+            blocks: 128,
+            retire: Duration::from_millis(1),
+            promiscuous: false,
+            outgoing: false,
+            hash: false,
+            hardware_time: false,
+            filter: Vec::new(),
+            fanout: None,
+        }
+    }
+}
+
+/// An instruction of classic BPF (linux/filter.h, `struct sock_filter`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterInstruction {
+    /// What to do.
+    pub code: u16,
+    /// Instructions to skip where a condition is true.
+    pub jump_true: u8,
+    /// The same where it is false.
+    pub jump_false: u8,
+    /// A number for the instruction.
+    pub k: u32,
+}
+
+/// A group of sockets that share frames (packet(7), `PACKET_FANOUT`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fanout {
+    /// Number of the group.
+    pub group: u16,
+    /// By what frames are shared out.
+    pub by: FanoutBy,
+}
+
+/// By what frames are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FanoutBy {
+    /// The kernel's hash of the flow.
+    Hash,
+    /// The CPU that received the frame.
+    Cpu,
+    /// One socket until it is full, then the next.
+    Rollover,
+}
+
+/// Why a socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// There is no such interface.
+    #[error("there is no interface '{0}' in this network namespace; `ip link` lists them")]
+    NoInterface(String),
+    /// The process lacks the capability.
+    #[error(
+        "packet sockets take the capability CAP_NET_RAW; run as root, or: setcap cap_net_raw+ep PROGRAM"
+    )]
+    Permission,
+    /// There is no memory for the ring.
+    #[error("a ring of {} MiB can't be had ({error}); ask for fewer or smaller blocks", .bytes >> 20)]
+    RingMemory {
+        /// Bytes.
+        bytes: u64,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
+    /// The kernel refused the filter.
+    #[error("the kernel refused the filter of {0} instructions: {1}")]
+    Filter(usize, #[source] io::Error),
+    /// Another call failed; holds what it was for.
+    #[error("can't {0}: {1}")]
+    System(&'static str, #[source] io::Error),
+}
+
+/// What the kernel counted since it was asked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounts {
+    /// Frames that passed the filter, those dropped among them.
+    pub packets: u64,
+    /// Frames dropped, since no block was free.
+    pub drops: u64,
+    /// How often the kernel found the next block still held.
+    pub freezes: u64,
+}
+
+/// What became of a wait for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// There may be a block.
+    Ready,
+    /// Nothing came.
+    TimedOut,
+    /// The interface went down; it may come up again.
+    Down,
+    /// The interface is gone.
+    Gone,
+}
+
+/// A packet socket and its ring.
+#[derive(Debug)]
+pub struct PacketSocket {
+    // Before the ring: what is mapped keeps the socket itself.
+    fd: OwnedFd,
+    ring: Arc<Mapped>,
+    index: u32,
+    next: u32,
+    has_fanout: bool,
+}
+
+impl PacketSocket {
+    /// Receives from the interface with this number.
+    ///
+    /// # Errors
+    /// [`PacketError`], where the kernel refuses something.
+    pub fn open(index: u32, options: &RingOptions) -> Result<PacketSocket, PacketError> {
+        let fd = sys::packet_socket().map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM) => PacketError::Permission,
+            _ => PacketError::System("open a packet socket", error),
+        })?;
+        let set = |name: c_int, value: c_int, purpose: &'static str| {
+            sys::set_option(fd.as_fd(), libc::SOL_PACKET, name, &value)
+                .map_err(|error| PacketError::System(purpose, error))
+        };
+        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int, "use TPACKET_V3")?;
+        if !options.outgoing {
+            // Since Linux 4.20.
+            set(libc::PACKET_IGNORE_OUTGOING, 1, "leave out outgoing frames")?;
+        }
+        if options.hardware_time {
+            let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as c_int;
+            set(libc::PACKET_TIMESTAMP, raw, "ask for the NIC's times")?;
+        }
+        let bytes = u64::from(options.block_size) * u64::from(options.blocks);
+        let no_memory = |error| PacketError::RingMemory { bytes, error };
+        sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &request(options))
+            .map_err(no_memory)?;
+        let ring =
+            Mapped::new(fd.as_fd(), options.block_size, options.blocks).map_err(no_memory)?;
+        if !options.filter.is_empty() {
+            sys::attach_filter(fd.as_fd(), &options.filter)
+                .map_err(|error| PacketError::Filter(options.filter.len(), error))?;
+        }
+        let mut socket =
+            PacketSocket { fd, ring: Arc::new(ring), index, next: 0, has_fanout: false };
+        socket.resume().map_err(|error| PacketError::System("bind to the interface", error))?;
+        if options.promiscuous {
+            let membership = libc::packet_mreq {
+                mr_ifindex: index as c_int,
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            sys::set_option(
+                socket.as_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                &membership,
+            )
+            .map_err(|error| PacketError::System("use promiscuous mode", error))?;
+        }
+        if let Some(fanout) = options.fanout {
+            let by = match fanout.by {
+                FanoutBy::Hash => libc::PACKET_FANOUT_HASH,
+                FanoutBy::Cpu => libc::PACKET_FANOUT_CPU,
+                FanoutBy::Rollover => libc::PACKET_FANOUT_ROLLOVER,
+            };
+            let value = (u32::from(fanout.group) | by << 16) as c_int;
+            sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
+                .map_err(|error| PacketError::System("join the fanout group", error))?;
+            socket.has_fanout = true;
+        }
+        Ok(socket)
+    }
+
+    /// The next block that the kernel has handed over, if there is one.
+    pub fn next_block(&mut self) -> Option<RingBlock> {
+        let held = Mapped::take(&self.ring, self.next)?;
+        self.next = (self.next + 1) % self.ring.blocks();
+        Some(RingBlock::new(held))
+    }
+
+    /// Whether the block that the kernel has to fill next is still held: then nothing comes until it is given back.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.ring.is_held(self.next)
+    }
+
+    /// The ring, to see whether anything of it is held once the socket is dropped.
+    #[must_use]
+    pub fn ring(&self) -> RingInUse {
+        RingInUse(Arc::downgrade(&self.ring))
+    }
+
+    /// Waits for a block, at most so long. While the last block that was handed over is held, this returns at once.
+    ///
+    /// # Errors
+    /// When the system call fails.
+    pub fn wait(&self, timeout: Duration) -> io::Result<Waited> {
+        if !sys::poll_in(self.fd.as_fd(), timeout)? {
+            return Ok(Waited::TimedOut);
+        }
+        Ok(match sys::take_error(self.fd.as_fd())? {
+            0 => Waited::Ready,
+            _ if !interface_exists(self.index) => Waited::Gone,
+            _ => Waited::Down,
+        })
+    }
+
+    /// Receives nothing more; what is in the ring stays there, and an open block is handed over by its timeout.
+    /// (A member of a fanout group can't be bound anew: it goes on.)
+    ///
+    /// # Errors
+    /// When the system call fails.
+    pub fn pause(&mut self) -> io::Result<()> {
+        if self.has_fanout {
+            return Ok(());
+        }
+        sys::bind_packet(self.fd.as_fd(), self.index, NO_PROTOCOL)
+    }
+
+    /// Receives again.
+    ///
+    /// # Errors
+    /// When the system call fails.
+    pub fn resume(&mut self) -> io::Result<()> {
+        sys::bind_packet(self.fd.as_fd(), self.index, libc::ETH_P_ALL as u16)
+    }
+
+    /// What the kernel counted since this was called last.
+    ///
+    /// # Errors
+    /// When the system call fails.
+    pub fn counts(&self) -> io::Result<RingCounts> {
+        let counts: tpacket_stats_v3 =
+            sys::packet_statistics(self.fd.as_fd(), libc::PACKET_STATISTICS)?;
+        Ok(RingCounts {
+            packets: counts.tp_packets.into(),
+            drops: counts.tp_drops.into(),
+            freezes: counts.tp_freeze_q_cnt.into(),
+        })
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for PacketSocket {
+    fn as_raw_fd(&self) -> c_int {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// A ring that may outlive its socket.
+#[derive(Clone, Debug)]
+pub struct RingInUse(Weak<Mapped>);
+
+impl RingInUse {
+    /// Whether its memory is still there: the socket is open, or a block is held.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.0.strong_count() != 0
+    }
+}
+
+fn request(options: &RingOptions) -> tpacket_req3 {
+    // Frames of TPACKET_V3 have no fixed size; the kernel only wants the numbers to fit.
+    const FRAME: u32 = 2048;
+    tpacket_req3 {
+        tp_block_size: options.block_size,
+        tp_block_nr: options.blocks,
+        tp_frame_size: FRAME,
+        tp_frame_nr: options.block_size / FRAME * options.blocks,
+        tp_retire_blk_tov: u32::try_from(options.retire.as_millis()).unwrap_or(u32::MAX).max(1),
+        tp_sizeof_priv: 0,
+        tp_feature_req_word: if options.hash { libc::TP_FT_REQ_FILL_RXHASH } else { 0 },
+    }
+}
+
+/// What is known of a frame in a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RingFrame {
+    /// Where it begins in [`RingBlock::lent`].
+    pub offset: u32,
+    /// Bytes captured.
+    pub len: u32,
+    /// Bytes that it had, which is more where it was cut off.
+    pub wire_len: u32,
+    /// When it was received, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Whether that is the NIC's time.
+    pub hardware_time: bool,
+    /// The kernel's hash of its flow, where it was asked for; else 0.
+    pub hash: u32,
+    /// Its transport checksum is still to be filled in by a device: the frame comes from this host.
+    pub checksum_not_ready: bool,
+    /// Its transport checksum was found right.
+    pub checksum_valid: bool,
+    /// Segments of TCP that were merged (GRO) or never split.
+    pub merged: bool,
+    /// It was sent by this host.
+    pub outgoing: bool,
+    /// A VLAN tag was taken out of it that could not be put back: its tag control information.
+    pub vlan_lost: Option<u16>,
+}
+
+/// A block that the kernel has handed over. It goes back when this and all that is [`Lent`] of it are dropped.
+#[derive(Debug)]
+pub struct RingBlock {
+    held: Arc<Held>,
+    /// Where the next frame's header is, and how many frames are left.
+    next: usize,
+    left: u32,
+    used: u32,
+}
+
+impl RingBlock {
+    fn new(held: Arc<Held>) -> RingBlock {
+        let header = held.header();
+        RingBlock {
+            next: header.offset_to_first_pkt as usize,
+            left: header.num_pkts,
+            used: header.blk_len,
+            held,
+        }
+    }
+
+    /// How many frames [`RingBlock::next_frame`] has still to give.
+    #[must_use]
+    pub fn frames_left(&self) -> u32 {
+        self.left
+    }
+
+    /// How much of the block is used, in bytes.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// The size of the block, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.held.bytes().1 as u32
+    }
+
+    /// The block's memory, to read its frames in.
+    #[must_use]
+    pub fn lent(&self) -> Lent {
+        let (start, len) = self.held.bytes();
+        // SAFETY: `held` keeps the memory mapped and the kernel away from it. `next_frame` writes only before the frame
+        // that it returns, in bytes of no frame that was returned before.
+        unsafe { Lent::new(start, len, self.held.clone()) }
+    }
+
+    /// The next frame, with its VLAN tag put back.
+    pub fn next_frame(&mut self) -> Option<RingFrame> {
+        if self.left == 0 {
+            return None;
+        }
+        let (start, len) = self.held.bytes();
+        let at = self.next;
+        // The kernel's numbers are right; a damaged block ends here rather than reading elsewhere.
+        if at % align_of::<tpacket3_hdr>() != 0 || at.checked_add(BEFORE_FREE)? > len {
+            self.left = 0;
+            return None;
+        }
+        // SAFETY: the header lies within the block, aligned, and the kernel does not write a block that is held.
+        let header = unsafe { start.add(at).cast::<tpacket3_hdr>().read() };
+        // SAFETY: as above; the byte lies in the address behind the header.
+        let packet_type = unsafe { start.add(at + ADDRESS + PACKET_TYPE).read() };
+        self.left -= 1;
+        self.next = at + header.tp_next_offset as usize;
+        let mut frame = RingFrame {
+            offset: (at + usize::from(header.tp_mac)) as u32,
+            len: header.tp_snaplen,
+            wire_len: header.tp_len,
+            time_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
+            hardware_time: header.tp_status & libc::TP_STATUS_TS_RAW_HARDWARE != 0,
+            hash: header.hv1.tp_rxhash,
+            checksum_not_ready: header.tp_status & libc::TP_STATUS_CSUMNOTREADY != 0,
+            checksum_valid: header.tp_status & libc::TP_STATUS_CSUM_VALID != 0,
+            merged: header.tp_status & TP_STATUS_GSO_TCP != 0,
+            outgoing: packet_type == libc::PACKET_OUTGOING,
+            vlan_lost: None,
+        };
+        let beyond = u64::from(frame.offset) + u64::from(frame.len) > len as u64;
+        if beyond || usize::from(header.tp_mac) < BEFORE_FREE {
+            self.left = 0;
+            return None;
+        }
+        if header.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
+            let has_room = usize::from(header.tp_mac) >= BEFORE_FREE + VLAN_TAG;
+            if has_room && frame.len as usize >= ADDRESSES {
+                put_back_tag(start, &mut frame, &header);
+            } else {
+                frame.vlan_lost = Some(header.hv1.tp_vlan_tci as u16);
+            }
+        }
+        Some(frame)
+    }
+}
+
+/// Moves the addresses of `frame`, which has free bytes before it, and writes the tag behind them.
+fn put_back_tag(block: NonNull<u8>, frame: &mut RingFrame, header: &tpacket3_hdr) {
+    // A kernel before 3.14 does not say which; then it is 802.1Q.
+    let has_protocol = header.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let protocol = if has_protocol { header.hv1.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
+    let mut tag = [0; VLAN_TAG];
+    tag[..2].copy_from_slice(&protocol.to_be_bytes());
+    tag[2..].copy_from_slice(&(header.hv1.tp_vlan_tci as u16).to_be_bytes());
+    let old = frame.offset as usize;
+    frame.offset -= VLAN_TAG as u32;
+    frame.len += VLAN_TAG as u32;
+    frame.wire_len += VLAN_TAG as u32;
+    let new = frame.offset as usize;
+    // SAFETY: the caller has checked that both places lie in the block, between the frame's address and its end. No
+    // reference to them exists: the frame has not been returned yet, and the bytes before it are of no frame.
+    unsafe {
+        std::ptr::copy(block.add(old).as_ptr(), block.add(new).as_ptr(), ADDRESSES);
+        std::ptr::copy_nonoverlapping(tag.as_ptr(), block.add(new + ADDRESSES).as_ptr(), VLAN_TAG);
+    }
+}
+
+/// The number of the interface with this name.
+///
+/// # Errors
+/// [`PacketError::NoInterface`]; its name is as it was given.
+pub fn interface_index(name: &str) -> Result<u32, PacketError> {
+    sys::interface_index(name).ok_or_else(|| PacketError::NoInterface(name.to_owned()))
+}
+
+/// Whether there is an interface with this number in the network namespace.
+#[must_use]
+pub fn interface_exists(index: u32) -> bool {
+    sys::interface_name(index).is_some()
+}
+
+/// What an interface's frames begin with, by the kernel's number (linux/if_arp.h, `ARPHRD_*`).
+///
+/// # Errors
+/// When the interface is gone.
+pub fn interface_type(name: &str) -> io::Result<u16> {
+    sys::interface_type(name)
+}
