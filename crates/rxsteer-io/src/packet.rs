@@ -87,6 +87,11 @@ pub struct FilterInstruction {
     pub k: u32,
 }
 
+/// `return 0` and `return -1` (`BPF_RET | BPF_K`): no frame, and every frame whole.
+const NOTHING: FilterInstruction =
+    FilterInstruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0 };
+const EVERYTHING: FilterInstruction = FilterInstruction { k: u32::MAX, ..NOTHING };
+
 /// A group of sockets that share frames (packet(7), `PACKET_FANOUT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout {
@@ -177,6 +182,18 @@ impl PacketSocket {
     /// # Errors
     /// [`PacketError`], where the kernel refuses something.
     pub fn open(index: u32, options: &RingOptions) -> Result<PacketSocket, PacketError> {
+        let mut socket = PacketSocket::prepare(index, options)?;
+        socket.resume().map_err(|error| PacketError::System("bind to the interface", error))?;
+        if let Some(fanout) = options.fanout {
+            socket
+                .join(fanout)
+                .map_err(|error| PacketError::System("join the fanout group", error))?;
+        }
+        Ok(socket)
+    }
+
+    /// All but the binding: it receives nothing yet.
+    fn prepare(index: u32, options: &RingOptions) -> Result<PacketSocket, PacketError> {
         let fd = sys::packet_socket().map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM) => PacketError::Permission,
             _ => PacketError::System("open a packet socket", error),
@@ -222,18 +239,46 @@ impl PacketSocket {
             )
             .map_err(|error| PacketError::System("use promiscuous mode", error))?;
         }
-        if let Some(fanout) = options.fanout {
-            let by = match fanout.by {
-                FanoutBy::Hash => libc::PACKET_FANOUT_HASH,
-                FanoutBy::Cpu => libc::PACKET_FANOUT_CPU,
-                FanoutBy::Rollover => libc::PACKET_FANOUT_ROLLOVER,
-            };
-            let value = (u32::from(fanout.group) | by << 16) as c_int;
-            sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
-                .map_err(|error| PacketError::System("join the fanout group", error))?;
-            socket.has_fanout = true;
-        }
         Ok(socket)
+    }
+
+    fn join(&mut self, fanout: Fanout) -> io::Result<()> {
+        let by = match fanout.by {
+            FanoutBy::Hash => libc::PACKET_FANOUT_HASH,
+            FanoutBy::Cpu => libc::PACKET_FANOUT_CPU,
+            FanoutBy::Rollover => libc::PACKET_FANOUT_ROLLOVER,
+        };
+        let value = (u32::from(fanout.group) | by << 16) as c_int;
+        sys::set_option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)?;
+        self.has_fanout = true;
+        Ok(())
+    }
+
+    /// Goes on with a fresh ring where the next block is held and the kernel waits for it ([`PacketSocket::is_stuck`]):
+    /// the old ring, of which blocks are held still, and what the kernel counted for it. `None` where the block came
+    /// back meanwhile. Frames between the two rings, for some microseconds, are in no count.
+    ///
+    /// # Errors
+    /// [`PacketError`], where the kernel refuses a second ring; then this goes on with the first.
+    pub fn replace_ring(
+        &mut self,
+        options: &RingOptions,
+    ) -> Result<Option<(RingInUse, RingCounts)>, PacketError> {
+        let system = |error| PacketError::System("replace a ring", error);
+        let mut fresh = PacketSocket::prepare(self.index, options)?;
+        // A filter takes effect at once, while binding anew waits for all readers in the kernel.
+        sys::attach_filter(self.fd.as_fd(), &[NOTHING]).map_err(system)?;
+        let bound = if self.is_stuck() { Some(fresh.resume()) } else { None };
+        let Some(Ok(())) = bound else {
+            let filter =
+                if options.filter.is_empty() { &[EVERYTHING] } else { &options.filter[..] };
+            sys::attach_filter(self.fd.as_fd(), filter).map_err(system)?;
+            return bound.map_or(Ok(None), |bound| bound.map(|()| None).map_err(system));
+        };
+        let counts = self.counts().map_err(system)?;
+        // It stays while blocks of it are held, and is to be asked for no frame meanwhile.
+        self.pause().map_err(system)?;
+        Ok(Some((std::mem::replace(self, fresh).ring(), counts)))
     }
 
     /// The next block that the kernel has handed over, if there is one.
@@ -250,8 +295,7 @@ impl PacketSocket {
     }
 
     /// The ring, to see whether anything of it is held once the socket is dropped.
-    #[must_use]
-    pub fn ring(&self) -> RingInUse {
+    fn ring(&self) -> RingInUse {
         RingInUse(Arc::downgrade(&self.ring))
     }
 

@@ -1,4 +1,4 @@
-//! `rxsteer run` in a namespace, and what it reports.
+//! `rxsteer run` or `rxsteer live` in a namespace, and what it reports.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -104,18 +104,27 @@ impl Steering {
 
     /// The same, by another program that becomes it, such as `setpriv`.
     pub fn start_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
-        let mut steering = Self::begin_by(namespace, by, arguments)?;
+        Self::begin_by(namespace, by, "run", arguments)?.ready("steering", arguments)
+    }
+
+    /// Starts `rxsteer live` with these arguments and `--json`, and waits until it receives.
+    pub fn live(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        Self::begin_by(namespace, &[], "live", arguments)?.ready("rxsteer: receiving", arguments)
+    }
+
+    /// Waits until it has said a line that begins so.
+    fn ready(mut self, words: &str, arguments: &[&str]) -> Result<Self> {
         let started = Instant::now();
         loop {
-            if steering.stderr().lines().any(|line| line.starts_with("steering")) {
-                return Ok(steering);
+            if self.stderr().lines().any(|line| line.starts_with(words)) {
+                return Ok(self);
             }
-            let ended = steering.process.ended()?;
+            let ended = self.process.ended()?;
             if ended.is_some() || started.elapsed() > TO_ATTACH {
                 return Err(LabError::Late {
-                    what: format!("`rxsteer run {}` did not attach", arguments.join(" ")),
+                    what: format!("`rxsteer … {}` did not attach", arguments.join(" ")),
                     seconds: started.elapsed().as_secs(),
-                    stderr: format!("its status is {ended:?}, it said: {}", steering.stderr()),
+                    stderr: format!("its status is {ended:?}, it said: {}", self.stderr()),
                 });
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -124,10 +133,20 @@ impl Steering {
 
     /// Starts it, and waits for nothing.
     pub fn begin(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
-        Self::begin_by(namespace, &[], arguments)
+        Self::begin_by(namespace, &[], "run", arguments)
     }
 
-    fn begin_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
+    /// The same with `rxsteer live`, by another program that becomes it.
+    pub fn begin_live_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
+        Self::begin_by(namespace, by, "live", arguments)
+    }
+
+    fn begin_by(
+        namespace: &Namespace,
+        by: &[&str],
+        subcommand: &str,
+        arguments: &[&str],
+    ) -> Result<Self> {
         let binary =
             rxsteer().map_err(|why| LabError::Unreadable { who: "cargo".to_owned(), why })?;
         let mut command = match by.split_first() {
@@ -138,7 +157,7 @@ impl Steering {
                 command
             }
         };
-        command.arg("run").args(arguments).arg("--json");
+        command.arg(subcommand).args(arguments).arg("--json");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::start(&mut command)?;
         let stderr = Arc::new(Mutex::new(String::new()));
@@ -215,18 +234,27 @@ impl Steering {
     pub fn stop(mut self) -> Result<(Value, Duration)> {
         self.process.signal(Signal::TERM)?;
         let asked = Instant::now();
-        let status = self.process.wait(Duration::from_secs(15))?;
-        let took = asked.elapsed();
-        let text = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let unreadable = |why: String| LabError::Unreadable { who: "rxsteer run".to_owned(), why };
+        let (status, report) = self.report()?;
         if !status.success() {
-            return Err(unreadable(format!("it ended with {status} and said: {}", self.stderr())));
+            let why = format!("it ended with {status} and reports {report}");
+            return Err(LabError::Unreadable { who: "rxsteer".to_owned(), why });
         }
+        Ok((report, asked.elapsed()))
+    }
+
+    /// Waits for it to end by itself, and returns how it did and what it reports.
+    pub fn report(mut self) -> Result<(ExitStatus, Value)> {
+        let status = self.process.wait(Duration::from_secs(15))?;
+        let text = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let unreadable = |why: String| LabError::Unreadable { who: "rxsteer".to_owned(), why };
         let last = text.trim().lines().last().unwrap_or_default();
         let report = serde_json::from_str(text.trim())
             .or_else(|_| serde_json::from_str(last))
-            .map_err(|why| unreadable(format!("{why} in {text:?}; it said: {}", self.stderr())))?;
-        Ok((report, took))
+            .map_err(|why| {
+                let said = self.stderr();
+                unreadable(format!("{why} in {text:?}; it ended with {status} and said: {said}"))
+            })?;
+        Ok((status, report))
     }
 
     /// Asks it to end, and returns its totals.

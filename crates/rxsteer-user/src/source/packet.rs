@@ -13,7 +13,7 @@
 //! - a block that is nearly empty (its time was up) is copied, and goes back at once: else a slow worker would hold many
 //!   blocks for few packets;
 //! - where a block is held for longer than [`STUCK_FOR`] while the ring is full, as by a handler that hangs, a fresh
-//!   ring takes over, and the old one is freed when its last block comes back. There are at most [`MOST_RINGS`].
+//!   ring takes over. Until the old one's last block comes back all is copied, so there are never more than two.
 //! - handlers that keep packets long take [`PacketOptions::copy`].
 
 use super::{Fill, IssueKind, Source, SourceIssue};
@@ -38,8 +38,6 @@ const PAUSE: Duration = Duration::from_micros(200);
 const SPARSE: u32 = 16;
 /// After how long a fresh ring takes over from one whose next block is held.
 pub const STUCK_FOR: Duration = Duration::from_millis(200);
-/// Rings of one source at most, those among them that only wait for their last blocks.
-pub const MOST_RINGS: usize = 4;
 /// How often the kernel is asked for its counts.
 const COUNTS_EVERY: Duration = Duration::from_millis(100);
 
@@ -128,8 +126,8 @@ pub struct PacketSource {
     current: Option<RingBlock>,
     /// Since when the kernel waits for a block that is held.
     stuck_since: Option<Instant>,
-    /// Rings that a fresh one took over from.
-    old_rings: Vec<RingInUse>,
+    /// The ring that a fresh one took over from, as long as a block of it is held.
+    old_ring: Option<RingInUse>,
     /// Whether the interface went down since the last frame: it may be removed then.
     was_down: bool,
     kernel_drops: u64,
@@ -167,7 +165,7 @@ impl PacketSource {
             socket,
             current: None,
             stuck_since: None,
-            old_rings: Vec::new(),
+            old_ring: None,
             was_down: false,
             kernel_drops: 0,
             counted_at: Instant::now(),
@@ -184,7 +182,13 @@ impl PacketSource {
 
     /// Whether the ring block's frames are to be copied.
     fn copies(&self, current: &RingBlock) -> bool {
-        self.options.copy || current.used() < current.size() / SPARSE
+        let sparse = current.used() < current.size() / SPARSE;
+        self.options.copy || sparse || self.has_old_ring()
+    }
+
+    /// Whether a ring that a fresh one took over from is still in use: who holds it would soon hold the fresh one, too.
+    fn has_old_ring(&self) -> bool {
+        self.old_ring.as_ref().is_some_and(RingInUse::is_in_use)
     }
 
     /// Appends frames of the ring block in hand to `block`: copied, or in place where `block` is empty.
@@ -290,25 +294,13 @@ impl PacketSource {
     /// Has a fresh ring receive instead of one that a worker keeps from going on.
     fn take_over(&mut self) {
         self.stuck_since = None;
-        self.old_rings.retain(RingInUse::is_in_use);
-        if self.old_rings.len() + 1 >= MOST_RINGS || self.ending_since.is_some() {
+        if self.has_old_ring() || self.ending_since.is_some() {
             return;
         }
-        // First, so that no frame is in both.
-        if self.socket.pause().is_err() || !self.socket.is_stuck() {
-            let _ = self.socket.resume();
-            return;
-        }
-        self.count(true);
-        match PacketSocket::open(self.index, &self.options.ring()) {
-            Ok(fresh) => {
-                self.old_rings.push(self.socket.ring());
-                self.socket = fresh;
-            }
-            // No memory: the worker may come back.
-            Err(_) => {
-                let _ = self.socket.resume();
-            }
+        // Where there is no memory the worker may come back.
+        if let Ok(Some((old, counts))) = self.socket.replace_ring(&self.options.ring()) {
+            self.old_ring = Some(old);
+            self.kernel_drops += counts.drops;
         }
     }
 

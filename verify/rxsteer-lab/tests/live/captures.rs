@@ -14,7 +14,7 @@ const SEED: &str = "0123456789abcdef0123456789abcdef";
 const TEST: &str = "captures::recorded_frames_go_where_replay_sends_them";
 
 /// The Ethernet frames of a capture that fit a network of 1500 bytes.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
+pub(super) fn frames(path: &Path) -> Vec<Vec<u8>> {
     let Ok(mut source) = CaptureSource::open(&[path.to_owned()], CaptureOptions::default()) else {
         // Some captures are there to be refused.
         return vec![];
@@ -33,7 +33,7 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
 }
 
 /// Writes frames as a pcap file.
-fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+pub(super) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1];
     let mut pcap: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
     for frame in frames {
@@ -62,7 +62,7 @@ fn partial_checksums(socket: &str) -> u64 {
     status.get(0).unwrap_or(&status)["partial_checksums"].as_u64().unwrap()
 }
 
-fn captures() -> Option<Vec<PathBuf>> {
+pub(super) fn captures(test: &str) -> Option<Vec<PathBuf>> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
     let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, PathBuf::from);
     if !folder.join("reference.tsv").is_file() {
@@ -70,7 +70,7 @@ fn captures() -> Option<Vec<PathBuf>> {
             "no reference.tsv in {}; set RXSTEER_CAPTURES to the folder of captures",
             folder.display()
         );
-        skipped(&format!("live::{TEST}"), &reason);
+        skipped(&format!("live::{test}"), &reason);
         return None;
     }
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -82,7 +82,7 @@ fn captures() -> Option<Vec<PathBuf>> {
 #[test]
 fn recorded_frames_go_where_replay_sends_them() {
     let Some(_alone) = super::ready(TEST, &[], 2) else { return };
-    let Some(captures) = captures() else { return };
+    let Some(captures) = captures(TEST) else { return };
     let folder = tempfile::tempdir().unwrap();
     let pcap = folder.path().join("frames.pcap");
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();

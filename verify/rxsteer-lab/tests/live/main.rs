@@ -17,6 +17,8 @@ mod killed;
 mod machine;
 mod namespaces;
 mod order;
+mod packet;
+mod packet_command;
 mod patterns;
 mod queues;
 mod reload;
