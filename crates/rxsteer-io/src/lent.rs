@@ -12,7 +12,7 @@ pub struct Lent {
     start: NonNull<u8>,
     len: usize,
     /// Keeps the memory mapped; its drop gives the memory back.
-    _owner: Arc<dyn Any + Send + Sync>,
+    owner: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the memory is only read through this, and stays mapped while its owner lives, whatever thread it is on.
@@ -29,7 +29,13 @@ impl Lent {
     /// makes this has to see to it that no others are asked for.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Lent {
-        Lent { start, len, _owner: owner }
+        Lent { start, len, owner }
+    }
+
+    /// Whose the memory is: what [`Lent::new`] was given.
+    #[must_use]
+    pub fn owner(&self) -> &Arc<dyn Any + Send + Sync> {
+        &self.owner
     }
 
     /// How many bytes.

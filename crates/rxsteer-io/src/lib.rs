@@ -8,5 +8,7 @@ mod lent;
 pub mod packet;
 mod ring;
 mod sys;
+#[cfg(feature = "xdp")]
+pub mod xdp;
 
 pub use lent::Lent;

@@ -1,0 +1,231 @@
+//! The frames of all sockets: one piece of memory (UMEM), of which each RX queue has its share, and the way back of
+//! frames that other threads let go of.
+//!
+//! ```text
+//!          ┌────────────── fill ring ◄── free ◄──────────────┐ whole batches, without a lock
+//!  kernel ─┤                                                 │
+//!          └─► RX ring ─► Batch (Lent) ─► workers read ──────┤ the last one lets go
+//!                                   └─► TX ring ─► kernel ───┘ and it has been sent
+//! ```
+//!
+//! What must hold: a frame is in one place. It goes back when its batch is dropped *and* it is in no TX ring; only the
+//! socket that it was received by, its *home*, gives it to the kernel again. So nobody can still read a frame that the
+//! kernel writes.
+
+use super::sys::Mapping;
+use crossbeam_queue::ArrayQueue;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// In [`Frames::state`]: the frame's batch is gone, and whoever takes it off the last TX ring gives it back.
+const LET_GO: u8 = 1 << 7;
+
+/// Most TX rings that a frame can be in at a time.
+const MOST_SENDS: u8 = LET_GO - 1;
+
+/// The memory of all sockets of an instance.
+#[derive(Debug)]
+pub(super) struct Frames {
+    memory: Mapping,
+    /// log2 of the bytes of a frame.
+    frame_log: u32,
+    /// Frames that each RX queue has.
+    share: u32,
+    /// By frame: how many TX rings it is in, and [`LET_GO`].
+    state: Box<[AtomicU8]>,
+    /// By home: frames that were let go of. There is room for all, so a push never fails.
+    returned: Box<[ArrayQueue<Vec<u32>>]>,
+    /// Emptied lists, to be used again.
+    lists: ArrayQueue<Vec<u32>>,
+}
+
+impl Frames {
+    /// `share` frames of `frame_bytes` (a power of two) for each of `homes` RX queues.
+    pub(super) fn new(frame_bytes: u32, share: u32, homes: u32) -> io::Result<Frames> {
+        assert!(frame_bytes.is_power_of_two() && share > 0 && homes > 0);
+        let frames = share as usize * homes as usize;
+        let state = (0..frames).map(|_| AtomicU8::new(0)).collect();
+        Ok(Frames {
+            memory: Mapping::anonymous(frames * frame_bytes as usize)?,
+            frame_log: frame_bytes.ilog2(),
+            share,
+            state,
+            returned: (0..homes).map(|_| ArrayQueue::new(share as usize)).collect(),
+            lists: ArrayQueue::new(frames),
+        })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.memory.start()
+    }
+
+    pub(super) fn frame_bytes(&self) -> u32 {
+        1 << self.frame_log
+    }
+
+    /// The frames that belong to `home`.
+    pub(super) fn share_of(&self, home: u32) -> std::ops::Range<u32> {
+        home * self.share..(home + 1) * self.share
+    }
+
+    /// Where a frame begins, in bytes from the start of the memory.
+    #[inline(always)]
+    pub(super) fn address(&self, frame: u32) -> u64 {
+        u64::from(frame) << self.frame_log
+    }
+
+    /// The frame that an address lies in.
+    #[inline(always)]
+    pub(super) fn frame_at(&self, address: u64) -> u32 {
+        (address >> self.frame_log) as u32
+    }
+
+    /// An empty list of frames, with room from earlier use.
+    pub(super) fn list(&self) -> Vec<u32> {
+        self.lists.pop().unwrap_or_default()
+    }
+
+    /// Takes an emptied list for later use.
+    fn keep_list(&self, mut list: Vec<u32>) {
+        list.clear();
+        // There are never more lists than frames; one more would only be freed.
+        let _ = self.lists.push(list);
+    }
+
+    /// Moves what was returned to `home` to `free`.
+    pub(super) fn take_returned(&self, home: u32, free: &mut Vec<u32>) {
+        while let Some(list) = self.returned[home as usize].pop() {
+            free.extend_from_slice(&list);
+            self.keep_list(list);
+        }
+    }
+
+    /// Gives frames that nobody uses any more back to their home.
+    fn give_back(&self, home: u32, frames: Vec<u32>) {
+        if frames.is_empty() {
+            self.keep_list(frames);
+            return;
+        }
+        let pushed = self.returned[home as usize].push(frames);
+        debug_assert!(pushed.is_ok(), "each list has a frame, and there is room for all frames");
+    }
+
+    /// A frame whose batch is held goes into a TX ring.
+    #[inline]
+    fn begins_sending(&self, frame: u32) -> bool {
+        let state = &self.state[frame as usize];
+        // ORDER: Relaxed; what its readers did is published with the end of the batch (its `Arc`).
+        if state.load(Ordering::Relaxed) >= MOST_SENDS {
+            return false;
+        }
+        state.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// A frame came out of a TX ring; whether it is to be given back now.
+    #[inline]
+    fn has_been_sent(&self, frame: u32) -> bool {
+        let state = &self.state[frame as usize];
+        // ORDER: AcqRel; pairs with that of `is_let_go`: whoever is last sees what the other did before.
+        if state.fetch_sub(1, Ordering::AcqRel) != LET_GO | 1 {
+            return false;
+        }
+        // ORDER: Relaxed; published by the queue that takes it home.
+        state.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// A frame's batch is gone; whether it is to be given back now.
+    #[inline]
+    fn is_let_go(&self, frame: u32) -> bool {
+        let state = &self.state[frame as usize];
+        // ORDER: Acquire; pairs with `has_been_sent`. No send begins any more, since that takes the batch.
+        if state.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        // ORDER: AcqRel, as above.
+        if state.fetch_or(LET_GO, Ordering::AcqRel) != 0 {
+            return false;
+        }
+        state.store(0, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Frames that were received together; they go home when this is dropped, save those that are being sent.
+#[derive(Debug)]
+pub(super) struct Batch {
+    frames: Arc<Frames>,
+    home: u32,
+    held: Vec<u32>,
+}
+
+impl Batch {
+    /// These frames of `home`, which the kernel does not write any more.
+    pub(super) fn new(frames: Arc<Frames>, home: u32, held: Vec<u32>) -> Batch {
+        Batch { frames, home, held }
+    }
+
+    /// Whether its frames lie in this memory.
+    #[inline]
+    pub(super) fn is_of(&self, frames: &Arc<Frames>) -> bool {
+        Arc::ptr_eq(&self.frames, frames)
+    }
+
+    /// The frame at `address` goes into a TX ring: `false` where it is in too many.
+    ///
+    /// # Panics
+    /// When no frame of this memory is there.
+    #[inline]
+    pub(super) fn begins_sending(&self, address: u64) -> bool {
+        self.frames.begins_sending(self.frames.frame_at(address))
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|frame| self.frames.is_let_go(*frame));
+        self.frames.give_back(self.home, held);
+    }
+}
+
+/// Collects frames that were sent, to give them back by home.
+#[derive(Debug)]
+pub(super) struct Sent {
+    by_home: Vec<Vec<u32>>,
+}
+
+impl Sent {
+    pub(super) fn new(frames: &Frames) -> Sent {
+        Sent { by_home: frames.returned.iter().map(|_| Vec::new()).collect() }
+    }
+
+    /// The frame at `address` came out of a TX ring.
+    #[inline]
+    pub(super) fn add(&mut self, frames: &Frames, address: u64) {
+        let frame = frames.frame_at(address);
+        if frames.has_been_sent(frame) {
+            self.by_home[(frame / frames.share) as usize].push(frame);
+        }
+    }
+
+    /// Gives all of them back.
+    pub(super) fn give_back(&mut self, frames: &Frames) {
+        for (home, list) in (0..).zip(&mut self.by_home) {
+            if !list.is_empty() {
+                frames.give_back(home, std::mem::replace(list, frames.list()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "frames_tests.rs"]
+mod tests;

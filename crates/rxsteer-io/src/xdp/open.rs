@@ -1,0 +1,315 @@
+//! Opening sockets on the RX queues of interfaces.
+
+use super::error::XdpError;
+use super::frames::{Frames, Sent};
+use super::program::{Program, XdpMode};
+use super::receive::XdpReceiver;
+use super::ring::{Consumer, Producer};
+use super::send::XdpSender;
+use super::sys::{self, Mapping};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+
+/// Entries of a fill ring and of an RX ring: what the kernel may receive while the thread that reads is away.
+const RECEIVE_RING: u32 = 2048;
+
+/// Entries of a TX ring.
+pub(super) const SEND_RING: u32 = 1024;
+
+/// Entries of a completion ring, which all senders of a queue share.
+const COMPLETION_RING: u32 = 4096;
+
+/// Bytes before a received frame that the kernel keeps (XDP_PACKET_HEADROOM).
+const HEADROOM: u32 = 256;
+
+/// What an Ethernet header with two VLAN tags takes.
+const LINK_HEADER: u32 = 22;
+
+/// Options of sockets that the `libc` crate does not name (asm-generic/socket.h).
+const SO_PREFER_BUSY_POLL: i32 = 69;
+const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+/// Frames that one busy poll takes at most: the kernel's weight of a poll.
+const BUSY_POLL_BUDGET: i32 = 64;
+
+/// An interface to receive from.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its index in this network namespace.
+    pub ifindex: u32,
+    /// Its RX queues: a socket for each, 0 to `queues` - 1.
+    pub queues: u32,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+}
+
+/// How sockets are to be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct XdpOptions {
+    /// Frames of memory that each RX queue has, in the kernel's rings and with workers.
+    pub frames: u32,
+    /// Whether received frames are to be sent on: then each queue can send the frames of all.
+    pub forwards: bool,
+    /// `Some(true)` refuses drivers that copy, `Some(false)` has all copy.
+    pub zero_copy: Option<bool>,
+    /// Microseconds that a thread polls the driver itself when nothing has been received (SO_BUSY_POLL).
+    pub busy_poll_us: Option<u32>,
+}
+
+impl Default for XdpOptions {
+    fn default() -> XdpOptions {
+        XdpOptions { frames: 8192, forwards: false, zero_copy: None, busy_poll_us: None }
+    }
+}
+
+/// An RX queue as its receiver and its senders share it.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) socket: OwnedFd,
+    pub(super) ifindex: u32,
+    pub(super) number: u32,
+    pub(super) frames: Arc<Frames>,
+    /// Where the memory that the socket knows begins, in bytes from the start of all.
+    pub(super) base: u64,
+    /// What has been sent. A lock is taken once a list, and never waited for.
+    pub(super) completions: Mutex<Completions>,
+    /// Senders that the driver does not take frames from.
+    pub(super) stalled: AtomicU32,
+}
+
+/// The ring of frames that were sent, and its reader.
+#[derive(Debug)]
+pub(super) struct Completions {
+    ring: Consumer<u64>,
+    sent: Sent,
+}
+
+impl Queue {
+    /// Gives frames that were sent back to their homes, unless another thread does so now.
+    pub(super) fn collect_sent(&self) {
+        let Ok(mut completions) = self.completions.try_lock() else { return };
+        let Completions { ring, sent } = &mut *completions;
+        let ready = ring.ready();
+        if ready == 0 {
+            return;
+        }
+        for _ in 0..ready {
+            sent.add(&self.frames, ring.pop() + self.base);
+        }
+        ring.release();
+        sent.give_back(&self.frames);
+    }
+}
+
+/// An interface whose RX queues are open.
+#[derive(Debug)]
+pub struct XdpPort {
+    /// Its name.
+    pub name: String,
+    /// How the driver runs the XDP program.
+    pub mode: XdpMode,
+    /// Whether the driver receives into our memory itself, on all queues; else the kernel copies each frame once.
+    pub zero_copy: bool,
+    /// One for each RX queue, in their order.
+    pub receivers: Vec<XdpReceiver>,
+    queues: Vec<Arc<Queue>>,
+}
+
+impl XdpPort {
+    /// Another sender on RX (and TX) queue `queue` modulo their number, for one thread.
+    ///
+    /// # Errors
+    /// [`XdpError`], when the kernel gives no socket.
+    pub fn sender(&self, queue: usize) -> Result<XdpSender, XdpError> {
+        XdpSender::open(self.queues[queue % self.queues.len()].clone())
+    }
+
+    /// How many queues it has.
+    #[must_use]
+    pub fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+}
+
+/// Opens a socket on each RX queue of all `ports`; from then on their frames come here and not to the kernel's stack.
+///
+/// # Errors
+/// [`XdpError`]; then all is as it was.
+pub fn open(ports: &[Port], options: &XdpOptions) -> Result<Vec<XdpPort>, XdpError> {
+    let homes: u32 = ports.iter().map(|port| port.queues).sum();
+    let most = ports.iter().map(|port| port.mtu + LINK_HEADER + HEADROOM).max().unwrap_or(0);
+    let frame_bytes = if most <= 2048 { 2048 } else { page_bytes() };
+    if let Some(port) = ports.iter().find(|port| port.mtu + LINK_HEADER + HEADROOM > frame_bytes) {
+        let room = frame_bytes - LINK_HEADER - HEADROOM;
+        return Err(XdpError::Mtu(port.name.clone(), port.mtu, room));
+    }
+    // Both rings are full of frames while a burst is read.
+    let share = options.frames.max(2 * RECEIVE_RING);
+    let bytes = u64::from(share) * u64::from(homes.max(1)) * u64::from(frame_bytes);
+    if bytes >= 1 << 32 {
+        return Err(XdpError::TooMuchMemory(bytes));
+    }
+    let frames = Frames::new(frame_bytes, share, homes.max(1));
+    let frames = Arc::new(frames.map_err(|_| XdpError::NoMemory(bytes, None))?);
+    let mut first_home = 0;
+    ports
+        .iter()
+        .map(|port| {
+            let opened = open_port(port, options, &frames, first_home);
+            first_home += port.queues;
+            opened
+        })
+        .collect()
+}
+
+fn page_bytes() -> u32 {
+    rustix::param::page_size() as u32
+}
+
+fn open_port(
+    port: &Port,
+    options: &XdpOptions,
+    frames: &Arc<Frames>,
+    first_home: u32,
+) -> Result<XdpPort, XdpError> {
+    let program = Arc::new(Program::attach(&port.name, port.ifindex, port.queues)?);
+    let mode = program.mode;
+    let mut opened = XdpPort {
+        name: port.name.clone(),
+        mode,
+        zero_copy: true,
+        receivers: Vec::new(),
+        queues: Vec::new(),
+    };
+    for number in 0..port.queues {
+        let home = first_home + number;
+        let Socket { queue, fill, rx } = open_queue(port, number, mode, options, frames, home)?;
+        opened.zero_copy &= sys::is_zero_copy(&queue.socket).unwrap_or(false);
+        opened.queues.push(queue.clone());
+        let receiver = XdpReceiver::new(queue, program.clone(), fill, rx, home);
+        program.redirect(number, receiver.socket())?;
+        opened.receivers.push(receiver);
+    }
+    Ok(opened)
+}
+
+struct Socket {
+    queue: Arc<Queue>,
+    fill: Producer<u64>,
+    rx: Consumer<libc::xdp_desc>,
+}
+
+fn open_queue(
+    port: &Port,
+    number: u32,
+    mode: XdpMode,
+    options: &XdpOptions,
+    frames: &Arc<Frames>,
+    home: u32,
+) -> Result<Socket, XdpError> {
+    let socket = sys::socket().map_err(|error| XdpError::of("open an AF_XDP socket", error))?;
+    // Without forwarding a socket need not know the memory of others: each knows its share, and the limit of locked
+    // memory counts it once.
+    let (base, bytes) = if options.forwards {
+        (0, frames.bytes() as u64)
+    } else {
+        let share = frames.share_of(home);
+        (frames.address(share.start), frames.address(share.end) - frames.address(share.start))
+    };
+    let memory = libc::xdp_umem_reg {
+        addr: frames.start().as_ptr() as u64 + base,
+        len: bytes,
+        chunk_size: frames.frame_bytes(),
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    sys::set(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &memory).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => {
+                XdpError::NoMemory(bytes, memlock_limit())
+            }
+            _ => XdpError::of("register memory for frames", error),
+        }
+    })?;
+    let sizes = [
+        (libc::XDP_UMEM_FILL_RING, RECEIVE_RING),
+        (libc::XDP_UMEM_COMPLETION_RING, COMPLETION_RING),
+        (libc::XDP_RX_RING, RECEIVE_RING),
+    ];
+    for (option, size) in sizes {
+        sys::set(&socket, libc::SOL_XDP, option, &size)
+            .map_err(|error| XdpError::of("make the rings of an AF_XDP socket", error))?;
+    }
+    let (fill, completion, rx) = rings(&socket).map_err(|error| XdpError::of("map a ring", error))?;
+    if let Some(busy_poll_us) = options.busy_poll_us {
+        busy_poll(&socket, busy_poll_us)
+            .map_err(|error| XdpError::of("busy-poll (it takes Linux 5.11)", error))?;
+    }
+    let copies = match (options.zero_copy, mode) {
+        (Some(true), XdpMode::Native) => libc::XDP_ZEROCOPY,
+        (Some(false), _) | (None, XdpMode::Generic) => libc::XDP_COPY,
+        (None, XdpMode::Native) => 0,
+        (Some(true), XdpMode::Generic) => {
+            let why = std::io::Error::other("the driver has no native XDP");
+            return Err(XdpError::NoZeroCopy(port.name.clone(), number, why));
+        }
+    };
+    let flags = copies | libc::XDP_USE_NEED_WAKEUP;
+    sys::bind(&socket, port.ifindex, number, flags, None).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EBUSY) => XdpError::OtherSocket(port.name.clone(), number),
+            Some(libc::ENODEV) => XdpError::NoInterface(port.name.clone()),
+            _ if options.zero_copy == Some(true) => {
+                XdpError::NoZeroCopy(port.name.clone(), number, error)
+            }
+            _ => XdpError::of("bind an AF_XDP socket", error),
+        }
+    })?;
+    let queue = Queue {
+        socket,
+        ifindex: port.ifindex,
+        number,
+        completions: Mutex::new(Completions { ring: completion, sent: Sent::new(frames) }),
+        frames: frames.clone(),
+        base,
+        stalled: AtomicU32::new(0),
+    };
+    Ok(Socket { queue: Arc::new(queue), fill, rx })
+}
+
+type Rings = (Producer<u64>, Consumer<u64>, Consumer<libc::xdp_desc>);
+
+fn rings(socket: &OwnedFd) -> std::io::Result<Rings> {
+    let offsets = sys::ring_offsets(socket)?;
+    let map = |at: &libc::xdp_ring_offset, entries: u32, entry: usize, page: u64| {
+        Mapping::of_socket(socket.as_fd(), at.desc as usize + entries as usize * entry, page)
+    };
+    let address = size_of::<u64>();
+    let fill = map(&offsets.fr, RECEIVE_RING, address, libc::XDP_UMEM_PGOFF_FILL_RING)?;
+    let completion =
+        map(&offsets.cr, COMPLETION_RING, address, libc::XDP_UMEM_PGOFF_COMPLETION_RING)?;
+    let desc = size_of::<libc::xdp_desc>();
+    let rx = map(&offsets.rx, RECEIVE_RING, desc, libc::XDP_PGOFF_RX_RING as u64)?;
+    Ok((
+        Producer::new(fill, &offsets.fr, RECEIVE_RING),
+        Consumer::new(completion, &offsets.cr, COMPLETION_RING),
+        Consumer::new(rx, &offsets.rx, RECEIVE_RING),
+    ))
+}
+
+fn busy_poll(socket: &OwnedFd, micros: u32) -> std::io::Result<()> {
+    let micros = i32::try_from(micros).unwrap_or(i32::MAX);
+    sys::set(socket, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1_i32)?;
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &micros)?;
+    sys::set(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &BUSY_POLL_BUDGET)
+}
+
+/// The limit of locked memory in bytes; `None` where there is none.
+fn memlock_limit() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
