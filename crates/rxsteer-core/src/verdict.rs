@@ -82,16 +82,19 @@ pub enum DropReason {
     InterfaceRemoved = 3,
     /// The CPU's backlog was half full, and the packet's flow had more than half of the last packets.
     FlowLimit = 4,
+    /// It was to be sent on, and the TX ring or the driver had no room for it.
+    TxFull = 5,
 }
 
 impl DropReason {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [DropReason; 5] = [
+    pub const ALL: [DropReason; 6] = [
         Self::BacklogFull,
         Self::NoBuffer,
         Self::WorkerLost,
         Self::InterfaceRemoved,
         Self::FlowLimit,
+        Self::TxFull,
     ];
 
     /// The reason's name in reports and metrics.
@@ -103,6 +106,7 @@ impl DropReason {
             Self::WorkerLost => "worker_lost",
             Self::InterfaceRemoved => "interface_removed",
             Self::FlowLimit => "flow_limit",
+            Self::TxFull => "tx_full",
         }
     }
 }

@@ -261,6 +261,14 @@ impl Block {
         matches!(self.bytes, Bytes::Lent(_))
     }
 
+    /// The memory its frames lie in, where that is lent.
+    pub(crate) fn lent(&self) -> Option<&Lent> {
+        match &self.bytes {
+            Bytes::Own(_) => None,
+            Bytes::Lent(lent) => Some(lent),
+        }
+    }
+
     /// Has the block take frames of `lent` from now on, by [`Block::push_lent`], until it is cleared. At least one is to
     /// follow: an open block is kept while it is empty.
     ///

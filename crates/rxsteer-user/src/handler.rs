@@ -13,6 +13,11 @@ pub trait Handler: Send + 'static {
     /// Should it panic, the list is counted as dropped (`worker_lost`), this worker ends, and
     /// another takes over what waits.
     fn handle(&mut self, list: &PacketList<'_>);
+
+    /// Packets that it could not send on since it was asked last: they count as dropped (`tx_full`), not as delivered.
+    fn take_unsent(&mut self) -> u64 {
+        0
+    }
 }
 
 impl<F: FnMut(&PacketList<'_>) + Send + 'static> Handler for F {

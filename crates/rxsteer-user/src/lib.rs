@@ -32,6 +32,8 @@ mod change;
 mod clock;
 mod config;
 mod flow_stats;
+#[cfg(feature = "xdp")]
+pub mod forward;
 mod handler;
 mod memory;
 mod order_tracker;

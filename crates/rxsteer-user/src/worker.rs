@@ -117,6 +117,11 @@ impl<H: Handler> Worker<H> {
             self.backlogs[backlog].complete(packets);
             counts.drops.add(DropReason::WorkerLost, u64::from(packets));
         }
+        if !panicked {
+            let unsent = self.handler.take_unsent();
+            counts.packets -= unsent;
+            counts.drops.add(DropReason::TxFull, unsent);
+        }
         if failure.is_some() {
             let backlogs = std::mem::take(&mut self.backlogs);
             self.group.leave(Abandoned { slots, backlogs });

@@ -7,7 +7,7 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{bpf_cost, busy, flood, hand_off, router, socket_cost, status_cost};
+use commands::{bpf_cost, busy, flood, hand_off, receive_cost, router, socket_cost, status_cost};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]
@@ -24,6 +24,7 @@ enum Experiment {
     Busy(busy::Options),
     Flood(flood::Options),
     HandOff(hand_off::Options),
+    ReceiveCost(receive_cost::Options),
     Router(router::Options),
     SocketCost(socket_cost::Options),
     StatusCost(status_cost::Options),
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Experiment::Busy(options) => busy::run(options),
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),
+        Experiment::ReceiveCost(options) => receive_cost::run(options),
         Experiment::Router(options) => router::run(options),
         Experiment::SocketCost(options) => socket_cost::run(options),
         Experiment::StatusCost(options) => status_cost::run(options),

@@ -47,7 +47,9 @@ pub enum XdpError {
     )]
     Mtu(String, u32, u32),
     /// The driver does not write into our memory itself, and that was asked for.
-    #[error("the driver of {0} can't receive without copying (RX queue {1}: {2}); leave out zero-copy")]
+    #[error(
+        "the driver of {0} can't receive without copying (RX queue {1}: {2}); leave out zero-copy"
+    )]
     NoZeroCopy(String, u32, #[source] io::Error),
     /// The program can't be attached.
     #[error("the kernel refused to attach an XDP program to {0}: {1}; use AF_PACKET (--io packet)")]

@@ -245,7 +245,8 @@ fn open_queue(
         sys::set(&socket, libc::SOL_XDP, option, &size)
             .map_err(|error| XdpError::of("make the rings of an AF_XDP socket", error))?;
     }
-    let (fill, completion, rx) = rings(&socket).map_err(|error| XdpError::of("map a ring", error))?;
+    let (fill, completion, rx) =
+        rings(&socket).map_err(|error| XdpError::of("map a ring", error))?;
     if let Some(busy_poll_us) = options.busy_poll_us {
         busy_poll(&socket, busy_poll_us)
             .map_err(|error| XdpError::of("busy-poll (it takes Linux 5.11)", error))?;

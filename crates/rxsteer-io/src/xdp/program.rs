@@ -67,7 +67,9 @@ impl Program {
             }
         })?;
         let mode = match xdp.query(index, XdpFlags::NONE) {
-            Ok(about) if u32::from(about.attach_mode) == libbpf_rs::libbpf_sys::XDP_ATTACHED_SKB => {
+            Ok(about)
+                if u32::from(about.attach_mode) == libbpf_rs::libbpf_sys::XDP_ATTACHED_SKB =>
+            {
                 XdpMode::Generic
             }
             _ => XdpMode::Native,

@@ -24,7 +24,11 @@ impl Mapping {
     }
 
     /// `len` bytes of what the socket shares from `offset` on: one of its rings.
-    pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Mapping> {
+    pub(super) fn of_socket(
+        socket: BorrowedFd<'_>,
+        len: usize,
+        offset: u64,
+    ) -> io::Result<Mapping> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         Mapping::map(len, flags, socket.as_raw_fd(), offset as libc::off_t)
     }
@@ -69,7 +73,8 @@ fn checked(result: i32) -> io::Result<i32> {
 /// A new AF_XDP socket.
 pub(super) fn socket() -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
-    let fd = checked(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+    let fd =
+        checked(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: the call returned a descriptor that nothing else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -91,7 +96,13 @@ unsafe fn get<T: Copy>(socket: &OwnedFd, level: i32, name: i32) -> io::Result<T>
     let mut length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, which the value has.
     checked(unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut length,
+        )
     })?;
     // SAFETY: zero, or what the kernel wrote; the caller says that both are valid.
     Ok(unsafe { value.assume_init() })
@@ -148,9 +159,8 @@ pub(super) fn bind(
 pub(super) fn kick_send(socket: &OwnedFd) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     // SAFETY: an empty message: no memory is read.
-    let sent = unsafe {
-        libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
-    };
+    let sent =
+        unsafe { libc::sendto(fd, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
     checked(sent as i32).map(drop)
 }
 

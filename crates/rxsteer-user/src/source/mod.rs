@@ -4,6 +4,8 @@ pub mod capture;
 pub mod memory;
 pub mod packet;
 pub mod synthetic;
+#[cfg(feature = "xdp")]
+pub mod xdp;
 
 use crate::block::Block;
 use crate::printable::shown;

@@ -5,6 +5,7 @@ pub(crate) mod busy;
 pub(crate) mod flood;
 pub(crate) mod hand_off;
 mod others;
+pub(crate) mod receive_cost;
 mod rounds;
 pub(crate) mod router;
 pub(crate) mod socket_cost;
