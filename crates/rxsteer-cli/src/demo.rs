@@ -107,6 +107,7 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
         stop: stop.clone(),
         apps: apps.clone(),
         flows: None,
+        next: None,
     };
     Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |_, _| {})?)
 }

@@ -150,6 +150,7 @@ fn once(
         stop: stop.clone(),
         apps: apps.clone(),
         flows: flows(cpu),
+        next: None,
     };
     rxsteer_user::run(config, sources, args.speed, stop, work, |receivers, _| started(receivers))
 }

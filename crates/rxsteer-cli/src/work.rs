@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 /// Spends a fixed time per packet, until the run is interrupted: what waits then is processed
 /// at no cost.
-#[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) per_packet: Duration,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) apps: Option<Apps>,
     /// Counts each flow's packets, where records are asked for.
     pub(crate) flows: Option<FlowStats>,
+    /// What becomes of packets then: they are sent on, or nothing.
+    pub(crate) next: Option<Box<dyn Handler>>,
 }
 
 impl Handler for Work {
@@ -28,9 +29,21 @@ impl Handler for Work {
                 apps.consume(&packet, list);
             }
         }
-        if self.per_packet.is_zero() {
-            return;
+        if !self.per_packet.is_zero() {
+            self.spin(list);
         }
+        if let Some(next) = &mut self.next {
+            next.handle(list);
+        }
+    }
+
+    fn take_unsent(&mut self) -> u64 {
+        self.next.as_mut().map_or(0, |next| next.take_unsent())
+    }
+}
+
+impl Work {
+    fn spin(&self, list: &PacketList<'_>) {
         let until = Instant::now() + self.per_packet * list.len() as u32;
         // ORDER: Relaxed; a request without data.
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {

@@ -141,6 +141,42 @@ pub enum PacketError {
     System(&'static str, #[source] io::Error),
 }
 
+/// Keeps an interface in promiscuous mode; it ends when this is dropped, also by the end of the process.
+#[derive(Debug)]
+pub struct Promiscuous {
+    _socket: OwnedFd,
+}
+
+impl Promiscuous {
+    /// Has the interface of this index receive frames for other addresses.
+    ///
+    /// # Errors
+    /// [`PacketError`]; it takes CAP_NET_RAW.
+    pub fn on(index: u32) -> Result<Promiscuous, PacketError> {
+        let socket = open_socket()?;
+        join_promiscuous(socket.as_fd(), index)?;
+        Ok(Promiscuous { _socket: socket })
+    }
+}
+
+fn open_socket() -> Result<OwnedFd, PacketError> {
+    sys::packet_socket().map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => PacketError::Permission,
+        _ => PacketError::System("open a packet socket", error),
+    })
+}
+
+fn join_promiscuous(socket: BorrowedFd<'_>, index: u32) -> Result<(), PacketError> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
+        .map_err(|error| PacketError::System("use promiscuous mode", error))
+}
+
 /// What the kernel counted since it was asked last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
@@ -194,10 +230,7 @@ impl PacketSocket {
 
     /// All but the binding: it receives nothing yet.
     fn prepare(index: u32, options: &RingOptions) -> Result<PacketSocket, PacketError> {
-        let fd = sys::packet_socket().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM) => PacketError::Permission,
-            _ => PacketError::System("open a packet socket", error),
-        })?;
+        let fd = open_socket()?;
         let set = |name: c_int, value: c_int, purpose: &'static str| {
             sys::set_option(fd.as_fd(), libc::SOL_PACKET, name, &value)
                 .map_err(|error| PacketError::System(purpose, error))
@@ -225,19 +258,7 @@ impl PacketSocket {
             PacketSocket { fd, ring: Arc::new(ring), index, next: 0, has_fanout: false };
         socket.resume().map_err(|error| PacketError::System("bind to the interface", error))?;
         if options.promiscuous {
-            let membership = libc::packet_mreq {
-                mr_ifindex: index as c_int,
-                mr_type: libc::PACKET_MR_PROMISC as u16,
-                mr_alen: 0,
-                mr_address: [0; 8],
-            };
-            sys::set_option(
-                socket.as_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_ADD_MEMBERSHIP,
-                &membership,
-            )
-            .map_err(|error| PacketError::System("use promiscuous mode", error))?;
+            join_promiscuous(socket.as_fd(), index)?;
         }
         Ok(socket)
     }

@@ -58,6 +58,27 @@ impl Wiring {
     }
 }
 
+/// Sends by one of two ports what the other received.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    wiring: Wiring,
+}
+
+impl Bridge {
+    /// Between the first two of `ports`.
+    #[must_use]
+    pub fn between(ports: &[XdpPort]) -> Bridge {
+        Bridge { wiring: Wiring::of(ports) }
+    }
+}
+
+impl Inspector for Bridge {
+    #[inline]
+    fn inspect(&mut self, packet: &Packet<'_>) -> Action {
+        Action::Send(usize::from(self.wiring.port_of(packet.meta().rx_queue) == 0))
+    }
+}
+
 /// What a worker did with packets, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

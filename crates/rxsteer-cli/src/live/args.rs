@@ -20,9 +20,11 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 --cpus 0-3\n  \
     rxsteer live eth0 eth1 --policy sparse --cpus 0-7 --duration 10s\n  \
     rxsteer live eth0 --filter 'tcp port 443' --count 100000 --json | tail -1\n  \
-    rxsteer live wg0 --promiscuous --flows flows.csv\n\n\
-    Interfaces go on receiving as before: packets are copies for this program, taken before the firewall. Each interface is an \
-    RX queue, in the order in which they are named. Ctrl-C ends with the report.\n\n\
+    rxsteer live wg0 --promiscuous --flows flows.csv\n  \
+    rxsteer live eth0 --bridge eth1 --policy sparse --cpus 0-3\n\n\
+    By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
+    taken before the firewall. Each interface is an RX queue, in the order in which they are named. By AF_XDP sockets (--io \
+    xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records could not \
     be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
@@ -33,6 +35,23 @@ pub(crate) struct LiveArgs {
     /// How packets come from the kernel
     #[arg(long, value_enum, value_name = "WAY", default_value_t = Io::Auto, help_heading = "Receiving")]
     pub(crate) io: Io,
+
+    /// Send what is received on by this interface, and what that receives by the first: a wire with steering in it
+    ///
+    /// Both directions, by AF_XDP sockets; order per flow holds on the wire. Packets come to nothing else on this host.
+    /// Such as: --bridge eth1
+    #[arg(long, value_name = "IFACE", help_heading = "Receiving")]
+    pub(crate) bridge: Option<String>,
+
+    /// Refuse drivers that can't receive into our memory without copying (AF_XDP)
+    #[arg(long, help_heading = "Receiving")]
+    pub(crate) zero_copy: bool,
+
+    /// Poll the driver itself for so many microseconds when nothing has come (AF_XDP), such as 50
+    ///
+    /// It saves interrupts where the driver supports it, and takes the receiving CPU.
+    #[arg(long, value_name = "US", value_parser = whole::<u32, 1, 1_000_000>, help_heading = "Receiving")]
+    pub(crate) busy_poll: Option<u32>,
 
     #[command(flatten)]
     pub(crate) steer: SteerArgs,
@@ -100,11 +119,11 @@ pub(crate) struct LiveArgs {
 /// `--io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Io {
-    /// The best that is there
+    /// packet, which takes nothing away from the host; xdp with --bridge
     Auto,
-    /// Packet sockets (AF_PACKET): any interface
+    /// Packet sockets (AF_PACKET): copies of packets, from any interface
     Packet,
-    /// AF_XDP sockets: before the kernel's stack
+    /// AF_XDP sockets: packets come here instead of the host
     Xdp,
 }
 

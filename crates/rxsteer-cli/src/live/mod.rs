@@ -2,7 +2,10 @@
 
 pub(crate) mod args;
 mod filter;
+mod open;
 mod watch;
+#[cfg(feature = "xdp")]
+mod xdp;
 
 use crate::Outcome;
 use crate::input::{Input, end_on_signals, issues};
@@ -10,13 +13,11 @@ use crate::output::{self, json, table};
 use crate::replay::{Run, report_after};
 use crate::steer_args::SteerSettings;
 use crate::work::Work;
-use anyhow::{Context, bail, ensure};
 use args::{Io, LiveArgs};
-use rxsteer_user::core::{CpuId, MAX_RX_QUEUES};
-use rxsteer_user::source::Source;
+use open::{Named, Opened, Way, open};
+use rxsteer_user::core::CpuId;
 use rxsteer_user::source::capture::RxQueues;
-use rxsteer_user::source::packet::{PacketOptions, PacketSource};
-use rxsteer_user::{OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys};
+use rxsteer_user::{Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,17 +28,23 @@ use watch::Watch;
 struct Interface {
     name: String,
     link: &'static str,
-    progress: Arc<RxProgress>,
+    mode: String,
+    /// By RX queue.
+    progress: Vec<Arc<RxProgress>>,
 }
 
 /// The command.
 pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
-    let mut config = pipeline_config(args, &steer)?;
+    let way = Way::of(args)?;
+    let named = open::interfaces(args, way)?;
+    let mut config = pipeline_config(args, &named, &steer)?;
     let hash_seed = steer.apply(&mut config)?;
     config.check()?;
     let end = Arc::new(AtomicBool::new(false));
-    let (mut sources, links) = open(args, &end)?;
+    let opened = open(args, way, &named, &end)?;
+    let Opened { mut sources, links, modes, outgoing, _kept } = opened;
+    let mut next = handlers(outgoing, config.workers().len())?;
     // What was received until a signal came is all there is: nothing is interrupted.
     end_on_signals(vec![end.clone()])?;
     let input = Input {
@@ -54,6 +61,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         stop: end.clone(),
         apps: None,
         flows: recording.as_mut().and_then(|recording| recording.stats(cpu)),
+        next: next.pop(),
     };
     let mut interfaces = Vec::new();
     let mut watch = None;
@@ -61,13 +69,12 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let report =
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, _| {
             let progress: Vec<_> = receivers.iter().map(Receiver::progress).collect();
-            let named = args.interfaces.iter().zip(&links).zip(&progress);
-            interfaces.extend(named.map(|((name, link), progress)| Interface {
-                name: name.clone(),
-                link,
-                progress: progress.clone(),
-            }));
-            output::note(&format!("rxsteer: receiving from {}", args.interfaces.join(", ")));
+            for ((named, link), mode) in named.iter().zip(&links).zip(modes) {
+                let queues = usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end);
+                let progress = progress[queues].to_vec();
+                interfaces.push(Interface { name: named.name.clone(), link, mode, progress });
+            }
+            note_start(args, &interfaces);
             watch = Some(Watch::start(progress, args.json, args.duration, end.clone()));
         });
     drop(watch);
@@ -84,7 +91,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         hash_seed: hash_seed.filter(|_| !args.nic_hash),
         is_a_draw: false,
         repeatable: false,
-        settings: settings(args, &config),
+        settings: settings(args, way, &config),
         skipped: 0,
         max_backlog: config.max_backlog,
         changes: 0,
@@ -104,55 +111,21 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     Ok(run.outcome())
 }
 
-/// A source for each interface, and what their frames begin with.
-fn open(
-    args: &LiveArgs,
-    end: &Arc<AtomicBool>,
-) -> anyhow::Result<(Vec<Box<dyn Source>>, Vec<&'static str>)> {
-    if args.io == Io::Xdp {
-        bail!("AF_XDP sockets are not built into this rxsteer; use --io packet");
-    }
-    let limit = args.count.map(|count| Arc::new(AtomicU64::new(count)));
-    let (mut sources, mut links): (Vec<Box<dyn Source>>, _) = (Vec::new(), Vec::new());
-    for (rx_queue, name) in (0..).zip(&args.interfaces) {
-        let mut options = PacketOptions::default();
-        options.rx_queue = rx_queue;
-        options.ring_bytes = args.ring_size << 20;
-        options.copy = args.copy;
-        options.promiscuous = args.promiscuous;
-        options.outgoing = args.outgoing;
-        options.nic_hash = args.nic_hash;
-        options.limit.clone_from(&limit);
-        options.stop = end.clone();
-        if let Some(expression) = &args.filter {
-            options.filter = filter::compile(expression, name)?;
-        }
-        let source = PacketSource::with(name, options)
-            .with_context(|| format!("can't receive from {}", printable(name)))?;
-        links.push(source.link().name());
-        sources.push(Box::new(source));
-    }
-    Ok((sources, links))
-}
-
 /// The configuration that the arguments describe, but for what it is steered by.
-fn pipeline_config(args: &LiveArgs, steer: &SteerSettings) -> anyhow::Result<PipelineConfig> {
-    let queues = u16::try_from(args.interfaces.len()).ok().filter(|count| *count <= MAX_RX_QUEUES);
-    let queues = queues.with_context(|| {
-        format!("{} interfaces are named; at most {MAX_RX_QUEUES} can be", args.interfaces.len())
-    })?;
-    for (index, name) in args.interfaces.iter().enumerate() {
-        ensure!(
-            !args.interfaces[..index].contains(name),
-            "{} is named twice; its packets would count twice",
-            printable(name)
-        );
-    }
+fn pipeline_config(
+    args: &LiveArgs,
+    interfaces: &[Named],
+    steer: &SteerSettings,
+) -> anyhow::Result<PipelineConfig> {
+    let queues = interfaces.last().map_or(0, |last| last.rx_queues.end);
     let cpus = steer.cpus(sys::allowed_cpus())?;
     let mut config = PipelineConfig::new(steer.policy(), cpus.clone());
     let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
     config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(queues)).collect();
     config.rx_queues = queues;
+    let devices = (0..).zip(interfaces);
+    config.rx_devices =
+        devices.flat_map(|(device, about)| about.rx_queues.clone().map(move |_| device)).collect();
     config.max_backlog = args.max_backlog;
     config.on_full = OnFull::Drop;
     config.pin = !args.no_pin;
@@ -161,9 +134,10 @@ fn pipeline_config(args: &LiveArgs, steer: &SteerSettings) -> anyhow::Result<Pip
 }
 
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.
-fn settings(args: &LiveArgs, config: &PipelineConfig) -> Value {
+fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
     json!({
-        "io": "packet",
+        "io": way.name(),
+        "bridge": args.bridge,
         "steered_to": config.cpus.to_string(),
         "rx_cpus": config.rx_cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(),
         "rx_queues": config.rx_queues,
@@ -182,14 +156,37 @@ fn settings(args: &LiveArgs, config: &PipelineConfig) -> Value {
 
 fn shown_interface(interface: &Interface) -> Value {
     // ORDER: Relaxed; its thread has ended.
-    let figure = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+    let sum = |figure: fn(&RxProgress) -> &AtomicU64| -> u64 {
+        interface.progress.iter().map(|queue| figure(queue).load(Ordering::Relaxed)).sum()
+    };
     json!({
         "name": interface.name,
         "link": interface.link,
-        "packets": figure(&interface.progress.packets),
-        "bytes": figure(&interface.progress.bytes),
-        "kernel_drops": figure(&interface.progress.kernel_drops),
+        "mode": interface.mode,
+        "packets": sum(|queue| &queue.packets),
+        "bytes": sum(|queue| &queue.bytes),
+        "kernel_drops": sum(|queue| &queue.kernel_drops),
     })
+}
+
+/// The handlers that send packets on, one for each CPU; none where nothing is sent.
+fn handlers(
+    outgoing: Option<open::Outgoing>,
+    cpus: usize,
+) -> anyhow::Result<Vec<Box<dyn Handler>>> {
+    let Some(mut outgoing) = outgoing else { return Ok(Vec::new()) };
+    (0..cpus).map(|_| outgoing()).collect()
+}
+
+fn note_start(args: &LiveArgs, interfaces: &[Interface]) {
+    for Interface { name, mode, .. } in interfaces {
+        output::note(&format!("rxsteer: receiving from {} ({mode})", printable(name)));
+    }
+    if args.io == Io::Auto && args.bridge.is_none() {
+        output::note(
+            "rxsteer: by packet sockets, since AF_XDP (--io xdp) would take the packets away from this host",
+        );
+    }
 }
 
 fn note_kernel_drops(run: &Run, ring_size: u64) {

@@ -18,10 +18,10 @@
 
 use super::{Fill, IssueKind, Source, SourceIssue};
 use crate::block::{BLOCK_FRAMES, Block, FrameFlags, FrameInfo, MAX_CAPTURED};
-pub use rxsteer_io::packet::{FilterInstruction, PacketError};
+pub use rxsteer_io::packet::{FilterInstruction, PacketError, Promiscuous, interface_index};
 use rxsteer_io::packet::{
     PacketSocket, RingBlock, RingFrame, RingInUse, RingOptions, Waited, interface_exists,
-    interface_index, interface_type,
+    interface_type,
 };
 use rxsteer_packet::LinkType;
 use std::sync::Arc;
@@ -361,7 +361,7 @@ impl Source for PacketSource {
 }
 
 /// Takes one frame from the limit, where there is one; says whether it may be received.
-fn may_receive(limit: Option<&AtomicU64>) -> bool {
+pub(super) fn may_receive(limit: Option<&AtomicU64>) -> bool {
     let one_less = |left: u64| left.checked_sub(1);
     // ORDER: Relaxed; the count is the whole message.
     limit.is_none_or(|limit| {

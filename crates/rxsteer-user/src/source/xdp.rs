@@ -3,17 +3,24 @@
 //! The frames do not reach the kernel's stack. Memory goes back to the kernel, in any order, when the last worker lets
 //! go of a batch; while workers hold all of it the kernel drops, and counts ([`Source::kernel_drops`]).
 
+use super::packet::may_receive;
 use super::{Fill, IssueKind, Source, SourceIssue};
 use crate::block::{BLOCK_FRAMES, Block, FrameInfo};
-use rxsteer_io::xdp::{XdpReceiver, wait};
+pub use rxsteer_io::xdp::{
+    Port, XdpError, XdpMode, XdpOptions, XdpPort, XdpReceiver, XdpStatistics, open,
+};
+use rxsteer_io::xdp::{Received, wait};
 use rxsteer_packet::LinkType;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Frames that are received at a time.
 const BATCH: usize = 128;
 const _: () = assert!(BATCH <= BLOCK_FRAMES);
+
+/// The same where they are copied: a block has room for so many of the longest.
+const COPIED_BATCH: usize = 64;
 
 /// A wait for frames, in milliseconds; the same where workers hold nearly all memory, which they may return any time.
 const WAIT_MS: u32 = 10;
@@ -48,6 +55,10 @@ pub struct XdpSource {
     /// Whose turn it is.
     next: usize,
     stop: Arc<AtomicBool>,
+    /// How many frames may still be received, by all sources that share it.
+    limit: Option<Arc<AtomicU64>>,
+    /// Whether frames are copied, for handlers that keep them long.
+    copies: bool,
     looked: Instant,
     issues: Vec<SourceIssue>,
     /// What the kernel dropped on queues that have ended.
@@ -70,6 +81,8 @@ impl XdpSource {
             names,
             next: 0,
             stop,
+            limit: None,
+            copies: false,
             looked: Instant::now(),
             issues: Vec::new(),
             ended_drops: 0,
@@ -78,21 +91,30 @@ impl XdpSource {
         }
     }
 
+    /// The same, until so many frames have been received by all sources that share the limit.
+    #[must_use]
+    pub fn with_limit(self, limit: Option<Arc<AtomicU64>>) -> XdpSource {
+        XdpSource { limit, ..self }
+    }
+
+    /// The same, but frames are copied, so that handlers that keep them long hold no memory of the kernel.
+    #[must_use]
+    pub fn copying(self, copies: bool) -> XdpSource {
+        XdpSource { copies, ..self }
+    }
+
     /// Fills the block from the next queue that has frames; whether one had.
     #[inline]
     fn receive(&mut self, block: &mut Block) -> bool {
+        let most = if self.copies { COPIED_BATCH } else { BATCH };
         for _ in 0..self.receivers.len() {
             let index = self.next;
             self.next = if index + 1 == self.receivers.len() { 0 } else { index + 1 };
-            let Some(received) = self.receivers[index].receive(BATCH) else { continue };
+            let Some(received) = self.receivers[index].receive(most) else { continue };
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let rx_queue = self.names[index].1;
-            block.lend(received.lent);
-            for &(offset, len) in received.frames {
-                let info = FrameInfo::new(LinkType::Ethernet, now.as_nanos() as u64, len);
-                let taken = block.push_lent(offset, len, info.on_rx_queue(rx_queue));
-                debug_assert!(taken, "a batch is no longer than a block");
-            }
+            let info = FrameInfo::new(LinkType::Ethernet, now.as_nanos() as u64, 0);
+            let info = info.on_rx_queue(self.names[index].1);
+            fill(block, &received, info, self.copies, self.limit.as_deref());
             return true;
         }
         false
@@ -128,12 +150,42 @@ impl XdpSource {
         }
     }
 
-    /// Asks the kernel for its counts, now and then.
-    fn count(&mut self, now: Instant) {
-        if now.duration_since(self.asked) >= BETWEEN_COUNTS {
-            self.asked = now;
-            self.kernel_drops = self.ended_drops + self.receivers.iter().map(drops).sum::<u64>();
-        }
+    /// Asks the kernel for its counts.
+    fn count(&mut self) {
+        self.kernel_drops = self.ended_drops + self.receivers.iter().map(drops).sum::<u64>();
+    }
+
+    fn end(&mut self) -> Fill {
+        self.count();
+        Fill::End
+    }
+
+    fn is_at_limit(&self) -> bool {
+        // ORDER: Relaxed; the count is the whole message.
+        self.limit.as_ref().is_some_and(|limit| limit.load(Ordering::Relaxed) == 0)
+    }
+}
+
+/// Appends what was received, as far as the limit goes.
+fn fill(
+    block: &mut Block,
+    received: &Received<'_>,
+    info: FrameInfo,
+    copies: bool,
+    limit: Option<&AtomicU64>,
+) {
+    let may_receive = |_: &&(u32, u32)| may_receive(limit);
+    for &(offset, len) in received.frames.iter().take_while(may_receive) {
+        let info = FrameInfo { wire_len: len, ..info };
+        let taken = if copies {
+            block.push(received.lent.slice(offset as usize, len as usize), info)
+        } else {
+            if block.is_empty() {
+                block.lend(received.lent.clone());
+            }
+            block.push_lent(offset, len, info)
+        };
+        debug_assert!(taken, "a batch is no longer than a block");
     }
 }
 
@@ -144,15 +196,18 @@ fn drops(receiver: &XdpReceiver) -> u64 {
 impl Source for XdpSource {
     fn fill(&mut self, block: &mut Block) -> Fill {
         let began = Instant::now();
-        self.count(began);
+        if began.duration_since(self.asked) >= BETWEEN_COUNTS {
+            self.asked = began;
+            self.count();
+        }
         loop {
             if self.receive(block) {
-                return Fill::More;
+                return if self.is_at_limit() { self.end() } else { Fill::More };
             }
             // ORDER: Relaxed; a stop is a request, and the flag carries no data.
-            if self.receivers.is_empty() || self.stop.load(Ordering::Relaxed) {
-                self.count(began + BETWEEN_COUNTS + QUIET);
-                return Fill::End;
+            let stops = self.stop.load(Ordering::Relaxed);
+            if stops || self.receivers.is_empty() || self.is_at_limit() {
+                return self.end();
             }
             if began.elapsed() >= QUIET {
                 return Fill::More;

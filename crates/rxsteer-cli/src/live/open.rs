@@ -1,0 +1,172 @@
+//! Which way packets come, and a source for each RX queue.
+
+use super::args::{Io, LiveArgs};
+use super::filter;
+use anyhow::{Context, bail, ensure};
+use rxsteer_user::core::MAX_RX_QUEUES;
+use rxsteer_user::source::Source;
+use rxsteer_user::source::packet::{PacketOptions, PacketSource};
+use rxsteer_user::{Handler, printable};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// How packets come, once that is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Packet sockets: copies, beside the host's stack.
+    Packet,
+    /// AF_XDP sockets: instead of the host's stack.
+    Xdp,
+}
+
+impl Way {
+    /// By the arguments: `auto` never takes packets away from the host, unless they are to be sent on.
+    pub(super) fn of(args: &LiveArgs) -> anyhow::Result<Way> {
+        match (args.io, &args.bridge) {
+            (Io::Packet, Some(_)) => {
+                bail!(
+                    "--bridge takes packets away from this host, which packet sockets do not; leave out --io packet"
+                )
+            }
+            (Io::Packet | Io::Auto, None) => Ok(Way::Packet),
+            (Io::Xdp, _) | (Io::Auto, Some(_)) => {
+                let left_out = [
+                    ("--filter", args.filter.is_some()),
+                    ("--outgoing", args.outgoing),
+                    ("--nic-hash", args.nic_hash),
+                ];
+                if let Some((option, _)) = left_out.iter().find(|(_, given)| *given) {
+                    bail!(
+                        "{option} takes packet sockets; leave it out, or use --io packet without --bridge"
+                    );
+                }
+                Ok(Way::Xdp)
+            }
+        }
+    }
+
+    /// Its name in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Packet => "packet",
+            Way::Xdp => "xdp",
+        }
+    }
+}
+
+/// An interface that is to be received from.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) name: String,
+    /// Its RX queues, as the pipeline numbers them.
+    pub(super) rx_queues: Range<u16>,
+}
+
+/// The interfaces of the arguments, with the RX queues that they are received by.
+pub(super) fn interfaces(args: &LiveArgs, way: Way) -> anyhow::Result<Vec<Named>> {
+    let names: Vec<&String> = args.interfaces.iter().chain(&args.bridge).collect();
+    for (index, name) in names.iter().enumerate() {
+        ensure!(
+            !names[..index].contains(name),
+            "{} is named twice; its packets would count twice",
+            printable(name)
+        );
+    }
+    ensure!(
+        args.bridge.is_none() || names.len() == 2,
+        "--bridge joins two interfaces: name one before it"
+    );
+    let mut first = 0_u16;
+    let mut all = Vec::new();
+    for name in names {
+        let queues = match way {
+            Way::Packet => 1,
+            Way::Xdp => rx_queues_of(name)?,
+        };
+        let end = u32::from(first) + queues;
+        let end = u16::try_from(end).ok().filter(|end| *end <= MAX_RX_QUEUES);
+        let end = end.with_context(|| {
+            format!("the interfaces have {first} RX queues and more; at most {MAX_RX_QUEUES} can be received")
+        })?;
+        all.push(Named { name: name.clone(), rx_queues: first..end });
+        first = end;
+    }
+    Ok(all)
+}
+
+#[cfg(feature = "xdp")]
+fn rx_queues_of(name: &str) -> anyhow::Result<u32> {
+    Ok(super::xdp::link(name)?.rx_queues().unwrap_or(1).max(1))
+}
+
+#[cfg(not(feature = "xdp"))]
+fn rx_queues_of(_: &str) -> anyhow::Result<u32> {
+    bail!(
+        "AF_XDP sockets are not built into this rxsteer (cargo feature xdp, which takes clang and libelf); use --io \
+         packet, without --bridge"
+    )
+}
+
+/// What makes the handler that sends packets on, for one CPU.
+pub(super) type Outgoing = Box<dyn FnMut() -> anyhow::Result<Box<dyn Handler>>>;
+
+/// Sources, and what is shown of them.
+pub(super) struct Opened {
+    /// One for each RX queue.
+    pub(super) sources: Vec<Box<dyn Source>>,
+    /// Of each interface what its frames begin with.
+    pub(super) links: Vec<&'static str>,
+    /// Of each interface how its packets come, for people.
+    pub(super) modes: Vec<String>,
+    /// Where packets are to be sent on.
+    pub(super) outgoing: Option<Outgoing>,
+    /// What is undone when this is dropped: promiscuous mode.
+    pub(super) _kept: Vec<Box<dyn Send>>,
+}
+
+/// Opens sources on `interfaces` that end when `end` is set.
+pub(super) fn open(
+    args: &LiveArgs,
+    way: Way,
+    interfaces: &[Named],
+    end: &Arc<AtomicBool>,
+) -> anyhow::Result<Opened> {
+    let limit = args.count.map(|count| Arc::new(AtomicU64::new(count)));
+    match way {
+        Way::Packet => open_packet(args, interfaces, &limit, end),
+        #[cfg(feature = "xdp")]
+        Way::Xdp => super::xdp::open(args, interfaces, &limit, end),
+        #[cfg(not(feature = "xdp"))]
+        Way::Xdp => rx_queues_of("").map(|_| unreachable!("it is refused")),
+    }
+}
+
+fn open_packet(
+    args: &LiveArgs,
+    interfaces: &[Named],
+    limit: &Option<Arc<AtomicU64>>,
+    end: &Arc<AtomicBool>,
+) -> anyhow::Result<Opened> {
+    let (mut sources, mut links): (Vec<Box<dyn Source>>, _) = (Vec::new(), Vec::new());
+    for Named { name, rx_queues } in interfaces {
+        let mut options = PacketOptions::default();
+        options.rx_queue = rx_queues.start;
+        options.ring_bytes = args.ring_size << 20;
+        options.copy = args.copy;
+        options.promiscuous = args.promiscuous;
+        options.outgoing = args.outgoing;
+        options.nic_hash = args.nic_hash;
+        options.limit.clone_from(limit);
+        options.stop = end.clone();
+        if let Some(expression) = &args.filter {
+            options.filter = filter::compile(expression, name)?;
+        }
+        let source = PacketSource::with(name, options)
+            .with_context(|| format!("can't receive from {}", printable(name)))?;
+        links.push(source.link().name());
+        sources.push(Box::new(source));
+    }
+    let modes = interfaces.iter().map(|_| "packet sockets".to_owned()).collect();
+    Ok(Opened { sources, links, modes, outgoing: None, _kept: Vec::new() })
+}
