@@ -106,6 +106,7 @@ fn note_before(args: &LiveArgs, name: &str) {
             "rxsteer: this host no longer receives what comes in at {shown}: AF_XDP takes packets before its stack. Use --io \
              packet to receive copies."
         ));
+        return;
     }
     let Ok(interface) = Interface::look(name) else { return };
     let leaves_checksums = match &interface.peer {

@@ -26,6 +26,8 @@ struct Shared<T> {
 // SAFETY: the pointers lead into the mapping, which moves with them; indices are atomic, and entries are written or
 // read by the one owner of this end.
 unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: shared references only load and store indices, which are atomic; entries take `&mut`.
+unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
     /// A ring of `size` entries, a power of two, whose parts stand where `offsets` says.

@@ -4,6 +4,7 @@
 //! is the whole length. They take root and, but for a few, two CPUs; else they say SKIPPED.
 #![cfg(feature = "bpf")]
 
+mod bridge;
 mod captures;
 mod clients;
 mod conservation;
@@ -27,6 +28,7 @@ mod threads;
 mod under_load;
 mod unguarded;
 mod withdrawn;
+mod xdp;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;

@@ -169,7 +169,7 @@ fn another_program_can_not_take_its_place() {
 }
 
 /// The number of the BPF link by which a process has an interface.
-fn links_of(process: u32) -> Vec<String> {
+pub(crate) fn links_of(process: u32) -> Vec<String> {
     let entries = std::fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
     let xdp_link = |entry: std::fs::DirEntry| {
         let text = std::fs::read_to_string(entry.path()).ok()?;
