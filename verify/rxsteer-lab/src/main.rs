@@ -7,7 +7,9 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{bpf_cost, busy, flood, hand_off, receive_cost, router, socket_cost, status_cost};
+use commands::{
+    bpf_cost, bridge_cost, busy, flood, hand_off, receive_cost, router, socket_cost, status_cost,
+};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]
@@ -21,6 +23,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Experiment {
     BpfCost(bpf_cost::Options),
+    BridgeCost(bridge_cost::Options),
     Busy(busy::Options),
     Flood(flood::Options),
     HandOff(hand_off::Options),
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     }
     let result = match &experiment {
         Experiment::BpfCost(options) => bpf_cost::run(options),
+        Experiment::BridgeCost(options) => bridge_cost::run(options),
         Experiment::Busy(options) => busy::run(options),
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),

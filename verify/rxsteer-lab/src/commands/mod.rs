@@ -1,6 +1,7 @@
 //! The experiments, one file each.
 
 pub(crate) mod bpf_cost;
+pub(crate) mod bridge_cost;
 pub(crate) mod busy;
 pub(crate) mod flood;
 pub(crate) mod hand_off;

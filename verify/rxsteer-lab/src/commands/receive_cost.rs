@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::{CpuId, Policy};
 use rxsteer_io::xdp::{Port, XdpOptions, XdpPort, open, wait};
-use rxsteer_lab::{End, LinkOptions, LiveFrames, Namespace, Testbed, Traffic, pin};
+use rxsteer_lab::{End, LinkOptions, LiveFrames, Namespace, Pass, Testbed, Traffic, pin};
 use rxsteer_user::source::xdp::{XdpQueue, XdpSource};
 use rxsteer_user::{PacketList, PipelineConfig, Speed};
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 /// Threads that receive, and what they received.
-struct Receiving {
+pub(super) struct Receiving {
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -55,7 +55,7 @@ impl Drop for Receiving {
 
 impl Receiving {
     /// Has `work` receive on a thread of its own, until its flag is set.
-    fn start(
+    pub(super) fn start(
         work: impl FnOnce(&AtomicU64, Arc<AtomicBool>) -> Result<()> + Send + 'static,
     ) -> Receiving {
         let (received, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -69,7 +69,7 @@ impl Receiving {
     }
 
     /// One turn: frames received, for each second that CPU 0 sent.
-    fn turn(&self, source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
+    pub(super) fn turn(&self, source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
         let before = self.received.load(Ordering::Relaxed);
         let took = source.send(sender, 0, frames)?;
         sleep(Duration::from_millis(20));
@@ -101,6 +101,47 @@ fn bare_xdp(port: XdpPort) -> Receiving {
         }
         Ok(())
     })
+}
+
+/// recvmmsg on a packet socket of the namespace, in which only the frames of one link reach the stack.
+fn by_recvmmsg(namespace: &Namespace) -> Result<Receiving> {
+    use nix::sys::socket::{
+        AddressFamily, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType, recvmmsg, socket,
+    };
+    let open = || {
+        let (flag, protocol) = (SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll);
+        Ok(socket(AddressFamily::Packet, SockType::Raw, flag, protocol))
+    };
+    let socket = namespace.inside(open)??;
+    Ok(Receiving::start(move |received, stop| {
+        use std::os::fd::AsRawFd;
+        pin(1)?;
+        let mut buffers = vec![[0_u8; 2048]; 64];
+        let mut headers = MultiHeaders::<()>::preallocate(buffers.len(), None);
+        while !stop.load(Ordering::Relaxed) {
+            let mut slices: Vec<_> =
+                buffers.iter_mut().map(|buffer| [std::io::IoSliceMut::new(buffer)]).collect();
+            let got = recvmmsg(
+                socket.as_raw_fd(),
+                &mut headers,
+                slices.iter_mut(),
+                MsgFlags::MSG_DONTWAIT,
+                None,
+            );
+            match got {
+                Ok(results) => received.fetch_add(results.count() as u64, Ordering::Relaxed),
+                Err(nix::errno::Errno::EAGAIN) => {
+                    use std::os::fd::AsFd;
+                    let mut ready =
+                        [nix::poll::PollFd::new(socket.as_fd(), nix::poll::PollFlags::POLLIN)];
+                    nix::poll::poll(&mut ready, 10_u8)?;
+                    0
+                }
+                Err(why) => return Err(why.into()),
+            };
+        }
+        Ok(())
+    }))
 }
 
 /// The whole path, received on CPU `rx`, into an empty handler on CPU `worker`.
@@ -139,7 +180,7 @@ fn by_rxsteer(port: XdpPort, policy: Policy, rx: u16, worker: u16) -> Receiving 
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     let mut testbed = Testbed::hosts(LinkOptions::default())?;
-    for _ in 0..3 {
+    for _ in 0..4 {
         testbed.another_link(LinkOptions::default())?;
     }
     let (sender, receiver) = (testbed.sender(), testbed.receiver());
@@ -148,11 +189,14 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let over = |link: usize| LiveFrames::new(&testbed.links[link], &traffic);
     let port = |link: usize| xdp_port(receiver, &testbed.links[link].far);
     let policy = || options.policy.clone();
+    let last = &testbed.links[4];
+    let _pass = Pass::attach(receiver, &last.far)?;
     let receiving = [
         ("bare AF_XDP", bare_xdp(port(0)?), over(0)?),
         ("xdp, RX CPU 1, worker CPU 1", by_rxsteer(port(1)?, policy(), 1, 1), over(1)?),
         ("xdp, RX CPU 0, worker CPU 1", by_rxsteer(port(2)?, policy(), 0, 1), over(2)?),
         ("xdp, RX CPU 1, worker CPU 0", by_rxsteer(port(3)?, policy(), 1, 0), over(3)?),
+        ("recvmmsg", by_recvmmsg(receiver)?, over(4)?),
     ];
     let frames = options.plan.frames;
     let mut variants: Vec<Variant<'_>> = receiving

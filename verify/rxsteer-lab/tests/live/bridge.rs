@@ -99,10 +99,11 @@ fn changes_under_load_keep_the_order_on_the_wire() {
     config.on_full = OnFull::Drop;
     config.check_order = true;
     let [there, back] = [testbed.links[0].clone(), turned(&testbed.links[1])];
-    let traffic = Traffic { flows: 6, train: 2, random: true, ..Traffic::default() };
+    let pace = Duration::from_micros(8);
+    let traffic = Traffic { flows: 6, train: 2, random: true, pace, ..Traffic::default() };
     let check = OrderCheck::new(&hosts[2], &testbed.links[1].far, traffic.flows).unwrap();
     let check_back = OrderCheck::new(&hosts[0], &testbed.links[0].near, traffic.flows).unwrap();
-    let frames = slice(150_000, 5_000_000);
+    let frames = slice(100_000, 5_000_000);
     let (mut control, mut changes) = (None, 0);
     let report = std::thread::scope(|scope| {
         let (to_here, from_there) = std::sync::mpsc::channel();

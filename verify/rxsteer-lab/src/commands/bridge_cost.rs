@@ -1,0 +1,174 @@
+//! How many live frames a second a bridge passes on: rxsteer's, and a bare loop over the same sockets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use rxsteer_core::{CpuId, CpuSet, Policy};
+use rxsteer_io::xdp::{Port, XdpOptions, XdpPort, open, wait};
+use rxsteer_lab::{End, LinkOptions, LiveFrames, Namespace, Testbed, Traffic, pin};
+use rxsteer_user::forward::{Action, Bridge, Forwarder, Inspector};
+use rxsteer_user::source::xdp::{XdpQueue, XdpSource};
+use rxsteer_user::{Handler, Packet, PacketList, PipelineConfig, Speed};
+use serde_json::Value;
+
+use super::receive_cost::Receiving;
+use super::rounds::{Plan, Variant, measure};
+
+/// Live frames from CPU 0 through a bridge of two interfaces: rxsteer's on one CPU and on two, and a bare AF_XDP
+/// forwarder on one, each with so much work for each packet.
+///
+/// Packets sent on a second as quartiles, and their ratio within a round.
+#[derive(Args)]
+#[command(after_help = "Example:\n  rxsteer-lab bridge-cost --work-ns 200 --rounds 15")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    plan: Plan,
+    /// Flows the frames belong to.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    flows: u32,
+    /// What each packet takes, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    work_ns: u64,
+    /// The policy of rxsteer.
+    #[arg(long, default_value = "rps")]
+    policy: Policy,
+}
+
+fn spin(ns: u64) {
+    let until = Instant::now() + Duration::from_nanos(ns);
+    while ns > 0 && Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Two interfaces of the host in the middle, to be bridged.
+fn ports(namespace: &Namespace, ends: [&End; 2]) -> Result<Vec<XdpPort>> {
+    let ports =
+        ends.map(|end| Port { name: end.name.clone(), ifindex: end.index, queues: 1, mtu: 1500 });
+    let mut options = XdpOptions::default();
+    options.forwards = true;
+    Ok(namespace.inside(|| Ok(open(&ports, &options)))??)
+}
+
+/// The least that a forwarder does, in one direction.
+fn bare(namespace: &Namespace, mut ports: Vec<XdpPort>, work_ns: u64) -> Result<Receiving> {
+    let mut sender = namespace.inside(|| Ok(ports[1].sender(0)))??;
+    Ok(Receiving::start(move |sent, stop| {
+        pin(1)?;
+        let mut receivers = std::mem::take(&mut ports[0].receivers);
+        while !stop.load(Ordering::Relaxed) {
+            let Some(frames) = receivers[0].receive(64) else {
+                receivers[0].collect_sent();
+                wait(&receivers, 10)?;
+                continue;
+            };
+            let mut sending =
+                sender.frames_of(&frames.lent).context("frames of the same memory")?;
+            let mut pushed = 0;
+            for (at, len) in frames.frames {
+                spin(work_ns);
+                pushed += u64::from(sending.push(*at, *len));
+            }
+            sent.fetch_add(pushed - u64::from(sender.flush().dropped), Ordering::Relaxed);
+        }
+        Ok(())
+    }))
+}
+
+/// Works, and counts what a forwarder sent.
+struct Counting<I> {
+    forwarder: Forwarder<I>,
+    sent: Arc<AtomicU64>,
+    before: u64,
+}
+
+impl<I: Inspector> Handler for Counting<I> {
+    fn handle(&mut self, list: &PacketList<'_>) {
+        self.forwarder.handle(list);
+        let sent = self.forwarder.counts().sent;
+        self.sent.fetch_add(sent - self.before, Ordering::Relaxed);
+        self.before = sent;
+    }
+}
+
+/// The bridge of rxsteer, received on CPU 1.
+fn by_rxsteer(
+    namespace: &Namespace,
+    mut ports: Vec<XdpPort>,
+    options: &Options,
+    cpus: &str,
+) -> Result<Receiving> {
+    let cpus: CpuSet = cpus.parse()?;
+    let (policy, work_ns) = (options.policy.clone(), options.work_ns);
+    let mut handlers = Vec::new();
+    let count = Arc::new(AtomicU64::new(0));
+    // Receiving on CPU 1 makes a worker there, too.
+    for _ in 0..2 {
+        let mut bridge = Bridge::between(&ports);
+        let inspect = move |packet: &Packet<'_>| -> Action {
+            spin(work_ns);
+            bridge.inspect(packet)
+        };
+        let forwarder = namespace.inside(|| Ok(Forwarder::new(inspect, &ports)))??;
+        handlers.push(Counting { forwarder, sent: count.clone(), before: 0 });
+    }
+    Ok(Receiving::start(move |sent, stop| {
+        let mut config = PipelineConfig::new(policy, cpus);
+        config.rx_cpus = vec![CpuId::new(1).context("a CPU")?];
+        config.rx_queues = 2;
+        let queues = ports.iter_mut().zip(0..).map(|(port, rx_queue)| XdpQueue {
+            receiver: port.receivers.remove(0),
+            interface: port.name.clone(),
+            rx_queue,
+        });
+        let mut sources = [XdpSource::new(queues.collect(), stop.clone())];
+        let handler = |_| handlers.pop().unwrap_or_else(|| unreachable!("two CPUs at most"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    sent.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+                    sleep(Duration::from_millis(5));
+                }
+            });
+            rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, handler, |_, _| {})
+        })?;
+        Ok(())
+    }))
+}
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let beds = [0; 3].map(|_| Testbed::router(LinkOptions::default()));
+    let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
+    let mut receiving = Vec::new();
+    let beds = beds.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let ways = ["bare AF_XDP, CPU 1", "rxsteer, CPU 1", "rxsteer, CPUs 0-1"];
+    for (bed, way) in beds.iter().zip(ways) {
+        bed.namespaces[2].run("ethtool -K in1 gro off rx-gro-list off")?;
+        let middle = &bed.namespaces[1];
+        let ports = ports(middle, [&bed.links[0].far, &bed.links[1].near])?;
+        let receives = match way {
+            "rxsteer, CPU 1" => by_rxsteer(middle, ports, options, "1-1")?,
+            "rxsteer, CPUs 0-1" => by_rxsteer(middle, ports, options, "0-1")?,
+            _ => bare(middle, ports, options.work_ns)?,
+        };
+        receiving.push((
+            way,
+            receives,
+            LiveFrames::new(&bed.links[0], &traffic)?,
+            &bed.namespaces[0],
+        ));
+    }
+    let frames = options.plan.frames;
+    let mut variants: Vec<Variant<'_>> = receiving
+        .iter()
+        .map(|(name, receiving, source, sender)| Variant {
+            name,
+            turn: Box::new(move || receiving.turn(source, sender, frames)),
+        })
+        .collect();
+    Ok(measure(&mut variants, &options.plan)?.report(ways[0]))
+}
