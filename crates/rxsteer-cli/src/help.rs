@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 31] = [
+const SELDOM: [&str; 35] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -22,7 +22,11 @@ const SELDOM: [&str; 31] = [
     "from-spread",
     "hash",
     "kernel-log",
+    "copy",
     "max-backlog",
+    "nic-hash",
+    "outgoing",
+    "ring-size",
     "max-flows",
     "no-flow-stats",
     "no-pin",

@@ -492,7 +492,7 @@ impl RingBlock {
         let (start, len) = self.held.bytes();
         let at = self.next;
         // The kernel's numbers are right; a damaged block ends here rather than reading elsewhere.
-        if at % align_of::<tpacket3_hdr>() != 0 || at.checked_add(BEFORE_FREE)? > len {
+        if !at.is_multiple_of(align_of::<tpacket3_hdr>()) || at.checked_add(BEFORE_FREE)? > len {
             self.left = 0;
             return None;
         }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | configure and start | [`PipelineBuilder`]: the policy, the CPUs, and what differs from the defaults |
 //! | process packets | [`Handler`], called with a [`PacketList`]; a [`Packet`] has its bytes, its hash and its key |
-//! | receive frames | [`source`] for captures and made-up traffic, or [`Receiver`] for frames of your own |
+//! | receive frames | [`source`] for live interfaces, captures and made-up traffic, or [`Receiver`] for frames of your own |
 //! | act while packets flow | [`Control`]: change the policy, stop a worker; [`FlowRecorder`]: where applications run |
 //! | read what happened | [`Report`] |
 //! | count flows | [`flows`] |
@@ -94,7 +94,7 @@ pub use rxsteer_packet::{
 pub use rxsteer_user::sys::{allowed_cpus, current_cpu};
 pub use rxsteer_user::{
     BacklogReport, Block, ChangeError, Control, CpuReport, DEFAULT_BACKLOG, DEFAULT_BATCH,
-    DistinctFlows, FlowRecorder, FrameInfo, FrameMeta, Handler, MAX_BACKLOG, MAX_BATCH, OnFull,
-    Pace, Packet, PacketList, Pipeline, PipelineError, Receiver, Report, RxProgress, Speed,
+    DistinctFlows, FlowRecorder, FrameFlags, FrameInfo, FrameMeta, Handler, MAX_BACKLOG, MAX_BATCH,
+    OnFull, Pace, Packet, PacketList, Pipeline, PipelineError, Receiver, Report, RxProgress, Speed,
     SteerChange, StillReceiving, When, printable,
 };

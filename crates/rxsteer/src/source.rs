@@ -1,6 +1,9 @@
-//! Where frames come from: captures, made-up traffic, memory, or a [`Source`] of your own.
+//! Where frames come from: live interfaces, captures, made-up traffic, memory, or a [`Source`] of your own.
 
 pub use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, OpenError, RxQueues};
 pub use rxsteer_user::source::memory::MemorySource;
+pub use rxsteer_user::source::packet::{
+    FilterInstruction, LiveError, PacketError, PacketOptions, PacketSource,
+};
 pub use rxsteer_user::source::synthetic::{SpecError, SyntheticSource, SyntheticSpec};
 pub use rxsteer_user::source::{Fill, IssueKind, Source, SourceIssue};

@@ -7,6 +7,8 @@ mod dns_counter;
 mod flow_exporter;
 #[path = "../examples/inline_filter.rs"]
 mod inline_filter;
+#[path = "../examples/live_talkers.rs"]
+mod live_talkers;
 #[path = "../examples/top_talkers.rs"]
 mod top_talkers;
 
@@ -273,6 +275,15 @@ fn every_example_explains_itself_and_refuses_what_it_cannot_use() {
         let message = refused(EXAMPLES[example].1, arguments);
         assert!(message.contains(why), "{message}");
     }
+}
+
+#[test]
+fn live_example_explains_itself_and_names_what_is_missing() {
+    let run: Run<'_> = &|arguments, out| live_talkers::run(arguments, out);
+    assert!(printed(run, &["--help"]).contains("Usage: live_talkers "));
+    assert!(refused(run, &[]).contains("an interface has to be named"));
+    assert!(refused(run, &["eth0", "long"]).contains("'long' is not a count of seconds"));
+    assert!(refused(run, &["no-such-if"]).contains("no interface 'no-such-if'"));
 }
 
 #[test]
