@@ -3,8 +3,10 @@
 use crate::error::HostError;
 use crate::files;
 use crate::link::{self, Link};
+use crate::root::Root;
 use rxsteer_core::{CpuId, CpuSet};
 use serde::Serialize;
+use std::path::Path;
 
 /// The highest CPU id the in-kernel path can send to (`STEER_MAX_CPUS` − 1).
 pub const HIGHEST: u16 = 1023;
@@ -29,11 +31,16 @@ pub struct Cpus {
 impl Cpus {
     /// Looks at this host.
     pub fn look() -> Cpus {
+        Self::look_in(&Root::host())
+    }
+
+    /// Looks at the host below `root`.
+    pub fn look_in(root: &Root) -> Cpus {
         Cpus {
-            online: online(),
-            possible: possible(),
-            isolated: isolated(),
-            nohz_full: list("/sys/devices/system/cpu/nohz_full"),
+            online: online_in(root),
+            possible: list(root, "/sys/devices/system/cpu/possible"),
+            isolated: list(root, "/sys/devices/system/cpu/isolated"),
+            nohz_full: list(root, "/sys/devices/system/cpu/nohz_full"),
         }
     }
 
@@ -53,26 +60,26 @@ impl Cpus {
     }
 }
 
-fn list(path: &str) -> Option<CpuSet> {
-    files::text(path)?.parse().ok()
+fn list(root: &Root, path: &str) -> Option<CpuSet> {
+    root.text(path)?.parse().ok()
 }
 
-/// The CPUs that run. Without sysfs, those this process may run on.
-pub fn online() -> Option<CpuSet> {
-    list("/sys/devices/system/cpu/online").or_else(|| {
-        let status = files::text("/proc/self/status")?;
+/// Without sysfs, those this process may run on.
+fn online_in(root: &Root) -> Option<CpuSet> {
+    list(root, "/sys/devices/system/cpu/online").or_else(|| {
+        let status = root.text("/proc/self/status")?;
         files::field(&status, "Cpus_allowed_list")?.parse().ok()
     })
 }
 
-/// The CPUs that could be made to run.
-pub fn possible() -> Option<CpuSet> {
-    list("/sys/devices/system/cpu/possible")
+/// The CPUs that run. Without sysfs, those this process may run on.
+pub fn online() -> Option<CpuSet> {
+    online_in(&Root::host())
 }
 
-/// The isolated CPUs; `None` when there is none, or it is unknown.
-pub fn isolated() -> Option<CpuSet> {
-    list("/sys/devices/system/cpu/isolated")
+/// The CPUs that could be made to run.
+pub fn possible() -> Option<CpuSet> {
+    Cpus::look().possible
 }
 
 /// The CPUs of the NUMA node of the interface `name`; `None` where it has none, as virtual interfaces.
@@ -82,8 +89,12 @@ pub fn of_node_of(name: &str) -> Option<CpuSet> {
 
 /// The NUMA node of the device behind an interface.
 pub(crate) fn node_of(link: &Link) -> Option<u32> {
-    // The device itself may not say (virtio), but the one it sits on.
-    let device = link.device()?.canonicalize().ok()?;
+    node_at(&link.device()?)
+}
+
+/// The NUMA node of a device in sysfs. The device itself may not say (virtio), but the one it sits on.
+pub(crate) fn node_at(device: &Path) -> Option<u32> {
+    let device = device.canonicalize().ok()?;
     let node: i32 = device.ancestors().find_map(|dir| files::number(dir.join("numa_node")))?;
     // -1 is "none".
     u32::try_from(node).ok()
@@ -91,7 +102,7 @@ pub(crate) fn node_of(link: &Link) -> Option<u32> {
 
 /// The CPUs of a NUMA node.
 pub(crate) fn of_node(node: u32) -> Option<CpuSet> {
-    list(&format!("/sys/devices/system/node/node{node}/cpulist"))
+    list(&Root::host(), &format!("/sys/devices/system/node/node{node}/cpulist"))
 }
 
 /// The CPUs steering uses by default: online, not isolated, on the NUMA nodes of these interfaces (all

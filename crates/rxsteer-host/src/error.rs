@@ -11,6 +11,15 @@ pub enum HostError {
         /// The name that was asked for.
         name: String,
     },
+    /// sysfs is that of another network namespace.
+    #[error(
+        "/sys shows another network namespace, so nothing of '{name}' can be read or set by it; \
+         enter the namespace with a /sys of its own: ip netns exec NAME rxsteer host …"
+    )]
+    OtherNamespace {
+        /// The interface that was asked for.
+        name: String,
+    },
     /// A pattern is none.
     #[error("'{text}' is not a pattern for interface names: {why}; e.g. veth*")]
     BadPattern {

@@ -13,6 +13,15 @@ pub(crate) fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> 
     text(path)?.parse().ok()
 }
 
+/// The names in a folder, ascending.
+pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
+}
+
 /// What stands behind `name:` or `name=` in a file of such lines.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {

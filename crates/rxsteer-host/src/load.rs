@@ -3,7 +3,7 @@
 //! Whether steering helps depends on load, which only two looks some time apart can show: [`Load::look`], wait,
 //! look again, [`Load::since`]. The counts of CPUs are of the whole host, those of frames of this network namespace.
 
-use crate::files;
+use crate::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -18,6 +18,10 @@ pub struct CpuLoad {
     pub dropped: u32,
     /// How often it had to stop with work left over.
     pub squeezed: u32,
+    /// How often another CPU woke it for packets that RPS sent here.
+    pub received_rps: u32,
+    /// Packets that the flow limit dropped.
+    pub flow_limited: u32,
     /// What it spent its time on.
     pub ticks: Ticks,
 }
@@ -45,12 +49,17 @@ pub struct Load {
 impl Load {
     /// Looks at what was done since the host was started; `None` where the kernel does not say.
     pub fn look() -> Option<Load> {
-        let mut load = Self::read(&files::text("/proc/net/softnet_stat")?)?;
-        let stat = files::text("/proc/stat").unwrap_or_default();
+        Self::look_in(&Root::host())
+    }
+
+    /// The same of the host below `root`.
+    pub fn look_in(root: &Root) -> Option<Load> {
+        let mut load = Self::read(&root.text("/proc/net/softnet_stat")?)?;
+        let stat = root.text("/proc/stat").unwrap_or_default();
         for cpu in &mut load.cpus {
             cpu.ticks = Ticks::of(cpu.cpu, &stat).unwrap_or_default();
         }
-        load.received = received(&files::text("/proc/net/dev").unwrap_or_default());
+        load.received = received(&root.text("/proc/net/dev").unwrap_or_default());
         Some(load)
     }
 
@@ -61,7 +70,15 @@ impl Load {
             // Lines say which CPU they are of since Linux 5.10.
             let cpu = field(12).or(u32::try_from(row).ok())?;
             let (processed, dropped, squeezed) = (field(0)?, field(1)?, field(2)?);
-            Some(CpuLoad { cpu, processed, dropped, squeezed, ticks: Ticks::default() })
+            Some(CpuLoad {
+                cpu,
+                processed,
+                dropped,
+                squeezed,
+                received_rps: field(9).unwrap_or(0),
+                flow_limited: field(10).unwrap_or(0),
+                ticks: Ticks::default(),
+            })
         };
         let cpus = text.lines().enumerate().map(line).collect::<Option<_>>()?;
         Some(Load { cpus, received: BTreeMap::new() })
@@ -77,6 +94,8 @@ impl Load {
                 processed: now.processed.wrapping_sub(then.processed),
                 dropped: now.dropped.wrapping_sub(then.dropped),
                 squeezed: now.squeezed.wrapping_sub(then.squeezed),
+                received_rps: now.received_rps.wrapping_sub(then.received_rps),
+                flow_limited: now.flow_limited.wrapping_sub(then.flow_limited),
                 ticks: Ticks {
                     softirq: now.ticks.softirq.saturating_sub(then.ticks.softirq),
                     idle: now.ticks.idle.saturating_sub(then.ticks.idle),

@@ -30,10 +30,15 @@ pub(crate) fn dir_of(link: &Link) -> Option<PathBuf> {
 
 /// The RX queues in use: their numbers and directories, ascending.
 pub(crate) fn received_on(queues: &Path) -> Vec<(u32, PathBuf)> {
-    let entries = fs::read_dir(queues).into_iter().flatten().flatten();
+    numbered(queues, "rx-")
+}
+
+/// The entries of a folder whose name is `prefix` and a number, by their numbers, ascending.
+pub(crate) fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = entries
         .filter_map(|entry| {
-            let number = entry.file_name().to_str()?.strip_prefix("rx-")?.parse().ok()?;
+            let number = entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?;
             Some((number, entry.path()))
         })
         .collect();
