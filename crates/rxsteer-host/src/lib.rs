@@ -11,6 +11,7 @@
 
 mod btf;
 mod capabilities;
+pub mod change;
 pub mod cpus;
 mod drivers;
 mod error;
@@ -25,9 +26,11 @@ mod link;
 mod load;
 pub mod mask;
 mod netlink;
+mod others;
 mod queues;
 mod real_time;
 mod root;
+mod rss;
 mod shown;
 pub mod testing;
 mod topology;
@@ -45,9 +48,11 @@ pub use knobs::{Globals, InterfaceKnobs, Interrupt, RxQueue, TxQueue};
 pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
 pub use load::{CpuLoad, Load, Ticks};
 pub use mask::CpuMask;
+pub use others::{Other, Reach, others};
 pub use queues::{SteeredQueue, steered_by_kernel};
 pub use real_time::RealTime;
 pub use root::{Root, Tree};
+pub use rss::{Channels, Napi, Rss, Spreading};
 pub use topology::{CpuPlace, Topology};
 pub use trial::Trial;
 

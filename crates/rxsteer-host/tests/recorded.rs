@@ -1,20 +1,11 @@
 //! Facts of recorded hosts.
 
+mod recorded_host;
+
+use recorded_host::recorded;
 use rxsteer_core::{CpuId, CpuSet};
 use rxsteer_host::testing::{MachineSpec, NicSpec};
 use rxsteer_host::{Globals, InterfaceKnobs, Load, Root, Topology};
-
-/// A recorded host, gone when this is dropped.
-struct Recorded {
-    root: Root,
-    _folder: tempfile::TempDir,
-}
-
-fn recorded(machine: &MachineSpec) -> Recorded {
-    let folder = tempfile::tempdir().unwrap();
-    let root = machine.build(folder.path()).unwrap();
-    Recorded { root, _folder: folder }
-}
 
 fn set(text: &str) -> CpuSet {
     text.parse().unwrap()

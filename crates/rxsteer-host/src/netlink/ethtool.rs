@@ -1,26 +1,97 @@
-//! Offloads of an interface, as `ethtool -k` names them.
+//! What drivers say by ethtool: offloads as `ethtool -k` names them, RSS (`ethtool -x`), channels (`ethtool -l`).
 
 use super::generic::Family;
-use super::{attribute, attributes, emitted, text_of};
+use super::{attribute, attributes, emitted, text_of, u32_of, uint_of};
+use crate::rss::{Channels, Rss};
 use netlink_packet_core::{DefaultNla, NLA_F_NESTED};
 use std::collections::BTreeSet;
 use std::io;
 
 // include/uapi/linux/ethtool_netlink.h
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
+const ETHTOOL_MSG_RSS_GET: u8 = 38;
 const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
-const ETHTOOL_A_FEATURES_HEADER: u16 = 1;
+/// Of every request: ETHTOOL_A_FEATURES_HEADER, ETHTOOL_A_RSS_HEADER and so on.
+const HEADER: u16 = 1;
 const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
 const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_A_CHANNELS_RX_MAX: u16 = 2;
+const ETHTOOL_A_CHANNELS_COMBINED_MAX: u16 = 5;
+const ETHTOOL_A_CHANNELS_RX_COUNT: u16 = 6;
+const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
+const ETHTOOL_A_RSS_HFUNC: u16 = 3;
+const ETHTOOL_A_RSS_INDIR: u16 = 4;
+const ETHTOOL_A_RSS_FLOW_HASH: u16 = 8;
+/// ETHTOOL_A_FLOW_…: the first ones.
+const FLOW_TYPES: [&str; 16] = [
+    "", "ether", "ip4", "ip6", "tcp4", "tcp6", "udp4", "udp6", "sctp4", "sctp6", "ah4", "ah6",
+    "esp4", "esp6", "ah-esp4", "ah-esp6",
+];
+/// RXH_… of include/uapi/linux/ethtool.h: bits and what they name.
+const HASH_FIELDS: [(u64, &str); 9] = [
+    (1 << 1, "destination MAC"),
+    (1 << 2, "VLAN"),
+    (1 << 3, "protocol"),
+    (1 << 4, "source address"),
+    (1 << 5, "destination address"),
+    (1 << 6, "source port"),
+    (1 << 7, "destination port"),
+    (1 << 8, "GTP TEID"),
+    (1 << 9, "IPv6 flow label"),
+];
+/// ETH_RSS_HASH_…: bits of the hash function.
+const HASH_FUNCTIONS: [(u32, &str); 3] = [(1, "toeplitz"), (2, "xor"), (4, "crc32")];
+
+/// Asks about the interface of that number; returns the attributes of the answer.
+fn ask(message: u8, index: u32) -> io::Result<Vec<u8>> {
+    let device = DefaultNla::new(ETHTOOL_A_HEADER_DEV_INDEX, index.to_ne_bytes().to_vec());
+    let header = DefaultNla::new(HEADER | NLA_F_NESTED, emitted(&[device]));
+    Family::open("ethtool")?.query(message, &[header])
+}
 
 /// The names of the features that are on.
 pub(crate) fn active_features(index: u32) -> io::Result<BTreeSet<String>> {
-    let device = DefaultNla::new(ETHTOOL_A_HEADER_DEV_INDEX, index.to_ne_bytes().to_vec());
-    let header = DefaultNla::new(ETHTOOL_A_FEATURES_HEADER | NLA_F_NESTED, emitted(&[device]));
-    let answer = Family::open("ethtool")?.query(ETHTOOL_MSG_FEATURES_GET, &[header])?;
-    Ok(names(&answer).unwrap_or_default())
+    Ok(names(&ask(ETHTOOL_MSG_FEATURES_GET, index)?).unwrap_or_default())
+}
+
+/// How the NIC spreads flows; an error where the driver does not say. Hash fields are said since Linux 6.17.
+pub(crate) fn rss(index: u32) -> io::Result<Rss> {
+    Ok(rss_of(&ask(ETHTOOL_MSG_RSS_GET, index)?))
+}
+
+fn rss_of(answer: &[u8]) -> Rss {
+    let table = attribute(answer, ETHTOOL_A_RSS_INDIR).unwrap_or_default();
+    let functions = attribute(answer, ETHTOOL_A_RSS_HFUNC).and_then(u32_of).unwrap_or(0);
+    let fields = attribute(answer, ETHTOOL_A_RSS_FLOW_HASH).unwrap_or_default();
+    let fields = attributes(fields).filter_map(|(kind, bits)| {
+        let bits = uint_of(bits)?;
+        let named = HASH_FIELDS.iter().filter(|(bit, _)| bits & bit != 0);
+        let named = named.map(|(_, name)| (*name).to_owned()).collect();
+        Some(((*FLOW_TYPES.get(usize::from(kind))?).to_owned(), named))
+    });
+    Rss {
+        function: HASH_FUNCTIONS
+            .into_iter()
+            .find(|(bit, _)| functions & bit != 0)
+            .map(|(_, name)| name.to_owned()),
+        table: table.chunks_exact(4).filter_map(u32_of).collect(),
+        fields: fields.collect(),
+    }
+}
+
+/// The channels for receiving, those in use and those there could be.
+pub(crate) fn channels(index: u32) -> io::Result<Channels> {
+    let answer = ask(ETHTOOL_MSG_CHANNELS_GET, index)?;
+    let sum = |kinds: [u16; 2]| {
+        kinds.into_iter().filter_map(|kind| attribute(&answer, kind).and_then(u32_of)).sum()
+    };
+    Ok(Channels {
+        used: sum([ETHTOOL_A_CHANNELS_RX_COUNT, ETHTOOL_A_CHANNELS_COMBINED_COUNT]),
+        most: sum([ETHTOOL_A_CHANNELS_RX_MAX, ETHTOOL_A_CHANNELS_COMBINED_MAX]),
+    })
 }
 
 /// The set of active features is sent as the list of the bits that are set.
@@ -33,4 +104,30 @@ fn names(answer: &[u8]) -> Option<BTreeSet<String>> {
             .map(text_of)
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rss_is_read() {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let fields = emitted(&[
+            DefaultNla::new(4, 0xf0_u32.to_ne_bytes().to_vec()),
+            DefaultNla::new(6, 0x30_u64.to_ne_bytes().to_vec()),
+            DefaultNla::new(99, 0x30_u32.to_ne_bytes().to_vec()),
+        ]);
+        let answer = emitted(&[
+            DefaultNla::new(ETHTOOL_A_RSS_HFUNC, words(&[1])),
+            DefaultNla::new(ETHTOOL_A_RSS_INDIR, words(&[0, 1, 0, 3])),
+            DefaultNla::new(ETHTOOL_A_RSS_FLOW_HASH | NLA_F_NESTED, fields),
+        ]);
+        let rss = rss_of(&answer);
+        assert_eq!(rss.function.as_deref(), Some("toeplitz"));
+        assert_eq!((rss.table.as_slice(), rss.queues()), (&[0, 1, 0, 3][..], 3));
+        assert_eq!(rss.fields["udp4"], ["source address", "destination address"]);
+        assert_eq!((rss.fields["tcp4"].len(), rss.fields.len()), (4, 2));
+        assert_eq!(rss_of(&[]), Rss::default());
+    }
 }

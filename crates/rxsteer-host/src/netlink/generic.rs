@@ -36,10 +36,19 @@ impl Family {
 
     /// Sends `command` with these attributes; returns the attributes of the first answer.
     pub(super) fn query(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<u8>> {
-        let mut answers =
-            self.netlink.query(Query::One, self.id, &question(command, with))?.into_iter();
-        let answer = answers.next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Ok(answer.get(HEADER..).unwrap_or_default().to_vec())
+        let answers = self.ask(Query::One, command, with)?;
+        answers.into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// Sends `command` with these attributes; returns the attributes of each entry of the listing.
+    pub(super) fn list(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<Vec<u8>>> {
+        self.ask(Query::All, command, with)
+    }
+
+    fn ask(&mut self, which: Query, command: u8, with: &[DefaultNla]) -> io::Result<Vec<Vec<u8>>> {
+        let answers = self.netlink.query(which, self.id, &question(command, with))?;
+        let body = |answer: Vec<u8>| answer.get(HEADER..).unwrap_or_default().to_vec();
+        Ok(answers.into_iter().map(body).collect())
     }
 }
 

@@ -169,6 +169,12 @@ fn u32_of(value: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(value.try_into().ok()?))
 }
 
+/// A number of 32 or 64 bits (NLA_UINT).
+fn uint_of(value: &[u8]) -> Option<u64> {
+    let long = || Some(u64::from_ne_bytes(value.try_into().ok()?));
+    u32_of(value).map(u64::from).or_else(long)
+}
+
 fn text_of(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()

@@ -1,7 +1,8 @@
-//! What a driver's XDP can do (Linux 6.3 and later).
+//! What a driver's XDP can do (Linux 6.3 and later), and the NAPI instances of an interface (6.7).
 
-use super::attribute;
 use super::generic::Family;
+use super::{attribute, u32_of, uint_of};
+use crate::rss::Napi;
 use netlink_packet_core::DefaultNla;
 use std::io;
 
@@ -10,6 +11,36 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+const NETDEV_CMD_NAPI_GET: u8 = 11;
+const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_ID: u16 = 2;
+const NETDEV_A_NAPI_IRQ: u16 = 3;
+const NETDEV_A_NAPI_PID: u16 = 4;
+const NETDEV_A_NAPI_DEFER_HARD_IRQS: u16 = 5;
+const NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT: u16 = 6;
+const NETDEV_A_NAPI_THREADED: u16 = 8;
+
+/// The NAPI instances of an interface that is up.
+pub(crate) fn napi(index: u32) -> io::Result<Vec<Napi>> {
+    let device = DefaultNla::new(NETDEV_A_NAPI_IFINDEX, index.to_ne_bytes().to_vec());
+    let answers = Family::open("netdev")?.list(NETDEV_CMD_NAPI_GET, &[device])?;
+    let napi = |answer: &Vec<u8>| {
+        let number = |kind| attribute(answer, kind).and_then(u32_of);
+        let thread = number(NETDEV_A_NAPI_PID);
+        // Linux 6.17 and later say it; before, an instance that has a thread uses it.
+        let threaded = number(NETDEV_A_NAPI_THREADED).map(|threaded| threaded != 0);
+        Some(Napi {
+            id: number(NETDEV_A_NAPI_ID)?,
+            interrupt: number(NETDEV_A_NAPI_IRQ),
+            threaded: threaded.unwrap_or(thread.is_some()),
+            thread,
+            defer_hard_irqs: number(NETDEV_A_NAPI_DEFER_HARD_IRQS),
+            gro_flush_timeout_ns: attribute(answer, NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT)
+                .and_then(uint_of),
+        })
+    };
+    Ok(answers.iter().filter_map(napi).collect())
+}
 
 /// The bits of `xdp-features` and of `xdp-rx-metadata-features` (0 before Linux 6.8).
 pub(crate) fn xdp_features(index: u32) -> io::Result<(u64, u64)> {

@@ -1,0 +1,346 @@
+//! From what is wanted to the exact writes.
+//!
+//! Sizes and sets are those of Documentation/networking/scaling.rst: RPS within the memory domain of the CPU that serves
+//! the interrupt; 32768 entries in the sock flow table, divided by the RX queues for each flow table; XPS with an equal
+//! share of the CPUs for each TX queue; the flow limit on the CPUs that serve interrupts.
+
+use crate::knobs::{CORE, Globals, InterfaceKnobs, rx_file, tx_file};
+use crate::mask::CpuMask;
+use crate::root::Tree;
+use crate::topology::Topology;
+use rxsteer_core::CpuSet;
+use rxsteer_core::config::MAX_SOCK_FLOW_ENTRIES;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Entries of the sock flow table where there are none: "works fairly well on a moderately loaded server" (scaling.rst).
+const SOCK_FLOW_ENTRIES: u64 = 32768;
+
+/// What is to be set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The CPUs that RPS spreads over; by default those near the interrupts.
+    pub cpus: Option<CpuSet>,
+    /// Flows go where their applications run.
+    pub rfs: bool,
+    /// Each CPU sends by TX queues of its own.
+    pub xps: bool,
+    /// Flows that fill a backlog are dropped first.
+    pub flow_limit: bool,
+}
+
+/// An interface as it was when it was written to: a later one of that name is another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// Its hardware address.
+    pub address: String,
+    /// The inode of its network namespace; 0 in a recorded tree.
+    pub namespace: u64,
+}
+
+/// One value to write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Write {
+    /// The file.
+    pub path: String,
+    /// What it holds, byte for byte.
+    pub old: String,
+    /// What it will hold, as the kernel will show it.
+    pub new: String,
+    /// The interface that it belongs to; none for settings of the network core.
+    pub owner: Option<Owner>,
+    /// What it means, in words.
+    pub meaning: String,
+}
+
+/// All of them, in their order, and what else is to be said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The interface.
+    pub interface: String,
+    /// The CPUs that RPS will spread over.
+    #[serde(serialize_with = "shown")]
+    pub cpus: CpuSet,
+    /// The writes; a value that is there already is none of them.
+    pub writes: Vec<Write>,
+    /// What has no effect here, and why.
+    pub notes: Vec<String>,
+}
+
+fn shown<S: serde::Serializer>(set: &CpuSet, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(set)
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// RPS can't use some of the CPUs.
+    #[error("{what}; choose among CPUs {usable}")]
+    Unusable {
+        /// Which, and why.
+        what: String,
+        /// Those that it can use.
+        usable: String,
+    },
+    /// Nothing says which CPUs are online.
+    #[error(
+        "nothing says which CPUs are online (/sys/devices/system/cpu/online); name them with --cpus"
+    )]
+    NoCpus,
+    /// There is no file to set it by.
+    #[error("{interface} has no {knob}: {why}")]
+    Missing {
+        /// The interface.
+        interface: String,
+        /// The file.
+        knob: &'static str,
+        /// Why that may be, and what to do.
+        why: &'static str,
+    },
+    /// A value can't be read, so it could not be restored.
+    #[error("can't read {path}, so it could not be restored: {error}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A plan in the making.
+struct Planner<'a, T> {
+    tree: &'a T,
+    interface: &'a InterfaceKnobs,
+    topology: &'a Topology,
+    owner: Owner,
+    writes: Vec<Write>,
+    notes: Vec<String>,
+}
+
+impl Plan {
+    /// Plans `wanted` for an interface of the network namespace with that inode. Nothing is written.
+    pub fn new(
+        tree: &impl Tree,
+        interface: &InterfaceKnobs,
+        topology: &Topology,
+        globals: &Globals,
+        namespace: u64,
+        wanted: &Wanted,
+    ) -> Result<Plan, PlanError> {
+        let cpus = match &wanted.cpus {
+            Some(cpus) => cpus.clone(),
+            None => default_cpus(interface, topology).ok_or(PlanError::NoCpus)?,
+        };
+        refuse_unusable(&cpus, topology)?;
+        let owner = Owner {
+            name: interface.name.clone(),
+            index: interface.index,
+            address: interface.address.clone(),
+            namespace,
+        };
+        let (writes, notes) = (Vec::new(), Vec::new());
+        let mut planner = Planner { tree, interface, topology, owner, writes, notes };
+        // The order of effect: a flow table is of use with a sock flow table, a CPU map sends packets on at once.
+        if wanted.rfs {
+            planner.rfs(globals)?;
+        }
+        if wanted.flow_limit {
+            planner.flow_limit(globals)?;
+        }
+        planner.rps(&cpus)?;
+        if wanted.xps {
+            planner.xps()?;
+        }
+        let Planner { writes, notes, .. } = planner;
+        Ok(Plan { interface: interface.name.clone(), cpus, writes, notes })
+    }
+
+    /// The plan that sets everything back, in the opposite order.
+    #[must_use]
+    pub fn reversed(&self) -> Plan {
+        let back = |write: &Write| Write {
+            old: write.new.clone(),
+            new: write.old.clone(),
+            meaning: "as before".to_owned(),
+            ..write.clone()
+        };
+        Plan { writes: self.writes.iter().rev().map(back).collect(), ..self.clone() }
+    }
+}
+
+/// Those near the interrupts; without interrupts, those of the NUMA node; else all that can be used.
+fn default_cpus(interface: &InterfaceKnobs, topology: &Topology) -> Option<CpuSet> {
+    let of_node = interface.numa_node.and_then(|node| {
+        let of = topology.cpus.iter().filter(|place| place.node == Some(node));
+        CpuSet::new(of.map(|place| place.cpu))
+    });
+    let near = interface.interrupt_cpus().and_then(|cpus| topology.near(&cpus)).or(of_node);
+    let usable = topology.sets.usable(&[])?;
+    let near_and_usable =
+        near.and_then(|near| CpuSet::new(usable.iter().filter(|cpu| near.contains(*cpu))));
+    Some(near_and_usable.unwrap_or(usable))
+}
+
+/// The kernel leaves offline CPUs out of a CPU map, and isolated ones (`rps_cpumask_housekeeping`), and says nothing.
+fn refuse_unusable(cpus: &CpuSet, topology: &Topology) -> Result<(), PlanError> {
+    let Some(online) = &topology.sets.online else { return Ok(()) };
+    let isolated = topology.sets.isolated.as_ref();
+    let is_isolated = |cpu: &_| isolated.is_some_and(|set| set.contains(*cpu));
+    let off = CpuSet::new(cpus.iter().filter(|cpu| !online.contains(*cpu)));
+    let apart = CpuSet::new(cpus.iter().filter(is_isolated));
+    let which = |set: &CpuSet| {
+        if set.len() == 1 { format!("CPU {set} is") } else { format!("CPUs {set} are") }
+    };
+    let off = off.map(|set| format!("{} not online", which(&set)));
+    let apart = apart.map(|set| {
+        format!(
+            "{} isolated (isolcpus), and the kernel's RPS leaves isolated CPUs out",
+            which(&set)
+        )
+    });
+    let what: Vec<String> = off.into_iter().chain(apart).collect();
+    if what.is_empty() {
+        return Ok(());
+    }
+    let usable = topology.sets.usable(&[]).map(|set| set.to_string()).unwrap_or_default();
+    Err(PlanError::Unusable { what: what.join("; "), usable })
+}
+
+impl<T: Tree> Planner<'_, T> {
+    fn set(
+        &mut self,
+        path: String,
+        text: &str,
+        meaning: String,
+        of_interface: bool,
+    ) -> Result<(), PlanError> {
+        let old = self.tree.read(&path);
+        let old = old.map_err(|error| PlanError::Unreadable { path: path.clone(), error })?;
+        let new = format!("{text}\n");
+        if old != new {
+            let owner = of_interface.then(|| self.owner.clone());
+            self.writes.push(Write { path, old, new, owner, meaning });
+        }
+        Ok(())
+    }
+
+    fn missing(&self, knob: &'static str, why: &'static str) -> PlanError {
+        PlanError::Missing { interface: self.interface.name.clone(), knob, why }
+    }
+
+    fn rps(&mut self, cpus: &CpuSet) -> Result<(), PlanError> {
+        let has = self.interface.rx.iter().any(|queue| queue.rps_cpus.is_some());
+        if !has {
+            return Err(self.missing(
+                "rps_cpus",
+                "the kernel was built without CONFIG_RPS, or the interface has no RX queue; nothing can be set",
+            ));
+        }
+        let mask = CpuMask(Some(cpus.clone()));
+        let text = mask.hex(self.topology.ids());
+        for queue in &self.interface.rx {
+            let path = rx_file(&self.interface.name, queue.queue, "rps_cpus");
+            let meaning = format!("RPS of RX queue {}: {mask}", queue.queue);
+            self.set(path, &text, meaning, true)?;
+        }
+        let alone = self.interface.interrupt_cpus();
+        if cpus.len() == 1 && alone.is_none_or(|alone| alone == *cpus) {
+            self.notes.push(format!(
+                "all packets go to CPU {cpus}: that spreads nothing; name more CPUs with --cpus"
+            ));
+        }
+        Ok(())
+    }
+
+    fn rfs(&mut self, globals: &Globals) -> Result<(), PlanError> {
+        let Some(entries) = globals.rps_sock_flow_entries else {
+            return Err(self.missing(
+                "rps_sock_flow_entries",
+                "it can be seen in the first network namespace only, and this process may not enter that; run it there, \
+                 or leave --rfs out",
+            ));
+        };
+        // More is kept: other interfaces share the table.
+        let entries = entries.max(SOCK_FLOW_ENTRIES);
+        let queues = u64::try_from(self.interface.rx.len().max(1)).unwrap_or(u64::MAX);
+        // The kernel rounds up to a power of two, and shows that.
+        let each =
+            (entries / queues).clamp(1, u64::from(MAX_SOCK_FLOW_ENTRIES)).next_power_of_two();
+        self.set(
+            format!("{CORE}/rps_sock_flow_entries"),
+            &entries.to_string(),
+            format!("RFS: {entries} flows in the sock flow table, of all interfaces"),
+            false,
+        )?;
+        for queue in &self.interface.rx {
+            let path = rx_file(&self.interface.name, queue.queue, "rps_flow_cnt");
+            let meaning = format!("RFS of RX queue {}: {each} flows", queue.queue);
+            self.set(path, &each.to_string(), meaning, true)?;
+        }
+        Ok(())
+    }
+
+    fn xps(&mut self) -> Result<(), PlanError> {
+        let queues: Vec<u32> = self
+            .interface
+            .tx
+            .iter()
+            .filter(|queue| queue.xps_cpus.is_some())
+            .map(|queue| queue.queue)
+            .collect();
+        if queues.len() < 2 {
+            let name = &self.interface.name;
+            self.notes.push(format!("--xps has no effect: {name} has one TX queue"));
+            return Ok(());
+        }
+        for (queue, mask) in queues.iter().zip(shares(self.topology, queues.len())) {
+            let path = tx_file(&self.interface.name, *queue, "xps_cpus");
+            let meaning = format!("XPS of TX queue {queue}: {mask}");
+            self.set(path, &mask.hex(self.topology.ids()), meaning, true)?;
+        }
+        Ok(())
+    }
+
+    fn flow_limit(&mut self, globals: &Globals) -> Result<(), PlanError> {
+        if globals.flow_limit_cpu_bitmap.is_none() {
+            return Err(self.missing(
+                "flow_limit_cpu_bitmap",
+                "the kernel was built without CONFIG_NET_FLOW_LIMIT, has too many CPUs to show it, or this is not the \
+                 first network namespace; leave --flow-limit out",
+            ));
+        }
+        // The kernel looks into the table of the CPU that receives, not of the one that is sent to.
+        let receiving =
+            self.interface.interrupt_cpus().or_else(|| self.topology.sets.online.clone());
+        let mut mask = CpuMask(receiving);
+        if let Some(set) = &globals.flow_limit_cpu_bitmap {
+            mask = CpuMask(CpuSet::new(mask.iter().chain(set.iter())));
+        }
+        self.set(
+            format!("{CORE}/flow_limit_cpu_bitmap"),
+            &mask.hex(self.topology.ids()),
+            format!("flow limit on {mask}, which receive"),
+            false,
+        )
+    }
+}
+
+/// The CPUs of each of `queues` TX queues: equal shares of those that run, neighbours together; with more queues than CPUs
+/// a CPU for each of the first, and none for the rest.
+fn shares(topology: &Topology, queues: usize) -> Vec<CpuMask> {
+    let mut cpus: Vec<_> = topology.cpus.iter().filter(|place| place.online).collect();
+    cpus.sort_by_key(|place| {
+        let cache = place.last_level_cache.as_ref().map(CpuSet::lowest);
+        (place.node, place.package, cache, place.core, place.cpu)
+    });
+    let (count, used) = (cpus.len(), queues.min(cpus.len()).max(1));
+    let share = |queue: usize| {
+        let of = if queue < used { queue * count / used..(queue + 1) * count / used } else { 0..0 };
+        CpuMask(CpuSet::new(cpus[of].iter().map(|place| place.cpu)))
+    };
+    (0..queues).map(share).collect()
+}

@@ -1,0 +1,170 @@
+//! The writes of a plan, each on record before and read back after, and their undoing.
+
+use super::journal::{Journal, JournalError};
+use super::plan::{Plan, Write};
+use crate::mask;
+use crate::root::Tree;
+use std::io;
+
+/// Why a value did not get where it should.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The system refused to write.
+    #[error("{}: {error}{}", path, advice(error))]
+    Write {
+        /// The file.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The kernel took it, and made something else of it.
+    #[error("{path}: {}", filtered(wrote, found))]
+    Filtered {
+        /// The file.
+        path: String,
+        /// What was written.
+        wrote: String,
+        /// What it holds now.
+        found: String,
+    },
+    /// Something else wrote to it between looking and writing.
+    #[error(
+        "{path}: it held {} when it was looked at, and {} when it was to be written; something else is changing it",
+        planned.trim(), found.trim()
+    )]
+    Meanwhile {
+        /// The file.
+        path: String,
+        /// What it held.
+        planned: String,
+        /// What it holds.
+        found: String,
+    },
+    /// The journal can't be written, so nothing else is.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl Refusal {
+    /// Whether this process may not do it at all, as opposed to the kernel refusing the value.
+    pub fn is_for_lack_of_permission(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        match self {
+            Self::Write { error, .. } | Self::Journal(JournalError::System { error, .. }) => {
+                matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[error("{refusal}")]
+pub struct ApplyError {
+    /// The first thing that went wrong.
+    pub refusal: Refusal,
+    /// How many values had been set, and are set back.
+    pub undone: usize,
+    /// Those that could not be set back, and why.
+    pub left: Vec<Refusal>,
+}
+
+/// Carries out a plan, whole or not at all.
+pub fn apply(tree: &impl Tree, journal: &mut Journal, plan: &Plan) -> Result<(), ApplyError> {
+    for (place, write) in plan.writes.iter().enumerate() {
+        if let Err(refusal) = set(tree, journal, write) {
+            // What was refused may have left its mark, too.
+            let touched = match refusal {
+                Refusal::Meanwhile { .. } | Refusal::Journal(_) => place,
+                Refusal::Write { .. } | Refusal::Filtered { .. } => place + 1,
+            };
+            let left = set_back(tree, journal, &plan.writes[..touched]);
+            return Err(ApplyError { undone: place, left, refusal });
+        }
+    }
+    Ok(())
+}
+
+/// Sets back what a plan set; returns what could not be.
+pub fn undo(tree: &impl Tree, journal: &mut Journal, plan: &Plan) -> Vec<Refusal> {
+    set_back(tree, journal, &plan.writes)
+}
+
+fn set_back(tree: &impl Tree, journal: &mut Journal, writes: &[Write]) -> Vec<Refusal> {
+    let back = |write: &Write| -> Result<(), Refusal> {
+        let path = &write.path;
+        let read = tree.read(path);
+        let now = read.map_err(|error| Refusal::Write { path: path.clone(), error })?;
+        let change = journal.changes().iter().rfind(|change| change.path == *path);
+        if now != write.old && change.is_none_or(|change| !change.may_have_left(&now)) {
+            let (path, planned) = (path.clone(), write.new.clone());
+            return Err(Refusal::Meanwhile { path, planned, found: now });
+        }
+        let undone = Write { old: now, new: write.old.clone(), ..write.clone() };
+        if undone.old == undone.new {
+            // The write was refused; on record it is not done, which would leave room for doubt.
+            journal.intend(&undone)?;
+            return Ok(journal.done(path)?);
+        }
+        set(tree, journal, &undone)
+    };
+    writes.iter().rev().map(back).filter_map(Result::err).collect()
+}
+
+/// One write: on record, written, read back, and noted as done.
+pub(super) fn set(tree: &impl Tree, journal: &mut Journal, write: &Write) -> Result<(), Refusal> {
+    let path = &write.path;
+    let failed = |error| Refusal::Write { path: path.clone(), error };
+    let now = tree.read(path).map_err(failed)?;
+    if now != write.old {
+        let (path, planned) = (path.clone(), write.old.clone());
+        return Err(Refusal::Meanwhile { path, planned, found: now });
+    }
+    journal.intend(write)?;
+    tree.write(path, &write.new).map_err(failed)?;
+    let found = tree.read(path).map_err(failed)?;
+    if found != write.new {
+        // On record is what is there, not what should be.
+        journal.intend(&Write { new: found.clone(), ..write.clone() })?;
+        journal.done(path)?;
+        let (path, wrote) = (path.clone(), write.new.clone());
+        return Err(Refusal::Filtered { path, wrote, found });
+    }
+    Ok(journal.done(path)?)
+}
+
+/// What can be done about an error of the system.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; writing it takes root, and CAP_NET_ADMIN in the first user namespace (sudo; in a container: --privileged)"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; it is mounted read-only, as in most containers: run this on the host itself, or in a container that was \
+             started with --privileged and --network host"
+        }
+        io::ErrorKind::NotFound => "; the queue or the interface is gone",
+        io::ErrorKind::InvalidInput => {
+            "; the kernel refuses the value: all of these CPUs are offline, isolated, or reserved by nohz_full"
+        }
+        _ => "",
+    }
+}
+
+fn filtered(wrote: &str, found: &str) -> String {
+    let (wrote, found) = (wrote.trim(), found.trim());
+    let text = format!("{wrote} was written, and the kernel made {found} of it");
+    match (mask::bits(wrote), mask::bits(found)) {
+        (Some(wrote), Some(found)) if found.iter().all(|bit| wrote.contains(bit)) => {
+            let out: Vec<String> =
+                wrote.iter().filter(|bit| !found.contains(bit)).map(ToString::to_string).collect();
+            format!(
+                "{text}: it left out CPU {}, because that is offline, isolated or reserved by nohz_full; name others with \
+                 --cpus",
+                out.join(", ")
+            )
+        }
+        _ => text,
+    }
+}

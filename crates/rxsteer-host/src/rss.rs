@@ -1,0 +1,71 @@
+//! What the NIC and its driver do by themselves: RSS, channels, NAPI instances.
+
+use crate::netlink::{ethtool, netdev};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a NIC spreads flows over its RX queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rss {
+    /// The hash function.
+    pub function: Option<String>,
+    /// The indirection table: RX queues, indexed by the low bits of the hash.
+    pub table: Vec<u32>,
+    /// By type of flow (`tcp4`, `udp6`, …) what is hashed; empty before Linux 6.17.
+    pub fields: BTreeMap<String, Vec<String>>,
+}
+
+impl Rss {
+    /// How many queues the table names.
+    pub fn queues(&self) -> usize {
+        self.table.iter().collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// Channels of a NIC: queues with an interrupt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Channels {
+    /// Those that receive.
+    pub used: u32,
+    /// Those that could (`ethtool -L`).
+    pub most: u32,
+}
+
+/// A NAPI instance: what polls a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Napi {
+    /// Its number.
+    pub id: u32,
+    /// Its interrupt.
+    pub interrupt: Option<u32>,
+    /// Whether it polls in a thread.
+    pub threaded: bool,
+    /// That thread.
+    pub thread: Option<u32>,
+    /// Polls without an interrupt before it is armed again.
+    pub defer_hard_irqs: Option<u32>,
+    /// How long GRO may hold packets, in ns.
+    pub gro_flush_timeout_ns: Option<u64>,
+}
+
+/// What an interface of this network namespace does by itself; what its driver does not say is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Spreading {
+    /// RSS.
+    pub rss: Option<Rss>,
+    /// Channels.
+    pub channels: Option<Channels>,
+    /// NAPI instances; none before Linux 6.7, and while the interface is down.
+    pub napi: Vec<Napi>,
+}
+
+impl Spreading {
+    /// Looks at the interface of that number.
+    pub fn look(index: u32) -> Spreading {
+        Spreading {
+            rss: ethtool::rss(index).ok().filter(|rss| *rss != Rss::default()),
+            channels: ethtool::channels(index).ok(),
+            napi: netdev::napi(index).unwrap_or_default(),
+        }
+    }
+}
