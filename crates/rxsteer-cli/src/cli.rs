@@ -5,6 +5,8 @@ use crate::config::ConfigArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::live::args::LiveArgs;
+use crate::help::words;
+use crate::host::args::HostArgs;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
@@ -33,6 +35,7 @@ use std::time::Duration;
         rxsteer replay capture.pcap --cpus 4   how would this spread over 4 CPUs?\n  \
         rxsteer flows capture.pcap             which flows are the largest?\n  \
         rxsteer check                          can this host steer, does it help?\n  \
+        rxsteer host show eth0                 and what does the kernel steer by itself?\n  \
         rxsteer sim rpc-8 --compare rps,rfs    and on a simulated machine?\n\n\
         rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\n\
         Exit status: 0 success, 1 findings, 2 it could not run, 130 interrupted."
@@ -55,6 +58,7 @@ pub(crate) enum Command {
     Explain(Box<ExplainArgs>),
     /// Check what this host and its interfaces can do
     Check(CheckArgs),
+    Host(HostArgs),
     Run(Box<RunArgs>),
     Status(StatusArgs),
     Set(SetArgs),
@@ -108,7 +112,7 @@ pub(crate) struct CheckArgs {
 /// The upper bound of --sample.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
 
-fn parse_sample(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_sample(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if time.is_zero() || time > LONGEST_SAMPLE {
         return Err("a sample lasts more than 0 and at most an hour, e.g. 1s".to_owned());

@@ -13,6 +13,7 @@ mod explain;
 mod flows;
 mod hash_key;
 mod help;
+mod host;
 mod input;
 mod live;
 mod output;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
         Command::Check(args) => check::command(&args),
+        Command::Host(args) => host::command(&args),
         Command::Run(args) => run::command(*args),
         Command::Status(args) => status::command(&args),
         Command::Set(args) => set::command(&args),

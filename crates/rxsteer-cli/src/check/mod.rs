@@ -2,7 +2,7 @@
 //!
 //! Looking and judging is `rxsteer-host`'s, trying is `trial`'s; here it is put together and shown.
 
-mod show;
+pub(crate) mod show;
 #[cfg(test)]
 mod snapshots;
 
@@ -116,7 +116,7 @@ fn tried(mut host: Host, _interfaces: &[Interface]) -> Host {
 }
 
 /// The interfaces that look like NICs; in a container, where there is none, the veths.
-fn nics(links: &[Link]) -> Vec<&Link> {
+pub(crate) fn nics(links: &[Link]) -> Vec<&Link> {
     let physical: Vec<&Link> = links.iter().filter(|link| link.is_physical()).collect();
     if physical.is_empty() {
         links.iter().filter(|link| link.is("veth")).collect()
@@ -126,7 +126,7 @@ fn nics(links: &[Link]) -> Vec<&Link> {
 }
 
 /// The interfaces that `names` mean, each once, in the order of the names.
-fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<Vec<&'a Link>> {
+pub(crate) fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<Vec<&'a Link>> {
     let mut chosen: Vec<&Link> = Vec::new();
     for name in names {
         let pattern = Pattern::new(name)?;

@@ -91,7 +91,7 @@ fn shown(topic: &str) -> String {
 }
 
 /// A name and its text, which is continued under itself from column `indent` on, or where the name lets it.
-fn entry(text: &mut String, name: &str, indent: usize, what: &str) {
+pub(crate) fn entry(text: &mut String, name: &str, indent: usize, what: &str) {
     let indent = indent.max(name.chars().count() + 2);
     let mut line = format!("{name:<indent$}");
     let mut used = indent;

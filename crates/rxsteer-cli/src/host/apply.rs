@@ -1,0 +1,239 @@
+//! `rxsteer host apply`: shown, asked, written, measured, confirmed, made to last.
+
+use super::args::ApplyArgs;
+use super::question::{Ended, Waiting, ask};
+use super::{interface, namespace};
+use crate::Outcome;
+use crate::output::{self, note, print};
+use anyhow::Context;
+use rxsteer_host::change::{
+    self, ApplyError, Journal, Lock, Measured, Persisted, Plan, Refusal, Turn, Verdict, Wanted,
+    judge, persist_files, undo, verify,
+};
+use rxsteer_host::{Globals, Reach, Root, Topology, others};
+use rxsteer_user::printable;
+use std::fmt::Write as _;
+use std::process::Command;
+
+/// The command.
+pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> {
+    let knobs = interface(root, &args.interface)?;
+    let wanted = Wanted {
+        cpus: args.cpus.clone(),
+        rfs: args.rfs,
+        xps: args.xps,
+        flow_limit: args.flow_limit,
+    };
+    let (topology, globals) = (Topology::look(root), Globals::look(root));
+    let plan = Plan::new(root, &knobs, &topology, &globals, namespace(root), &wanted)?;
+    let persisted = if args.persist {
+        let program = std::env::current_exe().context("can't find the program's own path")?;
+        Some(persist_files(root, &knobs, &plan, &wanted, &program)?)
+    } else {
+        None
+    };
+    print(&shown(root, &plan, persisted.as_ref()))?;
+    if args.dry_run {
+        return Ok(Outcome::Success);
+    }
+    if plan.writes.is_empty() && persisted.is_none() {
+        return Ok(Outcome::Success);
+    }
+    let _lock = Lock::take(root)?;
+    if !args.yes && !ask("Write these values?")? {
+        note("nothing was changed");
+        return Ok(Outcome::Success);
+    }
+    Applying { root, args, plan: &plan, waiting: Waiting::begin()? }.run(persisted.as_ref())
+}
+
+/// The writes as a diff, what else is to be known, and the files of `--persist`.
+fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    for write in &plan.writes {
+        let (old, new) = (printable(write.old.trim()), printable(write.new.trim()));
+        let _ = writeln!(text, "{}\n  {old} -> {new}   {}", printable(&write.path), write.meaning);
+    }
+    if plan.writes.is_empty() {
+        let _ = writeln!(
+            text,
+            "{} is set so already; there is nothing to write",
+            printable(&plan.interface)
+        );
+    }
+    for note in &plan.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    for other in others(root) {
+        // What it says of interrupts holds for whatever is set near them.
+        let concerns = other.reach != Reach::Interrupts || !plan.writes.is_empty();
+        if concerns {
+            let _ = writeln!(text, "note: {}: {}", printable(&other.what), other.effect);
+        }
+    }
+    let Some(persisted) = persisted else { return text };
+    let _ = writeln!(text, "\nto be set again at boot: {}", persisted.why);
+    for file in &persisted.files {
+        let _ = writeln!(text, "{}", file.path);
+        for line in file.text.lines() {
+            let _ = writeln!(text, "  {}", printable(line));
+        }
+    }
+    for path in &persisted.replaced {
+        let _ = writeln!(text, "{} is removed", printable(path));
+    }
+    text
+}
+
+/// An apply that was agreed to.
+struct Applying<'a> {
+    root: &'a Root,
+    args: &'a ApplyArgs,
+    plan: &'a Plan,
+    waiting: Waiting,
+}
+
+impl Applying<'_> {
+    fn run(&self, persisted: Option<&Persisted>) -> anyhow::Result<Outcome> {
+        let mut journal = Journal::open(self.root)?;
+        journal.check()?;
+        if let Err(error) = change::apply(self.root, &mut journal, self.plan) {
+            return self.refused(journal, &error);
+        }
+        let why = match self.verified(&mut journal)? {
+            Some(why) => Some(why),
+            None => self.unconfirmed()?,
+        };
+        if let Some(why) = why {
+            return self.undone(journal, &why);
+        }
+        if let Some(persisted) = persisted {
+            persisted.write(self.root).context("the values are set, but not for the next boot")?;
+            reload(self.root);
+        }
+        let count = self.plan.writes.len();
+        print(&format!("{count} values are set; rxsteer host restore sets them back\n"))?;
+        Ok(Outcome::Success)
+    }
+
+    /// The kernel or the system refused, and all that was set is set back.
+    fn refused(&self, journal: Journal, error: &ApplyError) -> anyhow::Result<Outcome> {
+        let (refusal, undone) = (&error.refusal, error.undone);
+        let all = if undone == 0 {
+            "nothing was changed".to_owned()
+        } else {
+            format!("{undone} values that were set are as before")
+        };
+        let is_denied = refusal.is_for_lack_of_permission() && undone == 0;
+        self.forget(journal, &error.left)?;
+        anyhow::ensure!(!is_denied, "can't write {}; {all}", printable(&refusal.to_string()));
+        note(&format!("rxsteer: {}; {all}", printable(&refusal.to_string())));
+        Ok(Outcome::Findings)
+    }
+
+    fn undone(&self, mut journal: Journal, why: &str) -> anyhow::Result<Outcome> {
+        let left = undo(self.root, &mut journal, self.plan);
+        self.forget(journal, &left)?;
+        note(&format!("rxsteer: {why}; all is as before"));
+        Ok(Outcome::Findings)
+    }
+
+    fn forget(&self, journal: Journal, left: &[Refusal]) -> anyhow::Result<()> {
+        for refusal in left {
+            note(&format!(
+                "rxsteer: it could not be set back: {}",
+                printable(&refusal.to_string())
+            ));
+        }
+        Ok(journal.forget_unchanged()?)
+    }
+
+    /// Why it is to be undone, by what was measured.
+    fn verified(&self, journal: &mut Journal) -> anyhow::Result<Option<String>> {
+        let Some(time) = self.args.verify else { return Ok(None) };
+        let old = self.plan.reversed();
+        note(&format!("measuring old and new settings in turns for {time:?}"));
+        let mut is_new = true;
+        let put = |turn: Turn| -> Result<(), ApplyError> {
+            let wanted = turn == Turn::New;
+            if wanted != is_new {
+                change::apply(self.root, journal, if wanted { self.plan } else { &old })?;
+                is_new = wanted;
+            }
+            Ok(())
+        };
+        let wait = |time| self.waiting.is_ended_within(time);
+        let (interface, cpus) = (&self.plan.interface, &self.plan.cpus);
+        let turns = match verify(self.root, interface, cpus, time, put, wait) {
+            Ok(Some(turns)) => turns,
+            Ok(None) => return Ok(Some("it was interrupted while it measured".to_owned())),
+            Err(error) => {
+                return Ok(Some(format!("a turn failed: {}", printable(&error.to_string()))));
+            }
+        };
+        let verdict = judge(&turns);
+        print(&table(&turns, &verdict))?;
+        Ok(match verdict {
+            Verdict::Worse { what } => Some(format!("it is worse ({})", what.join("; "))),
+            _ => None,
+        })
+    }
+
+    /// Why it is to be undone, by the lack of an answer.
+    fn unconfirmed(&self) -> anyhow::Result<Option<String>> {
+        let Some(time) = self.args.confirm else { return Ok(None) };
+        note(&format!("it is set; press Enter within {time:?} to keep it"));
+        Ok(match self.waiting.for_line(time) {
+            Ended::Line => None,
+            Ended::Time => Some("it was not confirmed in time".to_owned()),
+            Ended::Closed => Some("standard input was closed before it was confirmed".to_owned()),
+            Ended::Signal => Some("it was interrupted before it was confirmed".to_owned()),
+        })
+    }
+}
+
+/// What was measured, in a line for each turn.
+fn table(turns: &[(Turn, Measured)], verdict: &Verdict) -> String {
+    let mut text =
+        "settings   packets  drops/M  squeezes/M  softirq ns/packet  busiest CPU  imbalance\n"
+            .to_owned();
+    for (turn, of) in turns {
+        let name = if *turn == Turn::Old { "old" } else { "new" };
+        let _ = writeln!(
+            text,
+            "{name:<8} {:>9} {:>8.0} {:>11.0} {:>18.0} {:>11.1}% {:>10.2}",
+            of.packets,
+            of.dropped_ppm,
+            of.squeezed_ppm,
+            of.softirq_ns,
+            of.busiest * 100.0,
+            of.imbalance
+        );
+    }
+    let _ = match verdict {
+        Verdict::Better { what } => writeln!(text, "better: {}", what.join("; ")),
+        Verdict::Same => writeln!(text, "no clear difference; it is kept"),
+        Verdict::Worse { what } => writeln!(text, "worse: {}", what.join("; ")),
+        Verdict::TooQuiet { packets } => {
+            writeln!(text, "one turn had {packets} packets, too few to compare; it is kept")
+        }
+    };
+    text
+}
+
+/// Has systemd and udev read their files again, where they run. What they do not hear now, they read at the next boot.
+pub(super) fn reload(root: &Root) {
+    if !root.is_host() || !root.path("/run/systemd/system").is_dir() {
+        return;
+    }
+    for (program, arguments) in
+        [("systemctl", &["daemon-reload"][..]), ("udevadm", &["control", "--reload"][..])]
+    {
+        let ended = Command::new(program).args(arguments).status();
+        if !ended.is_ok_and(|status| status.success()) {
+            let line = arguments.join(" ");
+            output::note(&format!("note: {program} {line} failed; run it, or reboot"));
+        }
+    }
+}

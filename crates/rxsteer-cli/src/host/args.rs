@@ -1,0 +1,155 @@
+//! What `rxsteer host` is given.
+
+use crate::change_spec::parse_interval;
+use crate::cli::parse_sample;
+use clap::{Args, Subcommand, ValueHint};
+use rxsteer_settings::cpu_list;
+use rxsteer_user::core::CpuSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Show and set the kernel's own steering: RPS, RFS, XPS, flow limit
+///
+/// It works on any interface (WireGuard, PPP, tun, Wi-Fi, bonds) and kernel, without XDP.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer host show eth0                            what is set, by whom, what it does\n  \
+    rxsteer host apply eth0 --cpus 0-3 --dry-run      what would be written?\n  \
+    rxsteer host apply eth0 --cpus 0-3 --rfs --verify 30s\n  \
+    rxsteer host restore                              back to what was before\n\n\
+    docs/host.md says what each setting does, when it hurts, and what to use instead.")]
+pub(crate) struct HostArgs {
+    /// Read and write below this folder instead of / (a recorded tree)
+    #[arg(long, global = true, value_name = "DIR", default_value = "/", hide_default_value = true, value_hint = ValueHint::DirPath)]
+    pub(crate) root: PathBuf,
+
+    #[command(subcommand)]
+    pub(crate) command: HostCommand,
+}
+
+/// The commands of the group.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    Show(ShowArgs),
+    Apply(ApplyArgs),
+    Restore(RestoreArgs),
+}
+
+/// Show CPUs, queues, interrupts and the kernel's steering settings
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer host show\n  \
+    rxsteer host show eth0 --sample 1s\n  \
+    rxsteer host show 'eth*' --json | jq '.interfaces[].rx[] | {queue, rps_cpus}'\n\n\
+    It changes nothing and takes no privilege.\n\n\
+    Exit status: 0 success; 2 it could not run.")]
+pub(crate) struct ShowArgs {
+    /// Interfaces, by name or pattern (veth*); by default the NICs
+    #[arg(value_name = "IFACE")]
+    pub(crate) interfaces: Vec<String>,
+
+    /// Also measure softnet counters for this long, e.g. 1s; without it they are since boot
+    #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
+    pub(crate) sample: Option<Duration>,
+
+    /// Print one JSON object, with all facts, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Set the kernel's own steering of an interface, so that it can be undone
+///
+/// Old values are on record before new ones are written, and each is read back. What the kernel refuses or filters undoes
+/// all of it. rxsteer host restore sets everything back.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer host apply eth0 --dry-run                 the exact writes, and nothing else\n  \
+    rxsteer host apply eth0 --cpus 0-3 --rfs --yes\n  \
+    rxsteer host apply eth0 --cpus 1-3 --verify 30s   and back if it got worse\n  \
+    rxsteer host apply eth0 --cpus 1-3 --confirm 1m   and back unless you press Enter\n  \
+    rxsteer host apply eth0 --cpus 0-3 --yes --persist   again at each boot\n\n\
+    The kernel reorders flows that move while its masks change; rxsteer run does not.\n\n\
+    Exit status: 0 it is set; 1 the kernel refused it, it was worse or not confirmed, and all is as before; 2 it could \
+    not run, and nothing was changed.")]
+pub(crate) struct ApplyArgs {
+    /// The interface
+    #[arg(value_name = "IFACE")]
+    pub(crate) interface: String,
+
+    /// CPUs that process its packets: a list like 0-3,8
+    ///
+    /// By default those that share a last-level cache with the CPU of its interrupt (or its NUMA node), are online and
+    /// not isolated.
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuSet>,
+
+    /// RFS: packets go where their application runs
+    ///
+    /// Sets rps_sock_flow_entries to 32768, unless it is larger, and rps_flow_cnt to that divided by the RX queues.
+    #[arg(long)]
+    pub(crate) rfs: bool,
+
+    /// XPS: each CPU sends by TX queues of its own
+    #[arg(long)]
+    pub(crate) xps: bool,
+
+    /// Drop flows that fill half a backlog first, on the CPUs of its interrupts
+    #[arg(long)]
+    pub(crate) flow_limit: bool,
+
+    /// Print the writes, and do not make them
+    #[arg(long, conflicts_with_all = ["yes", "verify", "confirm"])]
+    pub(crate) dry_run: bool,
+
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// Measure old and new in turns for this long, e.g. 30s; undo it if it is worse
+    ///
+    /// Worse is: more drops or squeezes, more time in softirqs for each packet, or a busier busiest CPU, in each of three
+    /// turns. Every turn changes masks, so flows may be reordered six times.
+    #[arg(long, value_name = "DURATION", value_parser = parse_verify)]
+    pub(crate) verify: Option<Duration>,
+
+    /// Undo it unless Enter is pressed within this time, e.g. 1m; also when the terminal is lost
+    #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
+    pub(crate) confirm: Option<Duration>,
+
+    /// Also set it at each boot, and when the interface or a queue appears
+    ///
+    /// By a .link file of systemd where that can express it, else by a unit and a udev rule; both are shown before.
+    #[arg(long)]
+    pub(crate) persist: bool,
+}
+
+/// Set back all that rxsteer host apply set, byte for byte
+///
+/// After any number of applies, also one that was killed. What something else has set since is left, and named. Files of
+/// --persist are removed.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer host restore\n  \
+    rxsteer host restore --yes --json | jq '.values[] | select(.outcome != \"restored\")'\n\n\
+    Exit status: 0 all is as before; 1 something could not be set back, and stays on record; 2 it could not run.")]
+pub(crate) struct RestoreArgs {
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A turn has to have enough ticks of the CPU's clock (10 ms each) to count.
+const SHORTEST_VERIFY: Duration = Duration::from_secs(3);
+const LONGEST_VERIFY: Duration = Duration::from_secs(3600);
+
+fn parse_verify(text: &str) -> Result<Duration, String> {
+    let time = parse_interval(text)?;
+    if !(SHORTEST_VERIFY..=LONGEST_VERIFY).contains(&time) {
+        return Err("it takes from 3 s to an hour, e.g. 30s".to_owned());
+    }
+    Ok(time)
+}

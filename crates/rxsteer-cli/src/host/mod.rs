@@ -1,0 +1,56 @@
+//! `rxsteer host`: the kernel's own steering, shown, set and set back.
+//!
+//! Facts, plans and writes are `rxsteer-host`'s; here they are asked for, shown and confirmed.
+
+mod apply;
+pub(crate) mod args;
+mod question;
+mod restore;
+mod show;
+
+use crate::Outcome;
+use crate::check;
+use args::{HostArgs, HostCommand};
+use rxsteer_host::{HostError, InterfaceKnobs, Link, Root, links};
+use std::os::unix::fs::MetadataExt;
+
+/// The command.
+pub(crate) fn command(args: &HostArgs) -> anyhow::Result<Outcome> {
+    let root = if args.root.as_os_str() == "/" { Root::host() } else { Root::at(&args.root) };
+    anyhow::ensure!(
+        root.path("/sys").is_dir(),
+        "there is no /sys below {}; name a folder with a recorded tree, or leave --root out",
+        rxsteer_user::shown(&args.root)
+    );
+    match &args.command {
+        HostCommand::Show(args) => show::command(&root, args),
+        HostCommand::Apply(args) => apply::command(&root, args),
+        HostCommand::Restore(args) => restore::command(&root, args),
+    }
+}
+
+/// The interfaces there are. Of a recorded tree only names and numbers are known this way.
+fn listed(root: &Root) -> Result<Vec<Link>, HostError> {
+    if root.is_host() {
+        return links();
+    }
+    let link =
+        |knobs: InterfaceKnobs| Link { index: knobs.index, name: knobs.name, ..Link::default() };
+    Ok(InterfaceKnobs::look_at_all(root)?.into_iter().map(link).collect())
+}
+
+/// The one of that name; the nearest name is in the error.
+fn interface(root: &Root, name: &str) -> anyhow::Result<InterfaceKnobs> {
+    let links = listed(root)?;
+    let chosen = check::chosen(&[name.to_owned()], &links)?;
+    let [link] = chosen.as_slice() else {
+        anyhow::bail!("'{name}' names {} interfaces; name one of them", chosen.len());
+    };
+    Ok(InterfaceKnobs::look(root, &link.name)?)
+}
+
+/// The inode of this network namespace; 0 for a recorded tree.
+fn namespace(root: &Root) -> u64 {
+    let own = std::fs::metadata("/proc/self/ns/net").ok().filter(|_| root.is_host());
+    own.map_or(0, |about| about.ino())
+}

@@ -1,0 +1,97 @@
+//! Questions on the terminal, and waiting for their answer, a signal, or an end of time.
+
+use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io::{IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Asks for a yes on the terminal; without one it is refused.
+pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
+    let stdin = std::io::stdin();
+    anyhow::ensure!(
+        stdin.is_terminal(),
+        "there is no terminal to ask on; add --yes where that is meant (--dry-run shows what would be done)"
+    );
+    crate::output::note(&format!("{question} [y/N]"));
+    let mut answer = String::new();
+    stdin.read_line(&mut answer).context("can't read the answer")?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The time.
+    Time,
+    /// A line was entered.
+    Line,
+    /// Standard input was closed: the terminal is gone.
+    Closed,
+    /// SIGINT, SIGTERM, or SIGHUP, which a terminal sends when it goes.
+    Signal,
+}
+
+/// Signals are not delivered from when this is made on, but waited for: a change is whole or undone.
+pub(super) struct Waiting {
+    signals: SignalFd,
+}
+
+impl Waiting {
+    /// Begins to hold signals back.
+    pub(super) fn begin() -> anyhow::Result<Waiting> {
+        let set: SigSet = crate::signals::block()?;
+        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC);
+        Ok(Waiting { signals: signals.context("can't wait for signals")? })
+    }
+
+    /// Waits that long; true where a signal came, at once.
+    pub(super) fn is_ended_within(&self, time: Duration) -> bool {
+        self.until(time, false) == Ended::Signal
+    }
+
+    /// Waits that long for a line on standard input.
+    pub(super) fn for_line(&self, time: Duration) -> Ended {
+        self.until(time, true)
+    }
+
+    fn until(&self, time: Duration, reads: bool) -> Ended {
+        let end = Instant::now() + time;
+        let stdin = std::io::stdin();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            // Rounded up: a wait of less than a millisecond is none.
+            let left_ms = u16::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
+            let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+            if reads {
+                watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+            }
+            // An interrupted poll is tried again.
+            let _ = poll(&mut watched, PollTimeout::from(left_ms));
+            let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+            if is_ready(&watched[0]) {
+                return Ended::Signal;
+            }
+            if watched.get(1).is_some_and(is_ready) {
+                return read_line();
+            }
+            if Instant::now() >= end {
+                return Ended::Time;
+            }
+        }
+    }
+}
+
+/// Reads up to the end of the line, a byte at a time: nothing is taken that is not ours.
+fn read_line() -> Ended {
+    let mut byte = [0];
+    loop {
+        match std::io::stdin().lock().read(&mut byte) {
+            Ok(1) if byte[0] == b'\n' => return Ended::Line,
+            Ok(1) => {}
+            _ => return Ended::Closed,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `rxsteer host restore`: back to what was before.
+
+use super::apply::reload;
+use super::args::RestoreArgs;
+use super::namespace;
+use super::question::{Waiting, ask};
+use crate::Outcome;
+use crate::output::{note, print};
+use rxsteer_host::Root;
+use rxsteer_host::change::{self, Change, Journal, Lock, Restored, persisted};
+use rxsteer_user::printable;
+use serde_json::json;
+use std::fmt::Write;
+
+/// The command.
+pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome> {
+    let files = persisted(root);
+    if !Journal::path(root).exists() && files.is_empty() {
+        let nothing =
+            "there is nothing to restore: rxsteer host apply has set nothing since boot\n";
+        print(&if args.json { shown_json(&[], &[]) } else { nothing.to_owned() })?;
+        return Ok(Outcome::Success);
+    }
+    let _lock = Lock::take(root)?;
+    let journal = Journal::open(root)?;
+    if !args.yes {
+        note(&asked(journal.changes(), &files));
+        if !ask("Set these values back?")? {
+            note("nothing was changed");
+            return Ok(Outcome::Success);
+        }
+    }
+    // It is idempotent: an end by a signal between two values would do no harm, and this is quick.
+    let _waiting = Waiting::begin()?;
+    if let Err(damaged) = journal.check() {
+        note(&format!("rxsteer: {damaged}"));
+    }
+    let restored = change::restore(root, journal, namespace(root))?;
+    change::remove(root, &files)?;
+    if !files.is_empty() {
+        reload(root);
+    }
+    print(&if args.json { shown_json(&restored, &files) } else { shown(&restored, &files) })?;
+    let is_whole = !restored.iter().any(|one| one.outcome.stays());
+    Ok(if is_whole { Outcome::Success } else { Outcome::Findings })
+}
+
+/// What the question is about.
+fn asked(changes: &[Change], files: &[String]) -> String {
+    let mut text = String::new();
+    for change in changes {
+        let (now, back) = (printable(change.new.trim()), printable(change.original.trim()));
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{}\n  {now} -> {back}", printable(&change.path));
+    }
+    for path in files {
+        let _ = writeln!(text, "{} is removed", printable(path));
+    }
+    text.trim_end().to_owned()
+}
+
+fn shown(restored: &[Restored], files: &[String]) -> String {
+    use change::Outcome;
+    let mut text = String::new();
+    let mut done = 0;
+    for one in restored {
+        let (path, was) = (printable(&one.path), printable(one.original.trim()));
+        // Writing to a String does not fail.
+        let _ = match &one.outcome {
+            Outcome::Restored { from } => {
+                done += 1;
+                writeln!(text, "{path}\n  {} -> {was}", printable(from.trim()))
+            }
+            Outcome::AsBefore => writeln!(text, "{path}\n  {was}, as before"),
+            Outcome::SetByAnother { ours, now } => writeln!(
+                text,
+                "{path}\n  left at {}: something else set that after rxsteer had set {} (before: {was})",
+                printable(now.trim()),
+                printable(ours.trim())
+            ),
+            Outcome::Gone => {
+                writeln!(text, "{path}\n  the interface or queue is gone, and its values with it")
+            }
+            Outcome::OtherNamespace { namespace } => writeln!(
+                text,
+                "{path}\n  it is of network namespace {namespace}: run rxsteer host restore there (ip netns exec NAME …)"
+            ),
+            Outcome::Failed { why } => writeln!(text, "{path}\n  not restored: {}", printable(why)),
+        };
+    }
+    for path in files {
+        let _ = writeln!(text, "{} was removed", printable(path));
+    }
+    let _ = writeln!(text, "{done} of {} values were set back", restored.len());
+    text
+}
+
+fn shown_json(restored: &[Restored], files: &[String]) -> String {
+    let report = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "values": restored,
+        "removed": files,
+    });
+    format!("{report:#}\n")
+}
