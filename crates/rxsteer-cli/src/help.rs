@@ -53,13 +53,16 @@ pub(crate) fn parse() -> Result<Cli, Error> {
 
 /// The command line, as it is read, explained and completed.
 pub(crate) fn command() -> Command {
-    Cli::command().mut_subcommands(|command| {
-        let command = command.mut_args(argument);
-        match command.get_after_help().map(ToString::to_string) {
-            None => command,
-            Some(all) => command.after_help(first_example(&all)).after_long_help(all),
-        }
-    })
+    Cli::command().mut_subcommands(explained)
+}
+
+/// A command, and those of its group.
+fn explained(command: Command) -> Command {
+    let command = command.mut_args(argument).mut_subcommands(explained);
+    match command.get_after_help().map(ToString::to_string) {
+        None => command,
+        Some(all) => command.after_help(first_example(&all)).after_long_help(all),
+    }
 }
 
 fn argument(arg: Arg) -> Arg {
@@ -90,11 +93,17 @@ mod tests {
     /// Columns and lines of a small terminal window.
     const SCREEN: (usize, usize) = (80, 40);
 
+    /// Every command, those of groups among them.
+    fn all(root: &Command) -> Vec<&Command> {
+        let of = |command| std::iter::once(command).chain(all(command));
+        root.get_subcommands().flat_map(of).collect()
+    }
+
     #[test]
     fn short_help_fits_a_screen() {
         let mut root = command().term_width(SCREEN.0);
         root.build();
-        for command in root.get_subcommands_mut() {
+        for command in all(&root) {
             let help = command.clone().term_width(SCREEN.0).render_help().to_string();
             let lines = help.lines().count();
             assert!(lines <= SCREEN.1, "{} has {lines} lines:\n{help}", command.get_name());
@@ -106,7 +115,7 @@ mod tests {
     #[test]
     fn options_that_short_help_leaves_out_are_there() {
         let root = Cli::command();
-        let options = || root.get_subcommands().flat_map(Command::get_arguments);
+        let options = || all(&root).into_iter().flat_map(Command::get_arguments);
         for name in SELDOM {
             assert!(options().any(|arg| arg.get_long() == Some(name)), "--{name}");
         }
@@ -114,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_value_is_a_word_a_path_or_nothing_to_complete() {
-        for command in command().get_subcommands() {
+        for command in all(&command()) {
             for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
                 let (hint, words) = (arg.get_value_hint(), arg.get_possible_values());
                 let name = format!("{} {}", command.get_name(), arg.get_id());

@@ -1,12 +1,15 @@
-//! What this host and its network interfaces can do for the in-kernel path.
+//! What this host and its network interfaces can do, how the kernel steers by itself, and changes of that.
 //!
-//! Two halves that do not mix. **Facts** ([`Host`], [`Interface`], [`links`]) are looked up from sysfs, procfs and
-//! netlink, without privileges and without changing anything; what is unknown is `None`, never an error, since a
-//! container may hide any of it. **Findings** ([`judge`]) are what follows from facts, by functions that look at
-//! nothing else, so that made-up hosts can be judged in tests.
+//! Three parts that do not mix. **Facts** ([`Host`], [`Interface`], [`links`]; [`Topology`], [`InterfaceKnobs`],
+//! [`Globals`], [`Load`]) are looked up from sysfs, procfs and netlink, without privileges and without changing anything;
+//! what is unknown is `None`, never an error, since a container may hide any of it. **Findings** ([`judge`]) are what
+//! follows from facts, by functions that look at nothing else, so that made-up hosts can be judged in tests. **Changes**
+//! ([`change`]) write the kernel's own settings, and undo it. Facts of the second group and changes take a [`Root`]: `/`,
+//! or a folder with a recorded tree ([`testing`]).
 //!
 //! What must hold: looking changes nothing, loads nothing, and does not panic whatever the kernel answers; every
-//! finding that is not fine says why, and every one that stops `rxsteer run` says what to do.
+//! finding that is not fine says why, and every one that stops `rxsteer run` says what to do; what a change must keep to
+//! is said in [`change`].
 #![forbid(unsafe_code)]
 
 mod btf;

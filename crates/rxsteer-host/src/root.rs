@@ -66,57 +66,91 @@ impl Root {
         files::names(self.path(absolute))
     }
 
-    /// Does something in the first network namespace, that of process 1, where this process may; else `None`.
+    /// Whether a file may be written; nothing is.
+    pub(crate) fn may_write(&self, path: &str) -> io::Result<()> {
+        let at = self.path(path);
+        self.anywhere(path, || OpenOptions::new().write(true).open(&at).map(drop))
+    }
+
+    /// Does something with a file here, or where it is not, in the first network namespace.
+    fn anywhere<T: Send>(
+        &self,
+        path: &str,
+        work: impl Fn() -> io::Result<T> + Send + Sync,
+    ) -> io::Result<T> {
+        match work() {
+            // Settings of the network core are shown to that namespace alone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.starts_with(NET_CORE) => {
+                self.in_first_namespace(work).unwrap_or(Err(error))
+            }
+            result => result,
+        }
+    }
+
+    /// Does something in the first network namespace, where this process may enter it and is not in it; else `None`.
+    ///
+    /// Nothing names that namespace. It is the one of process 1, or of the process that started this one by
+    /// `ip netns exec`: one in which the file is found.
     fn in_first_namespace<T: Send>(
         &self,
-        work: impl FnOnce() -> io::Result<T> + Send,
+        work: impl Fn() -> io::Result<T> + Send + Sync,
     ) -> Option<io::Result<T>> {
-        let first = fs::File::open("/proc/1/ns/net").ok().filter(|_| self.is_host())?;
-        let own = fs::metadata("/proc/self/ns/net").ok()?;
-        if first.metadata().ok()?.ino() == own.ino() {
+        if !self.is_host() {
             return None;
         }
-        // A thread of its own: this one stays where it is.
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                let network = Some(LinkNameSpaceType::Network);
-                move_into_link_name_space(first.as_fd(), network).ok().map(|()| work())
-            });
-            thread.join().unwrap_or(None)
-        })
+        let own = fs::metadata("/proc/self/ns/net").ok()?.ino();
+        let candidates = std::iter::once(1).chain(ancestors());
+        let results = candidates.filter_map(|process| {
+            let there = fs::File::open(format!("/proc/{process}/ns/net")).ok()?;
+            (there.metadata().ok()?.ino() != own).then(|| inside(&there, &work)).flatten()
+        });
+        let mut found = results.filter(|result| !is_absent(result));
+        found.next()
     }
+}
+
+fn is_absent<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Does something on a thread in that network namespace; this one stays where it is.
+fn inside<T: Send>(
+    namespace: &fs::File,
+    work: &(impl Fn() -> io::Result<T> + Sync),
+) -> Option<io::Result<T>> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let network = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), network).ok().map(|()| work())
+        });
+        thread.join().unwrap_or(None)
+    })
+}
+
+/// The process that started this one, the one that started that, and so on.
+fn ancestors() -> impl Iterator<Item = u32> {
+    let parent = |process: &str| {
+        let status = files::text(format!("/proc/{process}/status"))?;
+        files::field(&status, "PPid")?.parse().ok().filter(|parent: &u32| *parent > 1)
+    };
+    // More are not looked at: process ids could go round.
+    std::iter::successors(parent("self"), move |process| parent(&process.to_string())).take(64)
 }
 
 impl Tree for Root {
     fn read(&self, path: &str) -> io::Result<String> {
         let at = self.path(path);
-        match fs::read_to_string(&at) {
-            Err(error) if is_elsewhere(&error, path) => {
-                self.in_first_namespace(|| fs::read_to_string(&at)).unwrap_or(Err(error))
-            }
-            result => result,
-        }
+        self.anywhere(path, || fs::read_to_string(&at))
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         let at = self.path(path);
-        let write = || {
+        self.anywhere(path, || {
             // Cutting it off first means something in a recorded tree alone.
             let mut file = OpenOptions::new().write(true).truncate(true).open(&at)?;
             file.write_all(text.as_bytes())
-        };
-        match write() {
-            Err(error) if is_elsewhere(&error, path) => {
-                self.in_first_namespace(write).unwrap_or(Err(error))
-            }
-            result => result,
-        }
+        })
     }
-}
-
-/// Whether it is a setting that another network namespace may show.
-fn is_elsewhere(error: &io::Error, path: &str) -> bool {
-    error.kind() == io::ErrorKind::NotFound && path.starts_with(NET_CORE)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod recorded_host;
 use recorded_host::recorded;
 use rxsteer_core::{CpuId, CpuSet};
 use rxsteer_host::testing::{MachineSpec, NicSpec};
-use rxsteer_host::{Globals, InterfaceKnobs, Load, Root, Topology};
+use rxsteer_host::{CpuMask, Globals, InterfaceKnobs, Load, Root, Topology, Tree};
 
 fn set(text: &str) -> CpuSet {
     text.parse().unwrap()
@@ -61,6 +61,11 @@ fn sparse_ids_and_caches_of_their_own() {
     let eth0 = InterfaceKnobs::look(&host.root, "eth0").unwrap();
     assert_eq!(eth0.interrupt_cpus_of(7), Some(set("4080")));
     assert!(eth0.tx[15].xps_cpus.as_ref().unwrap().is_empty());
+    let file = "/proc/sys/net/core/flow_limit_cpu_bitmap";
+    let whole = host.root.read(file).unwrap();
+    assert_eq!(Globals::look(&host.root).flow_limit_cpu_bitmap, Some(CpuMask::default()));
+    host.root.write(file, &whole[..127]).unwrap();
+    assert_eq!(Globals::look(&host.root).flow_limit_cpu_bitmap, None, "it was cut off");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use commands::{
     bpf_cost, bridge_cost, busy, flood, hand_off, receive_cost, router, socket_cost, status_cost,
 };
+use commands::{bpf_cost, busy, flood, hand_off, kernel_rps, router, socket_cost, status_cost};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]
@@ -28,6 +29,7 @@ enum Experiment {
     Flood(flood::Options),
     HandOff(hand_off::Options),
     ReceiveCost(receive_cost::Options),
+    KernelRps(kernel_rps::Options),
     Router(router::Options),
     SocketCost(socket_cost::Options),
     StatusCost(status_cost::Options),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),
         Experiment::ReceiveCost(options) => receive_cost::run(options),
+        Experiment::KernelRps(options) => kernel_rps::run(options),
         Experiment::Router(options) => router::run(options),
         Experiment::SocketCost(options) => socket_cost::run(options),
         Experiment::StatusCost(options) => status_cost::run(options),

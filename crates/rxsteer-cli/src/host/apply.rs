@@ -5,7 +5,7 @@ use super::question::{Ended, Waiting, ask};
 use super::{interface, namespace};
 use crate::Outcome;
 use crate::output::{self, note, print};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rxsteer_host::change::{
     self, ApplyError, Journal, Lock, Measured, Persisted, Plan, Refusal, Turn, Verdict, Wanted,
     judge, persist_files, undo, verify,
@@ -39,6 +39,8 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     if plan.writes.is_empty() && persisted.is_none() {
         return Ok(Outcome::Success);
     }
+    change::may_apply(root, &plan)
+        .map_err(|error| anyhow!("can't write {}", printable(&error.to_string())))?;
     let _lock = Lock::take(root)?;
     if !args.yes && !ask("Write these values?")? {
         note("nothing was changed");
@@ -52,7 +54,7 @@ fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     for write in &plan.writes {
-        let (old, new) = (printable(write.old.trim()), printable(write.new.trim()));
+        let (old, new) = (short(&write.old), short(&write.new));
         let _ = writeln!(text, "{}\n  {old} -> {new}   {}", printable(&write.path), write.meaning);
     }
     if plan.writes.is_empty() {
@@ -84,6 +86,19 @@ fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> String {
         let _ = writeln!(text, "{} is removed", printable(path));
     }
     text
+}
+
+/// A value as it is shown: of thousands of CPUs, groups of no CPU in a row are counted.
+pub(super) fn short(value: &str) -> String {
+    const NONE: &str = "00000000";
+    const FEW: usize = 3;
+    let groups: Vec<&str> = value.trim().split(',').collect();
+    let parts =
+        groups.chunk_by(|one, next| *one == NONE && *next == NONE).map(|run| match run.len() {
+            count if count > FEW => format!("{NONE} x {count}"),
+            _ => run.join(","),
+        });
+    printable(&parts.collect::<Vec<_>>().join(",")).into_owned()
 }
 
 /// An apply that was agreed to.
@@ -125,9 +140,7 @@ impl Applying<'_> {
         } else {
             format!("{undone} values that were set are as before")
         };
-        let is_denied = refusal.is_for_lack_of_permission() && undone == 0;
         self.forget(journal, &error.left)?;
-        anyhow::ensure!(!is_denied, "can't write {}; {all}", printable(&refusal.to_string()));
         note(&format!("rxsteer: {}; {all}", printable(&refusal.to_string())));
         Ok(Outcome::Findings)
     }

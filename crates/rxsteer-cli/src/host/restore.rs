@@ -1,6 +1,6 @@
 //! `rxsteer host restore`: back to what was before.
 
-use super::apply::reload;
+use super::apply::{reload, short};
 use super::args::RestoreArgs;
 use super::namespace;
 use super::question::{Waiting, ask};
@@ -49,7 +49,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
 fn asked(changes: &[Change], files: &[String]) -> String {
     let mut text = String::new();
     for change in changes {
-        let (now, back) = (printable(change.new.trim()), printable(change.original.trim()));
+        let (now, back) = (short(&change.new), short(&change.original));
         // Writing to a String does not fail.
         let _ = writeln!(text, "{}\n  {now} -> {back}", printable(&change.path));
     }
@@ -64,19 +64,19 @@ fn shown(restored: &[Restored], files: &[String]) -> String {
     let mut text = String::new();
     let mut done = 0;
     for one in restored {
-        let (path, was) = (printable(&one.path), printable(one.original.trim()));
+        let (path, was) = (printable(&one.path), short(&one.original));
         // Writing to a String does not fail.
         let _ = match &one.outcome {
             Outcome::Restored { from } => {
                 done += 1;
-                writeln!(text, "{path}\n  {} -> {was}", printable(from.trim()))
+                writeln!(text, "{path}\n  {} -> {was}", short(from))
             }
             Outcome::AsBefore => writeln!(text, "{path}\n  {was}, as before"),
             Outcome::SetByAnother { ours, now } => writeln!(
                 text,
                 "{path}\n  left at {}: something else set that after rxsteer had set {} (before: {was})",
-                printable(now.trim()),
-                printable(ours.trim())
+                short(now),
+                short(ours)
             ),
             Outcome::Gone => {
                 writeln!(text, "{path}\n  the interface or queue is gone, and its values with it")

@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Where texts begin.
-const INDENT: usize = 24;
+const INDENT: usize = 26;
+/// More interrupts are shown in one line.
+const MOST_INTERRUPTS: usize = 8;
 
 /// All that was looked at.
 struct Looked {
@@ -296,7 +298,13 @@ impl LookedAt {
                 }
             },
         ));
-        lines.extend(knobs.interrupts.iter().map(interrupt_line));
+        if knobs.interrupts.len() <= MOST_INTERRUPTS {
+            lines.extend(knobs.interrupts.iter().map(interrupt_line));
+        } else {
+            let served = CpuMask(knobs.interrupt_cpus());
+            let what = format!("{}, served on {served}; --json has each", knobs.interrupts.len());
+            lines.push(("interrupts".to_owned(), what));
+        }
         lines.push(("RSS".to_owned(), self.rss()));
         if let Some(offloads) = &self.offloads {
             let on = |is_on: bool| if is_on { "on" } else { "off" };

@@ -31,7 +31,7 @@ pub use persist::{PersistError, PersistFile, Persisted, persist_files, persisted
 pub use plan::{Owner, Plan, PlanError, Wanted, Write};
 pub use restore::{Outcome, Restored, restore};
 pub use verify::{Measured, Turn, Verdict, judge, measured, verify};
-pub use write::{ApplyError, Refusal, apply, undo};
+pub use write::{ApplyError, Refusal, apply, may_apply, undo};
 
 /// Where journal and lock are.
 pub(crate) const STATE: &str = "/run/rxsteer";

@@ -257,25 +257,26 @@ impl<T: Tree> Planner<'_, T> {
     }
 
     fn rfs(&mut self, globals: &Globals) -> Result<(), PlanError> {
-        let Some(entries) = globals.rps_sock_flow_entries else {
-            return Err(self.missing(
-                "rps_sock_flow_entries",
-                "it can be seen in the first network namespace only, and this process may not enter that; run it there, \
-                 or leave --rfs out",
-            ));
-        };
         // More is kept: other interfaces share the table.
-        let entries = entries.max(SOCK_FLOW_ENTRIES);
+        let entries = globals.rps_sock_flow_entries.unwrap_or(0).max(SOCK_FLOW_ENTRIES);
         let queues = u64::try_from(self.interface.rx.len().max(1)).unwrap_or(u64::MAX);
         // The kernel rounds up to a power of two, and shows that.
         let each =
             (entries / queues).clamp(1, u64::from(MAX_SOCK_FLOW_ENTRIES)).next_power_of_two();
-        self.set(
-            format!("{CORE}/rps_sock_flow_entries"),
-            &entries.to_string(),
-            format!("RFS: {entries} flows in the sock flow table, of all interfaces"),
-            false,
-        )?;
+        if globals.rps_sock_flow_entries.is_some() {
+            self.set(
+                format!("{CORE}/rps_sock_flow_entries"),
+                &entries.to_string(),
+                format!("RFS: {entries} flows in the sock flow table, of all interfaces"),
+                false,
+            )?;
+        } else {
+            self.notes.push(format!(
+                "rps_sock_flow_entries is not set: it can be seen in the first network namespace only, and this process \
+                 can't enter that. RFS does nothing while it is 0; set it there: \
+                 sysctl -w net.core.rps_sock_flow_entries={entries}"
+            ));
+        }
         for queue in &self.interface.rx {
             let path = rx_file(&self.interface.name, queue.queue, "rps_flow_cnt");
             let meaning = format!("RFS of RX queue {}: {each} flows", queue.queue);
@@ -310,7 +311,7 @@ impl<T: Tree> Planner<'_, T> {
             return Err(self.missing(
                 "flow_limit_cpu_bitmap",
                 "the kernel was built without CONFIG_NET_FLOW_LIMIT, has too many CPUs to show it, or this is not the \
-                 first network namespace; leave --flow-limit out",
+                 first network namespace and can't enter it; leave --flow-limit out",
             ));
         }
         // The kernel looks into the table of the CPU that receives, not of the one that is sent to.
@@ -323,7 +324,7 @@ impl<T: Tree> Planner<'_, T> {
         self.set(
             format!("{CORE}/flow_limit_cpu_bitmap"),
             &mask.hex(self.topology.ids()),
-            format!("flow limit on {mask}, which receive"),
+            format!("flow limit where packets are received: {mask}"),
             false,
         )
     }

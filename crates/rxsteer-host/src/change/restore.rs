@@ -135,8 +135,10 @@ fn namespace_is_there(root: &Root, inode: u64) -> bool {
 fn back(root: &Root, journal: &mut Journal, change: &Change, path: String) -> Outcome {
     let now = match root.read(&path) {
         Ok(now) => now,
-        // A queue that is no more (ethtool -L).
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Outcome::Gone,
+        // A queue that is no more (ethtool -L). What is of no interface is there, in another network namespace.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && change.owner.is_some() => {
+            return Outcome::Gone;
+        }
         Err(error) => {
             return Outcome::Failed { why: Refusal::Write { path, error }.to_string() };
         }

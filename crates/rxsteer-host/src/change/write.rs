@@ -3,7 +3,7 @@
 use super::journal::{Journal, JournalError};
 use super::plan::{Plan, Write};
 use crate::mask;
-use crate::root::Tree;
+use crate::root::{Root, Tree};
 use std::io;
 
 /// Why a value did not get where it should.
@@ -45,19 +45,6 @@ pub enum Refusal {
     Journal(#[from] JournalError),
 }
 
-impl Refusal {
-    /// Whether this process may not do it at all, as opposed to the kernel refusing the value.
-    pub fn is_for_lack_of_permission(&self) -> bool {
-        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-        match self {
-            Self::Write { error, .. } | Self::Journal(JournalError::System { error, .. }) => {
-                matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
-            }
-            _ => false,
-        }
-    }
-}
-
 /// Why a plan was not carried out.
 #[derive(Debug, thiserror::Error)]
 #[error("{refusal}")]
@@ -68,6 +55,14 @@ pub struct ApplyError {
     pub undone: usize,
     /// Those that could not be set back, and why.
     pub left: Vec<Refusal>,
+}
+
+/// Whether this process may write all of a plan; nothing is written.
+pub fn may_apply(root: &Root, plan: &Plan) -> Result<(), Refusal> {
+    plan.writes.iter().try_for_each(|write| {
+        let path = write.path.clone();
+        root.may_write(&write.path).map_err(|error| Refusal::Write { path, error })
+    })
 }
 
 /// Carries out a plan, whole or not at all.
@@ -144,7 +139,9 @@ fn advice(error: &io::Error) -> &'static str {
             "; it is mounted read-only, as in most containers: run this on the host itself, or in a container that was \
              started with --privileged and --network host"
         }
-        io::ErrorKind::NotFound => "; the queue or the interface is gone",
+        io::ErrorKind::NotFound => {
+            "; the queue or the interface is gone, or this is not the first network namespace, which alone shows it"
+        }
         io::ErrorKind::InvalidInput => {
             "; the kernel refuses the value: all of these CPUs are offline, isolated, or reserved by nohz_full"
         }

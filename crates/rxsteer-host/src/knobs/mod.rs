@@ -8,7 +8,7 @@ mod interrupts;
 
 pub use interrupts::Interrupt;
 
-use crate::cpus;
+use crate::cpus::{self, Cpus};
 use crate::error::HostError;
 use crate::link::{self, Link, links};
 use crate::mask::{self, CpuMask};
@@ -25,7 +25,8 @@ pub(crate) const CORE: &str = "/proc/sys/net/core";
 
 /// Settings of the network core, which hold for all interfaces; `None` where the kernel does not say.
 ///
-/// The kernel cuts the two masks off after 127 characters, at 448 CPUs; a mask that was cut off is `None`.
+/// Kernels before 6.13 cut the two masks off after 127 characters, at 448 CPUs (`dump_cpumask` in
+/// net/core/sysctl_net_core.c); a mask that was cut off is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Globals {
     /// Entries of the sock flow table; 0: no RFS.
@@ -48,7 +49,7 @@ impl Globals {
     /// Looks at the settings below `root`.
     pub fn look(root: &Root) -> Globals {
         let number = |name: &str| root.number(&format!("{CORE}/{name}"));
-        let mask = |name: &str| CpuMask::read(&root.text(&format!("{CORE}/{name}"))?);
+        let mask = |name: &str| whole_mask(root, &root.text(&format!("{CORE}/{name}"))?);
         Globals {
             rps_sock_flow_entries: number("rps_sock_flow_entries"),
             netdev_max_backlog: number("netdev_max_backlog"),
@@ -59,6 +60,17 @@ impl Globals {
             dev_weight: number("dev_weight"),
         }
     }
+}
+
+/// The shortest text that may be the beginning of a longer one.
+const CUT_OFF: usize = 126;
+
+/// A mask that is as wide as the host's.
+fn whole_mask(root: &Root, text: &str) -> Option<CpuMask> {
+    let width = |cpus: CpuSet| mask::hex([], cpus.highest().index() + 1).len();
+    let is_whole = |cpus: CpuSet| text.len() == width(cpus);
+    let is_cut_off = text.len() >= CUT_OFF && !Cpus::look_in(root).possible.is_some_and(is_whole);
+    CpuMask::read(text).filter(|_| !is_cut_off)
 }
 
 /// An RX queue.

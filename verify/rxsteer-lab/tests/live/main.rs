@@ -14,6 +14,7 @@ mod faults;
 mod flows;
 mod generic;
 mod guard;
+mod host;
 mod killed;
 mod machine;
 mod namespaces;

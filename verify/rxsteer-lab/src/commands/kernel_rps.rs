@@ -1,0 +1,153 @@
+//! What the kernel's own RPS does that `rxsteer host` sets: it reorders when masks change, and a wrong mask is found worse.
+//!
+//! ```text
+//!   frames, numbered by flow          in0, RPS by rxsteer host apply
+//!   CPU 0 ────────────────────► [CPU 0, or CPU 1's backlog] ──► order check at the stack's door
+//! ```
+//!
+//! - Order: masks change while frames flow. A flow that moves from CPU 1 to CPU 0 overtakes its own packets that wait in
+//!   CPU 1's backlog. The same frames without changes are the control.
+//! - Verdict: with a long list of nft rules to walk, one CPU can't process what another one sends. All of it on that CPU,
+//!   which is busy as well, drops packets; `--verify` has to see it and undo it.
+
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use rxsteer_lab::{
+    BusyProcesses, LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Testbed, Traffic, missing,
+    rxsteer,
+};
+use serde_json::{Value, json};
+
+/// The CPU that sends and receives, and the other one.
+const SENDER: usize = 0;
+const OTHER: usize = 1;
+/// Frames of a call, so that it ends soon after it is stopped.
+const AT_ONCE: u64 = 50_000;
+/// Rules that match nothing.
+const RULES: usize = 200;
+
+/// Counts what the kernel's RPS reorders while `rxsteer host apply` changes masks, and whether `--verify` undoes a wrong one.
+#[derive(Args)]
+#[command(after_help = "Example:\n  rxsteer-lab kernel-rps --changes 200")]
+pub(crate) struct Options {
+    /// Changes of the mask.
+    #[arg(long, default_value_t = 200)]
+    changes: u32,
+    /// Flows.
+    #[arg(long, default_value_t = 64)]
+    flows: u32,
+    /// Time between two frames, in ns.
+    #[arg(long, default_value_t = 2000)]
+    pace_ns: u64,
+    /// How long --verify measures, in seconds.
+    #[arg(long, default_value_t = 12)]
+    verify_s: u32,
+}
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    if let Some(reason) = missing(&["nft", "setpriv", "taskset"]) {
+        anyhow::bail!("cannot run: {reason}");
+    }
+    Ok(json!({
+        "unchanged": order(options, 0)?,
+        "changed": order(options, options.changes)?,
+        "wrong_mask": wrong_mask(options)?,
+    }))
+}
+
+fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
+    let mut command = namespace.command(rxsteer().map_err(anyhow::Error::msg)?);
+    let output = command.arg("host").args(arguments).stdin(Stdio::null()).output();
+    output.context("can't start rxsteer")
+}
+
+fn succeeds(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
+    let output = host(namespace, arguments)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "rxsteer host {}: {said}", arguments.join(" "));
+    Ok(())
+}
+
+/// Frames while the mask changes that often; without changes, for as long as a hundred take.
+fn order(options: &Options, changes: u32) -> Result<Value> {
+    let testbed = Testbed::hosts(LinkOptions::default())?;
+    let receiver = testbed.receiver();
+    let _pass = Pass::attach(receiver, &testbed.link().far)?;
+    let pace = Duration::from_nanos(options.pace_ns);
+    let traffic = Traffic { flows: options.flows, pace, ..Traffic::default() };
+    let check = OrderCheck::new(receiver, &testbed.link().far, options.flows)?;
+    let source = LiveFrames::new(testbed.link(), &traffic)?;
+    succeeds(receiver, &["apply", "in0", "--cpus", "0-1", "--yes"])?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
+        let changed = (0..changes).try_for_each(|change| {
+            let cpus = ["1", "0", "0-1"][change as usize % 3];
+            succeeds(receiver, &["apply", "in0", "--cpus", cpus, "--yes"])
+        });
+        if changes == 0 {
+            std::thread::sleep(Duration::from_secs(10));
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        changed
+    })?;
+    let seen = check.drained()?;
+    succeeds(receiver, &["restore", "--yes"])?;
+    Ok(json!({
+        "changes": changes,
+        "frames": seen.frames,
+        "reordered": seen.late,
+        "reordered_per_change": if changes == 0 { Value::Null } else { json!(seen.late as f64 / f64::from(changes)) },
+        "moves": seen.moves,
+        "furthest": seen.furthest,
+    }))
+}
+
+/// Everything onto one busy CPU, measured by `--verify`.
+fn wrong_mask(options: &Options) -> Result<Value> {
+    let testbed = Testbed::hosts(LinkOptions::default())?;
+    let receiver = testbed.receiver();
+    let _pass = Pass::attach(receiver, &testbed.link().far)?;
+    slow_down(receiver)?;
+    let traffic = Traffic { flows: options.flows, ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic)?;
+    let _busy = BusyProcesses::start(&[OTHER], 1)?;
+    let stop = AtomicBool::new(false);
+    let time = format!("{}s", options.verify_s);
+    let (output, mask) = std::thread::scope(|scope| -> Result<(Output, String)> {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
+        let output = host(receiver, &["apply", "in0", "--cpus", "1", "--yes", "--verify", &time]);
+        let mask = receiver.run("cat /sys/class/net/in0/queues/rx-0/rps_cpus");
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((output?, mask?))
+    })?;
+    succeeds(receiver, &["restore", "--yes"])?;
+    let lines = |bytes: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
+    };
+    Ok(json!({
+        "status": output.status.code(),
+        "undone": output.status.code() == Some(1) && mask.trim() == "0",
+        "measured": lines(&output.stdout),
+        "said": lines(&output.stderr),
+    }))
+}
+
+/// Rules that every packet walks.
+fn slow_down(namespace: &Namespace) -> Result<()> {
+    namespace.run("nft add table ip lab")?;
+    namespace.run(
+        "nft add chain ip lab walked { type filter hook prerouting priority 0 ; policy accept ; }",
+    )?;
+    for rule in 0..RULES {
+        namespace
+            .run(&format!("nft add rule ip lab walked ip saddr 192.0.2.{} drop", rule % 250))?;
+    }
+    Ok(())
+}
