@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    bpf_cost, bridge_cost, busy, flood, hand_off, receive_cost, router, socket_cost, status_cost,
+    bpf_cost, bridge_cost, busy, flood, hand_off, kernel_rps, receive_cost, router, socket_cost,
+    status_cost,
 };
-use commands::{bpf_cost, busy, flood, hand_off, kernel_rps, router, socket_cost, status_cost};
 
 /// Experiments on network namespaces of its own; takes root.
 #[derive(Parser)]

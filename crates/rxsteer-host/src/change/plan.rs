@@ -9,7 +9,7 @@ use crate::mask::CpuMask;
 use crate::root::Tree;
 use crate::topology::Topology;
 use rxsteer_core::CpuSet;
-use rxsteer_core::config::MAX_SOCK_FLOW_ENTRIES;
+use rxsteer_core::limits::MAX_SOCK_FLOW_ENTRIES;
 use serde::{Deserialize, Serialize};
 use std::io;
 
