@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - Order: masks change while frames flow. A flow that moves from CPU 1 to CPU 0 overtakes its own packets that wait in
-//!   CPU 1's backlog. The same frames without changes are the control.
+//!   CPU 1's backlog. How many wait there depends on how busy it is, so frames are sent at two paces. The same frames
+//!   without changes are the control.
 //! - Verdict: with a long list of nft rules to walk, one CPU can't process what another one sends. All of it on that CPU,
 //!   which is busy as well, drops packets; `--verify` has to see it and undo it.
 
@@ -40,9 +41,9 @@ pub(crate) struct Options {
     /// Flows.
     #[arg(long, default_value_t = 64)]
     flows: u32,
-    /// Time between two frames, in ns.
-    #[arg(long, default_value_t = 2000)]
-    pace_ns: u64,
+    /// Times between two frames, in ns: one that a CPU can keep up with, and one that it can't.
+    #[arg(long, value_delimiter = ',', default_value = "8000,2000")]
+    pace_ns: Vec<u64>,
     /// How long --verify measures, in seconds.
     #[arg(long, default_value_t = 12)]
     verify_s: u32,
@@ -52,11 +53,15 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     if let Some(reason) = missing(&["nft", "setpriv", "taskset"]) {
         anyhow::bail!("cannot run: {reason}");
     }
-    Ok(json!({
-        "unchanged": order(options, 0)?,
-        "changed": order(options, options.changes)?,
-        "wrong_mask": wrong_mask(options)?,
-    }))
+    let mut paced = Vec::new();
+    for pace_ns in &options.pace_ns {
+        paced.push(json!({
+            "pace_ns": pace_ns,
+            "unchanged": order(options, *pace_ns, 0)?,
+            "changed": order(options, *pace_ns, options.changes)?,
+        }));
+    }
+    Ok(json!({ "order": paced, "wrong_mask": wrong_mask(options)? }))
 }
 
 fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
@@ -72,12 +77,13 @@ fn succeeds(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Frames while the mask changes that often; without changes, for as long as a hundred take.
-fn order(options: &Options, changes: u32) -> Result<Value> {
+/// Frames while the mask changes that often; without changes, for some seconds.
+fn order(options: &Options, pace_ns: u64, changes: u32) -> Result<Value> {
     let testbed = Testbed::hosts(LinkOptions::default())?;
     let receiver = testbed.receiver();
     let _pass = Pass::attach(receiver, &testbed.link().far)?;
-    let pace = Duration::from_nanos(options.pace_ns);
+    slow_down(receiver)?;
+    let pace = Duration::from_nanos(pace_ns);
     let traffic = Traffic { flows: options.flows, pace, ..Traffic::default() };
     let check = OrderCheck::new(receiver, &testbed.link().far, options.flows)?;
     let source = LiveFrames::new(testbed.link(), &traffic)?;
@@ -90,7 +96,7 @@ fn order(options: &Options, changes: u32) -> Result<Value> {
             succeeds(receiver, &["apply", "in0", "--cpus", cpus, "--yes"])
         });
         if changes == 0 {
-            std::thread::sleep(Duration::from_secs(10));
+            std::thread::sleep(Duration::from_secs(5));
         }
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
