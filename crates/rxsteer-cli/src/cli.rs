@@ -2,6 +2,7 @@
 
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::config::ConfigArgs;
+use crate::compare::args::CompareArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::host::args::HostArgs;
@@ -31,7 +32,7 @@ use std::time::Duration;
     max_term_width = 100,
     after_help = "Examples:\n  \
         rxsteer demo                           what does steering do?\n  \
-        rxsteer replay capture.pcap --cpus 4   how would this spread over 4 CPUs?\n  \
+        rxsteer compare capture.pcap --cpus 4  which policy spreads this over 4 CPUs?\n  \
         rxsteer flows capture.pcap             which flows are the largest?\n  \
         rxsteer check                          can this host steer, does it help?\n  \
         rxsteer host show eth0                 and what does the kernel steer by itself?\n  \
@@ -48,6 +49,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send captured or synthetic frames through the receive path
     Replay(Box<ReplayArgs>),
+    Compare(Box<CompareArgs>),
     /// Show the largest flows, and the CPUs that processed them
     Flows(Box<FlowsArgs>),
     Live(Box<LiveArgs>),

@@ -85,12 +85,7 @@ pub(crate) fn command(args: &DemoArgs) -> anyhow::Result<Outcome> {
 fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     let policy: Policy = policy.parse()?;
     let cpus = CpuSet::first(CPUS).ok_or_else(|| anyhow::anyhow!("no CPUs"))?;
-    let apps = scene.apps.then(|| Apps {
-        cpus: cpus.iter().collect(),
-        migrate: None,
-        data: 0,
-        at_home: 0,
-    });
+    let apps = scene.apps.then(|| Apps::on(&cpus, None));
     let mut config = PipelineConfig::new(policy, cpus);
     config.rx_queues = RX_QUEUES;
     config.hasher = Hasher::Symmetric(SymmetricHash::new([1; 16]));
@@ -146,7 +141,7 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
     }
     text += "room to grow: how much of this traffic fits before the busiest CPU is full, if the cost is \
              processing.\nreordered: packets processed before or beside an earlier one of their flow; \
-             it must be 0.\n\nNow with your own traffic:  rxsteer replay CAPTURE --cpus 4\n";
+             it must be 0.\n\nNow with your own traffic:  rxsteer compare CAPTURE --cpus 4\n";
     text
 }
 

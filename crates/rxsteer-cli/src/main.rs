@@ -8,6 +8,8 @@ mod change_spec;
 mod check;
 mod cli;
 mod config;
+mod collecting;
+mod compare;
 mod demo;
 mod explain;
 mod flows;
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Live(args) => live::command(&args),
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
+        Command::Compare(args) => compare::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Host(args) => host::command(&args),
         Command::Run(args) => run::command(*args),

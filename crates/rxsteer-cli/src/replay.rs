@@ -90,7 +90,8 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
     let mut watch = None;
-    let mut report = once(args, &config, &mut sources, &stop, flows, |receivers| {
+    let replay = Replay::of(args);
+    let mut report = once(&replay, &config, &mut sources, &stop, flows, |receivers| {
         let progress = receivers.iter().map(Receiver::progress).collect();
         watch = Some(Watch::start(progress, args.json));
     })?;
@@ -121,7 +122,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", json::run(&run)))?;
     } else {
-        output::print(&table::run(&run, table::room_on_terminal()))?;
+        output::print(&(table::run(&run, table::room_on_terminal()) + &pointer(args, &run.cpus)))?;
     }
     report_after(&run);
     for note in advice::after(&run, &config, args.speed) {
@@ -130,33 +131,61 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     Ok(run.outcome())
 }
 
+/// How frames are received and consumed, beside the configuration.
+pub(crate) struct Replay {
+    pub(crate) speed: Speed,
+    pub(crate) per_packet: Duration,
+    pub(crate) apps: Option<Apps>,
+}
+
+impl Replay {
+    fn of(args: &ReplayArgs) -> Replay {
+        let apps = args
+            .app_cpus
+            .as_ref()
+            .map(|cpus| Apps::on(&cpus.cpus(sys::allowed_cpus()), args.app_migrate));
+        let per_packet = Duration::from_nanos(u64::from(args.work_ns));
+        Replay { speed: args.speed, per_packet, apps }
+    }
+}
+
+/// Where the same traffic under all policies is to be had; nothing for generated frames.
+fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
+    let is_plain =
+        |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+    let captures = match args.captures.as_slice() {
+        [] => return String::new(),
+        [one] => one.to_str().filter(|name| *name != "-" && is_plain(name)),
+        _ => None,
+    };
+    let cpus = if cpus.len() == 1 { format!("{cpus}-{cpus}") } else { cpus.to_string() };
+    let capture = captures.unwrap_or("CAPTURE");
+    format!(
+        "\nAll policies side by side, and what to do:  rxsteer compare {capture} --cpus {cpus}\n"
+    )
+}
+
 /// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows.
 fn once(
-    args: &ReplayArgs,
+    replay: &Replay,
     config: &PipelineConfig,
     sources: &mut [Box<dyn Source>],
     stop: &Arc<AtomicBool>,
     mut flows: impl FnMut(CpuId) -> Option<FlowStats>,
     started: impl FnOnce(&[Receiver]),
 ) -> Result<Report<Work>, PipelineError> {
-    let apps = args.app_cpus.as_ref().map(|cpus| Apps {
-        cpus: cpus.cpus(sys::allowed_cpus()).iter().collect(),
-        migrate: args.app_migrate,
-        data: 0,
-        at_home: 0,
-    });
     let work = |cpu| Work {
-        per_packet: Duration::from_nanos(u64::from(args.work_ns)),
+        per_packet: replay.per_packet,
         stop: stop.clone(),
-        apps: apps.clone(),
+        apps: replay.apps.clone(),
         flows: flows(cpu),
         next: None,
     };
-    rxsteer_user::run(config, sources, args.speed, stop, work, |receivers, _| started(receivers))
+    rxsteer_user::run(config, sources, replay.speed, stop, work, |receivers, _| started(receivers))
 }
 
 /// Whether the flow hash picks CPUs, now or after a change.
-fn by_hash(config: &PipelineConfig) -> bool {
+pub(crate) fn by_hash(config: &PipelineConfig) -> bool {
     let changed = config.changes.iter().filter_map(|(_, change)| change.policy.as_ref());
     changed.chain([&config.policy]).any(Policy::has_maps)
 }

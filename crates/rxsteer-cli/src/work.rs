@@ -1,6 +1,6 @@
 //! The handler of a replay: it takes as long per packet as asked, and plays the applications.
 
-use rxsteer_user::core::CpuId;
+use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::packet::Dissection;
 use rxsteer_user::{FlowStats, Handler, Packet, PacketList, Report};
 use std::sync::Arc;
@@ -83,6 +83,11 @@ enum Meaning {
 }
 
 impl Apps {
+    /// Applications on `cpus`, each of which moves to the next of them after every `migrate`.
+    pub(crate) fn on(cpus: &CpuSet, migrate: Option<Duration>) -> Apps {
+        Apps { cpus: cpus.iter().collect(), migrate, data: 0, at_home: 0 }
+    }
+
     /// As a socket: data is consumed and says where the application is, the end of the connection
     /// makes that forgotten, a packet without data does neither.
     fn consume(&mut self, packet: &Packet<'_>, list: &PacketList<'_>) {

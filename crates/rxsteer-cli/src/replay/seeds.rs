@@ -5,7 +5,7 @@
 
 mod show;
 
-use super::{by_hash, once};
+use super::{Replay, by_hash, once};
 use crate::Outcome;
 use crate::cli::ReplayArgs;
 use crate::hash_key::HashSeed;
@@ -14,12 +14,14 @@ use crate::output;
 use crate::progress;
 use crate::work::{Work, at_home};
 use anyhow::Context;
+use indicatif::ProgressBar;
 use rxsteer_user::block::BLOCK_BYTES;
-use rxsteer_user::core::CpuSet;
+use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::packet::{Hasher, SymmetricHash};
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::{Source, SourceIssue};
-use rxsteer_user::{PipelineConfig, Report, Speed};
+use rxsteer_user::{CpuReport, PipelineConfig, Report, Speed};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -47,6 +49,21 @@ impl Secrets {
         Ok(Secrets { first, count })
     }
 
+    /// Only the first `count` of them.
+    pub(crate) fn first(self, count: u32) -> Secrets {
+        Secrets { count: count.min(self.count), ..self }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(self) -> u32 {
+        self.count
+    }
+
+    /// The first one.
+    pub(crate) fn seed(self) -> HashSeed {
+        self.first
+    }
+
     fn all(self) -> impl Iterator<Item = HashSeed> {
         (0..u128::from(self.count)).map(move |n| HashSeed(self.first.0.wrapping_add(n)))
     }
@@ -54,7 +71,7 @@ impl Secrets {
 
 /// What is compared over the secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Figure {
+pub(crate) enum Figure {
     Imbalance,
     BusiestShare,
     Dropped,
@@ -64,7 +81,7 @@ enum Figure {
 }
 
 impl Figure {
-    const ALL: [Figure; 6] = [
+    pub(crate) const ALL: [Figure; 6] = [
         Figure::Imbalance,
         Figure::BusiestShare,
         Figure::Dropped,
@@ -74,7 +91,7 @@ impl Figure {
     ];
 
     /// Its name in JSON.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Figure::Imbalance => "imbalance",
             Figure::BusiestShare => "busiest_share",
@@ -103,10 +120,12 @@ impl Figure {
 }
 
 /// What one secret gave.
-struct Draw {
-    secret: HashSeed,
+pub(crate) struct Draw {
+    pub(crate) secret: HashSeed,
     /// In the order of [`Figure::ALL`].
     figures: [Option<f64>; Figure::ALL.len()],
+    /// Packets meant for each CPU that is steered to, or that any were meant for.
+    pub(crate) per_cpu: Vec<(CpuId, u64)>,
 }
 
 impl Draw {
@@ -115,26 +134,23 @@ impl Draw {
     }
 }
 
-/// All replays, and what there is to say about them.
-struct Spread {
-    secrets: Secrets,
+/// The replays under all secrets.
+pub(crate) struct Draws {
     draws: Vec<Draw>,
-    policy: String,
-    cpus: CpuSet,
     /// The last replay that is whole: what it received does not depend on the secret.
-    last: Report<Work>,
+    pub(crate) last: Report<Work>,
     /// Packets processed out of order, over all replays.
-    reordered: u64,
+    pub(crate) reordered: u64,
     /// How workers ended that did not finish.
-    failures: Vec<String>,
-    issues: Vec<SourceIssue>,
-    skipped: u64,
-    settings: serde_json::Value,
-    elapsed: Duration,
-    interrupted: bool,
+    pub(crate) failures: Vec<String>,
 }
 
-impl Spread {
+impl Draws {
+    /// How many secrets are covered.
+    pub(crate) fn count(&self) -> usize {
+        self.draws.len()
+    }
+
     /// The draws that have this figure, in its order.
     fn ordered(&self, figure: Figure) -> Vec<(f64, &Draw)> {
         let has = |draw| Draw::get(draw, figure).map(|value| (value, draw));
@@ -145,15 +161,134 @@ impl Spread {
 
     /// Minimum, median, maximum. Of an even number of draws the median is the lower one of the two in the middle, so that
     /// each of the three belongs to a secret.
-    fn range(&self, figure: Figure) -> Option<[(f64, &Draw); 3]> {
+    pub(crate) fn range(&self, figure: Figure) -> Option<[(f64, &Draw); 3]> {
         let draws = self.ordered(figure);
         Some([*draws.first()?, draws[(draws.len() - 1) / 2], *draws.last()?])
     }
+}
 
+/// The frames of several replays: in memory where they fit there, otherwise read again for each.
+pub(crate) struct Frames<'a> {
+    /// Where they can be read again; frames of a live interface can't.
+    input: Option<&'a Input<'a>>,
+    loaded: Option<Vec<MemorySource>>,
+    /// What read them last.
+    sources: Vec<Box<dyn Source>>,
+}
+
+impl<'a> Frames<'a> {
+    /// The frames of `sources`, which are those of `input` where there is one. At recorded speed a source has to know
+    /// when the recording begins, which only the input does, so nothing is kept in memory then.
+    pub(crate) fn new(
+        input: Option<&'a Input<'a>>,
+        mut sources: Vec<Box<dyn Source>>,
+        speed: Speed,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Frames<'a>> {
+        let loaded = if speed == Speed::Max { load(&mut sources, stop) } else { None };
+        // ORDER: Relaxed; a request without data.
+        if loaded.is_none() && !stop.load(Ordering::Relaxed) {
+            let input = input.with_context(|| {
+                format!("the frames do not fit into {} GiB of memory", MOST_MEMORY >> 30)
+            })?;
+            check_again(input.captures, speed)?;
+        }
+        Ok(Frames { input, loaded, sources })
+    }
+
+    fn open(&self) -> anyhow::Result<Vec<Box<dyn Source>>> {
+        match (&self.loaded, self.input) {
+            (Some(loaded), _) => Ok(loaded.iter().map(|it| Box::new(it.clone()) as _).collect()),
+            (None, Some(input)) => input.open(),
+            // Only where loading was interrupted.
+            (None, None) => Ok(Vec::new()),
+        }
+    }
+
+    /// What is wrong with the input, once.
+    pub(crate) fn issues(&mut self, interrupted: bool) -> Vec<SourceIssue> {
+        issues(&mut self.sources, interrupted)
+    }
+
+    /// Records that were left out because of their link type.
+    pub(crate) fn skipped(&self) -> u64 {
+        skipped(&self.sources)
+    }
+}
+
+/// Replays the frames under each secret; `None` when it was interrupted before the first replay was complete.
+pub(crate) fn draws(
+    replay: &Replay,
+    config: &mut PipelineConfig,
+    frames: &mut Frames<'_>,
+    secrets: Secrets,
+    stop: &Arc<AtomicBool>,
+    bar: &ProgressBar,
+) -> anyhow::Result<Option<Draws>> {
+    // ORDER: Relaxed; a request without data.
+    let is_interrupted = || stop.load(Ordering::Relaxed);
+    let (mut draws, mut failures, mut reordered, mut last) = (Vec::new(), Vec::new(), 0, None);
+    for secret in secrets.all() {
+        if is_interrupted() {
+            break;
+        }
+        config.hasher = Hasher::Symmetric(SymmetricHash::new(secret.0.to_be_bytes()));
+        let mut sources = frames.open()?;
+        let report = once(replay, config, &mut sources, stop, |_| None, |_| {})?;
+        if frames.loaded.is_none() {
+            frames.sources = sources;
+        }
+        // A part of the input says nothing about the whole.
+        if is_interrupted() {
+            break;
+        }
+        bar.inc(1);
+        reordered += report.reordered;
+        let failed = |cpu: &CpuReport| {
+            let failure = cpu.failure.as_ref()?;
+            Some(format!(
+                "--hash-seed {:x}: the worker of CPU {} ended early: {failure}",
+                secret.0, cpu.cpu
+            ))
+        };
+        failures.extend(report.per_cpu.iter().filter_map(failed));
+        draws.push(Draw {
+            secret,
+            figures: Figure::ALL.map(|figure| figure.of(&report)),
+            per_cpu: meant(&report),
+        });
+        last = Some(report);
+    }
+    Ok(last.map(|last| Draws { draws, last, reordered, failures }))
+}
+
+/// Packets meant for each CPU that is steered to, or that any were meant for.
+fn meant(report: &Report<Work>) -> Vec<(CpuId, u64)> {
+    let in_use = report.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.meant() > 0);
+    in_use.map(|cpu| (cpu.cpu, cpu.meant())).collect()
+}
+
+/// All replays, and what there is to say about them.
+struct Spread {
+    secrets: Secrets,
+    draws: Draws,
+    policy: String,
+    cpus: CpuSet,
+    issues: Vec<SourceIssue>,
+    skipped: u64,
+    settings: serde_json::Value,
+    elapsed: Duration,
+    interrupted: bool,
+}
+
+impl Spread {
     fn outcome(&self) -> Outcome {
         if self.interrupted {
             Outcome::Interrupted
-        } else if !self.issues.is_empty() || !self.failures.is_empty() || self.reordered > 0 {
+        } else if !self.issues.is_empty()
+            || !self.draws.failures.is_empty()
+            || self.draws.reordered > 0
+        {
             Outcome::Findings
         } else {
             Outcome::Success
@@ -166,7 +301,7 @@ pub(super) fn command(
     args: &ReplayArgs,
     mut config: PipelineConfig,
     input: &Input<'_>,
-    mut sources: Vec<Box<dyn Source>>,
+    sources: Vec<Box<dyn Source>>,
     secrets: Secrets,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Outcome> {
@@ -176,49 +311,15 @@ pub(super) fn command(
             config.policy
         ));
     }
-    // ORDER: Relaxed; a request without data.
-    let is_interrupted = || stop.load(Ordering::Relaxed);
     let begun = Instant::now();
-    // At recorded speed a source has to know when the recording begins, which only the input does.
-    let fits = if args.speed == Speed::Max { load(&mut sources, stop) } else { None };
-    if fits.is_none() && !is_interrupted() {
-        check_again(args)?;
-    }
+    let mut frames = Frames::new(Some(input), sources, args.speed, stop)?;
     let bar = progress::runs(u64::from(secrets.count), args.json);
-    let (mut draws, mut failures, mut reordered, mut last) = (Vec::new(), Vec::new(), 0, None);
-    for secret in secrets.all() {
-        if is_interrupted() {
-            break;
-        }
-        config.hasher = Hasher::Symmetric(SymmetricHash::new(secret.0.to_be_bytes()));
-        let mut frames: Vec<Box<dyn Source>> = match &fits {
-            Some(loaded) => loaded.iter().map(|it| Box::new(it.clone()) as _).collect(),
-            None => input.open()?,
-        };
-        let report = once(args, &config, &mut frames, stop, |_| None, |_| {})?;
-        if fits.is_none() {
-            sources = frames;
-        }
-        // A part of the input says nothing about the whole.
-        if is_interrupted() {
-            break;
-        }
-        bar.inc(1);
-        reordered += report.reordered;
-        let failed = |cpu: &rxsteer_user::CpuReport| {
-            let failure = cpu.failure.as_ref()?;
-            Some(format!(
-                "--hash-seed {:x}: the worker of CPU {} ended early: {failure}",
-                secret.0, cpu.cpu
-            ))
-        };
-        failures.extend(report.per_cpu.iter().filter_map(failed));
-        draws.push(Draw { secret, figures: Figure::ALL.map(|figure| figure.of(&report)) });
-        last = Some(report);
-    }
+    let replay = Replay::of(args);
+    let draws = draws(&replay, &mut config, &mut frames, secrets, stop, &bar)?;
     bar.finish_and_clear();
-    let interrupted = is_interrupted();
-    let Some(last) = last else {
+    // ORDER: Relaxed; a request without data.
+    let interrupted = stop.load(Ordering::Relaxed);
+    let Some(draws) = draws else {
         output::note(
             "rxsteer: interrupted before the first replay was complete; there is no report",
         );
@@ -229,11 +330,8 @@ pub(super) fn command(
         draws,
         policy: config.policy.to_string(),
         cpus: config.workers(),
-        last,
-        reordered,
-        failures,
-        issues: issues(&mut sources, interrupted),
-        skipped: skipped(&sources),
+        issues: frames.issues(interrupted),
+        skipped: frames.skipped(),
         settings: super::settings(args, &config),
         elapsed: begun.elapsed(),
         interrupted,
@@ -241,7 +339,7 @@ pub(super) fn command(
     if args.json {
         output::print(&format!("{:#}\n", show::json(&spread)))?;
     } else {
-        output::print(&show::text(&spread))?;
+        output::print(&(show::text(&spread) + &super::pointer(args, &config.cpus)))?;
     }
     for note in show::notes(&spread) {
         output::note(&format!("rxsteer: {note}"));
@@ -258,13 +356,13 @@ fn load(sources: &mut [Box<dyn Source>], stop: &AtomicBool) -> Option<Vec<Memory
         .collect()
 }
 
-/// Whether the input can be read again for each secret.
-fn check_again(args: &ReplayArgs) -> anyhow::Result<()> {
-    let pipe = args.captures.iter().find(|capture| !capture.is_file());
+/// Whether the input can be read again for each replay.
+fn check_again(captures: &[PathBuf], speed: Speed) -> anyhow::Result<()> {
+    let pipe = captures.iter().find(|capture| !capture.is_file());
     let Some(pipe) = pipe else { return Ok(()) };
     let pipe = if pipe.as_os_str() == "-" { "standard input" } else { "a pipe" };
     anyhow::ensure!(
-        args.speed == Speed::Max,
+        speed == Speed::Max,
         "{pipe} can be read only once, and at recorded speed --seeds reads the input for each secret; save it to a file \
          first, or leave --speed out"
     );
@@ -283,6 +381,7 @@ mod tests {
         let draw = |(secret, value): (HashSeed, &Option<f64>)| Draw {
             secret,
             figures: [*value; Figure::ALL.len()],
+            per_cpu: Vec::new(),
         };
         secrets.all().zip(values).map(draw).collect()
     }

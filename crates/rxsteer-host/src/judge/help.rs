@@ -69,7 +69,7 @@ pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)
         );
     }
     match sample {
-        Some((load, time)) => by_sample(interface, &cpus, load, time),
+        Some((load, time)) => relief(&interface.link.name, &cpus, load, time),
         None => by_queues(interface, cpus.len()),
     }
 }
@@ -93,8 +93,9 @@ fn by_queues(interface: &Interface, cpus: usize) -> Help {
     }
 }
 
-fn by_sample(interface: &Interface, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
-    let name = &interface.link.name;
+/// Whether a CPU is short of time for receiving while others of `cpus` are not, by what was measured over `time`; `name`
+/// is the interface. It is the same whatever steers.
+pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
     let seconds = time.as_secs_f64().max(1e-9);
     let rate = load.received.get(name).map(|frames| *frames as f64 / seconds);
     if let Some(rate) = rate.filter(|rate| *rate < QUIET) {

@@ -11,7 +11,7 @@ mod queues;
 mod tests;
 mod threads;
 
-pub use help::{Help, help};
+pub use help::{Help, help, relief};
 pub use load::load;
 pub use threads::real_time_refused;
 

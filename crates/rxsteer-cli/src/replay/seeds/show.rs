@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 impl Figure {
     /// Its name in the table.
-    const fn title(self) -> &'static str {
+    pub(crate) const fn title(self) -> &'static str {
         match self {
             Figure::Imbalance => "imbalance",
             Figure::BusiestShare => "busiest CPU",
@@ -33,7 +33,7 @@ impl Figure {
         }
     }
 
-    fn text(self, value: f64) -> String {
+    pub(crate) fn text(self, value: f64) -> String {
         match self {
             Figure::Imbalance => format!("{value:.2}"),
             Figure::BusiestShare | Figure::AtHome => format!("{:.1} %", value * 100.0),
@@ -41,7 +41,7 @@ impl Figure {
         }
     }
 
-    fn json(self, value: Option<f64>) -> Value {
+    pub(crate) fn json(self, value: Option<f64>) -> Value {
         match self {
             Figure::Imbalance | Figure::BusiestShare | Figure::AtHome => json!(value),
             Figure::Dropped | Figure::Moves | Figure::Deferred => json!(value.map(|it| it as u64)),
@@ -59,7 +59,7 @@ pub(super) fn text(spread: &Spread) -> String {
     let mut table = new(&["", "minimum", "median", "maximum"], &[0]);
     let mut meanings = String::new();
     for figure in Figure::ALL {
-        let Some(range) = spread.range(figure) else { continue };
+        let Some(range) = spread.draws.range(figure) else { continue };
         if range[2].0 == 0.0 && !figure.is_always_shown() {
             continue;
         }
@@ -79,7 +79,7 @@ fn totals(text: &mut String, spread: &Spread) {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name:<12} {value}");
     };
-    let report = &spread.last;
+    let report = &spread.draws.last;
     let first = spread.secrets.first.0;
     line("policy", format!("{}, CPUs {}", spread.policy, spread.cpus));
     line(
@@ -89,7 +89,7 @@ fn totals(text: &mut String, spread: &Spread) {
             spread.secrets.count
         ),
     );
-    if let Some([even, _, uneven]) = spread.range(Figure::Imbalance) {
+    if let Some([even, _, uneven]) = spread.draws.range(Figure::Imbalance) {
         for (name, (value, draw)) in [("most even", even), ("least even", uneven)] {
             let imbalance = Figure::Imbalance.text(value);
             line(name, format!("imbalance {imbalance} with --hash-seed {:x}", draw.secret.0));
@@ -101,7 +101,7 @@ fn totals(text: &mut String, spread: &Spread) {
             "{} ({} bytes) in each of {} replays, which took {}",
             grouped(report.packets),
             grouped(report.bytes),
-            spread.draws.len(),
+            spread.draws.count(),
             duration(spread.elapsed)
         ),
     );
@@ -111,9 +111,9 @@ fn totals(text: &mut String, spread: &Spread) {
     if spread.skipped > 0 {
         line("left out", left_out(spread.skipped));
     }
-    line("order", format!("{} reordered", grouped(spread.reordered)));
+    line("order", format!("{} reordered", grouped(spread.draws.reordered)));
     if spread.interrupted {
-        let (done, count) = (spread.draws.len(), spread.secrets.count);
+        let (done, count) = (spread.draws.count(), spread.secrets.count);
         line("interrupted", format!("the report covers {done} of {count} secrets"));
     }
 }
@@ -124,19 +124,19 @@ pub(super) fn json(spread: &Spread) -> Value {
         let all = Figure::ALL.into_iter();
         all.map(|figure| (figure.name().to_owned(), value(figure))).collect()
     };
-    let draws = spread.draws.iter().map(|draw| {
+    let draws = spread.draws.draws.iter().map(|draw| {
         let mut object = Map::new();
         object.insert("hash_seed".to_owned(), json!(format!("{:032x}", draw.secret.0)));
         object.extend(figures(&|figure| figure.json(draw.get(figure))));
         Value::Object(object)
     });
     let summary = figures(&|figure| {
-        spread.range(figure).map_or(Value::Null, |range| {
+        spread.draws.range(figure).map_or(Value::Null, |range| {
             let [minimum, median, maximum] = range.map(|(value, _)| figure.json(Some(value)));
             json!({ "minimum": minimum, "median": median, "maximum": maximum })
         })
     });
-    let report = &spread.last;
+    let report = &spread.draws.last;
     json!({
         "policy": spread.policy,
         "cpus": spread.cpus.to_string(),
@@ -153,7 +153,7 @@ pub(super) fn json(spread: &Spread) -> Value {
         "frames_not_ip": report.not_ip,
         "malformed": report.malformed.iter().sum::<u64>(),
         "records_skipped": spread.skipped,
-        "reordered": spread.reordered,
+        "reordered": spread.draws.reordered,
         "errors": issues(&spread.issues),
         "settings": spread.settings,
         "interrupted": spread.interrupted,
@@ -164,11 +164,11 @@ pub(super) fn json(spread: &Spread) -> Value {
 /// What else there is to say.
 pub(super) fn notes(spread: &Spread) -> Vec<String> {
     let mut notes: Vec<String> = spread.issues.iter().map(ToString::to_string).collect();
-    notes.extend(spread.failures.iter().cloned());
-    if spread.reordered > 0 {
+    notes.extend(spread.draws.failures.iter().cloned());
+    if spread.draws.reordered > 0 {
         notes.push(format!(
             "{} packets were processed out of order. That is a bug in rxsteer: please report it with this command line.",
-            spread.reordered
+            spread.draws.reordered
         ));
     }
     notes

@@ -1,0 +1,222 @@
+//! What to do, by figures alone, and the rule that leads there.
+
+use rxsteer_host::Help;
+use rxsteer_user::core::Policy;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// How much of the traffic fits before a CPU is full, in multiples of what fills one CPU: minimum, median, maximum over
+/// hash secrets.
+pub(super) type Fits = [f64; 3];
+
+/// Steering is worth its cost from here on: so many times as much fits as without. Below, a warm cache and no wake-up of
+/// another CPU are worth more.
+const WORTH: f64 = 1.2;
+/// A policy whose median is this part of the best one's is as good as that; the simpler one is taken then.
+const AS_GOOD: f64 = 0.9;
+/// But not where its minimum is less than this part of the best one's: a host has one secret, and that can be the worst.
+const AT_WORST: f64 = 0.75;
+
+/// What was measured.
+pub(super) struct Measured {
+    pub(super) cpus: usize,
+    pub(super) packets: u64,
+    pub(super) flows: u64,
+    /// Packets of the largest flow.
+    pub(super) largest_flow: u64,
+    /// By policy; the first is `none`.
+    pub(super) fits: Vec<(Policy, Fits)>,
+    /// The user says where applications run.
+    pub(super) apps_named: bool,
+    /// What rps gives by the headers inside tunnels, where that was tried.
+    pub(super) inside: Option<Fits>,
+    /// Whether a CPU is short of time, where that was measured.
+    pub(super) relief: Option<Help>,
+}
+
+impl Measured {
+    fn of(&self, wanted: &Policy) -> Option<Fits> {
+        self.fits.iter().find(|(policy, _)| policy == wanted).map(|(_, fits)| *fits)
+    }
+
+    /// The median without steering.
+    fn without(&self) -> f64 {
+        self.of(&Policy::None).map_or(1.0, |fits| fits[1])
+    }
+
+    /// Most that any steering can reach: a flow stays on one CPU at a time.
+    fn bound(&self) -> f64 {
+        let by_flow = self.packets as f64 / self.largest_flow.max(1) as f64;
+        by_flow.min(self.cpus as f64)
+    }
+
+    /// Whether the largest flow alone leaves nothing to gain.
+    pub(super) fn is_one_flow(&self) -> bool {
+        self.cpus > 1
+            && self.flows > 0
+            && self.bound() < WORTH * self.without().max(1.0)
+            && (self.cpus as f64) >= WORTH * self.without()
+    }
+
+    /// Policies that the advice may name, the preferred ones first. Without a word on where applications run, rfs was
+    /// measured with applications that are made up.
+    fn candidates(&self) -> Vec<(&Policy, Fits)> {
+        let may_be = |(policy, _): &&(Policy, Fits)| {
+            *policy != Policy::None && (self.apps_named || !policy.is_rfs())
+        };
+        let mut all: Vec<(&Policy, Fits)> =
+            self.fits.iter().filter(may_be).map(|(policy, fits)| (policy, *fits)).collect();
+        all.sort_by_key(|(policy, _)| !policy.is_rfs());
+        all
+    }
+}
+
+/// Which rule the advice comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Rule {
+    /// There is one CPU.
+    OneCpu,
+    /// No frame has a flow.
+    NoFlows,
+    /// It was measured that no CPU is short of time.
+    NothingToRelieve,
+    /// The largest flow alone fills a CPU nearly as soon as all of it does.
+    OneFlow,
+    /// So it seems, but it is a tunnel with flows in it.
+    InnerHeaders,
+    /// The CPUs that receive share the work already.
+    Even,
+    /// No policy gives enough more.
+    NoGain,
+    /// This policy does.
+    Steer,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Advice {
+    pub(super) rule: Rule,
+    pub(super) text: String,
+    /// The policy to use; `None` says to leave it alone.
+    pub(super) policy: Option<Policy>,
+    /// By the headers inside tunnels.
+    pub(super) inner: bool,
+}
+
+/// What follows from these figures.
+pub(super) fn of(measured: &Measured) -> Advice {
+    let alone = |rule, text: String| Advice {
+        rule,
+        text: format!("Leave it alone: {text}"),
+        policy: None,
+        inner: false,
+    };
+    let (without, bound) = (measured.without(), measured.bound());
+    if measured.cpus < 2 {
+        return alone(Rule::OneCpu, "there is one CPU, so there is nothing to choose.".to_owned());
+    }
+    if measured.flows == 0 {
+        let why =
+            "no frame is IP, so there is no flow to steer; all stay on the CPU that received them.";
+        return alone(Rule::NoFlows, why.to_owned());
+    }
+    if let Some(Help::Dont(why)) = &measured.relief {
+        let why = format!("{why}. Without steering {} fits.", times(without));
+        return alone(Rule::NothingToRelieve, why);
+    }
+    if measured.is_one_flow() {
+        let share = 100.0 * measured.largest_flow as f64 / measured.packets.max(1) as f64;
+        let flow = format!(
+            "one flow has {share:.0} % of the packets, and a flow in order stays on one CPU: at most {} fits, whatever the \
+             policy; {} without steering.",
+            times(bound),
+            times(without)
+        );
+        return match measured.inside.filter(|fits| fits[1] >= WORTH * without) {
+            Some(fits) => Advice {
+                rule: Rule::InnerHeaders,
+                text: format!(
+                    "Steer by inner headers: the outer headers show one flow with {share:.0} % of the packets, a tunnel; \
+                     by the flows inside it {} fits with rps ({}), {} without steering.",
+                    times(fits[1]),
+                    range(fits),
+                    times(without)
+                ),
+                policy: Some(Policy::Rps),
+                inner: true,
+            },
+            None => alone(Rule::OneFlow, flow),
+        };
+    }
+    let candidates = measured.candidates();
+    let best = candidates.iter().map(|(_, fits)| fits[1]).fold(0.0, f64::max);
+    if best < WORTH * without {
+        return if without * WORTH > bound {
+            alone(
+                Rule::Even,
+                format!(
+                    "the CPUs that receive share it already: {} fits without steering, {} with the best policy.",
+                    times(without),
+                    times(best)
+                ),
+            )
+        } else {
+            alone(
+                Rule::NoGain,
+                format!(
+                    "no policy gains enough on {} flow{}: {} fits with the best one, {} without steering.",
+                    measured.flows,
+                    if measured.flows == 1 { "" } else { "s" },
+                    times(best),
+                    times(without)
+                ),
+            )
+        };
+    }
+    let worst = candidates.iter().map(|(_, fits)| fits[0]).fold(0.0, f64::max);
+    let is_as_good = |fits: &Fits| fits[1] >= AS_GOOD * best && fits[0] >= AT_WORST * worst;
+    let by_median = || candidates.iter().find(|(_, fits)| fits[1] >= AS_GOOD * best);
+    let chosen = candidates.iter().find(|(_, fits)| is_as_good(fits)).or_else(by_median);
+    let Some((policy, fits)) = chosen else {
+        return alone(Rule::NoGain, "no policy was measured.".to_owned());
+    };
+    let mut text = format!(
+        "Use {policy}: {} fits before a CPU is full ({} over the hash secrets), {} without steering.",
+        times(fits[1]),
+        range(*fits),
+        times(without)
+    );
+    if let (Policy::Sparse(_), Some(rps)) = (policy, measured.of(&Policy::Rps)) {
+        // Writing to a String does not fail.
+        let _ = write!(
+            text,
+            " rps gives {} ({}): with few flows the hash puts several onto one CPU.",
+            times(rps[1]),
+            range(rps)
+        );
+    }
+    text += match &measured.relief {
+        Some(Help::Likely(why)) => {
+            return Advice { text: format!("{text} It is needed: {why}."), ..steer(policy) };
+        }
+        Some(Help::Unknown(_)) | None => {
+            " It pays only where the CPU that receives is short of time: rxsteer host recommend IFACE measures that."
+        }
+        Some(Help::Dont(_)) => "",
+    };
+    Advice { text, ..steer(policy) }
+}
+
+fn steer(policy: &Policy) -> Advice {
+    Advice { rule: Rule::Steer, text: String::new(), policy: Some(policy.clone()), inner: false }
+}
+
+/// `3.1 x`, of what fills one CPU.
+pub(super) fn times(fits: f64) -> String {
+    format!("{fits:.1} x")
+}
+
+fn range([least, _, most]: Fits) -> String {
+    format!("{least:.1} to {most:.1}")
+}

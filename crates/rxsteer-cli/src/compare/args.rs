@@ -1,0 +1,74 @@
+//! What `rxsteer compare` is given.
+
+use crate::cli::parse_sample;
+use crate::replay::seeds::MOST_SECRETS;
+use crate::steer_args::FlowSettings;
+use crate::words::whole;
+use clap::{Args, ValueHint};
+use rxsteer_settings::{CpuChoice, cpus};
+use rxsteer_user::core::MAX_RX_QUEUES;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Compare the policies on your own traffic, and say what to do
+///
+/// none, rps, sparse, rfs and rfs+sparse side by side: how each spreads the packets over the CPUs, and how much fits before
+/// a CPU is full. What none gives is what there is without steering.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer compare capture.pcap --cpus 4\n  \
+    rxsteer compare --iface eth0 --sample 10s              what arrives now (root)\n  \
+    rxsteer compare capture.pcap --cpus 8 --rx-queues 4    a NIC that spreads over 4 queues\n  \
+    rxsteer compare capture.pcap --cpus 0-7 --app-cpus 4-7 applications on CPUs 4-7\n  \
+    rxsteer compare capture.pcap --cpus 4 --json | jq -r '.advice, .commands[]'\n\n\
+    Exit status: 0 success; 1 a capture is damaged, a worker died, or a flow was reordered; 2 it could not run; 130 \
+    interrupted, without a report.")]
+pub(crate) struct CompareArgs {
+    /// pcap or pcapng, plain, gzip or zstd; - is standard input
+    ///
+    /// Several captures are read one after the other.
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "iface")]
+    pub(crate) captures: Vec<PathBuf>,
+
+    /// Capture what this interface receives, instead of reading a capture; takes CAP_NET_RAW
+    #[arg(long, value_name = "IFACE", conflicts_with = "captures")]
+    pub(crate) iface: Option<String>,
+
+    /// With --iface: capture for this long, or until there are 500 000 frames; 10s by default
+    ///
+    /// The first 256 bytes of each frame are kept, in memory.
+    #[arg(long, value_name = "DURATION", value_parser = parse_sample, conflicts_with = "captures")]
+    pub(crate) sample: Option<Duration>,
+
+    /// CPUs to spread over: 0-3,8 or a count like 4
+    ///
+    /// By default those of this process; with --iface those of this host near the interface.
+    #[arg(long, value_name = "LIST|COUNT", value_parser = cpus)]
+    pub(crate) cpus: Option<CpuChoice>,
+
+    /// Compare under COUNT hash secrets, 2 to 1000
+    ///
+    /// The flow hash has a random secret, in the kernel too, so one replay is one draw.
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u32, 2, MOST_SECRETS>)]
+    pub(crate) seeds: u32,
+
+    /// RX queues that the NIC spreads the frames over, by the Toeplitz hash, each received on a CPU of --cpus in turn
+    ///
+    /// By default one; with --iface those of the interface.
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
+    pub(crate) rx_queues: Option<u16>,
+
+    /// CPUs of the applications, for rfs: 0-3,8 or a count like 4
+    ///
+    /// A capture does not have them. By default they are on all of --cpus, each flow's on one of them by its hash, and the
+    /// advice does not rely on it.
+    #[arg(long, value_name = "LIST|COUNT", value_parser = cpus)]
+    pub(crate) app_cpus: Option<CpuChoice>,
+
+    #[command(flatten)]
+    pub(crate) flows: FlowSettings,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,164 @@
+//! The commands that do what the advice says, for the interfaces of this host.
+
+use super::advice::Advice;
+use crate::check;
+use rxsteer_host::{CpuMask, Host, Interface, Root, Topology, can_run, judge, links};
+use rxsteer_user::core::{CpuSet, Policy};
+use rxsteer_user::printable;
+
+/// At most so many interfaces have commands of their own.
+const MOST: usize = 4;
+/// What stands for an interface that is not on this host.
+const SOME: &str = "IFACE";
+/// Entries of the sock flow table, for all flows of the host: the kernel documentation's example.
+const SOCK_FLOW_ENTRIES: u32 = 32_768;
+
+/// Commands, and what they do.
+#[derive(Debug, Default)]
+pub(super) struct Commands {
+    /// A command each, and what is left out or to be known of it.
+    pub(super) lines: Vec<(String, String)>,
+    /// What is to be known of all of them.
+    pub(super) notes: Vec<String>,
+}
+
+/// For `interface`, or for those of this host that look like NICs. Nothing where it is to be left alone.
+pub(super) fn of(
+    advice: &Advice,
+    cpus: &CpuSet,
+    inner: bool,
+    interface: Option<&Interface>,
+) -> anyhow::Result<Commands> {
+    let mut commands = Commands::default();
+    let Some(policy) = &advice.policy else { return Ok(commands) };
+    let host = Host::look();
+    let ids = Topology::look(&Root::host()).ids();
+    let online = host.cpus.online.as_ref();
+    let is_here = online.is_some_and(|online| cpus.iter().all(|cpu| online.contains(cpu)));
+    let interfaces: Vec<Interface> = match interface {
+        Some(interface) => vec![interface.clone()],
+        None if is_here => {
+            let links = links()?;
+            let nics = check::nics(&links).into_iter().take(MOST);
+            nics.map(|link| Interface::look_at(link, &links)).collect()
+        }
+        None => Vec::new(),
+    };
+    let inner = inner || advice.inner;
+    if interfaces.is_empty() {
+        commands.notes.push(if is_here {
+            format!("this host shows no NIC; put its name in the place of {SOME}")
+        } else {
+            let online = online.map_or("unknown".to_owned(), ToString::to_string);
+            format!(
+                "this host has CPUs {online}, not all of {cpus}: the commands are for the machine that has them; put its \
+                 interface in the place of {SOME}"
+            )
+        });
+        commands.for_interface(SOME, policy, cpus, inner, ids, true);
+    }
+    let can_host = can_run(&judge::host(&host));
+    for interface in &interfaces {
+        let name = &interface.link.name;
+        let can = can_host && can_run(&judge::interface(interface, &host));
+        if !can {
+            commands
+                .notes
+                .push(format!("rxsteer run can't steer {name} now; rxsteer check {name} says why"));
+        }
+        let name = if is_plain(name) {
+            name
+        } else {
+            commands.notes.push(format!(
+                "a shell would read the name {} otherwise; put it in the place of {SOME}, quoted",
+                printable(name)
+            ));
+            SOME
+        };
+        commands.for_interface(name, policy, cpus, inner, ids, can);
+    }
+    if policy.loops().is_some() {
+        commands.notes.push(
+            "the kernel's own steering has no sparse, so only rxsteer run does this".to_owned(),
+        );
+    }
+    if inner {
+        commands.notes.push(
+            "the kernel's own steering looks into some tunnels only (IPIP, GRE), so only rxsteer run does this for all"
+                .to_owned(),
+        );
+    }
+    Ok(commands)
+}
+
+impl Commands {
+    fn for_interface(
+        &mut self,
+        name: &str,
+        policy: &Policy,
+        cpus: &CpuSet,
+        inner: bool,
+        ids: usize,
+        can_run: bool,
+    ) {
+        let queues = format!("/sys/class/net/{name}/queues/rx-*");
+        let mut add = |command: String, what: &str| self.lines.push((command, what.to_owned()));
+        // The kernel's has neither sparse nor, for most tunnels, inner headers.
+        if policy.loops().is_none() && !inner {
+            let mask = CpuMask(Some(cpus.clone())).hex(ids);
+            add(format!("echo {mask} | sudo tee {queues}/rps_cpus"), "the kernel's own RPS");
+            if policy.is_rfs() {
+                let entries = SOCK_FLOW_ENTRIES;
+                add(format!("sudo sysctl -w net.core.rps_sock_flow_entries={entries}"), "and RFS");
+                add(
+                    format!(
+                        "for queue in {queues}; do echo $(({entries} / $(ls -d {queues} | wc -l))) | sudo tee \
+                         $queue/rps_flow_cnt; done"
+                    ),
+                    "and its flow tables",
+                );
+            }
+        }
+        if can_run && cfg!(feature = "xdp") {
+            let with = if inner { " --inner" } else { "" };
+            add(
+                format!("sudo rxsteer run {name} --policy {policy} --cpus {}{with}", list(cpus)),
+                "in order, and undone when it ends",
+            );
+        }
+    }
+}
+
+/// Whether a shell takes a name as it is.
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:@".contains(c))
+}
+
+/// The set as an option takes it: a lone number would be a count.
+fn list(cpus: &CpuSet) -> String {
+    if cpus.len() == 1 { format!("{0}-{0}", cpus.lowest()) } else { cpus.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(policy: &str, cpus: &str, inner: bool) -> Vec<String> {
+        let mut commands = Commands::default();
+        let policy = policy.parse().unwrap();
+        commands.for_interface("eth0", &policy, &cpus.parse().unwrap(), inner, 16, true);
+        commands.lines.into_iter().map(|(command, _)| command).collect()
+    }
+
+    #[test]
+    fn kernel_and_run_are_named_where_they_can_do_it() {
+        let rps = lines("rps", "0-3", false);
+        assert_eq!(rps[0], "echo 000f | sudo tee /sys/class/net/eth0/queues/rx-*/rps_cpus");
+        let of_run = |lines: &[String]| lines.iter().any(|line| line.contains("rxsteer run"));
+        assert_eq!(of_run(&rps), cfg!(feature = "xdp"));
+        assert_eq!(lines("rfs", "0-3", false).len(), 3 + usize::from(cfg!(feature = "xdp")));
+        for only_run in [lines("sparse", "0-3", false), lines("rps", "0-3", true)] {
+            assert!(!only_run.iter().any(|line| line.contains("rps_cpus")), "{only_run:?}");
+        }
+    }
+}

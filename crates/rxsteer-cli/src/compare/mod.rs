@@ -1,0 +1,296 @@
+//! `rxsteer compare`: all policies side by side over the user's own traffic, and what follows from it.
+//!
+//! Each policy is a replay under several hash secrets, as `rxsteer replay --seeds` makes it. What follows is
+//! [`advice`]'s, by figures alone.
+
+mod advice;
+#[cfg(test)]
+mod advice_tests;
+pub(crate) mod args;
+mod commands;
+mod sample;
+mod show;
+
+use crate::hash_key::random_seed;
+use crate::input::{Input, stop_on_interrupt};
+use crate::replay::seeds::{Draws, Figure, Frames, Secrets, draws};
+use crate::replay::{Replay, by_hash};
+use crate::work::Apps;
+use crate::{Outcome, check, output, progress};
+use advice::{Advice, Fits, Measured};
+use args::CompareArgs;
+use indicatif::ProgressBar;
+use rxsteer_host::{Help, Interface, Load, default_cpus, links, relief};
+use rxsteer_user::core::config::DEFAULT_LOOPS;
+use rxsteer_user::core::{CpuId, CpuSet, Policy};
+use rxsteer_user::packet::DissectOptions;
+use rxsteer_user::source::SourceIssue;
+use rxsteer_user::source::capture::RxQueues;
+use rxsteer_user::{OnFull, PipelineConfig, Speed, printable, sys};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is compared, in the order shown; the first is what there is without steering.
+const POLICIES: [Policy; 5] = [
+    Policy::None,
+    Policy::Rps,
+    Policy::Sparse(DEFAULT_LOOPS),
+    Policy::Rfs,
+    Policy::RfsSparse(DEFAULT_LOOPS),
+];
+
+/// How long an interface is sampled by default.
+const SAMPLE: Duration = Duration::from_secs(10);
+
+/// One policy's replays.
+struct Row {
+    policy: Policy,
+    draws: Draws,
+}
+
+impl Row {
+    /// How much of this traffic fits before a CPU is full, in multiples of what fills one: minimum, median, maximum.
+    fn fits(&self) -> Option<Fits> {
+        let [least, median, most] = self.draws.range(Figure::BusiestShare)?.map(|(share, _)| share);
+        Some([most, median, least].map(|share| 1.0 / share.max(f64::MIN_POSITIVE)))
+    }
+}
+
+/// What was compared, and what follows.
+struct Compared {
+    rows: Vec<Row>,
+    cpus: CpuSet,
+    app_cpus: CpuSet,
+    /// Whether the user named them.
+    apps_named: bool,
+    rx_queues: u16,
+    inner: bool,
+    secrets: Secrets,
+    /// The interface and how long it was captured on, where it was.
+    sampled: Option<Sampled>,
+    advice: Advice,
+    commands: commands::Commands,
+    issues: Vec<SourceIssue>,
+    skipped: u64,
+    elapsed: Duration,
+}
+
+/// Where frames came from, if not from captures.
+struct Sampled {
+    interface: Interface,
+    frames: u64,
+    elapsed: Duration,
+    is_cut: bool,
+    /// Frames that the interface received meanwhile, where the kernel says.
+    received: Option<u64>,
+    /// Whether a CPU is short of time for receiving.
+    relief: Help,
+}
+
+impl Compared {
+    fn outcome(&self) -> Outcome {
+        let is_wrong = |row: &Row| !row.draws.failures.is_empty() || row.draws.reordered > 0;
+        if !self.issues.is_empty() || self.rows.iter().any(is_wrong) {
+            Outcome::Findings
+        } else {
+            Outcome::Success
+        }
+    }
+}
+
+/// The command.
+pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
+    match &args.iface {
+        Some(name) => of_interface(args, name),
+        None => {
+            let cpus = match &args.cpus {
+                Some(choice) => choice.cpus(sys::allowed_cpus()),
+                None => sys::allowed_cpus().ok_or_else(|| {
+                    anyhow::anyhow!(
+                        "this host does not say which CPUs there are; name them: --cpus 0-3"
+                    )
+                })?,
+            };
+            let input = input(&args.captures, args.rx_queues.unwrap_or(1), &cpus);
+            for note in input.notes() {
+                output::note(&format!("rxsteer: {note}"));
+            }
+            let sources = input.open()?;
+            let stop = stop_on_interrupt(&sources)?;
+            let frames = Frames::new(Some(&input), sources, Speed::Max, &stop)?;
+            compare(args, cpus, &input, frames, None, &stop)
+        }
+    }
+}
+
+/// Compares what an interface receives for some time.
+fn of_interface(args: &CompareArgs, name: &str) -> anyhow::Result<Outcome> {
+    let links = links()?;
+    let names = [name.to_owned()];
+    let link = match check::chosen(&names, &links)?.as_slice() {
+        [link] => (*link).clone(),
+        several => anyhow::bail!(
+            "--iface {} means {} interfaces; name one",
+            printable(name),
+            several.len()
+        ),
+    };
+    let cpus = match &args.cpus {
+        Some(choice) => choice.cpus(sys::allowed_cpus()),
+        None => default_cpus(&[&link.name])?,
+    };
+    let stop = stop_on_interrupt(&[])?;
+    let time = args.sample.unwrap_or(SAMPLE);
+    let before = Load::look();
+    let sample = sample::take(&link, time, &stop)?;
+    let load = Load::look().zip(before).map(|(after, before)| after.since(&before));
+    let load = load.unwrap_or_default();
+    // ORDER: Relaxed; a request without data.
+    if stop.load(Ordering::Relaxed) {
+        return Ok(interrupted());
+    }
+    anyhow::ensure!(
+        sample.frames > 0,
+        "{} received nothing within {}; measure under the usual load, or longer: --sample 60s",
+        printable(&link.name),
+        output::table::duration(sample.elapsed)
+    );
+    let interface = Interface::look_at(&link, &links);
+    let sampled = Sampled {
+        relief: relief(&link.name, &cpus, &load, sample.elapsed),
+        received: load.received.get(&link.name).copied(),
+        frames: sample.frames,
+        elapsed: sample.elapsed,
+        is_cut: sample.is_cut(),
+        interface,
+    };
+    let captures = [sample.path()];
+    let queues = sampled.interface.rx_queues.and_then(|queues| u16::try_from(queues).ok());
+    let queues = args.rx_queues.or(queues).unwrap_or(1).max(1);
+    let input = input(&captures, queues, &cpus);
+    let sources = input.open()?;
+    let frames = Frames::new(Some(&input), sources, Speed::Max, &stop)?;
+    compare(args, cpus, &input, frames, Some(sampled), &stop)
+}
+
+/// These captures, spread over so many RX queues as a NIC does, by as many receiving threads as can be apart.
+fn input<'a>(captures: &'a [PathBuf], queues: u16, cpus: &CpuSet) -> Input<'a> {
+    let rx_queues = if queues == 1 { RxQueues::Single } else { RxQueues::Hashed(queues) };
+    let threads = queues.min(u16::try_from(cpus.len()).unwrap_or(u16::MAX));
+    Input { captures, synthetic: None, rx_queues, threads, repeat: 1 }
+}
+
+/// Replays the frames under each policy, and shows what follows.
+fn compare(
+    args: &CompareArgs,
+    cpus: CpuSet,
+    input: &Input<'_>,
+    mut frames: Frames<'_>,
+    sampled: Option<Sampled>,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Outcome> {
+    let begun = Instant::now();
+    let first = args.flows.hash_seed.unwrap_or_else(random_seed);
+    let secrets = Secrets::new(Some(first), args.seeds)?;
+    let app_cpus = args.app_cpus.as_ref().map(|apps| apps.cpus(sys::allowed_cpus()));
+    let apps_named = app_cpus.is_some();
+    let app_cpus = app_cpus.unwrap_or_else(|| cpus.clone());
+    let rx_queues = match input.rx_queues {
+        RxQueues::Hashed(queues) => queues,
+        _ => 1,
+    };
+    let mut of = |policy: &Policy, inner: bool, count: Secrets, bar: &ProgressBar| {
+        let mut config = PipelineConfig::new(policy.clone(), cpus.clone());
+        config.rx_queues = rx_queues;
+        config.rx_cpus = cpus.iter().cycle().take(usize::from(input.threads)).collect();
+        config.standby = policy.is_rfs().then(|| app_cpus.clone());
+        config.on_full = OnFull::Wait;
+        config.check_order = true;
+        // The spread is compared, which is the same on any host, not the speed of this one.
+        config.pin = false;
+        config.dissect = DissectOptions { inner };
+        config.check()?;
+        // Where the hash decides nothing, one secret is all of them.
+        let count = if by_hash(&config) { count } else { count.first(1) };
+        let apps = policy.is_rfs().then(|| Apps::on(&app_cpus, None));
+        let replay = Replay { speed: Speed::Max, per_packet: Duration::ZERO, apps };
+        draws(&replay, &mut config, &mut frames, count, stop, bar)
+    };
+    let inner = args.flows.inner();
+    let replays = u64::from(args.seeds) * (POLICIES.len() as u64 - 1) + 1;
+    let bar = progress::runs(replays, args.json);
+    let mut rows = Vec::new();
+    for policy in POLICIES {
+        let Some(draws) = of(&policy, inner, secrets, &bar)? else { return Ok(interrupted()) };
+        rows.push(Row { policy, draws });
+    }
+    let mut measured = measured(&rows, cpus.len(), apps_named);
+    // Where one flow is most of it, it may be a tunnel.
+    if measured.is_one_flow() && !inner {
+        let Some(draws) = of(&Policy::Rps, true, secrets, &bar)? else { return Ok(interrupted()) };
+        measured.inside = Row { policy: Policy::Rps, draws }.fits();
+    }
+    bar.finish_and_clear();
+    // ORDER: Relaxed; a request without data.
+    if stop.load(Ordering::Relaxed) {
+        return Ok(interrupted());
+    }
+    measured.relief = sampled.as_ref().map(|sampled| sampled.relief.clone());
+    let advice = advice::of(&measured);
+    let commands = commands::of(&advice, &cpus, inner, sampled.as_ref().map(|it| &it.interface))?;
+    let compared = Compared {
+        rows,
+        cpus,
+        app_cpus,
+        apps_named,
+        rx_queues,
+        inner,
+        secrets,
+        sampled,
+        advice,
+        commands,
+        issues: frames.issues(false),
+        skipped: frames.skipped(),
+        elapsed: begun.elapsed(),
+    };
+    if args.json {
+        output::print(&format!("{:#}\n", show::json(&compared)))?;
+    } else {
+        output::print(&show::text(&compared))?;
+    }
+    for note in show::notes(&compared) {
+        output::note(&format!("rxsteer: {note}"));
+    }
+    Ok(compared.outcome())
+}
+
+/// What the advice goes by.
+fn measured(rows: &[Row], cpus: usize, apps_named: bool) -> Measured {
+    let last = rows.first().map(|row| &row.draws.last);
+    Measured {
+        cpus,
+        packets: last.map_or(0, |report| report.packets),
+        // Frames that are not IP count as one flow.
+        flows: last
+            .filter(|report| report.not_ip < report.packets)
+            .map_or(0, |report| report.steered_flows),
+        largest_flow: last.map_or(0, |report| report.largest_flow),
+        fits: rows.iter().filter_map(|row| Some((row.policy.clone(), row.fits()?))).collect(),
+        apps_named,
+        inside: None,
+        relief: None,
+    }
+}
+
+fn interrupted() -> Outcome {
+    output::note("rxsteer: interrupted before all policies were compared; there is no report");
+    Outcome::Interrupted
+}
+
+/// CPUs of a row that packets were meant for, and how many, under the secret of the median.
+fn shares(row: &Row) -> Vec<(CpuId, u64)> {
+    let median = row.draws.range(Figure::BusiestShare).map(|[_, (_, median), _]| median);
+    median.map(|draw| draw.per_cpu.clone()).unwrap_or_default()
+}

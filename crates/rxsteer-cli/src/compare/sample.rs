@@ -1,0 +1,183 @@
+//! What an interface receives for some time, as a capture in memory.
+//!
+//! A plain AF_PACKET socket behind a filter that lets only received frames of this interface through. The frames become
+//! a pcap file without a name, so that everything else reads them as it reads any capture. There are limits to its time
+//! and its frames, and so to its memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
+
+use anyhow::Context;
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{MsgFlags, recv};
+use rxsteer_host::{ETHERNET, Link};
+use rxsteer_user::printable;
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Most frames of a sample: 130 MB of memory, as a capture.
+const MOST_FRAMES: u64 = 500_000;
+/// Bytes that are kept of a frame: the headers of a tunnel and of what is in it.
+const SNAP_LEN: usize = 256;
+/// What may wait in the socket, in bytes; the kernel grants as much as it allows.
+const SOCKET_BUFFER: usize = 8 << 20;
+/// How long to wait for a frame before looking at the clock.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// A finished sample.
+pub(super) struct Sample {
+    /// The capture. It is gone when this is dropped.
+    pub(super) file: File,
+    pub(super) frames: u64,
+    pub(super) elapsed: Duration,
+}
+
+impl Sample {
+    /// A name that the capture can be opened by.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Whether there would have been more.
+    pub(super) fn is_cut(&self) -> bool {
+        self.frames == MOST_FRAMES
+    }
+}
+
+/// Takes what `link` receives for `time`, until there is enough, or `stop` is set.
+pub(super) fn take(link: &Link, time: Duration, stop: &AtomicBool) -> anyhow::Result<Sample> {
+    let socket = open(link).map_err(|error| refused(link, &error))?;
+    let file = memfd_create("rxsteer-sample", MFdFlags::MFD_CLOEXEC);
+    let file = File::from(file.context("can't make a file in memory")?);
+    let mut capture = BufWriter::new(&file);
+    capture.write_all(&header(link)).context("can't write to memory")?;
+    let begun = Instant::now();
+    let mut frame = [0; SNAP_LEN];
+    let mut frames = 0;
+    // ORDER: Relaxed; a request without data.
+    while frames < MOST_FRAMES && begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
+        // With MSG_TRUNC the kernel gives the frame's whole length.
+        let length = match recv(socket.as_raw_fd(), &mut frame, MsgFlags::MSG_TRUNC) {
+            Ok(length) => length,
+            Err(Errno::EAGAIN | Errno::EINTR) => continue,
+            // The interface went down, or away; what was captured counts.
+            Err(Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO) => break,
+            Err(error) => {
+                let name = printable(&link.name);
+                return Err(error).with_context(|| format!("can't capture on {name}"));
+            }
+        };
+        let kept = &frame[..length.min(SNAP_LEN)];
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        capture.write_all(&record(at, kept.len(), length)).context("can't write to memory")?;
+        capture.write_all(kept).context("can't write to memory")?;
+        frames += 1;
+    }
+    capture.flush().context("can't write to memory")?;
+    drop(capture);
+    Ok(Sample { file, frames, elapsed: begun.elapsed() })
+}
+
+fn refused(link: &Link, error: &std::io::Error) -> anyhow::Error {
+    let name = printable(&link.name);
+    if error.kind() == ErrorKind::PermissionDenied {
+        return anyhow::anyhow!(
+            "can't capture on {name}: it takes CAP_NET_RAW, which this process does not have. Run it as root, or give \
+             it a capture: sudo tcpdump -i {name} -c 100000 -w - | rxsteer compare -"
+        );
+    }
+    anyhow::anyhow!("can't capture on {name}: {error}")
+}
+
+/// A socket that receives from `link` alone. Frames of devices without an Ethernet header begin with the IP header.
+fn open(link: &Link) -> std::io::Result<Socket> {
+    // ETH_P_ALL of include/uapi/linux/if_ether.h, in network byte order.
+    let all = Protocol::from(i32::from(3_u16.to_be()));
+    let kind = if link.hardware_type == ETHERNET { Type::RAW } else { Type::DGRAM };
+    let socket = Socket::new(Domain::PACKET, kind, Some(all))?;
+    socket.attach_filter(&filter(link.index))?;
+    // The kernel's limit is lower, where it is.
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    socket.set_nonblocking(true)?;
+    // What came before the filter can be of any interface.
+    let mut byte = [0];
+    while recv(socket.as_raw_fd(), &mut byte, MsgFlags::empty()).is_ok() {}
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(WAIT))?;
+    Ok(socket)
+}
+
+/// Classic BPF: frames that the interface sends (PACKET_OUTGOING) and those of other interfaces are left out. Offsets
+/// and numbers are those of include/uapi/linux/filter.h, bpf_common.h and if_packet.h.
+fn filter(index: u32) -> [SockFilter; 6] {
+    const ANCILLARY: u32 = 0_u32.wrapping_sub(0x1000);
+    const PACKET_TYPE: u32 = ANCILLARY + 4;
+    const INTERFACE: u32 = ANCILLARY + 8;
+    const OUTGOING: u32 = 4;
+    const LOAD: u16 = 0x20;
+    const IS_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    [
+        SockFilter::new(LOAD, 0, 0, PACKET_TYPE),
+        SockFilter::new(IS_EQUAL, 3, 0, OUTGOING),
+        SockFilter::new(LOAD, 0, 0, INTERFACE),
+        SockFilter::new(IS_EQUAL, 0, 1, index),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+        SockFilter::new(RETURN, 0, 0, 0),
+    ]
+}
+
+/// The head of a pcap file with times in nanoseconds (draft-ietf-opsawg-pcap).
+fn header(link: &Link) -> [u8; 24] {
+    const ETHERNET_FRAMES: u32 = 1;
+    const RAW_IP: u32 = 101;
+    let link_type = if link.hardware_type == ETHERNET { ETHERNET_FRAMES } else { RAW_IP };
+    words([0xa1b2_3c4d, 2 | (4 << 16), 0, 0, SNAP_LEN as u32, link_type])
+}
+
+/// The head of a record: its time, the bytes kept and those there were.
+fn record(at: Duration, kept: usize, length: usize) -> [u8; 16] {
+    words([at.as_secs() as u32, at.subsec_nanos(), kept as u32, length as u32])
+}
+
+/// Little-endian, on every machine.
+fn words<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_user::block::Block;
+    use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
+    use rxsteer_user::source::{Fill, Source};
+
+    #[test]
+    fn written_capture_is_read() {
+        let ethernet = Link { hardware_type: ETHERNET, ..Link::default() };
+        let tun = Link { hardware_type: 0xfffe, ..Link::default() };
+        for (link, name) in [(ethernet, "ethernet"), (tun, "raw")] {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&header(&link)).unwrap();
+            file.write_all(&record(Duration::new(7, 5), 60, 1500)).unwrap();
+            file.write_all(&[0x45; 60]).unwrap();
+            file.flush().unwrap();
+            let files = [file.path().to_path_buf()];
+            let mut source = CaptureSource::open(&files, CaptureOptions::default()).unwrap();
+            let mut block = Block::new();
+            while source.fill(&mut block) == Fill::More {}
+            let [frame] = block.frames() else { panic!("{name}: {}", block.len()) };
+            let info = frame.info();
+            assert_eq!((info.timestamp_ns, info.wire_len), (7_000_000_005, 1500), "{name}");
+            assert_eq!(block.bytes_of(frame), [0x45; 60], "{name}");
+            assert!(source.take_issues().is_empty());
+        }
+    }
+}
