@@ -366,7 +366,7 @@ pub(crate) enum OnFullChoice {
     Drop,
 }
 
-fn parse_synthetic(text: &str) -> Result<SyntheticSpec, String> {
+pub(crate) fn parse_synthetic(text: &str) -> Result<SyntheticSpec, String> {
     text.parse().map_err(|error: SpecError| match &error {
         SpecError::UnknownKey(key) => {
             format!("{error}{}", suggestion(key, &SyntheticSpec::KEYS))

@@ -218,5 +218,6 @@ pub(super) fn times(fits: f64) -> String {
 }
 
 fn range([least, _, most]: Fits) -> String {
-    format!("{least:.1} to {most:.1}")
+    let [least, most] = [least, most].map(|fits| format!("{fits:.1}"));
+    if least == most { least } else { format!("{least} to {most}") }
 }

@@ -1,12 +1,14 @@
 //! What `rxsteer compare` is given.
 
-use crate::cli::parse_sample;
+use crate::cli::{parse_sample, parse_synthetic};
+use crate::help::words;
 use crate::replay::seeds::MOST_SECRETS;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
 use clap::{Args, ValueHint};
 use rxsteer_settings::{CpuChoice, cpus};
 use rxsteer_user::core::MAX_RX_QUEUES;
+use rxsteer_user::source::synthetic::SyntheticSpec;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ pub(crate) struct CompareArgs {
     /// pcap or pcapng, plain, gzip or zstd; - is standard input
     ///
     /// Several captures are read one after the other.
-    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "iface")]
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present_any = ["iface", "synthetic"])]
     pub(crate) captures: Vec<PathBuf>,
 
     /// Capture what this interface receives, instead of reading a capture; takes CAP_NET_RAW
@@ -37,8 +39,12 @@ pub(crate) struct CompareArgs {
     /// With --iface: capture for this long, or until there are 500 000 frames; 10s by default
     ///
     /// The first 256 bytes of each frame are kept, in memory.
-    #[arg(long, value_name = "DURATION", value_parser = parse_sample, conflicts_with = "captures")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_sample, conflicts_with_all = ["captures", "synthetic"])]
     pub(crate) sample: Option<Duration>,
+
+    /// Generate the frames, as `rxsteer replay --synthetic` does
+    #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with_all = ["captures", "iface"])]
+    pub(crate) synthetic: Option<SyntheticSpec>,
 
     /// CPUs to spread over: 0-3,8 or a count like 4
     ///

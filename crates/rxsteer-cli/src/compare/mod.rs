@@ -113,7 +113,10 @@ pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
                     )
                 })?,
             };
-            let input = input(&args.captures, args.rx_queues.unwrap_or(1), &cpus);
+            let input = Input {
+                synthetic: args.synthetic.as_ref(),
+                ..input(&args.captures, args.rx_queues.unwrap_or(1), &cpus)
+            };
             for note in input.notes() {
                 output::note(&format!("rxsteer: {note}"));
             }
