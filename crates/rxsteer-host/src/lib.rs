@@ -32,6 +32,7 @@ mod netlink;
 mod others;
 mod queues;
 mod real_time;
+pub mod recommend;
 mod root;
 mod rss;
 mod shown;

@@ -13,7 +13,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn all() -> Wanted {
-    Wanted { cpus: "0-1".parse().ok(), rfs: true, xps: true, flow_limit: true }
+    Wanted { cpus: "0-1".parse().ok(), rfs: true, xps: true, flow_limit: true, ..Wanted::default() }
 }
 
 fn plan(root: &Root, interface: &str, wanted: &Wanted) -> Result<Plan, PlanError> {

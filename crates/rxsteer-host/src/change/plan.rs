@@ -21,6 +21,8 @@ const SOCK_FLOW_ENTRIES: u64 = 32768;
 pub struct Wanted {
     /// The CPUs that RPS spreads over; by default those near the interrupts.
     pub cpus: Option<CpuSet>,
+    /// Other CPUs for these RX queues.
+    pub queues: Vec<(u32, CpuSet)>,
     /// Flows go where their applications run.
     pub rfs: bool,
     /// Each CPU sends by TX queues of its own.
@@ -135,7 +137,9 @@ impl Plan {
             Some(cpus) => cpus.clone(),
             None => default_cpus(interface, topology).ok_or(PlanError::NoCpus)?,
         };
-        refuse_unusable(&cpus, topology)?;
+        for cpus in wanted.queues.iter().map(|(_, cpus)| cpus).chain([&cpus]) {
+            refuse_unusable(cpus, topology)?;
+        }
         let owner = Owner {
             name: interface.name.clone(),
             index: interface.index,
@@ -151,7 +155,7 @@ impl Plan {
         if wanted.flow_limit {
             planner.flow_limit(globals)?;
         }
-        planner.rps(&cpus)?;
+        planner.rps(&cpus, &wanted.queues)?;
         if wanted.xps {
             planner.xps()?;
         }
@@ -170,6 +174,16 @@ impl Plan {
         };
         Plan { writes: self.writes.iter().rev().map(back).collect(), ..self.clone() }
     }
+}
+
+/// Entries of the sock flow table, of which there are `now`, and of the flow table of each of so many RX queues.
+pub fn flow_sizes(now: u64, queues: usize) -> (u64, u64) {
+    // More is kept: other interfaces share the table.
+    let entries = now.max(SOCK_FLOW_ENTRIES);
+    let queues = u64::try_from(queues.max(1)).unwrap_or(u64::MAX);
+    // The kernel rounds up to a power of two, and shows that.
+    let each = (entries / queues).clamp(1, u64::from(MAX_SOCK_FLOW_ENTRIES)).next_power_of_two();
+    (entries, each)
 }
 
 /// Those near the interrupts; without interrupts, those of the NUMA node; else all that can be used.
@@ -232,7 +246,7 @@ impl<T: Tree> Planner<'_, T> {
         PlanError::Missing { interface: self.interface.name.clone(), knob, why }
     }
 
-    fn rps(&mut self, cpus: &CpuSet) -> Result<(), PlanError> {
+    fn rps(&mut self, cpus: &CpuSet, others: &[(u32, CpuSet)]) -> Result<(), PlanError> {
         let has = self.interface.rx.iter().any(|queue| queue.rps_cpus.is_some());
         if !has {
             return Err(self.missing(
@@ -240,9 +254,10 @@ impl<T: Tree> Planner<'_, T> {
                 "the kernel was built without CONFIG_RPS, or the interface has no RX queue; nothing can be set",
             ));
         }
-        let mask = CpuMask(Some(cpus.clone()));
-        let text = mask.hex(self.topology.ids());
         for queue in &self.interface.rx {
+            let other = others.iter().find(|(other, _)| *other == queue.queue);
+            let mask = CpuMask(Some(other.map_or(cpus, |(_, cpus)| cpus).clone()));
+            let text = mask.hex(self.topology.ids());
             let path = rx_file(&self.interface.name, queue.queue, "rps_cpus");
             let meaning = format!("RPS of RX queue {}: {mask}", queue.queue);
             self.set(path, &text, meaning, true)?;
@@ -257,12 +272,8 @@ impl<T: Tree> Planner<'_, T> {
     }
 
     fn rfs(&mut self, globals: &Globals) -> Result<(), PlanError> {
-        // More is kept: other interfaces share the table.
-        let entries = globals.rps_sock_flow_entries.unwrap_or(0).max(SOCK_FLOW_ENTRIES);
-        let queues = u64::try_from(self.interface.rx.len().max(1)).unwrap_or(u64::MAX);
-        // The kernel rounds up to a power of two, and shows that.
-        let each =
-            (entries / queues).clamp(1, u64::from(MAX_SOCK_FLOW_ENTRIES)).next_power_of_two();
+        let now = globals.rps_sock_flow_entries.unwrap_or(0);
+        let (entries, each) = flow_sizes(now, self.interface.rx.len());
         if globals.rps_sock_flow_entries.is_some() {
             self.set(
                 format!("{CORE}/rps_sock_flow_entries"),

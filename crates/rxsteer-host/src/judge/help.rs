@@ -40,9 +40,9 @@ impl fmt::Display for Help {
 }
 
 /// Below so many frames a second there is nothing to share.
-const QUIET: f64 = 1000.0;
+pub(crate) const QUIET: f64 = 1000.0;
 /// A CPU that spends this share of its time in softirqs is short of time for receiving.
-const BUSY: f64 = 0.5;
+pub(crate) const BUSY: f64 = 0.5;
 /// CPUs share the work where the others do at least this part of what the busiest does.
 const SHARED: f64 = 0.6;
 
@@ -144,7 +144,8 @@ pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
     ))
 }
 
-fn in_softirqs(cpu: &CpuLoad) -> f64 {
+/// The share of its time that a CPU spends in softirqs.
+pub(crate) fn in_softirqs(cpu: &CpuLoad) -> f64 {
     cpu.ticks.softirq as f64 / cpu.ticks.all.max(1) as f64
 }
 

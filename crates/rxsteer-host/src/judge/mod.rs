@@ -11,6 +11,7 @@ mod queues;
 mod tests;
 mod threads;
 
+pub(crate) use help::{BUSY, QUIET, in_softirqs};
 pub use help::{Help, help, relief};
 pub use load::load;
 pub use threads::real_time_refused;

@@ -1,0 +1,510 @@
+//! What to do for one interface: from facts and a measurement to a recommendation, with the rule that led there.
+//!
+//! A pure function: it looks at nothing but its arguments. Whether a CPU is short of time is [`relief`]'s to say, as for
+//! `rxsteer check`, so the two agree. Sets and sizes are [`sets`]'s, by Documentation/networking/scaling.rst.
+
+mod sets;
+mod show;
+#[cfg(test)]
+mod tests;
+
+pub use sets::Sets;
+
+use crate::cpus::Cpus;
+use crate::judge::{BUSY, Help, QUIET, in_softirqs, relief};
+use crate::knobs::{Globals, InterfaceKnobs};
+use crate::load::Load;
+use crate::rss::{Rss, Spreading};
+use crate::topology::Topology;
+use rxsteer_core::{CpuId, CpuSet, Policy};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A flow with more than this share of the frames fills a CPU nearly as soon as all of them do.
+const ONE_FLOW: f64 = 0.8;
+/// Inner headers help where the largest flow inside has at most this share.
+const DIVIDED: f64 = 0.5;
+/// A CPU or queue with this share of the frames has nearly all.
+const NEARLY_ALL: f64 = 0.8;
+/// With fewer flows than this for each CPU the hash puts several onto one, and leaves others idle.
+const FEW_FLOWS: u64 = 2;
+
+/// What is known of the host and the interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct Facts {
+    /// The CPUs.
+    pub topology: Topology,
+    /// Settings of the network core.
+    pub globals: Globals,
+    /// The interface.
+    pub knobs: InterfaceKnobs,
+    /// What its driver does by itself.
+    pub spreading: Spreading,
+    /// Whether `rxsteer run` can steer it in native mode; else why not.
+    pub run: Result<(), String>,
+}
+
+/// What was measured over some time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Measurement {
+    /// How long.
+    pub time: Duration,
+    /// What CPUs did, and frames received.
+    pub load: Load,
+    /// Interrupts of this interface, by CPU.
+    pub interrupts: BTreeMap<u32, u64>,
+    /// Frames by RX queue, where the driver says (netdev queue statistics).
+    pub queues: BTreeMap<u32, u64>,
+    /// Frames that the NIC dropped or missed.
+    pub nic_dropped: u64,
+    /// IP packets delivered to this host's own applications, and forwarded; of this network namespace.
+    pub delivered: u64,
+    /// See [`Measurement::delivered`].
+    pub forwarded: u64,
+    /// What some thousand frames showed, where they were captured.
+    pub traffic: Option<Traffic>,
+}
+
+/// What a capture showed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Frames captured.
+    pub frames: u64,
+    /// Their flows.
+    pub flows: u64,
+    /// Frames of the largest one.
+    pub largest: u64,
+    /// The same by the headers inside tunnels.
+    pub inner_flows: u64,
+    /// See [`Traffic::inner_flows`].
+    pub inner_largest: u64,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Action {
+    /// Nothing.
+    LeaveAlone,
+    /// Let the NIC spread the flows.
+    NicRss,
+    /// The kernel's RPS, and RFS where the sets say so.
+    KernelSteering(Sets),
+    /// `rxsteer run`.
+    Run {
+        /// Its policy.
+        #[serde(serialize_with = "shown")]
+        policy: Policy,
+        /// Its CPUs.
+        #[serde(serialize_with = "shown")]
+        cpus: CpuSet,
+        /// By the headers inside tunnels.
+        inner: bool,
+    },
+    /// Nothing spreads a single flow.
+    SingleFlow,
+}
+
+fn shown<T: ToString, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&value.to_string())
+}
+
+/// Which rule a recommendation comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// There is one CPU to choose from.
+    OneCpu,
+    /// Its packets arrive on the interfaces below.
+    Upper,
+    /// Too few frames to judge.
+    Quiet,
+    /// The kernel does not report what CPUs do.
+    NotMeasured,
+    /// No CPU is short of time, or the others share the work, or have none to give.
+    NothingToRelieve,
+    /// One flow has nearly all frames.
+    SingleFlow,
+    /// One flow has nearly all frames, and there are many inside it.
+    InnerHeaders,
+    /// The NIC could use more RX queues.
+    MoreQueues,
+    /// The indirection table leaves queues out.
+    Table,
+    /// UDP is hashed by addresses only.
+    HashFields,
+    /// Several queues are served by one CPU.
+    Interrupts,
+    /// There are few flows.
+    FewFlows,
+    /// The kernel's steering is on, and does not suffice.
+    SetOtherwise,
+    /// Few queues, and many CPUs.
+    FewQueues,
+    /// Enough queues, and one of them receives nearly everything.
+    OneQueue,
+    /// It has no queues of its own in hardware.
+    Virtual,
+}
+
+/// What to do, why, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Recommendation {
+    /// The rule that led here.
+    pub rule: Rule,
+    /// What to do.
+    pub action: Action,
+    /// What was measured, what follows and why, in sentences.
+    pub sentences: Vec<String>,
+    /// Commands that do it.
+    pub commands: Vec<String>,
+}
+
+/// What follows.
+pub fn recommend(facts: &Facts, measured: &Measurement) -> Recommendation {
+    let judge = Judge { facts, measured, name: &facts.knobs.name };
+    judge.recommendation()
+}
+
+struct Judge<'a> {
+    facts: &'a Facts,
+    measured: &'a Measurement,
+    name: &'a str,
+}
+
+/// Kinds whose packets the kernel hands on from another interface without RPS of their own: __netif_receive_skb_core goes
+/// another round, and get_rps_cpu was asked before (net/core/dev.c).
+const UPPER: [&str; 10] =
+    ["bond", "bridge", "hsr", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"];
+
+impl Judge<'_> {
+    fn recommendation(&self) -> Recommendation {
+        let kind = self.facts.knobs.kind.as_deref().unwrap_or_default();
+        if UPPER.contains(&kind) {
+            return self.alone(
+                Rule::Upper,
+                format!("{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces \
+                         below it. Ask for those: rxsteer host recommend IFACE", self.name),
+            );
+        }
+        let sets: &Cpus = &self.facts.topology.sets;
+        let Some(cpus) = sets.usable(&[]) else {
+            return self
+                .alone(Rule::NotMeasured, "the kernel does not say which CPUs run".to_owned());
+        };
+        if cpus.len() == 1 {
+            return self.alone(
+                Rule::OneCpu,
+                "there is one CPU to process packets, so there is nothing to choose".to_owned(),
+            );
+        }
+        let relief = relief(self.name, &cpus, &self.measured.load, self.measured.time);
+        match relief {
+            Help::Likely(why) => self.relieved(&cpus, why),
+            Help::Dont(why) => self.alone(Rule::NothingToRelieve, why),
+            Help::Unknown(why) if self.is_quiet() => self.alone(Rule::Quiet, why),
+            Help::Unknown(why) => self.alone(Rule::NotMeasured, why),
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.rate().is_some_and(|rate| rate < QUIET)
+    }
+
+    /// Frames a second on this interface.
+    fn rate(&self) -> Option<f64> {
+        let frames = *self.measured.load.received.get(self.name)? as f64;
+        Some(frames / self.measured.time.as_secs_f64().max(1e-9))
+    }
+
+    fn alone(&self, rule: Rule, why: String) -> Recommendation {
+        let sentences = vec![format!("Leave {} alone: {why}.", self.name)];
+        Recommendation { rule, action: Action::LeaveAlone, sentences, commands: Vec::new() }
+    }
+
+    /// A CPU is short of time, and others are not.
+    fn relieved(&self, cpus: &CpuSet, why: String) -> Recommendation {
+        let why = format!("A CPU is short of time for receiving: {why}.");
+        let found =
+            self.by_traffic(cpus).or_else(|| self.by_nic()).unwrap_or_else(|| self.by_kernel(cpus));
+        Recommendation { sentences: [vec![why], found.sentences].concat(), ..found }
+    }
+
+    /// One flow, or few, decide before all else: neither NIC nor kernel can spread them.
+    fn by_traffic(&self, cpus: &CpuSet) -> Option<Recommendation> {
+        let traffic = self.measured.traffic.filter(|traffic| traffic.frames > 0)?;
+        let share = |frames: u64| frames as f64 / traffic.frames as f64;
+        let (largest, inner) = (share(traffic.largest), share(traffic.inner_largest));
+        if largest > ONE_FLOW {
+            let flow = format!("One flow has {:.0} % of the frames captured", 100.0 * largest);
+            if inner > DIVIDED {
+                return Some(self.single_flow(&flow));
+            }
+            let inside = format!(
+                "{flow}, a tunnel; inside it are {} flows, and the largest has {:.0} %.",
+                traffic.inner_flows,
+                100.0 * inner
+            );
+            return Some(match &self.facts.run {
+                Ok(()) => {
+                    let why = "Neither the NIC's RSS nor the kernel's RPS looks into most tunnels (VXLAN, Geneve, GTP-U); \
+                               rxsteer run --inner does.";
+                    self.run(
+                        Rule::InnerHeaders,
+                        Policy::Rps,
+                        cpus,
+                        true,
+                        vec![inside, why.to_owned()],
+                    )
+                }
+                Err(why) => {
+                    let how = format!(
+                        "rxsteer run --inner would spread them, but can't run here ({why}). Steer where the tunnel ends: \
+                         rxsteer host recommend on the tunnel's own interface."
+                    );
+                    Recommendation {
+                        rule: Rule::InnerHeaders,
+                        action: Action::SingleFlow,
+                        sentences: vec![inside, how],
+                        commands: Vec::new(),
+                    }
+                }
+            });
+        }
+        let is_few = traffic.flows < FEW_FLOWS * cpus.len() as u64;
+        let is_divisible = traffic.flows > 1 && largest <= DIVIDED;
+        if is_few && is_divisible && self.facts.run.is_ok() {
+            let few = format!(
+                "{} flows were seen for {} CPUs: a hash, the NIC's or the kernel's, puts several of them onto one CPU. \
+                 The policy sparse gives each a CPU of its own.",
+                traffic.flows,
+                cpus.len()
+            );
+            return Some(self.run(
+                Rule::FewFlows,
+                Policy::Sparse(rxsteer_core::config::DEFAULT_LOOPS),
+                cpus,
+                false,
+                vec![few],
+            ));
+        }
+        None
+    }
+
+    fn single_flow(&self, flow: &str) -> Recommendation {
+        let what = format!(
+            "{flow}. A flow in order stays on one CPU, so neither RSS, RPS nor rxsteer run spreads it."
+        );
+        let how = "What helps: fewer and larger frames (GRO, a larger MTU), several connections or tunnels instead of one, a \
+                   faster CPU, or less work for each packet. If it is a tunnel that ends here, its flows can be spread \
+                   behind it: rxsteer host recommend on the tunnel's own interface.";
+        Recommendation {
+            rule: Rule::SingleFlow,
+            action: Action::SingleFlow,
+            sentences: vec![what, how.to_owned()],
+            commands: Vec::new(),
+        }
+    }
+
+    /// The NIC's own ways cost no CPU anything, so they come first.
+    fn by_nic(&self) -> Option<Recommendation> {
+        let (knobs, spreading) = (&self.facts.knobs, &self.facts.spreading);
+        let name = self.name;
+        // One that is off and would be reset is worse than one queue.
+        let cores = self.near_cores().map_or(1, |cores| cores.len() as u32);
+        if let Some(channels) = spreading.channels
+            && channels.used < channels.most.min(cores)
+            && !self.is_unhashed()
+        {
+            let wanted = channels.most.min(cores);
+            let what = format!(
+                "{name} uses {} of {} RX queues, and {cores} cores are near it. The NIC itself spreads flows over queues \
+                 (RSS), at no cost for a CPU. Changing their number resets the link for a moment.",
+                channels.used, channels.most
+            );
+            return Some(self.rss(
+                Rule::MoreQueues,
+                what,
+                vec![format!("ethtool -L {name} combined {wanted}")],
+            ));
+        }
+        let rss = spreading.rss.as_ref()?;
+        let queues = knobs.rx.len();
+        if queues > 1 && !rss.table.is_empty() && rss.queues() < queues {
+            let what = format!(
+                "{name} has {queues} RX queues, and its indirection table names {} of them, so the others receive nothing.",
+                rss.queues()
+            );
+            return Some(self.rss(
+                Rule::Table,
+                what,
+                vec![format!("ethtool -X {name} equal {queues}")],
+            ));
+        }
+        if self.has_one_queue() && hashes_udp_by_addresses(rss) && self.has_many_flows() {
+            let what = format!(
+                "One RX queue of {queues} receives nearly everything, there are many flows, and the NIC hashes UDP by \
+                 addresses only."
+            );
+            let commands =
+                ["udp4", "udp6"].map(|kind| format!("ethtool -N {name} rx-flow-hash {kind} sdfn"));
+            return Some(self.rss(Rule::HashFields, what, commands.to_vec()));
+        }
+        self.interrupts(queues)
+    }
+
+    /// Queues that receive, and interrupts that one CPU serves.
+    fn interrupts(&self, queues: usize) -> Option<Recommendation> {
+        let counts = &self.measured.interrupts;
+        let all: u64 = counts.values().sum();
+        let (cpu, most) = counts.iter().max_by_key(|(_, count)| **count)?;
+        let spread = self.busiest_queue().is_some_and(|(_, share)| share < NEARLY_ALL);
+        if queues < 2 || !spread || all == 0 || (*most as f64) < NEARLY_ALL * all as f64 {
+            return None;
+        }
+        let what = format!(
+            "The NIC spreads frames over its {queues} RX queues, but CPU {cpu} serves {:.0} % of their interrupts.",
+            100.0 * *most as f64 / all as f64
+        );
+        let cores: Vec<CpuId> = self.near_cores()?.iter().collect();
+        let numbers = self.facts.knobs.interrupts.iter().filter(|it| it.rx_queue.is_some());
+        let commands = numbers.zip(cores.iter().cycle()).map(|(interrupt, cpu)| {
+            format!("echo {cpu} > /proc/irq/{}/smp_affinity_list", interrupt.number)
+        });
+        Some(self.rss(Rule::Interrupts, what, commands.collect()))
+    }
+
+    fn rss(&self, rule: Rule, what: String, commands: Vec<String>) -> Recommendation {
+        Recommendation { rule, action: Action::NicRss, sentences: vec![what], commands }
+    }
+
+    /// Whether the NIC can't divide what it receives, by what the queues show.
+    fn is_unhashed(&self) -> bool {
+        self.facts.knobs.rx.len() > 1 && self.has_one_queue()
+    }
+
+    fn busiest_queue(&self) -> Option<(u32, f64)> {
+        let all: u64 = self.measured.queues.values().sum();
+        let (queue, most) = self.measured.queues.iter().max_by_key(|(_, frames)| **frames)?;
+        (all > 0).then(|| (*queue, *most as f64 / all as f64))
+    }
+
+    fn has_one_queue(&self) -> bool {
+        self.busiest_queue().is_some_and(|(_, share)| share >= NEARLY_ALL)
+    }
+
+    fn has_many_flows(&self) -> bool {
+        self.measured.traffic.is_some_and(|traffic| traffic.flows > 16)
+    }
+
+    /// The kernel's own steering.
+    fn by_kernel(&self, cpus: &CpuSet) -> Recommendation {
+        let knobs = &self.facts.knobs;
+        let sets = sets::sets(self.facts, self.measured, cpus, self.receiving().as_ref());
+        let queues = knobs.rx.len();
+        let is_on =
+            |queue: &crate::RxQueue| queue.rps_cpus.as_ref().is_some_and(|set| !set.is_empty());
+        let (rule, what) = if knobs.rx.iter().any(is_on) {
+            (
+                Rule::SetOtherwise,
+                format!(
+                    "The kernel's RPS is on for {}, and does not relieve that CPU as it is set.",
+                    self.name
+                ),
+            )
+        } else if knobs.driver.is_none() {
+            (
+                Rule::Virtual,
+                format!(
+                    "{} is no NIC, so no hardware spreads its flows; the kernel's RPS does.",
+                    self.name
+                ),
+            )
+        } else if self.is_unhashed() {
+            let (queue, share) = self.busiest_queue().unwrap_or_default();
+            (
+                Rule::OneQueue,
+                format!(
+                    "RX queue {queue} of {queues} receives {:.0} % of the frames: the NIC's hash does not tell their flows apart \
+                 (PPPoE, tunnels). The kernel's RPS looks further into a packet.",
+                    100.0 * share
+                ),
+            )
+        } else {
+            let of = if queues == 1 {
+                "There is one RX queue".to_owned()
+            } else {
+                format!("There are {queues} RX queues")
+            };
+            (
+                Rule::FewQueues,
+                format!(
+                    "{of} for {} CPUs; the kernel's RPS spreads the work behind it.",
+                    cpus.len()
+                ),
+            )
+        };
+        let mut sentences = vec![what];
+        sentences.extend(sets.why.iter().cloned());
+        if self.facts.run.is_ok() {
+            sentences.push(format!(
+                "rxsteer run {} would move more of the work (it acts before a socket buffer is made) and keep order when \
+                 settings change; which is faster here, rxsteer auto {} --verify 60s measures.",
+                self.name, self.name
+            ));
+        }
+        let commands = sets.commands(self.name);
+        Recommendation { rule, action: Action::KernelSteering(sets), sentences, commands }
+    }
+
+    fn run(
+        &self,
+        rule: Rule,
+        policy: Policy,
+        cpus: &CpuSet,
+        inner: bool,
+        sentences: Vec<String>,
+    ) -> Recommendation {
+        let with = if inner { " --inner" } else { "" };
+        let list = sets::option(cpus);
+        let commands =
+            vec![format!("rxsteer run {} --policy {policy} --cpus {list}{with}", self.name)];
+        Recommendation {
+            rule,
+            action: Action::Run { policy, cpus: cpus.clone(), inner },
+            sentences,
+            commands,
+        }
+    }
+
+    /// The CPUs that receive from this interface: those its interrupts are served on, or the one that is in softirqs most.
+    fn receiving(&self) -> Option<CpuSet> {
+        let served = self.facts.knobs.interrupt_cpus();
+        let busiest = || {
+            let loads = self.measured.load.cpus.iter();
+            let busiest = loads.max_by(|a, b| in_softirqs(a).total_cmp(&in_softirqs(b)))?;
+            CpuSet::new(u16::try_from(busiest.cpu).ok().and_then(CpuId::new))
+        };
+        served.or_else(busiest)
+    }
+
+    /// One CPU of each core near the interface.
+    fn near_cores(&self) -> Option<CpuSet> {
+        let topology = &self.facts.topology;
+        let near = self.receiving().and_then(|cpus| topology.near(&cpus));
+        Some(topology.one_per_core(&topology.sets.usable(&[near])?))
+    }
+}
+
+/// Whether UDP goes by addresses only, where the driver says what it hashes.
+fn hashes_udp_by_addresses(rss: &Rss) -> bool {
+    let udp = rss.fields.get("udp4");
+    udp.is_some_and(|fields| !fields.is_empty() && !fields.iter().any(|field| field.contains("l4")))
+}
+
+/// Whether this CPU does so much in softirqs that it is left out of the sets.
+fn is_busy(load: &Load, cpu: CpuId) -> bool {
+    let of = load.cpus.iter().find(|other| other.cpu == u32::from(cpu.get()));
+    of.is_some_and(|of| in_softirqs(of) >= BUSY)
+}

@@ -1,0 +1,152 @@
+//! CPU sets and table sizes for the kernel's own steering, by Documentation/networking/scaling.rst:
+//!
+//! - RPS goes to CPUs that share the cache of the CPU that serves the queue's interrupt ("the ones that share the same
+//!   memory domain as the interrupting CPU for that queue").
+//! - "At high interrupt rate, it might be wise to exclude the interrupting CPU from the map since that already performs
+//!   much work."
+//! - RFS where applications of this host receive; its sizes are those that a plan has
+//!   ([`flow_sizes`](crate::change::flow_sizes)).
+
+use super::{Facts, Measurement, is_busy};
+use crate::change::{Wanted, flow_sizes};
+use crate::mask::CpuMask;
+use rxsteer_core::{CpuId, CpuSet};
+use serde::Serialize;
+
+/// Part of the IP packets that applications of this host receive, above which RFS is worth its tables.
+const DELIVERED: f64 = 0.5;
+
+/// What to set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sets {
+    /// The CPU map of each RX queue: (queue, CPUs).
+    #[serde(serialize_with = "by_queue")]
+    pub rps: Vec<(u32, CpuSet)>,
+    /// The same as the kernel writes them.
+    pub masks: Vec<String>,
+    /// Entries of the sock flow table and of each queue's flow table, for RFS.
+    pub rfs: Option<(u64, u64)>,
+    /// Why these.
+    #[serde(skip)]
+    pub why: Vec<String>,
+}
+
+fn by_queue<S: serde::Serializer>(rps: &[(u32, CpuSet)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(rps.iter().map(|(queue, cpus)| (queue, cpus.to_string())))
+}
+
+impl Sets {
+    /// As a plan takes them.
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            cpus: CpuSet::new(self.rps.iter().flat_map(|(_, set)| set.iter())),
+            queues: if self.same().is_some() { Vec::new() } else { self.rps.clone() },
+            rfs: self.rfs.is_some(),
+            ..Wanted::default()
+        }
+    }
+
+    /// The set of all queues, where they have one.
+    fn same(&self) -> Option<&CpuSet> {
+        let (_, first) = self.rps.first()?;
+        self.rps.iter().all(|(_, set)| set == first).then_some(first)
+    }
+
+    /// Commands that set them: one where all queues have the same set.
+    pub(super) fn commands(&self, name: &str) -> Vec<String> {
+        let rfs = if self.rfs.is_some() { " --rfs" } else { "" };
+        match self.same() {
+            Some(set) => vec![format!("rxsteer host apply {name} --cpus {}{rfs}", option(set))],
+            None => vec![format!("rxsteer auto {name} --verify 60s")],
+        }
+    }
+}
+
+/// A set as an option takes it: a lone number would be a count.
+pub(super) fn option(cpus: &CpuSet) -> String {
+    if cpus.len() == 1 { format!("{0}-{0}", cpus.lowest()) } else { cpus.to_string() }
+}
+
+/// The sets for an interface whose packets `receiving` takes, out of the `usable` CPUs.
+pub(super) fn sets(
+    facts: &Facts,
+    measured: &Measurement,
+    usable: &CpuSet,
+    receiving: Option<&CpuSet>,
+) -> Sets {
+    let knobs = &facts.knobs;
+    let mut left_out = false;
+    let mut set = |queue: u32| {
+        let served = knobs.interrupt_cpus_of(queue);
+        let (set, out) = near(facts, measured, usable, served.as_ref().or(receiving));
+        left_out |= out;
+        (queue, set)
+    };
+    let rps: Vec<(u32, CpuSet)> = knobs.rx.iter().map(|queue| set(queue.queue)).collect();
+    let width = facts.topology.ids();
+    let masks = rps.iter().map(|(_, set)| CpuMask(Some(set.clone())).hex(width)).collect();
+    let smt = facts.topology.one_per_core(usable).len() < usable.len();
+    let why = format!(
+        "The sets keep to the cache of the CPU that receives{}{}.",
+        if smt { ", take one CPU of each core" } else { "" },
+        if left_out { ", and leave out the CPU that receives, which has enough to do" } else { "" }
+    );
+    let (rfs, why_rfs) = rfs(facts, measured);
+    Sets { rps, masks, rfs, why: [why].into_iter().chain(why_rfs).collect() }
+}
+
+/// Sizes for RFS where it is of use, and why, or why not.
+fn rfs(facts: &Facts, measured: &Measurement) -> (Option<(u64, u64)>, Option<String>) {
+    let (delivered, forwarded) = (measured.delivered as f64, measured.forwarded as f64);
+    let all = delivered + forwarded;
+    if all == 0.0 {
+        return (None, None);
+    }
+    let share = format!("{:.0} % of its IP packets", 100.0 * delivered / all);
+    if delivered <= DELIVERED * all {
+        let why = format!(
+            "Applications of this host receive {share}; it forwards the others, so RFS has little to follow."
+        );
+        return (None, Some(why));
+    }
+    let Some(now) = facts.globals.rps_sock_flow_entries else {
+        let why = "RFS can't be set here: rps_sock_flow_entries can be seen in the first network namespace only.";
+        return (None, Some(why.to_owned()));
+    };
+    let why = format!(
+        "Applications of this host receive {share}: RFS brings them to the CPUs that these run on."
+    );
+    (Some(flow_sizes(now, facts.knobs.rx.len())), Some(why))
+}
+
+/// The CPUs near those that serve a queue, and whether the serving ones were left out.
+fn near(
+    facts: &Facts,
+    measured: &Measurement,
+    usable: &CpuSet,
+    served: Option<&CpuSet>,
+) -> (CpuSet, bool) {
+    let topology = &facts.topology;
+    let Some(served) = served else { return (topology.one_per_core(usable), false) };
+    let domain = topology.near(served);
+    let near = CpuSet::new(
+        usable.iter().filter(|cpu| domain.as_ref().is_none_or(|domain| domain.contains(*cpu))),
+    );
+    let busy: Vec<_> = served.iter().filter(|cpu| is_busy(&measured.load, *cpu)).collect();
+    // The nearest set that has somebody else in it; first whole cores, then their siblings, then farther ones.
+    for from in near.iter().chain([usable]) {
+        let is_free = |cpu: &CpuId| {
+            let siblings = topology.place(*cpu).and_then(|place| place.siblings.as_ref());
+            !busy.iter().any(|busy| {
+                busy == cpu || siblings.is_some_and(|siblings| siblings.contains(*busy))
+            })
+        };
+        if let Some(free) = CpuSet::new(from.iter().filter(is_free)) {
+            return (topology.one_per_core(&free), !busy.is_empty());
+        }
+        if let Some(free) = CpuSet::new(from.iter().filter(|cpu| !busy.contains(cpu))) {
+            return (free, !busy.is_empty());
+        }
+    }
+    (usable.clone(), false)
+}
