@@ -139,6 +139,11 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
+    /// As fast as it goes, and consumed at no cost.
+    pub(crate) fn fast(apps: Option<Apps>) -> Replay {
+        Replay { speed: Speed::Max, per_packet: Duration::ZERO, apps }
+    }
+
     fn of(args: &ReplayArgs) -> Replay {
         let apps = args
             .app_cpus

@@ -18,9 +18,11 @@ use crate::replay::{Replay, by_hash};
 use crate::work::Apps;
 use crate::{Outcome, check, output, progress};
 use advice::{Advice, Fits, Measured};
+use anyhow::Context;
 use args::CompareArgs;
 use indicatif::ProgressBar;
-use rxsteer_host::{Help, Interface, Load, default_cpus, links, relief};
+use rxsteer_host::recommend::Traffic;
+use rxsteer_host::{Help, Interface, Link, Load, default_cpus, links, relief};
 use rxsteer_user::core::config::DEFAULT_LOOPS;
 use rxsteer_user::core::{CpuId, CpuSet, Policy};
 use rxsteer_user::packet::DissectOptions;
@@ -147,7 +149,7 @@ fn of_interface(args: &CompareArgs, name: &str) -> anyhow::Result<Outcome> {
     let stop = stop_on_interrupt(&[])?;
     let time = args.sample.unwrap_or(SAMPLE);
     let before = Load::look();
-    let sample = sample::take(&link, time, &stop)?;
+    let sample = sample::take(&link, time, sample::MOST_FRAMES, &stop)?;
     let load = Load::look().zip(before).map(|(after, before)| after.since(&before));
     let load = load.unwrap_or_default();
     // ORDER: Relaxed; a request without data.
@@ -166,7 +168,7 @@ fn of_interface(args: &CompareArgs, name: &str) -> anyhow::Result<Outcome> {
         received: load.received.get(&link.name).copied(),
         frames: sample.frames,
         elapsed: sample.elapsed,
-        is_cut: sample.is_cut(),
+        is_cut: sample.is_cut,
         interface,
     };
     let captures = [sample.path()];
@@ -176,6 +178,52 @@ fn of_interface(args: &CompareArgs, name: &str) -> anyhow::Result<Outcome> {
     let sources = input.open()?;
     let frames = Frames::new(Some(&input), sources, Speed::Max, &stop)?;
     compare(args, cpus, &input, frames, Some(sampled), &stop)
+}
+
+/// What up to `most` frames show that `link` receives within `time`: flows by the outer headers, and by those inside tunnels.
+/// Nothing where it is interrupted.
+pub(crate) fn traffic(
+    link: &Link,
+    time: Duration,
+    most: u64,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Option<Traffic>> {
+    let sample = sample::take(link, time, most, stop)?;
+    let cpus = CpuSet::first(1).context("there is a CPU")?;
+    let captures = [sample.path()];
+    let input = input(&captures, 1, &cpus);
+    let mut frames = Frames::new(Some(&input), input.open()?, Speed::Max, stop)?;
+    let mut traffic = Traffic { frames: sample.frames, ..Traffic::default() };
+    for inner in [false, true] {
+        let config = config(Policy::Rps, &cpus, &input, inner);
+        let secrets = Secrets::new(Some(random_seed()), 1)?;
+        let bar = progress::runs(1, true);
+        let draws = draws(&Replay::fast(None), &mut { config }, &mut frames, secrets, stop, &bar)?;
+        let Some(Draws { last, .. }) = draws else { return Ok(None) };
+        let found = (last.steered_flows, last.largest_flow);
+        if inner {
+            (traffic.inner_flows, traffic.inner_largest) = found;
+        } else {
+            (traffic.flows, traffic.largest) = found;
+        }
+    }
+    Ok(Some(traffic))
+}
+
+/// How frames are received and steered, whatever is compared: on any host, at full speed, with the order checked.
+fn config(policy: Policy, cpus: &CpuSet, input: &Input<'_>, inner: bool) -> PipelineConfig {
+    let mut config = PipelineConfig::new(policy, cpus.clone());
+    config.rx_queues = match input.rx_queues {
+        RxQueues::Hashed(queues) => queues,
+        _ => 1,
+    };
+    config.rx_cpus = cpus.iter().cycle().take(usize::from(input.threads)).collect();
+    config.on_full = OnFull::Wait;
+    config.check_order = true;
+    // The spread is compared, which is the same on any host, not the speed of this one.
+    config.pin = false;
+    config.dissect = DissectOptions { inner };
+    config
 }
 
 /// These captures, spread over so many RX queues as a NIC does, by as many receiving threads as can be apart.
@@ -200,25 +248,15 @@ fn compare(
     let app_cpus = args.app_cpus.as_ref().map(|apps| apps.cpus(sys::allowed_cpus()));
     let apps_named = app_cpus.is_some();
     let app_cpus = app_cpus.unwrap_or_else(|| cpus.clone());
-    let rx_queues = match input.rx_queues {
-        RxQueues::Hashed(queues) => queues,
-        _ => 1,
-    };
+    let rx_queues = config(Policy::None, &cpus, input, false).rx_queues;
     let mut of = |policy: &Policy, inner: bool, count: Secrets, bar: &ProgressBar| {
-        let mut config = PipelineConfig::new(policy.clone(), cpus.clone());
-        config.rx_queues = rx_queues;
-        config.rx_cpus = cpus.iter().cycle().take(usize::from(input.threads)).collect();
+        let mut config = config(policy.clone(), &cpus, input, inner);
         config.standby = policy.is_rfs().then(|| app_cpus.clone());
-        config.on_full = OnFull::Wait;
-        config.check_order = true;
-        // The spread is compared, which is the same on any host, not the speed of this one.
-        config.pin = false;
-        config.dissect = DissectOptions { inner };
         config.check()?;
         // Where the hash decides nothing, one secret is all of them.
         let count = if by_hash(&config) { count } else { count.first(1) };
         let apps = policy.is_rfs().then(|| Apps::on(&app_cpus, None));
-        let replay = Replay { speed: Speed::Max, per_packet: Duration::ZERO, apps };
+        let replay = Replay::fast(apps);
         draws(&replay, &mut config, &mut frames, count, stop, bar)
     };
     let inner = args.flows.inner();

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Most frames of a sample: 130 MB of memory, as a capture.
-const MOST_FRAMES: u64 = 500_000;
+pub(super) const MOST_FRAMES: u64 = 500_000;
 /// Bytes that are kept of a frame: the headers of a tunnel and of what is in it.
 const SNAP_LEN: usize = 256;
 /// What may wait in the socket, in bytes; the kernel grants as much as it allows.
@@ -33,6 +33,8 @@ pub(super) struct Sample {
     pub(super) file: File,
     pub(super) frames: u64,
     pub(super) elapsed: Duration,
+    /// Whether there would have been more.
+    pub(super) is_cut: bool,
 }
 
 impl Sample {
@@ -40,15 +42,16 @@ impl Sample {
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
-
-    /// Whether there would have been more.
-    pub(super) fn is_cut(&self) -> bool {
-        self.frames == MOST_FRAMES
-    }
 }
 
-/// Takes what `link` receives for `time`, until there is enough, or `stop` is set.
-pub(super) fn take(link: &Link, time: Duration, stop: &AtomicBool) -> anyhow::Result<Sample> {
+/// Takes what `link` receives for `time`, until there are `most` frames, or `stop` is set.
+pub(super) fn take(
+    link: &Link,
+    time: Duration,
+    most: u64,
+    stop: &AtomicBool,
+) -> anyhow::Result<Sample> {
+    let most = most.min(MOST_FRAMES);
     let socket = open(link).map_err(|error| refused(link, &error))?;
     let file = memfd_create("rxsteer-sample", MFdFlags::MFD_CLOEXEC);
     let file = File::from(file.context("can't make a file in memory")?);
@@ -58,7 +61,7 @@ pub(super) fn take(link: &Link, time: Duration, stop: &AtomicBool) -> anyhow::Re
     let mut frame = [0; SNAP_LEN];
     let mut frames = 0;
     // ORDER: Relaxed; a request without data.
-    while frames < MOST_FRAMES && begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
+    while frames < most && begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
         // With MSG_TRUNC the kernel gives the frame's whole length.
         let length = match recv(socket.as_raw_fd(), &mut frame, MsgFlags::MSG_TRUNC) {
             Ok(length) => length,
@@ -78,7 +81,7 @@ pub(super) fn take(link: &Link, time: Duration, stop: &AtomicBool) -> anyhow::Re
     }
     capture.flush().context("can't write to memory")?;
     drop(capture);
-    Ok(Sample { file, frames, elapsed: begun.elapsed() })
+    Ok(Sample { file, frames, elapsed: begun.elapsed(), is_cut: frames == most })
 }
 
 fn refused(link: &Link, error: &std::io::Error) -> anyhow::Error {

@@ -23,6 +23,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
         rfs: args.rfs,
         xps: args.xps,
         flow_limit: args.flow_limit,
+        ..Wanted::default()
     };
     let (topology, globals) = (Topology::look(root), Globals::look(root));
     let plan = Plan::new(root, &knobs, &topology, &globals, namespace(root), &wanted)?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host show eth0                            what is set, by whom, what it does\n  \
+    rxsteer host recommend eth0                       what should be set, and why?\n  \
     rxsteer host apply eth0 --cpus 0-3 --dry-run      what would be written?\n  \
     rxsteer host apply eth0 --cpus 0-3 --rfs --verify 30s\n  \
     rxsteer host restore                              back to what was before\n\n\
@@ -31,6 +32,7 @@ pub(crate) struct HostArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostCommand {
     Show(ShowArgs),
+    Recommend(RecommendArgs),
     Apply(ApplyArgs),
     Restore(RestoreArgs),
 }
@@ -53,6 +55,36 @@ pub(crate) struct ShowArgs {
     pub(crate) sample: Option<Duration>,
 
     /// Print one JSON object, with all facts, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure an interface, and say what to do and why
+///
+/// One of: leave it alone; let the NIC spread flows (RSS); the kernel's own RPS and RFS, with which CPUs; rxsteer run, with
+/// which policy; or nothing helps, because one flow is most of it. Run it under the usual load.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer host recommend eth0\n  \
+    rxsteer host recommend                            each NIC\n  \
+    rxsteer host recommend wg0 --sample 30s --capture\n  \
+    rxsteer host recommend eth0 --json | jq '.interfaces[] | {name, rule, commands}'\n\n\
+    It changes nothing. Without --capture it takes no privilege.\n\n\
+    Exit status: 0 success; 2 it could not run; 130 interrupted.")]
+pub(crate) struct RecommendArgs {
+    /// Interfaces, by name or pattern (veth*); by default the NICs
+    #[arg(value_name = "IFACE")]
+    pub(crate) interfaces: Vec<String>,
+
+    /// Measure for this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_sample, default_value = "10s")]
+    pub(crate) sample: Duration,
+
+    /// Also capture up to 5000 frames of each interface: flows, tunnels, the largest flow; takes CAP_NET_RAW
+    #[arg(long)]
+    pub(crate) capture: bool,
+
+    /// Print one JSON object, with the facts and what was measured, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -5,6 +5,7 @@
 mod apply;
 pub(crate) mod args;
 mod question;
+pub(crate) mod recommend;
 mod restore;
 mod show;
 
@@ -24,6 +25,7 @@ pub(crate) fn command(args: &HostArgs) -> anyhow::Result<Outcome> {
     );
     match &args.command {
         HostCommand::Show(args) => show::command(&root, args),
+        HostCommand::Recommend(args) => recommend::command(&root, args),
         HostCommand::Apply(args) => apply::command(&root, args),
         HostCommand::Restore(args) => restore::command(&root, args),
     }

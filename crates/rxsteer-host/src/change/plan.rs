@@ -21,7 +21,7 @@ const SOCK_FLOW_ENTRIES: u64 = 32768;
 pub struct Wanted {
     /// The CPUs that RPS spreads over; by default those near the interrupts.
     pub cpus: Option<CpuSet>,
-    /// Other CPUs for these RX queues.
+    /// CPUs of single RX queues: then the maps of the others stay as they are.
     pub queues: Vec<(u32, CpuSet)>,
     /// Flows go where their applications run.
     pub rfs: bool,
@@ -246,7 +246,7 @@ impl<T: Tree> Planner<'_, T> {
         PlanError::Missing { interface: self.interface.name.clone(), knob, why }
     }
 
-    fn rps(&mut self, cpus: &CpuSet, others: &[(u32, CpuSet)]) -> Result<(), PlanError> {
+    fn rps(&mut self, cpus: &CpuSet, queues: &[(u32, CpuSet)]) -> Result<(), PlanError> {
         let has = self.interface.rx.iter().any(|queue| queue.rps_cpus.is_some());
         if !has {
             return Err(self.missing(
@@ -255,8 +255,9 @@ impl<T: Tree> Planner<'_, T> {
             ));
         }
         for queue in &self.interface.rx {
-            let other = others.iter().find(|(other, _)| *other == queue.queue);
-            let mask = CpuMask(Some(other.map_or(cpus, |(_, cpus)| cpus).clone()));
+            let own = queues.iter().find(|(own, _)| *own == queue.queue).map(|(_, cpus)| cpus);
+            let Some(cpus) = own.or(queues.is_empty().then_some(cpus)) else { continue };
+            let mask = CpuMask(Some(cpus.clone()));
             let text = mask.hex(self.topology.ids());
             let path = rx_file(&self.interface.name, queue.queue, "rps_cpus");
             let meaning = format!("RPS of RX queue {}: {mask}", queue.queue);

@@ -54,14 +54,11 @@ fn device(interface: &Interface) -> Finding {
             topic,
             format!("its frames have no Ethernet header ({})", kind.unwrap_or("a layer-3 device")),
             "the programs read Ethernet frames; the packets of such a device arrived on a NIC before",
-            match kind.filter(|kind| ["tun", "wireguard"].contains(kind)) {
-                Some(_) => format!(
-                    "use the kernel's own RPS here: echo MASK | tee /sys/class/net/{}/queues/rx-*/rps_cpus (f for CPUs \
-                     0-3). Steering the NIC below does not help: there all its packets are one flow, the tunnel's",
-                    link.name
-                ),
-                None => below(interface, ""),
-            },
+            format!(
+                "use the kernel's own RPS here: rxsteer host recommend {0} says with which CPUs, rxsteer host apply {0} sets \
+                 it. Steering the NIC below does not help a tunnel: there all its packets are one flow",
+                link.name
+            ),
         );
     }
     match kind.filter(|kind| UPPER.contains(kind)) {
@@ -82,6 +79,12 @@ fn what_it_is(interface: &Interface) -> String {
         (None, Some(kind)) => format!("Ethernet, virtual ({kind})"),
         (None, None) => "Ethernet, driver unknown".to_owned(),
     }
+}
+
+/// Whether rxsteer can't attach here, and the kernel's own RPS works all the same: devices without an Ethernet header (wg,
+/// tun, ppp), which hand packets to the stack as a NIC does.
+pub(super) fn takes_kernel_steering(interface: &Interface) -> bool {
+    ![ETHERNET, LOOPBACK].contains(&interface.link.hardware_type)
 }
 
 /// "attach to the interface below", by its name where it is known.

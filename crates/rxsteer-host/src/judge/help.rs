@@ -46,8 +46,8 @@ pub(crate) const BUSY: f64 = 0.5;
 /// CPUs share the work where the others do at least this part of what the busiest does.
 const SHARED: f64 = 0.6;
 
-/// Whether steering can help: by what was measured over some time, where it was; the counts of RX queues and CPUs alone
-/// can rule it out, and no more.
+/// Whether steering can help: by what was measured over some time, where it was. Counts of RX queues and CPUs alone answer
+/// nothing.
 pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)>) -> Help {
     let Some(cpus) = host.cpus.usable(std::slice::from_ref(&interface.node_cpus)) else {
         return Help::Unknown("it is unknown which CPUs are online".to_owned());
@@ -58,7 +58,14 @@ pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)
         );
     }
     if super::device::findings(interface).iter().any(|finding| finding.blocks) {
-        return Help::Dont("it is not the interface to attach to".to_owned());
+        return Help::Dont(if super::device::takes_kernel_steering(interface) {
+            format!(
+                "rxsteer run can't attach here; the kernel's own RPS works here: rxsteer host recommend {}",
+                interface.link.name
+            )
+        } else {
+            "it is not the interface to attach to".to_owned()
+        });
     }
     if interface.link.is("veth") {
         return Help::Dont(
@@ -69,28 +76,32 @@ pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)
         );
     }
     match sample {
-        Some((load, time)) => relief(&interface.link.name, &cpus, load, time),
+        Some((load, time)) => match relief(&interface.link.name, &cpus, load, time) {
+            Help::Likely(why) => Help::Likely(format!(
+                "{why}; what to do, and what the kernel's own steering does for it: rxsteer host recommend {}",
+                interface.link.name
+            )),
+            other => other,
+        },
         None => by_queues(interface, cpus.len()),
     }
 }
 
 fn by_queues(interface: &Interface, cpus: usize) -> Help {
     let name = &interface.link.name;
-    let measure = format!("measure it under the usual load: rxsteer check {name} --sample 10s");
-    match interface.rx_queues {
-        Some(queues) if queues as usize >= cpus => Help::Dont(format!(
-            "with {queues} RX queues for {cpus} CPUs the NIC spreads flows already (RSS). If it can't, as with PPPoE \
-             and tunnels, one CPU receives everything; {measure}"
-        )),
-        queues => Help::Unknown(format!(
-            "{}, but check did not measure whether a CPU is short of time for receiving; {measure}",
-            match queues {
-                None => "the number of RX queues is unknown".to_owned(),
-                Some(1) => format!("there is one RX queue for {cpus} CPUs"),
-                Some(queues) => format!("there are {queues} RX queues for {cpus} CPUs"),
-            }
-        )),
-    }
+    let of = match interface.rx_queues {
+        None => "the number of RX queues is unknown".to_owned(),
+        Some(1) => format!("there is one RX queue for {cpus} CPUs"),
+        // They may receive nothing: PPPoE and tunnels are one flow to a NIC.
+        Some(queues) if queues as usize >= cpus => format!(
+            "with {queues} RX queues for {cpus} CPUs the NIC spreads the flows that it can tell apart (RSS), not those of PPPoE or tunnels"
+        ),
+        Some(queues) => format!("there are {queues} RX queues for {cpus} CPUs"),
+    };
+    Help::Unknown(format!(
+        "{of}, but check did not measure whether a CPU is short of time for receiving; measure it under the usual load: \
+         rxsteer check {name} --sample 10s"
+    ))
 }
 
 /// Whether a CPU is short of time for receiving while others of `cpus` are not, by what was measured over `time`; `name`
@@ -139,7 +150,7 @@ pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
         ));
     }
     Help::Likely(format!(
-        "{does}, {dropped} packets were dropped, and the other CPUs are {:.0} % idle; compare with the kernel's own RPS",
+        "{does}, {dropped} packets were dropped, and the other CPUs are {:.0} % idle",
         100.0 * idle
     ))
 }

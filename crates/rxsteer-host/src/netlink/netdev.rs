@@ -4,6 +4,7 @@ use super::generic::Family;
 use super::{attribute, u32_of, uint_of};
 use crate::rss::Napi;
 use netlink_packet_core::DefaultNla;
+use std::collections::BTreeMap;
 use std::io;
 
 // include/uapi/linux/netdev.h
@@ -11,6 +12,14 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+const NETDEV_CMD_QSTATS_GET: u8 = 12;
+const NETDEV_A_QSTATS_IFINDEX: u16 = 1;
+const NETDEV_A_QSTATS_QUEUE_TYPE: u16 = 2;
+const NETDEV_A_QSTATS_QUEUE_ID: u16 = 3;
+const NETDEV_A_QSTATS_SCOPE: u16 = 4;
+const NETDEV_A_QSTATS_RX_PACKETS: u16 = 8;
+const NETDEV_QSTATS_SCOPE_QUEUE: u32 = 1;
+const NETDEV_QUEUE_TYPE_RX: u32 = 0;
 const NETDEV_CMD_NAPI_GET: u8 = 11;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_ID: u16 = 2;
@@ -40,6 +49,23 @@ pub(crate) fn napi(index: u32) -> io::Result<Vec<Napi>> {
         })
     };
     Ok(answers.iter().filter_map(napi).collect())
+}
+
+/// Packets received by each RX queue, where the driver counts them for the kernel (Linux 6.9 and later).
+pub(crate) fn rx_packets(index: u32) -> io::Result<BTreeMap<u32, u64>> {
+    let word = |kind, value: u32| DefaultNla::new(kind, value.to_ne_bytes().to_vec());
+    let asked = [
+        word(NETDEV_A_QSTATS_IFINDEX, index),
+        word(NETDEV_A_QSTATS_SCOPE, NETDEV_QSTATS_SCOPE_QUEUE),
+    ];
+    let answers = Family::open("netdev")?.list(NETDEV_CMD_QSTATS_GET, &asked)?;
+    let queue = |answer: &Vec<u8>| {
+        let number = |kind| attribute(answer, kind).and_then(u32_of);
+        let receives = number(NETDEV_A_QSTATS_QUEUE_TYPE)? == NETDEV_QUEUE_TYPE_RX;
+        let packets = attribute(answer, NETDEV_A_QSTATS_RX_PACKETS).and_then(uint_of)?;
+        receives.then_some((number(NETDEV_A_QSTATS_QUEUE_ID)?, packets))
+    };
+    Ok(answers.iter().filter_map(queue).collect())
 }
 
 /// The bits of `xdp-features` and of `xdp-rx-metadata-features` (0 before Linux 6.8).

@@ -3,23 +3,21 @@
 //! A pure function: it looks at nothing but its arguments. Whether a CPU is short of time is [`relief`]'s to say, as for
 //! `rxsteer check`, so the two agree. Sets and sizes are [`sets`]'s, by Documentation/networking/scaling.rst.
 
+mod facts;
 mod sets;
 mod show;
 #[cfg(test)]
 mod tests;
 
+pub use facts::{Counts, Facts, Measurement, Traffic};
 pub use sets::Sets;
 
 use crate::cpus::Cpus;
 use crate::judge::{BUSY, Help, QUIET, in_softirqs, relief};
-use crate::knobs::{Globals, InterfaceKnobs};
 use crate::load::Load;
-use crate::rss::{Rss, Spreading};
-use crate::topology::Topology;
+use crate::rss::Rss;
 use rxsteer_core::{CpuId, CpuSet, Policy};
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// A flow with more than this share of the frames fills a CPU nearly as soon as all of them do.
 const ONE_FLOW: f64 = 0.8;
@@ -29,57 +27,6 @@ const DIVIDED: f64 = 0.5;
 const NEARLY_ALL: f64 = 0.8;
 /// With fewer flows than this for each CPU the hash puts several onto one, and leaves others idle.
 const FEW_FLOWS: u64 = 2;
-
-/// What is known of the host and the interface.
-#[derive(Clone, Debug, Serialize)]
-pub struct Facts {
-    /// The CPUs.
-    pub topology: Topology,
-    /// Settings of the network core.
-    pub globals: Globals,
-    /// The interface.
-    pub knobs: InterfaceKnobs,
-    /// What its driver does by itself.
-    pub spreading: Spreading,
-    /// Whether `rxsteer run` can steer it in native mode; else why not.
-    pub run: Result<(), String>,
-}
-
-/// What was measured over some time.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Measurement {
-    /// How long.
-    pub time: Duration,
-    /// What CPUs did, and frames received.
-    pub load: Load,
-    /// Interrupts of this interface, by CPU.
-    pub interrupts: BTreeMap<u32, u64>,
-    /// Frames by RX queue, where the driver says (netdev queue statistics).
-    pub queues: BTreeMap<u32, u64>,
-    /// Frames that the NIC dropped or missed.
-    pub nic_dropped: u64,
-    /// IP packets delivered to this host's own applications, and forwarded; of this network namespace.
-    pub delivered: u64,
-    /// See [`Measurement::delivered`].
-    pub forwarded: u64,
-    /// What some thousand frames showed, where they were captured.
-    pub traffic: Option<Traffic>,
-}
-
-/// What a capture showed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Traffic {
-    /// Frames captured.
-    pub frames: u64,
-    /// Their flows.
-    pub flows: u64,
-    /// Frames of the largest one.
-    pub largest: u64,
-    /// The same by the headers inside tunnels.
-    pub inner_flows: u64,
-    /// See [`Traffic::inner_flows`].
-    pub inner_largest: u64,
-}
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -454,7 +401,7 @@ impl Judge<'_> {
                 self.name, self.name
             ));
         }
-        let commands = sets.commands(self.name);
+        let commands = sets.commands(self.name, self.facts.knobs.rx.len());
         Recommendation { rule, action: Action::KernelSteering(sets), sentences, commands }
     }
 

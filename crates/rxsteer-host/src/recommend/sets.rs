@@ -19,7 +19,7 @@ const DELIVERED: f64 = 0.5;
 /// What to set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sets {
-    /// The CPU map of each RX queue: (queue, CPUs).
+    /// The CPU maps: (RX queue, CPUs). Queues that are not here keep theirs.
     #[serde(serialize_with = "by_queue")]
     pub rps: Vec<(u32, CpuSet)>,
     /// The same as the kernel writes them.
@@ -40,22 +40,23 @@ impl Sets {
     pub fn wanted(&self) -> Wanted {
         Wanted {
             cpus: CpuSet::new(self.rps.iter().flat_map(|(_, set)| set.iter())),
-            queues: if self.same().is_some() { Vec::new() } else { self.rps.clone() },
+            queues: self.rps.clone(),
             rfs: self.rfs.is_some(),
             ..Wanted::default()
         }
     }
 
-    /// The set of all queues, where they have one.
-    fn same(&self) -> Option<&CpuSet> {
+    /// The set of all of so many queues, where they have one.
+    fn same(&self, queues: usize) -> Option<&CpuSet> {
         let (_, first) = self.rps.first()?;
-        self.rps.iter().all(|(_, set)| set == first).then_some(first)
+        let same = self.rps.len() == queues && self.rps.iter().all(|(_, set)| set == first);
+        same.then_some(first)
     }
 
-    /// Commands that set them: one where all queues have the same set.
-    pub(super) fn commands(&self, name: &str) -> Vec<String> {
+    /// A command that sets them. One set for all of so many queues has an option; others are auto's to set.
+    pub(super) fn commands(&self, name: &str, queues: usize) -> Vec<String> {
         let rfs = if self.rfs.is_some() { " --rfs" } else { "" };
-        match self.same() {
+        match self.same(queues) {
             Some(set) => vec![format!("rxsteer host apply {name} --cpus {}{rfs}", option(set))],
             None => vec![format!("rxsteer auto {name} --verify 60s")],
         }
@@ -82,7 +83,8 @@ pub(super) fn sets(
         left_out |= out;
         (queue, set)
     };
-    let rps: Vec<(u32, CpuSet)> = knobs.rx.iter().map(|queue| set(queue.queue)).collect();
+    let needs = needing(facts, measured);
+    let rps: Vec<(u32, CpuSet)> = needs.iter().map(|queue| set(*queue)).collect();
     let width = facts.topology.ids();
     let masks = rps.iter().map(|(_, set)| CpuMask(Some(set.clone())).hex(width)).collect();
     let smt = facts.topology.one_per_core(usable).len() < usable.len();
@@ -93,6 +95,18 @@ pub(super) fn sets(
     );
     let (rfs, why_rfs) = rfs(facts, measured);
     Sets { rps, masks, rfs, why: [why].into_iter().chain(why_rfs).collect() }
+}
+
+/// The RX queues whose packets should go elsewhere: those that a CPU serves which is short of time; all, where that is not
+/// known. The others have a CPU with time, and handing packets on would only cost.
+fn needing(facts: &Facts, measured: &Measurement) -> Vec<u32> {
+    let queues = || facts.knobs.rx.iter().map(|queue| queue.queue);
+    let is_served_by_busy = |queue: &u32| {
+        let served = facts.knobs.interrupt_cpus_of(*queue);
+        served.is_some_and(|cpus| cpus.iter().any(|cpu| is_busy(&measured.load, cpu)))
+    };
+    let busy: Vec<u32> = queues().filter(is_served_by_busy).collect();
+    if busy.is_empty() { queues().collect() } else { busy }
 }
 
 /// Sizes for RFS where it is of use, and why, or why not.

@@ -1,0 +1,171 @@
+//! `rxsteer host recommend`: measured, judged, said.
+
+use super::args::RecommendArgs;
+use super::listed;
+use crate::input::stop_on_interrupt;
+use crate::output;
+use crate::{Outcome, check, compare};
+use anyhow::Context;
+use rxsteer_host::recommend::{Counts, Facts, Measurement, Recommendation, Traffic, recommend};
+use rxsteer_host::{
+    Globals, Host, Interface, InterfaceKnobs, Link, Root, Spreading, Topology, judge,
+};
+use rxsteer_user::printable;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Frames captured of an interface at most.
+const FRAMES: u64 = 5000;
+/// How long to sleep before looking whether to stop.
+const STEP: Duration = Duration::from_millis(50);
+
+/// What was found out about an interface, and what follows.
+pub(crate) struct Recommended {
+    pub(crate) facts: Facts,
+    pub(crate) measured: Measurement,
+    pub(crate) found: Recommendation,
+}
+
+/// The command.
+pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outcome> {
+    anyhow::ensure!(
+        root.is_host() || !args.capture,
+        "--capture takes frames of this host; leave it or --root out"
+    );
+    let links = listed(root)?;
+    let chosen = match args.interfaces.as_slice() {
+        [] if root.is_host() => check::nics(&links),
+        [] => links.iter().filter(|link| link.name != "lo").collect(),
+        names => check::chosen(names, &links)?,
+    };
+    let chosen: Vec<Link> = chosen.into_iter().cloned().collect();
+    if chosen.is_empty() {
+        output::print("There is no NIC here; name an interface: rxsteer host recommend IFACE\n")?;
+        return Ok(Outcome::Success);
+    }
+    let stop = stop_on_interrupt(&[])?;
+    let all = measure(root, &chosen, args.sample, args.capture, &stop)?;
+    // ORDER: Relaxed; a request without data.
+    if stop.load(Ordering::Relaxed) {
+        output::note("rxsteer: interrupted before the measurement was complete");
+        return Ok(Outcome::Interrupted);
+    }
+    if args.json {
+        output::print(&format!("{:#}\n", as_json(&all)))?;
+    } else {
+        output::print(&as_text(&all, args.sample))?;
+    }
+    Ok(Outcome::Success)
+}
+
+/// Measures these interfaces at the same time, and judges each.
+pub(crate) fn measure(
+    root: &Root,
+    chosen: &[Link],
+    time: Duration,
+    capture: bool,
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<Vec<Recommended>> {
+    let host = root.is_host().then(Host::look);
+    let topology = Topology::look(root);
+    let globals = Globals::look(root);
+    let look = |name: &str| InterfaceKnobs::look(root, name);
+    let before: Vec<(InterfaceKnobs, Counts)> = chosen
+        .iter()
+        .map(|link| look(&link.name).map(|knobs| (Counts::look(root, &knobs), knobs)))
+        .map(|looked| looked.map(|(counts, knobs)| (knobs, counts)))
+        .collect::<Result<_, _>>()?;
+    let begun = Instant::now();
+    let traffic: Vec<Option<Traffic>> = if capture {
+        // One after the other, each for its part of the time.
+        let part = time / u32::try_from(chosen.len()).unwrap_or(u32::MAX).max(1);
+        let traffic = chosen.iter().map(|link| compare::traffic(link, part, FRAMES, stop));
+        traffic.collect::<Result<_, _>>()?
+    } else {
+        vec![None; chosen.len()]
+    };
+    // ORDER: Relaxed; a request without data.
+    while begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
+        sleep(STEP.min(time.saturating_sub(begun.elapsed())));
+    }
+    let each = chosen.iter().zip(before).zip(traffic).map(|((link, (_, before)), traffic)| {
+        let gone = || format!("{} can't be looked at any more", printable(&link.name));
+        let knobs = look(&link.name).with_context(gone)?;
+        let mut measured = Counts::look(root, &knobs).since(&before, begun.elapsed());
+        measured.traffic = traffic;
+        let spreading =
+            if root.is_host() { Spreading::look(knobs.index) } else { Spreading::default() };
+        let run = match &host {
+            Some(host) => runs(link, host),
+            None => Err("it is a recorded tree".to_owned()),
+        };
+        let (topology, globals) = (topology.clone(), globals.clone());
+        let facts = Facts { topology, globals, knobs, spreading, run };
+        let found = recommend(&facts, &measured);
+        Ok(Recommended { facts, measured, found })
+    });
+    each.collect()
+}
+
+/// Whether `rxsteer run` can steer an interface in native mode, as `rxsteer check` judges; else why not.
+pub(crate) fn runs(link: &Link, host: &Host) -> Result<(), String> {
+    if cfg!(not(feature = "xdp")) {
+        return Err("this build has no in-kernel path".to_owned());
+    }
+    let links = rxsteer_host::links().map_err(|error| error.to_string())?;
+    let interface = Interface::look_at(link, &links);
+    let findings = [judge::host(host), judge::interface(&interface, host)].concat();
+    if let Some(finding) = findings.iter().find(|finding| finding.blocks) {
+        return Err(finding.what.clone());
+    }
+    if interface.link.is("veth") {
+        return Err("on veth pairs native XDP costs more than steering gains".to_owned());
+    }
+    match interface.xdp {
+        Some(xdp) if !xdp.redirects() => Err("its driver has no native XDP".to_owned()),
+        // Before Linux 6.3 only trying says it.
+        _ => Ok(()),
+    }
+}
+
+fn as_text(all: &[Recommended], time: Duration) -> String {
+    let mut text = String::new();
+    for Recommended { facts, measured, found } in all {
+        let name = printable(&facts.knobs.name);
+        let frames = measured.load.received.get(&facts.knobs.name).copied().unwrap_or(0);
+        let rate = frames as f64 / measured.time.as_secs_f64().max(1e-9);
+        text += &format!("{name}: {rate:.0} frames/s within {}", output::table::duration(time));
+        if measured.nic_dropped > 0 {
+            text += &format!(", {} dropped or missed by the NIC", measured.nic_dropped);
+        }
+        if let Some(traffic) = measured.traffic.filter(|traffic| traffic.frames > 0) {
+            text += &format!(
+                "; of {} captured the largest of {} flows has {}",
+                traffic.frames,
+                traffic.flows,
+                output::table::percent(traffic.largest, traffic.frames)
+            );
+        }
+        text += &format!("\n{found}\n");
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+fn as_json(all: &[Recommended]) -> serde_json::Value {
+    let each = all.iter().map(|Recommended { facts, measured, found }| {
+        json!({
+            "name": facts.knobs.name,
+            "rule": found.rule,
+            "recommendation": found.action,
+            "sentences": found.sentences,
+            "commands": found.commands,
+            "measured": measured,
+            "facts": facts,
+        })
+    });
+    json!({ "version": env!("CARGO_PKG_VERSION"), "interfaces": each.collect::<Vec<_>>() })
+}
