@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::auto::AutoArgs;
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::config::ConfigArgs;
 use crate::compare::args::CompareArgs;
@@ -61,6 +62,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     Host(HostArgs),
     Run(Box<RunArgs>),
+    Auto(Box<AutoArgs>),
     Status(StatusArgs),
     Set(SetArgs),
     Config(ConfigArgs),

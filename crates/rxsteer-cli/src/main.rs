@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod auto;
 mod change_spec;
 mod check;
 mod cli;
@@ -12,6 +13,7 @@ mod collecting;
 mod compare;
 mod demo;
 mod explain;
+mod fallback;
 mod flows;
 mod hash_key;
 mod help;
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Live(args) => live::command(&args),
         Command::Demo(args) => demo::command(&args),
         Command::Explain(args) => explain::command(&args),
+        Command::Auto(args) => auto::command(&args),
         Command::Compare(args) => compare::command(&args),
         Command::Check(args) => check::command(&args),
         Command::Host(args) => host::command(&args),

@@ -14,6 +14,7 @@ use rxsteer_host::{Globals, Reach, Root, Topology, others};
 use rxsteer_user::printable;
 use std::fmt::Write as _;
 use std::process::Command;
+use std::time::Duration;
 
 /// The command.
 pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> {
@@ -47,11 +48,13 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
         note("nothing was changed");
         return Ok(Outcome::Success);
     }
-    Applying { root, args, plan: &plan, waiting: Waiting::begin()? }.run(persisted.as_ref())
+    let (verify, confirm) = (args.verify, args.confirm);
+    let waiting = &Waiting::begin()?;
+    Applying { root, verify, confirm, plan: &plan, waiting }.run(persisted.as_ref())
 }
 
 /// The writes as a diff, what else is to be known, and the files of `--persist`.
-fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> String {
+pub(crate) fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     for write in &plan.writes {
@@ -103,15 +106,31 @@ pub(super) fn short(value: &str) -> String {
 }
 
 /// An apply that was agreed to.
-struct Applying<'a> {
-    root: &'a Root,
-    args: &'a ApplyArgs,
-    plan: &'a Plan,
-    waiting: Waiting,
+pub(crate) struct Applying<'a> {
+    pub(crate) root: &'a Root,
+    pub(crate) verify: Option<Duration>,
+    pub(crate) confirm: Option<Duration>,
+    pub(crate) plan: &'a Plan,
+    pub(crate) waiting: &'a Waiting,
 }
 
 impl Applying<'_> {
-    fn run(&self, persisted: Option<&Persisted>) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, persisted: Option<&Persisted>) -> anyhow::Result<Outcome> {
+        let outcome = self.set()?;
+        if outcome != Outcome::Success {
+            return Ok(outcome);
+        }
+        if let Some(persisted) = persisted {
+            persisted.write(self.root).context("the values are set, but not for the next boot")?;
+            reload(self.root);
+        }
+        let count = self.plan.writes.len();
+        print(&format!("{count} values are set; rxsteer host restore sets them back\n"))?;
+        Ok(Outcome::Success)
+    }
+
+    /// Writes, measures, waits to be confirmed; success where it stays.
+    pub(crate) fn set(&self) -> anyhow::Result<Outcome> {
         let mut journal = Journal::open(self.root)?;
         journal.check()?;
         if let Err(error) = change::apply(self.root, &mut journal, self.plan) {
@@ -121,16 +140,10 @@ impl Applying<'_> {
             Some(why) => Some(why),
             None => self.unconfirmed()?,
         };
-        if let Some(why) = why {
-            return self.undone(journal, &why);
+        match why {
+            Some(why) => self.undone(journal, &why),
+            None => Ok(Outcome::Success),
         }
-        if let Some(persisted) = persisted {
-            persisted.write(self.root).context("the values are set, but not for the next boot")?;
-            reload(self.root);
-        }
-        let count = self.plan.writes.len();
-        print(&format!("{count} values are set; rxsteer host restore sets them back\n"))?;
-        Ok(Outcome::Success)
     }
 
     /// The kernel or the system refused, and all that was set is set back.
@@ -146,7 +159,7 @@ impl Applying<'_> {
         Ok(Outcome::Findings)
     }
 
-    fn undone(&self, mut journal: Journal, why: &str) -> anyhow::Result<Outcome> {
+    pub(crate) fn undone(&self, mut journal: Journal, why: &str) -> anyhow::Result<Outcome> {
         let left = undo(self.root, &mut journal, self.plan);
         self.forget(journal, &left)?;
         note(&format!("rxsteer: {why}; all is as before"));
@@ -165,7 +178,7 @@ impl Applying<'_> {
 
     /// Why it is to be undone, by what was measured.
     fn verified(&self, journal: &mut Journal) -> anyhow::Result<Option<String>> {
-        let Some(time) = self.args.verify else { return Ok(None) };
+        let Some(time) = self.verify else { return Ok(None) };
         let old = self.plan.reversed();
         note(&format!("measuring old and new settings in turns for {time:?}"));
         let mut is_new = true;
@@ -196,7 +209,7 @@ impl Applying<'_> {
 
     /// Why it is to be undone, by the lack of an answer.
     fn unconfirmed(&self) -> anyhow::Result<Option<String>> {
-        let Some(time) = self.args.confirm else { return Ok(None) };
+        let Some(time) = self.confirm else { return Ok(None) };
         note(&format!("it is set; press Enter within {time:?} to keep it"));
         Ok(match self.waiting.for_line(time) {
             Ended::Line => None,
@@ -208,7 +221,7 @@ impl Applying<'_> {
 }
 
 /// What was measured, in a line for each turn.
-fn table(turns: &[(Turn, Measured)], verdict: &Verdict) -> String {
+pub(crate) fn table(turns: &[(Turn, Measured)], verdict: &Verdict) -> String {
     let mut text =
         "settings   packets  drops/M  squeezes/M  softirq ns/packet  busiest CPU  imbalance\n"
             .to_owned();

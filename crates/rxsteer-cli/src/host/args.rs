@@ -178,7 +178,7 @@ pub(crate) struct RestoreArgs {
 const SHORTEST_VERIFY: Duration = Duration::from_secs(3);
 const LONGEST_VERIFY: Duration = Duration::from_secs(3600);
 
-fn parse_verify(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_verify(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if !(SHORTEST_VERIFY..=LONGEST_VERIFY).contains(&time) {
         return Err("it takes from 3 s to an hour, e.g. 30s".to_owned());

@@ -2,9 +2,9 @@
 //!
 //! Facts, plans and writes are `rxsteer-host`'s; here they are asked for, shown and confirmed.
 
-mod apply;
+pub(crate) mod apply;
 pub(crate) mod args;
-mod question;
+pub(crate) mod question;
 pub(crate) mod recommend;
 mod restore;
 mod show;
@@ -42,7 +42,7 @@ fn listed(root: &Root) -> Result<Vec<Link>, HostError> {
 }
 
 /// The one of that name; the nearest name is in the error.
-fn interface(root: &Root, name: &str) -> anyhow::Result<InterfaceKnobs> {
+pub(crate) fn interface(root: &Root, name: &str) -> anyhow::Result<InterfaceKnobs> {
     let links = listed(root)?;
     let chosen = check::chosen(&[name.to_owned()], &links)?;
     let [link] = chosen.as_slice() else {
@@ -52,7 +52,7 @@ fn interface(root: &Root, name: &str) -> anyhow::Result<InterfaceKnobs> {
 }
 
 /// The inode of this network namespace; 0 for a recorded tree.
-fn namespace(root: &Root) -> u64 {
+pub(crate) fn namespace(root: &Root) -> u64 {
     let own = std::fs::metadata("/proc/self/ns/net").ok().filter(|_| root.is_host());
     own.map_or(0, |about| about.ino())
 }

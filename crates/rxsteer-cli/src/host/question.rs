@@ -35,20 +35,20 @@ pub(super) enum Ended {
 }
 
 /// Signals are not delivered from when this is made on, but waited for: a change is whole or undone.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     signals: SignalFd,
 }
 
 impl Waiting {
     /// Begins to hold signals back.
-    pub(super) fn begin() -> anyhow::Result<Waiting> {
+    pub(crate) fn begin() -> anyhow::Result<Waiting> {
         let set: SigSet = crate::signals::block()?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC);
         Ok(Waiting { signals: signals.context("can't wait for signals")? })
     }
 
     /// Waits that long; true where a signal came, at once.
-    pub(super) fn is_ended_within(&self, time: Duration) -> bool {
+    pub(crate) fn is_ended_within(&self, time: Duration) -> bool {
         self.until(time, false) == Ended::Signal
     }
 

@@ -47,7 +47,12 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
         return Ok(Outcome::Success);
     }
     let stop = stop_on_interrupt(&[])?;
-    let all = measure(root, &chosen, args.sample, args.capture, &stop)?;
+    // ORDER: Relaxed; a request without data.
+    let is_ended = |time| {
+        sleep(time);
+        stop.load(Ordering::Relaxed)
+    };
+    let all = measure(root, &chosen, args.sample, args.capture, &stop, is_ended)?;
     // ORDER: Relaxed; a request without data.
     if stop.load(Ordering::Relaxed) {
         output::note("rxsteer: interrupted before the measurement was complete");
@@ -61,13 +66,15 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
     Ok(Outcome::Success)
 }
 
-/// Measures these interfaces at the same time, and judges each.
+/// Measures these interfaces at the same time, and judges each. `is_ended_within` waits so long, and returns true where the
+/// measurement is to end; `stop` ends captures.
 pub(crate) fn measure(
     root: &Root,
     chosen: &[Link],
     time: Duration,
     capture: bool,
     stop: &Arc<AtomicBool>,
+    mut is_ended_within: impl FnMut(Duration) -> bool,
 ) -> anyhow::Result<Vec<Recommended>> {
     let host = root.is_host().then(Host::look);
     let topology = Topology::look(root);
@@ -87,9 +94,10 @@ pub(crate) fn measure(
     } else {
         vec![None; chosen.len()]
     };
-    // ORDER: Relaxed; a request without data.
-    while begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
-        sleep(STEP.min(time.saturating_sub(begun.elapsed())));
+    while begun.elapsed() < time {
+        if is_ended_within(STEP.min(time.saturating_sub(begun.elapsed()))) {
+            break;
+        }
     }
     let each = chosen.iter().zip(before).zip(traffic).map(|((link, (_, before)), traffic)| {
         let gone = || format!("{} can't be looked at any more", printable(&link.name));

@@ -1,6 +1,8 @@
 //! What `rxsteer run`, `status` and `set` are given.
 
 use crate::change_spec::parse_interval;
+use crate::help::words;
+use crate::settings_file;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
@@ -28,6 +30,7 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0 --policy rps --rps-map eth0:0=0-3 --rps-map eth0:1=4-7\n  \
     rxsteer run eth0 --policy rfs --else local\n  \
     rxsteer run eth0 --shadow --duration 1m   what would it do?\n  \
+    rxsteer run wg0 --fallback                the kernel's own steering where XDP can't\n  \
     rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
     rxsteer run eth0 --config /etc/rxsteer/rxsteer.toml --json > report.json\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
@@ -50,6 +53,14 @@ pub(crate) struct RunArgs {
     /// By default it is in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
+
+    /// Where native XDP can't steer, use the kernel's own RPS and RFS instead, until it ends
+    ///
+    /// The policy means the same as far as the kernel has words for it; what it lacks is said: it has no sparse and no order
+    /// guard. Generic mode is left out, unless --mode asks for it. rxsteer status shows what is set, and rxsteer host
+    /// restore sets it back after a kill.
+    #[arg(long)]
+    pub(crate) fallback: bool,
 
     /// Print the final report as one JSON object instead of tables
     #[arg(long)]
@@ -131,6 +142,19 @@ pub(crate) struct FixedSettings {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", value_parser = switch)]
     pub(crate) no_flow_stats: Option<bool>,
+}
+
+impl RunArgs {
+    /// The settings of the options, with what the file says where they say nothing.
+    pub(crate) fn settings(&self) -> anyhow::Result<RunSettings> {
+        let mut settings: RunSettings =
+            settings_file::settings(&self.options, self.config.as_deref())?;
+        // Generic mode costs more than the kernel's own steering.
+        if self.fallback && settings.fixed.mode() == ModeChoice::Auto {
+            settings.fixed.mode = Some(ModeChoice::Native);
+        }
+        Ok(settings)
+    }
 }
 
 impl FixedSettings {

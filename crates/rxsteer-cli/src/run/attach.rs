@@ -194,6 +194,13 @@ fn busy(link: &Link) -> Option<anyhow::Error> {
     ))
 }
 
+/// Whether another instance steers one of the interfaces already.
+pub(crate) fn is_steered(args: &RunArgs) -> anyhow::Result<bool> {
+    let patterns: Vec<Pattern> =
+        args.interfaces.iter().map(|text| Pattern::new(text)).collect::<Result<_, _>>()?;
+    Ok(chosen(&patterns, &links()?)?.iter().any(|link| busy(link).is_some()))
+}
+
 /// What stands against steering an interface that appeared.
 fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
     let interface = Interface::look_at(link, all);
@@ -245,13 +252,14 @@ pub(crate) fn start(
     }
 }
 
-/// What is left where frames can be steered neither in native mode nor in generic mode. Nothing, so far: it is refused.
+/// What is left where frames can be steered neither in native mode nor in generic mode: `--fallback` takes the kernel's own
+/// steering then, and so does whoever reads this.
 fn without_xdp(plan: &Plan, why: &str) -> anyhow::Error {
     let names: Vec<&str> = plan.links.iter().map(|link| link.name.as_str()).collect();
     let first = names.first().copied().unwrap_or("IFACE");
     anyhow::anyhow!(
         "{} can't be steered: {why}; nothing is attached. What helps: native mode (rxsteer check {first} says what it \
-         takes), or the kernel's own RPS: echo MASK > /sys/class/net/{first}/queues/rx-0/rps_cpus",
+         takes), or the kernel's own RPS: rxsteer run {first} --fallback, or rxsteer host recommend {first}",
         if names.is_empty() { "the interfaces".to_owned() } else { names.join(", ") }
     )
 }

@@ -13,7 +13,7 @@
 
 #[cfg_attr(
     not(feature = "xdp"),
-    expect(dead_code, reason = "asked for, and refused by `not_built`")
+    expect(dead_code, reason = "most is asked for, and refused by `not_built`")
 )]
 pub(crate) mod args;
 #[cfg(feature = "xdp")]
@@ -72,8 +72,8 @@ pub(crate) fn not_built() -> anyhow::Error {
 
 /// The command.
 #[cfg(not(feature = "xdp"))]
-pub(crate) fn command(_args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
-    Err(not_built())
+pub(crate) fn command(args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
+    if args.fallback { crate::fallback::command(&args, &not_built()) } else { Err(not_built()) }
 }
 
 #[cfg(feature = "xdp")]
@@ -97,11 +97,23 @@ mod running {
         // From here on a signal waits until it is asked for, also while programs are loaded.
         let signals = events::signals()?;
         let settings = args.settings()?;
-        let mut plan = attach::plan(&args, &settings)?;
-        let (listener, registered) = registry::register(args.socket.as_deref())?;
-        let notes = std::mem::take(&mut plan.notes);
-        let defaults = plan.defaults.clone();
-        let mut instance = attach::start(&args, &settings.fixed, plan, registered.path.clone())?;
+        let begin = || -> anyhow::Result<_> {
+            let mut plan = attach::plan(&args, &settings)?;
+            let (listener, registered) = registry::register(args.socket.as_deref())?;
+            let notes = std::mem::take(&mut plan.notes);
+            let defaults = plan.defaults.clone();
+            let path = registered.path.clone();
+            let instance = attach::start(&args, &settings.fixed, plan, path)?;
+            Ok((instance, listener, registered, notes, defaults))
+        };
+        let (mut instance, listener, registered, notes, defaults) = match begin() {
+            // Behind another instance's steering the kernel's would reorder.
+            Err(why) if args.fallback && !attach::is_steered(&args)? => {
+                drop(signals);
+                return crate::fallback::command(&args, &why);
+            }
+            begun => begun?,
+        };
         // New threads get their class later, too; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
         let names: Vec<&str> =

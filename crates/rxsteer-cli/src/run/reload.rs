@@ -1,10 +1,9 @@
 //! What the options and the file of `--config` ask for: at the start, and when SIGHUP has the file read again.
 
-use super::args::{FixedSettings, LiveSettings, RunArgs, RunSettings};
+use super::args::{FixedSettings, LiveSettings, RunArgs};
 use super::change::{HostCpus, cant_change};
 use super::datapath::Datapath;
 use super::instance::Instance;
-use crate::settings_file;
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
@@ -31,13 +30,6 @@ pub(crate) fn settings(
     let default =
         Settings { threads: defaults.threads, ..Settings::new(defaults.policy.clone(), cpus) };
     asked.onto(&default, host)
-}
-
-impl RunArgs {
-    /// The settings of the options, with what the file says where they say nothing.
-    pub(crate) fn settings(&self) -> anyhow::Result<RunSettings> {
-        settings_file::settings(&self.options, self.config.as_deref())
-    }
 }
 
 /// What it takes to read the file again.

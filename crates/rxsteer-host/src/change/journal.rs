@@ -148,6 +148,14 @@ impl Journal {
         written.map_err(|error| self.failed(error))
     }
 
+    /// What is on record as changed, without opening the journal for writing; nothing where there is none.
+    pub fn recorded(root: &Root) -> Vec<Change> {
+        let boot = root.text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let bytes = fs::read(Self::path(root)).unwrap_or_default();
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        read(&String::from_utf8_lossy(&bytes[..whole]), &boot).0
+    }
+
     /// What was changed, in the order of the first changes.
     pub fn changes(&self) -> &[Change] {
         &self.changes

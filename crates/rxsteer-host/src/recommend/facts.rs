@@ -29,6 +29,7 @@ pub struct Facts {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measurement {
     /// How long.
+    #[serde(rename = "time_ns", serialize_with = "nanoseconds")]
     pub time: Duration,
     /// What CPUs did, and frames received.
     pub load: Load,
@@ -44,6 +45,10 @@ pub struct Measurement {
     pub forwarded: u64,
     /// What some thousand frames showed, where they were captured.
     pub traffic: Option<Traffic>,
+}
+
+fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What a capture showed.

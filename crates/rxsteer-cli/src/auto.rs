@@ -1,0 +1,334 @@
+//! `rxsteer auto`: measure, choose, set, measure again, and set back what is worse.
+//!
+//! ```text
+//!  measured ─► nothing to relieve, one flow, the NIC's own RSS ──► said, and left alone
+//!      │
+//!  native XDP: rxsteer run as a process of its own ──► worse, or it can't run ─► ended
+//!      │                                                                          │
+//!  held until a signal                                    the kernel's RPS and RFS ──► worse ─► set back
+//! ```
+
+use crate::fallback::{express::expressed, hold};
+use crate::host::args::parse_verify;
+use crate::host::question::Waiting;
+use crate::host::recommend::{Recommended, measure};
+use crate::output::{note, print};
+use crate::run::args::RunArgs;
+use crate::{Outcome, check};
+use clap::{Args, Parser};
+use rxsteer_host::change::Wanted;
+use rxsteer_host::recommend::Action;
+use rxsteer_host::{Host, InterfaceKnobs, Root, default_policy, links};
+use rxsteer_settings::cpu_list;
+use rxsteer_user::core::{CpuSet, Policy};
+use rxsteer_user::{printable, sys};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Steer an interface the best way there is here, measured before and after
+///
+/// First it measures whether a CPU is short of time; without need it changes nothing. Then it tries native XDP (rxsteer run),
+/// and where that can't run or is worse, the kernel's own RPS and RFS. What is worse is set back. It steers until it ends; the
+/// interface is as before then.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer auto eth0\n  \
+    rxsteer auto wg0 --verify 60s\n  \
+    rxsteer auto eth0 --policy rfs --cpus 1-3 --verify 2m\n\n\
+    Each step prints its reason. rxsteer status shows what holds. To keep the kernel's settings over a boot: rxsteer host \
+    apply --persist.\n\n\
+    Exit status: 0 it steered until it was ended, or there was nothing to do; 1 everything that was tried was worse, and all is \
+    as before; 2 it could not run.")]
+pub(crate) struct AutoArgs {
+    /// The interface
+    #[arg(value_name = "IFACE")]
+    pub(crate) interface: String,
+
+    /// Measure before and after for this long, each way that is tried
+    #[arg(long, value_name = "DURATION", value_parser = parse_verify, default_value = "60s")]
+    pub(crate) verify: Duration,
+
+    /// Measure for this long whether there is anything to do
+    #[arg(long, value_name = "DURATION", value_parser = crate::cli::parse_sample, default_value = "10s")]
+    pub(crate) sample: Duration,
+
+    /// The policy, in the words of rxsteer run; by default what the measurement leads to
+    #[arg(long, value_name = "POLICY", value_parser = rxsteer_settings::policy)]
+    pub(crate) policy: Option<Policy>,
+
+    /// CPUs to steer to, a list like 0-3,8; by default what the measurement leads to
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuSet>,
+
+    /// Go on where the measurement finds nothing to do
+    #[arg(long)]
+    pub(crate) anyway: bool,
+
+    /// End after this long, e.g. 10m, counted from the start
+    #[arg(long, value_name = "TIME", value_parser = crate::cli::parse_sample)]
+    pub(crate) duration: Option<Duration>,
+}
+
+/// The command.
+pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
+    let until = args.duration.and_then(|time| Instant::now().checked_add(time));
+    let waiting = Waiting::begin()?;
+    let root = Root::host();
+    let links = links()?;
+    let chosen = check::chosen(std::slice::from_ref(&args.interface), &links)?;
+    let [link] = chosen.as_slice() else {
+        anyhow::bail!("{} means {} interfaces; name one", printable(&args.interface), chosen.len());
+    };
+    let name = printable(&link.name).into_owned();
+    note(&format!("rxsteer: step 1: {name} is measured for {:?}", args.sample));
+    let mut ended = false;
+    let is_ended = |time| {
+        ended = waiting.is_ended_within(time);
+        ended
+    };
+    let never = Arc::new(AtomicBool::new(false));
+    let may_capture = nix::unistd::geteuid().is_root();
+    let interfaces = [(*link).clone()];
+    let all = measure(&root, &interfaces, args.sample, may_capture, &never, is_ended)?;
+    let Some(recommended) = all.into_iter().next().filter(|_| !ended) else {
+        return Ok(Outcome::Interrupted);
+    };
+    print(&recommended.found.to_string())?;
+    let is_left =
+        !matches!(recommended.found.action, Action::Run { .. } | Action::KernelSteering(_));
+    if is_left && !args.anyway {
+        note("rxsteer: nothing is changed; --anyway goes on all the same");
+        return Ok(Outcome::Success);
+    }
+    let wish = wish(args, &recommended);
+    match native(args, &recommended, &wish, &waiting, until)? {
+        Native::Ended(outcome) => return Ok(outcome),
+        Native::Not(why) => note(&format!("rxsteer: step 2: native XDP: no, because {why}")),
+    }
+    note(&format!(
+        "rxsteer: step 3: the kernel's own steering; old and new settings take turns for {:?}",
+        args.verify
+    ));
+    let wanted = kernel(args, &recommended, &wish)?;
+    let knobs: InterfaceKnobs = recommended.facts.knobs;
+    hold(&root, &[(knobs, wanted)], Some(args.verify), until, &waiting)
+}
+
+/// What `rxsteer run` is given.
+struct Wish {
+    policy: Policy,
+    cpus: Option<CpuSet>,
+    inner: bool,
+}
+
+fn wish(args: &AutoArgs, recommended: &Recommended) -> Wish {
+    let (policy, cpus, inner) = match &recommended.found.action {
+        Action::Run { policy, cpus, inner } => (Some(policy.clone()), Some(cpus.clone()), *inner),
+        // The kernel's RFS needs sizes; rxsteer run has its own.
+        Action::KernelSteering(sets) => {
+            let policy =
+                if sets.rfs.is_some() { default_policy(&Host::look()) } else { Policy::Rps };
+            (Some(policy), sets.wanted().cpus, false)
+        }
+        _ => (None, None, false),
+    };
+    Wish {
+        policy: args.policy.clone().or(policy).unwrap_or(Policy::Rps),
+        cpus: args.cpus.clone().or(cpus),
+        inner,
+    }
+}
+
+impl Wish {
+    /// As the options of `rxsteer run`.
+    fn options(&self) -> Vec<String> {
+        let mut options = vec![format!("--policy={}", self.policy)];
+        // A lone number would be a count.
+        let list = |cpus: &CpuSet| {
+            if cpus.len() == 1 { format!("--cpus={cpus}-{cpus}") } else { format!("--cpus={cpus}") }
+        };
+        options.extend(self.cpus.as_ref().map(list));
+        if self.inner {
+            options.push("--inner".to_owned());
+        }
+        options
+    }
+}
+
+/// What the kernel is to be set to: the recommended sets, or the policy's words.
+fn kernel(args: &AutoArgs, recommended: &Recommended, wish: &Wish) -> anyhow::Result<Wanted> {
+    if let (None, None, Action::KernelSteering(sets)) =
+        (&args.policy, &args.cpus, &recommended.found.action)
+    {
+        return Ok(sets.wanted());
+    }
+    /// The options of `rxsteer run` alone.
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+    let knobs = &recommended.facts.knobs;
+    let line = ["run".to_owned(), knobs.name.clone()].into_iter().chain(wish.options());
+    let asked = Options::try_parse_from(line)?.run.settings()?;
+    let found = expressed(&asked, &wish.policy, knobs, sys::allowed_cpus());
+    let found = found.map_err(|why| anyhow::anyhow!("the kernel can't do it: {why}"))?;
+    for differs in &found.differs {
+        note(&format!("rxsteer: {differs}"));
+    }
+    Ok(found.wanted)
+}
+
+/// What came of native XDP.
+enum Native {
+    /// It steered until this end.
+    Ended(Outcome),
+    /// It does not, and why.
+    Not(String),
+}
+
+#[cfg(not(feature = "xdp"))]
+fn native(
+    _: &AutoArgs,
+    _: &Recommended,
+    _: &Wish,
+    _: &Waiting,
+    _: Option<Instant>,
+) -> anyhow::Result<Native> {
+    Ok(Native::Not("this build has no in-kernel path".to_owned()))
+}
+
+#[cfg(feature = "xdp")]
+use with_xdp::native;
+
+#[cfg(feature = "xdp")]
+mod with_xdp {
+    use super::{AutoArgs, Native, Wish};
+    use crate::Outcome;
+    use crate::host::apply::table;
+    use crate::host::question::Waiting;
+    use crate::host::recommend::Recommended;
+    use crate::output::{note, print};
+    use crate::run::client;
+    use anyhow::Context;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    use rxsteer_host::Load;
+    use rxsteer_host::change::{Measured, Turn, Verdict, judge, measured};
+    use rxsteer_user::core::CpuSet;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// Measurements before and after, each.
+    const SLICES: u32 = 3;
+    /// How long rxsteer run may take to begin.
+    const LONGEST_START: Duration = Duration::from_secs(60);
+    const STEP: Duration = Duration::from_millis(100);
+
+    /// Tries native XDP, and steers by it as long as it is not worse.
+    pub(super) fn native(
+        args: &AutoArgs,
+        recommended: &Recommended,
+        wish: &Wish,
+        waiting: &Waiting,
+        until: Option<Instant>,
+    ) -> anyhow::Result<Native> {
+        if let Err(why) = &recommended.facts.run {
+            return Ok(Native::Not(why.clone()));
+        }
+        let name = &recommended.facts.knobs.name;
+        note(&format!(
+            "rxsteer: step 2: native XDP: rxsteer run {name} {}; measured for {:?} before and after. Softirq here is all the \
+             time that CPUs are not idle: the threads of XDP are no softirqs",
+            wish.options().join(" "),
+            args.verify
+        ));
+        let topology = &recommended.facts.topology;
+        let usable = || topology.sets.usable(&[]);
+        let cpus = wish.cpus.clone().or_else(usable).context("it is unknown which CPUs run")?;
+        let slice = args.verify / (2 * SLICES);
+        let mut turns = Vec::new();
+        if !slices(Turn::Old, name, &cpus, slice, waiting, &mut turns) {
+            return Ok(Native::Ended(Outcome::Interrupted));
+        }
+        let folder = tempfile::tempdir().context("no place for a socket")?;
+        let socket = folder.path().join("auto.sock");
+        let program = std::env::current_exe().context("can't find the program's own path")?;
+        let mut run = Command::new(program);
+        run.args(["run", name, "--mode", "native", "--socket"]).arg(&socket).args(wish.options());
+        let child = run.stdin(Stdio::null()).spawn().context("can't start rxsteer run")?;
+        let mut child = Running(child);
+        let begun = Instant::now();
+        while client::status(&socket, 0, false).is_err() {
+            if let Some(status) = child.0.try_wait()? {
+                return Ok(Native::Not(format!("rxsteer run ended with {status}")));
+            }
+            if waiting.is_ended_within(STEP) {
+                return Ok(Native::Ended(Outcome::Interrupted));
+            }
+            if begun.elapsed() > LONGEST_START {
+                return Ok(Native::Not("rxsteer run did not begin within a minute".to_owned()));
+            }
+        }
+        if !slices(Turn::New, name, &cpus, slice, waiting, &mut turns) {
+            return Ok(Native::Ended(Outcome::Interrupted));
+        }
+        if let Some(status) = child.0.try_wait()? {
+            return Ok(Native::Not(format!("rxsteer run ended with {status}")));
+        }
+        let verdict = judge(&turns);
+        print(&table(&turns, &verdict))?;
+        if let Verdict::Worse { what } = verdict {
+            return Ok(Native::Not(format!("it is worse ({})", what.join("; "))));
+        }
+        note("rxsteer: native XDP steers; as before when this ends");
+        loop {
+            let is_over = until.is_some_and(|until| Instant::now() >= until);
+            if is_over || waiting.is_ended_within(STEP) {
+                return Ok(Native::Ended(Outcome::Success));
+            }
+            if let Some(status) = child.0.try_wait()? {
+                let fine = status.success();
+                return Ok(Native::Ended(if fine { Outcome::Success } else { Outcome::Findings }));
+            }
+        }
+    }
+
+    /// `rxsteer run`, which ends with this.
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            if matches!(self.0.try_wait(), Ok(None)) {
+                // It has not been waited for, so the id is its own still.
+                let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+                let _ = self.0.wait();
+            }
+        }
+    }
+
+    /// Measures some times; false where it was ended.
+    fn slices(
+        turn: Turn,
+        name: &str,
+        cpus: &CpuSet,
+        each: Duration,
+        waiting: &Waiting,
+        turns: &mut Vec<(Turn, Measured)>,
+    ) -> bool {
+        for _ in 0..SLICES {
+            let before = Load::look();
+            if waiting.is_ended_within(each) {
+                return false;
+            }
+            let done = Load::look().zip(before).map(|(after, before)| after.since(&before));
+            let mut done = done.unwrap_or_default();
+            for cpu in &mut done.cpus {
+                cpu.ticks.softirq = cpu.ticks.all.saturating_sub(cpu.ticks.idle);
+            }
+            turns.push((turn, measured(&done, name, cpus)));
+        }
+        true
+    }
+}
