@@ -59,8 +59,8 @@ pub(crate) struct RunArgs {
     /// The policy means the same as far as the kernel has words for it; what it lacks is said: it has no sparse and no order
     /// guard. Generic mode is left out, unless --mode asks for it. rxsteer status shows what is set, and rxsteer host
     /// restore sets it back after a kill.
-    #[arg(long)]
-    pub(crate) fallback: bool,
+    #[arg(long = "fallback")]
+    pub(crate) to_kernel: bool,
 
     /// Print the final report as one JSON object instead of tables
     #[arg(long)]
@@ -150,7 +150,7 @@ impl RunArgs {
         let mut settings: RunSettings =
             settings_file::settings(&self.options, self.config.as_deref())?;
         // Generic mode costs more than the kernel's own steering.
-        if self.fallback && settings.fixed.mode() == ModeChoice::Auto {
+        if self.to_kernel && settings.fixed.mode() == ModeChoice::Auto {
             settings.fixed.mode = Some(ModeChoice::Native);
         }
         Ok(settings)

@@ -73,7 +73,7 @@ pub(crate) fn not_built() -> anyhow::Error {
 /// The command.
 #[cfg(not(feature = "xdp"))]
 pub(crate) fn command(args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
-    if args.fallback { crate::fallback::command(&args, &not_built()) } else { Err(not_built()) }
+    if args.to_kernel { crate::fallback::command(&args, &not_built()) } else { Err(not_built()) }
 }
 
 #[cfg(feature = "xdp")]
@@ -108,7 +108,7 @@ mod running {
         };
         let (mut instance, listener, registered, notes, defaults) = match begin() {
             // Behind another instance's steering the kernel's would reorder.
-            Err(why) if args.fallback && !attach::is_steered(&args)? => {
+            Err(why) if args.to_kernel && !attach::is_steered(&args)? => {
                 drop(signals);
                 return crate::fallback::command(&args, &why);
             }
