@@ -5,6 +5,7 @@
 #![cfg(feature = "bpf")]
 
 mod bridge;
+mod advice;
 mod captures;
 mod clients;
 mod conservation;

@@ -1,0 +1,154 @@
+//! `rxsteer compare --iface`, `host recommend`, `run --fallback` and `auto`, on live interfaces.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{Datagrams, LinkOptions, Namespace, Testbed, rxsteer};
+use serde_json::Value;
+
+/// What takes longer has stopped.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const FLOWS: u16 = 40;
+
+fn command(namespace: &Namespace, arguments: &[&str]) -> Command {
+    let mut command = namespace.command(rxsteer().unwrap());
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn output(namespace: &Namespace, arguments: &[&str]) -> Output {
+    command(namespace, arguments).output().unwrap()
+}
+
+/// Both of what it prints, where it ends with `status`.
+fn ends(namespace: &Namespace, status: i32, arguments: &[&str]) -> String {
+    let output = output(namespace, arguments);
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+    text
+}
+
+fn json(namespace: &Namespace, arguments: &[&str]) -> Value {
+    let output = output(namespace, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A namespace with a tun device, which no XDP program of ours can be attached to.
+fn with_tun() -> Namespace {
+    let namespace = Namespace::new().unwrap();
+    namespace.ip("tuntap add dev tun9 mode tun").unwrap();
+    namespace.ip("link set tun9 up").unwrap();
+    namespace
+}
+
+/// The tun device's CPU map, without leading zeroes.
+fn map(namespace: &Namespace) -> String {
+    let file = "/sys/class/net/tun9/queues/rx-0/rps_cpus";
+    let output = namespace.command("cat").arg(file).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    text.trim_start_matches(['0', ',']).to_owned()
+}
+
+/// Waits until the CPU map is this one.
+fn until_map_is(namespace: &Namespace, wanted: &str, child: &mut Child) {
+    let begun = Instant::now();
+    while map(namespace) != wanted {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it set the CPU map");
+        assert!(begun.elapsed() < TIMEOUT, "the CPU map is {}", map(namespace));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn interface_is_compared_and_judged_by_what_it_receives() {
+    let test = "advice::interface_is_compared_and_judged_by_what_it_receives";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let link = testbed.link();
+    let pair = |flow| {
+        let (from, to) = (link.near.ipv4, link.far.ipv4);
+        ((from, 10_000 + flow).into(), (to, 20_000 + flow).into())
+    };
+    let pairs: Vec<_> = (0..FLOWS).map(pair).collect();
+    let sender = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
+    let receiver = testbed.receiver();
+    let compare = ["compare", "--iface", "in0", "--sample", "2s", "--cpus", "2", "--json"];
+    let compared = json(receiver, &compare);
+    let frames = compared["sample"]["frames"].as_u64().unwrap();
+    assert!(frames > 1000 && compared["packets"] == frames, "{compared}");
+    assert!(compared["flows_steered"].as_u64().unwrap() >= u64::from(FLOWS), "{compared}");
+    let policies = compared["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 5);
+    assert!(policies.iter().all(|policy| policy["reordered"] == 0), "{compared}");
+
+    let recommend = ["host", "recommend", "in0", "--sample", "2s", "--capture", "--json"];
+    let found = json(receiver, &recommend);
+    let found = &found["interfaces"][0];
+    let traffic = &found["measured"]["traffic"];
+    assert!(traffic["flows"].as_u64().unwrap() >= u64::from(FLOWS), "{found}");
+    assert!(traffic["largest"].as_u64() < traffic["frames"].as_u64(), "{found}");
+    // What CPUs have time for depends on the machine; check and recommend say the same of it.
+    assert!(found["rule"].is_string() && !found["sentences"].as_array().unwrap().is_empty());
+    drop(sender);
+}
+
+#[test]
+fn fallback_lasts_as_long_as_run_does() {
+    let test = "advice::fallback_lasts_as_long_as_run_does";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let namespace = with_tun();
+    let refused = ends(&namespace, 2, &["run", "tun9"]);
+    assert!(refused.contains("host recommend tun9"), "{refused}");
+    let options = ["run", "tun9", "--fallback", "--policy", "sparse", "--cpus", "0-1"];
+    let mut run = command(&namespace, &options);
+    let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until_map_is(&namespace, "3", &mut child);
+    let status = json(&namespace, &["status", "tun9", "--json"]);
+    assert_eq!(status["mode"], "kernel");
+    assert!(status["values"][0]["set"].as_str().unwrap().ends_with('3'), "{status}");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for words in ["no Ethernet header", "the kernel has no sparse", "as before"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(map(&namespace), "", "{said}");
+}
+
+#[test]
+fn fallback_that_was_killed_is_restored() {
+    let test = "advice::fallback_that_was_killed_is_restored";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let namespace = with_tun();
+    let options = ["run", "tun9", "--fallback", "--policy", "bound:0=1"];
+    let mut child = command(&namespace, &options).spawn().unwrap();
+    until_map_is(&namespace, "2", &mut child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(map(&namespace), "2");
+    assert!(ends(&namespace, 0, &["status", "tun9"]).contains("rps_cpus"));
+    ends(&namespace, 0, &["host", "restore", "--yes"]);
+    assert_eq!(map(&namespace), "");
+}
+
+#[test]
+fn auto_says_each_step_and_leaves_nothing() {
+    let test = "advice::auto_says_each_step_and_leaves_nothing";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let namespace = with_tun();
+    // Nothing arrives, so there is nothing to do.
+    let said = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
+    assert!(said.contains("Leave tun9 alone") && said.contains("nothing is changed"), "{said}");
+    assert_eq!(map(&namespace), "");
+    let anyway = ["auto", "tun9", "--sample", "1s", "--verify", "3s", "--duration", "8s", "--anyway"];
+    let said = ends(&namespace, 0, &[&anyway[..], &["--policy", "rps", "--cpus", "0-1"]].concat());
+    for words in ["step 2: native XDP: no, because", "step 3", "too few to compare", "as before"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(map(&namespace), "");
+}
