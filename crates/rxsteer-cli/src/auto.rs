@@ -101,8 +101,8 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         note("rxsteer: nothing is changed; --anyway goes on all the same");
         return Ok(Outcome::Success);
     }
-    let wish = wish(args, &recommended);
-    match native(args, &recommended, &wish, &waiting, until)? {
+    let options = options_for(args, &recommended);
+    match native(args, &recommended, &options, &waiting, until)? {
         Native::Ended(outcome) => return Ok(outcome),
         Native::Not(why) => note(&format!("rxsteer: step 2: native XDP: no, because {why}")),
     }
@@ -110,19 +110,19 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         "rxsteer: step 3: the kernel's own steering; old and new settings take turns for {:?}",
         args.verify
     ));
-    let wanted = kernel(args, &recommended, &wish)?;
+    let wanted = kernel(args, &recommended, &options)?;
     let knobs: InterfaceKnobs = recommended.facts.knobs;
     hold(&root, &[(knobs, wanted)], Some(args.verify), until, &waiting)
 }
 
 /// What `rxsteer run` is given.
-struct Wish {
+struct RunOptions {
     policy: Policy,
     cpus: Option<CpuSet>,
     inner: bool,
 }
 
-fn wish(args: &AutoArgs, recommended: &Recommended) -> Wish {
+fn options_for(args: &AutoArgs, recommended: &Recommended) -> RunOptions {
     let (policy, cpus, inner) = match &recommended.found.action {
         Action::Run { policy, cpus, inner } => (Some(policy.clone()), Some(cpus.clone()), *inner),
         // The kernel's RFS needs sizes; rxsteer run has its own.
@@ -133,31 +133,35 @@ fn wish(args: &AutoArgs, recommended: &Recommended) -> Wish {
         }
         _ => (None, None, false),
     };
-    Wish {
+    RunOptions {
         policy: args.policy.clone().or(policy).unwrap_or(Policy::Rps),
         cpus: args.cpus.clone().or(cpus),
         inner,
     }
 }
 
-impl Wish {
+impl RunOptions {
     /// As the options of `rxsteer run`.
-    fn options(&self) -> Vec<String> {
-        let mut options = vec![format!("--policy={}", self.policy)];
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![format!("--policy={}", self.policy)];
         // A lone number would be a count.
         let list = |cpus: &CpuSet| {
             if cpus.len() == 1 { format!("--cpus={cpus}-{cpus}") } else { format!("--cpus={cpus}") }
         };
-        options.extend(self.cpus.as_ref().map(list));
+        arguments.extend(self.cpus.as_ref().map(list));
         if self.inner {
-            options.push("--inner".to_owned());
+            arguments.push("--inner".to_owned());
         }
-        options
+        arguments
     }
 }
 
 /// What the kernel is to be set to: the recommended sets, or the policy's words.
-fn kernel(args: &AutoArgs, recommended: &Recommended, wish: &Wish) -> anyhow::Result<Wanted> {
+fn kernel(
+    args: &AutoArgs,
+    recommended: &Recommended,
+    options: &RunOptions,
+) -> anyhow::Result<Wanted> {
     if let (None, None, Action::KernelSteering(sets)) =
         (&args.policy, &args.cpus, &recommended.found.action)
     {
@@ -170,9 +174,9 @@ fn kernel(args: &AutoArgs, recommended: &Recommended, wish: &Wish) -> anyhow::Re
         run: RunArgs,
     }
     let knobs = &recommended.facts.knobs;
-    let line = ["run".to_owned(), knobs.name.clone()].into_iter().chain(wish.options());
+    let line = ["run".to_owned(), knobs.name.clone()].into_iter().chain(options.arguments());
     let asked = Options::try_parse_from(line)?.run.settings()?;
-    let found = expressed(&asked, &wish.policy, knobs, sys::allowed_cpus());
+    let found = expressed(&asked, &options.policy, knobs, sys::allowed_cpus());
     let found = found.map_err(|why| anyhow::anyhow!("the kernel can't do it: {why}"))?;
     for differs in &found.differs {
         note(&format!("rxsteer: {differs}"));
@@ -192,7 +196,7 @@ enum Native {
 fn native(
     _: &AutoArgs,
     _: &Recommended,
-    _: &Wish,
+    _: &RunOptions,
     _: &Waiting,
     _: Option<Instant>,
 ) -> anyhow::Result<Native> {
@@ -204,7 +208,7 @@ use with_xdp::native;
 
 #[cfg(feature = "xdp")]
 mod with_xdp {
-    use super::{AutoArgs, Native, Wish};
+    use super::{AutoArgs, Native, RunOptions};
     use crate::Outcome;
     use crate::host::apply::table;
     use crate::host::question::Waiting;
@@ -230,7 +234,7 @@ mod with_xdp {
     pub(super) fn native(
         args: &AutoArgs,
         recommended: &Recommended,
-        wish: &Wish,
+        options: &RunOptions,
         waiting: &Waiting,
         until: Option<Instant>,
     ) -> anyhow::Result<Native> {
@@ -241,12 +245,12 @@ mod with_xdp {
         note(&format!(
             "rxsteer: step 2: native XDP: rxsteer run {name} {}; measured for {:?} before and after. Softirq here is all the \
              time that CPUs are not idle: the threads of XDP are no softirqs",
-            wish.options().join(" "),
+            options.arguments().join(" "),
             args.verify
         ));
         let topology = &recommended.facts.topology;
         let usable = || topology.sets.usable(&[]);
-        let cpus = wish.cpus.clone().or_else(usable).context("it is unknown which CPUs run")?;
+        let cpus = options.cpus.clone().or_else(usable).context("it is unknown which CPUs run")?;
         let slice = args.verify / (2 * SLICES);
         let mut turns = Vec::new();
         if !slices(Turn::Old, name, &cpus, slice, waiting, &mut turns) {
@@ -256,7 +260,9 @@ mod with_xdp {
         let socket = folder.path().join("auto.sock");
         let program = std::env::current_exe().context("can't find the program's own path")?;
         let mut run = Command::new(program);
-        run.args(["run", name, "--mode", "native", "--socket"]).arg(&socket).args(wish.options());
+        run.args(["run", name, "--mode", "native", "--socket"])
+            .arg(&socket)
+            .args(options.arguments());
         let child = run.stdin(Stdio::null()).spawn().context("can't start rxsteer run")?;
         let mut child = Running(child);
         let begun = Instant::now();

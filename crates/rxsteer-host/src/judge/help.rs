@@ -94,7 +94,7 @@ fn by_queues(interface: &Interface, cpus: usize) -> Help {
         Some(1) => format!("there is one RX queue for {cpus} CPUs"),
         // They may receive nothing: PPPoE and tunnels are one flow to a NIC.
         Some(queues) if queues as usize >= cpus => format!(
-            "with {queues} RX queues for {cpus} CPUs the NIC spreads the flows that it can tell apart (RSS), not those of PPPoE or tunnels"
+            "with {queues} RX queues for {cpus} CPUs the NIC spreads the flows that it can distinguish (RSS), not those of PPPoE or tunnels"
         ),
         Some(queues) => format!("there are {queues} RX queues for {cpus} CPUs"),
     };

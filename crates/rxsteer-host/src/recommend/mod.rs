@@ -373,7 +373,7 @@ impl Judge<'_> {
             (
                 Rule::OneQueue,
                 format!(
-                    "RX queue {queue} of {queues} receives {:.0} % of the frames: the NIC's hash does not tell their flows apart \
+                    "RX queue {queue} of {queues} receives {:.0} % of the frames: the NIC's hash does not distinguish their flows \
                  (PPPoE, tunnels). The kernel's RPS looks further into a packet.",
                     100.0 * share
                 ),

@@ -147,7 +147,7 @@ fn near(
         usable.iter().filter(|cpu| domain.as_ref().is_none_or(|domain| domain.contains(*cpu))),
     );
     let busy: Vec<_> = served.iter().filter(|cpu| is_busy(&measured.load, *cpu)).collect();
-    // The nearest set that has somebody else in it; first whole cores, then their siblings, then farther ones.
+    // The nearest set that has another CPU in it; first whole cores, then their siblings, then farther ones.
     for from in near.iter().chain([usable]) {
         let is_free = |cpu: &CpuId| {
             let siblings = topology.place(*cpu).and_then(|place| place.siblings.as_ref());

@@ -51,8 +51,8 @@ fn one_flow(share: u64, inner_flows: u64, inner_largest: u64) -> Option<Traffic>
     Some(Traffic { frames: 1000, flows: 9, largest: 10 * share, inner_flows, inner_largest })
 }
 
-/// What a host's interface is told where CPU `busy` is short of time.
-fn told(
+/// What a host's interface is advised where CPU `busy` is short of time.
+fn advised(
     machine: &MachineSpec,
     busy: u32,
     change: impl FnOnce(&mut Facts, &mut Measurement),
@@ -97,7 +97,7 @@ fn recorded_hosts() {
         ("PPP", &ppp, 2),
         ("two isolated CPUs", &isolated, 0),
     ] {
-        all += &format!("# {title}\n{}\n", told(machine, busy, as_it_is));
+        all += &format!("# {title}\n{}\n", advised(machine, busy, as_it_is));
     }
     assert_snapshot!("recorded-hosts", all);
 }
@@ -195,7 +195,7 @@ fn what_a_measurement_leads_to() {
     ];
     let mut all = String::new();
     for (title, machine, change) in cases {
-        all += &format!("# {title}\n{}\n", told(machine, 0, change));
+        all += &format!("# {title}\n{}\n", advised(machine, 0, change));
     }
     assert_snapshot!("measurements", all);
 }
@@ -225,10 +225,10 @@ fn leave_it_alone_takes_a_measurement() {
         all += &format!("# {title}\nrule {:?}\n{found}\n", found.rule);
     }
     let upper = MachineSpec::cpus(4).nic(NicSpec::made_by("bond0", "bond", 1));
-    all += &format!("# a bond\n{}\n", told(&upper, 0, as_it_is));
+    all += &format!("# a bond\n{}\n", advised(&upper, 0, as_it_is));
     all += &format!(
         "# one CPU\n{}",
-        told(&MachineSpec::cpus(1).nic(NicSpec::named("eth0")), 0, as_it_is)
+        advised(&MachineSpec::cpus(1).nic(NicSpec::named("eth0")), 0, as_it_is)
     );
     assert_snapshot!("left-alone", all);
 }

@@ -145,7 +145,8 @@ fn auto_says_each_step_and_leaves_nothing() {
     let said = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
     assert!(said.contains("Leave tun9 alone") && said.contains("nothing is changed"), "{said}");
     assert_eq!(map(&namespace), "");
-    let anyway = ["auto", "tun9", "--sample", "1s", "--verify", "3s", "--duration", "8s", "--anyway"];
+    let anyway =
+        ["auto", "tun9", "--sample", "1s", "--verify", "3s", "--duration", "8s", "--anyway"];
     let said = ends(&namespace, 0, &[&anyway[..], &["--policy", "rps", "--cpus", "0-1"]].concat());
     for words in ["step 2: native XDP: no, because", "step 3", "too few to compare", "as before"] {
         assert!(said.contains(words), "{words}: {said}");
