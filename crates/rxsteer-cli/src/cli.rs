@@ -2,8 +2,8 @@
 
 use crate::auto::AutoArgs;
 use crate::change_spec::{PlannedChange, parse_interval};
-use crate::config::ConfigArgs;
 use crate::compare::args::CompareArgs;
+use crate::config::ConfigArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::host::args::HostArgs;

@@ -1,11 +1,11 @@
 //! What `rxsteer compare` is given.
 
 use crate::cli::{parse_sample, parse_synthetic};
-use crate::help::words;
 use crate::replay::seeds::MOST_SECRETS;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
 use clap::{Args, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_settings::{CpuChoice, cpus};
 use rxsteer_user::core::MAX_RX_QUEUES;
 use rxsteer_user::source::synthetic::SyntheticSpec;

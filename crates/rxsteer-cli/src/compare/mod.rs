@@ -23,7 +23,7 @@ use args::CompareArgs;
 use indicatif::ProgressBar;
 use rxsteer_host::recommend::Traffic;
 use rxsteer_host::{Help, Interface, Link, Load, default_cpus, links, relief};
-use rxsteer_user::core::config::DEFAULT_LOOPS;
+use rxsteer_user::core::limits::DEFAULT_LOOPS;
 use rxsteer_user::core::{CpuId, CpuSet, Policy};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::source::SourceIssue;

@@ -1,7 +1,6 @@
 //! What `rxsteer run`, `status` and `set` are given.
 
 use crate::change_spec::parse_interval;
-use crate::help::words;
 use crate::settings_file;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;

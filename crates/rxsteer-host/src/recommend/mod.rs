@@ -230,7 +230,7 @@ impl Judge<'_> {
             );
             return Some(self.run(
                 Rule::FewFlows,
-                Policy::Sparse(rxsteer_core::config::DEFAULT_LOOPS),
+                Policy::Sparse(rxsteer_core::limits::DEFAULT_LOOPS),
                 cpus,
                 false,
                 vec![few],

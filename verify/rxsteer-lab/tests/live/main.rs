@@ -4,8 +4,8 @@
 //! is the whole length. They take root and, but for a few, two CPUs; else they say SKIPPED.
 #![cfg(feature = "bpf")]
 
-mod bridge;
 mod advice;
+mod bridge;
 mod captures;
 mod clients;
 mod conservation;
