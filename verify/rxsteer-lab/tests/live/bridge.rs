@@ -125,9 +125,11 @@ fn changes_under_load_keep_the_order_on_the_wire() {
         let mut rng = rand::rng();
         while senders.iter().any(|sender| !sender.is_finished()) {
             let policies = ["rps", "sparse", "rfs", "rfs+sparse", "none"];
-            let mut change = SteerChange::default();
-            change.policy = Some(policies.choose(&mut rng).unwrap().parse().unwrap());
-            change.cpus = Some(["0-0", "1-1", "0-1"].choose(&mut rng).unwrap().parse().unwrap());
+            let change = SteerChange {
+                policy: Some(policies.choose(&mut rng).unwrap().parse().unwrap()),
+                cpus: Some(["0-0", "1-1", "0-1"].choose(&mut rng).unwrap().parse().unwrap()),
+                ..SteerChange::default()
+            };
             control.change(&change).unwrap();
             changes += 1;
             std::thread::sleep(Duration::from_millis(3));
