@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Bytes that the kernel wrote and does not write again until the last clone of this is dropped: a block of a packet
-/// socket's ring, or frames of an AF_XDP socket. What lies between the frames belongs to nobody and is never read.
+/// socket's ring, or frames of an AF_XDP socket. What lies between the frames is never read.
 #[derive(Clone)]
 pub struct Lent {
     start: NonNull<u8>,
@@ -25,7 +25,7 @@ impl Lent {
     ///
     /// # Safety
     /// Until the last clone of `owner` is dropped the bytes must stay mapped and readable, and what is asked for by
-    /// [`Lent::slice`] must not be written by anybody. Where only some of the bytes are lent (frames of a UMEM), who
+    /// [`Lent::slice`] must not be written. Where only some of the bytes are lent (frames of a UMEM), who
     /// makes this has to see to it that no others are asked for.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Lent {

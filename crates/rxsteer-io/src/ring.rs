@@ -14,7 +14,7 @@ use crate::sys::Mapping;
 pub(crate) struct Mapped {
     mapping: Mapping,
     block_size: usize,
-    /// For each block whether it is held here. Its status alone does not tell a block that is held from one that the
+    /// For each block whether it is held here. Its status alone does not distinguish a block that is held from one that the
     /// kernel has filled again.
     held: Box<[AtomicBool]>,
 }

@@ -17,7 +17,7 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes numbers only.
     let fd = checked(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: it was just opened and belongs to nobody else.
+    // SAFETY: it was just opened, and nothing else refers to it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn interface_type(name: &str) -> io::Result<u16> {
     // SAFETY: takes numbers only.
     let fd =
         checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: it was just opened and belongs to nobody else.
+    // SAFETY: it was just opened, and nothing else refers to it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: the kernel reads the name and writes the address of the request.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    bpf_cost, bridge_cost, busy, flood, hand_off, kernel_rps, receive_cost, router, socket_cost,
+    bpf_cost, bridge_cost, busy, flood, hand_off, live_sources, receive_cost, router, socket_cost,
     status_cost,
 };
 
@@ -28,8 +28,8 @@ enum Experiment {
     Busy(busy::Options),
     Flood(flood::Options),
     HandOff(hand_off::Options),
+    LiveSources(live_sources::Options),
     ReceiveCost(receive_cost::Options),
-    KernelRps(kernel_rps::Options),
     Router(router::Options),
     SocketCost(socket_cost::Options),
     StatusCost(status_cost::Options),
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
         Experiment::Busy(options) => busy::run(options),
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),
+        Experiment::LiveSources(options) => live_sources::run(options),
         Experiment::ReceiveCost(options) => receive_cost::run(options),
-        Experiment::KernelRps(options) => kernel_rps::run(options),
         Experiment::Router(options) => router::run(options),
         Experiment::SocketCost(options) => socket_cost::run(options),
         Experiment::StatusCost(options) => status_cost::run(options),

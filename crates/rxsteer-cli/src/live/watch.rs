@@ -76,7 +76,7 @@ fn watch(
         if elapsed >= next {
             let now = Figures::of(receivers, elapsed);
             match lines {
-                // A report that nobody reads any more is no reason to end.
+                // A report that is not read any more is no reason to end.
                 Lines::Json => drop(output::print(&format!("{}\n", now.json(&before)))),
                 Lines::Terminal => output::note(&now.line(&before)),
                 Lines::None => {}

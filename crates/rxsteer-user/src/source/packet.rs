@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The kernel fills the blocks strictly in order. While it finds the next one held it drops, and counts that:
-//! [`Source::kernel_drops`]. So nobody is to hold a block for long:
+//! [`Source::kernel_drops`]. So no block is to be held for long:
 //!
 //! - a block that is nearly empty (its time was up) is copied, and goes back at once: else a slow worker would hold many
 //!   blocks for few packets;
