@@ -42,6 +42,8 @@ enum Task {
     Bench(bench::Options),
     /// Measures how many packets a second one CPU hands to another, beside a fixed redirect.
     HandOff(lab::Options),
+    /// Counts what the kernel's RPS reorders while rxsteer host apply changes masks; whether --verify undoes a wrong one.
+    KernelRps(lab::Options),
     /// Measures packets a second from a live interface into an application: packet sockets with and without steering, fanout.
     LiveSources(lab::Options),
     BpfCost(bpf_cost::Options),
@@ -94,6 +96,7 @@ fn run(task: &Task) -> Result<Outcome> {
     match task {
         Task::Bench(_) => bench::run(),
         Task::HandOff(options) => lab::run("hand-off", options),
+        Task::KernelRps(options) => lab::run("kernel-rps", options),
         Task::LiveSources(options) => lab::run("live-sources", options),
         Task::Router(options) => lab::run("router", options),
         Task::Busy(options) => lab::run("busy", options),

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    bpf_cost, bridge_cost, busy, flood, hand_off, live_sources, receive_cost, router, socket_cost,
-    status_cost,
+    bpf_cost, bridge_cost, busy, flood, hand_off, kernel_rps, live_sources, receive_cost, router,
+    socket_cost, status_cost,
 };
 
 /// Experiments on network namespaces of its own; takes root.
@@ -28,6 +28,7 @@ enum Experiment {
     Busy(busy::Options),
     Flood(flood::Options),
     HandOff(hand_off::Options),
+    KernelRps(kernel_rps::Options),
     LiveSources(live_sources::Options),
     ReceiveCost(receive_cost::Options),
     Router(router::Options),
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Experiment::Busy(options) => busy::run(options),
         Experiment::Flood(options) => flood::run(options),
         Experiment::HandOff(options) => hand_off::run(options),
+        Experiment::KernelRps(options) => kernel_rps::run(options),
         Experiment::LiveSources(options) => live_sources::run(options),
         Experiment::ReceiveCost(options) => receive_cost::run(options),
         Experiment::Router(options) => router::run(options),

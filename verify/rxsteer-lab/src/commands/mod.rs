@@ -5,6 +5,7 @@ pub(crate) mod bridge_cost;
 pub(crate) mod busy;
 pub(crate) mod flood;
 pub(crate) mod hand_off;
+pub(crate) mod kernel_rps;
 pub(crate) mod live_sources;
 mod others;
 pub(crate) mod receive_cost;
