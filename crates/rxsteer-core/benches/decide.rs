@@ -1,5 +1,5 @@
-//! The policy under criterion: `cargo bench -p rxsteer-core`. For ratios that hold on a noisy machine use
-//! `cargo xtask bench --filter decide`.
+//! Benchmarks of the policy under criterion: `cargo bench -p rxsteer-core`. On a noisy machine, `cargo xtask bench
+//! --filter decide` gives stable ratios.
 #![allow(missing_docs, unreachable_pub, reason = "a benchmark has no readers of its interface")]
 
 mod kernels;

@@ -1,5 +1,5 @@
-//! What is measured of the policy: `decide` over lists of 32 packets, for each policy beside plain
-//! `rps`, with few and with many active flows and tables sized to match.
+//! The measured cases: `decide` over lists of 32 packets. Each policy is compared with plain `rps`, with few and
+//! with many active flows, and with tables sized to match.
 //!
 //! The backlogs are counters: every packet gets room, and each CPU is some packets behind.
 
@@ -8,15 +8,15 @@ use rxsteer_core::{
     Arrival, Backlogs, CpuId, CpuSet, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
 };
 
-/// CPUs steered to.
+/// CPUs that packets are steered to.
 const CPUS: u16 = 8;
-/// Packets that each CPU is behind.
+/// Packets that each CPU has yet to complete.
 const BEHIND: u32 = 100;
-/// Packets a call decides on.
+/// Packets that one call decides on.
 const PACKETS: usize = 1 << 20;
 const LIST: usize = 32;
 
-/// Every case of this crate.
+/// All cases of this crate.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (group, flows) in [
@@ -40,7 +40,7 @@ pub fn all() -> Vec<Case> {
         let run = decide(policy, 10_000, true, |n| hash(flow(n, 10_000)));
         cases.push(Case { group, name, baseline: false, per_iter: PACKETS as u64, run });
     }
-    // A packet of an established flow, then packets of an attack.
+    // The hash of packet `n`: a packet of an established flow, or packets of an attack.
     type Packets = fn(usize) -> FlowHash;
     let established = |n: usize| hash(flow(n, 100));
     let floods: [(&str, bool, Packets); 3] = [
@@ -93,20 +93,20 @@ impl Backlogs for Counters {
     }
 }
 
-/// The flow of packet `n`: any of `flows`, in no order.
+/// The flow of packet `n`: one of `flows` flows, in pseudo-random order.
 fn flow(n: usize, flows: usize) -> u32 {
     let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (((mixed >> 32) * flows as u64) >> 32) as u32
 }
 
-/// Its hash: a number that looks random, and is not 0.
+/// The hash of `flow`: it looks random and is not 0.
 fn hash(flow: u32) -> FlowHash {
     let mixed = (flow ^ flow >> 16).wrapping_mul(0x7feb_352d);
     FlowHash::computed((mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b))
 }
 
-/// Decides on packets whose hashes are those that `packets` numbers. The applications of the first
-/// `flows` flows have recorded where they run.
+/// Decides on packets whose hashes `packets` gives by packet number. The applications of the first `flows` flows
+/// have recorded their CPUs.
 fn decide(
     policy: Policy,
     flows: usize,
@@ -127,7 +127,7 @@ fn decide(
     let mut backlogs = Counters { tails: [0; CPUS as usize] };
     let mut verdicts = [Verdict::default(); LIST];
     Box::new(move || {
-        // Made at the first call: as many cases as there are don't hold memory that none uses.
+        // The first call creates the state, so that cases that have not started hold no memory.
         let steering = steering.get_or_insert_with(|| {
             let made = Steering::new(&config).expect("the configuration is right");
             for flow in 0..flows as u32 {

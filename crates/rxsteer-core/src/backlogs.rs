@@ -1,21 +1,20 @@
-//! What decisions are given: packets, and the backlogs they are for.
+//! The input of a decision: packets, and the backlogs they go to.
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::verdict::DropReason;
 
-/// What the policy needs to know of one packet.
+/// The properties of one packet that the policy uses.
 ///
-/// The time is the packet's own rather than one for the batch: in a replay at full speed a batch
-/// can span seconds of capture time.
+/// Each packet has its own time, since a batch can span seconds of capture time in a replay at full speed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// When the packet was received, in nanoseconds of a clock of the caller's choice.
+    /// When the packet was received, in nanoseconds of a clock that the caller chooses.
     pub time_ns: u64,
-    /// Its flow hash.
+    /// The flow hash of the packet.
     pub hash: FlowHash,
-    /// The RX queue it arrived on.
+    /// The RX queue that received the packet.
     pub rx_queue: u16,
     /// Always 0.
     pub reserved: u16,
@@ -25,36 +24,36 @@ const _: () = assert!(size_of::<Arrival>() == 16);
 
 /// The backlogs as one producer sees them.
 ///
-/// Each producer numbers what it queues to each CPU: free-running `u32` that wrap. A CPU that goes
-/// away keeps its numbers: whoever takes its queue over completes them.
+/// Each producer numbers the packets it queues to each CPU. The numbers are free-running `u32` that wrap. When a
+/// CPU goes offline its numbers stay valid: the worker that takes over the queue completes them.
 pub trait Backlogs {
-    /// Reserves room for one packet in `cpu`'s backlog and says its position in this producer's
-    /// queue to that CPU.
+    /// Reserves room for one packet in `cpu`'s backlog and returns the packet's position in this producer's queue
+    /// to that CPU.
     ///
     /// # Errors
-    /// [`Refusal`], when there is no room.
+    /// [`Refusal`] when there is no room.
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal>;
 
-    /// Whether the processing of what `producer` queued to `cpu` is *complete* up to and with
-    /// `position`: `(i32)(completed − (position + 1)) ≥ 0`. Taken off the queue is not enough.
+    /// Whether `cpu` has *completed* all packets that `producer` queued to it, up to and including `position`:
+    /// `(i32)(completed − (position + 1)) ≥ 0`. A packet that was only taken off the queue is not completed.
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool;
 
-    /// The position this producer's next packet to `cpu` would get.
+    /// The position that this producer's next packet to `cpu` would get.
     fn tail(&self, cpu: CpuId) -> u32;
 
-    /// How many packets of this producer wait for `cpu` (those completed a moment ago may still
-    /// count), and how many may. Asked only where there is a flow limit.
+    /// How many packets of this producer wait for `cpu`, and the most that may wait. Packets completed a moment
+    /// ago may still count. Called only when there is a flow limit.
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32);
 
-    /// The number of this producer. With several, a packet may follow its flow's earlier ones to the
-    /// same CPU from another producer only if each CPU has *one* queue for all of them.
+    /// The number of this producer. With several producers, a packet may follow its flow's earlier packets from
+    /// another producer to the same CPU only if each CPU has *one* queue for all producers.
     fn producer(&self) -> u16 {
         0
     }
 }
 
-/// Backlogs that always have room and whose packets are completed as soon as they are queued: for
-/// asking a policy for its target, which is then where the packet goes.
+/// Backlogs that always have room and complete each packet as soon as it is queued. A policy asked with these
+/// backlogs sends each packet to its target.
 #[derive(Clone, Debug, Default)]
 pub struct Idle {
     queued: u32,
@@ -81,11 +80,11 @@ impl Backlogs for Idle {
     }
 }
 
-/// Why a backlog takes no packet now.
+/// Why a backlog does not accept a packet now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The packet is to be dropped.
+    /// The packet must be dropped.
     Drop(DropReason),
-    /// The packet must wait: the decision for it and all behind it comes later.
+    /// The packet must wait: this packet and all packets behind it are decided on later.
     Wait,
 }

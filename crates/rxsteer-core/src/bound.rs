@@ -1,20 +1,20 @@
-//! Bound queues: each RX queue's packets all go to one CPU, and several queues may share one (N:1).
+//! Bound queues: all packets of an RX queue go to one CPU. Several queues may share a CPU (N:1).
 //!
-//! Source: "net: hand off skb list to other cpu" (RFC v2), the `processing_cpu` file per RX queue.
-//! A queue without a binding keeps its packets on the CPU that receives them, as in hand-off-patch.
+//! Source: "net: hand off skb list to other cpu" (RFC v2), the `processing_cpu` file of each RX queue. As in
+//! hand-off-patch, the packets of a queue without a binding stay on the CPU that receives them.
 
 use crate::cpu::CpuId;
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// Which CPU processes each RX queue.
+/// The CPU that processes each RX queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bindings {
     by_queue: Box<[CpuId]>,
 }
 
 impl Bindings {
-    /// The bindings `(queue, cpu)`; queues that are not named stay unbound.
+    /// The bindings `(queue, cpu)`. Queues that are not listed stay unbound.
     #[must_use]
     pub fn new(bindings: &[(u16, CpuId)]) -> Bindings {
         let rows = bindings.iter().map(|(queue, _)| usize::from(*queue) + 1).max().unwrap_or(0);
@@ -25,7 +25,7 @@ impl Bindings {
         Bindings { by_queue }
     }
 
-    /// The CPU `rx_queue` is bound to.
+    /// The CPU that `rx_queue` is bound to.
     #[inline(always)]
     #[must_use]
     pub fn cpu(&self, rx_queue: u16) -> Option<CpuId> {

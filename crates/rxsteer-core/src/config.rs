@@ -1,4 +1,4 @@
-//! What can be configured, checked once; everything after is infallible.
+//! The configuration. It is checked once; all later steps are infallible.
 
 use crate::cpu::{CpuId, CpuSet};
 use crate::limits::{
@@ -11,43 +11,42 @@ use crate::slot::SlotOrder;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Everything the policy is given before it starts, or when it is changed.
+/// All settings of the policy, at the start and at each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerConfig {
-    /// Which rule picks the CPU.
+    /// The rule that picks the CPU.
     pub policy: Policy,
-    /// The CPU map of every RX queue that has none of its own.
+    /// The CPU map of every RX queue without a map of its own.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for policies that go by maps. Queues have numbers alone here, over all
-    /// devices: a name that says an interface is refused.
+    /// CPU maps of single RX queues, for policies that use maps. Here queues are known by number alone, over all
+    /// devices: a name with an interface is refused.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// What places a flow that nothing else places, for policies that remember flows.
+    /// What places a flow that no other rule places, for policies that remember flows.
     pub fallback: Fallback,
-    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every possible one.
+    /// CPUs that `rfs` may send a flow to because its application runs there. `None`: every possible CPU.
     pub rfs_cpus: Option<CpuSet>,
-    /// For each RX queue the CPU that receives it: its *default CPU*, where packets without a flow
-    /// go. Its length is the number of RX queues.
+    /// For each RX queue, the CPU that receives it. This *default CPU* gets the packets without a flow. The length
+    /// is the number of RX queues.
     pub receiving_cpus: Vec<CpuId>,
-    /// For each RX queue its device, for `sparse`: a flow that comes in through two devices holds
-    /// two slots. Queues beyond the end belong to device 0.
+    /// For each RX queue, its device, for `sparse`: a flow that arrives through two devices holds two slots.
+    /// Queues beyond the end belong to device 0.
     pub devices: Vec<u16>,
-    /// CPUs that can't be used now. Packets meant for one stay on the CPU that receives them, if
-    /// that is online, as in the kernel; slots of sparse flows on one count as absent.
+    /// CPUs that can't be used now. As in the kernel, packets whose target is such a CPU stay on the CPU that
+    /// receives them, if that CPU is online. Slots of sparse flows on such a CPU count as absent.
     pub offline: Option<CpuSet>,
-    /// Every CPU that a packet may ever be sent to, now and after changes, by the policy or by an
-    /// desired CPU; `None`: those this configuration names.
+    /// Every CPU that a packet may ever be sent to, now and after changes, by the policy or by a desired CPU.
+    /// `None`: the CPUs that this configuration names.
     pub possible: Option<CpuSet>,
-    /// Entries of the sock flow table, for `rfs`: 1 to [`MAX_SOCK_FLOW_ENTRIES`], rounded up to a
-    /// power of two.
+    /// Entries of the sock flow table, for `rfs`: 1 to [`MAX_SOCK_FLOW_ENTRIES`], rounded up to a power of two.
     pub sock_flow_entries: u32,
-    /// Entries of each RX queue's flow table, for policies that remember flows: 1 to
-    /// [`MAX_FLOW_CNT`], rounded up to a power of two. `None`: [`DEFAULT_SOCK_FLOW_ENTRIES`]
-    /// divided by the RX queues, but at least 1024.
+    /// Entries of each RX queue's flow table, for policies that remember flows: 1 to [`MAX_FLOW_CNT`], rounded up
+    /// to a power of two. `None`: [`DEFAULT_SOCK_FLOW_ENTRIES`] divided by the number of RX queues, but at least
+    /// 1024.
     pub flow_cnt: Option<u32>,
-    /// Which flows share a slot of a flow table. It can't be changed later.
+    /// Which flows share a slot of a flow table. This setting can't be changed later.
     pub slot_order: SlotOrder,
-    /// Buckets of the flow limit, where there is one: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to
-    /// a power of two.
+    /// Buckets of the flow limit: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to a power of two. `None`: no flow
+    /// limit.
     pub flow_limit: Option<u32>,
 }
 
@@ -55,26 +54,25 @@ pub struct SteerConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No RX queue, or more than [`MAX_RX_QUEUES`]; holds the number.
+    /// There is no RX queue, or there are more than [`MAX_RX_QUEUES`]; holds the number.
     RxQueues(usize),
     /// A receiving CPU is [`CpuId::NONE`]; holds the RX queue.
     NoReceivingCpu(usize),
-    /// A setting names an RX queue that isn't there; holds the setting, the queue and how many
-    /// there are.
+    /// A setting names an RX queue that does not exist; holds the setting, the queue and the number of queues.
     NoSuchQueue(&'static str, u16, usize),
-    /// Maps per queue are given, but the policy has none.
+    /// CPU maps of single queues are given, but the policy uses no maps.
     MapsNeedRps,
     /// One queue has two maps.
     MappedTwice(QueueName),
-    /// A setting names an interface, and here are RX queues alone; holds the setting and the name.
+    /// A setting names an interface, but queues are known by number alone; holds the setting and the name.
     NoInterfaces(&'static str, QueueName),
-    /// A size is out of range; holds the setting, the size and the highest possible.
+    /// A size is out of range; holds the setting, the size and the largest size.
     Size(&'static str, u64, u64),
-    /// Loops are out of range.
+    /// The number of loops is out of range.
     Loops(u8),
-    /// A CPU is named that packets can't be sent to.
+    /// A setting names a CPU that packets can't be sent to.
     NotPossible(CpuId),
-    /// A change would alter what is fixed at the start; holds what.
+    /// A change would alter a setting that is fixed at the start; holds the setting.
     Fixed(&'static str),
 }
 
@@ -121,8 +119,8 @@ impl fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl SteerConfig {
-    /// One map for all RX queues, all of one device, every CPU online, tables of default sizes, no
-    /// flow limit.
+    /// One map for all RX queues, which belong to one device; every CPU online; tables of default sizes; no flow
+    /// limit.
     #[must_use]
     pub fn new(policy: Policy, cpus: CpuSet, receiving_cpus: Vec<CpuId>) -> SteerConfig {
         SteerConfig {
@@ -142,10 +140,10 @@ impl SteerConfig {
         }
     }
 
-    /// Whether a policy can be made of it.
+    /// Checks whether a policy can be made of this configuration.
     ///
     /// # Errors
-    /// [`ConfigError`], when it contradicts itself or is out of range.
+    /// [`ConfigError`] when settings contradict each other or are out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let queues = self.receiving_cpus.len();
         if queues == 0 || queues > usize::from(MAX_RX_QUEUES) {
@@ -200,15 +198,15 @@ impl SteerConfig {
         }
     }
 
-    /// Entries of each RX queue's flow table before they are rounded up.
+    /// Entries of each RX queue's flow table, before rounding up.
     #[must_use]
     pub fn flow_cnt(&self) -> u32 {
         let queues = self.receiving_cpus.len().clamp(1, usize::from(MAX_RX_QUEUES)) as u32;
         self.flow_cnt.unwrap_or_else(|| (DEFAULT_SOCK_FLOW_ENTRIES / queues).max(1024))
     }
 
-    /// Memory that the tables of `producers` producers together take, in bytes: where applications run, and where
-    /// the policy remembers flows, the flow tables of all RX queues.
+    /// Memory that the tables of `producers` producers take together, in bytes: the sock flow table and, where the
+    /// policy remembers flows, the flow tables of all RX queues.
     #[must_use]
     pub fn table_memory(&self, producers: u16) -> u64 {
         let queues = self.receiving_cpus.len() as u64;
@@ -226,7 +224,7 @@ impl SteerConfig {
         QueueName::most_specific(&self.rps_maps, None, queue).unwrap_or(&self.cpus)
     }
 
-    /// The CPUs that the policy spreads flows over by itself: those of the general map and of the queues' own.
+    /// The CPUs that the policy itself spreads flows over: those of the general map and of the queues' own maps.
     pub(crate) fn mapped_cpus(&self) -> impl Iterator<Item = CpuId> + Clone + '_ {
         self.cpus.iter().chain(self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter()))
     }

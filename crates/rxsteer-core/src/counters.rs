@@ -1,7 +1,6 @@
-//! The only list of counters: every name, unit and help text of a report, a metric or a table
-//! comes from here.
+//! The only list of counters: every report, metric and table takes names, units and help texts from here.
 
-/// What a counter counts in.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Packets.
@@ -27,19 +26,19 @@ macro_rules! counters {
             /// Every counter of this list, in the order of the discriminants.
             pub const ALL: &'static [$list] = &[$($list::$variant),*];
 
-            /// Its name in reports and metrics.
+            /// The name of the counter in reports and metrics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $($list::$variant => $name),* }
             }
 
-            /// What it counts in.
+            /// The unit of the counter.
             #[must_use]
             pub const fn unit(self) -> Unit {
                 match self { $($list::$variant => Unit::$unit),* }
             }
 
-            /// What it means, in one sentence.
+            /// The meaning of the counter, in one sentence.
             #[must_use]
             pub const fn help(self) -> &'static str {
                 match self { $($list::$variant => $help),* }
@@ -73,7 +72,7 @@ counters! {
 }
 
 counters! {
-    /// Counted once per RX thread: which mechanism decided.
+    /// Counted once per RX thread, by the mechanism that decided.
     SteerCounter {
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
@@ -139,20 +138,20 @@ counters! {
     }
 }
 
-/// Which mechanisms decided, in packets.
+/// How many packets each mechanism decided on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteerCounts {
-    /// Whose target is the CPU where their application runs (`rfs`).
+    /// Packets whose target is the CPU where their application runs (`rfs`).
     pub rfs: u64,
-    /// Whose target is the CPU of their sparse slot.
+    /// Packets whose target is the CPU of their sparse slot.
     pub in_slots: u64,
-    /// Sent where their flow table slot says, not to their target: earlier packets were still
-    /// under way there, or the slot's hysteresis was not used up ([`crate::order::HYSTERESIS`]).
+    /// Packets sent to the CPU in their flow table slot instead of their target: earlier packets were still under
+    /// way there, or the slot's hysteresis was not used up ([`crate::order::HYSTERESIS`]).
     pub deferred: u64,
 }
 
 impl SteerCounts {
-    /// The count that the list of counters names so.
+    /// The count of `counter`.
     #[must_use]
     pub fn get(&self, counter: SteerCounter) -> u64 {
         match counter {
@@ -162,7 +161,7 @@ impl SteerCounts {
         }
     }
 
-    /// Counts all of `other` too.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &SteerCounts) {
         self.rfs += other.rfs;
         self.in_slots += other.in_slots;

@@ -1,13 +1,13 @@
-//! CPU ids and sets of them.
+//! CPU ids and sets of CPU ids.
 //!
-//! Ids can be sparse (a host may have CPUs 0, 3 and 4095), so tables are sized by the highest id
-//! plus one, never by the number of CPUs.
+//! Ids can be sparse: a host may have CPUs 0, 3 and 4095. Tables are therefore sized by the highest id plus one,
+//! never by the number of CPUs.
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// The number of one CPU, as the kernel counts them.
+/// The id of one CPU, as the kernel numbers CPUs.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuId(u16);
@@ -24,7 +24,7 @@ impl CpuId {
         if id <= Self::MAX.0 { Some(CpuId(id)) } else { None }
     }
 
-    /// The id whose number was stored before, [`CpuId::NONE`] included.
+    /// The CPU of an id that was stored before, [`CpuId::NONE`] included.
     #[inline(always)]
     #[must_use]
     pub(crate) const fn from_raw(id: u16) -> CpuId {
@@ -60,15 +60,15 @@ impl fmt::Debug for CpuId {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct CpuSet(Vec<CpuId>);
 
-/// Why a text is no CPU set.
+/// Why a text is not a CPU set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuSetError {
     /// The text names no CPU.
     Empty,
-    /// A part is neither a number nor a range; holds that part's position, counted from 1.
+    /// A part is neither a number nor a range; holds the position of the part, counted from 1.
     Syntax(usize),
-    /// A range runs backwards; holds its ends.
+    /// A range runs backwards; holds the ends of the range.
     Backwards(u16, u16),
     /// An id lies above [`CpuId::MAX`].
     TooHigh(u64),
@@ -98,7 +98,7 @@ impl fmt::Display for CpuSetError {
 impl core::error::Error for CpuSetError {}
 
 impl CpuSet {
-    /// The set of `cpus`, or `None` when there is none.
+    /// The set of `cpus`; `None` when `cpus` is empty.
     pub fn new(cpus: impl IntoIterator<Item = CpuId>) -> Option<CpuSet> {
         let mut ids: Vec<CpuId> = cpus.into_iter().filter(|cpu| *cpu != CpuId::NONE).collect();
         ids.sort_unstable();
@@ -106,7 +106,7 @@ impl CpuSet {
         if ids.is_empty() { None } else { Some(CpuSet(ids)) }
     }
 
-    /// CPUs 0 up to `count` − 1; `None` for 0 or more than there can be.
+    /// CPUs 0 to `count` − 1; `None` when `count` is 0 or exceeds the number of possible CPU ids.
     #[must_use]
     pub fn first(count: u16) -> Option<CpuSet> {
         if count == 0 || count > CpuId::MAX.0 + 1 { None } else { Self::new((0..count).map(CpuId)) }
@@ -136,7 +136,7 @@ impl CpuSet {
         self.0[0]
     }
 
-    /// The highest CPU: tables by CPU id need `highest().index() + 1` rows.
+    /// The highest CPU: a table indexed by CPU id needs `highest().index() + 1` rows.
     #[must_use]
     pub fn highest(&self) -> CpuId {
         self.0[self.0.len() - 1]
@@ -162,7 +162,7 @@ impl FromStr for CpuSet {
             if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(CpuSetError::Syntax(part));
             }
-            // More digits than fit are too high in any case.
+            // A number that does not fit is too high in any case.
             let id: u64 = text.parse().unwrap_or(u64::MAX);
             u16::try_from(id).ok().filter(|id| *id <= CpuId::MAX.0).ok_or(CpuSetError::TooHigh(id))
         };

@@ -1,5 +1,5 @@
-//! Why a packet would go where it would go, and what would have to happen for its flow to move. Asks
-//! the same tables and rules as `decide`, and changes nothing.
+//! Why a packet goes to its CPU, and what must happen before its flow can move. The explanation reads the same
+//! tables and rules as `decide`, and changes nothing.
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
@@ -15,85 +15,86 @@ use crate::steer::Steering;
 pub struct Explanation {
     /// The flow hash; 0 is none.
     pub hash: FlowHash,
-    /// The RX queue it arrived on.
+    /// The RX queue that received the packet.
     pub rx_queue: u16,
-    /// That queue's device.
+    /// The device of that queue.
     pub device: u16,
-    /// What the sock flow table says, under `rfs`.
+    /// The entry of the sock flow table, under `rfs`.
     pub desired: Option<Desired>,
-    /// Which rule chose `target`.
+    /// The rule that chose `target`.
     pub reason: Reason,
-    /// Where the packet is to go if nothing holds it back.
+    /// The CPU that the rules choose, before the order guard.
     pub target: CpuId,
-    /// What the flow table says, where one is kept.
+    /// The packet's slot of the flow table, where a flow table is kept.
     pub flow: Option<FlowSlot>,
-    /// Where it goes.
+    /// The CPU that the packet goes to.
     pub cpu: CpuId,
-    /// Whether a change is not yet over, so that old decisions may still hold.
+    /// Whether a transition is still in progress, so that old decisions may still apply.
     pub in_transition: bool,
 }
 
 /// A packet's entry of the sock flow table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// Index of the entry.
+    /// The index of the entry.
     pub index: u32,
-    /// Entries of the table.
+    /// The number of entries of the table.
     pub entries: u32,
-    /// What the entry holds.
+    /// The content of the entry.
     pub state: DesiredState,
 }
 
-/// What an entry of the sock flow table means for a flow.
+/// The meaning of a sock flow table entry for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DesiredState {
     /// No desired CPU was recorded.
     Unset,
     /// The entry holds the desired CPU of another flow.
     OfAnotherFlow,
-    /// Its application runs on this CPU.
+    /// The flow's application runs on this CPU.
     Cpu(CpuId),
-    /// Its application runs on this CPU, which is offline or not among those of
+    /// The flow's application runs on this CPU, which is offline or not one of
     /// [`SteerConfig::rfs_cpus`](crate::SteerConfig::rfs_cpus).
     Unusable(CpuId),
 }
 
-/// Which rule chose a CPU.
+/// The rule that chose a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The policy steers nothing: the CPU that receives keeps it.
+    /// The policy steers nothing: the packet stays on the CPU that receives it.
     PolicyNone,
-    /// The packet has no flow hash: the CPU that receives keeps it.
+    /// The packet has no flow hash: it stays on the CPU that receives it.
     NoHash,
-    /// There is no such RX queue: it counts as queue 0, unsteered.
+    /// The RX queue does not exist: the packet counts as one of queue 0 and is not steered.
     NoSuchQueue,
-    /// Its RX queue is bound.
+    /// The packet's RX queue is bound.
     Bound,
-    /// Its RX queue is not bound, or to a CPU that is offline: the CPU that receives keeps it.
+    /// The packet's RX queue is not bound, or is bound to an offline CPU: the packet stays on the CPU that
+    /// receives it.
     NotBound,
     /// The hash picked an entry of the queue's CPU map.
     Hash {
-        /// Its index, from 0.
+        /// The index of the entry, from 0.
         index: usize,
-        /// Places of the map.
+        /// The number of entries of the map.
         entries: usize,
-        /// The CPU of that entry is offline, and the one that receives stands for it.
+        /// Whether the CPU of that entry is offline, so that the receiving CPU takes its place.
         offline: bool,
-        /// Why the flow has no sparse slot, where it might have one.
+        /// Why the flow has no sparse slot, under rules that give slots.
         no_slot: Option<NoSlot>,
     },
-    /// The flow has a sparse slot, or would get one.
+    /// The flow holds a sparse slot, or would get one.
     Slot {
-        /// Which.
+        /// The slot.
         slot: SlotId,
-        /// Whether it holds it already.
+        /// Whether the flow already holds the slot.
         held: bool,
     },
-    /// Its application runs there.
+    /// The flow's application runs on the CPU.
     Rfs,
-    /// Nothing places it, and so it stays on the CPU that receives it ([`Fallback::Local`]).
+    /// No rule places the flow, and so it stays on the CPU that receives it ([`Fallback::Local`]).
     Stays {
-        /// Why the flow has no sparse slot, where it might have one.
+        /// Why the flow has no sparse slot, under rules that give slots.
         no_slot: Option<NoSlot>,
     },
 }
@@ -110,29 +111,30 @@ pub enum NoSlot {
 /// A packet's slot of its RX queue's flow table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSlot {
-    /// Index of the slot among those of all queues.
+    /// The index of the slot among the slots of all queues.
     pub index: u32,
-    /// Slots of one queue's table.
+    /// The number of slots of one queue's table.
     pub entries: u32,
-    /// CPU, producer and number of the last packet.
+    /// The CPU, the producer and the sequence number of the last packet.
     pub last: Option<(CpuId, u16, u32)>,
-    /// Whether that packet is processed, so that order lets the slot's flows move.
+    /// Whether that packet is completed, so that the order guard lets the slot's flows move.
     pub completed: bool,
-    /// How many packets in a row may still follow the slot though only their hash places them.
+    /// How many packets in a row may still follow the slot although only their hash places them.
     pub hysteresis: u32,
 }
 
 impl Steering {
-    /// Why `packet` would go where it would go now.
+    /// Explains where `packet` would go now, and why.
     ///
-    /// While a change is under way ([`Explanation::in_transition`]), flows may be held by what held
-    /// before; the explanation is that of the new rules then.
+    /// During a transition ([`Explanation::in_transition`]) the former rules may still hold flows back. The
+    /// explanation then is that of the new rules.
     #[must_use]
     pub fn explain<B: Backlogs>(&self, packet: &Arrival, backlogs: &mut B) -> Explanation {
         self.explain_with(packet, backlogs, self.flow_slot(packet))
     }
 
-    /// The same where `slot` is the packet's slot of its flow table: index, slots of the table, what it holds.
+    /// Explains `packet` with `slot` as its flow table slot: the index, the number of slots of the table, and the
+    /// content.
     pub(crate) fn explain_with<B: Backlogs>(
         &self,
         packet: &Arrival,
@@ -180,7 +182,7 @@ impl Steering {
         Desired { index: socks.index(packet.hash), entries: socks.len(), state }
     }
 
-    /// The CPU a flow without a desired CPU is placed on, and why.
+    /// The CPU and the reason for a flow without a desired CPU.
     fn placed(&self, packet: &Arrival, producer: u16) -> (Target, Reason) {
         let rules = &self.plan().rules;
         let local = |reason| (rules.local(packet), reason);
@@ -211,7 +213,7 @@ impl Steering {
         }
     }
 
-    /// Where a packet goes that has no flow, or whose queue is not there.
+    /// The CPU for a packet without a flow, or of a queue that does not exist.
     fn unsteered(&self, packet: &Arrival) -> Option<(Target, Reason)> {
         let rules = &self.plan().rules;
         let local = |reason| Some((rules.local(packet), reason));
@@ -255,7 +257,7 @@ mod tests {
     use crate::verdict::Verdict;
     use alloc::vec;
 
-    /// Backlogs that never get anything done.
+    /// Backlogs that never complete a packet.
     struct Stuck(u32);
 
     impl Backlogs for Stuck {

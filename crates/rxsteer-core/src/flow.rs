@@ -1,29 +1,29 @@
-//! What identifies a flow: the key read from a packet's headers, and the hash made of it.
+//! The identity of a flow: the key read from a packet's headers, and the hash computed from the key.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The flow a packet belongs to, as its headers say it: addresses, ports and protocol.
+/// The flow that a packet belongs to, by its headers: addresses, ports and protocol.
 ///
-/// A key is *directed*: the reply has source and destination exchanged. [`FlowKey::canonical`]
-/// gives the form both directions share; the symmetric flow hash is computed from that form.
+/// A key is *directed*: in the reply source and destination are exchanged. [`FlowKey::canonical`] gives the form
+/// that both directions share. The symmetric flow hash is computed from that form.
 ///
 /// `repr(C)`, 40 bytes, no padding: the BPF side reads and writes the same bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// Source address in network byte order; IPv4 uses the first four bytes, the rest are 0.
+    /// The source address in network byte order. IPv4 uses the first four bytes; the rest are 0.
     pub src: [u8; 16],
-    /// Destination address, likewise.
+    /// The destination address, in the same form.
     pub dst: [u8; 16],
-    /// Source port, host byte order; 0 where the packet is a fragment or its protocol has none.
+    /// The source port in host byte order; 0 when the packet is a fragment or its protocol has no ports.
     pub src_port: u16,
-    /// Destination port, likewise.
+    /// The destination port, in the same form.
     pub dst_port: u16,
-    /// IP protocol number of the transport (6 TCP, 17 UDP, …): for IPv6 that of the last header
-    /// of the chain that was read.
+    /// The IP protocol number of the transport (6 TCP, 17 UDP, …). For IPv6, the number of the last header of the
+    /// chain that was read.
     pub protocol: u8,
-    /// 4 or 6; 0 is "no key", as in the default value.
+    /// 4 or 6; 0 means "no key", as in the default value.
     pub ip_version: u8,
     /// Always 0.
     pub reserved: [u8; 2],
@@ -32,13 +32,13 @@ pub struct FlowKey {
 const _: () = assert!(size_of::<FlowKey>() == 40 && align_of::<FlowKey>() == 2);
 
 impl FlowKey {
-    /// The source address; `None` for the default key, which has none.
+    /// The source address; `None` for the default key.
     #[must_use]
     pub fn src_addr(&self) -> Option<IpAddr> {
         self.address(self.src)
     }
 
-    /// The destination address, likewise.
+    /// The destination address; `None` for the default key.
     #[must_use]
     pub fn dst_addr(&self) -> Option<IpAddr> {
         self.address(self.dst)
@@ -64,15 +64,15 @@ impl FlowKey {
         }
     }
 
-    /// The form both directions share: the lower (address, port) *pair* first. Ordering pairs
-    /// rather than addresses and ports apart keeps A:x→B:y and A:y→B:x two flows.
+    /// The form that both directions share: the lower (address, port) *pair* comes first. Since pairs are ordered,
+    /// not addresses and ports separately, A:x→B:y and A:y→B:x stay two flows.
     #[must_use]
     pub fn canonical(self) -> FlowKey {
         if (self.dst, self.dst_port) < (self.src, self.src_port) { self.reversed() } else { self }
     }
 }
 
-/// `10.0.0.1:1024 -> 203.0.0.7:443 (protocol 6)`; IPv6 addresses stand in brackets.
+/// Writes `10.0.0.1:1024 -> 203.0.0.7:443 (protocol 6)`. IPv6 addresses are in brackets.
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(src), Some(dst)) = (self.src_addr(), self.dst_addr()) else {
@@ -83,18 +83,18 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// A [`FlowKey`] as five words: what flow tables mask, hash and compare.
+/// A [`FlowKey`] as five words. Flow tables mask, hash and compare keys in this form.
 ///
-/// Made from the fields in registers, since a key that was written field by field and is read word by
-/// word makes the processor wait for the writes.
+/// The words are built from fields in registers. A key that is written field by field and then read word by word
+/// stalls the processor until the writes are done.
 ///
-/// The addresses as little-endian numbers of their bytes, the lower half first; then the source port
-/// in the lowest 16 bits, the destination port, the protocol and the IP version.
+/// The first four words are the addresses, as little-endian numbers of their bytes, lower half first. The last
+/// word holds the source port in the lowest 16 bits, then the destination port, the protocol and the IP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowWords(pub [u64; 5]);
 
 impl FlowWords {
-    /// Of the fields of a key, the addresses as [`u128::from_le_bytes`] reads them.
+    /// Builds the words from the fields of a key. The addresses are as [`u128::from_le_bytes`] reads them.
     #[inline(always)]
     #[must_use]
     pub const fn new(
@@ -145,22 +145,22 @@ impl From<FlowKey> for FlowWords {
     }
 }
 
-/// The 32-bit hash steering goes by; 0 means "no hash".
+/// The 32-bit flow hash; 0 means "no hash".
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowHash(u32);
 
 impl FlowHash {
-    /// "No hash": the packet has no flow, and goes to its queue's default CPU.
+    /// "No hash": the packet has no flow and goes to its queue's default CPU.
     pub const NONE: FlowHash = FlowHash(0);
 
-    /// A computed hash; a computed 0 becomes 1, since 0 means "no hash" (the kernel does the same).
+    /// A computed hash. As in the kernel, a computed 0 becomes 1, since 0 means "no hash".
     #[must_use]
     pub const fn computed(value: u32) -> FlowHash {
         FlowHash(if value == 0 { 1 } else { value })
     }
 
-    /// A hash as it was stored or as a NIC gave it, 0 included.
+    /// A hash as it was stored or as a NIC supplied it, 0 included.
     #[must_use]
     pub const fn from_raw(value: u32) -> FlowHash {
         FlowHash(value)

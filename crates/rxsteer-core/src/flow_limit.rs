@@ -1,37 +1,40 @@
 //! Flow limit: when a backlog is half full, the flow that fills it is dropped first.
 //!
-//! Source: the kernel's `skb_flow_limit` (Linux 3.11). Over the last 128 packets that met a backlog
-//! at least half full the limiter counts how many each flow had; a packet of a flow with more than
-//! half of them is dropped while others still get room. So one elephant, or an attack with
-//! one flow, can't push all others out of the backlog.
+//! Source: the kernel's `skb_flow_limit` (Linux 3.11). The limiter looks at the last 128 packets that met a
+//! backlog at least half full, and counts the packets of each flow among them. A packet of a flow with more than
+//! half of them is dropped, while others still get room. So one elephant flow, or an attack with one flow, can't
+//! push all other flows out of the backlog.
 //!
-//! As in the kernel: flows are counted in buckets by hash (`hash_32`), so two can share a count; a
-//! packet that is dropped counts too, and so a flow is let in again only when its *share* falls; a
-//! backlog that is full refuses without touching the history. scaling-rst says 256
-//! packets; its code, and this, 128. Not as in the kernel: its history begins with 128 packets of
-//! bucket 0 that never were, so that a flow in that bucket is never limited while it goes on.
+//! As in the kernel:
+//! - flows are counted in buckets by hash (`hash_32`), so two flows can share a count;
+//! - a dropped packet counts too, so a flow is accepted again only when its *share* falls;
+//! - a full backlog refuses packets without touching the history.
+//!
+//! scaling-rst says 256 packets; the kernel's code and this code use 128. One thing differs from the kernel: the
+//! kernel's history begins with 128 packets of bucket 0 that never existed, so a flow in that bucket is never
+//! limited while it goes on.
 
 use crate::flow::FlowHash;
 use crate::slot::hash_32;
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// Packets remembered.
+/// The number of packets in the history.
 pub const FLOW_LIMIT_HISTORY: usize = 128;
 
-/// Buckets by default: the kernel's `net.core.flow_limit_table_len`.
+/// The default number of buckets: the kernel's `net.core.flow_limit_table_len`.
 pub const DEFAULT_FLOW_LIMIT_BUCKETS: u32 = 4096;
 
-/// Most buckets there can be; the history distinguishes no more flows than [`FLOW_LIMIT_HISTORY`].
+/// The largest number of buckets. The history distinguishes no more flows than [`FLOW_LIMIT_HISTORY`].
 pub const MAX_FLOW_LIMIT_BUCKETS: u32 = 1 << 20;
 
-/// In the history: no packet yet.
+/// An entry of the history without a packet.
 const NO_FLOW: u32 = u32::MAX;
 
 /// The history of one producer.
 #[derive(Clone, Debug)]
 pub struct FlowLimiter {
-    /// How many of the packets in `history` are of each bucket; at most 128, so a byte will do.
+    /// How many packets of `history` belong to each bucket; at most 128, so a byte is enough.
     counts: Box<[u8]>,
     log: u32,
     /// The buckets of the last packets, oldest at `head`.
@@ -56,8 +59,8 @@ impl FlowLimiter {
         }
     }
 
-    /// A packet meets a backlog that holds `waiting` of at most `limit` packets and has room: is it
-    /// to be dropped, because its flow had more than half of the last 128 such packets?
+    /// Whether a packet must be dropped because its flow had more than half of the last 128 such packets. The
+    /// packet meets a backlog that holds `waiting` of at most `limit` packets and has room.
     #[inline(always)]
     pub fn exceeds(&mut self, hash: FlowHash, waiting: u32, limit: u32) -> bool {
         waiting >= limit / 2 && self.count(hash)

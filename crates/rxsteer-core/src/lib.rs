@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Steering::decide`] is the one entry.
+//! [`Steering::decide`] is the only entry point.
 #![cfg_attr(not(loom), no_std)]
 #![forbid(unsafe_code)]
 

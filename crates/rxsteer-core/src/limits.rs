@@ -1,31 +1,31 @@
-//! Sizes: the largest that can be configured, and the defaults.
+//! Limits and default sizes.
 
 pub use crate::flow_limit::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_LIMIT_BUCKETS};
 pub use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
 pub use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 
-/// Most RX queues there can be.
+/// The largest number of RX queues.
 pub const MAX_RX_QUEUES: u16 = 1024;
 
-/// Packets that may wait for one CPU by default: the kernel's `net.core.netdev_max_backlog`.
+/// The default number of packets that may wait for one CPU: the kernel's `net.core.netdev_max_backlog`.
 pub const DEFAULT_BACKLOG: u32 = 1000;
 
-/// Most packets that may wait for one CPU: in the userspace path 16 MiB of descriptors per RX thread and CPU,
-/// beside the frames.
+/// The largest number of packets that may wait for one CPU. In the userspace path these are 16 MiB of descriptors
+/// per RX thread and CPU, beside the frames.
 pub const MAX_BACKLOG: u32 = 1 << 20;
 
-/// Fewest frames that a ring of the in-kernel path holds: the kernel hands frames over eight at a time, so a
-/// shorter ring would take none of some lists.
+/// The smallest ring of the in-kernel path, in frames. The kernel hands over eight frames at a time, so a shorter
+/// ring would take none of some lists.
 pub const MIN_QUEUE_SIZE: u32 = 8;
 
-/// Most frames that a ring of the in-kernel path holds (kernel/bpf/cpumap.c).
+/// The largest ring of the in-kernel path, in frames (kernel/bpf/cpumap.c).
 pub const MAX_QUEUE_SIZE: u32 = 16_384;
 
-/// Most buckets of the flow limit in the kernel: the BPF programs have memory for so many of each RX CPU.
+/// The largest number of flow limit buckets in the kernel: the BPF programs have memory for this many per RX CPU.
 pub const MAX_KERNEL_FLOW_LIMIT_BUCKETS: u32 = DEFAULT_FLOW_LIMIT_BUCKETS;
 
-/// Most entries of one RX queue's flow table: 128 MiB of them.
+/// The largest number of entries of one RX queue's flow table: 128 MiB.
 pub const MAX_FLOW_CNT: u32 = 1 << 24;
 
-/// Most entries of all RX queues' flow tables: 512 MiB of them.
+/// The largest number of entries of all RX queues' flow tables together: 512 MiB.
 pub const MAX_FLOW_CNT_OF_ALL: u64 = 1 << 26;

@@ -1,6 +1,6 @@
-//! The loops over a list of packets: which packets get room ([`EnqueuePolicy`]), where a flow
-//! without a desired CPU is placed ([`Placing`]), and what is done for each packet, with a flow
-//! table ([`Guarded::place`]) or without ([`place`]).
+//! The loops over a list of packets: which packets get room ([`EnqueuePolicy`]), where a flow without a desired
+//! CPU is placed ([`Placing`]), and the work for each packet, with a flow table ([`Guarded::place`]) or without
+//! ([`place`]).
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
 use crate::counters::SteerCounts;
@@ -13,23 +13,24 @@ use crate::sparse::SparseTable;
 use crate::verdict::{DropReason, Verdict};
 use alloc::boxed::Box;
 
-/// Packets whose slots are loaded before the first of them is decided on.
+/// The number of packets whose slots are loaded before the first of them is decided on.
 pub(crate) const LIST: usize = 64;
 
-/// What was looked up for the packets in work.
+/// The table entries that were looked up for the current packets.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) slots: Box<[u32; LIST]>,
-    /// Their sock flow entries.
+    /// The sock flow entries of the packets.
     pub(crate) desired: Box<[u32; LIST]>,
-    /// Where what was loaded ahead ends, so that it is loaded.
+    /// Receives the values that were loaded ahead, so that the compiler keeps the loads.
     pub(crate) loaded: u32,
 }
 
 /// The counts of one list.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// By the number of a [`TargetRule`]; longer than there are, so that no index needs a check.
+    /// Indexed by the number of a [`TargetRule`]. The array is longer than the number of rules, so that no index
+    /// needs a bounds check.
     pub(crate) by: [u32; 8],
     pub(crate) deferred: u32,
 }
@@ -42,7 +43,7 @@ impl Tally {
     }
 }
 
-/// Which packets get room.
+/// Decides which packets get room.
 pub(crate) trait EnqueuePolicy {
     type Backlogs: Backlogs;
 
@@ -51,7 +52,7 @@ pub(crate) trait EnqueuePolicy {
     fn admit(&mut self, cpu: CpuId, packet: &Arrival) -> Result<u32, Refusal>;
 }
 
-/// Every packet, while there is room.
+/// Accepts every packet while there is room.
 pub(crate) struct Unlimited<'a, B>(pub(crate) &'a mut B);
 
 impl<B: Backlogs> EnqueuePolicy for Unlimited<'_, B> {
@@ -68,7 +69,7 @@ impl<B: Backlogs> EnqueuePolicy for Unlimited<'_, B> {
     }
 }
 
-/// In a backlog that is half full, every packet but those of the flows that fill it.
+/// In a backlog that is half full, refuses the packets of the flows that fill it.
 pub(crate) struct FlowLimited<'a, B> {
     pub(crate) backlogs: &'a mut B,
     pub(crate) limiter: &'a mut FlowLimiter,
@@ -85,8 +86,7 @@ impl<B: Backlogs> EnqueuePolicy for FlowLimited<'_, B> {
     #[inline(always)]
     fn admit(&mut self, cpu: CpuId, packet: &Arrival) -> Result<u32, Refusal> {
         let (waiting, limit) = self.backlogs.waiting(cpu);
-        // A full backlog refuses, and is no part of the history: so a packet that must wait is
-        // counted once.
+        // A full backlog refuses packets outside the history, so a packet that must wait is counted once.
         if waiting < limit && self.limiter.exceeds(packet.hash, waiting, limit) {
             return Err(Refusal::Drop(DropReason::FlowLimit));
         }
@@ -94,7 +94,7 @@ impl<B: Backlogs> EnqueuePolicy for FlowLimited<'_, B> {
     }
 }
 
-/// Chooses and reserves, packet by packet, under rules whose decisions for a flow never change.
+/// Chooses and reserves packet by packet, under rules whose decision for a flow never changes.
 #[inline(always)]
 pub(crate) fn place<A: EnqueuePolicy>(
     arrivals: &[Arrival],
@@ -114,13 +114,13 @@ pub(crate) fn place<A: EnqueuePolicy>(
     arrivals.len()
 }
 
-/// Where a steered flow without a desired CPU is placed. A trait rather than closures, so that
-/// each is surely part of its loop.
+/// Places a steered flow that has no desired CPU. A trait rather than closures ensures that each implementation is
+/// inlined into its loop.
 pub(crate) trait Placing {
     fn place(&self, packet: &Arrival) -> Target;
 }
 
-/// In its sparse slot, else by hash.
+/// Places a flow in its sparse slot, or else by hash.
 pub(crate) struct InSlots<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) maps: &'a Maps,
@@ -138,7 +138,7 @@ impl Placing for InSlots<'_> {
     }
 }
 
-/// Where it is received.
+/// Keeps a flow on the CPU that receives it.
 pub(crate) struct Stays<'a>(pub(crate) &'a Rules);
 
 impl Placing for Stays<'_> {
@@ -148,7 +148,7 @@ impl Placing for Stays<'_> {
     }
 }
 
-/// By hash.
+/// Places a flow by its hash.
 pub(crate) struct ByHash<'a> {
     pub(crate) maps: &'a Maps,
     pub(crate) single: Option<&'a Map>,
@@ -161,7 +161,7 @@ impl Placing for ByHash<'_> {
     }
 }
 
-/// What rules that remember flows work with.
+/// The state of rules that remember flows.
 pub(crate) struct Guarded<'a> {
     pub(crate) flows: &'a mut FlowTables,
     pub(crate) counts: &'a mut SteerCounts,
@@ -171,8 +171,8 @@ pub(crate) struct Guarded<'a> {
 }
 
 impl Guarded<'_> {
-    /// Chooses, asks the order guard, and reserves, packet by packet. Table entries are loaded for a
-    /// list of packets before the first is decided on, so that the loads wait for memory together.
+    /// Chooses a CPU, asks the order guard and reserves room, packet by packet. Table entries are loaded for a
+    /// list of packets before the first packet is decided on, so that the memory accesses overlap.
     #[inline(always)]
     pub(crate) fn place<A: EnqueuePolicy, P: Placing, const RFS: bool>(
         &mut self,
@@ -194,7 +194,7 @@ impl Guarded<'_> {
             for index in 0..count {
                 slots[index] = self.flows.find(&packets[index]);
             }
-            // A loop of few instructions, so that as many loads as the CPU can take are under way.
+            // This loop has few instructions, so that as many loads as the CPU supports are in flight.
             let mut loaded = 0;
             for index in 0..count {
                 loaded |= self.flows.get(slots[index] & !UNSTEERED).loaded();

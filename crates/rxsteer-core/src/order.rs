@@ -1,5 +1,5 @@
-//! The order guard: when a flow may move to another CPU. Every decision that can differ from the
-//! flow's last one passes here, whoever made it.
+//! The order guard: when a flow may move to another CPU. Every decision that can differ from the flow's last one
+//! passes through it, whichever rule made the decision.
 //!
 //! ```text
 //!   flow table of an RX queue              CPU a's queue
@@ -7,17 +7,17 @@
 //!                                                  ▲           the flow may go elsewhere
 //! ```
 //!
-//! Source: "rfs: Receive Flow Steering", the `rps_dev_flow_table`. Changed from there: *every*
-//! accepted packet writes its slot, not only those RFS steered, since a flow that went by hash or by
-//! a sparse slot has packets under way too; the number is that of the packet itself; and a number
-//! counts as done when the packet's processing is complete, not when it was taken from the queue.
+//! Source: "rfs: Receive Flow Steering", the `rps_dev_flow_table`. Three things differ. *Every* accepted packet
+//! writes its slot, not only packets that RFS steered, since a flow placed by hash or by a sparse slot has packets
+//! under way too. The number in the slot is that of the packet itself. A number counts as completed when the
+//! processing of the packet is complete, not when the packet was taken from the queue.
 //!
-//! What must hold:
-//! - a slot is written only for a packet that got room in a queue;
-//! - flows that share a slot share its fate; no tag may let one of them pass;
-//! - numbers wrap: they are compared by signed difference ([`Backlogs::has_completed`]). A slot so
-//!   old that its number seems to lie ahead holds its flow where it was, until the next packet
-//!   renews it: it can only hold, never permit.
+//! Invariants:
+//! - A slot is written only for a packet that got room in a queue.
+//! - Flows that share a slot are held back together. No tag may let one of them pass.
+//! - Numbers wrap and are compared by signed difference ([`Backlogs::has_completed`]). The number in a very old
+//!   slot can seem to lie ahead. Such a slot keeps its flows where they were until the next packet renews it: an
+//!   old number can only hold a flow back, never let it move.
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
@@ -27,16 +27,16 @@ use crate::slot::{GOLDEN_RATIO_32, SlotOrder, upper_bits};
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// One slot of a flow table: where the last packet of its flows went. All zero is unset.
+/// One slot of a flow table: where the last packet of its flows went. A slot of all zeros is unset.
 ///
-/// `repr(C)`, 8 bytes: the BPF side reads and writes the same.
+/// `repr(C)`, 8 bytes: the BPF side reads and writes the same bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DevFlow {
-    /// The packet's number in the queue from its producer to its CPU.
+    /// The sequence number of the packet in the queue from its producer to its CPU.
     last_seq: u32,
-    /// Bits 0–13 the CPU plus one, 0 while unset; bits 14–27 the producer; bits 28–31 the
-    /// hysteresis: how many packets in a row may still follow the slot rather than their target.
+    /// Bits 0–13: the CPU plus one, 0 while unset. Bits 14–27: the producer. Bits 28–31: the hysteresis, that is
+    /// how many packets in a row may still follow the slot instead of their target.
     packed: u32,
 }
 
@@ -46,15 +46,14 @@ const CPU_BITS: u32 = 14;
 const CPU_MASK: u32 = (1 << CPU_BITS) - 1;
 const HYSTERESIS_SHIFT: u32 = 2 * CPU_BITS;
 
-/// How often in a row packets that nothing but their hash places follow a slot whose packets are all
-/// completed, before one takes it elsewhere.
+/// How many packets in a row may follow a slot whose packets are all completed, before the next packet moves the
+/// flow. It applies to packets that only their hash places.
 pub const HYSTERESIS: u32 = 7;
 
 const _: () = assert!((CpuId::MAX.get() as u32) < CPU_MASK && HYSTERESIS < 16);
 
 impl DevFlow {
-    /// The slot after a packet with the target `target` went to `cpu` as number `last_seq` of
-    /// `producer`.
+    /// The slot after a packet with the target `target` was queued to `cpu` as number `last_seq` of `producer`.
     #[inline(always)]
     #[must_use]
     pub const fn queued(self, cpu: CpuId, target: CpuId, producer: u16, last_seq: u32) -> DevFlow {
@@ -74,38 +73,38 @@ impl DevFlow {
         (self.cpu() != CpuId::NONE).then(|| (self.cpu(), self.producer(), self.last_seq))
     }
 
-    /// How many packets in a row may still follow the slot rather than their target.
+    /// How many packets in a row may still follow the slot instead of their target.
     #[must_use]
     pub fn hysteresis(self) -> u32 {
         self.packed >> HYSTERESIS_SHIFT
     }
 
-    /// Whether the last packet may still be under way, and where.
+    /// The CPU of the last packet, if that packet may still be under way.
     pub(crate) fn waiting<B: Backlogs>(self, backlogs: &mut B) -> Option<CpuId> {
         let (cpu, producer, last_seq) = self.last()?;
         (!backlogs.has_completed(producer, cpu, last_seq)).then_some(cpu)
     }
 
-    /// A slot as it is stored.
+    /// A slot from its stored words.
     #[inline(always)]
     #[must_use]
     pub const fn of_words([last_seq, packed]: [u32; 2]) -> DevFlow {
         DevFlow { last_seq, packed }
     }
 
-    /// The same slot when no packet may follow it rather than its target.
+    /// The same slot without hysteresis: no packet may follow it instead of its target.
     pub(crate) const fn without_hysteresis(self) -> DevFlow {
         DevFlow { packed: self.packed & !(u32::MAX << HYSTERESIS_SHIFT), ..self }
     }
 
-    /// As it is stored.
+    /// The words to store.
     #[inline(always)]
     #[must_use]
     pub const fn words(self) -> [u32; 2] {
         [self.last_seq, self.packed]
     }
 
-    /// Something of it, for a load whose value is not needed.
+    /// A word of the slot, for a load whose value is not needed.
     #[inline(always)]
     pub(crate) fn loaded(self) -> u32 {
         self.last_seq
@@ -123,25 +122,25 @@ impl DevFlow {
     }
 }
 
-/// Where a packet goes whose target is `target` and whose slot is `flow`, outside a transition. The
-/// order rule. A flow may go to another CPU when
+/// The order rule: the CPU for a packet with the target `target` and the slot `flow`, outside a transition. A flow
+/// may move to another CPU when
 ///
-/// - its slot is unset: nothing of it was ever queued; or
-/// - the CPU in its slot has *completed* the last packet queued there: nothing of it is under way.
-///   (That holds for a CPU that is gone as well: its queue is taken over, and its numbers are
-///   completed by whoever processes it.)
+/// - its slot is unset: no packet of the flow was ever queued; or
+/// - the CPU in its slot has *completed* the last packet queued there: no packet of the flow is under way. This
+///   also holds for a CPU that went offline: another worker takes over its queue and completes its numbers.
 ///
-/// Otherwise it follows its slot, and queues behind its own packets. A slot that says `target`
-/// already needs no look at the queue.
+/// Otherwise the packet follows the slot and queues behind the flow's earlier packets. When the slot already names
+/// `target`, the queue need not be examined.
 ///
-/// Broken, the scheduler of `rxsteer-order` finds packets out of order within seconds; its test
-/// `without_the_guard_flows_are_reordered` makes `has_completed` say yes to everything.
+/// If this rule is broken, the scheduler of `rxsteer-order` finds packets out of order within seconds. Its test
+/// `without_the_guard_flows_are_reordered` makes `has_completed` always return true.
 ///
-/// Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
-/// nothing places, and so is to stay where it is received: [`crate::policy::Fallback`]) follows a completed slot
-/// too, while the slot has hysteresis left and its CPU is online and in a CPU map. It has [`HYSTERESIS`] anew
-/// with every packet whose target is where it went. So a flood of new flows does not carry an established flow
-/// off with it: most slots are met by few of its packets before one of the flow comes again.
+/// One rule protects flows that share a slot. It applies to a packet that only its hash places, and to a packet
+/// that no rule places and that therefore stays where it is received ([`crate::policy::Fallback`]). Such a packet
+/// follows a completed slot too, while the slot has hysteresis left and the slot's CPU is online and in a CPU map.
+/// Every packet that goes to its target resets the slot's hysteresis to [`HYSTERESIS`]. So a flood of new flows
+/// does not move an established flow: few packets of the flood meet its slot before the next packet of the flow
+/// arrives.
 #[inline(always)]
 pub(crate) fn allowed<B: Backlogs>(
     flow: DevFlow,
@@ -159,26 +158,26 @@ pub(crate) fn allowed<B: Backlogs>(
     target.cpu
 }
 
-/// Beside a slot's index: the packet is not steered. No table is so large that it needs the bit.
+/// A bit beside a slot's index: the packet is not steered. No table is large enough to need this bit.
 pub(crate) const UNSTEERED: u32 = 1 << 31;
 
 const _: () = assert!(MAX_FLOW_CNT_OF_ALL + (MAX_RX_QUEUES as u64) < UNSTEERED as u64);
 
-/// The flow tables of a producer's RX queues, all of one size: the kernel's `rps_dev_flow_table`s.
+/// The flow tables of a producer's RX queues, all of one size: the kernel's `rps_dev_flow_table`.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowTables {
-    /// For each table its `1 << log` slots, and one for packets without a flow. The words of
-    /// [`DevFlow`]s, since an array of numbers is had zeroed, page by page as it is used.
+    /// For each table, `1 << log` slots and one slot for packets without a flow. The slots are stored as the words
+    /// of [`DevFlow`], since the system supplies an array of numbers zeroed, page by page as it is used.
     slots: Box<[[u32; 2]]>,
     log: u32,
-    /// What a hash is multiplied by before its upper bits are taken.
+    /// The factor for a hash before its upper bits are taken.
     multiplier: u32,
-    /// By RX queue where its table begins; queues that are not this producer's share the first.
+    /// For each RX queue, where its table begins. Queues of other producers share the first table.
     bases: Box<[u32]>,
 }
 
 impl FlowTables {
-    /// Unset tables of `1 << log` slots for the queues whose tables `table_of_queue` numbers.
+    /// Unset tables of `1 << log` slots. `table_of_queue` gives the table number of each queue.
     pub(crate) fn new(log: u32, order: SlotOrder, table_of_queue: &[u16]) -> FlowTables {
         let tables = table_of_queue.iter().max().map_or(1, |last| usize::from(*last) + 1);
         let base = |table: &u16| u32::from(*table) * row(log) as u32;
@@ -206,13 +205,14 @@ impl FlowTables {
         self.log
     }
 
-    /// Which slot is the packet's.
+    /// The index of the packet's slot.
     #[inline(always)]
     pub(crate) fn index(&self, packet: &Arrival) -> u32 {
         self.find(packet) & !UNSTEERED
     }
 
-    /// The same, with [`UNSTEERED`] for a packet that has no flow or whose queue is not there.
+    /// The index of the packet's slot, with [`UNSTEERED`] for a packet without a flow or of a queue that does not
+    /// exist.
     #[inline(always)]
     pub(crate) fn find(&self, packet: &Arrival) -> u32 {
         let without_flow = UNSTEERED | 1 << self.log;
@@ -236,12 +236,12 @@ impl FlowTables {
     }
 }
 
-/// So many unset slots.
+/// `slots` unset slots.
 pub(crate) fn unset(slots: usize) -> Box<[[u32; 2]]> {
     vec![[0; 2]; slots].into()
 }
 
-/// Slots of one table with `1 << log` flows.
+/// The number of slots of one table for `1 << log` flows.
 #[inline(always)]
 pub(crate) const fn row(log: u32) -> usize {
     (1 << log) + 1

@@ -1,6 +1,6 @@
-//! A checked configuration, compiled to what decisions are made by, with the tables all producers
-//! share. A change at run time is a new [`Plan`] made from the last one ([`Plan::next`]): it keeps
-//! the tables whose sizes stay, and whoever still decides by the old plan keeps that alive.
+//! A plan: a checked configuration, compiled for decisions, with the tables that all producers share. A change at
+//! run time creates a new [`Plan`] from the last one ([`Plan::next`]). The new plan keeps the tables whose sizes
+//! do not change. The old plan stays alive while a producer still decides by it.
 
 use crate::backlogs::Arrival;
 use crate::bound::Bindings;
@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What every producer decides by.
+/// The rules and tables that every producer decides by.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) config: SteerConfig,
@@ -28,27 +28,28 @@ pub struct Plan {
     producers: u16,
 }
 
-/// Where a packet goes when nothing holds it back.
+/// The rules that choose a packet's target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) rule: Rule,
-    /// Whether desired CPUs come first.
+    /// Whether desired CPUs come before the other rules.
     pub(crate) rfs: bool,
-    /// By RX queue the CPU of packets that are not steered.
+    /// For each RX queue, the CPU of packets that are not steered.
     pub(crate) local: Box<[CpuId]>,
-    /// By RX queue.
+    /// For each RX queue, its device.
     devices: Box<[u16]>,
-    /// What places a flow that nothing else places; [`Fallback::Hash`] under rules that keep no table.
+    /// What places a flow that no other rule places; [`Fallback::Hash`] under rules without a flow table.
     fallback: Fallback,
-    /// By CPU id plus one: whether a flow may go there because its application runs there; row 0 is "no
-    /// CPU". As many rows as the CPU bits of a sock flow entry can say; none under rules that keep no table.
+    /// Indexed by CPU id plus one: whether a flow may go to this CPU because its application runs there. Row 0 is
+    /// "no CPU". There are as many rows as the CPU bits of a sock flow entry can express; none under rules without
+    /// a flow table.
     desired: Box<[bool]>,
-    /// By CPU id: whether a flow that nothing but the fallback places may stay there for a while. None under
-    /// rules that keep no table.
+    /// Indexed by CPU id: whether a flow that only the fallback places may stay on this CPU for a while. Empty
+    /// under rules without a flow table.
     lingers: Box<[bool]>,
 }
 
-/// What places a flow without a desired CPU.
+/// The rule that places a flow without a desired CPU.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     None,
@@ -61,18 +62,18 @@ pub(crate) enum Rule {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Maps {
     pub(crate) maps: Box<[Map]>,
-    /// Which of `maps` each RX queue uses.
+    /// The index in `maps` for each RX queue.
     pub(crate) of_queue: Box<[u16]>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     pub(crate) rps: RpsMap,
-    /// The order slots are looked through in, for sparse flows.
+    /// The order in which slots are searched, for sparse flows.
     pub(crate) walk: Walk,
 }
 
-/// Which rule chose.
+/// The rule that chose a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetRule {
     Local,
@@ -82,7 +83,7 @@ pub(crate) enum TargetRule {
     Rfs,
 }
 
-/// The CPU a packet is to go to if nothing holds it back, and which rule said so.
+/// The CPU that the rules choose for a packet, before the order guard, and the rule that chose it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) cpu: CpuId,
@@ -90,7 +91,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The target of a flow with a desired CPU, given plus one; `None` for 0.
+    /// The target of a flow whose desired CPU plus one is `cpu_plus_1`; `None` for 0.
     #[inline(always)]
     pub(crate) fn rfs(cpu_plus_1: u16) -> Option<Target> {
         let cpu = CpuId::from_raw(cpu_plus_1.wrapping_sub(1));
@@ -102,7 +103,7 @@ impl Plan {
     /// The plan of `config`, for up to `producers` producers (RX threads), numbered from 0.
     ///
     /// # Errors
-    /// [`ConfigError`], when the configuration contradicts itself or is out of range.
+    /// [`ConfigError`] when settings contradict each other or are out of range.
     pub fn new(config: &SteerConfig, producers: u16) -> Result<Plan, ConfigError> {
         config.check()?;
         let possible = config.possible();
@@ -116,12 +117,12 @@ impl Plan {
         })
     }
 
-    /// The plan of a changed configuration. Sparse slots are kept; the sock flow table is kept
-    /// unless its size changes, and is empty then: applications fill it again as they go on.
+    /// The plan of a changed configuration. Sparse slots are kept. The sock flow table is kept unless its size
+    /// changes. A table of a new size starts empty, and the applications fill it again as they run.
     ///
     /// # Errors
-    /// [`ConfigError`], when the configuration is impossible, or alters the RX queues, their devices
-    /// or the possible CPUs.
+    /// [`ConfigError`] when the configuration is invalid, or when it alters the RX queues, their devices or the
+    /// possible CPUs.
     pub fn next(&self, config: &SteerConfig) -> Result<Plan, ConfigError> {
         let mut config = config.clone();
         config.possible = Some(self.possible.clone());
@@ -151,13 +152,13 @@ impl Plan {
         })
     }
 
-    /// The configuration it was made of.
+    /// The configuration of this plan.
     #[must_use]
     pub fn config(&self) -> &SteerConfig {
         &self.config
     }
 
-    /// The desired CPUs of applications; used under `rfs` and kept under every policy.
+    /// The sock flow table. Only `rfs` uses it; it is kept under every policy.
     #[must_use]
     pub fn sock_flows(&self) -> &Arc<SockFlowTable> {
         &self.socks
@@ -168,8 +169,8 @@ impl Plan {
         self.config.flow_cnt().next_power_of_two().trailing_zeros()
     }
 
-    /// Where the packet is to go, by all the rules. The per-policy loops of [`crate::steer`] do the
-    /// same with the questions asked once per batch.
+    /// The target of the packet, by all rules. The per-policy loops of [`crate::steer`] do the same, but evaluate
+    /// the conditions once per batch.
     pub(crate) fn target(&self, packet: &Arrival, producer: u16) -> Target {
         if self.rules.rfs
             && let Some(target) = self.rules.desired_target(&self.socks, packet)
@@ -189,7 +190,7 @@ impl Rules {
         let local: Box<[CpuId]> = config
             .receiving_cpus
             .iter()
-            // Where no CPU is left at all it makes no difference.
+            // If no CPU is left, the choice makes no difference.
             .map(|cpu| if is_usable(*cpu) { *cpu } else { first_usable.unwrap_or(*cpu) })
             .collect();
         let rule = match &config.policy {
@@ -226,7 +227,7 @@ impl Rules {
             for cpu in possible.iter().filter(|cpu| is_usable(*cpu)) {
                 let desired = config.rfs_cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
                 rules.desired[cpu.index() + 1] = desired;
-                // Where the fallback goes by no map a flow may stay wherever its application ran.
+                // Where the fallback does not use the maps, a flow may stay wherever its application ran.
                 rules.lingers[cpu.index()] = config.mapped_cpus().any(|mapped| mapped == cpu)
                     || desired && rules.fallback == Fallback::Local;
             }
@@ -234,7 +235,7 @@ impl Rules {
         rules
     }
 
-    /// Whether a packet that is to go by this rule may follow its slot to `cpu` for a while: see
+    /// Whether a packet that the rule `by` places may follow its slot to `cpu` for a while; see
     /// [`crate::order::HYSTERESIS`].
     #[inline(always)]
     pub(crate) fn may_linger(&self, by: TargetRule, cpu: CpuId) -> bool {
@@ -243,28 +244,27 @@ impl Rules {
         falls_back && self.lingers.get(cpu.index()).copied().unwrap_or(false)
     }
 
-    /// Whether a flow's CPU can change though the rules don't.
+    /// Whether a flow's CPU can change although the rules do not.
     pub(crate) fn remember_flows(&self) -> bool {
         self.rfs || matches!(self.rule, Rule::Sparse(..))
     }
 
-    /// The CPU of packets that are not steered. A queue number out of range counts as queue 0, as
-    /// in the kernel.
+    /// The CPU of packets that are not steered. As in the kernel, a queue number out of range counts as queue 0.
     #[inline(always)]
     pub(crate) fn local(&self, packet: &Arrival) -> Target {
         let local = self.local.get(usize::from(packet.rx_queue)).copied();
         Target { cpu: local.unwrap_or(self.local[0]), by: TargetRule::Local }
     }
 
-    /// The flow's desired CPU as a target, if one was recorded and packets can be sent there.
+    /// The flow's desired CPU as a target, if one was recorded and packets can be sent to it.
     pub(crate) fn desired_target(&self, socks: &SockFlowTable, packet: &Arrival) -> Option<Target> {
         let steered = !packet.hash.is_none() && usize::from(packet.rx_queue) < self.local.len();
         let desired = self.usable_desired(socks, socks.raw(packet.hash), packet.hash);
         Target::rfs(if steered { desired } else { 0 })
     }
 
-    /// The desired CPU plus one that `entry` of the sock flow table holds for the flow of `hash`; 0
-    /// when it holds none, or one that packets can't be sent to.
+    /// The desired CPU plus one that `entry` of the sock flow table holds for the flow of `hash`. The result is 0
+    /// when the entry holds no desired CPU of this flow, or one that packets can't be sent to.
     #[inline(always)]
     pub(crate) fn usable_desired(&self, socks: &SockFlowTable, entry: u32, hash: FlowHash) -> u16 {
         let cpu_plus_1 = socks.desired_in(entry, hash);
@@ -272,7 +272,7 @@ impl Rules {
         if is_usable { cpu_plus_1 as u16 } else { 0 }
     }
 
-    /// Where the flow is placed that has no desired CPU.
+    /// The target of a flow without a desired CPU.
     pub(crate) fn place(&self, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Target {
         match &self.rule {
             Rule::None => self.local(packet),
@@ -308,7 +308,7 @@ impl Rules {
         }
     }
 
-    /// Where a flow goes that has neither a desired CPU nor a slot.
+    /// The target of a flow with neither a desired CPU nor a slot.
     #[inline(always)]
     pub(crate) fn fall_back(&self, packet: &Arrival, map: &Map) -> Target {
         match self.fallback {
@@ -328,7 +328,7 @@ impl Rules {
     }
 }
 
-/// The hash picks from the map.
+/// Picks the target from a map by the packet's hash.
 #[inline(always)]
 pub(crate) fn by_hash(packet: &Arrival) -> impl Fn(&Map) -> Target {
     let hash = packet.hash;
@@ -341,8 +341,8 @@ impl Maps {
             rps: RpsMap::with_substitute(cpus, usable, substitute),
             walk: Walk::new(cpus.iter().filter(|cpu| usable(*cpu))),
         };
-        // Queues that are received on different CPUs substitute different ones; where none is to
-        // be substituted that makes no difference.
+        // Queues received on different CPUs have different substitutes. Where no CPU needs a substitute, the
+        // receiving CPU does not matter.
         let key = |queue: u16| {
             let own = config.map_of(queue);
             (own, (!own.iter().all(usable)).then(|| local[usize::from(queue)]))
@@ -362,7 +362,7 @@ impl Maps {
         Maps { maps: maps.into(), of_queue: of_queue.into() }
     }
 
-    /// The map of the packet's queue, if the packet can be steered by it.
+    /// The map of the packet's queue, if a map can steer the packet.
     #[inline(always)]
     pub(crate) fn map(&self, packet: &Arrival) -> Option<&Map> {
         match self.of_queue.get(usize::from(packet.rx_queue)) {
@@ -371,13 +371,13 @@ impl Maps {
         }
     }
 
-    /// The map of a packet that can be steered by one.
+    /// The map of a packet that a map can steer.
     #[inline(always)]
     pub(crate) fn of(&self, packet: &Arrival) -> &Map {
         &self.maps[usize::from(self.of_queue[usize::from(packet.rx_queue)])]
     }
 
-    /// The one map of all queues, if there is but one.
+    /// The map of all queues, if they share one.
     pub(crate) fn single(&self) -> Option<&Map> {
         (self.maps.len() == 1).then(|| &self.maps[0])
     }

@@ -1,4 +1,4 @@
-//! The policies, and how they are written.
+//! The policies and their text form.
 
 use crate::cpu::CpuId;
 use crate::limits::MAX_RX_QUEUES;
@@ -9,29 +9,30 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// Which rule picks the CPU.
+/// The rule that picks the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Every packet stays on the CPU that received it.
     None,
     /// Receive packet steering: the flow hash picks from the RX queue's CPU map.
     Rps,
-    /// Each RX queue's packets go to the CPU it is bound to: by the most specific name that is for it.
+    /// Each RX queue's packets go to the CPU that the queue is bound to. The binding with the most specific name
+    /// applies.
     Bound(Vec<(QueueName, CpuId)>),
-    /// The first flows are laid round the CPU map, this many loops deep; the hash picks for others.
+    /// The first flows are spread round the CPU map, this many loops deep; the hash places all other flows.
     Sparse(u8),
-    /// Receive flow steering: each flow goes to its desired CPU, where its application runs; flows that
-    /// have none go by the [`Fallback`].
+    /// Receive flow steering: each flow goes to its desired CPU, where its application runs. The [`Fallback`]
+    /// places flows without a desired CPU.
     Rfs,
     /// Receive flow steering, with sparse placement of flows without a desired CPU.
     RfsSparse(u8),
 }
 
 impl Policy {
-    /// The words a policy can begin with.
+    /// The words that a policy can begin with.
     pub const NAMES: [&'static str; 6] = ["none", "rps", "bound", "sparse", "rfs", "rfs+sparse"];
 
-    /// Every CPU the policy names itself.
+    /// The CPUs that the policy itself names.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let bindings: &[(QueueName, CpuId)] = match self {
             Policy::Bound(bindings) => bindings,
@@ -40,13 +41,13 @@ impl Policy {
         bindings.iter().map(|(_, cpu)| *cpu)
     }
 
-    /// Whether it follows the desired CPUs of flows.
+    /// Whether the policy follows the desired CPUs of flows.
     #[must_use]
     pub fn is_rfs(&self) -> bool {
         matches!(self, Policy::Rfs | Policy::RfsSparse(_))
     }
 
-    /// Slots per CPU for sparse flows, where it lays them out.
+    /// The number of slots per CPU for sparse flows, if the policy has such slots.
     #[must_use]
     pub fn loops(&self) -> Option<u8> {
         match self {
@@ -55,31 +56,31 @@ impl Policy {
         }
     }
 
-    /// Whether its decisions for a flow can change, so that each flow's CPU has to be remembered.
+    /// Whether the policy's decision for a flow can change, so that each flow's CPU must be remembered.
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
         self.is_rfs() || self.loops().is_some()
     }
 
-    /// Whether it goes by the CPU maps of RX queues.
+    /// Whether the policy uses the CPU maps of RX queues.
     #[must_use]
     pub fn has_maps(&self) -> bool {
         *self == Policy::Rps || self.remembers_flows()
     }
 }
 
-/// What places a flow that has neither a desired CPU nor a sparse slot, under policies that look for these.
+/// What places a flow with neither a desired CPU nor a sparse slot, under policies that use these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// The hash picks from the CPU map.
     #[default]
     Hash,
-    /// It stays on the CPU that receives it, as in the kernel where `rps_cpus` is empty.
+    /// The flow stays on the CPU that receives it, as in the kernel when `rps_cpus` is empty.
     Local,
 }
 
 impl Fallback {
-    /// The words for them.
+    /// The names of the fallbacks.
     pub const NAMES: [&'static str; 2] = ["hash", "local"];
 }
 
@@ -111,22 +112,22 @@ impl fmt::Display for Policy {
     }
 }
 
-/// Why a text is no policy.
+/// Why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// The first word is no policy's name.
+    /// The first word is not the name of a policy.
     UnknownName(String),
-    /// The policy takes no settings; holds its name and what was given.
+    /// The policy takes no settings; holds its name and the settings given.
     TakesNothing(&'static str, String),
     /// `bound` without any binding.
     NothingBound,
-    /// A part of `bound:` is no binding; holds it and why.
+    /// A part of `bound:` is not a binding; holds the part and the reason.
     BadBinding(String, String),
     /// The same queues are bound twice.
     BoundTwice(QueueName),
-    /// What follows `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the
-    /// policy and the text.
+    /// The text after `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the policy and the
+    /// text.
     BadLoops(&'static str, String),
 }
 

@@ -5,11 +5,11 @@ use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;
 
-/// Longest name of an interface, in bytes: the kernel's `IFNAMSIZ` less the final zero.
+/// The longest name of an interface, in bytes: the kernel's `IFNAMSIZ` less the final zero.
 const MAX_NAME: usize = 15;
 
-/// The RX queues that a setting is for: one queue of one interface (`eth0:0`), every queue of one interface
-/// (`eth0`), or the queue of that number of every interface (`0`).
+/// The RX queues that a setting applies to: one queue of one interface (`eth0:0`), every queue of one interface
+/// (`eth0`), or the queue with this number of every interface (`0`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueName {
     interface: Option<String>,
@@ -17,26 +17,26 @@ pub struct QueueName {
 }
 
 impl QueueName {
-    /// The interface, if it names one.
+    /// The interface, if the name contains one.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
 
-    /// The number of the queue, if it names one.
+    /// The number of the queue, if the name contains one.
     #[must_use]
     pub fn queue(&self) -> Option<u16> {
         self.queue
     }
 
-    /// Whether it is for this queue of this interface; `None`: of one without a name.
+    /// Whether the setting applies to queue `queue` of `interface`; `None` is an interface without a name.
     #[must_use]
     pub fn is_for(&self, interface: Option<&str>, queue: u16) -> bool {
         self.queue.is_none_or(|named| named == queue)
             && self.interface().is_none_or(|named| Some(named) == interface)
     }
 
-    /// Of the settings that are for a queue, the most specific: `eth0:0` before `eth0` before `0`.
+    /// The most specific of the settings that apply to a queue: `eth0:0` before `eth0` before `0`.
     #[must_use]
     pub fn most_specific<'a, T>(
         settings: &'a [(QueueName, T)],
@@ -48,18 +48,18 @@ impl QueueName {
         fits.max_by_key(|(name, _)| rank(name)).map(|(_, setting)| setting)
     }
 
-    /// The first name that stands twice in `settings`.
+    /// The first name that occurs twice in `settings`.
     pub(crate) fn repeated<T>(settings: &[(QueueName, T)]) -> Option<&QueueName> {
         let earlier = |at: usize, name| settings[..at].iter().any(|(other, _)| other == name);
         settings.iter().enumerate().find_map(|(at, (name, _))| earlier(at, name).then_some(name))
     }
 
-    /// Reads `NAME=…` and returns the name and what follows the sign.
+    /// Reads `NAME=…` and returns the name and the text after the sign.
     ///
     /// # Errors
     /// [`QueueNameError`].
     pub fn parse_setting(text: &str) -> Result<(QueueName, &str), QueueNameError> {
-        // A name may contain the sign; CPUs never do.
+        // The name of an interface may contain the sign; CPU lists never do.
         let (name, value) =
             text.rsplit_once('=').ok_or_else(|| QueueNameError::NoValue(text.to_string()))?;
         Ok((name.trim().parse()?, value.trim()))
@@ -67,7 +67,7 @@ impl QueueName {
 }
 
 impl From<u16> for QueueName {
-    /// The queue of that number.
+    /// The queue with the number `queue` of every interface.
     fn from(queue: u16) -> QueueName {
         QueueName { interface: None, queue: Some(queue) }
     }
@@ -84,17 +84,17 @@ impl fmt::Display for QueueName {
     }
 }
 
-/// Why a text names no RX queue.
+/// Why a text is not the name of an RX queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueNameError {
     /// No `=` follows the name; holds the text.
     NoValue(String),
-    /// That is no number of a queue.
+    /// The text is not the number of a queue.
     Queue(String),
-    /// No interface can be called so.
+    /// No interface can have this name.
     Interface(String),
-    /// It is a pattern of names.
+    /// The text is a pattern of names.
     Pattern(String),
 }
 

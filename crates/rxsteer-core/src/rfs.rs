@@ -5,36 +5,34 @@
 //!                                               one entry:  upper hash bits │ CPU + 1
 //! ```
 //!
-//! Source: "rfs: Receive Flow Steering", the `rps_sock_flow_table`. As in today's kernel an entry
-//! carries the upper bits of the hash beside the CPU, so that another flow's desired CPU in the
-//! same entry is not taken for one's own; rfs-commit held the CPU alone. The other table of that
-//! commit, one per RX queue with each flow's current CPU and tail, is in [`crate::order`], since
-//! here every decision passes it, not only those of RFS.
+//! Source: "rfs: Receive Flow Steering", the `rps_sock_flow_table`. As in today's kernel, an entry holds the upper
+//! bits of the hash beside the CPU, so that a flow does not take the desired CPU of another flow in the same
+//! entry. In rfs-commit an entry held the CPU alone. The other table of that commit has one instance per RX queue,
+//! with each flow's current CPU and tail. It is in [`crate::order`], since here every decision passes it, not only
+//! those of RFS.
 //!
-//! What must hold:
-//! - an entry is one word, read and written whole: a reader sees some desired CPU that was
-//!   recorded;
-//! - it is written only when it changes, so that the line stays shared while no application moves;
-//! - a desired CPU is a hint: a lost or stale one costs locality, never order.
+//! Invariants:
+//! - An entry is one word, read and written as a whole: a reader sees a desired CPU that was recorded.
+//! - An entry is written only when it changes, so the cache line stays shared while no application moves.
+//! - A desired CPU is a hint: a lost or stale one costs locality, never order.
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use alloc::boxed::Box;
 
-/// Most entries a [`SockFlowTable`] can have: 256 MiB of them.
+/// The largest number of entries of a [`SockFlowTable`]: 256 MiB.
 pub const MAX_SOCK_FLOW_ENTRIES: u32 = 1 << 26;
 
-/// Entries of a [`SockFlowTable`] by default: what scaling-rst suggests for a
-/// moderate server.
+/// The default number of entries of a [`SockFlowTable`]: what scaling-rst suggests for a moderate server.
 pub const DEFAULT_SOCK_FLOW_ENTRIES: u32 = 32768;
 
-/// For each flow its desired CPU: the kernel's `rps_sock_flow_table`, one for
-/// all devices and RX queues, shared by all.
+/// The desired CPU of each flow: the kernel's `rps_sock_flow_table`. All devices, RX queues and threads share one
+/// table.
 #[derive(Debug)]
 pub struct SockFlowTable {
     entries: Box<[AtomicU32]>,
-    /// The bits of an entry that hold the CPU plus one; the others hold the hash's.
+    /// The bits of an entry that hold the CPU plus one; the other bits hold the upper bits of the hash.
     sock_cpu_mask: u32,
     highest: CpuId,
     /// Whether a desired CPU was ever recorded.
@@ -58,28 +56,28 @@ impl SockFlowTable {
         }
     }
 
-    /// The bits of an entry that hold the CPU plus one, all set, where `highest` is the highest CPU: room
-    /// for it, and for 0, which is "no desired CPU".
+    /// The mask of an entry's bits that hold the CPU plus one, when `highest` is the highest CPU. The bits have
+    /// room for `highest` plus one and for 0, which means "no desired CPU".
     #[must_use]
     pub fn sock_cpu_mask(highest: CpuId) -> u32 {
         (u32::from(highest.get()) + 2).next_power_of_two() - 1
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a table is never empty")]
     pub fn len(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    /// Which entry belongs to `hash`.
+    /// The index of the entry for `hash`.
     #[inline(always)]
     #[must_use]
     pub fn index(&self, hash: FlowHash) -> u32 {
         hash.get() & (self.entries.len() as u32 - 1)
     }
 
-    /// The application that consumes the flow runs on `cpu`: the kernel's `rps_record_sock_flow`,
+    /// Records that the application that consumes the flow runs on `cpu`: the kernel's `rps_record_sock_flow`,
     /// called from `recvmsg` and `sendmsg`. "No hash" and a CPU above the highest change nothing.
     #[inline]
     pub fn record(&self, hash: FlowHash, cpu: CpuId) {
@@ -88,7 +86,7 @@ impl SockFlowTable {
         }
         let entry = &self.entries[self.index(hash) as usize];
         let desired = self.entry_of(hash, cpu);
-        // ORDER: Relaxed, here and below; the word is the whole message.
+        // ORDER: Relaxed, here and below: the word carries all of the information.
         if entry.load(Ordering::Relaxed) != desired {
             entry.store(desired, Ordering::Relaxed);
             if !self.has_desired() {
@@ -97,15 +95,15 @@ impl SockFlowTable {
         }
     }
 
-    /// Whether a desired CPU was ever recorded: without one there is nothing to look up.
+    /// Whether a desired CPU was ever recorded. If none was, no lookup is needed.
     #[inline(always)]
     #[must_use]
     pub fn has_desired(&self) -> bool {
         self.has_desired.load(Ordering::Relaxed)
     }
 
-    /// The flow has ended: its desired CPU, if the entry still holds it, is forgotten, so that a
-    /// later flow with the same hash does not inherit it (the kernel's `sock_rps_delete_flow`).
+    /// Forgets the desired CPU of a flow that has ended, if the entry still holds it, so that a later flow with
+    /// the same hash does not inherit it (the kernel's `sock_rps_delete_flow`).
     #[inline]
     pub fn forget(&self, hash: FlowHash) {
         if hash.is_none() {
@@ -114,13 +112,13 @@ impl SockFlowTable {
         let entry = &self.entries[self.index(hash) as usize];
         let desired = entry.load(Ordering::Relaxed);
         if desired != 0 && (desired ^ hash.get()) & !self.sock_cpu_mask == 0 {
-            // Another flow's desired CPU that is recorded in between is kept.
+            // If another flow's desired CPU is recorded in between, that one is kept.
             let _ = entry.compare_exchange(desired, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// The flow's desired CPU; `None` when none was recorded, the entry holds another flow's, or
-    /// there is no hash.
+    /// The flow's desired CPU. `None` when none was recorded, when the entry holds another flow's, or when there
+    /// is no hash.
     #[inline(always)]
     #[must_use]
     pub fn desired(&self, hash: FlowHash) -> Option<CpuId> {
@@ -131,24 +129,23 @@ impl SockFlowTable {
         }
     }
 
-    /// The desired CPU plus one in `entry`, loaded for `hash` ([`SockFlowTable::raw`]); 0 when it
-    /// holds none.
+    /// The desired CPU plus one in `entry`, which was loaded for `hash` ([`SockFlowTable::raw`]); 0 when the entry
+    /// holds no desired CPU of this flow.
     #[inline(always)]
     pub(crate) fn desired_in(&self, entry: u32, hash: FlowHash) -> u32 {
         let is_its_own = (entry ^ hash.get()) & !self.sock_cpu_mask == 0;
-        // An entry of 0 says CPU plus one is 0, whatever the hash.
+        // In an entry of 0, the CPU plus one is 0, whatever the hash.
         if is_its_own { entry & self.sock_cpu_mask } else { 0 }
     }
 
-    /// The entry that `hash` belongs to, as it is stored: upper hash bits and CPU plus one, 0 when
-    /// unset.
+    /// The stored entry for `hash`: upper hash bits and CPU plus one; 0 when unset.
     #[inline(always)]
     #[must_use]
     pub fn raw(&self, hash: FlowHash) -> u32 {
         self.entries[self.index(hash) as usize].load(Ordering::Relaxed)
     }
 
-    /// Makes the entry that `hash` belongs to what another table stores there.
+    /// Sets the entry for `hash` to `entry`, the value that another table stores there.
     pub(crate) fn restore(&self, hash: FlowHash, entry: u32) {
         self.entries[self.index(hash) as usize].store(entry, Ordering::Relaxed);
         self.has_desired.store(entry != 0 || self.has_desired(), Ordering::Relaxed);

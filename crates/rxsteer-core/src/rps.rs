@@ -1,8 +1,8 @@
 //! RPS: the flow hash picks a CPU from the RX queue's map.
 //!
-//! Source: "Receive Packet Steering" (slides), part 3: hash of addresses and ports → CPU id → that
-//! CPU's backlog. The index is `(hash × length) >> 32` as in the kernel's `get_rps_cpu`, not a
-//! modulo: it needs no division and uses the hash's upper bits.
+//! Source: "Receive Packet Steering" (slides), part 3: hash of addresses and ports → CPU id → that CPU's backlog.
+//! As in the kernel's `get_rps_cpu`, the index is `(hash × length) >> 32`. Unlike a modulo, it needs no division
+//! and uses the upper bits of the hash.
 
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowHash;
@@ -21,9 +21,9 @@ impl RpsMap {
         RpsMap { cpus: cpus.as_slice().into() }
     }
 
-    /// A map over the CPUs of `cpus` in which `substitute` stands for each that can't be used now.
-    /// The others keep their flows, as in the kernel, whose packets for an offline CPU stay on the
-    /// CPU that received them.
+    /// A map over the CPUs of `cpus` in which `substitute` replaces each CPU that can't be used now. The other
+    /// CPUs keep their flows. The kernel does the same: packets for an offline CPU stay on the CPU that received
+    /// them.
     #[must_use]
     pub(crate) fn with_substitute(
         cpus: &CpuSet,
@@ -49,7 +49,7 @@ impl RpsMap {
         ((u64::from(hash.get()) * self.cpus.len() as u64) >> 32) as usize
     }
 
-    /// How many entries the map has.
+    /// The number of entries of the map.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a map is never empty")]
     pub fn len(&self) -> usize {

@@ -1,4 +1,4 @@
-//! From a flow's hash to a slot of a table.
+//! The mapping from a flow's hash to a slot of a table.
 
 /// A multiplicative hash to `log` bits: the kernel's `hash_32`. 0 bits give 0.
 #[inline(always)]
@@ -7,25 +7,25 @@ pub const fn hash_32(value: u32, log: u32) -> u32 {
     upper_bits(value.wrapping_mul(GOLDEN_RATIO_32), log)
 }
 
-/// What [`hash_32`] multiplies by: the kernel's `GOLDEN_RATIO_32` (include/linux/hash.h).
+/// The factor of [`hash_32`]: the kernel's `GOLDEN_RATIO_32` (include/linux/hash.h).
 pub const GOLDEN_RATIO_32: u32 = 0x61c8_8647;
 
-/// The upper `log` bits of a number: which slot of a table with `1 << log` is a flow's, by its hash. 0 bits give 0.
+/// The upper `log` bits of a hash: the flow's slot in a table of `1 << log` slots. 0 bits give 0.
 #[inline(always)]
 #[must_use]
 pub const fn upper_bits(value: u32, log: u32) -> u32 {
     (((value as u64) << log) >> 32) as u32
 }
 
-/// Which slot of a flow table is a flow's.
+/// How a flow's slot of a flow table is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlotOrder {
-    /// By a multiplicative hash, `hash_32`, as in the kernel since Linux 6.15: hashes of one RX queue may have
-    /// lower bits in common, for NICs choose queues by those.
+    /// By a multiplicative hash, `hash_32`, as in the kernel since Linux 6.15. The hashes of one RX queue may
+    /// share their lower bits, since NICs choose queues by those bits.
     #[default]
     Scattered,
-    /// By the upper bits. Flows that share a slot then have the same target by `rps`, but for slots that
-    /// lie across a boundary. So does the in-kernel path, whose hash is its own.
+    /// By the upper bits. Flows that share a slot then have the same target by `rps`, except in slots that lie
+    /// across a boundary. The in-kernel path does the same, with a hash of its own.
     Ascending,
 }
 

@@ -1,4 +1,4 @@
-//! Sparse flows: while there are few, each gets a CPU of its own instead of what its hash says.
+//! Sparse flows: while there are few flows, each gets a CPU of its own instead of the CPU of its hash.
 //!
 //! ```text
 //!               CPU 1   CPU 2   CPU 3        the map's CPUs, walked from last to first,
@@ -8,27 +8,30 @@
 //!   none free, or a flow was hashed within the last second: the hash decides
 //! ```
 //!
-//! Source: sparse-patch (`find_cpu`). A slot holds a flow, known by
-//! device and hash, and when it was last seen; after a second without a packet it is free.
+//! Source: sparse-patch (`find_cpu`). A slot stores a flow (its device and hash) and the time when the flow was
+//! last seen. A slot is free after a second without a packet.
 //!
-//! What must hold:
-//! - slots belong to the CPU: all devices and RX queues share them, whatever their maps;
-//! - looking a flow up and giving it a slot are two passes; a flow that holds several slots uses
-//!   the first in walk order;
-//! - no slot is given away while a flow that is hashed sends (`hash_active` within a second): it
-//!   could be pulled into a slot while its packets wait elsewhere. (Here the order guard would hold
-//!   it back, but the decisions of sparse-patch are kept exactly.)
-//! - exactly a second old is active; a time that lies ahead of now is not.
+//! Invariants:
+//! - Slots belong to the CPU: all devices and RX queues share them, whatever their maps.
+//! - Looking a flow up and giving it a slot are two passes. A flow that holds several slots uses the first one in
+//!   walk order.
+//! - No slot is given away while a hashed flow sends (`hash_active` within a second): that flow could be pulled
+//!   into a slot while its packets wait elsewhere. (Here the order guard would hold it back, but the decisions of
+//!   sparse-patch are kept exactly.)
+//! - A slot that is exactly a second old is active; a slot whose time lies in the future is not.
 //!
-//! sparse-patch walks `loops × CPUs` slots for each packet. Here flows that hold slots are found
-//! through chains by hash, so a lookup costs the same whatever their number; only giving a slot away
-//! walks, and where all are taken that happens once a second.
+//! sparse-patch walks `loops × CPUs` slots for each packet. Here hash chains lead to the flows that hold slots, so
+//! the cost of a lookup does not depend on the number of slots. Only giving a slot away walks the slots. When all
+//! slots are taken, this walk happens once a second.
 //!
-//! The times are the packets' own, and must be as those of one clock for all producers: sparse-patch
-//! reads jiffies. Packets of several queues that come in lists are not in the order of their times;
-//! it is for the caller to see that none seems to lie ahead of another (the receive path does).
+//! The times are the packets' own. For all producers they must be as if read from one clock, since sparse-patch
+//! reads jiffies. Packets of several queues that arrive in lists are not in the order of their times. The caller
+//! must ensure that no packet seems to lie ahead of another (the receive path does).
 //!
-//! Several threads may look and give away at a time. Giving away is one thread's at a time; another
+//! Several threads may look slots up and give slots away at the same time. Only one thread at a time gives a slot
+//! away. Another thread waits a moment for it, and then uses the hash without marking hashing as active. A
+//! concurrent lookup may miss its slot, or find a slot that was just given to another flow. To the order guard,
+//! either result is a target like any other.
 //! waits for it a moment, and then goes by hash, which is not counted as hashing. A lookup beside it may miss, or meet a slot just
 //! given to another flow; either is a target like any other to the order guard.
 
@@ -39,41 +42,41 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin_loop};
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// Most loops: slots per CPU.
+/// The largest number of loops: slots per CPU.
 pub const MAX_LOOPS: u8 = 5;
 
-/// Loops by default (`CONFIG_NR_RPS_MAP_LOOPS`).
+/// The default number of loops (`CONFIG_NR_RPS_MAP_LOOPS`).
 pub const DEFAULT_LOOPS: u8 = 4;
 
-/// A slot is free, and hashing is over, when nothing was seen for longer than this.
+/// A slot is free, and hashing is no longer active, when no packet was seen for longer than this.
 pub const INACTIVE_AFTER_NS: u64 = 1_000_000_000;
 
-/// Slots per CPU in the table: the power of two above [`MAX_LOOPS`].
+/// Slots per CPU in the table: the next power of two above [`MAX_LOOPS`].
 const ROW: usize = 8;
 
-/// How often a thread looks whether another has done giving a slot away.
+/// How often a thread checks whether another thread has finished giving a slot away.
 const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 1000 };
 
-/// In a map's positions: the CPU is not in the map.
+/// In the positions of a map: the CPU is not in the map.
 const NOWHERE: u16 = u16::MAX;
 
-/// When something was last seen, plus one; 0 is never.
+/// The time when something was last seen, plus one; 0 is never.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 struct LastSeen(AtomicU64);
 
 impl LastSeen {
-    /// Whether it was seen within the last second (`!FLOW_INACTIVE`).
+    /// Whether the time lies within the last second (`!FLOW_INACTIVE`).
     #[inline(always)]
     fn is_active(&self, now_ns: u64) -> bool {
-        // ORDER: Relaxed, here and below; a time is a hint and the whole message.
+        // ORDER: Relaxed, here and below: a time is a hint and carries all of the information.
         match self.0.load(Ordering::Relaxed).checked_sub(1) {
             None => false,
             Some(then) => then <= now_ns && now_ns - then <= INACTIVE_AFTER_NS,
         }
     }
 
-    /// Whether it was seen within the last second; then it is seen now.
+    /// Whether the time lies within the last second. If so, sets it to now.
     #[inline(always)]
     fn touch_if_active(&self, now_ns: u64) -> bool {
         let seen = self.0.load(Ordering::Relaxed);
@@ -88,7 +91,7 @@ impl LastSeen {
     #[inline(always)]
     fn touch(&self, now_ns: u64) {
         let now = now_ns.saturating_add(1);
-        // A line that many read is written only when it changes.
+        // Many threads read this line, so it is written only when it changes.
         if self.0.load(Ordering::Relaxed) != now {
             self.0.store(now, Ordering::Relaxed);
         }
@@ -99,16 +102,16 @@ impl LastSeen {
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Slot {
-    /// `device + 1` above the hash; 0 while no flow ever had the slot.
+    /// `device + 1` above the hash; 0 while no flow has ever held the slot.
     flow: AtomicU64,
     last_seen: LastSeen,
-    /// Index of the next slot of the same chain plus one; 0 at its end.
+    /// Index plus one of the next slot of the same chain; 0 at the end of the chain.
     next: AtomicU32,
     reserved: u32,
 }
 
-/// When a producer last let the hash decide. A line of its own each, so that receiving CPUs under
-/// load don't write one another's.
+/// When a producer last let the hash decide. Each producer has a cache line of its own, so that receiving CPUs
+/// under load do not write one another's lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct HashActive(LastSeen);
@@ -116,28 +119,28 @@ struct HashActive(LastSeen);
 /// The slots of all CPUs: one table for all devices and RX queues.
 #[derive(Debug)]
 pub struct SparseTable {
-    /// [`ROW`] per CPU id, of which the first `loops` are used.
+    /// [`ROW`] slots per CPU id; the first `loops` of them are used.
     slots: Box<[Slot]>,
-    /// For each chain the index of its first slot plus one; 0 when it is empty.
+    /// For each chain, the index of its first slot plus one; 0 when the chain is empty.
     chains: Box<[AtomicU32]>,
     chains_log: u32,
-    /// By producer. Together they are sparse-patch's one `hash_active`.
+    /// Indexed by producer. Together the rows are the single `hash_active` of sparse-patch.
     hash_active: Box<[HashActive]>,
     /// Whether a thread is giving a slot away.
     giving: AtomicBool,
 }
 
-/// How an RX queue's map is walked.
+/// The order in which the slots of an RX queue's map are walked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
     /// The CPUs of the map that can be used now, in the map's order.
     cpus: Box<[CpuId]>,
-    /// For each CPU id its index in `cpus`, or [`NOWHERE`].
+    /// For each CPU id, its index in `cpus`, or [`NOWHERE`].
     positions: Box<[u16]>,
 }
 
 impl Walk {
-    /// The walk over `cpus`, of which those that can't be used are absent.
+    /// The walk over `cpus`, which excludes CPUs that can't be used now.
     pub(crate) fn new(cpus: impl Iterator<Item = CpuId>) -> Walk {
         let cpus: Box<[CpuId]> = cpus.collect();
         let rows = cpus.iter().map(|cpu| cpu.index() + 1).max().unwrap_or(0);
@@ -148,7 +151,8 @@ impl Walk {
         Walk { cpus, positions }
     }
 
-    /// When the walk comes to `loop_`'s slot of `cpu`: 0 is first. `None` where it never does.
+    /// The rank of the slot of `cpu` in `loop_` in the walk; 0 is first. `None` when the walk does not reach the
+    /// slot.
     #[inline(always)]
     fn rank(&self, cpu: usize, loop_: usize) -> Option<usize> {
         match self.positions.get(cpu) {
@@ -160,29 +164,29 @@ impl Walk {
     }
 }
 
-/// A flow that asks for its slot.
+/// A request for a flow's slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking {
     pub(crate) device: u16,
     pub(crate) hash: FlowHash,
     pub(crate) now_ns: u64,
-    /// Who asks: the producer's number.
+    /// The number of the producer that asks.
     pub(crate) producer: u16,
 }
 
-/// A slot, as people count them.
+/// The identity of a slot, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotId {
-    /// Whose slot.
+    /// The CPU of the slot.
     pub cpu: CpuId,
-    /// In which loop, from 0.
+    /// The loop of the slot, from 0.
     pub loop_: u8,
 }
 
-/// A slot that was given away, as another table has it.
+/// The state of a slot in another table that was given to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotState {
-    /// Which slot.
+    /// The slot.
     pub slot: SlotId,
     /// The device of the flow that holds it.
     pub device: u16,
@@ -196,8 +200,8 @@ impl SparseTable {
     /// Slots for CPUs up to `highest`, used by up to `producers` producers.
     pub(crate) fn new(highest: CpuId, producers: u16) -> SparseTable {
         let slots = (highest.index() + 1) * ROW;
-        // Far more chains than slots: most flows without a slot are known by an empty chain, and the
-        // CPU guesses that right.
+        // There are far more chains than slots. So most flows without a slot meet an empty chain, and the CPU's
+        // branch prediction is right about them.
         let chains = (slots * 8).next_power_of_two();
         SparseTable {
             slots: (0..slots).map(|_| Slot::default()).collect(),
@@ -208,28 +212,28 @@ impl SparseTable {
         }
     }
 
-    /// The `find_cpu` of sparse-patch: the flow's slot, else a free one if slots may be given away,
-    /// else `None`, and hashing is active.
+    /// The `find_cpu` of sparse-patch: the flow's slot; or a free slot if slots may be given away; or `None`, and
+    /// hashing becomes active.
     #[inline(always)]
     pub(crate) fn find(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
         if let Some(slot) = self.held(asking, walk, loops) {
             self.slots[slot].last_seen.touch(asking.now_ns);
             return Some(cpu_of(slot));
         }
-        // Under load this producer hashed something just now, and that decides it.
+        // Under load this producer hashed a flow just now, which decides the question.
         if self.own_row(asking.producer).touch_if_active(asking.now_ns) {
             return None;
         }
         self.place(asking, walk, loops)
     }
 
-    /// The second pass, and the hash.
+    /// The second pass of `find`, or else the hash.
     #[cold]
     #[inline(never)]
     fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
         if !self.is_hash_active(asking) {
-            // While another thread is at it the hash decides, this once, and hashing is not called
-            // active for it: that would keep slots from all flows as long as this flow sends.
+            // While another thread gives a slot away, the hash decides this once, and hashing is not marked as
+            // active. Otherwise no flow would get a slot as long as this flow sends.
             if let Some(slot) = self.alone(|| self.find_free(asking, walk, loops))? {
                 return Some(cpu_of(slot));
             }
@@ -238,8 +242,8 @@ impl SparseTable {
         None
     }
 
-    /// Does something while no other thread gives slots away; `None` when one is at it and doesn't
-    /// end.
+    /// Runs `work` while no other thread gives slots away. Returns `None` when another thread does not finish in
+    /// time.
     fn alone<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         // ORDER: Acquire; pairs with the Release below: one thread at a time changes chains.
         let mut looks = 0;
@@ -256,7 +260,7 @@ impl SparseTable {
         Some(result)
     }
 
-    /// Gives the flow a free slot, if it did not get one a moment ago through another thread.
+    /// Gives the flow a free slot, unless another thread has just given it one.
     fn find_free(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
         if let Some(slot) = self.held(asking, walk, loops) {
             return Some(slot);
@@ -266,7 +270,7 @@ impl SparseTable {
         Some(slot)
     }
 
-    /// The slot that `find` would use, without touching anything.
+    /// The slot that `find` would use. Changes nothing.
     pub(crate) fn look(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<(SlotId, bool)> {
         let id = |slot: usize| SlotId { cpu: cpu_of(slot), loop_: (slot % ROW) as u8 };
         if let Some(slot) = self.held(asking, walk, loops) {
@@ -278,7 +282,7 @@ impl SparseTable {
         self.free(asking.now_ns, walk, loops).map(|slot| (id(slot), false))
     }
 
-    /// Whether a flow was hashed within the last second, so that no slot is given away.
+    /// Whether a flow was hashed within the last second, so that no slot may be given away.
     pub(crate) fn is_hash_active(&self, asking: &Asking) -> bool {
         self.hash_active.iter().any(|row| row.0.is_active(asking.now_ns))
     }
@@ -292,20 +296,20 @@ impl SparseTable {
     #[inline(always)]
     fn held(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
         let flow = flow_of(asking);
-        // ORDER: Acquire; pairs with the Release in `give`: a slot that is reached was filled.
+        // ORDER: Acquire; pairs with the Release in `give`: a slot that is reached is already filled.
         let head = self.chains[self.chain(flow)].load(Ordering::Acquire);
         if head == 0 {
             return None;
         }
         let index = head as usize - 1;
-        // Nearly always a chain holds one slot.
+        // A chain nearly always holds one slot.
         if self.slots[index].next.load(Ordering::Acquire) == 0 {
             return self.rank(index, flow, asking, walk, loops).map(|_| index);
         }
         self.first_held(head, flow, asking, walk, loops)
     }
 
-    /// The same where the chain of slots that begins with `head` is longer.
+    /// `held` for a chain of several slots that begins with `head`.
     #[cold]
     fn first_held(
         &self,
@@ -316,8 +320,8 @@ impl SparseTable {
         loops: u8,
     ) -> Option<usize> {
         let mut first: Option<(usize, usize)> = None;
-        // ORDER: Acquire, as above. A chain that changes meanwhile may lead into another; each slot
-        // is asked whose it is, and the count ends a walk that a change has led in a circle.
+        // ORDER: Acquire, as above. A chain that changes meanwhile may lead into another chain. The flow of each
+        // slot is therefore checked, and the step count ends a walk that a change has turned into a circle.
         let mut next = head;
         let mut steps = self.slots.len();
         while next != 0 && steps != 0 {
@@ -333,7 +337,7 @@ impl SparseTable {
         first.map(|(_, index)| index)
     }
 
-    /// When the walk comes to a slot, if the flow holds it and it is active.
+    /// The rank of a slot in the walk, if the flow holds the slot and the slot is active.
     #[inline(always)]
     fn rank(
         &self,
@@ -360,7 +364,7 @@ impl SparseTable {
             })
     }
 
-    /// Makes `slot` the flow's. By one thread at a time.
+    /// Gives `slot` to the flow. Only one thread at a time may call this.
     fn give(&self, slot: usize, asking: &Asking) {
         let link = slot as u32 + 1;
         let before = self.slots[slot].flow.load(Ordering::Relaxed);
@@ -378,7 +382,7 @@ impl SparseTable {
         }
     }
 
-    /// Makes a slot what another table has there. One that is not in this table is in no map either.
+    /// Sets a slot to its state in another table. A slot outside this table is in no map either, and is ignored.
     pub(crate) fn restore(&self, state: &SlotState) {
         let at = state.slot.cpu.index() * ROW + usize::from(state.slot.loop_);
         if usize::from(state.slot.loop_) < ROW && at < self.slots.len() {
@@ -387,7 +391,7 @@ impl SparseTable {
         }
     }
 
-    /// A producer let the hash decide at that time.
+    /// Records that a producer let the hash decide at `seen_ns`.
     pub(crate) fn restore_hash_active(&self, producer: u16, seen_ns: u64) {
         self.own_row(producer).touch(seen_ns);
     }
@@ -412,7 +416,8 @@ impl SparseTable {
 
     #[inline(always)]
     fn chain(&self, flow: u64) -> usize {
-        // Devices apart, so that a router's two halves of a flow are in two chains.
+        // The device is part of the chain's hash, so that the two halves of a flow through a router are in
+        // different chains.
         let mixed = flow as u32 ^ ((flow >> 32) as u32).wrapping_mul(0x9e37_79b1);
         hash_32(mixed, self.chains_log) as usize
     }

@@ -1,5 +1,5 @@
-//! Explaining a decision by tables that are not the core's own: another implementation of the policy hands over what
-//! it remembers, as far as one packet's decision depends on it, and the core's own rules are asked.
+//! Explains a decision by tables outside of this crate. Another implementation of the policy supplies the state
+//! that a packet's decision depends on, and the rules of this crate evaluate it.
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::config::{ConfigError, SteerConfig};
@@ -11,32 +11,32 @@ use crate::steer::Steering;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What is remembered of a packet's flow, and of all that shares its tables.
+/// The remembered state of a packet's flow and of the flows that share its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The entry of the sock flow table that the packet's hash belongs to, as it is stored.
+    /// The stored entry of the sock flow table for the packet's hash.
     pub sock_entry: u32,
     /// The sparse slots that were ever given away.
     pub sparse: Vec<SlotState>,
-    /// When each producer last let the hash decide, in nanoseconds of the packets' clock.
+    /// For each producer, when it last let the hash decide, in nanoseconds of the packets' clock.
     pub hash_active_ns: Vec<u64>,
-    /// The packet's slot of its flow table; `None` where the order guard is not asked.
+    /// The packet's slot of its flow table; `None` when the order guard is not asked.
     pub slot: Option<DevFlow>,
 }
 
 impl Steering {
-    /// Why `packet` would go where it would go now by the rules of `config` and by `state`. The configuration is that
-    /// of the packet's RX queue alone: its number is 0.
+    /// Explains where `packet` would go now by the rules of `config` and by `state`, and why. `config` describes
+    /// the packet's RX queue alone, as queue 0.
     ///
     /// # Errors
-    /// [`ConfigError`], when the configuration is impossible.
+    /// [`ConfigError`] when the configuration is invalid.
     pub fn explain_by<B: Backlogs>(
         config: &SteerConfig,
         state: &State,
         packet: &Arrival,
         backlogs: &mut B,
     ) -> Result<Explanation, ConfigError> {
-        // The flow table is `state`'s.
+        // The flow table of this plan is not used: `state` supplies the slot.
         let config = SteerConfig { flow_cnt: Some(1), ..config.clone() };
         let producers = state.hash_active_ns.len().max(1);
         let plan = Plan::new(&config, u16::try_from(producers).unwrap_or(u16::MAX))?;
@@ -46,7 +46,7 @@ impl Steering {
             plan.sparse.restore_hash_active(producer, *seen_ns);
         }
         let remembers = plan.rules.remember_flows();
-        // Rules that remember nothing are guarded across changes, and have no hysteresis.
+        // Rules without a flow table are guarded across changes only, and have no hysteresis.
         let slot = state.slot.map(|slot| if remembers { slot } else { slot.without_hysteresis() });
         let steering = Steering::of_plan(Arc::new(plan), 0..1);
         Ok(steering.explain_with(packet, backlogs, slot.map(|slot| (0, 1, slot))))
@@ -64,7 +64,7 @@ mod tests {
     use crate::sparse::{INACTIVE_AFTER_NS, SlotId};
     use alloc::vec;
 
-    /// Says whether everything is completed.
+    /// Reports either all or none of the packets as completed.
     struct Completed(bool);
 
     impl Backlogs for Completed {
@@ -151,7 +151,7 @@ mod tests {
             let explanation = ask(&config("rfs"), &state, true);
             (explanation.desired.unwrap().state, explanation.target)
         };
-        // Three CPUs and "none": two bits.
+        // CPUs 0 to 2 and "none" need two bits.
         assert_eq!(desired(0x8000_0004 | 3), (DesiredState::Cpu(cpu(2)), cpu(2)));
         assert_eq!(desired(0x4000_0004 | 3).0, DesiredState::OfAnotherFlow);
         assert_eq!(desired(0).0, DesiredState::Unset);
@@ -161,7 +161,7 @@ mod tests {
     fn state_of_the_guard_holds_what_is_under_way() {
         let last = DevFlow::default().queued(cpu(1), cpu(1), 0, 9);
         let state = State { slot: Some(last), ..State::default() };
-        // By its hash its target is CPU 2.
+        // By its hash the packet's target is CPU 2.
         let at = |policy: &str, completed| {
             let explanation = ask(&config(policy), &state, completed);
             assert_eq!(explanation.target, cpu(2));

@@ -6,13 +6,13 @@
 //!                                                                    └── flow table ◄──┴──► verdict
 //! ```
 //!
-//! What must hold:
-//! - deciding a batch equals deciding its packets one by one;
-//! - only a packet that got room in a backlog counts for anything later: a refused one leaves no
-//!   trace that could block its flow;
-//! - a decision that differs from the flow's last one passes the order guard ([`crate::order`]), or
-//!   while a change is under way, the [transition](crate::transition). Rules under which a flow's
-//!   CPU can't change keep no flow table and pay nothing.
+//! Invariants:
+//! - Deciding a batch gives the same result as deciding its packets one by one.
+//! - Only a packet that got room in a backlog affects later decisions. A refused packet leaves no trace that could
+//!   block its flow.
+//! - A decision that differs from the flow's last one passes the order guard ([`crate::order`]), or during a
+//!   change the [transition](crate::transition). Rules under which a flow's CPU can't change keep no flow table
+//!   and have no cost for it.
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
 use crate::config::{ConfigError, SteerConfig};
@@ -31,14 +31,14 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 
-/// The steering policy with one producer's state.
+/// The steering policy, with the state of one producer.
 #[derive(Debug)]
 pub struct Steering {
     plan: Arc<Plan>,
     flows: FlowTables,
-    /// By RX queue the index of its flow table.
+    /// For each RX queue, the index of its flow table.
     table_of_queue: Arc<[u16]>,
-    /// Set from a change until everything before it is completed.
+    /// Set from a change until all packets queued before the change are completed.
     transition: Option<Box<Transition>>,
     limiter: Option<FlowLimiter>,
     counts: SteerCounts,
@@ -46,20 +46,20 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// The policy of `config`, with tables of its own, for a producer that receives every RX queue.
+    /// The policy of `config`, with its own tables, for a producer that receives every RX queue.
     ///
     /// # Errors
-    /// [`ConfigError`], when the configuration contradicts itself.
+    /// [`ConfigError`] when settings contradict each other.
     pub fn new(config: &SteerConfig) -> Result<Steering, ConfigError> {
         let queues = 0..config.receiving_cpus.len() as u16;
         Ok(Steering::of_plan(Arc::new(Plan::new(config, 1)?), queues))
     }
 
-    /// The policy of `plan`, for a producer that receives the RX queues `queues`. What it shares
-    /// with other producers of the same plan are the sock flow table and the sparse slots.
+    /// The policy of `plan`, for a producer that receives the RX queues `queues`. All producers of a plan share
+    /// its sock flow table and its sparse slots.
     ///
     /// # Panics
-    /// When there is no such queue.
+    /// When one of the queues does not exist.
     #[must_use]
     pub fn of_plan(plan: Arc<Plan>, queues: impl IntoIterator<Item = u16>) -> Steering {
         let mut table_of_queue = vec![0; plan.config.receiving_cpus.len()];
@@ -87,9 +87,10 @@ impl Steering {
         }
     }
 
-    /// Goes over to `plan`, which was made from the present one ([`Plan::next`]). Flows move as
-    /// their packets allow. To be called between batches. Another size of the flow tables waits
-    /// while [`crate::transition::MAX_OLD_TABLES`] of other sizes are still in use; all else holds at once.
+    /// Changes to `plan`, which was made from the present plan ([`Plan::next`]). Flows move as their packets
+    /// allow. Call this between batches. A new size of the flow tables waits while
+    /// [`crate::transition::MAX_OLD_TABLES`] tables of other sizes are still in use; all other settings apply at
+    /// once.
     pub fn change<B: Backlogs>(&mut self, plan: &Arc<Plan>, backlogs: &mut B) {
         let remembers = plan.rules.remember_flows();
         let old = core::mem::replace(&mut self.plan, plan.clone());
@@ -110,7 +111,7 @@ impl Steering {
         self.resize();
     }
 
-    /// Replaces the flow tables by ones of the plan's size, if they aren't and if that can be now.
+    /// Replaces the flow tables by tables of the plan's size, if their size differs and if that is possible now.
     fn resize(&mut self) -> bool {
         let log = self.plan.flow_log();
         if let Some(transition) = &mut self.transition
@@ -126,8 +127,8 @@ impl Steering {
         false
     }
 
-    /// Decides for `arrivals` in their order: the verdict of the `i`-th is `verdicts[i]`. Returns
-    /// how many were decided: all, or those before the first that must wait for room.
+    /// Decides for `arrivals` in their order: the verdict of the `i`-th packet is `verdicts[i]`. Returns the
+    /// number of packets decided: all, or those before the first packet that must wait for room.
     ///
     /// # Panics
     /// When `verdicts` is shorter than `arrivals`.
@@ -153,14 +154,14 @@ impl Steering {
         }
     }
 
-    /// Whether nothing that was sent by what held before the last change is under way. The end of a
-    /// transition is noticed here, and at every [`Steering::decide`].
+    /// Whether no packet sent before the last change is under way. This call and [`Steering::decide`] detect the
+    /// end of a transition.
     pub fn is_drained<B: Backlogs>(&mut self, backlogs: &mut B) -> bool {
         let remembers = self.plan.rules.remember_flows();
         loop {
             let Some(transition) = &mut self.transition else { return true };
             let is_over = transition.is_over(remembers, backlogs);
-            // A size that had to wait may have room now; its old table may be empty already.
+            // A size that had to wait may have room now. Its old table may already be empty.
             if self.resize() {
                 continue;
             }
@@ -176,7 +177,7 @@ impl Steering {
         true
     }
 
-    /// One loop per rule: the rule is looked at once per batch.
+    /// Has one loop per rule, so that the rule is looked at once per batch.
     #[inline(always)]
     fn decide_steadily<A: EnqueuePolicy>(
         &mut self,
@@ -192,7 +193,7 @@ impl Steering {
             rules,
             socks,
         };
-        // A table without a desired CPU need not be looked into.
+        // A table without any desired CPU need not be searched.
         let has_desired = rules.rfs && socks.has_desired();
         match &rules.rule {
             Rule::Sparse(maps, loops) => {
@@ -213,7 +214,7 @@ impl Steering {
                 }
             }
             Rule::Rps(maps) => match maps.single() {
-                // All queues with one map: it need not be looked up.
+                // All queues share one map, so no lookup is needed.
                 Some(map) => {
                     let queues = maps.of_queue.len();
                     place(arrivals, enqueue, verdicts, |packet| {
@@ -275,39 +276,38 @@ impl Steering {
         arrivals.len()
     }
 
-    /// The plan it decides by.
+    /// The plan that this policy decides by.
     #[must_use]
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Whether the packets' times matter ([`crate::sparse`]).
+    /// Whether decisions depend on the packets' times ([`crate::sparse`]).
     #[inline(always)]
     #[must_use]
     pub fn goes_by_time(&self) -> bool {
         matches!(self.plan.rules.rule, Rule::Sparse(..))
     }
 
-    /// How often each mechanism decided so far.
+    /// How many packets each mechanism has decided on so far.
     #[must_use]
     pub fn counts(&self) -> SteerCounts {
         self.counts
     }
 
-    /// The CPU that receives `rx_queue`. A queue number out of range counts as queue 0, as in the
-    /// kernel.
+    /// The CPU that receives `rx_queue`. As in the kernel, a queue number out of range counts as queue 0.
     #[must_use]
     pub fn default_cpu(&self, rx_queue: u16) -> CpuId {
         self.plan.rules.local(&Arrival { rx_queue, ..Arrival::default() }).cpu
     }
 
-    /// Whether a change is not yet over.
+    /// Whether a transition is in progress.
     pub(crate) fn is_in_transition(&self) -> bool {
         self.transition.is_some()
     }
 
-    /// The packet's flow table slot in steady state: its index, the slots of a queue's table, and what
-    /// it holds.
+    /// The packet's flow table slot outside a transition: its index, the number of slots of a queue's table, and
+    /// its content.
     pub(crate) fn flow_slot(&self, packet: &Arrival) -> Option<(u32, u32, DevFlow)> {
         if self.flows.is_none() {
             return None;
@@ -326,7 +326,7 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// Backlogs with room for so many packets each.
+    /// Backlogs with room for a given number of packets each.
     struct Room(Vec<u32>, Refusal);
 
     impl Backlogs for Room {

@@ -1,4 +1,4 @@
-//! The atomics of the tables that several threads share: the core ones, or loom's when it explores
+//! The atomics of the tables that several threads share: those of `core`, or those of loom when it explores
 //! interleavings.
 
 #[cfg(not(loom))]

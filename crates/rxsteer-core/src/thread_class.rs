@@ -1,4 +1,4 @@
-//! The scheduling class of the kernel threads that process packets, and how it is written.
+//! The scheduling class of the kernel threads that process packets, and its text form.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,7 +6,7 @@ use core::str::FromStr;
 /// The scheduling class of a thread (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadClass {
-    /// `SCHED_OTHER` with nice value 0: as ordinary processes.
+    /// `SCHED_OTHER` with nice value 0, as ordinary processes have.
     Other,
     /// `SCHED_OTHER` with this nice value, -20 (most CPU time) to 19.
     Nice(i8),
@@ -18,15 +18,16 @@ impl ThreadClass {
     /// The words that a class can begin with.
     pub const NAMES: [&'static str; 3] = ["fifo", "nice", "other"];
 
-    /// As `docs/results/busy.md` measures: softirqs, too, come before every ordinary process.
+    /// Softirqs also take precedence over every ordinary process; measured in `docs/results/busy.md`.
     pub const DEFAULT: ThreadClass = ThreadClass::Fifo(1);
 
-    /// The lowest nice value that leaves an ordinary process 5 % of a CPU whose ring never empties: the kernel's
-    /// weight of -13 is 18,705, that of 0 is 1,024 (kernel/sched/core.c, `sched_prio_to_weight`).
+    /// The lowest nice value that leaves an ordinary process 5 % of a CPU whose ring never empties. The kernel's
+    /// weight is 18,705 for nice value -13 and 1,024 for nice value 0 (kernel/sched/core.c,
+    /// `sched_prio_to_weight`).
     pub const FAIR_NICE: i8 = -13;
 
-    /// The share of a CPU that an ordinary process keeps beside a thread of this class that never sleeps, as far
-    /// as weights say; `None` for a real-time class, which other limits bound.
+    /// The share of a CPU that an ordinary process keeps beside a thread of this class that never sleeps, by the
+    /// scheduler's weights. `None` for a real-time class, which other limits bound.
     #[must_use]
     pub fn ordinary_share(self) -> Option<f64> {
         let nice = match self {
@@ -34,7 +35,7 @@ impl ThreadClass {
             ThreadClass::Nice(nice) => nice,
             ThreadClass::Fifo(_) => return None,
         };
-        // Each step of nice is a factor of 1.25.
+        // Each step of nice changes the weight by a factor of 1.25.
         let steps = u32::from(nice.unsigned_abs());
         let factor = (0..steps).fold(1.0, |factor, _| factor * 1.25);
         let weight = if nice < 0 { factor } else { 1.0 / factor };
@@ -52,15 +53,15 @@ impl fmt::Display for ThreadClass {
     }
 }
 
-/// Why a text names no scheduling class.
+/// Why a text is not a scheduling class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThreadClassError {
-    /// None of the three forms.
+    /// The text has none of the three forms.
     Form,
-    /// A nice value out of range.
+    /// The nice value is out of range.
     Nice,
-    /// A real-time priority out of range.
+    /// The real-time priority is out of range.
     Priority,
 }
 

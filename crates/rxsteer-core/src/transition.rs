@@ -1,9 +1,9 @@
-//! From one plan to the next, in order.
+//! A transition from one plan to the next, in order.
 //!
-//! While nothing changes, rules that always decide alike for a flow (`none`, `rps`, `bound`) keep no
-//! flow table, and rules whose decisions can change keep one. A change can come to either; a
-//! transition is what lies between, until every packet that was sent by what held before is
-//! completed. While it lasts, every packet looks at its slot and writes it, whatever the rules.
+//! In steady state, rules whose decision for a flow never changes (`none`, `rps`, `bound`) keep no flow table, and
+//! rules whose decisions can change keep one. A change can lead to either kind. A transition lasts from a change
+//! until every packet sent by the former rules and tables is completed. During a transition every packet reads its
+//! slot and writes it, whatever the rules.
 //!
 //! ```text
 //!  change         a CPU's tail completed         nothing is under way by what held before
@@ -14,22 +14,21 @@
 //!    slots are filled       │                                      │
 //! ```
 //!
-//! **Old rules.** Under rules without a table it is unknown where a flow's packets wait, but the
-//! old rules say which CPU that is. So each producer notes its tail per CPU, and a flow keeps its
-//! old decision until its old CPU has completed that tail; meanwhile its packets fill a table of
-//! their own, divided by old CPU: flows that share a slot there come from the same CPU. After it, a
-//! flow whose slot is under way follows it, and one whose slot isn't is done with the old rules.
+//! **Old rules.** Under rules without a table, no slot records where a flow's packets wait, but the old rules give
+//! the CPU. So each producer notes its tail per CPU, and a flow keeps its old decision until its old CPU has
+//! completed that tail. Meanwhile the flow's packets fill a separate table, which is divided by old CPU: flows
+//! that share a slot there come from the same CPU. After that, a flow whose slot is under way follows the slot. A
+//! flow whose slot is not under way has left the old rules.
 //!
 //! **Tables of another size.** The old table is asked first, in the same way.
 //!
-//! A slot of an old table that was found completed is unset at once. So it stays so: its flows are
-//! done with that table, and each table's slots are alone in knowing where their flows are, the
-//! oldest table first. (Asking the numbers again would not do: after 2³¹ packets they seem to lie
-//! ahead.)
+//! A slot of an old table that is found completed is unset at once and stays unset. Its flows have left that
+//! table. So the slots of each table, oldest table first, are the only record of where their flows are. (Comparing
+//! the numbers again would be wrong: after 2³¹ packets they seem to lie ahead.)
 //!
-//! When is a table empty? A *period* begins by noting, for each CPU, the tail of this producer's
-//! queue; it is over when all of these tails are completed. So whatever was queued in period `p` or
-//! before is completed in period `p + 2` and after.
+//! **When a table is empty.** A *period* begins by noting the tail of this producer's queue for each CPU. The
+//! period is over when all of these tails are completed. So all packets queued in period `p` or before are
+//! completed in period `p + 2` and after.
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::{CpuId, CpuSet};
@@ -41,41 +40,41 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The period a transition begins with.
+/// The period at the beginning of a transition.
 const FIRST: u64 = 1;
 
-/// Most tables of other sizes that may be in use at once; another change of size waits for one of
-/// them to be empty.
+/// The largest number of tables of other sizes that may be in use at once. Another change of size waits until one
+/// of them is empty.
 pub const MAX_OLD_TABLES: usize = 4;
 
-/// Least slots per CPU, as a power of two, in a table by old CPU.
+/// The smallest number of slots per CPU, as a power of two, in a table divided by old CPU.
 const LEAST_LOG: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Transition {
     period: u64,
-    /// The position before each queue's tail when the period began, of queues that have not completed
-    /// it yet. Once they have they are not asked again, for the same reason as slots.
+    /// The position before the tail that each queue had when the period began, for the queues that have not
+    /// completed it. A queue that has completed its tail is not asked again: after 2³¹ packets the tail would seem
+    /// to lie ahead.
     tails: Vec<(CpuId, u32)>,
     cpus: CpuSet,
-    /// Rules without a table that held before.
+    /// The former rules, if they kept no table.
     old: Option<OldRules>,
     /// Tables of other sizes, oldest first.
     tables: Vec<OldTable>,
-    /// The last period in which a packet went elsewhere than to its target.
+    /// The last period in which a packet went to a CPU other than its target.
     off_target: u64,
 }
 
-/// Rules without a table, and where packets went that they decided since the change.
+/// Rules without a table, and a table of where the packets they decided on since the change went.
 #[derive(Debug)]
 struct OldRules {
     plan: Arc<Plan>,
-    /// By CPU id which part of the table is the CPU's.
+    /// For each CPU id, the part of the table that belongs to the CPU.
     part_of: Box<[u16]>,
-    /// By part the position before the tail when the rules were changed; `None` once it is
-    /// completed.
+    /// For each part, the position before the tail when the rules changed; `None` once that position is completed.
     tails: Box<[Option<u32>]>,
-    /// For each part `1 << log` slots, and one for packets without a flow.
+    /// For each part, `1 << log` slots and one slot for packets without a flow.
     slots: Box<[[u32; 2]]>,
     log: u32,
     /// The last period in which a slot was written.
@@ -89,7 +88,7 @@ struct OldTable {
     last: u64,
 }
 
-/// Where a packet goes, and what is to be written when it gets room.
+/// Where a packet goes, and what to write when it gets room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) cpu: CpuId,
@@ -98,7 +97,7 @@ pub(crate) struct Placed {
     slot: u32,
 }
 
-/// The table whose slot knows where the packet's flow is.
+/// The table whose slot records where the packet's flow is.
 #[derive(Clone, Copy, Debug)]
 enum Home {
     OldRules,
@@ -107,7 +106,7 @@ enum Home {
 }
 
 impl Transition {
-    /// Begins one. `old` are the rules that held before, if they kept no table.
+    /// Begins a transition. `old` holds the former rules, if they kept no table.
     pub(crate) fn begin<B: Backlogs>(
         plan: &Plan,
         old: Option<Arc<Plan>>,
@@ -125,30 +124,30 @@ impl Transition {
         transition
     }
 
-    /// The rules change once more.
+    /// Records that the rules change again.
     pub(crate) fn rules_change(&mut self) {
         self.off_target = self.period;
     }
 
-    /// Whether a table of another size can be taken in.
+    /// Whether another table of another size can be added.
     pub(crate) fn has_room(&self) -> bool {
         self.tables.len() < MAX_OLD_TABLES
     }
 
-    /// The table of flows is replaced by one of another size.
+    /// Records that a flow table of another size replaces `old`.
     pub(crate) fn table_changes(&mut self, old: FlowTables) {
         debug_assert!(self.has_room(), "asked for by the caller");
         self.tables.push(OldTable { flows: old, last: self.period });
     }
 
-    /// Goes on to the next period if this one is over, lets go of what is not needed any more, and
-    /// says whether the transition is over.
+    /// Enters the next period if this one is over, frees tables and rules that are not needed any more, and
+    /// returns whether the transition is over.
     pub(crate) fn is_over<B: Backlogs>(
         &mut self,
         rules_remember_flows: bool,
         backlogs: &mut B,
     ) -> bool {
-        // Twice, where nothing at all is under way: asking once more never shows more.
+        // Twice, for the case that no packet is under way; further checks never find more.
         for _ in 0..2 {
             if !self.is_period_over(backlogs) {
                 break;
@@ -185,7 +184,7 @@ impl Transition {
         self.tails.extend(self.cpus.iter().map(tail));
     }
 
-    /// Where a packet with the target `target` goes.
+    /// Chooses the CPU of a packet with the target `target`.
     pub(crate) fn place<B: Backlogs>(
         &mut self,
         packet: &Arrival,
@@ -212,7 +211,7 @@ impl Transition {
         Placed { cpu, target, home: Home::Current, slot }
     }
 
-    /// The packet got room, as number `position`.
+    /// Records that the packet got room, as number `position`.
     pub(crate) fn queued(
         &mut self,
         placed: &Placed,
@@ -250,7 +249,7 @@ impl OldRules {
         for (part, cpu) in (0..).zip(cpus.iter()) {
             part_of[cpu.index()] = part;
         }
-        // As many slots in all as the flow table has, where the parts are not too small for that.
+        // There are as many slots in total as in the flow table, unless that makes the parts too small.
         let parts_log = cpus.len().next_power_of_two().trailing_zeros();
         let log = plan.flow_log().saturating_sub(parts_log).max(LEAST_LOG);
         OldRules {
@@ -263,7 +262,7 @@ impl OldRules {
         }
     }
 
-    /// Which slot is a packet's that the rules put on `cpu`.
+    /// The slot of a packet that the old rules send to `cpu`.
     fn slot(&self, packet: &Arrival, cpu: CpuId) -> u32 {
         let part = u32::from(self.part_of[cpu.index()]) * row(self.log) as u32;
         if packet.hash.is_none() {
@@ -272,7 +271,7 @@ impl OldRules {
         part + hash_32(packet.hash.get(), self.log)
     }
 
-    /// Whether packets of this slot, all of them on `cpu`, may be under way.
+    /// Whether packets of this slot may be under way; all of them are on `cpu`.
     fn holds<B: Backlogs>(&mut self, slot: u32, cpu: CpuId, backlogs: &mut B) -> bool {
         let tail = &mut self.tails[usize::from(self.part_of[cpu.index()])];
         if let Some(last) = *tail {

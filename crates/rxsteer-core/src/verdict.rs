@@ -1,12 +1,12 @@
-//! What becomes of a packet.
+//! The result of a decision: delivery or drop.
 
 use crate::cpu::CpuId;
 use core::fmt;
 
-/// What was decided for one packet: the CPU it is for, and whether there is room.
+/// The decision for one packet: its CPU, and whether there is room.
 ///
-/// One word rather than an enum, so that it is written and read whole: an enum's tag and CPU,
-/// written apart and read together a few instructions later, stall the load.
+/// A verdict is one word instead of an enum, so that it is written and read as a whole. The tag and the CPU of an
+/// enum are written separately. Reading them together a few instructions later stalls the load.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Verdict(u32);
@@ -33,14 +33,14 @@ impl Verdict {
         CpuId::from_raw(self.0 as u16)
     }
 
-    /// Whether it is refused.
+    /// Whether the packet is refused.
     #[inline(always)]
     #[must_use]
     pub const fn is_drop(self) -> bool {
         self.0 >> 16 != 0
     }
 
-    /// Why it is refused; `None` when it has room.
+    /// Why the packet is refused; `None` when it has room.
     #[inline(always)]
     #[must_use]
     pub fn drop_reason(self) -> Option<DropReason> {
@@ -51,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// No CPU and no packet: what a list of verdicts is filled with before they are made.
+/// A verdict without CPU and packet, for filling a list of verdicts before they are made.
 impl Default for Verdict {
     fn default() -> Self {
         Verdict::deliver(CpuId::NONE)
@@ -73,10 +73,10 @@ impl fmt::Debug for Verdict {
 pub enum DropReason {
     /// The CPU's backlog held `max_backlog` packets.
     BacklogFull = 0,
-    /// All frame memory was in use: the workers are behind by that much.
+    /// All frame memory was in use: the workers are that far behind.
     NoBuffer = 1,
-    /// The worker died while its handler had the packet, no worker was left to process it, or the receiving thread
-    /// panicked before it was steered.
+    /// The worker ended while its handler had the packet, no worker was left to process it, or the receiving
+    /// thread panicked before the packet was steered.
     WorkerLost = 2,
     /// The packet's interface was removed while it waited.
     InterfaceRemoved = 3,
@@ -116,13 +116,13 @@ impl DropReason {
 pub struct Drops([u64; DropReason::ALL.len()]);
 
 impl Drops {
-    /// Counts `packets` more.
+    /// Adds `packets` to the count of `reason`.
     #[inline]
     pub fn add(&mut self, reason: DropReason, packets: u64) {
         self.0[reason as usize] += packets;
     }
 
-    /// Counts all of `other` too.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Drops) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs;

@@ -1,20 +1,20 @@
-//! Under a flood of spoofed flows memory stays as it is and the flows that were there before stay on
-//! their CPUs. Of every hundred packets 99 are the flood's.
+//! Under a flood of spoofed flows memory does not grow, and flows established before the flood stay on their CPUs.
+//! 99 of every 100 packets belong to the flood.
 //!
-//! What a flood can do to an established flow is to share a slot of the flow table with it: while a
-//! packet of the flood is under way there, the flow follows it. A packet that nothing but its hash
-//! places follows the slot instead, while that has hysteresis left; and few slots are met by eight
-//! of them before the flow comes again. Without hysteresis the share of established packets that
-//! leave their CPU is about that of slots that are under way (packets outstanding divided by slots,
-//! 32768 by default): 0.7 % at 256 packets outstanding, and 8 % at the 3600 here, nine tenths of
-//! what four CPUs' backlogs hold, whenever a batch of 50 begins, with nothing completed while one
-//! is decided on. With it none leaves.
+//! A flood can affect an established flow by sharing a slot of the flow table with it: while a packet of the flood
+//! is under way at the slot's CPU, the flow follows that packet. Hysteresis prevents this: a packet of the flood,
+//! which only its hash places, follows the slot while the slot has hysteresis left. Few slots meet eight such
+//! packets before the flow sends again. Without hysteresis, the share of established packets that leave their CPU
+//! is about the share of slots that are under way (packets outstanding divided by slots, 32768 by default). That
+//! share is 0.7 % at 256 packets outstanding, and 8 % at the 3600 packets here. 3600 packets are nine tenths of
+//! what four CPUs' backlogs hold, whenever a batch of 50 begins; no packet is completed while a batch is decided
+//! on. With hysteresis, no established packet leaves its CPU.
 //!
-//! An established flow that shared the slot of a flood of *one* hash would follow it; none of the
-//! hundred does here.
+//! An established flow that shares the slot of a flood of *one* hash would follow the flood. None of the hundred
+//! flows here does.
 //!
-//! A hundred established flows send once in 10,000 packets each; at a microsecond per packet that is
-//! every 10 ms, and the whole flood lasts ten seconds.
+//! A hundred established flows send one packet in 10,000 each. At one microsecond per packet that is every 10 ms,
+//! and the whole flood lasts ten seconds.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "an allocator can't be written without; it only counts")]
 
@@ -28,7 +28,7 @@ use rxsteer_core::{
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, counting what each thread asks of it.
+/// The system's allocator, with a count of each thread's calls.
 struct Counting;
 
 thread_local! {
@@ -36,15 +36,15 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that ends has nothing to count any more.
+    // In a thread that ends there is nothing left to count.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps to the contract of `alloc`, which is the same there.
+        // SAFETY: the caller keeps to the contract of `alloc`, which is the same for the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -56,12 +56,12 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: as above; the block is the system's, since all are.
+        // SAFETY: as above; the block comes from the system's allocator, as all blocks do.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as above; the block is the system's, since all are.
+        // SAFETY: as above; the block comes from the system's allocator, as all blocks do.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -74,7 +74,7 @@ const FLOOD: u64 = 10_000_000;
 const OUTSTANDING: u32 = 3600;
 const MICROSECOND: u64 = 1000;
 
-/// SplitMix64's last steps: number `n` of a list without repeats.
+/// The last steps of SplitMix64: entry `n` of a list without repeats.
 fn mixed(n: u64) -> u64 {
     let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -82,12 +82,12 @@ fn mixed(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// What the flood's packets carry.
+/// The hashes of the flood's packets.
 #[derive(Clone, Copy)]
 enum Flood {
     /// A new flow with each packet.
     NewFlows,
-    /// 100,000 flows that all have one hash: to steering, one flow with all the packets.
+    /// 100,000 flows that share one hash: to steering, one flow that sends all the packets.
     EqualHash,
 }
 
@@ -141,7 +141,7 @@ impl Network {
         self.filled += 1;
     }
 
-    /// Decides for what was received; each CPU then completes all but its newest packets.
+    /// Decides for the received packets; then each CPU completes all but its newest packets.
     fn decide(&mut self) -> &[Verdict] {
         let count = std::mem::take(&mut self.filled);
         let arrivals = &self.batch[..count];
@@ -157,8 +157,7 @@ impl Network {
     }
 }
 
-/// The flows begin in peace, each with a packet per millisecond for two seconds; then comes the
-/// flood.
+/// The flows begin without load, each with a packet per millisecond for two seconds. Then the flood starts.
 fn flood(policy: Policy, cpus: u16, flood: Flood, packets: u64) -> Outcome {
     let mut network = Network::new(policy.clone(), cpus);
     let hashes: Vec<FlowHash> =
@@ -227,13 +226,13 @@ fn ten_million_new_flows_under_rfs() {
     check(Policy::RfsSparse(4), 4, Flood::NewFlows);
 }
 
-/// 16 of the flows have slots, the others went by hash before and do so still.
+/// 16 of the flows have slots; the others were placed by hash before and still are.
 #[test]
 fn ten_million_new_flows_under_sparse_with_slots_for_some() {
     check(Policy::Sparse(4), 4, Flood::NewFlows);
 }
 
-/// 128 slots: every flow has its own.
+/// With 128 slots every flow has its own.
 #[test]
 fn ten_million_new_flows_under_sparse_with_slots_for_all() {
     check(Policy::Sparse(4), 32, Flood::NewFlows);

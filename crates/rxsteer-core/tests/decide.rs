@@ -1,4 +1,4 @@
-//! What holds of every decision, whatever the policy and the traffic.
+//! Properties of every decision, whatever the policy and the traffic.
 
 use proptest::prelude::*;
 use rxsteer_core::{
@@ -7,7 +7,7 @@ use rxsteer_core::{
 };
 use std::sync::Arc;
 
-/// Backlogs with room for so many packets each, refusing in one way or the other.
+/// Backlogs with room for a given number of packets each; they refuse either by dropping or by waiting.
 #[derive(Clone, Debug, PartialEq)]
 struct Room {
     left: Vec<u32>,
@@ -24,7 +24,7 @@ impl Backlogs for Room {
     }
 
     fn has_completed(&mut self, _producer: u16, cpu: CpuId, _position: u32) -> bool {
-        // Some are fast, some never get anything done.
+        // Some CPUs complete at once, others never complete a packet.
         cpu.get().is_multiple_of(2)
     }
 
@@ -81,7 +81,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     )
 }
 
-/// Few hashes, so that flows come again, and time goes on.
+/// Arrivals with few hashes, so that flows send again, and with rising times.
 fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let hash = prop_oneof![
         1 => Just(0),
@@ -97,7 +97,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     })
 }
 
-/// A policy some way into its life: applications spoke, packets were sent, rules were changed.
+/// A policy with a history: applications recorded desired CPUs, packets were sent, rules were changed.
 fn steering(first: &SteerConfig, then: Option<&SteerConfig>, desired: &[(u32, u16)]) -> Steering {
     let plan = Arc::new(Plan::new(first, 1).unwrap());
     let mut steering = Steering::of_plan(plan.clone(), 0..3);
@@ -122,8 +122,8 @@ fn steering(first: &SteerConfig, then: Option<&SteerConfig>, desired: &[(u32, u1
 }
 
 proptest! {
-    /// A batch decides like its packets one by one, up to the first that must wait, and leaves the
-    /// backlogs alike.
+    /// A batch gets the same decisions as its packets one by one, up to the first packet that must wait, and
+    /// leaves the backlogs in the same state.
     #[test]
     fn batch_equals_its_packets_one_by_one(
         config in config(),
@@ -154,9 +154,8 @@ proptest! {
         prop_assert!(decided == arrivals.len() || wait);
     }
 
-    /// A flow's CPU depends on its hash and RX queue alone while nothing else happens: the next
-    /// packet goes where the last one went, and only to CPUs that the configuration names and that
-    /// are online.
+    /// While nothing else happens, a flow's CPU depends on its hash and RX queue alone: the next packet goes where
+    /// the last one went. Packets go only to CPUs that the configuration names and that are online.
     #[test]
     fn flow_stays_where_it_is(
         config in config(),
@@ -171,7 +170,7 @@ proptest! {
         prop_assert_eq!(verdicts[0], verdicts[1]);
         let gone = |cpu| config.offline.as_ref().is_some_and(|gone| gone.contains(cpu));
         let named = config.destinations().contains(verdicts[0].cpu());
-        // Where the receiving CPU is gone as well, any other takes its part.
+        // If the receiving CPU is also gone, any other CPU takes its place.
         prop_assert!(!gone(verdicts[0].cpu()) && (named || config.offline.is_some()));
         if arrival.hash.is_none() && !matches!(config.policy, Policy::Bound(_)) {
             prop_assert_eq!(verdicts[0].cpu(), steering.default_cpu(arrival.rx_queue));

@@ -1,6 +1,6 @@
-//! The flow limit against the kernel's `skb_flow_limit` (but for the packets that its history begins
-//! with), and what it does in a decision: an elephant
-//! is dropped where its backlog is half full, mice still get in, and nothing is counted twice.
+//! The flow limit compared with the kernel's `skb_flow_limit` (except for the packets that the kernel's history
+//! begins with), and its effect in a decision: an elephant flow is dropped where its backlog is half full, mouse
+//! flows still get room, and no packet is counted twice.
 #![cfg(not(loom))]
 
 #[path = "reference/backlogs.rs"]
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 const HISTORY: usize = 128;
 
-/// The kernel's `hash_32`, to as many bits as number the buckets.
+/// The kernel's `hash_32`, to the number of bits that index the buckets.
 fn bucket(hash: u32, buckets: u32) -> u32 {
     ((u64::from(hash.wrapping_mul(0x61c8_8647)) * u64::from(buckets)) >> 32) as u32
 }
@@ -31,8 +31,8 @@ struct Kernel {
 
 impl Kernel {
     fn new(buckets: u32, max_backlog: u32) -> Kernel {
-        // One more, for the packets that never were: the kernel takes them for bucket 0's, and forgets
-        // real ones of that bucket for them.
+        // One bucket more, for the packets that never existed. The kernel counts them as bucket 0's, and drops
+        // real packets of that bucket from its history in their place.
         let history = [buckets; HISTORY];
         let buckets = vec![0; buckets as usize + 1];
         Kernel { max_backlog, buckets, history, history_head: 0 }
@@ -55,7 +55,7 @@ impl Kernel {
     }
 }
 
-/// What is meant by it: a list of the last packets, counted anew each time.
+/// The intended behaviour: a list of the last packets, counted anew each time.
 struct Meant {
     buckets: u32,
     max_backlog: u32,
@@ -76,7 +76,7 @@ impl Meant {
     }
 }
 
-/// Runs of packets of one flow, so that one often has about half of the last 128.
+/// Runs of packets of one flow, so that a flow often has about half of the last 128.
 fn packets() -> impl Strategy<Value = Vec<(u32, u32)>> {
     let run = (
         prop_oneof![0..4u32, any::<u32>()],
@@ -85,7 +85,7 @@ fn packets() -> impl Strategy<Value = Vec<(u32, u32)>> {
     );
     prop::collection::vec(run, 1..40).prop_map(|runs| {
         let packets = |(flow, length, waiting): (u32, usize, u32)| {
-            // Every third packet of a run is another flow's.
+            // Every third packet of a run belongs to another flow.
             (0..length).map(move |n| (if n % 3 == 2 { flow ^ 1 } else { flow }, waiting))
         };
         runs.into_iter().flat_map(packets).collect()
@@ -149,7 +149,7 @@ fn backlogs(refusal: Refusal) -> BacklogSet {
 
 const FULL: Refusal = Refusal::Drop(DropReason::BacklogFull);
 
-/// One packet; why it was dropped, and `None` where it must wait.
+/// Sends one packet. Returns why the packet was dropped, or `None` when it must wait.
 fn send(
     steering: &mut Steering,
     backlogs: &mut BacklogSet,
@@ -161,7 +161,7 @@ fn send(
     (decided == 1).then(|| verdict[0].drop_reason())
 }
 
-/// The policies that keep a flow table, and those that don't, reserve room in two ways.
+/// Policies with and without a flow table reserve room in two different ways.
 fn policies() -> [Policy; 4] {
     [Policy::Rps, Policy::Sparse(2), Policy::Rfs, Policy::RfsSparse(2)]
 }
@@ -190,20 +190,20 @@ fn elephant_is_dropped_while_mice_get_in() {
         }
         for round in 0..300 {
             let elephant = Some(Some(DropReason::FlowLimit));
-            // Three of four packets are the elephant's.
+            // Three of four packets belong to the elephant flow.
             for _ in 0..3 {
                 assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), elephant);
             }
             assert_eq!(send(&mut steering, &mut backlogs, 100 + round), Some(None));
         }
         assert_eq!(backlogs.under_way(1), 500 + 64 + 300);
-        // A backlog that drains lets all in.
+        // A backlog that drains accepts all flows.
         backlogs.complete(1, 500);
         assert_eq!(send(&mut steering, &mut backlogs, ELEPHANT), Some(None));
     }
 }
 
-/// Were what a full backlog refuses counted, the mouse that sent most of it would be the elephant.
+/// If refused packets of a full backlog were counted, the mouse flow that sent most of them would be the elephant.
 #[test]
 fn what_a_full_backlog_refuses_is_not_counted() {
     for policy in policies() {
@@ -224,7 +224,7 @@ fn what_a_full_backlog_refuses_is_not_counted() {
     }
 }
 
-/// A packet that must wait is asked for again and again, and is one packet in the history.
+/// A packet that must wait is offered many times, and counts as one packet in the history.
 #[test]
 fn packet_that_waits_counts_once() {
     for policy in policies() {
@@ -245,7 +245,7 @@ fn packet_that_waits_counts_once() {
     }
 }
 
-/// A decision that is dropped for the flow limit took no room, and blocks nothing.
+/// A packet that the flow limit drops takes no room and blocks no other packet.
 #[test]
 fn packets_that_the_limit_drops_take_no_room() {
     let (mut steering, mut backlogs) = (steering(Policy::Rfs, Some(4096)), backlogs(FULL));

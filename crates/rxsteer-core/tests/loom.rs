@@ -1,8 +1,8 @@
-//! Every interleaving (up to the preemption bound) of those who share the sock flow table and the
-//! sparse slots, under loom. LOOM_MAX_PREEMPTIONS bounds it.
+//! loom checks every interleaving (up to the preemption bound LOOM_MAX_PREEMPTIONS) of the threads that share the
+//! sock flow table and the sparse slots.
 //!
-//! The tables are as small as they get: one or two CPUs, one sock flow entry. The sparse models have
-//! two threads of one decision each, since a decision reads a dozen atomics.
+//! The tables are as small as possible: one or two CPUs, one sock flow entry. The sparse models have two threads
+//! with one decision each, since a decision reads a dozen atomics.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use rxsteer_core::{
     Arrival, Backlogs, CpuId, CpuSet, FlowHash, Plan, Policy, Refusal, SockFlowTable, SteerConfig,
     Steering, Verdict,
 };
-// Of the tests' own, and no part of what is explored.
+// These belong to the tests, not to the explored code.
 use std::sync::atomic::{AtomicBool as Flag, AtomicU32 as Count, Ordering as CountOrdering};
 
 fn cpu(id: u16) -> CpuId {
@@ -23,11 +23,11 @@ fn hash(hash: u32) -> FlowHash {
     FlowHash::from_raw(hash)
 }
 
-/// Two flows of one entry, known apart by their upper bits.
+/// Two flows of one entry, distinguished by their upper bits.
 const FLOW: u32 = 0x1000;
 const OTHER: u32 = 0x2000;
 
-/// A reader sees no desired CPU or one that was recorded, never the bits of one with the CPU of
+/// A reader sees either no desired CPU or a recorded one, never the hash bits of one record with the CPU of
 /// another.
 #[test]
 fn desired_cpu_is_read_whole() {
@@ -79,8 +79,8 @@ fn desired_cpu_is_one_that_was_recorded() {
     });
 }
 
-/// A flow that ends forgets its own desired CPU only, also where another's comes between its look
-/// and its write.
+/// A flow that ends forgets only its own desired CPU, even if another flow's desired CPU is recorded between its
+/// read and its write.
 #[test]
 fn forgetting_leaves_the_desired_cpu_of_another_flow() {
     loom::model(|| {
@@ -94,9 +94,9 @@ fn forgetting_leaves_the_desired_cpu_of_another_flow() {
             has_ended.store(true, CountOrdering::Relaxed);
         });
         table.record(hash(OTHER), cpu(2));
-        // Where it had ended before, the other's desired CPU came after all. Loom does not know
-        // that a write comes after the read-modify-write whose value it replaces, and would show
-        // that value once more; so only the case in question is looked at.
+        // If the flow had ended before, the other flow's desired CPU was recorded afterwards. Loom does not model
+        // that a write comes after the read-modify-write whose value it replaces, and would return the old value
+        // again. So only the case in question is checked.
         let ended_before = ended.load(CountOrdering::Relaxed);
         ends.join().unwrap();
         if !ended_before {
@@ -106,7 +106,7 @@ fn forgetting_leaves_the_desired_cpu_of_another_flow() {
     });
 }
 
-/// A table that says when it is dropped.
+/// A table that records when it is dropped.
 struct Counted {
     table: SockFlowTable,
     dropped: std::sync::Arc<Count>,
@@ -118,7 +118,8 @@ impl Drop for Counted {
     }
 }
 
-/// How a change reaches whoever looks tables up: a version to glance at, and the table behind a lock.
+/// How a change reaches the threads that look up tables: a version that is cheap to check, and the table behind a
+/// lock.
 struct Published {
     version: AtomicU32,
     table: Mutex<Arc<Counted>>,
@@ -130,8 +131,8 @@ impl Published {
     }
 }
 
-/// A table replaced under lookup: who has the old one still reads valid desired CPUs there, and the
-/// last to leave it drops it, once.
+/// A table is replaced during lookups. A thread that holds the old table still reads valid desired CPUs there, and
+/// the last thread to release the old table drops it, once.
 #[test]
 fn table_is_replaced_under_lookup() {
     loom::model(|| {
@@ -152,7 +153,7 @@ fn table_is_replaced_under_lookup() {
             for _ in 0..2 {
                 let desired = table.table.desired(hash(FLOW));
                 match table.table.len() {
-                    // The application speaks to whichever table it finds.
+                    // The application records its CPU in whichever table it finds.
                     1 => {
                         assert!(desired == Some(cpu(5)) || desired == Some(cpu(2)), "{desired:?}");
                         assert_eq!(old.load(CountOrdering::Relaxed), 0, "it is in use");
@@ -208,7 +209,7 @@ impl Backlogs for Done {
     }
 }
 
-/// The target of a packet of `flow` from a producer, and whether it is for the flow's slot.
+/// The target of a packet of `flow` from a producer, and whether the flow's slot gave it.
 fn decide(steering: &mut Steering, producer: u16, flow: u32, time_ns: u64) -> (u16, bool) {
     let arrival = Arrival { time_ns, hash: hash(flow), rx_queue: producer, reserved: 0 };
     let before = steering.counts().in_slots;
@@ -227,7 +228,7 @@ fn plan(cpus: u16) -> std::sync::Arc<Plan> {
     std::sync::Arc::new(Plan::new(&config, 2).unwrap())
 }
 
-/// One decision of a producer of its own.
+/// A thread in which a separate producer makes one decision.
 fn producer(
     plan: &std::sync::Arc<Plan>,
     number: u16,
@@ -240,8 +241,8 @@ fn producer(
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Two flows ask for slots at once: each gets a CPU of the map, no slot is given twice, and whoever
-/// got one finds it again. Both hashes say CPU 0.
+/// Two flows request slots at the same time: each gets a CPU of the map, no slot is given twice, and a flow that
+/// got a slot finds it again. Both hashes select CPU 0.
 #[test]
 fn two_producers_ask_for_slots_at_once() {
     loom::model(|| {
@@ -255,7 +256,7 @@ fn two_producers_ask_for_slots_at_once() {
         if in_slot && other_in_slot {
             assert_ne!(mine, others, "one slot each");
         }
-        // Now in peace, and at the same time: what was found then is found again.
+        // Now without concurrency and at the same time stamp: each slot that was found is found again.
         for (flow, cpu, in_slot) in [(1, mine, in_slot), (2, others, other_in_slot)] {
             if in_slot {
                 assert_eq!(decide(&mut steering, 0, flow, 0), (cpu, true), "flow {flow}");
@@ -264,49 +265,49 @@ fn two_producers_ask_for_slots_at_once() {
     });
 }
 
-/// One slot's flow is replaced while another producer looks for that flow, in a chain that changes
-/// under it. No walk is endless, and afterwards the slot is found by whoever holds it.
+/// One slot's flow is replaced while another producer searches for that flow, in a chain that changes during the
+/// search. Every walk ends, and afterwards the flow that holds the slot finds it.
 #[test]
 fn slot_changes_hands_under_lookup() {
     loom::model(|| {
         let plan = plan(1);
         let mut steering = Steering::of_plan(plan.clone(), [0]);
         assert_eq!(decide(&mut steering, 0, 1, 0), (0, true));
-        // Its second is over: the slot is free for any flow, its old one too.
+        // The flow's second is over: the slot is free for any flow, including its former one.
         let now = SECOND + 1;
         let other = producer(&plan, 1, 2, now);
         let (cpu, in_slot) = decide(&mut steering, 0, 1, now);
         let (other_cpu, other_in_slot) = other.join().unwrap();
         assert_eq!((cpu, other_cpu), (0, 0));
         assert!(in_slot || other_in_slot);
-        // Where hashing was not noted it is the slot that says no.
+        // If hashing was not recorded, the slot refuses the second flow.
         let found = [1, 2].map(|flow| decide(&mut steering, 0, flow, now).1);
         assert!(found == [true, false] || found == [false, true], "{found:?}");
     });
 }
 
-/// Two flows of one chain: one is taken out of it while the other is looked for behind it.
+/// Two flows of one chain: one is removed from the chain while the other is searched for behind it.
 #[test]
 fn chain_changes_under_lookup() {
-    // Chains go by the upper bits of this; those of the two agree in twelve. Were chains chosen
-    // another way, this would hold too and say less.
+    // The upper bits of this value choose the chain; those of the two flows agree in twelve bits. If chains were
+    // chosen in another way, the test would still pass but check less.
     let chain = |flow: u32| (flow ^ 0x9e37_79b1).wrapping_mul(0x61c8_8647) >> 20;
     let leaving = (3..).find(|flow| chain(*flow) == chain(1)).unwrap();
     loom::model(move || {
         let plan = plan(2);
         let mut steering = Steering::of_plan(plan.clone(), [0]);
         assert_eq!(decide(&mut steering, 0, 1, 0), (1, true));
-        // Its slot stands before the other's in the chain.
+        // The slot of the leaving flow precedes the other flow's slot in the chain.
         assert_eq!(decide(&mut steering, 0, leaving, 0), (0, true));
         let now = SECOND;
         assert_eq!(decide(&mut steering, 0, 1, now), (1, true));
-        // A third flow takes the slot of the one that left, while the first is looked for.
+        // A third flow takes the slot of the leaving flow while the first flow is searched for.
         let now = SECOND + 1;
         let third = producer(&plan, 1, 2, now);
         let (cpu, in_slot) = decide(&mut steering, 0, 1, now);
         let (third_cpu, third_in_slot) = third.join().unwrap();
         assert!(cpu < 2 && third_cpu < 2);
-        // A lookup that missed was hashed; a later one finds the slot again.
+        // A lookup that missed used the hash; a later lookup finds the slot again.
         if in_slot {
             assert_eq!(cpu, 1);
         }

@@ -1,9 +1,8 @@
-//! RFS, alone and above sparse flows, against a model of it: after any list of operations each
-//! packet gets the verdict that the words of rfs-commit give it.
+//! RFS, alone and above sparse flows, compared with a model: after any list of operations each packet gets the
+//! verdict that the text of rfs-commit gives it.
 //!
-//! The model keeps its tables as rfs-commit describes them and the packets under way as lists; its
-//! packets are numbered without an end, while the positions that are decided by begin just below
-//! their wrap.
+//! The model keeps its tables as rfs-commit describes them, and the packets under way as lists. It numbers packets
+//! without limit, while the positions in the tested code begin just below their wrap.
 #![cfg(not(loom))]
 
 #[path = "reference/backlogs.rs"]
@@ -30,7 +29,7 @@ const DEVICES: [u16; 2] = [0, 1];
 enum Op {
     Record(u32, u16),
     Forget(u32),
-    /// Queue 2 is not there.
+    /// Queue 2 does not exist.
     Packet {
         queue: u16,
         hash: u32,
@@ -44,7 +43,7 @@ struct Setup {
     /// Sparse flows below RFS.
     loops: Option<u8>,
     fallback: Fallback,
-    /// The only CPUs that applications' flows may follow them to.
+    /// The only CPUs that flows may follow their applications to.
     rfs_cpus: Option<Vec<u16>>,
     sock_flow_entries: u32,
     flow_cnt: u32,
@@ -81,21 +80,21 @@ impl Setup {
     }
 }
 
-/// What rfs-commit says, word by word.
+/// The text of rfs-commit, word by word.
 struct Model {
     setup: Setup,
-    /// By index: upper hash bits and desired CPU.
+    /// Indexed by entry: upper hash bits and desired CPU.
     sock_flows: HashMap<u32, (u32, u16)>,
-    /// By queue and slot: current CPU, the number of the last packet queued there, and how many packets
-    /// in a row have followed the slot rather than their target. The last slot is that of packets
-    /// without a flow.
+    /// Indexed by queue and slot: the current CPU, the number of the last packet queued there, and how many
+    /// packets in a row have followed the slot instead of their target. The last slot is for packets without a
+    /// flow.
     dev_flows: [Vec<Option<(u16, u64, u32)>>; 2],
     sparse: Sparse,
-    /// By CPU the packets under way.
+    /// Indexed by CPU: the packets under way.
     backlogs: Vec<VecDeque<u64>>,
     packets: u64,
-    /// Packets whose target is the CPU where their application runs, and packets kept elsewhere
-    /// than their target.
+    /// Packets whose target is the CPU where their application runs, and packets sent to a CPU other than their
+    /// target.
     counts: [u64; 2],
 }
 
@@ -113,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Index and upper bits. The lower ones make room for any CPU and for "none".
+    /// Index and upper bits. The lower bits are reserved for any CPU and for "none".
     fn sock_flow(&self, hash: u32) -> (u32, u32) {
         let for_cpu = (0..).find(|bits| 1 << bits > CPUS).unwrap();
         (hash % self.setup.sock_flow_entries.next_power_of_two(), hash >> for_cpu)
@@ -143,15 +142,15 @@ impl Model {
         allowed && self.is_online(cpu)
     }
 
-    /// Whether a flow that is left to the fallback may stay on a CPU for a while.
+    /// Whether a flow that the fallback places may stay on a CPU for a while.
     fn may_linger(&self, cpu: u16) -> bool {
         let mapped = MAPS.iter().any(|map| map.contains(&cpu)) && self.is_online(cpu);
         mapped || self.setup.fallback == Fallback::Local && self.is_desired(cpu)
     }
 
-    /// Where a packet is to go, and whether nothing but the fallback says so.
+    /// The target of a packet, and whether only the fallback placed it.
     fn target_of(&mut self, queue: u16, hash: u32, now: u64) -> (u16, bool) {
-        // Not steered: a queue that is not there counts as the first.
+        // Not steered: a queue that does not exist counts as the first.
         let Some(map) = MAPS.get(usize::from(queue)).filter(|_| hash != 0) else {
             return (*RECEIVING.get(usize::from(queue)).unwrap_or(&RECEIVING[0]), false);
         };
@@ -186,7 +185,7 @@ impl Model {
         let (table, slot) = if hash == 0 || queue > 1 {
             (usize::from(queue % 2), self.dev_flows[0].len() - 1)
         } else {
-            // The kernel's hash_32, to as many bits as number the slots.
+            // The kernel's hash_32, to the number of bits that index the slots.
             let mixed = u64::from(hash.wrapping_mul(0x61c8_8647));
             let slots = self.dev_flows[0].len() as u64 - 1;
             (usize::from(queue), ((mixed * slots) >> 32) as usize)
@@ -195,7 +194,7 @@ impl Model {
             Some((current, number, _)) if self.backlogs[usize::from(current)].contains(&number) => {
                 current
             }
-            // Left to the fallback, it follows the flows of the slot for a while.
+            // A packet that the fallback places follows the flows of the slot for a while.
             Some((current, _, followed))
                 if falls_back && followed < HYSTERESIS && self.may_linger(current) =>
             {

@@ -1,9 +1,9 @@
-//! Sparse flows have the targets of sparse-patch's `find_cpu`, on any packet sequence: several
-//! devices and queues with maps of their own, CPUs that are offline, any number of loops, times that
-//! rise, stay, leap and run back, and rules that change on the way while the slots stay.
+//! Sparse flows get the targets of sparse-patch's `find_cpu` on any packet sequence: several devices, queues with
+//! maps of their own, offline CPUs, any number of loops, times that rise, stay, leap and run back, and rules that
+//! change during the sequence while the slots stay.
 //!
-//! The packets' backlogs say of everything that it is completed. So the order guard holds nothing
-//! back, and a verdict is the target of the rules.
+//! The packets' backlogs report every packet as completed. So the order guard holds no flow back, and a verdict is
+//! the target of the rules.
 #![cfg(not(loom))]
 
 #[path = "reference/sparse.rs"]
@@ -20,12 +20,12 @@ use std::sync::Arc;
 const DEVICES: [u16; 4] = [0, 1, 1, 2];
 const RECEIVING: [u16; 4] = [0, 1, 0, 5];
 
-/// What can change at run time.
+/// The settings that can change at run time.
 #[derive(Clone, Debug)]
 struct Rules {
-    /// `None` is plain `rps`, which leaves the slots alone.
+    /// `None` is plain `rps`, which does not change the slots.
     loops: Option<u8>,
-    /// By queue, ascending.
+    /// Indexed by queue; each map ascending.
     maps: [Vec<u16>; 4],
     offline: Vec<u16>,
 }
@@ -49,12 +49,12 @@ impl Rules {
         let policy = self.loops.map_or(Policy::Rps, Policy::Sparse);
         let receiving = RECEIVING.map(cpu).to_vec();
         SteerConfig {
-            // Queue 0 goes by the common map.
+            // Queue 0 uses the common map.
             rps_maps: (1..4).map(|queue| (queue.into(), self.map(queue))).collect(),
             devices: DEVICES.to_vec(),
             offline: set(&self.offline),
             possible: CpuSet::first(cpus),
-            // Too many for these flows to share slots often.
+            // Large enough that these flows rarely share slots.
             flow_cnt: Some(1 << 16),
             sock_flow_entries: 1,
             ..SteerConfig::new(policy, self.map(0), receiving)
@@ -66,7 +66,7 @@ impl Rules {
     }
 }
 
-/// `get_rps_cpu` round `find_cpu`: the target of a packet of `queue`.
+/// `get_rps_cpu` around `find_cpu`: the target of a packet of `queue`.
 fn target_of(
     sparse: &mut Sparse,
     rules: &Rules,
@@ -76,7 +76,7 @@ fn target_of(
 ) -> u16 {
     let online = |cpu: u16| !rules.offline.contains(&cpu);
     let received = RECEIVING[usize::from(queue)];
-    // A receiving CPU that is gone has the first that is there in its place.
+    // The first online CPU takes the place of a receiving CPU that is gone.
     let local = match (0..cpus).find(|cpu| online(*cpu)) {
         Some(first) if !online(received) => first,
         _ => received,
@@ -95,8 +95,8 @@ fn target_of(
     if online(chosen) { chosen } else { local }
 }
 
-/// Takes both through `steps`; says where they part, or how many packets were looked at and how many
-/// of them could not go to their target.
+/// Runs both implementations through `steps`. Returns where they first differ, or the number of packets compared
+/// and how many of them could not go to their target.
 fn compare(
     cpus: u16,
     start_ns: u64,
@@ -126,8 +126,8 @@ fn compare(
                 let deferred = steering.counts().deferred;
                 steering.decide(&[arrival], &mut Idle::default(), &mut verdict);
                 let target = target_of(&mut sparse, &rules, cpus, (queue, hash), now);
-                // With everything completed a packet goes to its target, but where it is left to
-                // its hash and its slot of the flow table has hysteresis left.
+                // With everything completed, a packet goes to its target, unless its hash places it and its slot
+                // of the flow table has hysteresis left.
                 let follows = steering.counts().deferred > deferred;
                 let got = verdict[0];
                 if explanation != cpu(target) || !follows && got != Verdict::deliver(cpu(target)) {
@@ -143,7 +143,7 @@ fn compare(
     Ok((packets, followed))
 }
 
-/// CPUs that can be used in the property test.
+/// CPUs of the property test.
 const CPUS: u16 = 8;
 
 fn some_cpus(least: usize) -> impl Strategy<Value = Vec<u16>> {
@@ -228,7 +228,7 @@ impl Random {
         }
     }
 
-    /// Mostly nothing or a few thousandths of a second; now and then a leap, either way.
+    /// Mostly zero or a few milliseconds; sometimes a leap, forward or back.
     fn later(&mut self) -> i64 {
         let second = SECOND as i64;
         match self.below(400) {
@@ -242,8 +242,8 @@ impl Random {
     }
 }
 
-/// The same over long sequences and large machines, where the chains of the table fill, and one
-/// flow often holds several slots.
+/// The same over long sequences and large machines, where the table's chains fill and one flow often holds several
+/// slots.
 #[test]
 fn long_sequences_on_large_machines() {
     let mut all = (0, 0);
@@ -272,9 +272,9 @@ fn long_sequences_on_large_machines() {
     assert!(followed * 2 < packets, "{followed} of {packets} say nothing of the verdict");
 }
 
-/// Flows that hold slots keep them while new flows flood in, since every packet of the flood is
-/// hashed, and a slot whose flow sends within a second is no other flow's. What decides is the
-/// table of slots alone, whose size is fixed by the CPUs.
+/// Flows that hold slots keep them during a flood of new flows: every packet of the flood is hashed, and the slot
+/// of a flow that sends within a second goes to no other flow. Only the table of slots decides, and the number of
+/// CPUs fixes its size.
 #[test]
 fn under_a_flood_established_flows_keep_their_slots() {
     let config = SteerConfig::new(Policy::Sparse(4), CpuSet::first(4).unwrap(), vec![cpu(0)]);
@@ -295,7 +295,7 @@ fn under_a_flood_established_flows_keep_their_slots() {
         .collect();
     let mut random = Random(1);
     for packet in 1..=200_000u64 {
-        // 50 µs a packet: 10 s, in which each established flow speaks every 0.8 s.
+        // 50 µs per packet: 10 s, in which each established flow sends every 0.8 s.
         let now = packet * 50_000;
         if packet % 1000 == 0 {
             let (flow, at) = established[(packet / 1000) as usize % 16];

@@ -1,6 +1,6 @@
-//! Changes at run time, step by step: who goes where while packets of before are under way, and when
-//! it is over. The backlogs complete by hand, and check that each flow's packets are completed in the
-//! order they were sent.
+//! Changes at run time, step by step: where flows go while packets sent before the change are under way, and when
+//! the transition is over. The test completes packets explicitly, and checks that each flow's packets are
+//! completed in the order they were sent.
 #![cfg(not(loom))]
 
 #[path = "reference/backlogs.rs"]
@@ -14,7 +14,7 @@ use rxsteer_core::{
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Flows that a map of two splits: the first goes to its first CPU, the others to its second.
+/// Flows that a map of two CPUs splits: the first goes to the first CPU, the others to the second.
 const LOW: u32 = 0x0000_0011;
 const HIGH: u32 = 0xf000_0022;
 const THIRD: u32 = 0xf000_0033;
@@ -22,9 +22,9 @@ const THIRD: u32 = 0xf000_0033;
 struct World {
     steering: Steering,
     backlogs: BacklogSet,
-    /// By CPU the packets under way: flow and number.
+    /// Indexed by CPU: the packets under way, as flow and number.
     queues: Vec<VecDeque<(u32, u32)>>,
-    /// By flow how many packets were sent and how many completed.
+    /// For each flow, how many packets were sent and how many are completed.
     flows: HashMap<u32, [u32; 2]>,
 }
 
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// The flow's next packet; `None` when it must wait.
+    /// The verdict for the flow's next packet; `None` when it must wait.
     fn verdict(&mut self, flow: u32) -> Option<Verdict> {
         let arrival = Arrival { hash: FlowHash::from_raw(flow), ..Arrival::default() };
         let mut verdict = [Verdict::default()];
@@ -69,7 +69,7 @@ impl World {
         (decided == 1).then_some(verdict[0])
     }
 
-    /// Where the flow's next packet goes.
+    /// Sends the flow's next packet and returns its CPU.
     fn send(&mut self, flow: u32) -> u16 {
         let verdict = self.verdict(flow).expect("there is room");
         assert!(!verdict.is_drop());
@@ -104,13 +104,13 @@ impl World {
         self.change(|config| config.cpus = cpus(map));
     }
 
-    /// Says whether the flow table has that size now.
+    /// Changes the size, and returns whether the flow table has that size now.
     fn resize(&mut self, flow_cnt: u32) -> bool {
         self.change(|config| config.flow_cnt = Some(flow_cnt));
         self.slots() == Some(flow_cnt)
     }
 
-    /// Slots of the flow table in use, if there is one.
+    /// The number of slots of the flow table in use; `None` without a table.
     fn slots(&mut self) -> Option<u32> {
         let arrival = Arrival { hash: FlowHash::from_raw(LOW), ..Arrival::default() };
         self.steering.explain(&arrival, &mut self.backlogs).flow.map(|slot| slot.entries)
@@ -130,10 +130,10 @@ fn new_map_moves_flows_when_their_packets_are_completed() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!(world.send(LOW), 1);
     world.change_map("2");
-    // The first period: it is unknown whose packets are still under way.
+    // The first period: it is unknown which flows still have packets under way.
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 1));
     assert!(!world.is_drained());
-    // What was sent before the change is completed: now the slots know.
+    // The packets sent before the change are completed: from now on the slots record where the flows are.
     world.complete(1, 1);
     assert_eq!(world.send(LOW), 1, "one of its packets is under way");
     assert_eq!(world.send(THIRD), 2, "nothing of it was ever sent");
@@ -158,7 +158,7 @@ fn with_nothing_under_way_a_change_is_over_at_once() {
     assert!(world.is_drained());
 }
 
-/// The rules of before sent the two to two CPUs, so they share no slot of theirs.
+/// The former rules sent the two flows to different CPUs, so they share no slot of the old rules' table.
 #[test]
 fn flows_that_share_a_slot_keep_their_order_and_move_in_the_end() {
     let mut world = World::new(Policy::Rps, "1-2", 1);
@@ -171,7 +171,7 @@ fn flows_that_share_a_slot_keep_their_order_and_move_in_the_end() {
     world.complete(1, 1);
     world.complete(2, 1);
     assert_eq!((world.send(LOW), world.send(HIGH)), (1, 2), "the third, with those of the second");
-    // One CPU is slow: that holds none but its own.
+    // One CPU is slow: only its own flows are held back.
     world.complete(1, 2);
     assert_eq!((world.send(LOW), world.send(HIGH)), (3, 2));
     assert!(!world.is_drained());
@@ -181,8 +181,8 @@ fn flows_that_share_a_slot_keep_their_order_and_move_in_the_end() {
     assert!(world.is_drained());
 }
 
-/// The same with completions that lag behind in every way a small counter shows: [`World`] checks
-/// the order.
+/// The same with completions that lag behind in every way that a small counter expresses. [`World`] checks the
+/// order.
 #[test]
 fn sharing_flows_are_never_reordered_whatever_completes_when() {
     for script in 0..4096u32 {
@@ -221,7 +221,7 @@ fn from_rfs_to_rps_a_flow_follows_its_slot_until_it_is_drained() {
     assert_eq!(world.send(LOW), 1);
     world.complete_all();
     assert!(world.is_drained());
-    // The way back: there is no slot, but the rules of before say where its packets are.
+    // The change back: there is no slot, but the former rules say where the flow's packets are.
     assert_eq!(world.send(LOW), 1);
     world.change(|config| config.policy = Policy::Rfs);
     assert_eq!(world.send(LOW), 1);
@@ -272,7 +272,7 @@ fn change_before_the_last_one_is_over() {
     assert!(world.is_drained());
 }
 
-/// Two changes in the first period: where packets of before are, the rules before *both* say.
+/// Two changes in the first period: the rules before *both* changes say where the earlier packets are.
 #[test]
 fn change_in_the_first_period() {
     let mut world = World::new(Policy::Rps, "1", 64);
@@ -289,7 +289,8 @@ fn change_in_the_first_period() {
     assert_eq!((world.send(LOW), world.send(THIRD)), (4, 4));
 }
 
-/// A change that is taken back while it is under way: flows that moved come back as the others moved.
+/// A change that is reverted while in progress: flows that have moved return in the same way as flows moved
+/// before.
 #[test]
 fn there_and_back() {
     let mut world = World::new(Policy::Rps, "1", 64);
@@ -306,8 +307,8 @@ fn there_and_back() {
     assert!(world.is_drained());
 }
 
-/// After 2³¹ packets a number seems to lie ahead: a slot of an old table that was found completed must
-/// not come alive again by that.
+/// After 2³¹ packets a number seems to lie ahead. A slot of an old table that was found completed must not become
+/// active again because of that.
 #[test]
 fn old_slot_that_was_left_does_not_come_back() {
     let mut world = World::new(Policy::Rfs, "1", 4);
@@ -350,7 +351,7 @@ fn fifth_resize_waits_for_the_tables_before_it() {
     assert_eq!(world.slots(), Some(128));
 }
 
-/// Whoever takes the queue of a CPU that is gone over completes what waits there.
+/// Another worker takes over the queue of a CPU that is gone and completes the packets that wait there.
 #[test]
 fn flows_of_an_offline_cpu_go_to_the_receiving_cpu() {
     let mut world = World::new(Policy::Rps, "1-2", 64);
@@ -369,7 +370,7 @@ fn flows_of_an_offline_cpu_go_to_the_receiving_cpu() {
 #[test]
 fn slots_of_an_offline_cpu_are_absent() {
     let mut world = World::new(Policy::Sparse(1), "1-2", 64);
-    // HIGH has the slot of CPU 2, LOW that of CPU 1.
+    // HIGH holds the slot of CPU 2, LOW the slot of CPU 1.
     assert_eq!((world.send(HIGH), world.send(LOW)), (2, 1));
     world.change(|config| config.offline = Some(cpus("2")));
     assert_eq!(world.send(HIGH), 2, "its packet is under way");
@@ -381,7 +382,7 @@ fn slots_of_an_offline_cpu_are_absent() {
     assert_eq!(world.send(HIGH), 2, "the slot is still its own");
 }
 
-/// A desired CPU that is gone counts for nothing, and the flow comes away from there.
+/// A desired CPU that is gone is ignored, and the flow leaves it.
 #[test]
 fn offline_desired_cpu_is_ignored() {
     let mut world = World::new(Policy::Rfs, "1", 64);
@@ -426,9 +427,9 @@ fn refused_packet_touches_nothing() {
     }
 }
 
-/// Anything after anything: policies, maps, table sizes, CPUs that go and come, applications that
-/// move, completions that lag. [`World`] checks the order of every flow; in the end, with nothing
-/// under way, the last change is over.
+/// Any sequence of operations: policies, maps, table sizes, CPUs that go offline and return, applications that
+/// move, completions that lag. [`World`] checks the order of every flow. In the end, with no packet under way, the
+/// last transition is over.
 #[test]
 fn no_list_of_changes_reorders_a_flow() {
     for seed in 0..2000u64 {
@@ -443,7 +444,7 @@ fn no_list_of_changes_reorders_a_flow() {
         let refusal = [Refusal::Wait, Refusal::Drop(DropReason::BacklogFull)][below(2) as usize];
         let mut world = World::with_limit(Policy::Rps, "1-2", 4, 4 + below(20), refusal);
         let flow = |number: u32| (number + 1).wrapping_mul(0x9e37_79b1);
-        // Seldom in some runs, so that changes come to an end; often in others.
+        // Changes are rare in some runs, so that transitions end, and frequent in others.
         let rare = 5 + below(60);
         for _ in 0..600 {
             match below(rare + 3) {

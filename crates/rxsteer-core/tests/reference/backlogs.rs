@@ -1,4 +1,4 @@
-//! Backlogs whose packets are completed by hand.
+//! Backlogs whose packets the test completes explicitly.
 
 use rxsteer_core::{Backlogs, CpuId, Refusal};
 
@@ -12,14 +12,14 @@ pub(crate) struct BacklogSet {
 
 #[derive(Clone, Copy, Debug)]
 struct Backlog {
-    /// All before this position are completed.
+    /// All positions before this one are completed.
     completed: u32,
     tail: u32,
 }
 
 impl BacklogSet {
-    /// Empty queues to `cpus` CPUs, of at most `limit` packets each, whose positions begin at
-    /// `start`. A full one answers `refusal`.
+    /// Empty queues to `cpus` CPUs, of at most `limit` packets each, whose positions begin at `start`. A full
+    /// queue returns `refusal`.
     pub(crate) fn new(cpus: usize, limit: u32, start: u32, refusal: Refusal) -> BacklogSet {
         let backlog = Backlog { completed: start, tail: start };
         BacklogSet { backlogs: vec![backlog; cpus], limit, refusal }
@@ -30,7 +30,7 @@ impl BacklogSet {
         self.backlogs[cpu].tail.wrapping_sub(self.backlogs[cpu].completed)
     }
 
-    /// Completes the next packets of `cpu`, as many as there are, but at most `count`.
+    /// Completes the next packets of `cpu`: at most `count`, and at most those under way.
     pub(crate) fn complete(&mut self, cpu: usize, count: u32) {
         let count = count.min(self.under_way(cpu));
         let backlog = &mut self.backlogs[cpu];
@@ -39,7 +39,7 @@ impl BacklogSet {
 }
 
 impl BacklogSet {
-    /// So many packets of others go to `cpu` and are completed.
+    /// `count` packets of other flows go to `cpu` and are completed.
     #[allow(dead_code, reason = "not every test has such a stretch")]
     pub(crate) fn pass(&mut self, cpu: usize, count: u32) {
         let backlog = &mut self.backlogs[cpu];

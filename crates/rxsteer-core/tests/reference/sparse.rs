@@ -1,12 +1,11 @@
-//! `find_cpu` of sparse-patch, written down as it is there:
-//! every packet walks all slots, once to find its own and once for a free one. What it leaves
-//! to its surroundings: jiffies are nanoseconds here, `hash_active` starts as "never", and a CPU
-//! that is offline has no slots.
+//! `find_cpu` of sparse-patch, in its original form: every packet walks all slots, once to find its own and once
+//! to find a free one. What `find_cpu` takes from its surroundings is replaced: jiffies are nanoseconds here,
+//! `hash_active` starts as "never", and an offline CPU has no slots.
 
-/// HZ of sparse-patch.
+/// One second, in place of HZ in sparse-patch.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// `struct cpu_flow`; "no device" is `None` around it.
+/// `struct cpu_flow`; `None` around it means "no device".
 #[derive(Clone, Copy)]
 struct CpuFlow {
     dev: u16,
@@ -18,7 +17,7 @@ struct CpuFlow {
 pub(crate) struct Sparse {
     cpu_flows: Vec<[Option<CpuFlow>; 5]>,
     hash_active: Option<u64>,
-    /// Whether the last packet was left to its hash.
+    /// Whether the hash placed the last packet.
     #[allow(dead_code, reason = "not every test asks")]
     pub(crate) by_hash: bool,
 }
@@ -39,7 +38,7 @@ impl Sparse {
         Sparse { cpu_flows: vec![[None; 5]; usize::from(cpus)], hash_active: None, by_hash: false }
     }
 
-    /// The CPU for a packet, before it is asked whether it is online.
+    /// The CPU for a packet, before the check whether that CPU is online.
     pub(crate) fn find_cpu(
         &mut self,
         map: &[u16],
