@@ -1,8 +1,8 @@
-//! What is measured of the ring: items of 8 bytes from one CPU to another, singly and in lists,
-//! beside `rtrb`, the ring that it must not lose to.
+//! The measured cases: items of 8 bytes from one CPU to another, singly and in lists. The baseline is `rtrb`; this
+//! ring must not be slower.
 //!
-//! A call moves [`ITEMS`] items between the calling thread and one it starts, each on a CPU of its
-//! own where there are two.
+//! A call moves [`ITEMS`] items between the calling thread and a thread that it starts. Each thread is pinned to a
+//! CPU of its own if there are two CPUs.
 
 use rtrb::RingBuffer;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -11,12 +11,12 @@ use rxsteer_ring::ring;
 use std::hint::spin_loop;
 use std::thread::scope;
 
-/// Items a call moves: some milliseconds, beside which starting a thread is little.
+/// Items that a call moves. A call takes some milliseconds; starting a thread takes little beside that.
 const ITEMS: u64 = 2_000_000;
-/// Slots in either ring.
+/// Slots in each ring.
 const SLOTS: u32 = 1024;
 
-/// Every case of this crate.
+/// All cases of this crate.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (group, list) in [
@@ -37,7 +37,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Runs both ends, each pinned to one of the first two CPUs; the receiving end's sum is the result.
+/// Runs both ends, each pinned to one of the first two CPUs, and returns the receiving end's sum.
 fn both_ends(send: impl FnOnce() + Send, receive: impl FnOnce() -> u64 + Send) -> u64 {
     let cpus = two_cpus();
     scope(|threads| {
@@ -64,12 +64,12 @@ fn pin(cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         set.set(cpu);
-        // Where it isn't allowed the figure is worse, not wrong.
+        // If pinning isn't allowed, the figure is worse, but not wrong.
         let _ = sched_setaffinity(None, &set);
     }
 }
 
-/// Waits for the other end; with one CPU it has to be let run.
+/// Waits for the other end. On one CPU the other end needs a chance to run.
 fn wait(looks: &mut u32) {
     *looks += 1;
     if looks.is_multiple_of(1 << 14) {

@@ -1,5 +1,5 @@
-//! The ring under criterion: `cargo bench -p rxsteer-ring`. For ratios that hold on a noisy machine use
-//! `cargo xtask bench --filter ring`.
+//! Benchmarks of the ring under criterion: `cargo bench -p rxsteer-ring`. On a noisy machine, `cargo xtask bench
+//! --filter ring` gives stable ratios.
 #![allow(missing_docs, unreachable_pub, reason = "a benchmark has no readers of its interface")]
 
 mod kernels;

@@ -1,4 +1,4 @@
-//! A value that is replaced while others use it.
+//! A value that is replaced while other threads read it.
 //!
 //! ```text
 //!   replace ──► [lock] Arc<T>, version + 1        readers keep an Arc of the value they last saw,
@@ -6,25 +6,26 @@
 //!   reader ──► version ────┴─ changed? ─► [lock] clone the Arc
 //! ```
 //!
-//! The last reader to let go of an old value frees it: a reader that doesn't look keeps it.
+//! The last reader that releases an old value frees it. A reader that does not check the version keeps the old
+//! value.
 //!
-//! Why not `arc-swap`: its `Cache` costs a reader the same load, but says whether the value changed only by taking it. RX
-//! threads ask that before each batch and act on the old value and the new one, and workers ask it before they sleep. The
-//! lock for writers would stay, since `rcu` repeats its function, which must not fail. And loom, which checks all of this,
-//! does not see into `arc-swap`. There is no unsafe code here.
+//! Why not `arc-swap`: its `Cache` costs a reader the same load, but reports a change only by taking the new
+//! value. RX threads check for a change before each batch and then use both the old value and the new one; workers
+//! check before they sleep. Writers would still need a lock, since `rcu` repeats its function, which here must not
+//! fail. And loom, which checks all of this module, does not see into `arc-swap`. There is no unsafe code here.
 
 use crate::sync::{Arc, AtomicU32, Mutex, MutexGuard, Ordering};
 
-/// A value that is replaced now and then, with a version that says so.
+/// A value that is replaced from time to time, with a version that counts the replacements.
 #[derive(Debug)]
 pub struct Published<T> {
     version: AtomicU32,
     value: Mutex<Arc<T>>,
-    /// Held while a new value is made, so that making it keeps no reader waiting.
+    /// Held while a new value is made, so that readers do not wait for it.
     making: Mutex<()>,
 }
 
-/// What a reader last saw.
+/// The value that a reader last saw.
 #[derive(Debug)]
 pub struct Seen<T> {
     version: u32,
@@ -39,28 +40,28 @@ impl<T> Published<T> {
         Published { version, value, making: Mutex::new(()) }
     }
 
-    /// Replaces the value by what `next` makes of it; if that fails, nothing changes.
+    /// Replaces the value by the one that `next` makes of it. If `next` fails, nothing changes.
     ///
     /// # Errors
-    /// What `next` failed with.
+    /// The error of `next`.
     pub fn replace<E>(&self, next: impl FnOnce(&T) -> Result<T, E>) -> Result<(), E> {
         let making = lock(&self.making);
         let now = lock(&self.value).clone();
         let made = Arc::new(next(&now)?);
         let mut value = lock(&self.value);
         let old = std::mem::replace(&mut *value, made);
-        // ORDER: Release; pairs with the Acquire in `has_changed`. Under the lock, so that versions
-        // and values come in one order. Readers take the value under the lock.
+        // ORDER: Release; pairs with the Acquire in `has_changed`. The store is under the lock, so that versions
+        // and values change in the same order. Readers take the value under the lock.
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Release);
         drop(value);
         drop(making);
-        // Where these are the last, freeing it keeps no thread waiting either.
+        // If these are the last references, freeing the old value delays no other thread.
         drop((now, old));
         Ok(())
     }
 
-    /// The value now.
+    /// The present value.
     #[must_use]
     pub fn see(&self) -> Seen<T> {
         let value = lock(&self.value);
@@ -68,7 +69,7 @@ impl<T> Published<T> {
         Seen { version: self.version.load(Ordering::Relaxed), value: value.clone() }
     }
 
-    /// Whether the value was replaced since.
+    /// Whether the value was replaced after `seen` was taken.
     #[inline(always)]
     #[must_use]
     pub fn has_changed(&self, seen: &Seen<T>) -> bool {
@@ -100,7 +101,7 @@ impl<T> Seen<T> {
 }
 
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that runs under the lock leaves the value half written.
+    // No code that runs under the lock can leave the value half written.
     value.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

@@ -6,14 +6,13 @@ use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Largest limit of a ring, in items: far below 2³¹, where signed differences stop being
-/// unambiguous.
+/// The largest limit of a ring, in items: far below 2³¹, where signed differences become ambiguous.
 pub const MAX_LIMIT: u32 = 1 << 24;
 
 struct Shared<T> {
-    /// Items the consumer has finished with. Written by the consumer alone.
+    /// Position before which the consumer has completed all items. Only the consumer writes it.
     completed: CachePadded<AtomicU32>,
-    /// Items the consumer may see. Written by the producer alone.
+    /// Position before which the consumer may read items. Only the producer writes it.
     published: CachePadded<AtomicU32>,
     /// `capacity` slots, a power of two; position `p` lives in slot `p & mask`.
     slots: Box<[Slot<T>]>,
@@ -21,10 +20,10 @@ struct Shared<T> {
     mask: u32,
 }
 
-// SAFETY: the slots are the only part not Sync by itself. `Producer` and `Consumer` exist once per
-// ring (neither is Clone) and take `&mut self` wherever they touch a slot; a slot is handed from
-// one to the other only by the Release/Acquire pairs on `published` and `completed`, so it is never
-// accessed by both at a time. Items cross threads by copy, hence T: Send.
+// SAFETY: the slots are the only part that is not Sync by itself. `Producer` and `Consumer` exist once per ring
+// (neither is Clone) and take `&mut self` wherever they touch a slot. Only the Release/Acquire pairs on
+// `published` and `completed` pass a slot from one to the other, so both never access it at the same time. Items
+// cross threads by copy, hence T: Send.
 unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above; the slots own plain copies of T.
 unsafe impl<T: Send> Send for Shared<T> {}
@@ -37,8 +36,8 @@ pub fn ring<T: Copy + Default + Send>(limit: u32) -> (Producer<T>, Consumer<T>) 
 
 /// A ring that holds up to `limit` items and counts its first item as position `start`.
 ///
-/// Memory is `limit` rounded up to a power of two, times the size of an item. Tests start just
-/// below the wrap of the counters.
+/// The memory is `limit` rounded up to a power of two, times the size of an item. Tests start just below the wrap
+/// of the counters.
 ///
 /// # Panics
 /// When `limit` is 0 or above [`MAX_LIMIT`].
@@ -68,37 +67,37 @@ pub fn ring_starting_at<T: Copy + Default + Send>(
     (producer, Consumer { shared, slots, completed: start, published: start })
 }
 
-/// Is position `a` at or behind position `b`? Both wrap; they lie less than 2³¹ apart.
+/// Whether position `a` is at or behind position `b`. Both wrap; they are less than 2³¹ apart.
 #[inline(always)]
 pub(crate) fn at_or_behind(a: u32, b: u32) -> bool {
     b.wrapping_sub(a) as i32 >= 0
 }
 
-/// Where the slots are, beside the [`Arc`] that keeps them: reading it takes no way through
-/// shared memory, and the compiler need not read it anew after every store to an atomic.
+/// The address of the slots, kept beside the [`Arc`] that owns them. Reading it does not access shared memory, and
+/// the compiler need not reload it after every store to an atomic.
 struct Slots<T> {
     first: NonNull<Slot<T>>,
     mask: u32,
 }
 
-// SAFETY: a pointer to slots that the `Shared` beside it owns; the same reasons as for `Shared`.
+// SAFETY: a pointer to slots that the adjacent `Shared` owns; the same reasons as for `Shared` apply.
 unsafe impl<T: Send> Send for Slots<T> {}
 // SAFETY: as above; a shared `Slots` gives no access to a slot without an unsafe promise.
 unsafe impl<T: Send> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
     fn of(shared: &Shared<T>) -> Slots<T> {
-        // The box is never moved out of or replaced while `Shared` lives.
+        // The box is never moved out of or replaced while `Shared` is alive.
         Slots { first: NonNull::from(&*shared.slots).cast(), mask: shared.mask }
     }
 
-    /// Where the slot of a position is.
+    /// The address of the slot of a position.
     ///
     /// # Safety
-    /// The `Shared` these are the slots of must be alive.
+    /// The `Shared` that owns these slots must be alive.
     #[inline(always)]
     unsafe fn at(&self, position: u32) -> NonNull<Slot<T>> {
-        // SAFETY: masked, the index is below the number of slots; alive by the caller's promise.
+        // SAFETY: the masked index is below the number of slots; the caller promises that the slots are alive.
         unsafe { self.first.add((position & self.mask) as usize) }
     }
 }
@@ -106,11 +105,10 @@ impl<T> Slots<T> {
 /// Hints that the line at `address` will be written.
 #[inline(always)]
 fn prefetch_to_write<T>(address: *const T) {
-    // In assembly because the intrinsic becomes a prefetch for *reading* when the build targets
-    // baseline x86-64. CPUs of that family without the instruction take it as a no-op.
+    // This is assembly because the intrinsic becomes a prefetch for *reading* when the build targets baseline
+    // x86-64. CPUs of that family without the instruction execute it as a no-op.
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: a prefetch changes nothing a program can see and does not fault, whatever the
-    // address.
+    // SAFETY: a prefetch changes nothing that a program can see and does not fault, whatever the address.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -118,28 +116,28 @@ fn prefetch_to_write<T>(address: *const T) {
     let _ = address;
 }
 
-/// The sending end: reserve slots, write items into them, publish the list.
+/// The producer's end: reserves slots, writes items into them, publishes the list.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     slots: Slots<T>,
-    /// Items that may wait at once.
+    /// The largest number of items that may wait.
     limit: u32,
-    /// Next position to be written.
+    /// The next position to write.
     written: u32,
-    /// Next position to be reserved.
+    /// The next position to reserve.
     reserved: u32,
-    /// What was last published to the consumer.
+    /// The position last published to the consumer.
     published: u32,
-    /// The consumer's counter as last read: a lower bound of the truth, so that the line the
+    /// The consumer's counter as last read: a lower bound of its present value. So the cache line that the
     /// consumer writes is fetched only when the ring seems full.
     completed: u32,
 }
 
 impl<T: Copy + Send> Producer<T> {
-    /// Reserves the next slot and says its position, or `None` when `limit` items wait.
+    /// Reserves the next slot and returns its position, or `None` when `limit` items wait.
     ///
-    /// A reserved slot must be written ([`Producer::write`]) before the list is published. The
-    /// position is what a flow remembers as the tail of its last packet.
+    /// A reserved slot must be written ([`Producer::write`]) before the list is published. A flow remembers this
+    /// position as the tail of its last packet.
     #[inline(always)]
     pub fn reserve(&mut self) -> Option<u32> {
         if self.reserved.wrapping_sub(self.completed) >= self.limit {
@@ -160,8 +158,8 @@ impl<T: Copy + Send> Producer<T> {
         self.limit.saturating_sub(self.waiting_at_most())
     }
 
-    /// How many items wait, reserved ones included, or more: the consumer's counter is not read
-    /// anew.
+    /// An upper bound of the number of items that wait, reserved ones included. It does not read the consumer's
+    /// counter again.
     #[inline(always)]
     #[must_use]
     pub fn waiting_at_most(&self) -> u32 {
@@ -178,19 +176,19 @@ impl<T: Copy + Send> Producer<T> {
         self.write_next(item);
     }
 
-    /// Writes the position after the last one written, which must be reserved.
+    /// Writes at the position after the last one written; that position must be reserved.
     #[inline(always)]
     fn write_next(&mut self, item: T) {
-        // SAFETY: the position is reserved, so it is at most `limit` ≤ capacity past a `completed`
-        // this side has acquired: the consumer is done with what the slot held before. It is not
-        // published, so the consumer does not read it yet. There is one producer, borrowed
-        // mutably, and it holds the `Shared`.
+        // SAFETY: the position is reserved, so it is at most `limit` ≤ capacity past a `completed` that this side
+        // has acquired: the consumer has finished with the slot's earlier content. The position is not published,
+        // so the consumer does not read it yet. There is one producer, borrowed mutably, and it holds the
+        // `Shared`.
         unsafe { self.slots.at(self.written).as_ref().write(item) };
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Reserves and writes one item; gives it back when `limit` items wait. Publishes nothing. To
-    /// be used when every reserved slot is written.
+    /// Reserves and writes one item. Returns the item when `limit` items wait. Publishes nothing. Every reserved
+    /// slot must be written before this call.
     ///
     /// # Errors
     /// The item, when the ring is full.
@@ -206,8 +204,8 @@ impl<T: Copy + Send> Producer<T> {
         }
     }
 
-    /// Writes as many of `items` as there is room for and publishes them with one store; says how
-    /// many went.
+    /// Writes as many of `items` as there is room for, and publishes them with one store. Returns the number of
+    /// items written.
     #[inline]
     pub fn splice(&mut self, items: &[T]) -> usize {
         debug_assert_eq!(self.written, self.reserved, "reserved slots are written first");
@@ -224,18 +222,17 @@ impl<T: Copy + Send> Producer<T> {
         list.len()
     }
 
-    /// Lets the consumer see everything written so far, with one store. Says how many items that
-    /// added.
+    /// Makes everything written so far visible to the consumer, with one store. Returns the number of items added.
     ///
     /// # Panics
-    /// In debug builds, when a reserved slot is still to be written.
+    /// In debug builds, when a reserved slot is not written yet.
     #[inline(always)]
     pub fn publish(&mut self) -> u32 {
         debug_assert_eq!(self.written, self.reserved, "reserved slots are written first");
         let added = self.written.wrapping_sub(self.published);
         if added != 0 {
-            // ORDER: Release; pairs with the Acquire in `Consumer::ready`. The items are in their
-            // slots before the consumer can see the position behind them.
+            // ORDER: Release; pairs with the Acquire in `Consumer::ready`. The items are in their slots before the
+            // consumer can see the position behind them.
             self.shared.published.store(self.written, Ordering::Release);
             self.published = self.written;
             self.prefetch_slots(added);
@@ -243,10 +240,11 @@ impl<T: Copy + Send> Producer<T> {
         added
     }
 
-    /// Asks for the lines of the next `count` slots, to write them. The consumer read them last, so
-    /// each store would wait for its line to come over from there, one after the other; asked for
-    /// now, they come while the next list is made. As many as the last list had, since the next
-    /// is likely as long; none after less than a line, which the consumer may still be reading.
+    /// Prefetches the cache lines of the next `count` slots for writing. The consumer read these lines last, so
+    /// without a prefetch each store would wait for its line to be transferred, one after the other. With it, the
+    /// lines are transferred while the next list is made. The number of slots is that of the last list, since the
+    /// next list is probably as long. Lists shorter than one line are not followed by a prefetch, since the
+    /// consumer may still be reading that line.
     #[inline(always)]
     fn prefetch_slots(&self, count: u32) {
         const MOST_BYTES: u32 = 1024;
@@ -262,15 +260,15 @@ impl<T: Copy + Send> Producer<T> {
         }
     }
 
-    /// The position the next reserved item will get: the queue's tail.
+    /// The position that the next reserved item will get: the queue's tail.
     #[inline(always)]
     #[must_use]
     pub fn tail(&self) -> u32 {
         self.reserved
     }
 
-    /// Has the consumer completed the item at `position`? Reads the consumer's line only when the
-    /// answer isn't known already.
+    /// Whether the consumer has completed the item at `position`. The consumer's cache line is read only if the
+    /// last known value does not answer this.
     #[inline]
     pub fn has_completed(&mut self, position: u32) -> bool {
         let after = position.wrapping_add(1);
@@ -280,22 +278,22 @@ impl<T: Copy + Send> Producer<T> {
         at_or_behind(after, self.completed)
     }
 
-    /// The queue's head: every item before this position has been completed.
+    /// The queue's head: all items before this position are completed.
     #[inline]
     pub fn completed(&mut self) -> u32 {
         self.completed = self.load_completed();
         self.completed
     }
 
-    /// How many items may wait at once.
+    /// The largest number of items that may wait.
     #[inline(always)]
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Lets `limit` items wait from now on, but at most as many as the ring was made for, rounded up
-    /// to a power of two. Items above a lower limit stay; no more are taken until fewer wait.
+    /// Sets the number of items that may wait to `limit`, but at most to the ring's original limit rounded up to a
+    /// power of two. Items above a lower limit stay. No more items are accepted until fewer wait.
     ///
     /// # Panics
     /// When `limit` is 0.
@@ -304,7 +302,7 @@ impl<T: Copy + Send> Producer<T> {
         self.limit = limit.min(self.slots.mask + 1);
     }
 
-    /// A reader of this ring's counters.
+    /// A monitor of this ring's counters.
     #[must_use]
     pub fn monitor(&self) -> Monitor<T> {
         Monitor { shared: self.shared.clone() }
@@ -312,24 +310,24 @@ impl<T: Copy + Send> Producer<T> {
 
     #[inline(always)]
     fn load_completed(&self) -> u32 {
-        // ORDER: Acquire; pairs with the Release in `Consumer::complete`. What the consumer read
-        // from the slots before that is over before this side writes them again.
+        // ORDER: Acquire; pairs with the Release in `Consumer::complete`. The consumer's reads of the slots before
+        // that are over before this side writes the slots again.
         self.shared.completed.load(Ordering::Acquire)
     }
 }
 
-/// The receiving end: look at what is ready, work on it in place, say when it is complete.
+/// The consumer's end: finds the items that are ready, processes them in place, completes them.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     slots: Slots<T>,
-    /// Items finished with.
+    /// The position before which all items are completed.
     completed: u32,
     /// The producer's counter as last read.
     published: u32,
 }
 
 impl<T: Copy + Send> Consumer<T> {
-    /// How many items are waiting, up to `most`. Reads the producer's line only when none is known
+    /// The number of items that wait, up to `most`. The producer's cache line is read only when no item is known
     /// to wait.
     #[inline(always)]
     pub fn ready(&mut self, most: u32) -> u32 {
@@ -342,38 +340,37 @@ impl<T: Copy + Send> Consumer<T> {
         self.published.wrapping_sub(self.completed).min(most)
     }
 
-    /// The items that wait, oldest first: up to `most`, fewer where the ring's end comes between.
-    /// They stay in the ring, and count as waiting, until [`Consumer::complete`].
+    /// The items that wait, oldest first: up to `most`, or fewer at the end of the slots. The items stay in the
+    /// ring and count as waiting until [`Consumer::complete`].
     #[cfg(not(loom))]
     #[inline(always)]
     pub fn list(&mut self, most: u32) -> &[T] {
         let waiting = self.ready(most) as usize;
         let start = self.completed & self.slots.mask;
         let count = waiting.min((self.slots.mask - start) as usize + 1);
-        // SAFETY: positions completed..published were acquired in `ready` and are not written
-        // again before `complete`, which takes `&mut self` and so ends this borrow. `start` and
-        // the `count` slots from there on lie within the slots, which `shared` keeps alive.
+        // SAFETY: positions completed..published were acquired in `ready`. They are not written again before
+        // `complete`, which takes `&mut self` and so ends this borrow. `start` and the `count` slots after it lie
+        // within the slots, which `shared` keeps alive.
         unsafe { Slot::as_items(self.slots.at(start).as_ptr(), count) }
     }
 
     /// The waiting item `index` slots behind the oldest.
     ///
     /// # Panics
-    /// When [`Consumer::ready`] did not promise that many.
+    /// When [`Consumer::ready`] did not report that many items.
     #[inline]
     #[must_use]
     pub fn peek(&self, index: u32) -> T {
         assert!(index < self.published.wrapping_sub(self.completed), "no item waits there");
-        // SAFETY: the position lies in completed..published, acquired in `ready`; the producer
-        // writes it again only after `complete`. `shared` keeps the slots alive.
+        // SAFETY: the position lies in completed..published, acquired in `ready`. The producer writes it again
+        // only after `complete`. `shared` keeps the slots alive.
         unsafe { self.slots.at(self.completed.wrapping_add(index)).as_ref().read() }
     }
 
-    /// Says that the oldest `count` items are processed: their slots are free, and the queue's
-    /// head moves past them.
+    /// Completes the oldest `count` items: their slots are free, and the queue's head moves past them.
     ///
     /// # Panics
-    /// When fewer wait.
+    /// When fewer items wait.
     #[inline(always)]
     pub fn complete(&mut self, count: u32) {
         assert!(
@@ -381,18 +378,17 @@ impl<T: Copy + Send> Consumer<T> {
             "only items that wait can be completed"
         );
         self.completed = self.completed.wrapping_add(count);
-        // ORDER: Release; pairs with the Acquire in `Producer::load_completed` and
-        // `Monitor::completed`. All reads of the slots, and all effects of processing the items,
-        // come before.
+        // ORDER: Release; pairs with the Acquire in `Producer::load_completed` and `Monitor::completed`. All reads
+        // of the slots and all effects of processing the items come before it.
         self.shared.completed.store(self.completed, Ordering::Release);
     }
 
-    /// Is nothing waiting right now? Always reads the producer's line.
+    /// Whether no item waits now. The producer's cache line is always read.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // ORDER: Acquire, as in `ready`; the caller that goes to sleep on the answer puts a
-        // sequentially consistent fence before it.
+        // ORDER: Acquire, as in `ready`. A caller that sleeps depending on the result executes a sequentially
+        // consistent fence before the call.
         self.shared.published.load(Ordering::Acquire) == self.completed
     }
 
@@ -402,7 +398,7 @@ impl<T: Copy + Send> Consumer<T> {
         self.completed
     }
 
-    /// A reader of this ring's counters.
+    /// A monitor of this ring's counters.
     #[must_use]
     pub fn monitor(&self) -> Monitor<T> {
         Monitor { shared: self.shared.clone() }
@@ -415,15 +411,15 @@ pub struct Monitor<T> {
 }
 
 impl<T> Monitor<T> {
-    /// The queue's head: every item before this position has been completed.
+    /// The queue's head: all items before this position are completed.
     #[must_use]
     pub fn completed(&self) -> u32 {
         // ORDER: Acquire; pairs with the Release in `Consumer::complete`.
         self.shared.completed.load(Ordering::Acquire)
     }
 
-    /// Items published and not completed. The counters are read one after the other, head first,
-    /// so the figure can be too high while both ends run; it is never negative.
+    /// Items published and not completed. The counters are read one after the other, head first. While both ends
+    /// run the result can be too high, but it is never negative.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let completed = self.completed();

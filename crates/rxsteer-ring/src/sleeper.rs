@@ -1,4 +1,4 @@
-//! Sleeping on empty backlogs, and being woken exactly when one fills.
+//! Sleeping on empty backlogs, with a wake-up when a backlog receives packets.
 //!
 //! ```text
 //!   sender                               worker
@@ -9,19 +9,19 @@
 //!   and unpark: that is the *kick*
 //! ```
 //!
-//! Each side writes its own word, then reads the other's, with a sequentially consistent fence
-//! between: at least one of them sees the other. So either the worker finds the list and stays
-//! awake, or the sender finds it asleep and wakes it. The sender pays one fence for all the lists
-//! it published in a batch, and no wake-up while the worker is busy: a backlog that was not empty
-//! means a worker that is awake.
+//! Each side writes its own word and then reads the other side's word, with a sequentially consistent fence in
+//! between. At least one side sees the other's write. So either the worker finds the list and stays awake, or the
+//! sender finds the worker asleep and wakes it. The sender executes one fence for all lists that it publishes in a
+//! batch, and sends no wake-up while the worker is busy: a backlog that was not empty means that the worker is
+//! awake.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, fence, park};
 
-/// Where a worker sleeps and a sender kicks it.
+/// The place where a worker sleeps and where a sender kicks the worker.
 #[derive(Debug)]
 pub struct Sleeper {
     asleep: AtomicBool,
-    /// Whom to wake; changes when another worker takes this one's backlogs over.
+    /// The thread to wake. It changes when another worker takes over this worker's backlogs.
     worker: Mutex<Option<Thread>>,
 }
 
@@ -32,23 +32,23 @@ impl Default for Sleeper {
 }
 
 impl Sleeper {
-    /// A sleeper without a thread yet.
+    /// A sleeper that has no thread yet.
     #[must_use]
     pub fn new() -> Sleeper {
         Sleeper { asleep: AtomicBool::new(false), worker: Mutex::new(None) }
     }
 
-    /// Makes the calling thread the one that is woken here.
+    /// Makes the calling thread the one that this sleeper wakes.
     pub fn serve(&self) {
         *self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
             Some(crate::sync::current());
     }
 
-    /// Wakes the worker if it sleeps; says whether it had to. Call [`published`] first, once for
-    /// all lists published since the last call.
+    /// Wakes the worker if it sleeps, and returns whether it did. Call [`published`] before this, once for all
+    /// lists published since the last call.
     #[inline]
     pub fn kick(&self) -> bool {
-        // ORDER: Relaxed; ordered behind the publication by the fence in `published`.
+        // ORDER: Relaxed; the fence in `published` orders it behind the publication.
         if !self.asleep.load(Ordering::Relaxed) {
             return false;
         }
@@ -57,8 +57,8 @@ impl Sleeper {
 
     #[cold]
     fn kick_sleeping(&self) -> bool {
-        // ORDER: AcqRel, so that of several senders exactly one sends the wake-up, and the worker's
-        // next announcement comes after it.
+        // ORDER: AcqRel, so that exactly one of several senders sends the wake-up, and the worker's next
+        // announcement comes after the swap.
         if !self.asleep.swap(false, Ordering::AcqRel) {
             return false;
         }
@@ -66,7 +66,7 @@ impl Sleeper {
         true
     }
 
-    /// Wakes the worker whether it sleeps or not: for news other than packets.
+    /// Wakes the worker whether it sleeps or not, for events other than packets.
     pub fn wake(&self) {
         let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(worker) = worker.as_ref() {
@@ -74,14 +74,14 @@ impl Sleeper {
         }
     }
 
-    /// The worker's side: sleeps once unless `has_work` finds something. `sleepers` are all places
-    /// where another thread may kick the calling thread, and which it serves.
+    /// The worker's side: sleeps once unless `has_work` returns true. `sleepers` are all sleepers that the calling
+    /// thread serves and where another thread may kick it.
     pub fn sleep<'a>(
         sleepers: impl Iterator<Item = &'a Sleeper> + Clone,
         has_work: impl FnOnce() -> bool,
     ) {
         for sleeper in sleepers.clone() {
-            // ORDER: Relaxed; ordered before the look at the backlogs by the fence.
+            // ORDER: Relaxed; the fence orders it before the check of the backlogs.
             sleeper.asleep.store(true, Ordering::Relaxed);
         }
         // ORDER: pairs with the fence in `published`.
@@ -96,8 +96,8 @@ impl Sleeper {
     }
 }
 
-/// To be called between publishing lists and [`Sleeper::kick`]: makes sure that either the kick
-/// sees the worker asleep or the worker sees the lists.
+/// A fence between publishing lists and [`Sleeper::kick`]. It ensures that either the kick sees the worker asleep
+/// or the worker sees the lists.
 #[inline]
 pub fn published() {
     // ORDER: pairs with the fence in `Sleeper::sleep`.

@@ -1,4 +1,5 @@
-//! The atomics and cells of the ring: the standard ones, or loom's when it explores interleavings.
+//! The atomics and cells of the ring: those of the standard library, or those of loom when it explores
+//! interleavings.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -39,12 +40,12 @@ impl<T: Copy> Slot<T> {
     #[inline(always)]
     pub(crate) unsafe fn write(&self, value: T) {
         #[cfg(not(loom))]
-        // SAFETY: exclusive by the caller's promise.
+        // SAFETY: the caller promises exclusive access.
         unsafe {
             *self.0.get() = value;
         }
         #[cfg(loom)]
-        // SAFETY: exclusive by the caller's promise, which loom checks.
+        // SAFETY: the caller promises exclusive access, and loom checks it.
         self.0.with_mut(|slot| unsafe { *slot = value });
     }
 
@@ -55,25 +56,24 @@ impl<T: Copy> Slot<T> {
     #[inline(always)]
     pub(crate) unsafe fn read(&self) -> T {
         #[cfg(not(loom))]
-        // SAFETY: not written meanwhile by the caller's promise.
+        // SAFETY: the caller promises that no thread writes the slot meanwhile.
         unsafe {
             *self.0.get()
         }
         #[cfg(loom)]
-        // SAFETY: not written meanwhile by the caller's promise, which loom checks.
+        // SAFETY: the caller promises that no thread writes the slot meanwhile, and loom checks it.
         self.0.with(|slot| unsafe { *slot })
     }
 
-    /// `count` slots from `first` on as plain items.
+    /// `count` slots from `first` on, as a slice of items.
     ///
     /// # Safety
-    /// There must be that many in one allocation, and no thread may write any of them while the
-    /// result lives.
+    /// One allocation must hold all of them, and no thread may write any of them while the result lives.
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) unsafe fn as_items<'a>(first: *const Slot<T>, count: usize) -> &'a [T] {
-        // SAFETY: Slot<T> is a transparent UnsafeCell<T>, which is laid out as T, so slots are
-        // laid out as a slice of T; there and not written meanwhile by the caller's promise.
+        // SAFETY: Slot<T> is a transparent UnsafeCell<T>, which has the layout of T, so the slots have the layout
+        // of a slice of T. The caller promises that the slots exist and that no thread writes them meanwhile.
         unsafe { std::slice::from_raw_parts(first.cast::<T>(), count) }
     }
 }

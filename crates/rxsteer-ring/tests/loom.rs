@@ -1,12 +1,12 @@
-//! Every interleaving (up to the preemption bound) of the ring's two ends, under loom.
-//! `cargo xtask loom` runs it; LOOM_MAX_PREEMPTIONS bounds it.
+//! loom checks every interleaving (up to the preemption bound LOOM_MAX_PREEMPTIONS) of the ring's two ends. `cargo
+//! xtask loom` runs these tests.
 #![cfg(loom)]
 
 use loom::thread;
 use rxsteer_ring::ring_starting_at;
 
-/// A list is seen whole or not at all beyond its publication, in order, over a wrap of both the
-/// slots and the counters.
+/// The consumer sees a whole list or nothing beyond its publication, in order, over a wrap of both the slots and
+/// the counters.
 #[test]
 fn items_arrive_once_and_in_order() {
     loom::model(|| {
@@ -42,8 +42,8 @@ fn items_arrive_once_and_in_order() {
     });
 }
 
-/// Whoever sees an item completed also sees what its processing did: the promise the order rule
-/// stands on.
+/// A thread that sees an item completed also sees the effects of its processing. The order rule depends on this
+/// guarantee.
 #[test]
 fn completed_means_processed() {
     use loom::sync::Arc;
@@ -57,7 +57,7 @@ fn completed_means_processed() {
         let worker = thread::spawn(move || {
             let count = consumer.ready(1);
             assert_eq!(count, 1);
-            // Relaxed on purpose: only the ring's own ordering may make it visible.
+            // Relaxed on purpose: only the ring's own ordering may make the effect visible.
             effect.store(consumer.peek(0), Ordering::Relaxed);
             consumer.complete(1);
         });
@@ -68,7 +68,7 @@ fn completed_means_processed() {
     });
 }
 
-/// A monitor on a third thread never sees a head ahead of its tail.
+/// A monitor on a third thread never sees a head ahead of the tail.
 #[test]
 fn monitor_never_sees_a_negative_backlog() {
     loom::model(|| {
@@ -86,8 +86,8 @@ fn monitor_never_sees_a_negative_backlog() {
     });
 }
 
-/// A worker that goes to sleep on an empty ring is woken by the next list: no interleaving leaves
-/// it asleep with work waiting (loom reports a deadlock then), and a kick is sent at most once.
+/// The next list wakes a worker that goes to sleep on an empty ring. No interleaving leaves the worker asleep with
+/// work waiting (loom would report a deadlock), and a kick is sent at most once.
 #[test]
 fn no_wake_up_is_lost() {
     use loom::sync::Arc;
@@ -118,8 +118,8 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// The order rule over two queues: a flow's second packet goes to another worker only once the
-/// first is completed, else behind it. Whichever way it goes, the first is processed before.
+/// The order rule over two queues: a flow's second packet goes to another worker only once the first is completed;
+/// otherwise it queues behind the first. In both cases the first packet is processed first.
 #[test]
 fn flow_that_moves_is_not_overtaken() {
     use loom::sync::Arc;
@@ -134,12 +134,12 @@ fn flow_that_moves_is_not_overtaken() {
             let processed = processed.clone();
             thread::spawn(move || {
                 let mut done = 0;
-                // It never waits: what it leaves behind is looked at below.
+                // This thread never waits; the items that it leaves are processed below.
                 for _ in 0..2 {
                     let count = first_end.ready(1);
                     if count == 1 {
                         let packet = first_end.peek(0);
-                        // Relaxed on purpose: the rings alone must order these.
+                        // Relaxed on purpose: only the rings may order these accesses.
                         assert_eq!(processed.load(Ordering::Relaxed) + 1, packet);
                         processed.store(packet, Ordering::Relaxed);
                         first_end.complete(1);
@@ -164,8 +164,8 @@ fn flow_that_moves_is_not_overtaken() {
     });
 }
 
-/// A value replaced under a reader: it sees one or another, whole, never an older one after a newer
-/// one, and what was replaced before it looks, it sees. Old values are freed with their last reader.
+/// A value is replaced during reading. The reader sees one value or another, whole, and never an older value after
+/// a newer one. It sees a replacement that was made before its read. The last reader of an old value frees it.
 #[test]
 fn published_value_is_replaced_under_its_reader() {
     use loom::sync::Arc;
@@ -195,7 +195,7 @@ fn published_value_is_replaced_under_its_reader() {
     });
 }
 
-/// Two that replace at once: neither change is lost.
+/// Two threads replace the value at the same time: neither change is lost.
 #[test]
 fn no_replacement_is_lost() {
     use loom::sync::Arc;

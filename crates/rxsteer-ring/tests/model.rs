@@ -1,5 +1,5 @@
-//! Operation lists against a `VecDeque`: whatever is done in whatever order, the ring holds the
-//! same items and the same counters as the plain model, also across the wrap of the counters.
+//! Lists of operations, compared with a `VecDeque`: after any operations in any order, the ring holds the same
+//! items and counters as the plain model, also across the wrap of the counters.
 #![cfg(not(loom))]
 
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ proptest! {
                     let list = consumer.list(u32::from(most));
                     prop_assert!(list.len() <= most as usize);
                     prop_assert_eq!(list, &queue.make_contiguous()[..list.len()]);
-                    // Only the wrap, an older look, or the list's own bound may cut it short.
+                    // Only the wrap, an earlier read of the counter, or the list's own bound may shorten the list.
                     prop_assert!(!list.is_empty() || queue.is_empty() || most == 0);
                 }
                 Op::Complete(most) => {
@@ -92,8 +92,8 @@ proptest! {
     }
 }
 
-/// Two real threads, lists of changing length, counters that wrap on the way: every item arrives
-/// once and in order. This is the test ThreadSanitizer watches.
+/// Two real threads, lists of varying length, and counters that wrap during the test: every item arrives once and
+/// in order. ThreadSanitizer runs this test.
 #[test]
 fn two_threads_keep_order_across_the_wrap() {
     const ITEMS: u64 = 200_000;
