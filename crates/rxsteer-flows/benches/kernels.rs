@@ -1,6 +1,5 @@
-//! What is measured of the flow statistics: counting on two CPUs beside one block for both; and
-//! reading, clearing and freeing a flow beside the walk over all possible CPUs that ovs-stats
-//! replaced.
+//! The measured cases: counting on two CPUs, compared with one block for both; and reading, clearing and freeing a
+//! flow, compared with the walk over all possible CPUs that ovs-stats replaced.
 
 #[path = "walk.rs"]
 mod walk;
@@ -16,17 +15,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::scope;
 use walk::{Block, WalkFlows};
 
-/// Packets that each of two threads counts in a call: milliseconds, beside which starting a thread is
-/// little.
+/// Packets that each of two threads counts in a call. A call takes milliseconds; starting a thread takes little
+/// beside that.
 const PACKETS: u64 = 1 << 20;
-/// Time goes on from call to call, so that each packet is later than the last.
+/// The number of calls so far. Time advances from call to call, so that each packet is later than the last.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Flows that are read, cleared or freed in a call.
+/// Flows that a call reads, clears or frees.
 const FLOWS: u32 = 1024;
 const CREATED: &str = "one flow created and freed per packet";
 
-/// Every case of this crate.
+/// All cases of this crate.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (group, flows) in
@@ -54,8 +53,8 @@ fn packet(number: u64) -> FlowPacket {
     FlowPacket { flow: FlowWords::default(), time_ns: number, bytes: 64, tcp_flags: 0x10 }
 }
 
-/// Runs `count` for both threads with the number of its first packet, each pinned to one of the first
-/// two CPUs.
+/// Runs `count` on two threads, each pinned to one of the first two CPUs. Each thread gets the number of its first
+/// packet.
 fn two_threads(count: impl Fn(usize, u64) -> u64 + Sync) -> u64 {
     let first = CALLS.fetch_add(1, Ordering::Relaxed) * PACKETS;
     let cpus = sched_getaffinity(None).ok();
@@ -68,7 +67,7 @@ fn two_threads(count: impl Fn(usize, u64) -> u64 + Sync) -> u64 {
                 if let Some(cpu) = cpus[thread] {
                     let mut set = CpuSet::new();
                     set.set(cpu);
-                    // Where it isn't allowed the figure is worse, not wrong.
+                    // If pinning isn't allowed, the figure is worse, but not wrong.
                     let _ = sched_setaffinity(None, &set);
                 }
                 count(thread, first)
@@ -78,7 +77,7 @@ fn two_threads(count: impl Fn(usize, u64) -> u64 + Sync) -> u64 {
     })
 }
 
-/// The flows of the packets, by turns and not in the order of memory.
+/// The flow of packet `number`: flows take turns, but not in memory order.
 fn flow_of(number: u64, flows: u64) -> usize {
     (((number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * flows) >> 32) as usize
 }
@@ -108,7 +107,7 @@ fn with_atomics(flows: u64) -> Box<dyn FnMut() -> u64> {
                 let (block, packet) = (&blocks[flow_of(number, flows)], packet(number));
                 block.packets.fetch_add(1, Ordering::Relaxed);
                 block.bytes.fetch_add(u64::from(packet.bytes), Ordering::Relaxed);
-                // Nothing is written that is so already.
+                // A word that already has the value is not written.
                 let flags = u64::from(packet.tcp_flags);
                 if block.tcp_flags.load(Ordering::Relaxed) & flags != flags {
                     block.tcp_flags.fetch_or(flags, Ordering::Relaxed);
@@ -142,7 +141,7 @@ fn with_mutex(flows: u64) -> Box<dyn FnMut() -> u64> {
     })
 }
 
-/// Possible CPUs, with the names of the cases.
+/// Numbers of possible CPUs, with the names of the cases.
 const POSSIBLE: [(usize, &str, &str); 4] = [
     (2, "mask, 2 possible CPUs", "walk, 2 possible CPUs"),
     (128, "mask, 128 possible CPUs", "walk, 128 possible CPUs"),
@@ -150,7 +149,7 @@ const POSSIBLE: [(usize, &str, &str); 4] = [
     (8192, "mask, 8192 possible CPUs", "walk, 8192 possible CPUs"),
 ];
 
-/// Flows that the first and, where two are used, the last possible CPU counted in.
+/// Flows in which the first possible CPU counted and, where two CPUs are used, the last one.
 struct Masked {
     slots: FlowSlots,
     writers: [SlotWriter; 2],
@@ -195,7 +194,7 @@ fn fill(flows: &mut WalkFlows, possible: usize, used: usize) {
     }
 }
 
-/// Reading, clearing and freeing flows that so many CPUs used.
+/// Reading, clearing and freeing flows that `used` CPUs used.
 fn visits(used: usize, cases: &mut Vec<Case>) {
     let names = match used {
         1 => ["read a flow, 1 CPU used", "clear a flow, 1 CPU used", "free a flow, 1 CPU used"],
@@ -206,8 +205,8 @@ fn visits(used: usize, cases: &mut Vec<Case>) {
         of_all.push(Case { group, name, baseline: false, per_iter: u64::from(FLOWS), run });
     };
     for (possible, mask, walk) in POSSIBLE {
-        // All cases of a row share their flows. A clear is undone by the next free, which fills them anew;
-        // neither case looks at what is counted.
+        // All cases of a row share their flows. The next free undoes a clear, since it fills the flows again.
+        // Neither case depends on the counts.
         let mut flows = Masked::new(possible);
         flows.fill(used);
         let flows = Rc::new(RefCell::new(flows));
@@ -261,8 +260,7 @@ fn visits(used: usize, cases: &mut Vec<Case>) {
     cases.extend(of_all);
 }
 
-/// The case of ovs-stats: each packet goes up to user space and comes back, and a flow is made and
-/// freed for it.
+/// The case of ovs-stats: each packet goes to user space and comes back, and a flow is created and freed for it.
 fn created(cases: &mut Vec<Case>) {
     let mut add = |name, baseline, run: Box<dyn FnMut() -> u64>| {
         let per_iter = u64::from(FLOWS);
@@ -289,7 +287,7 @@ fn created(cases: &mut Vec<Case>) {
     add("mask, in a full table, with its record", false, in_a_full_table());
 }
 
-/// Every packet is of a new flow, and makes the oldest one go.
+/// Every packet belongs to a new flow and evicts the oldest flow.
 fn in_a_full_table() -> Box<dyn FnMut() -> u64> {
     let table = FlowTable::new(&FlowTableConfig::new(4096)).expect("there is the memory");
     let mut writer = table.writer(cpu(0)).expect("the first one");

@@ -1,5 +1,5 @@
-//! The flow statistics under criterion: `cargo bench -p rxsteer-flows`. For ratios that hold on a noisy
-//! machine use `cargo xtask bench --filter flow`.
+//! Benchmarks of the flow statistics under criterion: `cargo bench -p rxsteer-flows`. On a noisy machine, `cargo
+//! xtask bench --filter flow` gives stable ratios.
 #![allow(missing_docs, unreachable_pub, reason = "a benchmark has no readers of its interface")]
 
 mod kernels;

@@ -1,5 +1,5 @@
-//! What ovs-stats replaced: a flow has an array of blocks by CPU, and reading, clearing and freeing
-//! it go from possible CPU to possible CPU.
+//! The method that ovs-stats replaced: a flow has an array of blocks indexed by CPU. Reading, clearing and freeing
+//! a flow visit every possible CPU.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

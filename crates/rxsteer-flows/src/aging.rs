@@ -1,37 +1,36 @@
-//! Which flow makes room for a new one.
+//! Chooses the flow that makes room for a new one.
 //!
 //! ```text
 //!  created ─► young: oldest first ──4 packets?──► established: by turns
 //!                │ no: it goes                       │ nothing since its last turn: it goes
 //! ```
 //!
-//! A flood makes flows of few packets, each new. So new flows queue apart from those that have shown
-//! themselves to be more ([`ESTABLISHED`]), and the oldest of the young goes first; established
-//! flows are asked only when there are next to no young ones, and then one that had packets since it
-//! was last asked stays (a second chance, as in CLOCK). The idea is that of S3-FIFO (Yang, Zhang,
-//! Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP '23, section 4): two
-//! queues, and packets move nothing in them, so the counts of a flow are looked at only when its
-//! turn comes.
+//! A flood creates new flows of few packets. So new flows are in a queue apart from flows with more packets
+//! ([`ESTABLISHED`]), and the oldest young flow is evicted first. Established flows are considered only when there
+//! are almost no young ones. Then a flow that had packets since it was last considered stays (a second chance, as
+//! in CLOCK). The idea is that of S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson, "FIFO queues are all you need for
+//! cache eviction", SOSP '23, section 4): there are two queues, and packets do not move flows in them, so the
+//! counts of a flow are read only when its turn comes.
 //!
-//! Both queues are linked lists through one array, so a flow that ends in any other way leaves its
-//! queue at once. The array is made of zeroes and used as flows are.
+//! Both queues are linked lists through one array, so a flow that ends in any other way leaves its queue at once.
+//! The array is allocated as zeroes, and its memory is used as flows arrive.
 
 use std::collections::TryReserveError;
 
-/// Packets that make a flow an established one: more than the handshake of a connection that never
-/// was.
+/// The number of packets that makes a flow established: more than the handshake of a connection that was never
+/// completed.
 pub(crate) const ESTABLISHED: u64 = 4;
 
-/// Of so many flows one is left to the young, whoever is established.
+/// One of this many flows is reserved for young flows, however many flows are established.
 const YOUNG_SHARE: u32 = 64;
 
-/// Established flows that get a second chance for one new flow.
+/// The number of established flows that get a second chance for one new flow.
 const CHANCES: u32 = 32;
 
-/// Flows that are looked at for one that goes.
+/// The largest number of flows examined for one eviction.
 const LOOKS: u32 = 256;
 
-/// A flow's place: its neighbours, plus 1, where 0 is none; and which queue.
+/// The place of a flow: its neighbours plus 1, where 0 is none, and its queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     before: u32,
@@ -45,41 +44,41 @@ const OLD: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
-    /// First and last slot, plus 1.
+    /// The first and the last slot, plus 1.
     first: u32,
     last: u32,
     len: u32,
 }
 
-/// What a flow has done so far.
+/// The activity of a flow so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
-    /// Packets, clears or not.
+    /// The number of packets; clears do not reset it.
     pub(crate) packets: u64,
-    /// Time of its latest packet.
+    /// The time of the latest packet.
     pub(crate) last_ns: u64,
 }
 
 impl Activity {
-    /// A number that is another one after the next packet, be it of the same time.
+    /// A number that changes with the next packet, even if that packet has the same time.
     fn token(self) -> u64 {
         self.packets ^ self.last_ns.rotate_left(32)
     }
 }
 
-/// The order in which flows go.
+/// The order in which flows are evicted.
 #[derive(Debug)]
 pub(crate) struct Aging {
-    /// For each slot `before, after, queue` as words, since an array of numbers is had zeroed.
+    /// For each slot, `before, after, queue` as words, since the system supplies an array of numbers zeroed.
     places: Vec<[u32; 3]>,
-    /// How active an established flow had been at its last turn.
+    /// For each slot, the activity token of an established flow at its last turn.
     seen: Vec<u64>,
     queues: [Queue; 2],
     max_flows: u32,
 }
 
 impl Aging {
-    /// For `slots` slots that hold up to `max_flows` flows.
+    /// The order for `slots` slots that hold up to `max_flows` flows.
     pub(crate) fn new(slots: u32, max_flows: u32) -> Result<Aging, TryReserveError> {
         let slots = slots as usize;
         Vec::<[u32; 3]>::new().try_reserve_exact(slots)?;
@@ -101,7 +100,7 @@ impl Aging {
         self.places[slot as usize] = [place.before, place.after, place.queue];
     }
 
-    /// A new flow.
+    /// Adds a new flow.
     pub(crate) fn add(&mut self, slot: u32) {
         self.append(slot, YOUNG);
     }
@@ -119,7 +118,7 @@ impl Aging {
         self.set(slot, Place { before, after: 0, queue });
     }
 
-    /// A flow that ended; it may be in no queue.
+    /// Removes a flow that ended; the flow may be in no queue.
     pub(crate) fn remove(&mut self, slot: u32) {
         let Place { before, after, queue } = self.place(slot);
         if queue == NOWHERE {
@@ -147,12 +146,10 @@ impl Aging {
         self.append(slot, queue);
     }
 
-    /// The flow that goes, if there is any; `activity` says what a flow has done. It looks at
-    /// [`LOOKS`] flows at most: if all of those have just become established, the one whose last
-    /// packet is the oldest goes.
+    /// The flow to evict, if any; `activity` returns the activity of a flow. At most [`LOOKS`] flows are examined.
+    /// If all of them have just become established, the flow with the oldest last packet is the candidate.
     ///
-    /// It is not removed yet: it may be that it ended already, and another thread is about to note
-    /// that.
+    /// The candidate is not removed yet: it may already have ended, and another thread is about to record that.
     pub(crate) fn eviction_candidate(&mut self, activity: impl Fn(u32) -> Activity) -> Option<u32> {
         let mut chances = CHANCES;
         let mut idlest: Option<(u64, u32)> = None;
@@ -182,7 +179,7 @@ impl Aging {
         idlest.map(|(_, slot)| slot)
     }
 
-    /// Puts a flow off that was to go and had ended already.
+    /// Defers a candidate that had already ended.
     pub(crate) fn defer(&mut self, slot: u32) {
         let queue = self.place(slot).queue;
         if queue != NOWHERE {
@@ -203,7 +200,7 @@ mod tests {
         Activity { packets, last_ns: 0 }
     }
 
-    /// Who goes, one after the other, when flow `slot` had `counts[slot]` packets.
+    /// The order in which flows are evicted when flow `slot` had `counts[slot]` packets.
     fn order(aging: &mut Aging, counts: &[u64], count: usize) -> Vec<u32> {
         let mut gone = Vec::new();
         for _ in 0..count {
@@ -219,7 +216,7 @@ mod tests {
         let mut aging = aging(6);
         (0..6).for_each(|slot| aging.add(slot));
         assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 3), [1, 3, 4]);
-        // No young one is left: the established go by turns. They had nothing since.
+        // No young flow is left: the established flows take turns. They had no packets since.
         assert_eq!(order(&mut aging, &[9, 1, 9, 1, 3, 9], 9), [0, 2, 5]);
     }
 
@@ -227,7 +224,7 @@ mod tests {
     fn established_flow_with_new_packets_stays_longer() {
         let mut aging = aging(3);
         (0..3).for_each(|slot| aging.add(slot));
-        // All are established by now; the first goes round once and is asked first.
+        // All flows are established by now; the first one moves to the end once and is then examined first.
         let mut counts = vec![[5, 5, 5].to_vec(), [6, 5, 6].to_vec()];
         let first = aging.eviction_candidate(|slot| packets(counts[0][slot as usize]));
         assert_eq!(first, Some(0), "nothing since it became one");
@@ -247,7 +244,7 @@ mod tests {
         assert_eq!(order(&mut aging, &[0; 4], 4), [2, 0]);
     }
 
-    /// Packets of the same time are activity, too.
+    /// Packets with the same time count as activity, too.
     #[test]
     fn one_more_packet_is_activity_whatever_its_time() {
         let mut aging = aging(2);
@@ -263,14 +260,14 @@ mod tests {
         let count = 2 * LOOKS;
         let mut aging = aging(count);
         (0..count).for_each(|slot| aging.add(slot));
-        // All have just become established: of those looked at, the one idle for longest goes.
+        // All flows have just become established: the longest idle of those examined is evicted.
         let looks = std::cell::Cell::new(0);
         let gone = aging.eviction_candidate(|slot| {
             looks.set(looks.get() + 1);
             Activity { packets: 9, last_ns: u64::from((slot + 100) % 200) }
         });
         assert_eq!((gone, looks.get()), (Some(100), LOOKS));
-        // Active, all of them: after some second chances one goes all the same.
+        // All flows are active: after some second chances one is evicted nevertheless.
         let gone = aging.eviction_candidate(|_| {
             looks.set(looks.get() + 1);
             packets(u64::from(9 + looks.get()))

@@ -1,19 +1,18 @@
-//! The counts of one flow on one CPU: one cache line, written by that CPU alone.
+//! The counts of one flow on one CPU: one cache line, which that CPU alone writes.
 //!
 //! ```text
 //!  word 0     1                  2        3      4      5     6              7
 //!       seq   stamp | flags      packets  bytes  first  last  packets before  last before
 //! ```
 //!
-//! A reader takes all words of a block as of one moment, though its CPU goes on writing: `seq` is
-//! odd while it writes, and the reader starts over when it is, or when it changed meanwhile (a
-//! seqlock: Boehm, "Can seqlocks get along with programming language memory models?", MSPC '12,
-//! section 5). So totals never tear, and the writer never waits.
+//! A reader reads all words of a block as of one moment, although the CPU may keep writing. `seq` is odd during a
+//! write. The reader starts over when `seq` is odd or when `seq` changed meanwhile (a seqlock: Boehm, "Can
+//! seqlocks get along with programming language memory models?", MSPC '12, section 5). So totals never tear, and
+//! the writer never waits.
 //!
-//! `stamp` is the flow's: clearing a flow changes the stamp in its head, and a block that has
-//! another one counts nothing until its CPU starts it over. So a clear leaves no CPU out, and
-//! visits none. What was before is kept in the last two words: how old and how busy a flow is, is no
-//! matter of counts.
+//! `stamp` is the flow's stamp. Clearing a flow changes the stamp in its head. A block with another stamp counts
+//! as zero until its CPU starts it over. So a clear takes effect on every CPU and visits none. The last two words
+//! keep the values from before the clear, since a clear does not change the age and the activity of a flow.
 
 use crate::aging::Activity;
 use crate::lines::Line;
@@ -33,22 +32,22 @@ fn tag(stamp: u32, tcp_flags: u8) -> u64 {
     u64::from(stamp) << 32 | u64::from(tcp_flags)
 }
 
-/// Whether the block counts what came since the flow's last clear.
+/// Whether the block counts the packets since the flow's last clear.
 #[inline(always)]
 pub(crate) fn is_of(block: &Line, stamp: u32) -> bool {
-    // ORDER: Relaxed, as all reads of its own block by the CPU that writes it.
+    // ORDER: Relaxed, as in all reads of a block by the CPU that writes it.
     (block[TAG].load(Ordering::Relaxed) >> 32) as u32 == stamp
 }
 
-/// The latest time since the last clear, or before it if nothing came since.
+/// The latest time since the last clear, or the latest time before it if no packet came since.
 #[inline(always)]
 pub(crate) fn last_ns(block: &Line) -> u64 {
-    // ORDER: Relaxed; one number, and an old one will do.
+    // ORDER: Relaxed; it is one number, and an older value is acceptable.
     block[LAST].load(Ordering::Relaxed)
 }
 
-/// Packets and the latest time, also of what was cleared, of a block that is of this flow. Not as of
-/// one moment.
+/// The packets and the latest time of a block of this flow, cleared ones included. The two are not read as of one
+/// moment.
 pub(crate) fn ever(block: &Line) -> Activity {
     // ORDER: Relaxed, as above.
     let load = |word: usize| block[word].load(Ordering::Relaxed);
@@ -58,7 +57,7 @@ pub(crate) fn ever(block: &Line) -> Activity {
     }
 }
 
-/// Counts a packet in a block that is of the flow's stamp. To be called by the one who writes it.
+/// Counts a packet in a block with the flow's stamp. Only the thread that writes the block may call this.
 #[inline(always)]
 pub(crate) fn add(block: &Line, packet: &Sample) {
     let seq = begin(block);
@@ -66,7 +65,7 @@ pub(crate) fn add(block: &Line, packet: &Sample) {
     end(block, seq);
 }
 
-/// Starts a block with its first packet of a flow. To be called by the one who writes it.
+/// Starts a block with its first packet of a flow. Only the thread that writes the block may call this.
 pub(crate) fn start(block: &Line, stamp: u32, packet: &Sample) {
     let seq = begin(block);
     for word in [PACKETS_BEFORE, LAST_BEFORE] {
@@ -77,7 +76,7 @@ pub(crate) fn start(block: &Line, stamp: u32, packet: &Sample) {
     end(block, seq);
 }
 
-/// Starts a block over after a clear. To be called by the one who writes it.
+/// Starts a block over after a clear. Only the thread that writes the block may call this.
 pub(crate) fn start_over(block: &Line, stamp: u32, packet: &Sample) {
     let before = ever(block);
     let seq = begin(block);
@@ -88,16 +87,16 @@ pub(crate) fn start_over(block: &Line, stamp: u32, packet: &Sample) {
     end(block, seq);
 }
 
-/// Counts a packet in the flow's shared block, which several CPUs write. The odd number is their
-/// lock; it is held for a dozen instructions, and only by CPUs that got no block of their own.
-/// `stamp` gives the flow's stamp.
+/// Counts a packet in the flow's shared block, which several CPUs write. The odd number is their lock. A CPU holds
+/// the lock for a dozen instructions, and only CPUs without a block of their own take it. `stamp` returns the
+/// flow's stamp.
 #[cold]
 pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sample) {
     let mut waited = 0;
     let seq = loop {
         let seq = block[SEQ].load(Ordering::Relaxed);
-        // ORDER: Acquire; pairs with the Release in `end`, so that the counts of whoever had the
-        // lock before are seen and added to.
+        // ORDER: Acquire; pairs with the Release in `end`, so that this CPU sees the counts of the last lock
+        // holder and adds to them.
         if seq & 1 == 0
             && block[SEQ]
                 .compare_exchange(seq, seq + 1, Ordering::Acquire, Ordering::Relaxed)
@@ -109,8 +108,8 @@ pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sam
     };
     // ORDER: as in `begin`.
     fence(Ordering::Release);
-    // The stamp as of now: with one from before a clear, the packets that others counted here since
-    // would be thrown away.
+    // The stamp is read here: a stamp from before a clear would discard the packets that other CPUs have counted
+    // in this block since the clear.
     let stamp = stamp();
     if is_of(block, stamp) {
         count(block, packet);
@@ -120,19 +119,18 @@ pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sam
     end(block, seq);
 }
 
-/// Makes readers start over; returns the odd number.
+/// Makes readers start over. Returns the odd number.
 #[inline(always)]
 fn begin(block: &Line) -> u64 {
-    // ORDER: Relaxed; no other thread writes it. The fence keeps the stores that follow behind the
-    // odd number: it pairs with the fence in `read`. A block that comes from the pool may hold any
-    // number.
+    // ORDER: Relaxed; no other thread writes this word. The fence keeps the following stores behind the odd
+    // number; it pairs with the fence in `read`. A block from the pool may hold any number.
     let odd = load_own(&block[SEQ]) | 1;
     block[SEQ].store(odd, Ordering::Relaxed);
     fence(Ordering::Release);
     odd
 }
 
-/// Lets readers read what was written.
+/// Lets readers read the block again.
 #[inline(always)]
 fn end(block: &Line, odd: u64) {
     // ORDER: Release; pairs with the Acquire in `read` and in `add_shared`.
@@ -164,11 +162,11 @@ fn count_first(block: &Line, stamp: u32, packet: &Sample) {
     store(LAST, packet.time_ns);
 }
 
-/// What the block counts since the flow's last clear, all of it as of one moment.
+/// The counts of the block since the flow's last clear, all as of one moment.
 pub(crate) fn read(block: &Line, stamp: u32) -> FlowTotals {
     let mut waited = 0;
     loop {
-        // ORDER: Acquire; pairs with the Release in `end`: what was written before is seen.
+        // ORDER: Acquire; pairs with the Release in `end`: earlier writes are seen.
         let seq = block[SEQ].load(Ordering::Acquire);
         if seq & 1 == 0 {
             let load = |word: usize| block[word].load(Ordering::Relaxed);
@@ -180,8 +178,8 @@ pub(crate) fn read(block: &Line, stamp: u32) -> FlowTotals {
                 first_ns: load(FIRST),
                 last_ns: load(LAST),
             };
-            // ORDER: Acquire; pairs with the fence in `begin`: if any word above is of a later
-            // round, its odd number is seen here.
+            // ORDER: Acquire; pairs with the fence in `begin`: if any word above belongs to a later round, the odd
+            // number of that round is seen here.
             fence(Ordering::Acquire);
             if block[SEQ].load(Ordering::Relaxed) == seq {
                 let is_of = (tag >> 32) as u32 == stamp;

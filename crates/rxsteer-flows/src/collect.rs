@@ -1,4 +1,4 @@
-//! How flows go: ended, waited for, read for the last time, freed.
+//! The end of flows: a flow is ended, waited for, read for the last time, and freed.
 
 use crate::grace::GracePeriod;
 use crate::record::{FlowEnd, FlowRecord};
@@ -6,41 +6,42 @@ use crate::slots::LIVE;
 use crate::sync::lock;
 use crate::table::FlowTable;
 
-/// Flows that are ended between two looks at the lock.
+/// Flows that are ended at a time, before the lock of the table state is taken.
 const AT_ONCE: u32 = 256;
 
-/// The flows that ended and are being waited for.
+/// The flows that ended and whose grace period is not over.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     grace: GracePeriod,
     waiting: Vec<u32>,
-    /// Slots to be noted in the table state.
+    /// Slots that are to be returned to the table state.
     freed: Vec<u32>,
     record: FlowRecord,
     lines: Vec<u32>,
 }
 
 impl FlowTable {
-    /// Hands out the final records of flows that ended and that no writer can be counting in any
-    /// more, and frees their slots. Returns how many ended flows are left: those that ended
-    /// meanwhile, or all, because writers leave a flow only with the list of packets they have in
-    /// hand.
+    /// Passes to `f` the final records of flows that ended and in which no writer can still be counting, and frees
+    /// their slots. Returns how many ended flows are left. These are flows that ended meanwhile; or all ended
+    /// flows, while a writer that may know them has not finished its list of packets.
     ///
-    /// It has to be called now and then, since a table whose ended flows are not collected has no
-    /// room for new ones at last. One call at a time; a second one waits.
+    /// Call this from time to time: a table whose ended flows are not collected eventually has no room for new
+    /// ones. Only one call runs at a time; a second call waits.
     pub fn collect(&self, mut f: impl FnMut(&FlowRecord)) -> usize {
         let collector = &mut *lock(&self.collector);
-        // What is left of the last call, should `f` have panicked.
+        // Slots and lines that remain from the last call if `f` panicked.
         self.hand_back(collector);
-        // Those that waited, and those that ended since; not those that end meanwhile, for ever.
+        // One round for the flows that waited, and one for those that ended since. Flows that end meanwhile are
+        // left, so the loop ends.
         for _ in 0..2 {
             if collector.waiting.is_empty() {
-                // Under its lock is known who ended these flows, and that they are out of the index.
+                // This lock ensures that all ends of these flows are visible and that the flows are out of the
+                // index.
                 std::mem::swap(&mut collector.waiting, &mut lock(&self.state).ended);
                 if collector.waiting.is_empty() {
                     break;
                 }
-                // They are taken from the end, in the order in which they ended.
+                // Flows are popped from the end, so this keeps the order in which they ended.
                 collector.waiting.reverse();
                 let readers: Vec<_> = lock(&self.registered)
                     .iter()
@@ -51,7 +52,7 @@ impl FlowTable {
             if !collector.grace.is_over() {
                 break;
             }
-            // Freed first, so that a flow is not freed again should `f` panic.
+            // The slot is freed first, so that it is not freed again if `f` panics.
             while let Some(slot) = collector.waiting.pop() {
                 self.record(slot, &mut collector.record);
                 self.slots.free_with(slot, |line| collector.lines.push(line));
@@ -63,7 +64,7 @@ impl FlowTable {
         collector.waiting.len() + lock(&self.state).ended.len()
     }
 
-    /// Gives back the lines and slots of flows that were freed.
+    /// Returns the lines and slots of flows that were freed.
     fn hand_back(&self, collector: &mut Collector) {
         self.slots.give_back(&mut collector.lines);
         if !collector.freed.is_empty() {
@@ -71,10 +72,10 @@ impl FlowTable {
         }
     }
 
-    /// Takes all flows out that had no packet for longer than the idle timeout before `now_ns`, a
-    /// time of the packets' clock; [`FlowTable::collect`] hands out their records. For live
-    /// traffic, where flows end that never have another packet. One that has is found to have
-    /// been idle in any case.
+    /// Takes all flows out that had no packet for longer than the idle timeout before `now_ns`, a time of the
+    /// packets' clock. [`FlowTable::collect`] returns their records. This is for live traffic, where a flow may
+    /// end and never have another packet. When a flow has a later packet, that packet detects the timeout in any
+    /// case.
     pub fn expire(&self, now_ns: u64) {
         if self.idle_timeout_ns == u64::MAX {
             return;
@@ -84,8 +85,8 @@ impl FlowTable {
         });
     }
 
-    /// Takes all flows out, as at the end of a run; [`FlowTable::collect`] hands out their records.
-    /// Flows that were idle for longer than the timeout when the latest packet came end for that.
+    /// Takes all flows out, as at the end of a run. [`FlowTable::collect`] returns their records. Flows that were
+    /// idle for longer than the timeout at the time of the latest packet get the end reason `Idle`.
     pub fn finish(&self) {
         let mut latest_ns = 0;
         if self.idle_timeout_ns != u64::MAX {
@@ -101,7 +102,7 @@ impl FlowTable {
         self.end_where(FlowEnd::Finished, |_| true);
     }
 
-    /// Slots that were ever used are below this.
+    /// A bound above all slots that were ever used.
     pub(crate) fn slots_used(&self) -> u32 {
         lock(&self.state).free_slots.fresh()
     }
@@ -116,13 +117,13 @@ impl FlowTable {
                         ended.push(slot);
                     }
                 }
-                // Before leaving: until then no other flow can be in these slots.
+                // This runs before the reader leaves: until then these slots hold no other flow.
                 self.note_ended(&mut ended, why);
             });
         }
     }
 
-    /// Notes flows that ended in the table state.
+    /// Records flows that ended in the table state.
     pub(crate) fn note_ended(&self, ended: &mut Vec<u32>, why: FlowEnd) {
         if ended.is_empty() {
             return;

@@ -1,15 +1,15 @@
-//! When does no thread use a flow any more? Lookups take no lock, so a CPU may hold the slot of a
-//! flow that another thread takes out of the table just then.
+//! When no thread uses a flow any more. Lookups take no lock, so a CPU may hold the slot of a flow that another
+//! thread is taking out of the table.
 //!
 //! ```text
 //!  writer     enter ── finds, counts ── leave        enter ── …
 //!  collector        taken out ·  · waits ·  ·  ▲ its packets are all counted: final record, slot free
 //! ```
 //!
-//! A thread that looks flows up is a [`Reader`] with a number that is odd while it does. After
-//! flows were taken out, the collector notes the odd numbers; once each has changed, whoever could
-//! know of those flows has left (RCU's grace period, with lists of packets for read-side critical
-//! sections). No datapath ever waits: the flows wait.
+//! A thread that looks flows up is a [`Reader`] with a number that is odd during its read-side section. After
+//! flows were taken out, the collector records the odd numbers. Once each of them has changed, every reader that
+//! could know those flows has left. This is RCU's grace period, with lists of packets as read-side critical
+//! sections. The datapath never waits: only the removal of flows waits.
 
 use crate::sync::{AtomicU64, Ordering, fence, load_own};
 use crossbeam_utils::CachePadded;
@@ -27,40 +27,40 @@ impl Reader {
         Reader { epoch: CachePadded::new(AtomicU64::new(0)) }
     }
 
-    /// From now on, flows that are found stay.
+    /// Enters the read-side section. Flows found from now on stay.
     #[inline(always)]
     pub(crate) fn enter(&self) {
-        // ORDER: Relaxed; the fence does it.
+        // ORDER: Relaxed; the fence below orders it.
         let epoch = load_own(&self.epoch);
         self.epoch.store(epoch.wrapping_add(1), Ordering::Relaxed);
-        // ORDER: SeqCst; pairs with the fence in `GracePeriod::begin`. Either that one comes first,
-        // and flows taken out before it are not found any more; or this one does, and the odd
-        // number is seen there.
+        // ORDER: SeqCst; pairs with the fence in `GracePeriod::begin`. If that fence comes first, this reader no
+        // longer finds flows that were taken out before it. If this fence comes first, `begin` sees the odd
+        // number.
         fence(Ordering::SeqCst);
     }
 
-    /// What was found may go.
+    /// Leaves the read-side section. Flows that were found may be freed.
     #[inline(always)]
     pub(crate) fn leave(&self) {
         let epoch = load_own(&self.epoch);
-        // ORDER: Release; pairs with the Acquire in `GracePeriod::is_over`: all that was counted is
-        // seen by whoever reads the flow for the last time.
+        // ORDER: Release; pairs with the Acquire in `GracePeriod::is_over`: the last reader of the flow sees all
+        // that was counted.
         self.epoch.store(epoch.wrapping_add(1), Ordering::Release);
     }
 
-    /// Stays until the result is dropped.
+    /// Enters the section and leaves it when the result is dropped.
     pub(crate) fn guard(&self) -> ReadGuard<'_> {
         self.enter();
         ReadGuard(self)
     }
 
-    /// Whether it is between the two.
+    /// Whether the reader is in a read-side section.
     pub(crate) fn is_in(&self) -> bool {
         self.epoch.load(Ordering::Relaxed) & 1 == 1
     }
 }
 
-/// A reader that leaves when this is dropped, whatever happens.
+/// A reader that leaves its section when this guard is dropped, also during a panic.
 pub(crate) struct ReadGuard<'a>(&'a Reader);
 
 impl Drop for ReadGuard<'_> {
@@ -69,14 +69,14 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// The time until every reader that was in has left.
+/// The time until every reader that was in a read-side section has left it.
 #[derive(Debug, Default)]
 pub(crate) struct GracePeriod {
     waiting_for: Vec<(Arc<Reader>, u64)>,
 }
 
 impl GracePeriod {
-    /// Begins after flows were taken out (and that was seen here).
+    /// Begins a grace period. The flows must already be out of the table, and this thread must have seen that.
     pub(crate) fn begin(&mut self, readers: &[Arc<Reader>]) {
         // ORDER: SeqCst; pairs with the fence in `Reader::enter`.
         fence(Ordering::SeqCst);
@@ -89,7 +89,7 @@ impl GracePeriod {
         }
     }
 
-    /// Whether all have left who were in.
+    /// Whether all readers that were in a section have left it.
     pub(crate) fn is_over(&mut self) -> bool {
         self.waiting_for.retain(|(reader, epoch)| {
             // ORDER: Acquire; pairs with the Release in `leave`.

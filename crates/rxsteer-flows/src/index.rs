@@ -1,4 +1,4 @@
-//! From key to slot: a hash table of buckets, each a cache line of twelve entries.
+//! The mapping from key to slot: a hash table of buckets, each a cache line of twelve entries.
 //!
 //! ```text
 //!  hash ─► bucket   word 0     1     2 ‥ 7
@@ -6,15 +6,15 @@
 //!      └─► other bucket, if that one was nearly full
 //! ```
 //!
-//! Lookups take no lock and find an entry or don't; entries never move. Whoever puts one in or takes
-//! one out holds the lock of both its buckets, so no key is in twice. There are at least three times as
-//! many entries as flows may be, so nearly all flows are in their first bucket, and both are full
-//! next to never; then the oldest flow in them has to go.
+//! Lookups take no lock, and entries never move. A thread that inserts or removes an entry holds the lock of both
+//! its buckets, so no key occurs twice. There are at least three times as many entries as the maximum number of
+//! flows. So nearly all flows are in their first bucket, and both buckets are almost never full. If both are full,
+//! the oldest flow in them is evicted.
 //!
-//! A tag is one byte, and 0 is no entry. The tags are compared all at once in two words, without
-//! branches: those would be guessed wrong as often as not, and each only once the bucket has come
-//! from memory, so that the loads of a list would wait for one another. What comes out is a
-//! candidate; it may be another flow, or none at all, and its key decides.
+//! A tag is one byte; 0 means no entry. All tags are compared at once in two words, without branches. Such
+//! branches would be mispredicted about half of the time, and each misprediction would be found only after the
+//! bucket has arrived from memory, so the loads of a list would wait for one another. The result is a candidate:
+//! it may be another flow, or no flow at all. The comparison of its key decides.
 
 use crate::lines::{Line, Lines};
 use crate::slots::FlowSlots;
@@ -27,19 +27,19 @@ use rxsteer_core::FlowWords;
 use std::collections::TryReserveError;
 use std::hash::{BuildHasher, Hasher};
 
-/// Entries of a bucket: the first eight have their tags in word 0, the others in the lower half of
-/// word 1.
+/// Entries of a bucket. The tags of the first eight are in word 0, those of the others in the lower half of word
+/// 1.
 const ENTRIES: usize = 12;
-/// Where the slots begin, two in a word.
+/// The word where the slots begin, two to a word.
 const SLOTS: usize = 2;
-/// Buckets that share a lock: a flow's second bucket is another of them.
+/// Buckets that share a lock. A flow's second bucket is another bucket of the same group.
 const GROUP: u64 = if cfg!(loom) { 4 } else { 16 };
-/// Entries in the first bucket from which on the second one is used.
+/// The second bucket is used when the first one holds this many entries.
 const NEARLY_FULL: usize = 10;
-/// Locks, at most.
+/// The largest number of locks.
 const LOCKS: usize = 1024;
 
-/// A byte of each value in every byte of a word.
+/// The value 1 in every byte. Multiplied by a byte, it repeats that byte.
 const EACH: u64 = 0x0101_0101_0101_0101;
 const TOP: u64 = 0x8080_8080_8080_8080;
 
@@ -51,12 +51,12 @@ pub(crate) struct Index {
     hasher: RandomState,
 }
 
-/// Where a key's entry is or would be.
+/// The hash of a key, which gives the place of its entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hash(u64);
 
 impl Hash {
-    /// 1 to 255, from bits that pick no bucket.
+    /// The tag, 1 to 255, from bits that do not select the bucket.
     #[inline(always)]
     fn tag(self) -> u64 {
         (self.0 >> 56).max(1)
@@ -91,7 +91,7 @@ impl Index {
         Hash(hasher.finish())
     }
 
-    /// The bucket to look in first.
+    /// The bucket to search first.
     #[inline(always)]
     pub(crate) fn first(&self, hash: Hash) -> &Line {
         self.buckets.line((hash.0 & self.mask) as usize)
@@ -99,19 +99,19 @@ impl Index {
 
     #[inline(always)]
     fn second(&self, hash: Hash) -> &Line {
-        // Another bucket of the group: the difference is 1 to 15.
+        // Another bucket of the same group: the difference is 1 to 15.
         let difference = 1 + (hash.0 >> 40) % (GROUP - 1);
         self.buckets.line(((hash.0 & self.mask) ^ difference) as usize)
     }
 
-    /// For each hash the slot that is likely the flow's, or any other.
+    /// For each hash, the slot that probably belongs to the flow, or any other slot.
     #[inline(always)]
     pub(crate) fn candidates(&self, hashes: &[Hash], slots: &mut [u32]) {
         let buckets: &[Line] = self.buckets.in_groups_of();
         let mask = self.mask;
         let mut loaded = 0;
         for hash in hashes {
-            // ORDER: Relaxed; it is loaded for its line to come, and looked at below.
+            // ORDER: Relaxed; this only loads the line, which is read below.
             loaded ^= buckets[(hash.0 & mask) as usize][0].load(Ordering::Relaxed);
         }
         std::hint::black_box(loaded);
@@ -120,7 +120,7 @@ impl Index {
         }
     }
 
-    /// The slot of a key, by all entries that can be its.
+    /// The slot of a key, searched among all entries with its tag.
     #[inline(never)]
     pub(crate) fn find(&self, hash: Hash, key: &FlowWords, slots: &FlowSlots) -> Option<u32> {
         let buckets = [self.first(hash), self.second(hash)];
@@ -138,7 +138,7 @@ impl Index {
     }
 }
 
-/// The slot in a bucket that is likely the one with this hash, or any other.
+/// The slot in a bucket that probably belongs to this hash, or any other slot.
 #[inline(always)]
 fn candidate(bucket: &Line, hash: Hash) -> u32 {
     // ORDER: Acquire; pairs with the Release in `Locked::fill`: the slot is filled in.
@@ -146,13 +146,13 @@ fn candidate(bucket: &Line, hash: Hash) -> u32 {
     let rest = matches(bucket[1].load(Ordering::Acquire), hash);
     let entry =
         if first == 0 { 8 + (rest.trailing_zeros() >> 3) } else { first.trailing_zeros() >> 3 };
-    // Without a match, entry 16: any slot will do, and this is one.
+    // Without a match the entry is 16. Any slot is acceptable then, and this gives one.
     let word = SLOTS + (entry as usize >> 1) % (ENTRIES / 2);
     (bucket[word].load(Ordering::Relaxed) >> (32 * (entry & 1))) as u32
 }
 
-/// The top bits of the bytes of `tags` that are this hash's, of the lowest one at least: bits above it
-/// may be there without a match.
+/// The top bits of those bytes of `tags` that equal this hash's tag. Only the lowest bit is reliable: higher bits
+/// may be set without a match.
 #[inline(always)]
 fn matches(tags: u64, hash: Hash) -> u64 {
     let differ = tags ^ (hash.tag() * EACH);
@@ -170,13 +170,13 @@ fn slot(bucket: &Line, at: usize) -> u32 {
     (bucket[SLOTS + at / 2].load(Ordering::Relaxed) >> (32 * (at & 1))) as u32
 }
 
-/// The slots in a bucket with their entries.
+/// The entries of a bucket that are in use, with their slots.
 fn in_use(bucket: &Line) -> impl Iterator<Item = (usize, u32)> + use<'_> {
     let tags = tags(bucket);
     (0..ENTRIES).filter(move |at| tags[*at] != 0).map(|at| (at, slot(bucket, at)))
 }
 
-/// Puts `tag` into an entry: 0 takes it out. Under the lock.
+/// Sets the tag of an entry; 0 removes the entry. Called under the lock.
 fn set_tag(bucket: &Line, at: usize, tag: u64) {
     let (word, shift) = (&bucket[at / 8], 8 * (at % 8));
     let others = word.load(Ordering::Relaxed) & !(0xff << shift);
@@ -184,7 +184,7 @@ fn set_tag(bucket: &Line, at: usize, tag: u64) {
     word.store(others | tag << shift, Ordering::Release);
 }
 
-/// An entry that is free, as long as its bucket is locked.
+/// A free entry. It stays free while its bucket is locked.
 pub(crate) struct Place<'a> {
     bucket: &'a Line,
     at: usize,
@@ -195,7 +195,7 @@ impl Locked<'_> {
         [self.index.first(self.hash), self.index.second(self.hash)]
     }
 
-    /// A place for an entry; `None` when both buckets are full.
+    /// A free entry; `None` when both buckets are full.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
         let [first, second] = self.buckets();
         let order =
@@ -207,16 +207,16 @@ impl Locked<'_> {
         })
     }
 
-    /// Puts a slot in a place.
+    /// Writes a slot into a free entry.
     pub(crate) fn fill(&self, Place { bucket, at }: Place<'_>, slot: u32) {
         let (word, shift) = (&bucket[SLOTS + at / 2], 32 * (at & 1));
-        // ORDER: Relaxed; under the lock. Lookups read it after the tag.
+        // ORDER: Relaxed; under the lock. Lookups read the slot after the tag.
         let other = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
         word.store(other | u64::from(slot) << shift, Ordering::Relaxed);
         set_tag(bucket, at, self.hash.tag());
     }
 
-    /// Takes a slot out; it may not be in. Lookups that find it still are waited for.
+    /// Removes a slot, which may be absent. The grace period covers lookups that still find it.
     pub(crate) fn remove(&self, slot: u32) {
         for bucket in self.buckets() {
             let found = in_use(bucket).find(|(_, of)| *of == slot);
@@ -239,7 +239,7 @@ mod tests {
     use rxsteer_core::{CpuId, FlowKey};
     use std::sync::Arc;
 
-    /// Packets of so many flows that are all to be in the same two buckets.
+    /// Packets of `flows` flows that all belong to the same two buckets.
     fn crowd(table: &FlowTable, flows: usize) -> Vec<FlowPacket> {
         let packet = |number: u32| {
             let mut key = FlowKey { ip_version: 4, ..FlowKey::default() };
@@ -260,7 +260,7 @@ mod tests {
         FlowTable::new(&FlowTableConfig::new(100)).unwrap()
     }
 
-    /// The flow whose last packet is the oldest goes, however many places the table has.
+    /// The flow with the oldest last packet is evicted, however many entries the table has.
     #[test]
     fn two_full_buckets_make_place() {
         let table = table();
@@ -269,7 +269,7 @@ mod tests {
         let more = packets.split_off(2 * ENTRIES);
         assert_eq!(writer.update(&packets), packets.len());
         assert_eq!(table.counts().evicted, 0, "all are in");
-        // The first flow is not the oldest any more.
+        // This makes the first flow no longer the oldest.
         assert_eq!(writer.update(&[FlowPacket { time_ns: u64::MAX, ..packets[0] }]), 1);
         assert_eq!(writer.update(&more), more.len());
         let mut gone = Vec::new();
@@ -279,7 +279,7 @@ mod tests {
         let counts = table.counts();
         assert_eq!((counts.live, counts.evicted, counts.refused), (24, 3, 0));
         assert!(more.iter().all(|packet| table.get(&packet.flow.key()).is_some()));
-        // No slot was claimed in vain: whoever goes through all slots could have ended such a flow.
+        // No slot was claimed and then left unused: a thread that visits all slots could have ended such a flow.
         assert!((0..24 + 3).all(|slot| table.slots.state(slot).0 == 1), "one claim, one stamp");
     }
 

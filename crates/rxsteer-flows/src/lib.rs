@@ -2,11 +2,10 @@
 //!
 //! # How flows are counted
 //!
-//! Each CPU counts a flow's packets in a block of its own, so no line of memory goes back and forth
-//! between CPUs; which CPUs used a flow is remembered with it, so reading, clearing and freeing visit
-//! those and not every CPU there could be. The mechanism is that of Open vSwitch's datapath
-//! (ovs-stats: `flow->stats[cpu]` and `cpu_used_mask`), in memory that does not grow with the
-//! number of possible CPUs.
+//! Each CPU counts a flow's packets in a block of its own, so no cache line moves back and forth between CPUs. The
+//! table records which CPUs used a flow, so reading, clearing and freeing visit those CPUs and not every possible
+//! CPU. The mechanism is that of Open vSwitch's datapath (ovs-stats: `flow->stats[cpu]` and `cpu_used_mask`), in
+//! memory that does not grow with the number of possible CPUs.
 //!
 //! ```text
 //!  writers, one per CPU        index (hash table)      slots: head, block, list of (CPU, block)
@@ -16,16 +15,15 @@
 //!  table state: limit, aging, ended ──► FlowTable::collect    FlowTable::{get, for_each}
 //! ```
 //!
-//! What holds:
+//! Guarantees:
 //!
-//! - Every packet that [`FlowWriter::update`] took is in exactly one final record, unless it was cleared.
-//! - Totals of a flow never go back between two reads while it is in the table (but by a clear), and packets, bytes, flags and
-//!   times of a CPU are as of one moment.
-//! - Counting takes no lock, no system call and no memory; a list of packets that brings new flows
-//!   takes one lock for the list and one per flow. Where [`FlowTableConfig::max_blocks`] are used up,
-//!   CPUs without a block share one for each flow, and its lock.
-//! - Memory is bounded by [`FlowTableConfig`]. Under a flood of new flows those of few packets go
-//!   first.
+//! - Every packet that [`FlowWriter::update`] accepted is in exactly one final record, unless it was cleared.
+//! - While a flow is in the table, its totals never decrease between two reads, except by a clear. The packets,
+//!   bytes, flags and times of a CPU are as of one moment.
+//! - Counting takes no lock, makes no system call and allocates no memory. A list of packets with new flows takes
+//!   one lock for the list and one per flow. When [`FlowTableConfig::max_blocks`] are used up, the CPUs without a
+//!   block share one block per flow, and its lock.
+//! - Memory is bounded by [`FlowTableConfig`]. Under a flood of new flows, flows of few packets are evicted first.
 #![forbid(unsafe_code)]
 
 mod aging;

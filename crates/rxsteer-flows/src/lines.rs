@@ -1,4 +1,4 @@
-//! Memory in cache lines: eight words each, shared between threads, all zero at first.
+//! Memory in cache lines: eight words each, shared between threads, initially zero.
 
 use crate::sync::AtomicU64;
 use std::collections::TryReserveError;
@@ -9,8 +9,8 @@ pub(crate) const WORDS: usize = 8;
 /// One cache line.
 pub(crate) type Line = [AtomicU64; WORDS];
 
-/// An array of cache lines. The system hands its memory out page by page as lines are written, so
-/// lines that are never used cost nothing but addresses.
+/// An array of cache lines. The system provides its memory page by page as lines are written, so lines that are
+/// never used cost only address space.
 #[derive(Debug)]
 pub(crate) struct Lines {
     words: Vec<AtomicU64>,
@@ -19,25 +19,25 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// As many lines as that.
+    /// Allocates `lines` lines.
     ///
     /// # Errors
-    /// When there isn't the memory.
+    /// When the memory cannot be allocated.
     pub(crate) fn new(lines: usize) -> Result<Lines, TryReserveError> {
         let words = lines * WORDS + WORDS - 1;
-        // Asking first, since `vec!` would end the program. An array of numbers comes zeroed from the
-        // system, and as atomics it is the same memory: the compiler leaves the loop out.
+        // `try_reserve_exact` comes first, since `vec!` would abort the program. The system supplies an array of
+        // numbers zeroed. The array of atomics uses the same memory: the compiler removes the loop.
         Vec::<u64>::new().try_reserve_exact(words)?;
         let words: Vec<AtomicU64> = vec![0u64; words].into_iter().map(AtomicU64::new).collect();
         let skip = match words.as_ptr().cast::<u8>().align_offset(64) {
-            // Never so in practice; lines then share cache lines and are slower, not wrong.
+            // This never happens in practice. Lines would then share cache lines, which is slower but not wrong.
             usize::MAX => 0,
             bytes => bytes / size_of::<u64>(),
         };
         Ok(Lines { words, skip: skip.min(WORDS - 1) })
     }
 
-    /// A line.
+    /// The line `index`.
     #[inline(always)]
     pub(crate) fn line(&self, index: usize) -> &Line {
         &self.in_groups_of()[index]

@@ -1,17 +1,17 @@
-//! Which fields of a packet's key make a flow.
+//! Which fields of a packet's key identify a flow.
 
 use rxsteer_core::{FlowKey, FlowWords};
 use std::fmt;
 use std::str::FromStr;
 
-/// The fields that distinguish flows: all five, or a chosen subset, as an OVS megaflow's mask.
-/// Packets that differ in other fields only are one flow, in whose record those fields are 0. The IP
-/// version counts where an address does: port 443 is one flow in IPv4 and IPv6, in whose record the
-/// version is 0.
+/// The fields that distinguish flows: all five, or a chosen subset, like the mask of an OVS megaflow. Packets that
+/// differ only in other fields belong to one flow, in whose record those fields are 0. The IP version
+/// distinguishes flows only if an address does: with port 443 alone, IPv4 and IPv6 are one flow, in whose record
+/// the version is 0.
 ///
-/// It is written as its fields, separated by commas: `src,dst,protocol,src-port,dst-port`.
-/// Addresses can be networks: `src/24` is the first 24 bits of IPv4 addresses, and those of IPv6
-/// addresses whole; `src/24/56` gives both prefix lengths.
+/// The text form is a list of fields, separated by commas: `src,dst,protocol,src-port,dst-port`. Addresses can be
+/// networks: `src/24` is the first 24 bits of IPv4 addresses and whole IPv6 addresses; `src/24/56` gives both
+/// prefix lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FlowMask {
     ipv4: FlowKey,
@@ -46,40 +46,40 @@ impl FlowMask {
         FlowMask { ipv4: none, ipv6: none }
     };
 
-    /// The names of the fields, as masks are written.
+    /// The names of the fields in the text form.
     pub const FIELDS: [&'static str; 5] = ["src", "dst", "protocol", "src-port", "dst-port"];
 
-    /// The key without the other fields.
+    /// The key with all other fields set to 0.
     #[must_use]
     pub fn apply(&self, key: &FlowKey) -> FlowKey {
         WordMask::from(*self).apply(&(*key).into()).key()
     }
 
-    /// How many bits of the source address count in packets of this IP version; 0 where it does not.
+    /// How many bits of the source address distinguish flows of this IP version; 0 if the address does not.
     #[must_use]
     pub fn src_prefix(&self, ip_version: u8) -> u32 {
         prefix(self.of(ip_version).src, ip_version)
     }
 
-    /// How many bits of the destination address count, likewise.
+    /// How many bits of the destination address distinguish flows of this IP version; 0 if the address does not.
     #[must_use]
     pub fn dst_prefix(&self, ip_version: u8) -> u32 {
         prefix(self.of(ip_version).dst, ip_version)
     }
 
-    /// Whether the protocol counts.
+    /// Whether the protocol distinguishes flows.
     #[must_use]
     pub fn has_protocol(&self) -> bool {
         self.ipv4.protocol != 0
     }
 
-    /// Whether the source port counts.
+    /// Whether the source port distinguishes flows.
     #[must_use]
     pub fn has_src_port(&self) -> bool {
         self.ipv4.src_port != 0
     }
 
-    /// Whether the destination port counts.
+    /// Whether the destination port distinguishes flows.
     #[must_use]
     pub fn has_dst_port(&self) -> bool {
         self.ipv4.dst_port != 0
@@ -90,18 +90,18 @@ impl FlowMask {
     }
 }
 
-/// The one bits of an address's mask, as many as an address has at most.
+/// The number of one bits of an address's mask, limited to the length of the address.
 fn prefix(address: [u8; 16], ip_version: u8) -> u32 {
     let most = if ip_version == 4 { 32 } else { 128 };
     u128::from_be_bytes(address).leading_ones().min(most)
 }
 
-/// A mask as it is applied to packets.
+/// A mask in the form that is applied to packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WordMask {
-    /// Of IPv4 and of all else.
+    /// For IPv4, and for all other packets.
     by_version: [FlowWords; 2],
-    /// Whether it leaves nothing out, as it mostly does.
+    /// Whether the mask keeps all fields, which is the usual case.
     is_all: bool,
 }
 
@@ -113,7 +113,7 @@ impl From<FlowMask> for WordMask {
 }
 
 impl WordMask {
-    /// The fields of a key that make a flow.
+    /// The fields of a key that identify its flow.
     #[inline(always)]
     pub(crate) fn apply(&self, key: &FlowWords) -> FlowWords {
         if self.is_all {
@@ -130,23 +130,23 @@ impl Default for FlowMask {
     }
 }
 
-/// Why a text is no mask.
+/// Why a text is not a mask.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowMaskError {
-    /// It names a field that there isn't.
+    /// A field does not exist.
     #[error("there is no field '{0}'")]
     Field(String),
-    /// It names a field twice.
+    /// A field is named twice.
     #[error("the field '{0}' is named twice")]
     Twice(String),
-    /// A prefix length is no number, too long, or not one of an address.
+    /// A prefix length is not a number, is too long, or does not belong to an address.
     #[error(
         "'{0}' is not a network: addresses alone have prefix lengths, up to 32 for IPv4 and then up to \
          128 for IPv6, as in src/24 or src/24/56"
     )]
     Prefix(String),
-    /// All its networks are of no bits, so that everything would be one flow.
+    /// All networks have no bits, so that all packets would be one flow.
     #[error("'{0}' leaves nothing to distinguish flows by; name a field, or a longer prefix")]
     Nothing(String),
 }
@@ -163,7 +163,7 @@ impl FromStr for FlowMask {
             let wrong = || FlowMaskError::Prefix(field.to_owned());
             let mut prefix = |most: u32| match parts.next() {
                 None => Ok(most),
-                // A sign is no digit, though numbers may have one.
+                // A sign is not a digit, although `parse` accepts it in a number.
                 Some(text) if !text.bytes().all(|byte| byte.is_ascii_digit()) => Err(wrong()),
                 Some(text) => text.parse().ok().filter(|bits| *bits <= most).ok_or_else(wrong),
             };
@@ -194,7 +194,7 @@ impl FromStr for FlowMask {
     }
 }
 
-/// An address of so many one bits.
+/// An address whose first `prefix` bits are one.
 fn bits(prefix: u32) -> [u8; 16] {
     (!u128::MAX.checked_shr(prefix).unwrap_or(0)).to_be_bytes()
 }
@@ -205,7 +205,7 @@ impl fmt::Debug for FlowMask {
     }
 }
 
-/// Writes what [`FlowMask::from_str`] reads.
+/// Writes the text form that [`FlowMask::from_str`] reads.
 impl fmt::Display for FlowMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
@@ -274,7 +274,7 @@ mod tests {
         assert_ne!(v4.ip_version, v6.ip_version);
     }
 
-    /// Else there were two records that could not be distinguished.
+    /// Otherwise there would be two records that could not be distinguished.
     #[test]
     fn ip_version_counts_where_an_address_does() {
         let mask: FlowMask = "dst-port,protocol".parse().unwrap();

@@ -1,13 +1,13 @@
-//! Numbers that are taken and given back: slots of flows, and lines for blocks.
+//! Numbers that threads take and give back: slots of flows, and lines for blocks.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
-/// The numbers below a limit that are not in use. The last one given back goes out first: its
-/// memory is warm, and memory never used stays untouched as long as it can.
+/// The numbers below a limit that are not in use. The last one given back is taken first: its memory is in the
+/// cache, and memory that was never used stays untouched as long as possible.
 #[derive(Debug)]
 pub(crate) struct FreeNumbers {
     returned: Vec<u32>,
-    /// Numbers from here up to `limit` were never out.
+    /// Numbers from here up to `limit` were never taken.
     fresh: u32,
     limit: u32,
 }
@@ -32,12 +32,12 @@ impl FreeNumbers {
         self.returned.extend(numbers);
     }
 
-    /// How many there are to take.
+    /// How many numbers can be taken.
     pub(crate) fn len(&self) -> usize {
         self.returned.len() + (self.limit - self.fresh) as usize
     }
 
-    /// All numbers that were ever out are below this.
+    /// A bound above all numbers that were ever taken.
     pub(crate) fn fresh(&self) -> u32 {
         self.fresh
     }
@@ -47,8 +47,8 @@ impl FreeNumbers {
 #[derive(Debug)]
 pub(crate) struct Pool {
     numbers: Mutex<FreeNumbers>,
-    /// Whether there are none, so that no thread takes the lock to find that out. Looked at in
-    /// passing: it may be a moment behind.
+    /// Whether the pool is empty, so that a thread can check this without the lock. The value is a hint and may be
+    /// slightly out of date.
     is_empty: AtomicBool,
 }
 
@@ -59,11 +59,11 @@ impl Pool {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        // ORDER: Relaxed, here and below; a hint.
+        // ORDER: Relaxed, here and below; the value is a hint.
         self.is_empty.load(Ordering::Relaxed)
     }
 
-    /// Does something with the numbers.
+    /// Runs `f` with the numbers, under the lock.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut FreeNumbers) -> T) -> T {
         let numbers = &mut *lock(&self.numbers);
         let value = f(numbers);
@@ -72,10 +72,10 @@ impl Pool {
     }
 }
 
-/// Most lines that a CPU takes from the pool at once.
+/// The largest number of lines that a CPU takes from the pool at once.
 const REFILL: usize = 16;
 
-/// Lines at one CPU's hand, so that the pool's lock is taken for every sixteenth block only.
+/// Lines reserved for one CPU, so that the pool's lock is taken only for every sixteenth block.
 #[derive(Debug, Default)]
 pub(crate) struct Magazine {
     lines: Vec<u32>,
@@ -86,11 +86,11 @@ impl Magazine {
         Magazine { lines: Vec::with_capacity(REFILL * 2) }
     }
 
-    /// A line that no other thread has, or `None` when the pool is empty.
+    /// A line that no other thread has; `None` when the pool is empty.
     pub(crate) fn take(&mut self, pool: &Pool) -> Option<u32> {
         if self.lines.is_empty() && !pool.is_empty() {
             pool.with(|numbers| {
-                // Not all of a small pool: what lies here is out of reach for the others.
+                // A small pool is not emptied: the other CPUs cannot use lines that are reserved here.
                 let count = REFILL.min(numbers.len().div_ceil(8));
                 self.lines.extend(std::iter::from_fn(|| numbers.take()).take(count));
             });
@@ -105,7 +105,7 @@ impl Magazine {
         self.lines.push(line);
     }
 
-    /// Gives everything back.
+    /// Gives all lines back.
     pub(crate) fn empty(&mut self, pool: &Pool) {
         pool.with(|numbers| numbers.give_back(self.lines.drain(..)));
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!((numbers.take(), numbers.len(), numbers.fresh()), (Some(0), 1, 3));
     }
 
-    /// Two CPUs at one pool: no line is with both, and in the end all are back.
+    /// Two CPUs use one pool: no line is with both, and in the end all lines are back.
     #[test]
     fn line_is_in_one_hand() {
         for limit in [0, 1, 7, 100, 1000] {
@@ -133,7 +133,7 @@ mod tests {
             let mut hands = [Magazine::new(), Magazine::new()];
             let mut out = BTreeSet::new();
             let mut at = 0;
-            // Both in turn, until neither gets one.
+            // The two take turns until neither gets a line.
             while let Some(line) = hands[at].take(&pool).or_else(|| hands[1 - at].take(&pool)) {
                 assert!(out.insert(line), "line {line} was taken twice");
                 at = 1 - at;

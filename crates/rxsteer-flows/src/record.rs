@@ -1,73 +1,73 @@
-//! What is recorded of one flow.
+//! The record of one flow.
 
 use rxsteer_core::{CpuId, FlowKey, FlowWords};
 
-/// The statistics of one flow, direction by direction: the reply is a flow of its own.
+/// The statistics of one flow in one direction: the reply is a flow of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowRecord {
-    /// The flow; fields that the table does not go by are 0.
+    /// The key of the flow. Fields that the table's mask leaves out are 0.
     pub key: FlowKey,
-    /// Over all CPUs.
+    /// The totals over all CPUs.
     pub totals: FlowTotals,
-    /// What each CPU counted, in the order in which the CPUs first saw the flow. The CPUs listed are
-    /// the used-CPU mask.
+    /// The counts of each CPU, in the order in which the CPUs first saw the flow. The listed CPUs are the used-CPU
+    /// mask.
     pub per_cpu: Vec<CpuTotals>,
-    /// What was counted in the shared block by CPUs that got no block of their own; already in
-    /// `totals`. All 0 unless memory for blocks ran out.
+    /// The counts in the shared block, by CPUs that got no block of their own. `totals` includes them. All 0
+    /// unless memory for blocks ran out.
     pub shared: SharedTotals,
-    /// Why the flow was taken out of the table; `None` while it is in it.
+    /// Why the flow was taken out of the table; `None` while it is in the table.
     pub end: Option<FlowEnd>,
 }
 
 /// Packets, bytes, flags and times of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowTotals {
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
-    /// Their original lengths in bytes, as on the wire.
+    /// The original lengths of the packets in bytes, as on the wire.
     pub bytes: u64,
-    /// All TCP flags seen, as they stand in the header's byte 13; 0 for other protocols.
+    /// All TCP flags seen, in the bit order of the header's byte 13; 0 for other protocols.
     pub tcp_flags: u8,
-    /// Time of the earliest packet in nanoseconds of the source's clock; 0 without a packet.
+    /// The time of the earliest packet in nanoseconds of the source's clock; 0 without a packet.
     pub first_ns: u64,
-    /// Time of the latest packet, likewise. The latest by time, not the last one counted.
+    /// The time of the latest packet in the same clock. This is the latest by time, not the last one counted.
     pub last_ns: u64,
 }
 
-/// What one CPU counted of a flow.
+/// The counts of one CPU for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTotals {
     /// The CPU.
     pub cpu: CpuId,
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
-    /// Their original lengths in bytes.
+    /// The original lengths of the packets in bytes.
     pub bytes: u64,
 }
 
-/// What was counted for a flow by CPUs without a block of their own.
+/// The counts of a flow by CPUs without a block of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedTotals {
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
-    /// Their original lengths in bytes.
+    /// The original lengths of the packets in bytes.
     pub bytes: u64,
 }
 
 /// Why a flow was taken out of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowEnd {
-    /// No packet for longer than the idle timeout.
+    /// The flow had no packet for longer than the idle timeout.
     Idle,
-    /// It made room for a new flow.
+    /// The flow made room for a new flow.
     Evicted,
     /// The table was emptied.
     Finished,
 }
 
 impl FlowEnd {
-    /// The reason as records spell it.
+    /// The name of the reason in records.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl FlowEnd {
 }
 
 impl FlowTotals {
-    /// Adds what another block counted: sums, flags together, the earliest and the latest time.
+    /// Adds the counts of another block: sums, the union of the flags, the earliest and the latest time.
     pub(crate) fn merge(&mut self, other: &FlowTotals) {
         if other.packets == 0 {
             return;
@@ -93,28 +93,28 @@ impl FlowTotals {
     }
 }
 
-/// One packet, as the statistics see it.
+/// One packet, as the statistics use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowPacket {
-    /// Its flow, by all fields; that of the default key is one too.
+    /// The flow of the packet, with all fields. The default key is a valid flow.
     pub flow: FlowWords,
-    /// Its time in nanoseconds of the source's clock.
+    /// The time of the packet in nanoseconds of the source's clock.
     pub time_ns: u64,
-    /// Its original length in bytes.
+    /// The original length of the packet in bytes.
     pub bytes: u32,
-    /// Its TCP flags; 0 for other protocols.
+    /// The TCP flags of the packet; 0 for other protocols.
     pub tcp_flags: u8,
 }
 
 impl FlowPacket {
-    /// What is counted of it.
+    /// The counted properties of the packet.
     #[inline(always)]
     pub(crate) fn sample(&self) -> Sample {
         Sample { time_ns: self.time_ns, bytes: self.bytes, tcp_flags: self.tcp_flags }
     }
 }
 
-/// What is counted of a packet.
+/// The counted properties of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) time_ns: u64,

@@ -1,4 +1,4 @@
-//! The atomics and locks of the flow table: the standard ones, or loom's when it explores
+//! The atomics and locks of the flow table: those of the standard library, or those of loom when it explores
 //! interleavings.
 
 #[cfg(not(loom))]
@@ -17,23 +17,22 @@ pub(crate) use loom::{
     thread::yield_now,
 };
 
-/// Locks; a thread that panicked under a lock of this crate left nothing half done but counts.
+/// Locks `value`. A thread that panicked under a lock of this crate left only counts incomplete.
 pub(crate) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Reads a word that this thread alone writes.
+/// Reads a word that only this thread writes.
 ///
-/// To see what may come in another order, loom remembers the last access to a word only: a look of
-/// one's own before each write would hide that another thread has read it. A read-modify-write that
-/// changes nothing does not.
+/// Loom remembers only the last access to a word when it looks for other orders. A separate load before each write
+/// would hide that another thread has read the word. A read-modify-write that changes nothing does not hide this.
 #[inline(always)]
 pub(crate) fn load_own(word: &AtomicU64) -> u64 {
-    // ORDER: Relaxed; no other thread writes it.
+    // ORDER: Relaxed; no other thread writes the word.
     if cfg!(loom) { word.fetch_or(0, Ordering::Relaxed) } else { word.load(Ordering::Relaxed) }
 }
 
-/// Waits for another thread that needs a few instructions, unless it was interrupted amid them.
+/// Waits for another thread that needs a few more instructions, unless it was preempted.
 #[cold]
 pub(crate) fn wait_a_little(waited: &mut u32) {
     *waited += 1;

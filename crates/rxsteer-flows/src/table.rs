@@ -1,4 +1,4 @@
-//! The flow table: which flows there are, within limits, and their statistics.
+//! The flow table: the flows, within limits, and their statistics.
 
 use crate::collect::Collector;
 use crate::grace::Reader;
@@ -13,36 +13,37 @@ use rxsteer_core::{CpuId, FlowKey};
 use std::collections::TryReserveError;
 use std::sync::Arc;
 
-/// Most flows that a table can be made for.
+/// The largest number of flows of a table.
 pub const MAX_FLOWS: u32 = 1 << 24;
 
-/// Most blocks of further CPUs that a table can be made for.
+/// The largest number of blocks for further CPUs of a table.
 pub const MAX_BLOCKS: u32 = 1 << 26;
 
-/// Flows that may have ended and not be collected yet, at least; or an eighth of the limit of flows.
-/// Loom makes each slot's words anew for each run.
+/// The smallest number of flows that may have ended without being collected; the actual number is at least an
+/// eighth of the limit of flows. Loom creates the words of each slot anew for each run, so it uses 1.
 const LEAST_SPARE: u32 = if cfg!(loom) { 1 } else { 1024 };
 
-/// How large a table is, and what a flow is.
+/// The size of a table, and the definition of a flow.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FlowTableConfig {
-    /// Most flows in the table, 1 to [`MAX_FLOWS`]. A new flow beyond makes an old one go.
+    /// The largest number of flows in the table, 1 to [`MAX_FLOWS`]. A new flow beyond this limit evicts an old
+    /// one.
     pub max_flows: u32,
-    /// A flow without a packet for longer than this is over: a later packet begins another record.
-    /// In nanoseconds of the packets' clock; `None` for never.
+    /// The idle timeout: a flow without a packet for longer than this is over, and a later packet starts a new
+    /// record. In nanoseconds of the packets' clock; `None` for no timeout.
     pub idle_timeout_ns: Option<u64>,
     /// Blocks for the second and further CPUs of flows, up to [`MAX_BLOCKS`]. When they are used up,
     /// further CPUs count in the flow's shared block: nothing is lost but which CPU it was. A writer
     /// keeps up to 15 of them at hand, and a flow on more than two CPUs takes one more for each
     /// seven.
     pub max_blocks: u32,
-    /// Which fields make a flow.
+    /// The fields that identify a flow.
     pub mask: FlowMask,
 }
 
 impl FlowTableConfig {
-    /// No idle timeout, as many blocks as flows, and the whole 5-tuple.
+    /// A configuration without idle timeout, with as many blocks as flows, and with the whole 5-tuple.
     #[must_use]
     pub fn new(max_flows: u32) -> FlowTableConfig {
         FlowTableConfig {
@@ -53,45 +54,45 @@ impl FlowTableConfig {
         }
     }
 
-    /// Flows that fit beside the limit, so that those that ended need not be collected at once.
+    /// Flows that fit beyond the limit, so that flows that ended need not be collected at once.
     fn spare(&self) -> u32 {
         (self.max_flows / 8).max(LEAST_SPARE)
     }
 
-    /// Memory the table can come to take, in bytes. Most of it is taken only as flows come.
+    /// The largest amount of memory that the table can take, in bytes. Most of it is taken only as flows arrive.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let slots = u64::from(self.max_flows) + u64::from(self.spare());
         let buckets = (u64::from(self.max_flows) / 4).next_power_of_two().max(16);
-        // Lines and places of each slot; numbers of slots and blocks on their way back.
+        // The lines and places of each slot, and the numbers of slots and blocks that wait for their return.
         slots * (3 * 64 + 20 + 16) + u64::from(self.max_blocks) * (64 + 8) + buckets * 64
     }
 }
 
-/// Why there is no table, or no writer.
+/// Why a table or a writer could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowTableError {
     /// The limit of flows is 0 or too high.
     #[error("a flow table holds 1 to {MAX_FLOWS} flows, not {0}")]
     MaxFlows(u32),
-    /// Too many blocks.
+    /// There are too many blocks.
     #[error("a flow table has at most {MAX_BLOCKS} blocks for further CPUs, not {0}")]
     MaxBlocks(u32),
-    /// There isn't so much memory.
+    /// The memory cannot be allocated.
     #[error(
         "a flow table of this size can take {0} bytes, which cannot be allocated; allow fewer flows"
     )]
     Memory(u64, #[source] TryReserveError),
-    /// Each CPU's blocks have one writer.
+    /// The CPU already has a writer.
     #[error("CPU {0} has a writer already; each CPU's counts are written by one thread alone")]
     HasWriter(CpuId),
 }
 
 /// Per-CPU statistics of flows.
 ///
-/// One [`FlowWriter`] per CPU counts packets; any thread reads meanwhile, and one now and then
-/// collects the final records of flows that ended.
+/// One [`FlowWriter`] per CPU counts packets. Any thread may read at the same time. One thread collects the final
+/// records of flows that ended, from time to time.
 #[derive(Debug)]
 pub struct FlowTable {
     pub(crate) slots: FlowSlots,
@@ -101,11 +102,11 @@ pub struct FlowTable {
     pub(crate) state: Mutex<TableState>,
     pub(crate) registered: Mutex<Vec<RegisteredReader>>,
     pub(crate) collector: Mutex<Collector>,
-    /// Readers, one at a time.
+    /// The reader of threads that read the table, one at a time.
     reader: Mutex<Arc<Reader>>,
 }
 
-/// The state of a flow that ended, and back.
+/// Conversion between the end reason and the state of a slot.
 impl FlowEnd {
     const ALL: [FlowEnd; 3] = [FlowEnd::Idle, FlowEnd::Evicted, FlowEnd::Finished];
 
@@ -122,7 +123,7 @@ impl FlowTable {
     /// An empty table.
     ///
     /// # Errors
-    /// [`FlowTableError`], when the configuration is out of range or there isn't the memory.
+    /// [`FlowTableError`] when the configuration is out of range or the memory cannot be allocated.
     pub fn new(config: &FlowTableConfig) -> Result<Arc<FlowTable>, FlowTableError> {
         if config.max_flows == 0 || config.max_flows > MAX_FLOWS {
             return Err(FlowTableError::MaxFlows(config.max_flows));
@@ -151,7 +152,7 @@ impl FlowTable {
         })
     }
 
-    /// The writer of `cpu`; there is one at a time, for one thread.
+    /// The writer of `cpu`, for one thread. There is at most one at a time.
     ///
     /// # Errors
     /// [`FlowTableError::HasWriter`].
@@ -166,19 +167,19 @@ impl FlowTable {
         Ok(FlowWriter::new(self.clone(), cpu, reader))
     }
 
-    /// How many flows there are, were, and went.
+    /// The numbers of flows that are in the table, were created, and were taken out.
     #[must_use]
     pub fn counts(&self) -> FlowCounts {
         lock(&self.state).counts()
     }
 
-    /// Blocks of further CPUs that no flow uses.
+    /// The number of blocks for further CPUs that no flow uses.
     #[must_use]
     pub fn free_blocks(&self) -> usize {
         self.slots.free_blocks()
     }
 
-    /// What is counted of a flow now, if it is in the table.
+    /// The present counts of a flow, if it is in the table.
     #[must_use]
     pub fn get(&self, key: &FlowKey) -> Option<FlowRecord> {
         self.with_flow(key, |slot| {
@@ -188,7 +189,7 @@ impl FlowTable {
         })
     }
 
-    /// Sets the counts of a flow to 0, on every CPU; says whether it is in the table.
+    /// Sets the counts of a flow to 0 on every CPU. Returns whether the flow is in the table.
     pub fn clear(&self, key: &FlowKey) -> bool {
         self.with_flow(key, |slot| self.slots.clear(slot)).unwrap_or(false)
     }
@@ -205,12 +206,12 @@ impl FlowTable {
         }
     }
 
-    /// Calls `f` with what is counted of each flow in the table now. Flows that come or go meanwhile
-    /// may be left out.
+    /// Calls `f` with the present counts of each flow in the table. Flows that are added or taken out meanwhile
+    /// may be missing.
     pub fn for_each(&self, mut f: impl FnMut(&FlowRecord)) {
         let mut record = FlowRecord::default();
         for slot in 0..self.slots_used() {
-            // `f` may take its time, and flows that went wait for readers.
+            // `f` is called outside of `reading`: it may take long, and flows that ended wait for readers.
             let is_live = self.reading(|| {
                 let is_live = self.slots.state(slot).1 == LIVE;
                 if is_live {
@@ -224,14 +225,14 @@ impl FlowTable {
         }
     }
 
-    /// Reads flows that can't be freed meanwhile.
+    /// Runs `read` in a read-side section: flows are not freed meanwhile.
     pub(crate) fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
         let reader = lock(&self.reader);
         let _guard = reader.guard();
         read()
     }
 
-    /// What is counted of the flow in a slot that stays.
+    /// Reads the counts of the flow in a slot that is not freed meanwhile.
     pub(crate) fn record(&self, slot: u32, record: &mut FlowRecord) {
         let (_, state) = self.slots.state(slot);
         debug_assert_ne!(state, FREE);
@@ -240,8 +241,8 @@ impl FlowTable {
         record.end = FlowEnd::of_state(state);
     }
 
-    /// Takes a flow out of the table; `false` if another thread did. It is for the caller to update
-    /// the table state.
+    /// Takes a flow out of the table; `false` if another thread did so first. The caller must update the table
+    /// state.
     pub(crate) fn end(&self, slot: u32, why: FlowEnd) -> bool {
         if !self.slots.end(slot, why.state()) {
             return false;

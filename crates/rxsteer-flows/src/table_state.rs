@@ -1,5 +1,5 @@
-//! What is kept of all flows together, under one lock that is taken once for a list of packets, and
-//! only if it brings new flows: free slots, the order in which flows go, and those that ended.
+//! The state that all flows share: free slots, the eviction order, and the flows that ended. One lock protects it.
+//! A writer takes the lock once for a list of packets, and only if the list has new flows.
 
 use crate::aging::Aging;
 use crate::pool::FreeNumbers;
@@ -8,17 +8,17 @@ use crate::table::FlowTable;
 use rxsteer_core::counters::FlowCounter;
 use std::collections::TryReserveError;
 
-/// Flows in a row that may turn out to have ended already, when one is to go.
+/// How many candidates in a row may turn out to have ended already during one eviction.
 const DEFERRED_AT_MOST: u32 = 64;
 
-/// How many flows were created and how they ended, and packets that were refused.
+/// How many flows were created, how they ended, and how many packets were refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Flows in the table now.
+    /// The number of flows in the table now.
     pub live: u64,
-    /// Flows that were put into the table.
+    /// The number of flows that were put into the table.
     pub created: u64,
-    /// Flows taken out because nothing came for longer than the idle timeout.
+    /// Flows taken out because no packet came for longer than the idle timeout.
     pub expired: u64,
     /// Flows taken out to make room for new ones.
     pub evicted: u64,
@@ -27,7 +27,7 @@ pub struct FlowCounts {
 }
 
 impl FlowCounts {
-    /// The count of a counter.
+    /// The value of `counter`.
     #[must_use]
     pub fn get(&self, counter: FlowCounter) -> u64 {
         match counter {
@@ -44,10 +44,10 @@ impl FlowCounts {
 pub(crate) struct TableState {
     pub(crate) free_slots: FreeNumbers,
     pub(crate) aging: Aging,
-    /// Flows in the table and places promised to writers.
+    /// Flows in the table, plus places promised to writers.
     pub(crate) places: u32,
     max_flows: u32,
-    /// Flows that ended and are to be collected.
+    /// Flows that ended and are not collected yet.
     pub(crate) ended: Vec<u32>,
     pub(crate) counts: FlowCounts,
     gone: u64,
@@ -66,8 +66,8 @@ impl TableState {
         })
     }
 
-    /// A slot for a new flow, if there are fewer than may be; `None` when one has to go first, or
-    /// too many that went are not collected yet.
+    /// A slot for a new flow if the table is below its limit. `None` when a flow must be evicted first, or when
+    /// too many flows that ended are not collected yet.
     pub(crate) fn slot_if_below_limit(&mut self) -> Option<u32> {
         if self.places == self.max_flows {
             return None;
@@ -77,7 +77,7 @@ impl TableState {
         Some(slot)
     }
 
-    /// A flow is in the table now, unless it ended already.
+    /// Records that a flow is in the table now, unless it has already ended.
     pub(crate) fn created(&mut self, slot: u32, is_live: bool) {
         self.counts.created += 1;
         if is_live {
@@ -85,7 +85,7 @@ impl TableState {
         }
     }
 
-    /// A flow is out of the table.
+    /// Records that a flow is out of the table.
     pub(crate) fn ended(&mut self, slot: u32) {
         self.aging.remove(slot);
         self.ended.push(slot);
@@ -93,8 +93,7 @@ impl TableState {
         self.gone += 1;
     }
 
-    /// Takes a flow out of the table for one that is new at `now_ns`; `false` when there is none that
-    /// can be taken.
+    /// Evicts a flow for one that is new at `now_ns`; `false` when no flow can be evicted.
     pub(crate) fn evict_one(&mut self, table: &FlowTable, now_ns: u64) -> bool {
         let activity = |slot| table.slots.activity(slot);
         for _ in 0..DEFERRED_AT_MOST {
@@ -109,25 +108,25 @@ impl TableState {
                 self.ended(slot);
                 return true;
             }
-            // It has ended, and whoever did it is about to say so.
+            // The flow has already ended, and the thread that ended it is about to record that.
             self.aging.defer(slot);
         }
         false
     }
 
-    /// How many flows there are, were, and went.
+    /// The numbers of flows that are in the table, were created, and were taken out.
     pub(crate) fn counts(&self) -> FlowCounts {
-        // One can be gone before its creation was noted.
+        // A flow can be gone before its creation was recorded.
         FlowCounts { live: self.counts.created.saturating_sub(self.gone), ..self.counts }
     }
 
-    /// Slots that were promised and not used.
+    /// Takes back slots that were promised and not used.
     pub(crate) fn unused(&mut self, slots: impl ExactSizeIterator<Item = u32>) {
         self.places -= slots.len() as u32;
         self.free_slots.give_back(slots);
     }
 
-    /// Slots of flows that were collected.
+    /// Takes back slots of flows that were collected.
     pub(crate) fn collected(&mut self, slots: impl IntoIterator<Item = u32>) {
         self.free_slots.give_back(slots);
     }

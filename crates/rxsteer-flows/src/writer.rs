@@ -1,4 +1,4 @@
-//! How one CPU counts packets: list by list.
+//! Counting on one CPU, list by list.
 //!
 //! ```text
 //!  list of up to 64:  hash all ─► guess slots ─► count each ──► new flows: noted in the table state
@@ -6,8 +6,8 @@
 //!                      at a time)                 └─ another key, no block yet, idle: look closer
 //! ```
 //!
-//! The loads of a list are made in loops of their own that do nothing else: a processor looks only so
-//! many instructions ahead of a load it waits for, and so it has many under way at a time.
+//! The loads of a list are in separate loops that do nothing else. A processor looks only a limited number of
+//! instructions ahead of a load that it waits for. With such loops it has many loads under way at a time.
 
 use crate::grace::Reader;
 use crate::index::Hash;
@@ -19,15 +19,15 @@ use rxsteer_core::{CpuId, FlowWords};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets that are counted together.
+/// The number of packets that are counted together.
 const LIST: usize = 64;
 
-/// How long a writer that waits for room sleeps between two looks.
+/// How long a writer that waits for room sleeps between two checks.
 const WAIT: Duration = Duration::from_micros(50);
 
 const NO_SLOT: u32 = u32::MAX;
 
-/// A writer as the table knows it.
+/// A writer in the table's list of readers.
 #[derive(Debug)]
 pub(crate) struct RegisteredReader {
     pub(crate) cpu: CpuId,
@@ -36,25 +36,24 @@ pub(crate) struct RegisteredReader {
 
 /// Counts packets for one CPU.
 ///
-/// The counting itself takes no lock and writes to no memory that other CPUs write: one cache line
-/// per flow and CPU. A list that brings new flows takes a lock for the list, and one for each of
-/// them; every sixteenth block of a further CPU takes one. CPUs that find no block any more share
-/// one for each flow, and its lock.
+/// Counting takes no lock and writes only memory that no other CPU writes: one cache line per flow and CPU. A list
+/// with new flows takes one lock for the list and one for each new flow. Every sixteenth block of a further CPU
+/// takes one lock. When no block is left, the CPUs without one share one block per flow, and its lock.
 #[derive(Debug)]
 pub struct FlowWriter {
     table: Arc<FlowTable>,
     cpu: CpuId,
     reader: Arc<Reader>,
     slots: SlotWriter,
-    /// Slots for the new flows of this list.
+    /// Slots reserved for the new flows of this list.
     promised: Vec<u32>,
-    /// New flows and flows found idle, since the table state was last updated.
+    /// Flows created and flows found idle since the last update of the table state.
     created: Vec<u32>,
     idle: Vec<u32>,
     list: Box<List>,
 }
 
-/// The packets that are being counted.
+/// The packets being counted.
 #[derive(Debug)]
 struct List {
     len: usize,
@@ -62,17 +61,17 @@ struct List {
     samples: [Sample; LIST],
     hashes: [Hash; LIST],
     slots: [u32; LIST],
-    /// Whether `slots` are those of the keys, or `NO_SLOT`, rather than good guesses.
+    /// Whether `slots` holds the slots of the keys, or `NO_SLOT`, instead of likely guesses.
     is_looked_up: bool,
 }
 
-/// What happens to packets of new flows while the table has no room, because flows that ended are not
-/// collected yet.
+/// What happens to packets of new flows while the table has no room because flows that ended are not collected
+/// yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The writer waits for the thread that collects, and nothing is refused. There has to be one.
+    /// The writer waits for the thread that collects, and no packet is refused. There must be such a thread.
     Wait,
-    /// They are counted as refused, and are in no record.
+    /// The packets are counted as refused and are in no record.
     Refuse,
 }
 
@@ -97,16 +96,16 @@ impl FlowWriter {
         }
     }
 
-    /// The CPU it counts for.
+    /// The CPU that this writer counts for.
     #[must_use]
     pub fn cpu(&self) -> CpuId {
         self.cpu
     }
 
-    /// Counts packets in this order, and returns how many: it stops at the first one that is of a
-    /// new flow for which there is no room. That is so while too many flows that ended are not
-    /// collected ([`FlowTable::collect`]), or other writers have all places at hand: the caller lets
-    /// some time pass and comes with the rest.
+    /// Counts packets in this order and returns how many it counted. It stops at the first packet of a new flow
+    /// for which there is no room. There is no room while too many flows that ended are not collected
+    /// ([`FlowTable::collect`]), or while other writers hold all places. The caller waits a little and passes the
+    /// rest again.
     #[must_use = "the packets from there on are not counted"]
     pub fn update(&mut self, packets: &[FlowPacket]) -> usize {
         let mut done = 0;
@@ -121,8 +120,8 @@ impl FlowWriter {
         done
     }
 
-    /// Counts packets in this order. `when_full` says what happens to those of new flows for which
-    /// there is no room, as described at [`FlowWriter::update`]; returns how many were refused.
+    /// Counts packets in this order. `when_full` decides on packets of new flows for which there is no room, as
+    /// described at [`FlowWriter::update`]. Returns how many packets were refused.
     #[inline(always)]
     pub fn update_all(
         &mut self,
@@ -142,8 +141,8 @@ impl FlowWriter {
         }
     }
 
-    /// Counts the rest of a list, the first packet of which there was no room for; returns how many
-    /// were refused.
+    /// Counts the rest of a list, starting at a packet for which there was no room. Returns how many packets were
+    /// refused.
     #[cold]
     fn count_rest(&mut self, mut done: usize, when_full: WhenFull) -> u64 {
         if when_full == WhenFull::Refuse {
@@ -162,8 +161,8 @@ impl FlowWriter {
         0
     }
 
-    /// Counts the packets from one on whose flows are in the table, and refuses the others: no thread
-    /// asks for room again and again while there is none.
+    /// Counts the packets from `from` on whose flows are in the table, and refuses the others. So no thread
+    /// requests room repeatedly while there is none.
     fn count_those_there(&mut self, from: usize) -> u64 {
         self.reader.enter();
         let mut refused = 0;
@@ -180,13 +179,13 @@ impl FlowWriter {
         refused
     }
 
-    /// Whether the flow in a slot was idle for too long when this packet came.
+    /// Whether the flow in a slot had been idle for too long when this packet came.
     fn is_idle(&self, slot: u32, packet: &Sample) -> bool {
         let table = &*self.table;
         packet.time_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns
     }
 
-    /// Takes packets to be counted, as many as a list has at most.
+    /// Takes packets to count, at most as many as fit in a list.
     #[inline(always)]
     fn fill(&mut self, packets: &mut impl Iterator<Item = FlowPacket>) {
         let (table, list) = (&*self.table, &mut *self.list);
@@ -203,14 +202,14 @@ impl FlowWriter {
         list.len = len;
     }
 
-    /// Counts packets as refused: those that the caller of [`FlowWriter::update`] gives up.
+    /// Counts packets as refused: those that the caller of [`FlowWriter::update`] discards.
     pub fn refuse(&mut self, packets: u64) {
         if packets > 0 {
             lock(&self.table.state).counts.refused += packets;
         }
     }
 
-    /// Counts the packets of the list from one on, and returns how many.
+    /// Counts the packets of the list from `from` on, and returns how many.
     fn count_from(&mut self, from: usize) -> usize {
         self.reader.enter();
         self.guess(from);
@@ -218,7 +217,7 @@ impl FlowWriter {
         while at < self.list.len && self.look_closer(at) {
             at = self.count_known(at + 1);
         }
-        // A place left over is noted, too: another writer may wait for it.
+        // An unused place is recorded, too: another writer may wait for it.
         let to_note = [&self.promised, &self.created, &self.idle];
         if to_note.iter().any(|slots| !slots.is_empty()) {
             self.note();
@@ -227,7 +226,7 @@ impl FlowWriter {
         at - from
     }
 
-    /// Guesses the slots of the packets from one on, and has their lines loaded.
+    /// Guesses the slots of the packets from `from` on, and loads their lines.
     #[inline(always)]
     fn guess(&mut self, from: usize) {
         let (table, list) = (&*self.table, &mut *self.list);
@@ -241,14 +240,14 @@ impl FlowWriter {
         std::hint::black_box(loaded);
     }
 
-    /// Counts packets from one on as long as their flows are where they were guessed to be, and
-    /// nothing has to be made or begun; returns the first that isn't counted.
+    /// Counts packets from `from` on while their flows are in the guessed slots and no block has to be allocated
+    /// or started. Returns the index of the first packet that was not counted.
     #[inline(always)]
     fn count_known(&mut self, from: usize) -> usize {
         let (table, list) = (&*self.table, &*self.list);
         let (flows, timeout) = (table.slots.flows(), table.idle_timeout_ns);
         for at in from..list.len.min(LIST) {
-            // There is no flow at NO_SLOT.
+            // No flow is at NO_SLOT.
             let Some(flow) = flows.get(list.slots[at] as usize) else { return at };
             if !slots::is_live_with_key(flow, &list.keys[at])
                 || !table.slots.count_at_once(flow, &self.slots, &list.samples[at], timeout)
@@ -259,8 +258,8 @@ impl FlowWriter {
         list.len
     }
 
-    /// Looks up the slots of all packets from one on whose guess was wrong, and gets places for those
-    /// that are of new flows: one for each flow, since each too many would cost an old flow its own.
+    /// Looks up the slots of all packets from `from` on whose guess was wrong, and requests places for new flows:
+    /// exactly one per flow, since each extra place would evict an old flow.
     #[cold]
     fn look_up(&mut self, from: usize) {
         let (table, list) = (&*self.table, &mut *self.list);
@@ -286,26 +285,26 @@ impl FlowWriter {
         }
     }
 
-    /// Counts a packet that could not be counted at once; `false` when it is of a new flow and there
-    /// is no room.
+    /// Counts a packet that could not be counted at once. Returns `false` when its flow is new and there is no
+    /// room.
     #[cold]
     fn look_closer(&mut self, at: usize) -> bool {
         let List { keys, hashes, samples, slots, .. } = &*self.list;
         let (hash, key, packet, guess) = (hashes[at], keys[at], samples[at], slots[at]);
-        // Nearly always the flow is there, and only this CPU's block in it is not.
+        // Usually the flow is there, and only this CPU's block in it is missing.
         let is_there = guess != NO_SLOT && self.table.slots.is_live_with_key(guess, &key);
         if is_there {
             if self.count_unless_idle(guess, &packet) {
                 return true;
             }
-            // Its place is that of the flow that begins now, and no other one has to go for it.
+            // The new flow takes the place of the idle one, so no other flow has to be evicted for it.
             self.note();
         }
         if !self.list.is_looked_up {
             self.look_up(at);
         }
-        // A flow that was not there a moment ago is most likely new: as long as there is a place for it,
-        // it is looked for where it would be put in.
+        // A flow that was missing a moment ago is most likely new. If there is a place for it, the check whether
+        // it exists is left to the insertion.
         let mut may_be_there = self.list.slots[at] != NO_SLOT;
         loop {
             if (may_be_there || self.promised.is_empty())
@@ -315,7 +314,7 @@ impl FlowWriter {
                 return true;
             }
             if self.promised.is_empty() {
-                // The place of a flow that was idle is one of these.
+                // This makes the place of an idle flow available.
                 self.note();
                 self.promise(1, packet.time_ns);
             }
@@ -337,7 +336,7 @@ impl FlowWriter {
         }
     }
 
-    /// Counts a packet of a flow; `false` if the flow was idle for too long, and so is over.
+    /// Counts a packet of a flow. Returns `false` if the flow was idle for too long and is therefore over.
     fn count_unless_idle(&mut self, slot: u32, packet: &Sample) -> bool {
         if !self.is_idle(slot, packet) {
             self.table.slots.count(slot, &mut self.slots, packet);
@@ -355,14 +354,14 @@ impl FlowWriter {
         if table.index.find(hash, key, &table.slots).is_some() {
             return Created::IsThere;
         }
-        // The place first: from the claim on, whoever goes through all slots can end the flow.
+        // The entry is reserved first: after the claim, a thread that visits all slots can end the flow.
         let Some(place) = locked.place() else { return Created::NoPlace };
         table.slots.claim_with_key(slot, key, &self.slots, packet);
         locked.fill(place, slot);
         Created::Yes
     }
 
-    /// Takes the flow out of two full buckets whose last packet is the oldest.
+    /// Evicts the flow with the oldest last packet from two full buckets.
     fn make_place(&mut self, hash: Hash) {
         let table = &*self.table;
         let locked = table.index.lock(hash);
@@ -375,13 +374,13 @@ impl FlowWriter {
             state.counts.evicted += 1;
             state.ended(slot);
         } else {
-            // It ended already, and whoever ended it is about to take it out.
+            // The flow has already ended, and the thread that ended it is about to remove it.
             yield_now();
         }
     }
 
-    /// Gets slots for so many flows that are new at `now_ns`, as far as there is room; older flows go
-    /// for them.
+    /// Requests slots for `count` flows that are new at `now_ns`, as far as there is room. Older flows are evicted
+    /// if necessary.
     #[cold]
     fn promise(&mut self, count: u32, now_ns: u64) {
         let table = &*self.table;
@@ -396,7 +395,7 @@ impl FlowWriter {
         }
     }
 
-    /// Notes in the table state what became of flows and of promised slots.
+    /// Records created flows, idle flows and unused slots in the table state.
     #[cold]
     fn note(&mut self) {
         let table = &*self.table;
@@ -410,19 +409,19 @@ impl FlowWriter {
     }
 }
 
-/// What became of a new flow.
+/// The result of creating a flow.
 enum Created {
     Yes,
-    /// Another CPU was faster, or an earlier packet of the list.
+    /// Another CPU, or an earlier packet of the list, has already created the flow.
     IsThere,
-    /// Both its buckets are full.
+    /// Both buckets of the flow are full.
     NoPlace,
 }
 
 impl Drop for FlowWriter {
     fn drop(&mut self) {
         self.note();
-        // Amid a list only if something of ours panicked.
+        // The reader is inside a section only if code of this crate panicked.
         if self.reader.is_in() {
             self.reader.leave();
         }

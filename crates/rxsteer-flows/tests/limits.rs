@@ -1,5 +1,4 @@
-//! What happens at the limits: no room, no blocks, no thread that takes records, a callback that
-//! panics.
+//! Behaviour at the limits: no room, no blocks, no thread that collects records, a callback that panics.
 #![cfg(not(loom))]
 
 use rxsteer_core::{CpuId, FlowKey};
@@ -19,8 +18,7 @@ fn table(config: &FlowTableConfig) -> (Arc<FlowTable>, FlowWriter) {
     (table, writer)
 }
 
-/// Ends flows until no slot is free, with no thread to collect them; returns the first flow not
-/// used.
+/// Ends flows until no slot is free, with no thread to collect them. Returns the first unused flow number.
 fn use_up(writer: &mut FlowWriter) -> u32 {
     (0..).find(|flow| writer.update(&[packet(*flow, 0)]) == 0).unwrap()
 }
@@ -35,7 +33,7 @@ fn without_room_known_flows_are_counted_and_new_ones_refused() {
     let counts = table.counts();
     assert_eq!((counts.refused, counts.live), (150, 10));
     assert_eq!(table.get(&packet(known, 0).flow.key()).unwrap().totals.packets, 51);
-    // What is collected makes room again.
+    // Collected flows make room again.
     table.collect(|_| {});
     assert_eq!(writer.update_all([packet(next, 2)], WhenFull::Refuse), 0);
 }
@@ -57,7 +55,7 @@ fn writer_that_waits_goes_on_after_collect() {
     assert_eq!(table.counts().created, u64::from(next) + 5000);
 }
 
-/// All flows of a table have become established since they came, and no look was taken yet.
+/// All flows of a table have become established since they were created, and none was examined yet.
 #[test]
 fn new_flow_is_taken_whoever_is_established() {
     let (table, mut writer) = table(&FlowTableConfig::new(2000));
@@ -68,26 +66,26 @@ fn new_flow_is_taken_whoever_is_established() {
         assert_eq!(writer.update(&[packet(flow, flow.into())]), 1);
         table.collect(|_| {});
     }
-    // The new ones have one packet each: all but the first few made room for each other.
+    // The new flows have one packet each: all but the first few evicted each other.
     let counts = table.counts();
     assert_eq!((counts.refused, counts.evicted), (0, 2000));
     let left = (0..2000).filter(|flow| table.get(&packet(*flow, 0).flow.key()).is_some()).count();
     assert!(left > 1900, "{left} of 2000 established flows are left");
 }
 
-/// Established flows with few packets between two clears, among many of one packet.
+/// Established flows have few packets between two clears, among many flows of one packet.
 #[test]
 fn clears_make_no_established_flow_young() {
     let (table, mut writer) = table(&FlowTableConfig::new(1000));
     let mut flood = 1000;
     for round in 0..50 {
-        // Enough to be established, then less than that from clear to clear.
+        // Enough packets to be established, then fewer than that between clears.
         let packets = if round == 0 { 5 } else { 3 };
         for flow in 0..100 {
             assert_eq!(writer.update(&vec![packet(flow, 0); packets]), packets);
         }
         table.clear_all();
-        // The flood comes when each of them has fewer since its last clear than makes one established.
+        // The flood comes when each flow has fewer packets since its last clear than an established flow needs.
         let lists = if round == 0 { 0 } else { 20 };
         for _ in 0..lists {
             let attack = (flood..flood + 50).map(|flow| packet(flow, 0));
@@ -107,7 +105,8 @@ fn flow_that_was_idle_ends_for_that_whoever_finds_it() {
     config.idle_timeout_ns = Some(100);
     let (table, mut writer) = table(&config);
     let mut ends = Vec::new();
-    // 1 goes for 3, idle; 3 for 4, and is not; 2 is idle at the end, when 4 came.
+    // Flow 1 makes room for flow 3 and is idle. Flow 3 makes room for flow 4 and is not idle. Flow 2 is idle at
+    // the end, at the time of flow 4's packet.
     for (flow, time) in [(1, 0), (3, 150), (4, 160)] {
         assert_eq!(writer.update(&[packet(flow, time)]), 1);
         if flow == 1 {

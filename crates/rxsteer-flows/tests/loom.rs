@@ -1,11 +1,11 @@
-//! Every interleaving (up to the preemption bound) of those who share a flow's statistics and a
-//! small flow table. `cargo xtask loom` runs it; LOOM_MAX_PREEMPTIONS bounds it.
+//! loom checks every interleaving (up to the preemption bound LOOM_MAX_PREEMPTIONS) of the threads that share a
+//! flow's statistics and a small flow table. `cargo xtask loom` runs these tests.
 //!
-//! Each packet's bytes are a power of 16, so a sum of bytes says which packets it is of.
+//! Each packet's bytes are a power of 16, so a sum of bytes identifies its packets.
 //!
-//! What was taken out to see whether a model fails, and which one does:
+//! Each row shows a part of the code that was removed, and the models that fail without it:
 //!
-//! | taken out | fails |
+//! | removed | fails |
 //! |---|---|
 //! | a fence, the odd number, an Acquire or the Release of the seqlock | `totals_do_not_tear_…`, `a_reader_sees_all_…` |
 //! | Acquire of the shared block's lock | `nothing_is_lost_in_the_shared_block` |
@@ -18,8 +18,8 @@
 //! | the reader's part in it | `flow_waits_for_those_who_read_it` |
 //! | the second look under the index's lock | `new_flow_is_made_once` |
 //!
-//! None fails without the Release of `leave`, of an entry or of the index, or without the Acquires that
-//! pair with them: the release fence of the block counted in just before stands in for each.
+//! No model fails without the Release of `leave`, of an entry or of the index, or without the Acquires that pair
+//! with them: the release fence of the block that was counted in just before replaces each of them.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -34,7 +34,7 @@ fn cpu(id: u16) -> CpuId {
     CpuId::new(id).unwrap()
 }
 
-/// The packet `number` of all: of one byte, of 16, of 256 …
+/// Packet `number`: of one byte, of 16, of 256 …
 fn packet(number: u32) -> FlowPacket {
     let key = FlowKey { ip_version: 4, ..FlowKey::default() };
     FlowPacket {
@@ -60,19 +60,19 @@ fn totals(numbers: &[u32]) -> FlowTotals {
     totals
 }
 
-/// The packets whose bytes these are, each once.
+/// The packets that make up this sum of bytes, each at most once.
 fn packets_of(bytes: u64) -> Vec<u32> {
     (0..8).filter(|number| bytes >> (4 * number) & 0xf == 1).collect()
 }
 
-/// That the totals are those of some packets, all of it; which.
+/// Checks that the totals are exactly those of some packets, and returns these packets.
 fn whole(got: &FlowTotals) -> Vec<u32> {
     let numbers = packets_of(got.bytes);
     assert_eq!(*got, totals(&numbers), "torn");
     numbers
 }
 
-/// One flow in slot 0, of CPU 0 with packet 0.
+/// One flow in slot 0; CPU 0 counted packet 0.
 fn slots(blocks: u32) -> (Arc<FlowSlots>, SlotWriter) {
     let slots = Arc::new(FlowSlots::new(1, blocks).unwrap());
     let writer = SlotWriter::new(cpu(0));
@@ -80,7 +80,7 @@ fn slots(blocks: u32) -> (Arc<FlowSlots>, SlotWriter) {
     (slots, writer)
 }
 
-/// A thread of a CPU that counts these packets.
+/// A thread that counts these packets as one CPU.
 fn counts(
     slots: &Arc<FlowSlots>,
     id: u16,
@@ -93,8 +93,8 @@ fn counts(
     })
 }
 
-/// Two CPUs get blocks in one flow at once: both are listed, once, and what a reader finds listed was
-/// started before.
+/// Two CPUs get blocks in one flow at the same time: both are listed, once, and a reader finds only blocks that
+/// were started before.
 #[test]
 fn two_cpus_get_blocks_at_once() {
     loom::model(|| {
@@ -107,14 +107,14 @@ fn two_cpus_get_blocks_at_once() {
             writer.release(&slots);
         }
         assert_eq!(slots.read(0), totals(&[0, 1, 2]));
-        // Two blocks and a line of the list; each is free once again.
+        // Two blocks and a line of the list; each is freed once.
         slots.free(0, &mut first);
         slots.claim(0, &first, &packet(5));
         assert_eq!(slots.read(0), totals(&[5]), "nothing is left of the flow before");
     });
 }
 
-/// The same where the list gets its first line.
+/// The same when the list gets its first line.
 #[test]
 fn two_cpus_begin_the_list_at_once() {
     loom::model(|| {
@@ -131,7 +131,7 @@ fn two_cpus_begin_the_list_at_once() {
     });
 }
 
-/// The same where the list has its first line.
+/// The same when the list already has its first line.
 #[test]
 fn two_cpus_join_the_list_at_once() {
     loom::model(|| {
@@ -147,7 +147,7 @@ fn two_cpus_join_the_list_at_once() {
     });
 }
 
-/// Without blocks two CPUs count in the shared one, and neither overwrites the other.
+/// When no blocks are left, two CPUs count in the shared block, and neither overwrites the other.
 #[test]
 fn nothing_is_lost_in_the_shared_block() {
     loom::model(|| {
@@ -162,7 +162,7 @@ fn nothing_is_lost_in_the_shared_block() {
     });
 }
 
-/// A reader sees packets, bytes, flags and times of one moment, and never an earlier one again.
+/// A reader sees packets, bytes, flags and times of one moment, and never an earlier moment afterwards.
 #[test]
 fn totals_do_not_tear_or_go_back() {
     loom::model(|| {
@@ -183,15 +183,15 @@ fn totals_do_not_tear_or_go_back() {
     });
 }
 
-/// The first packet of another CPU, whose lines were in use before: whoever finds its block finds what
-/// that holds now. Without the order of `publish` and `blocks_of` a reader takes what it held for counts
-/// of this flow. `cpus` are there already, and the lines come from a flow of `of` CPUs.
+/// The first packet of another CPU, whose lines were in use before. A reader that finds the CPU's block finds its
+/// new content. Without the order of `publish` and `blocks_of`, a reader takes the old content for counts of this
+/// flow. `cpus` CPUs already use the flow, and the lines come from a flow of `of` CPUs.
 fn block_is_started_when_it_is_found(cpus: u16, of: u16) {
     loom::model(move || {
         let slots = Arc::new(FlowSlots::new(2, 6).unwrap());
         let mut writers: Vec<_> = (0..4).map(|id| SlotWriter::new(cpu(id))).collect();
         let mut last = writers.pop().unwrap();
-        // The flow before: its lines go to the last writer, which takes them again below.
+        // The earlier flow: its lines go to the last writer, which uses them again below.
         slots.claim(1, &writers[0], &packet(6));
         writers[1..usize::from(of) - 1].iter_mut().for_each(|w| slots.update(1, w, &packet(6)));
         slots.update(1, &mut last, &packet(6));
@@ -228,7 +228,7 @@ fn line_of_the_list_is_filled_in_when_it_is_found() {
     block_is_started_when_it_is_found(2, 3);
 }
 
-/// A packet comes before a clear or after it, and what comes after is kept: in a block of one's own …
+/// A packet comes before a clear or after it, and packets after it are kept: in a CPU's own block …
 #[test]
 fn clear_comes_before_or_after_a_packet() {
     loom::model(|| {
@@ -244,8 +244,7 @@ fn clear_comes_before_or_after_a_packet() {
     });
 }
 
-/// … and in the shared one, where another CPU may have looked at the flow before the clear and comes to
-/// count after it.
+/// … and in the shared block, where another CPU may read the flow's stamp before the clear and count after it.
 #[test]
 fn clear_keeps_what_comes_after_it_in_the_shared_block() {
     loom::model(|| {
@@ -260,7 +259,7 @@ fn clear_keeps_what_comes_after_it_in_the_shared_block() {
     });
 }
 
-/// A reader sees a flow from before a clear or from after it, not some of its CPUs from after it.
+/// A reader sees a flow as before a clear or as after it, never some CPUs before and some after.
 #[test]
 fn reader_sees_all_of_a_clear_or_nothing() {
     loom::model(|| {
@@ -291,7 +290,7 @@ fn collect(table: &FlowTable, records: &mut Vec<FlowRecord>) -> usize {
     table.collect(|record| records.push(record.clone()))
 }
 
-/// Two CPUs bring the same flow at once: it is one flow.
+/// Two CPUs count packets of the same new flow at the same time: it becomes one flow.
 #[test]
 fn new_flow_is_made_once() {
     loom::model(|| {
@@ -308,8 +307,8 @@ fn new_flow_is_made_once() {
     });
 }
 
-/// A flow is ended and collected while a CPU may be counting in it: what it counts there is in the
-/// final record, or else in that of the next flow of this key.
+/// A flow is ended and collected while a CPU may be counting in it. The CPU's counts are in the final record, or
+/// else in the record of the next flow with this key.
 #[test]
 fn flow_waits_for_those_who_count_in_it() {
     loom::model(|| {
@@ -318,7 +317,7 @@ fn flow_waits_for_those_who_count_in_it() {
         let thread = thread::spawn(move || {
             assert_eq!(one.update(&[packet(1)]), 1);
         });
-        // The writer goes on between the two: that takes none of the interruptions loom has to give.
+        // The writer runs between the two calls. `yield_now` uses none of loom's limited number of preemptions.
         thread::yield_now();
         table.finish();
         let mut records = Vec::new();
@@ -334,8 +333,9 @@ fn flow_waits_for_those_who_count_in_it() {
     });
 }
 
-/// Whoever reads a flow by its key gets that flow, though it goes meanwhile and another one gets its
-/// slot. It goes because it was idle: whoever finishes the table waits for readers as it is.
+/// A thread that reads a flow by its key gets that flow, although the flow ends meanwhile and another flow gets
+/// its slot. The flow ends because it was idle, since a thread that finishes the table waits for readers in any
+/// case.
 #[test]
 fn flow_waits_for_those_who_read_it() {
     loom::model(|| {

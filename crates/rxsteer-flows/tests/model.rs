@@ -1,9 +1,9 @@
-//! The flow table against a plain map: after any list of operations each flow has the counts that its
-//! packets give it, each CPU its own, and each flow that ended is handed out once.
+//! The flow table, compared with a plain map: after any list of operations each flow has the counts of its
+//! packets, each CPU its own, and each flow that ended is collected once.
 //!
-//! Where no flow has to make room, everything is recorded exactly. Where flows do, which of a
-//! list's packets came before an eviction is not promised; then nothing may be lost, doubled or
-//! beyond a limit. Who makes room is `victims.rs`.
+//! If no flow has to be evicted, all records must be exact. If flows are evicted, it is not specified which of a
+//! list's packets came before an eviction; then no packet may be lost or counted twice, and no limit may be
+//! exceeded. `victims.rs` tests which flow is evicted.
 #![cfg(not(loom))]
 
 #[path = "reference/mod.rs"]
@@ -17,7 +17,7 @@ use rxsteer_flows::{
 };
 use std::sync::Arc;
 
-/// More than the flows of a case can take; and so many that `Vec<Op>`s of a case can't use them up.
+/// More than the flows of a case can take, and more than the `Vec<Op>` of a case can use up.
 const PLENTY: u32 = 20_000;
 
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ struct Setup {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// By this CPU of the list, at these times from now, of these flows.
+    /// By the CPU with this index, at these times from now, of these flows.
     Update(usize, Vec<(i64, u8, u32, u8)>),
     Read(u8),
     ReadAll,
@@ -40,7 +40,7 @@ enum Op {
     Finish,
     Collect,
     Later(u64),
-    /// A writer is dropped and made again.
+    /// A writer is dropped and created again.
     Remake(usize),
 }
 
@@ -66,7 +66,7 @@ fn op(flows: u8) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The table, its writers, and what it ought to hold.
+/// The table, its writers, and the expected content.
 struct Pair {
     setup: Setup,
     table: Arc<FlowTable>,
@@ -88,8 +88,8 @@ impl Pair {
         Pair { setup: setup.clone(), table, writers, flows, now: 1000, latest: 0, refused: 0 }
     }
 
-    /// Where a CPU counts is its own affair without blocks for all, and then how late a flow was
-    /// before it was cleared as well: only where times go forward it is the same everywhere.
+    /// Without blocks for all CPUs, it depends on the table where a CPU counts, and so does the age of a flow
+    /// before a clear. The results are then defined only if times never run back.
     fn time(&mut self, from_now: i64) -> u64 {
         let time = self.now.saturating_add_signed(from_now);
         self.latest = self.latest.max(time);
@@ -97,7 +97,7 @@ impl Pair {
         if forward { self.latest } else { time }
     }
 
-    /// Gives packets to a writer; those refused are given up. Calls `taken` with the others.
+    /// Passes packets to a writer and discards refused ones. Calls `taken` with the others.
     fn update(
         &mut self,
         at: usize,
@@ -143,7 +143,7 @@ impl Pair {
     }
 }
 
-/// What a record says is what its packets say.
+/// Checks that a record matches its packets.
 fn check(
     record: &FlowRecord,
     flow: &Flow,
@@ -170,8 +170,8 @@ fn check(
     Ok(())
 }
 
-/// Collects after each long list, since flows that ended and were not collected have a limit too; what
-/// is beyond it is in `victims.rs`.
+/// Collects after each long list, since the number of flows that ended and were not collected is limited too.
+/// `victims.rs` tests what happens beyond that limit.
 fn collecting(ops: Vec<Op>) -> impl Iterator<Item = Op> {
     ops.into_iter().flat_map(|op| {
         let is_long = matches!(&op, Op::Update(_, list) if list.len() > 10);
@@ -254,7 +254,7 @@ fn run_exact(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
 
 fn run_evicting(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
     let mut pair = Pair::new(setup);
-    // Of all packets of a key that were taken, and of all its records.
+    // For each key, the sums of all accepted packets and of all records.
     let (mut given, mut got) = (Flows::new(None), Flows::new(None));
     let (mut ends, mut finished) = ([0; 3], 0);
     for op in collecting(ops).chain([Op::Finish, Op::Collect]) {
@@ -289,7 +289,7 @@ fn run_evicting(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
                     got.add(&record);
                 }
             }
-            // What was cleared is in no record.
+            // Cleared packets are in no record.
             Op::Clear(_) | Op::ClearAll => {}
         }
         let counts = pair.table.counts();
@@ -331,7 +331,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// As many flows as may be, and no more.
+    /// At most as many flows as the table may hold.
     #[test]
     fn every_count_is_the_models(
         setup in setup(Just(6)),

@@ -1,5 +1,5 @@
-//! The flow table with real threads: so many packets, not so much time, and nothing depends on who is
-//! faster. ThreadSanitizer runs it too (`cargo xtask tsan`).
+//! The flow table with real threads. The tests depend on numbers of packets, not on time or on which thread is
+//! faster. ThreadSanitizer runs them too (`cargo xtask tsan`).
 #![cfg(not(loom))]
 
 use rxsteer_core::{CpuId, FlowKey};
@@ -21,8 +21,8 @@ fn key(flow: u32) -> FlowKey {
     key
 }
 
-/// Everything of a packet follows from its time, so that totals can be checked against each other:
-/// a flow's packets are all of one size, one flag and a time of the flow's own.
+/// All properties of a packet follow from its flow and its round, so that totals can be checked against each
+/// other: a flow's packets all have the same size and the same flag, and times that only this flow has.
 fn packet(flow: u32, round: u64) -> FlowPacket {
     FlowPacket {
         flow: key(flow).into(),
@@ -40,7 +40,7 @@ fn flag(flow: u32) -> u8 {
     1 << (flow % 8)
 }
 
-/// That the totals are of packets of this flow, whole ones.
+/// Checks that the totals are those of whole packets of this flow.
 fn check(totals: &FlowTotals, flow: u32) {
     assert_eq!(totals.bytes, totals.packets * u64::from(size(flow)), "torn: {totals:?}");
     if totals.packets > 0 {
@@ -88,7 +88,7 @@ impl Sums {
     }
 }
 
-/// Counts all, and waits for the collector where there is no room.
+/// Counts all packets, and waits for the collector when there is no room.
 fn count_all(writer: &mut FlowWriter, packets: &[FlowPacket]) {
     let mut rest = packets;
     while !rest.is_empty() {
@@ -99,7 +99,8 @@ fn count_all(writer: &mut FlowWriter, packets: &[FlowPacket]) {
     }
 }
 
-/// Says when a writer is over, in whatever way: who waits for it would else never know of a failure.
+/// Signals the end of a writer, also after a panic. Otherwise a thread that waits for the writer would never
+/// notice a failure.
 struct Over<'a>(&'a AtomicUsize);
 
 impl Drop for Over<'_> {
@@ -111,14 +112,14 @@ impl Drop for Over<'_> {
 const WRITERS: [u16; 4] = [0, 3, 4095, 8191];
 const ROUNDS: u64 = 2_000;
 
-/// The flows of a writer's round: two of all writers, some of its own, and one that is new.
+/// The flows of a writer's round: two that all writers share, some of its own, and a new one.
 fn flows_of(at: usize, round: u64) -> [u32; 6] {
     let own = 100 * (at as u32 + 1);
     let new = 10_000 + 4 * round as u32 + at as u32;
     [0, 1, own, own + 1 + round as u32 % 5, 0, new]
 }
 
-/// Runs the writers, with `during` on this thread while they write; returns what was collected.
+/// Runs the writers, with `during` on this thread while they write. Returns what was collected.
 fn run(config: &FlowTableConfig, mut during: impl FnMut(&FlowTable)) -> (Arc<FlowTable>, Sums) {
     let table = FlowTable::new(config).unwrap();
     let over = AtomicUsize::new(0);
@@ -135,7 +136,7 @@ fn run(config: &FlowTableConfig, mut during: impl FnMut(&FlowTable)) -> (Arc<Flo
             })
         });
         let writers: Vec<_> = writers.collect();
-        // It fails nowhere, since the writers wait for it.
+        // The collector must not panic, since the writers wait for it.
         let collector = scope.spawn(|| {
             let mut records = Vec::new();
             while over.load(Ordering::Relaxed) < WRITERS.len() {
@@ -162,7 +163,7 @@ fn run(config: &FlowTableConfig, mut during: impl FnMut(&FlowTable)) -> (Arc<Flo
     (table, sums)
 }
 
-/// All packets given are in the records, by flow.
+/// Checks that the records contain all packets, by flow.
 fn check_flows(sums: &Sums) {
     let mut given = HashMap::<u32, u64>::new();
     for at in 0..WRITERS.len() {
@@ -184,7 +185,7 @@ fn config(max_flows: u32, max_blocks: u32) -> FlowTableConfig {
     config
 }
 
-/// Four CPUs count in flows of all of them and in their own, none has to go, and a reader looks on.
+/// Four CPUs count in shared flows and in their own. No flow is evicted, and a reader reads meanwhile.
 #[test]
 fn totals_grow_while_cpus_count() {
     let mut before = HashMap::<u32, u64>::new();
@@ -206,8 +207,7 @@ fn totals_grow_while_cpus_count() {
     check_cpus(&sums);
 }
 
-/// The same where flows make room for others all the time, blocks for further CPUs are few, and flows
-/// are taken out in the midst.
+/// The same when flows are evicted all the time, blocks for further CPUs are few, and flows are ended meanwhile.
 #[test]
 fn nothing_is_lost_while_flows_go() {
     for max_blocks in [0, 3, 40] {
@@ -221,14 +221,14 @@ fn nothing_is_lost_while_flows_go() {
     }
 }
 
-/// Without blocks to be had the shared one takes all but the first CPU's, and tears no more.
+/// When no block is left, the shared block takes the packets of all but the first CPU, and its totals never tear.
 #[test]
 fn shared_block_takes_what_has_no_other() {
     let (_, sums) = run(&config(10_000, 0), |table| table.for_each(check_record));
     check_flows(&sums);
 }
 
-/// Flows are idle again and again, and whoever comes next makes another record.
+/// Flows are idle again and again, and the next packet starts another record.
 #[test]
 fn nothing_is_lost_while_flows_expire() {
     let mut config = config(10_000, 10_000);
@@ -240,7 +240,7 @@ fn nothing_is_lost_while_flows_expire() {
     assert!(table.counts().expired > 4 * (ROUNDS - 5));
 }
 
-/// Clears while all count: what is read between is whole, and no thread counts more than was given.
+/// Clears during counting: each read is of whole packets, and no count exceeds the packets given.
 #[test]
 fn clears_leave_whole_packets() {
     for max_blocks in [0, 10_000] {
@@ -265,7 +265,7 @@ fn clears_leave_whole_packets() {
         });
         table.clear_all();
         table.for_each(|record| assert_eq!(record.totals, FlowTotals::default()));
-        // And each CPU starts over by itself.
+        // Each CPU then starts over by itself.
         for id in WRITERS {
             let mut writer = table.writer(cpu(id)).unwrap();
             assert_eq!(writer.update(&[packet(0, u64::from(id))]), 1);
@@ -286,10 +286,10 @@ fn one_cpu_takes_no_block() {
     assert_eq!(record.totals.packets, 2);
 }
 
-/// Every CPU there can be in one flow, one after the other, each with a number of packets of its own.
+/// Every possible CPU uses one flow, one after the other, each with its own number of packets.
 #[test]
 fn all_possible_cpus_use_one_flow() {
-    // Each writer has up to 16 at hand.
+    // Each writer has up to 16 blocks in reserve.
     const BLOCKS: u32 = 150_000;
     let cpus = usize::from(CpuId::MAX.get()) + 1;
     let table = FlowTable::new(&config(1, BLOCKS)).unwrap();
@@ -317,8 +317,8 @@ fn all_possible_cpus_use_one_flow() {
     assert_eq!(table.free_blocks(), BLOCKS as usize, "every line was given back");
 }
 
-/// A flood of new flows through a table a few hundred times too small for it, and flows that were
-/// there before and have a packet now and then: they stay.
+/// A flood of new flows goes through a table that is a few hundred times too small for it. Earlier flows that have
+/// a packet from time to time stay.
 #[test]
 fn flood_leaves_established_flows_alone() {
     const ESTABLISHED: u32 = 200;

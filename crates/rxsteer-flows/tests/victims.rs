@@ -1,4 +1,4 @@
-//! Which flow makes room for a new one: the doc's words, on lists of one packet.
+//! Which flow makes room for a new one: the documented order, on lists of one packet.
 #![cfg(not(loom))]
 
 use proptest::prelude::*;
@@ -6,16 +6,16 @@ use rxsteer_core::{CpuId, FlowKey};
 use rxsteer_flows::{FlowEnd, FlowPacket, FlowTable, FlowTableConfig, WhenFull};
 use std::collections::VecDeque;
 
-/// Packets that make a flow an established one.
+/// The number of packets that makes a flow established.
 const ESTABLISHED: u64 = 4;
-/// Established flows that may stay for one new flow, because they had packets since their last turn.
+/// Established flows that may stay for one new flow because they had packets since their last turn.
 const CHANCES: u32 = 32;
 
 fn key(flow: u8) -> FlowKey {
     FlowKey { ip_version: 4, src_port: flow.into(), ..FlowKey::default() }
 }
 
-/// Flows with the packets they had; an established one with those it had at its last turn, too.
+/// Flows with their packet counts; established flows also with the count at their last turn.
 #[derive(Default)]
 struct Model {
     young: VecDeque<(u8, u64)>,
@@ -23,7 +23,7 @@ struct Model {
 }
 
 impl Model {
-    /// Counts a packet; the flow that goes for it.
+    /// Counts a packet. Returns the flow that is evicted for it.
     fn packet(&mut self, flow: u8, max_flows: usize) -> Option<(u8, u64)> {
         let young = self.young.iter_mut().find(|young| young.0 == flow).map(|young| &mut young.1);
         let old = self.old.iter_mut().find(|old| old.0 == flow).map(|old| &mut old.1);
@@ -64,7 +64,7 @@ proptest! {
 
     #[test]
     fn flow_that_goes_is_the_models(
-        // Fewer than 64: of those, no share is the young ones' own.
+        // Fewer than 64, so that no share is reserved for young flows.
         max_flows in 1..50usize,
         flows in prop::collection::vec((0..80u8, 1..6usize), 1..400),
     ) {
@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-/// However many packets of it a list brings, a new flow takes the place of one.
+/// However many packets of a new flow a list contains, the flow evicts one other flow.
 #[test]
 fn new_flow_takes_one_place() {
     let table = FlowTable::new(&FlowTableConfig::new(10)).unwrap();
@@ -100,8 +100,8 @@ fn new_flow_takes_one_place() {
     assert_eq!((table.counts().live, table.counts().evicted), (10, 3));
 }
 
-/// Flows that ended take memory until they are collected, and that has an end: then packets of new flows
-/// are refused, and counted as such, while those of flows that are there go on.
+/// Flows that ended take memory until they are collected, and that memory is limited. Beyond the limit, packets of
+/// new flows are refused and counted as refused, while packets of existing flows are still counted.
 #[test]
 fn without_a_collector_new_flows_are_refused_at_last() {
     let table = FlowTable::new(&FlowTableConfig::new(10)).unwrap();

@@ -15,7 +15,7 @@ fn record(slots: &FlowSlots) -> FlowRecord {
     record
 }
 
-/// So many CPUs use a flow, each with more packets than the one before it.
+/// `cpus` CPUs use a flow, each with more packets than the one before it.
 fn fill(slots: &FlowSlots, cpus: u16) -> u64 {
     let mut first = writer(0);
     slots.claim(0, &first, &packet(1000));
@@ -38,7 +38,8 @@ fn free(slots: &FlowSlots) {
     writer.release(slots);
 }
 
-/// 24 CPUs: one in the flow, one in the head, and three lines of the list, the last one begun.
+/// 24 CPUs: one in the slot's block, one in the head, and three lines of the list, of which the last one is partly
+/// filled.
 #[test]
 fn every_cpu_is_listed_in_its_order() {
     let slots = FlowSlots::new(1, 100).unwrap();
@@ -54,7 +55,7 @@ fn every_cpu_is_listed_in_its_order() {
     }
 }
 
-/// Wherever the pool runs out, for a block or for a line of the list, the shared block takes the rest.
+/// Wherever the pool runs out, for a block or for a line of the list, the shared block takes the remaining CPUs.
 #[test]
 fn shared_block_takes_the_rest() {
     for blocks in 0..30 {
@@ -73,8 +74,8 @@ fn shared_block_takes_the_rest() {
     }
 }
 
-/// What the shared block holds of the slot's last flow is no count of this one, nor are the zeroes that
-/// memory is made of.
+/// The shared block's content from the slot's last flow does not count for this flow, and neither do the initial
+/// zeroes.
 #[test]
 fn shared_block_starts_over_with_each_flow() {
     let slots = FlowSlots::new(1, 0).unwrap();
@@ -87,7 +88,7 @@ fn shared_block_starts_over_with_each_flow() {
     }
 }
 
-/// A flow that was cleared has not become idle, wherever its last packet was counted.
+/// A clear does not make a flow idle, wherever its last packet was counted.
 #[test]
 fn clear_makes_no_flow_older() {
     for blocks in [0, 1] {

@@ -1,14 +1,14 @@
-//! Which CPUs used a flow: the list of (CPU, block) in its head and beyond.
+//! The CPUs that used a flow: the list of (CPU, block) in its head and beyond.
 //!
-//! An entry is one word, so no thread sees half of it; entries are only added while the flow lives,
-//! each by its own CPU, and a block is started before it is listed.
+//! An entry is one word, so no thread sees half of it. While the flow lives, entries are only added, each by its
+//! own CPU. A block is started before it is listed.
 
 use super::*;
 
-/// Entries of a line of the list; the last word leads to the next one.
+/// Entries of a line of the list; the last word links to the next line.
 pub(super) const ENTRIES: usize = WORDS - 1;
 
-/// An entry of the list, in 48 bits: CPU and block; 0 is none.
+/// An entry of the list, in 48 bits: the CPU and the block; 0 is none.
 pub(super) fn entry(cpu: CpuTag, block: u32) -> u64 {
     (u64::from(block) + 1) << 16 | cpu.0
 }
@@ -18,13 +18,13 @@ pub(super) fn block_of(entry: u64) -> usize {
 }
 
 impl FlowSlots {
-    /// The block of a CPU that is not the flow's first one, if it has one.
+    /// The block of a CPU that is not the flow's first CPU, if it has one.
     #[inline]
     pub(super) fn further_block(&self, flow: &FlowLines, cpus: u64, cpu: CpuTag) -> Option<&Line> {
         if (cpus >> 16) as u16 == cpu.0 as u16 {
             return Some(self.blocks.line(block_of(cpus >> 16)));
         }
-        // ORDER: Acquire, as in `blocks_of`: lines that others listed are gone through.
+        // ORDER: Acquire, as in `blocks_of`: this follows lines that other CPUs listed.
         let list = flow[LIST].load(Ordering::Acquire);
         let mut further = Entries { slots: self, list, next: 0 };
         further.find(|(of, _)| *of == cpu.0 as u16).map(|(_, block)| block)
@@ -35,12 +35,12 @@ impl FlowSlots {
         self.blocks_of(slot).find(|(of, _)| *of == cpu.0 as u16).map(|(_, block)| block)
     }
 
-    /// Every CPU with a block in this flow (tagged), and the block.
+    /// Every CPU with a block in this flow (as a tag), and the block.
     #[inline]
     pub(super) fn blocks_of(&self, slot: u32) -> impl Iterator<Item = (u16, &Line)> {
         let head = self.head(slot);
-        // ORDER: Acquire, here and in `Entries`; pairs with the Release of `publish`: a block that
-        // is listed was started before.
+        // ORDER: Acquire, here and in `Entries`; pairs with the Release of `publish`: a listed block was started
+        // before.
         let cpus = head[CPUS].load(Ordering::Acquire);
         let first = cpus & (SHARED - 1);
         let first = (first != 0).then(|| (first as u16, self.first_block(slot)));
@@ -50,8 +50,8 @@ impl FlowSlots {
         first.into_iter().chain(second).chain(Entries { slots: self, list: rest, next: 0 })
     }
 
-    /// Takes a block from the pool, starts it with this packet and lists it; `false` when there is
-    /// none left.
+    /// Takes a block from the pool, starts it with this packet and lists it. Returns `false` when no block is
+    /// left.
     pub(super) fn begin_block(
         &self,
         slot: u32,
@@ -69,12 +69,11 @@ impl FlowSlots {
         listed
     }
 
-    /// Adds an entry to the flow's list, at its end; `false` when that takes a line and there is
-    /// none left.
+    /// Adds an entry at the end of the flow's list. Returns `false` when the entry needs a line and none is left.
     pub(super) fn publish(&self, slot: u32, entry: u64, writer: &mut SlotWriter) -> bool {
         let head = self.head(slot);
-        // ORDER: Acquire of what others wrote, whose lines are followed; Release, which pairs with
-        // the Acquire in `blocks_of`: the block was started.
+        // ORDER: Acquire, since this follows lines that other CPUs wrote; Release, which pairs with the Acquire in
+        // `blocks_of`: the block was started before.
         let mut cpus = head[CPUS].load(Ordering::Acquire);
         while cpus >> 16 == 0 {
             let both = cpus | entry << 16;
@@ -114,8 +113,8 @@ impl FlowSlots {
         }
     }
 
-    /// Hands out all lines that a flow took from the pool: further CPUs' blocks, and those of the list.
-    /// No thread may be using the flow any more.
+    /// Passes to `line` all lines that a flow took from the pool: those of further CPUs' blocks and those of the
+    /// list. No thread may use the flow any more.
     #[inline]
     pub(super) fn lines_of(&self, head: &Line, mut line: impl FnMut(u32)) {
         // ORDER: Relaxed, here and below; no other thread uses the flow.
@@ -137,16 +136,16 @@ impl FlowSlots {
     }
 }
 
-/// The entries of a list from its first line on.
+/// The entries of a list, starting at its first line.
 pub(super) struct Entries<'a> {
     slots: &'a FlowSlots,
-    /// The line's number plus 1; 0 at the end.
+    /// The number of the line plus 1; 0 at the end.
     list: u64,
     next: usize,
 }
 
 impl<'a> Entries<'a> {
-    /// CPUs (tagged) with the numbers of their blocks.
+    /// The CPUs (as tags) with the numbers of their blocks.
     pub(super) fn numbers(mut self) -> impl Iterator<Item = (u16, u32)> + use<'a> {
         std::iter::from_fn(move || self.next_entry().map(|e| (e as u16, block_of(e) as u32)))
     }
@@ -165,7 +164,7 @@ impl<'a> Entries<'a> {
         let line = self.slots.blocks.line(self.list as usize - 1);
         let entry = line[self.next].load(Ordering::Acquire);
         self.next += 1;
-        // Entries are filled in from the first one on.
+        // Entries are filled from the first one on.
         (entry != 0).then_some(entry)
     }
 }

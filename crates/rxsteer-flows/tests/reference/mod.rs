@@ -1,11 +1,11 @@
-//! What a flow table is to hold, as plain maps of plain sums.
+//! The expected content of a flow table, as plain maps of plain sums.
 #![allow(dead_code, reason = "each test takes its part")]
 
 use rxsteer_core::{CpuId, FlowKey};
 use rxsteer_flows::{CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTotals};
 use std::collections::BTreeMap;
 
-/// The lowest ids and the highest one there can be, and nothing in between.
+/// Low CPU ids and the highest one, with gaps in between.
 pub(crate) const CPUS: [u16; 4] = [0, 3, 4095, 8191];
 
 pub(crate) fn key(flow: u8) -> FlowKey {
@@ -16,7 +16,7 @@ pub(crate) fn packet(flow: u8, time_ns: u64, bytes: u32, tcp_flags: u8) -> FlowP
     FlowPacket { flow: key(flow).into(), time_ns, bytes, tcp_flags }
 }
 
-/// Sums, flags together, the earliest and the latest.
+/// Adds sums, the union of the flags, the earliest and the latest time.
 pub(crate) fn add(totals: &mut FlowTotals, other: &FlowTotals) {
     if other.packets == 0 {
         return;
@@ -29,11 +29,11 @@ pub(crate) fn add(totals: &mut FlowTotals, other: &FlowTotals) {
     totals.tcp_flags |= other.tcp_flags;
 }
 
-/// One flow, by the CPUs in the order in which they came.
+/// One flow, with its CPUs in the order in which they first counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow {
     cpus: Vec<(u16, FlowTotals)>,
-    /// The latest time on each CPU; that a flow was cleared does not make it idle.
+    /// The latest time on each CPU; a clear does not make the flow idle.
     latest: BTreeMap<u16, u64>,
 }
 
@@ -81,17 +81,17 @@ impl Flow {
         timeout.is_some_and(|timeout| now.saturating_sub(self.latest()) > timeout)
     }
 
-    /// Time of the latest packet, clears or not.
+    /// The time of the latest packet; clears do not reset it.
     pub(crate) fn latest(&self) -> u64 {
         self.latest.values().max().copied().unwrap_or(0)
     }
 }
 
-/// All flows by number.
+/// All flows, by number.
 #[derive(Debug)]
 pub(crate) struct Flows {
     pub(crate) live: BTreeMap<u8, Flow>,
-    /// And not collected, in the order in which they ended.
+    /// Flows that ended and are not collected, in the order in which they ended.
     pub(crate) ended: Vec<(u8, Flow, FlowEnd)>,
     pub(crate) created: u64,
     idle_timeout_ns: Option<u64>,
@@ -116,10 +116,10 @@ impl Flows {
         self.live.entry(number).or_insert_with(new).update(cpu, packet);
     }
 
-    /// Adds a record of a flow that may have had others.
+    /// Adds a record of a flow that may have earlier records.
     pub(crate) fn add(&mut self, record: &FlowRecord) {
         let flow = self.live.entry(record.key.src_port as u8).or_default();
-        // Flags and times are of no CPU in a record.
+        // In a record, flags and times belong to no particular CPU.
         for of in &record.per_cpu {
             let part = FlowTotals { packets: of.packets, bytes: of.bytes, ..record.totals };
             flow.add(of.cpu.get(), &part);
