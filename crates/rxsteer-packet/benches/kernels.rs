@@ -1,6 +1,6 @@
-//! The measured kernels: what this crate does, and the baselines it is compared with, each as a
-//! closure over one list of inputs. The criterion bench runs them one after the other; a runner
-//! that wants ratios runs them in turns.
+//! The measured kernels: the functions of this crate and the baselines they are compared with, each as a closure
+//! over one list of inputs. The criterion bench runs them one after the other; `cargo xtask bench` interleaves
+//! them to get ratios.
 
 use rxsteer_bench::Case;
 use rxsteer_packet::{DissectOptions, Hasher, LinkType, SymmetricHash, Toeplitz, dissect};
@@ -13,7 +13,7 @@ const FRAMES: usize = 256;
 /// Inputs in a Toeplitz list.
 const LIST: usize = 32;
 
-/// Every kernel, grouped, each group's baselines included.
+/// All kernels by group, each with its baselines.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     parse_and_hash(&mut cases, "parse+hash tcp/ipv4, packed", 64);
@@ -23,7 +23,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// `count` frames of 64 bytes, TCP over IPv4, each of another flow, one every `stride` bytes.
+/// `count` frames of 64 bytes, TCP over IPv4, each of a different flow, one every `stride` bytes.
 fn frames(count: usize, stride: usize) -> Vec<u8> {
     let mut memory = vec![0; count * stride];
     for (i, frame) in memory.chunks_exact_mut(stride).enumerate() {
@@ -41,7 +41,7 @@ fn frames(count: usize, stride: usize) -> Vec<u8> {
     memory
 }
 
-/// A kernel that makes a number of each frame.
+/// A kernel that computes a number from each frame.
 fn frame_case(
     group: &'static str,
     name: &'static str,
@@ -124,7 +124,7 @@ fn smoltcp_jhash(frame: &[u8]) -> u64 {
     u64::from(jhash_3words(src, dst, u32::from(ports.0) << 16 | u32::from(ports.1), 0x1234_5678))
 }
 
-/// Bob Jenkins' lookup3 for three words, as the kernel's jhash_3words has it.
+/// Bob Jenkins' lookup3 for three words, as in the kernel's jhash_3words.
 fn jhash_3words(a: u32, b: u32, c: u32, seed: u32) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(3 << 2).wrapping_add(seed);
     let (mut a, mut b) = (a.wrapping_add(start), b.wrapping_add(start));
@@ -138,7 +138,7 @@ fn jhash_3words(a: u32, b: u32, c: u32, seed: u32) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// A kernel over a list of inputs, which it turns into hashes.
+/// A kernel that turns a list of inputs into hashes.
 fn list_case<const N: usize>(
     group: &'static str,
     name: &'static str,
@@ -176,8 +176,8 @@ fn toeplitz<const N: usize>(cases: &mut Vec<Case>, group: &'static str) {
     ]);
 }
 
-/// The usual loop: a window over the key that moves by one bit per input bit, without branches
-/// on the input (which would be mispredicted half the time).
+/// The usual loop: a window over the key moves by one bit per input bit. The loop does not branch on the input,
+/// since such branches would be mispredicted half of the time.
 fn bitwise_toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
     let mut hash = 0;

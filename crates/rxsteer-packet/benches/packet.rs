@@ -1,5 +1,5 @@
-//! The dissector and the hashes under criterion: `cargo bench -p rxsteer-packet`. For ratios that hold on a noisy machine use
-//! `cargo xtask bench --filter hash`.
+//! Benchmarks of the dissector and the hashes under criterion: `cargo bench -p rxsteer-packet`. On a noisy
+//! machine, `cargo xtask bench --filter hash` gives stable ratios.
 #![allow(missing_docs, unreachable_pub, reason = "a benchmark has no readers of its interface")]
 
 mod kernels;

@@ -1,5 +1,5 @@
-//! Reads at an offset that answer `None` past the end. Every read of the dissector that is not
-//! of a fixed-size array goes through these three, so none can leave the frame or panic.
+//! Reads at an offset that return `None` past the end. Every read of the dissector that is not of a fixed-size
+//! array uses these three functions, so no read can leave the frame or panic.
 
 /// The byte at `offset`.
 #[inline]

@@ -1,30 +1,30 @@
-//! What a frame is, which flow it belongs to, and where its headers are.
+//! The dissector: the class of a frame, its flow, and where its headers are.
 
 use crate::ip::{self, IpPacket};
 use crate::link::{LinkType, Network, network};
 use crate::{fast_path, tunnel};
 use rxsteer_core::FlowKey;
 
-/// Most tunnels entered one inside the other.
+/// The largest number of nested tunnels that are entered.
 const MAX_TUNNELS: u8 = 4;
 
-/// How far to look into a frame.
+/// How far the dissector looks into a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DissectOptions {
-    /// Take the key from inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels: their outer
-    /// addresses are those of two tunnel ends, which would put all that they carry on one CPU.
+    /// Take the key from inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels. The outer addresses are those of
+    /// the two tunnel ends, which would put all packets of the tunnel on one CPU.
     pub inner: bool,
 }
 
-/// What a frame is, as far as its outermost IP header shows.
+/// The class of a frame, by its outermost IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FrameClass {
-    /// It has an IP header that can be read.
+    /// The frame has a readable IP header.
     Ip,
-    /// It does not claim to carry IP, or its link header is cut off.
+    /// The link header does not announce IP, or is cut off.
     #[default]
     NotIp,
-    /// It claims to carry IP, but its outermost IP header cannot be read.
+    /// The link header announces IP, but the outermost IP header cannot be read.
     Malformed(Malformed),
 }
 
@@ -32,21 +32,21 @@ pub enum FrameClass {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// The link header says IPv4, and less than the 20 fixed bytes of a header are there.
+    /// The link header announces IPv4, but fewer than the 20 fixed bytes of a header are present.
     Ipv4Truncated,
-    /// The link header says IPv4 and the version field something else.
+    /// The link header announces IPv4, but the version field has another value.
     Ipv4BadVersion,
-    /// The IPv4 header claims to be shorter than its own 20 fixed bytes.
+    /// The IPv4 header length is below the 20 fixed bytes.
     Ipv4BadHeaderLength,
-    /// The IPv4 packet claims to be shorter than its header (0 is fine: segmentation offload).
+    /// The IPv4 total length is below the header length (0 is valid: segmentation offload).
     Ipv4BadTotalLength,
-    /// The link header says IPv6, and less than the 40 bytes of a header are there.
+    /// The link header announces IPv6, but fewer than the 40 bytes of a header are present.
     Ipv6Truncated,
-    /// The link header says IPv6 and the version field something else.
+    /// The link header announces IPv6, but the version field has another value.
     Ipv6BadVersion,
-    /// A raw IP frame without a single byte.
+    /// A raw IP frame is empty.
     IpTruncated,
-    /// A raw IP frame whose version is neither 4 nor 6.
+    /// The version of a raw IP frame is neither 4 nor 6.
     IpBadVersion,
 }
 
@@ -63,7 +63,7 @@ impl Malformed {
         Malformed::IpBadVersion,
     ];
 
-    /// The reason as counters and JSON spell it.
+    /// The name of the reason in counters and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,68 +79,66 @@ impl Malformed {
     }
 }
 
-/// All that [`dissect()`] reads in a frame.
+/// All that [`dissect()`] reads from a frame.
 ///
-/// `class`, `fragment`, `transport`, `transport_ports` and `transport_truncated` describe the
-/// outermost IP packet, whatever tunnels were entered; `key` and the two offsets of the packet
-/// that the key was read from, the outermost one unless tunnels were entered.
+/// `class`, `fragment`, `transport`, `transport_ports` and `transport_truncated` describe the outermost IP packet,
+/// whatever tunnels were entered. `key` and the two offsets describe the packet that the key was read from: the
+/// outermost packet, or the innermost one if tunnels were entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dissection {
-    /// What the frame is.
+    /// The class of the frame.
     pub class: FrameClass,
-    /// What steering goes by; the default key (`ip_version` 0) unless `class` is `Ip`.
+    /// The steering key; the default key (`ip_version` 0) unless `class` is `Ip`.
     pub key: FlowKey,
-    /// The packet is a fragment, first or later. An IPv6 fragment header on a whole packet
-    /// (an "atomic fragment") does not make it one.
+    /// Whether the packet is a fragment, first or later. A whole packet with an IPv6 fragment header (an "atomic
+    /// fragment") is not a fragment.
     pub fragment: bool,
-    /// The packet carries the whole fixed header of TCP, UDP, SCTP or DCCP, as a first fragment
-    /// does too.
+    /// Whether the packet contains the whole fixed header of TCP, UDP, SCTP or DCCP. This can also be true for a
+    /// first fragment.
     pub transport: bool,
-    /// Source and destination port as read; (0, 0) unless `transport`. In a first fragment they
-    /// are here but not in `key`.
+    /// The source and destination port as read; (0, 0) unless `transport`. The ports of a first fragment are here
+    /// but not in `key`.
     pub transport_ports: [u16; 2],
-    /// The packet should carry a transport header, but the header's fixed part (TCP 20 bytes, UDP
-    /// 8, SCTP and DCCP 12) is cut short, or the extension headers before it are, or are more than
-    /// are walked. The ports, which come first, are used where they are there: `transport` says so.
-    /// Never set for later fragments.
+    /// Whether the packet should have a transport header, but the header's fixed part (TCP 20 bytes, UDP 8, SCTP
+    /// and DCCP 12) is cut short. The extension headers before it may also be cut short, or be more than are
+    /// walked. Never set for later fragments.
     pub transport_truncated: bool,
     /// How many tunnels were entered to find `key`.
     pub tunnels: u8,
-    /// Where the IP header begins, in bytes from the start of the frame; 0 unless `Ip`.
+    /// The offset of the IP header from the start of the frame, in bytes; 0 unless `class` is `Ip`.
     pub l3_offset: u32,
-    /// Where the header after the IP header and its extensions begins, likewise; it may lie at
-    /// the end of the frame. 0 when there is none, as in later fragments.
+    /// The offset of the header after the IP header and its extensions, in bytes from the start of the frame. It
+    /// may be the end of the frame. 0 when there is no such header, as in later fragments.
     pub l4_offset: u32,
     /// The outermost addresses, transport protocol and ports.
     outer: FlowKey,
-    /// Whether the packet that `key` was read from has the whole fixed header of its transport.
+    /// Whether the packet that `key` was read from contains the whole fixed header of its transport.
     inner_transport: bool,
 }
 
 impl Dissection {
-    /// The directed 5-tuple of the outermost packet, by which flows are counted: that of every
-    /// TCP, UDP, SCTP or DCCP packet that carries its ports, first fragments among them.
+    /// The directed 5-tuple of the outermost packet. `Some` for every TCP, UDP, SCTP or DCCP packet that contains
+    /// its ports, including first fragments.
     #[must_use]
     pub fn outer_flow(&self) -> Option<FlowKey> {
         self.transport.then_some(self.outer)
     }
 
-    /// The directed flow whose statistics count the packet: `key`, with the ports that a first
-    /// fragment carries. Later fragments and protocols without ports have port 0. `None` unless
-    /// `class` is `Ip`.
+    /// The directed flow whose statistics count the packet: `key`, with the ports of a first fragment. Later
+    /// fragments and protocols without ports have port 0. `None` unless `class` is `Ip`.
     #[inline]
     #[must_use]
     pub fn flow(&self) -> Option<FlowKey> {
         match self.class {
             FrameClass::Ip if self.tunnels == 0 => Some(self.outer),
-            // Fragments inside a tunnel are not entered.
+            // The dissector does not enter fragments inside a tunnel.
             FrameClass::Ip => Some(self.key),
             _ => None,
         }
     }
 
-    /// The flags of the TCP header that `l4_offset` leads to, as they stand in its byte 13; `None`
-    /// without a whole one. `frame` is the frame that was dissected.
+    /// Byte 13 of the TCP header at `l4_offset`, which holds its flags; `None` if there is no whole TCP header.
+    /// `frame` is the frame that was dissected.
     #[inline]
     #[must_use]
     pub fn tcp_flags(&self, frame: &[u8]) -> Option<u8> {
@@ -152,7 +150,7 @@ impl Dissection {
         Dissection { class, ..Dissection::default() }
     }
 
-    /// Of a whole TCP or UDP packet in an untagged Ethernet frame.
+    /// The dissection of a whole TCP or UDP packet in an untagged Ethernet frame.
     #[inline]
     fn fast_path(key: FlowKey, l4_offset: u32) -> Dissection {
         Dissection {
@@ -184,7 +182,7 @@ impl Dissection {
         dissection
     }
 
-    /// Offsets fit: what is skipped before a header is bounded to a few kilobytes.
+    /// The offsets fit: the headers skipped before a header are limited to a few kilobytes.
     #[allow(clippy::cast_possible_truncation)]
     fn take_key(&mut self, packet: &IpPacket<'_>, l3_offset: usize) {
         self.key = packet.key();
@@ -198,9 +196,9 @@ impl Dissection {
 
 /// Reads the headers of one frame.
 ///
-/// Never reads past `frame`, never panics, allocates nothing. A tunnel whose inside cannot be
-/// read, or is a fragment, keeps the key of the last packet that could; a fragment of a tunnel
-/// packet is not entered, since its later fragments could not be.
+/// It never reads past `frame`, never panics and allocates nothing. If the inside of a tunnel cannot be read or is
+/// a fragment, the key is that of the last packet that could be read. A fragment of a tunnel packet is not
+/// entered, since its later fragments could not be entered either.
 #[inline]
 #[must_use]
 pub fn dissect(link: LinkType, frame: &[u8], options: DissectOptions) -> Dissection {
@@ -215,8 +213,8 @@ pub fn dissect(link: LinkType, frame: &[u8], options: DissectOptions) -> Dissect
     dissect_by_walk(link, frame, options)
 }
 
-/// [`dissect()`] without its short cut for plain frames; public for the tests and the fuzz target
-/// that prove the short cut to be none but in time.
+/// [`dissect()`] without the fast path. Public for the tests and the fuzz target, which check that the fast path
+/// differs only in time.
 #[doc(hidden)]
 #[must_use]
 pub fn dissect_by_walk(link: LinkType, frame: &[u8], options: DissectOptions) -> Dissection {
@@ -238,7 +236,7 @@ pub fn dissect_by_walk(link: LinkType, frame: &[u8], options: DissectOptions) ->
     dissection
 }
 
-/// The packet a tunnel packet carries, if steering can go by it.
+/// The packet inside a tunnel packet, if it is suitable for steering.
 fn inside<'a>(packet: &IpPacket<'a>) -> Option<(IpPacket<'a>, usize)> {
     if packet.fragment {
         return None;

@@ -1,27 +1,27 @@
-//! The frames nearly all traffic consists of, read with one bounds check and no walk.
+//! The fast path: it reads the most frequent kinds of frames with one bounds check and without a walk.
 //!
-//! Ethernet, untagged; IPv4 without options or IPv6 without extension headers; TCP or UDP with its
-//! whole header; no fragment, and no UDP where tunnels are to be entered. Everything that is read
-//! here must come out as the full dissector reads it; whatever is unusual is left to it (`None`),
-//! so this file states conditions and decides nothing.
+//! These frames are Ethernet without a tag; IPv4 without options or IPv6 without extension headers; TCP or UDP
+//! with its whole header. They are not fragments, and not UDP when tunnels are to be entered. The full dissector
+//! must give the same result for every frame read here. All other frames are left to the full dissector (`None`),
+//! so this file contains only conditions.
 
 use crate::dissect::DissectOptions;
 use crate::ip::{TCP, UDP};
 use rxsteer_core::{FlowKey, FlowWords};
 
-/// Bytes of an Ethernet header: where the IP header of a plain frame begins.
+/// The length of an Ethernet header: the offset of the IP header on the fast path.
 pub(crate) const ETHERNET: u32 = 14;
-/// Where the transport header of a plain frame over IPv4 begins, and over IPv6.
+/// The offsets of the transport header on the fast path, over IPv4 and over IPv6.
 pub(crate) const IPV4_TRANSPORT: u32 = ETHERNET + 20;
 pub(crate) const IPV6_TRANSPORT: u32 = ETHERNET + 40;
 
-/// Bytes that are read: up to the end of the shorter of the two transport headers.
+/// The number of bytes read: up to the end of the shorter of the two transport headers.
 const IPV4_FRAME: usize = IPV4_TRANSPORT as usize + UDP_HEADER;
 const IPV6_FRAME: usize = IPV6_TRANSPORT as usize + UDP_HEADER;
 const UDP_HEADER: usize = 8;
 const TCP_HEADER: usize = 20;
 
-/// The fields of a plain packet over IPv4.
+/// The fields of a fast-path packet over IPv4.
 #[derive(Clone, Copy)]
 pub(crate) struct FastIpv4 {
     pub(crate) src: (u32, u16),
@@ -29,7 +29,7 @@ pub(crate) struct FastIpv4 {
     pub(crate) protocol: u8,
 }
 
-/// The fields of a plain packet over IPv6.
+/// The fields of a fast-path packet over IPv6.
 #[derive(Clone, Copy)]
 pub(crate) struct FastIpv6<'a> {
     pub(crate) src: (&'a [u8; 16], u16),
@@ -47,8 +47,8 @@ impl FastIpv4 {
 
     #[inline]
     pub(crate) fn key(self) -> FlowKey {
-        // Four bytes and twelve zeros, made in one register: written piece by piece, the copies
-        // of the key that follow would have to wait for the pieces.
+        // Four bytes and twelve zeros, built in one register. If they were written separately, the following
+        // copies of the key would have to wait for each write.
         let address = |address: u32| u128::from(address.to_be()).to_le_bytes();
         FlowKey {
             src: address(self.src.0),
@@ -84,7 +84,7 @@ impl FastIpv6<'_> {
     }
 }
 
-/// Reads a plain Ethernet frame with TCP or UDP over IPv4.
+/// Reads a fast-path frame with TCP or UDP over IPv4.
 #[inline]
 pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<FastIpv4> {
     let f: &[u8; IPV4_FRAME] = frame.first_chunk()?;
@@ -93,9 +93,9 @@ pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<FastIpv4> {
     let header_end = 20 + fast_transport(protocol, options)?;
     let is_fast = u16::from_be_bytes([f[12], f[13]]) == 0x0800
         && f[14] == 0x45
-        // Not a fragment: no offset, no more to come; the don't-fragment bit is of no interest.
+        // Not a fragment: the offset is 0 and more-fragments is not set. The don't-fragment bit is ignored.
         && u16::from_be_bytes([f[20], f[21]]) & 0x3fff == 0
-        // The header is the packet's, not padding after it, and was captured.
+        // The transport header lies inside the packet, not in padding after it, and was captured.
         && total_length >= header_end
         && frame.len() >= ETHERNET as usize + header_end;
     is_fast.then(|| FastIpv4 {
@@ -105,7 +105,7 @@ pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<FastIpv4> {
     })
 }
 
-/// Reads a plain Ethernet frame with TCP or UDP over IPv6.
+/// Reads a fast-path frame with TCP or UDP over IPv6.
 #[inline]
 pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<FastIpv6<'_>> {
     let f: &[u8; IPV6_FRAME] = frame.first_chunk()?;
@@ -126,7 +126,7 @@ pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<FastIpv6<'_>
     })
 }
 
-/// Bytes of the transport header, if this file has to do with it.
+/// The length of the transport header, if the fast path handles this transport.
 #[inline]
 fn fast_transport(protocol: u8, options: DissectOptions) -> Option<usize> {
     match protocol {

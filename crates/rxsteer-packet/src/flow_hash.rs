@@ -1,13 +1,13 @@
-//! The symmetric flow hash that steering goes by.
+//! The symmetric flow hash for steering.
 //!
-//! A keyed universal hash: someone who does not know the secret cannot choose flows that meet in
-//! one hash, table slot or CPU more often than chance has it. It costs four multiplications
-//! for IPv4 and seven for IPv6, none wider than 64 bits, so a BPF program computes the same number.
+//! The hash is a keyed universal hash. Without the secret, an attacker cannot choose flows that share a hash,
+//! table slot or CPU more often than by chance. The hash costs four multiplications for IPv4 and seven for IPv6.
+//! None is wider than 64 bits, so a BPF program computes the same hash.
 //!
 //! # Definition
 //!
-//! All fields are taken as integers, most significant byte first in the packet, so the definition
-//! does not depend on a machine's byte order.
+//! All fields are integers, with the most significant byte first in the packet, so the definition does not depend
+//! on a machine's byte order.
 //!
 //! 1. Order the two endpoints by (address, port), compared as one number: `lo` and `hi`. Both
 //!    directions of a connection give the same; A:x→B:y and A:y→B:x do not.
@@ -25,51 +25,50 @@
 //! the first 104 bytes of the ChaCha20 key stream whose key is the secret followed by
 //! `DOMAIN`, counter and nonce 0, read as little-endian numbers in the order of [`HashWords`].
 //!
-//! # What it promises
+//! # What it guarantees
 //!
-//! Over a random secret (and taking ChaCha20's output for random), for any two packets of
-//! different flows that were fixed without knowledge of it:
+//! The probabilities are over a random secret, with ChaCha20's output taken as random, and for any two packets of
+//! different flows that were chosen without knowledge of the secret:
 //!
 //! - They have equal hashes with probability at most 2⁻³² + 2⁻³² (step 6 adds less than 2⁻⁶²).
-//! - They get the same one of n CPUs or slots, n up to 2³², by multiply-shift or by any fixed range
-//!   of the hash's bits, with probability at most 1/n + 2⁻³², but for what step 6 (at most 2⁻³¹/n)
-//!   and an n that does not divide 2³² (less than n/2⁶⁴) add.
+//! - They get the same one of n CPUs or slots, n up to 2³², by multiply-shift or by any fixed range of the hash's
+//!   bits, with probability at most 1/n + 2⁻³². Step 6 adds at most 2⁻³¹/n, and an n that does not divide 2³² adds
+//!   less than n/2⁶⁴.
 //!
-//! Sketch. Step 2 loses nothing, so different flows of one IP version have different messages. NH
-//! gives two different messages of equal length the same s with probability at most 2⁻³²: let them
-//! differ in word 2i, say; fix all key words but k₂ᵢ₊₁; the two sums are equal only if (k₂ᵢ₊₁ + m)
-//! · c = (k₂ᵢ₊₁ + m') · c' + d mod 2⁶⁴, where c ≠ c' are less than 2³², and at most one value of
-//! k₂ᵢ₊₁ does that. Step 4 keeps different sums different. If u ≠ u', step 5 is strongly universal:
-//! (h, h') is uniform over all pairs, so the two fall into one of n ranges of sizes rⱼ with
-//! probability Σ (rⱼ/2³²)², which is 1/n for equal ranges. For flows of different IP versions the
-//! key words are independent, and so are h and h'.
+//! Sketch. Step 2 loses no information, so different flows of one IP version have different messages. NH gives two
+//! different messages of equal length the same s with probability at most 2⁻³²: suppose that they differ in word
+//! 2i, and fix all key words except k₂ᵢ₊₁. The two sums are equal only if (k₂ᵢ₊₁ + m) · c = (k₂ᵢ₊₁ + m') · c' + d
+//! mod 2⁶⁴, where c ≠ c' are less than 2³², and at most one value of k₂ᵢ₊₁ satisfies this. Step 4 keeps different
+//! sums different. If u ≠ u', step 5 is strongly universal: (h, h') is uniform over all pairs, so the two fall
+//! into the same one of n ranges of sizes rⱼ with probability Σ (rⱼ/2³²)², which is 1/n for equal ranges. For
+//! flows of different IP versions the key words are independent, and so are h and h'.
 //!
-//! Step 4 adds nothing to that promise, and is there for what it leaves open: how *many* similar
-//! flows spread. Steps 3 and 5 alone turn equal differences (hosts of one network, ports in a row)
-//! into nearly equal differences of h, and some secrets then spread such flows far worse than
-//! chance would: the test `similar_flows_spread_evenly` fails without step 4.
+//! Step 4 does not improve this guarantee. It improves the spread of *many* similar flows, which the guarantee
+//! does not cover. Steps 3 and 5 alone turn equal differences (hosts of one network, consecutive ports) into
+//! nearly equal differences of h. Some secrets then spread such flows far worse than chance: the test
+//! `similar_flows_spread_evenly` fails without step 4.
 //!
-//! # What it does not promise
+//! # What it does not guarantee
 //!
-//! It is no MAC and no pseudo-random function. It is algebraically simple: whoever sees enough
-//! hashes of packets of his choice (or, over a long time, which CPU each went to) can work out
-//! the key words. So hashes are not to be shown to strangers, and each start takes a new secret
-//! by default. And the promise is about pairs: how full the fullest of many slots gets
-//! is bounded by pairwise independence only, though in practice it is as if flows were random.
+//! The hash is neither a MAC nor a pseudo-random function. It is algebraically simple: an attacker who sees enough
+//! hashes of chosen packets (or, over a long time, the CPU of each packet) can compute the key words. So hashes
+//! must not be visible to others, and each start uses a new secret by default. The guarantee is about pairs: only
+//! pairwise independence limits the load of the fullest of many slots, though in practice the load is that of
+//! random flows.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rxsteer_core::{FlowHash, FlowKey};
 
-/// Keeps the key stream apart from any other use of the same secret.
+/// Separates the key stream from any other use of the same secret.
 const DOMAIN: [u8; 16] = *b"rxsteer flow v1\0";
 
-/// The odd number of step 4: 2⁶⁴ over the golden ratio. Any odd number is one-to-one; this one has
-/// no short pattern that a regular set of sums could meet.
+/// The odd number of step 4: 2⁶⁴ over the golden ratio. Any odd number makes the step one-to-one. This one has no
+/// short pattern that could coincide with a regular set of sums.
 const STIR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The key words of [`SymmetricHash`], laid out as the BPF side reads them: native byte order,
-/// 104 bytes, no padding.
+/// The key words of [`SymmetricHash`], in the layout that the BPF side reads: native byte order, 104 bytes, no
+/// padding.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashWords {
@@ -85,21 +84,21 @@ pub struct HashWords {
 
 const _: () = assert!(size_of::<HashWords>() == 104 && align_of::<HashWords>() == 8);
 
-/// The symmetric keyed hash; see the [module](self) for what it is and what it promises.
+/// The symmetric keyed hash; the [module](self) has its definition and guarantees.
 #[derive(Clone)]
 pub struct SymmetricHash {
     words: HashWords,
 }
 
 impl core::fmt::Debug for SymmetricHash {
-    /// The key words stay out of logs: with them, flows can be aimed at one CPU.
+    /// Keeps the key words out of logs: with them, an attacker can aim flows at one CPU.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("SymmetricHash").finish_non_exhaustive()
     }
 }
 
 impl SymmetricHash {
-    /// A hash keyed with 128 secret bits. Equal secrets give equal hashes on every machine.
+    /// A hash keyed with a secret of 128 bits. Equal secrets give equal hashes on every machine.
     #[must_use]
     pub fn new(secret: [u8; 16]) -> SymmetricHash {
         let mut seed = [0; 32];
@@ -125,7 +124,7 @@ impl SymmetricHash {
         &self.words
     }
 
-    /// The hash of a flow, the same for both directions; none for the default key.
+    /// The hash of a flow, equal for both directions; "no hash" for the default key.
     #[must_use]
     pub fn hash(&self, key: &FlowKey) -> FlowHash {
         match key.ip_version {
@@ -186,7 +185,7 @@ fn nh(key: (u32, u32), first: u32, second: u32) -> u64 {
     u64::from(first.wrapping_add(key.0)) * u64::from(second.wrapping_add(key.1))
 }
 
-/// Stirs, then pair-multiply-shift from 64 bits to 32, of which 0 is kept free.
+/// Stirs, then maps 64 bits to 32 by pair-multiply-shift. The result is never 0.
 #[inline]
 fn finish(a: &[u64; 3], sum: u64) -> FlowHash {
     let stirred = sum.wrapping_mul(STIR);

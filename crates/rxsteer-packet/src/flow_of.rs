@@ -1,4 +1,4 @@
-//! From frame bytes to the flow that statistics count it in.
+//! The flow that a frame counts in, from the frame's bytes.
 
 use crate::dissect::{DissectOptions, dissect_by_walk};
 use crate::fast_path;
@@ -6,17 +6,17 @@ use crate::ip::TCP;
 use crate::link::LinkType;
 use rxsteer_core::FlowWords;
 
-/// What flow statistics need to know of one frame.
+/// The properties of one frame that flow statistics use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowOfFrame {
-    /// Its flow, as [`Dissection::flow`](crate::Dissection::flow).
+    /// The flow, as [`Dissection::flow`](crate::Dissection::flow) returns it.
     pub flow: FlowWords,
-    /// Its TCP flags, as [`Dissection::tcp_flags`](crate::Dissection::tcp_flags); 0 without any.
+    /// The TCP flags, as [`Dissection::tcp_flags`](crate::Dissection::tcp_flags) returns them; 0 without flags.
     pub tcp_flags: u8,
 }
 
-/// The flow of a frame and its TCP flags, as [`dissect`](crate::dissect()) returns them, sooner;
-/// `None` for a frame that carries no IP packet, or whose IP header can't be read.
+/// The flow of a frame and its TCP flags. They are those that [`dissect`](crate::dissect()) returns, but this is
+/// faster. `None` for a frame without an IP packet, or whose IP header can't be read.
 #[inline(always)]
 #[must_use]
 pub fn flow_of(link: LinkType, frame: &[u8], options: DissectOptions) -> Option<FlowOfFrame> {
@@ -35,14 +35,14 @@ pub fn flow_of(link: LinkType, frame: &[u8], options: DissectOptions) -> Option<
 
 #[inline(always)]
 fn fast_tcp_flags(frame: &[u8], protocol: u8, transport: u32) -> u8 {
-    // Of a plain packet the whole header is there.
+    // The whole transport header of a fast-path packet is present.
     match frame.get(transport as usize + 13) {
         Some(flags) if protocol == TCP => *flags,
         _ => 0,
     }
 }
 
-/// Kept out of line, so that the path of the plain frame stays short where it is inlined.
+/// Not inlined, so that the fast path stays short where it is inlined.
 #[cold]
 #[inline(never)]
 fn by_walk(link: LinkType, frame: &[u8], options: DissectOptions) -> Option<FlowOfFrame> {

@@ -1,4 +1,4 @@
-//! From frame bytes to flow hash in one go: what the receive path calls for every frame.
+//! The flow hash from a frame's bytes, in one step: the receive path calls this for every frame.
 
 use crate::dissect::{DissectOptions, FrameClass, dissect_by_walk};
 use crate::fast_path;
@@ -12,24 +12,24 @@ use rxsteer_core::{FlowHash, FlowKey};
 pub enum Hasher {
     /// The symmetric keyed hash; the default choice.
     Symmetric(SymmetricHash),
-    /// The hash NICs compute, for those who want the same numbers. Not symmetric with most
-    /// keys, and no secret with the well-known ones.
+    /// The hash that NICs compute, for setups that need the same numbers. With most keys it is not symmetric, and
+    /// the well-known keys are not secret.
     Toeplitz(Toeplitz),
 }
 
-/// What steering needs to know of one frame.
+/// The properties of one frame that steering uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedFrame {
-    /// The hash of its flow; none unless `class` is `Ip`.
+    /// The hash of the frame's flow; "no hash" unless `class` is `Ip`.
     pub hash: FlowHash,
-    /// What it is.
+    /// The class of the frame.
     pub class: FrameClass,
-    /// As in [`Dissection::transport_truncated`](crate::Dissection::transport_truncated).
+    /// Same as [`Dissection::transport_truncated`](crate::Dissection::transport_truncated).
     pub transport_truncated: bool,
 }
 
 impl Hasher {
-    /// The hash of a flow; none for the default key.
+    /// The hash of a flow; "no hash" for the default key.
     #[must_use]
     pub fn hash(&self, key: &FlowKey) -> FlowHash {
         match self {
@@ -38,8 +38,8 @@ impl Hasher {
         }
     }
 
-    /// The hash of the flow a frame belongs to: that of the key that [`dissect`](crate::dissect())
-    /// reads, sooner.
+    /// The hash of a frame's flow. It is that of the key that [`dissect`](crate::dissect()) reads, but this is
+    /// faster.
     #[inline(always)]
     #[must_use]
     pub fn flow_hash(&self, link: LinkType, frame: &[u8], options: DissectOptions) -> HashedFrame {
@@ -51,7 +51,7 @@ impl Hasher {
         self.any(link, frame, options)
     }
 
-    /// The hash of a plain frame.
+    /// The hash of a fast-path frame.
     #[inline(always)]
     fn fast_path(&self, frame: &[u8], options: DissectOptions) -> Option<FlowHash> {
         if let Some(packet) = fast_path::ipv4(frame, options) {
@@ -67,7 +67,7 @@ impl Hasher {
         })
     }
 
-    /// Kept out of line, so that the path of the plain frame stays short where it is inlined.
+    /// Not inlined, so that the fast path stays short where it is inlined.
     #[cold]
     #[inline(never)]
     fn any(&self, link: LinkType, frame: &[u8], options: DissectOptions) -> HashedFrame {

@@ -1,12 +1,13 @@
-//! One IP header, the extension headers after it, and the ports of the transport they lead to.
+//! One IP header, the extension headers after it, and the ports of the transport header behind them.
 
 use crate::bytes::{array, be16, byte};
 use crate::dissect::Malformed;
 use crate::link::Network;
 use rxsteer_core::FlowKey;
 
-/// Most extension headers walked in one packet. RFC 8200 recommends an order that uses each at
-/// most once, destination options twice: seven. A longer chain is steered by its addresses.
+/// The largest number of extension headers walked in one packet. RFC 8200 recommends an order in which each header
+/// occurs at most once, and destination options twice: seven headers. A packet with a longer chain is steered by
+/// its addresses.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
 pub(crate) const TCP: u8 = 6;
@@ -15,8 +16,8 @@ const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const AUTHENTICATION: u8 = 51;
 
-/// Bytes of the fixed header of a transport that has ports; `None` for all other protocols. The
-/// ports are the first four in each.
+/// The length of the fixed header of a transport with ports; `None` for all other protocols. In each of these
+/// headers the ports are the first four bytes.
 const fn transport_header_length(protocol: u8) -> Option<usize> {
     match protocol {
         TCP => Some(20),
@@ -26,29 +27,29 @@ const fn transport_header_length(protocol: u8) -> Option<usize> {
     }
 }
 
-/// One IP packet as its headers describe it.
+/// One IP packet, as its headers describe it.
 pub(crate) struct IpPacket<'a> {
-    /// Addresses, transport protocol and ports as read, in a first fragment too.
+    /// Addresses, transport protocol and ports as read; a first fragment includes its ports.
     pub(crate) flow: FlowKey,
-    /// The protocol after the fragment header, or that of `flow` where there is none.
+    /// The protocol after the fragment header; that of `flow` if there is no fragment header.
     fragment_protocol: u8,
-    /// Whether it is a fragment, first or later.
+    /// Whether the packet is a fragment, first or later.
     pub(crate) fragment: bool,
-    /// Whether `flow` has the ports of a transport header.
+    /// Whether `flow` includes the ports of a transport header.
     pub(crate) transport: bool,
-    /// Whether a transport header should be there but is cut short or out of reach.
+    /// Whether a transport header should be present but is cut short or out of reach.
     pub(crate) transport_truncated: bool,
-    /// The protocol after the header chain and the byte it begins at; `None` where the chain
-    /// cannot be followed to its end, and in later fragments.
+    /// The protocol after the header chain and the offset where it begins. `None` when the chain cannot be
+    /// followed to its end, and in later fragments.
     pub(crate) upper: Option<(u8, usize)>,
-    /// The frame up to the end of this packet: link padding cannot pass for its payload.
+    /// The frame up to the end of this packet, so that link padding is not taken for payload.
     pub(crate) bytes: &'a [u8],
 }
 
 impl IpPacket<'_> {
-    /// The steering key. All fragments of a datagram must share it, so it has no ports in any of
-    /// them, and for the protocol what follows the fragment header: the first fragment has the
-    /// whole chain of headers, later ones have nothing else.
+    /// The steering key. All fragments of a datagram must have the same key. So the key of a fragment has no
+    /// ports, and its protocol is the one after the fragment header: the first fragment contains the whole chain
+    /// of headers, later fragments contain only that protocol number.
     #[inline]
     pub(crate) fn key(&self) -> FlowKey {
         match self.fragment {
@@ -89,7 +90,7 @@ fn ipv4(frame: &[u8], offset: usize) -> Result<IpPacket<'_>, Malformed> {
     if header_length < 20 {
         return Err(Malformed::Ipv4BadHeaderLength);
     }
-    // 0 is what a device writes that leaves the length to segmentation offload (TSO, BIG TCP).
+    // A device that leaves the length to segmentation offload (TSO, BIG TCP) writes 0.
     let total_length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if total_length != 0 && total_length < header_length {
         return Err(Malformed::Ipv4BadTotalLength);
@@ -109,14 +110,14 @@ fn ipv4(frame: &[u8], offset: usize) -> Result<IpPacket<'_>, Malformed> {
 #[inline]
 fn ipv6(frame: &[u8], offset: usize) -> Result<IpPacket<'_>, Malformed> {
     let header: &[u8; 40] = array(frame, offset).ok_or_else(|| match byte(frame, offset) {
-        // The version is there to be read, and a wrong one says more than that bytes are missing.
+        // The version is readable, and a wrong version is a better reason than missing bytes.
         Some(first) if first >> 4 != 6 => Malformed::Ipv6BadVersion,
         _ => Malformed::Ipv6Truncated,
     })?;
     if header[0] >> 4 != 6 {
         return Err(Malformed::Ipv6BadVersion);
     }
-    // 0 is a jumbogram (RFC 2675) or BIG TCP: the packet is what was captured.
+    // 0 means a jumbogram (RFC 2675) or BIG TCP: the packet extends to the end of the capture.
     let payload_length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let end = if payload_length == 0 { frame.len() } else { offset + 40 + payload_length };
     let bytes = frame.get(..end).unwrap_or(frame);
@@ -137,12 +138,12 @@ enum Fragment {
 }
 
 impl Fragment {
-    /// From the fragment offset (any unit) and the more-fragments bit.
+    /// Classifies by the fragment offset (in any unit) and the more-fragments bit.
     ///
-    /// Offset 0 and nothing to follow is the whole datagram, also in IPv6, where such an "atomic
-    /// fragment" (RFC 6946) has a fragment header all the same. It keeps its ports: no second
-    /// part exists that could go to another CPU, and the same connection's packets without
-    /// the header must go where it goes. (The kernel's flow dissector takes it for a fragment.)
+    /// Offset 0 without more fragments is a whole datagram. This also holds in IPv6, where such an "atomic
+    /// fragment" (RFC 6946) still has a fragment header. It keeps its ports: there is no second part that could go
+    /// to another CPU, and packets of the same connection without the header must go to the same CPU. (The
+    /// kernel's flow dissector treats it as a fragment.)
     #[inline]
     fn of(offset: u16, more: bool) -> Fragment {
         match (offset, more) {
@@ -153,7 +154,7 @@ impl Fragment {
     }
 }
 
-/// Where the walk along a packet's headers stands.
+/// The position of the walk through a packet's headers.
 struct Chain {
     /// The protocol of the header at `offset`.
     protocol: u8,
@@ -186,10 +187,9 @@ fn transport(bytes: &[u8], mut flow: FlowKey, mut chain: Chain) -> IpPacket<'_> 
 
     let header_length = if reached { transport_header_length(chain.protocol) } else { None };
     let there = bytes.len().saturating_sub(chain.offset);
-    // A header that is cut is not used, not even where its ports are still there: it is damaged,
-    // or the capture's snap length is too short (68 bytes hold 14 of TCP over IPv6), and half a
-    // header of one packet beside a whole one of the next must not be two keys of one flow by
-    // the accident of where the cut is. The kernel would use the four bytes.
+    // A truncated header is not used, not even if its ports are present. It is damaged, or the capture's snap
+    // length is too short (68 bytes contain 14 bytes of TCP over IPv6). If half of a header counted, packets of
+    // one flow could get two keys, depending on where each was cut. The kernel would use the four bytes.
     let whole = header_length.filter(|length| there >= *length);
     let ports: Option<&[u8; 4]> = whole.and_then(|_| array(bytes, chain.offset));
     flow.protocol = chain.protocol;
@@ -209,10 +209,10 @@ fn transport(bytes: &[u8], mut flow: FlowKey, mut chain: Chain) -> IpPacket<'_> 
     }
 }
 
-/// How a header that stands between the IP header and the transport gives its length.
+/// How a header between the IP header and the transport encodes its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extension {
-    /// It is no extension header: the transport, ESP (which hides the rest), or "no next header".
+    /// Not an extension header: the transport, ESP (which hides the rest), or "no next header".
     None,
     /// In units of 8 bytes, not counting the first 8.
     Options,
@@ -227,8 +227,8 @@ impl Extension {
     fn of(ip_version: u8, protocol: u8) -> Extension {
         match (protocol, ip_version) {
             (AUTHENTICATION, _) => Extension::Authentication,
-            // Hop-by-hop, routing, destination options, mobility, HIP, shim6. The numbers
-            // mean nothing of the kind in IPv4.
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6. In IPv4 these numbers have other
+            // meanings.
             (0 | 43 | 60 | 135 | 139 | 140, 6) => Extension::Options,
             (44, 6) => Extension::Fragment,
             _ => Extension::None,
@@ -247,8 +247,7 @@ impl Chain {
             Extension::Authentication => (length + 2) * 4,
             Extension::Fragment => {
                 let offset_and_more = be16(bytes, self.offset + 2)?;
-                // A packet has one fragment header; what a second one claims cannot make whole
-                // what the first one split.
+                // A packet has one fragment header. A second one cannot make a fragment whole again.
                 if self.fragment == Fragment::Whole {
                     self.fragment = Fragment::of(offset_and_more >> 3, offset_and_more & 1 != 0);
                 }

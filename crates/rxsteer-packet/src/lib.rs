@@ -11,15 +11,14 @@
 //!                            FlowKey ──▶ SymmetricHash or Toeplitz ──▶ FlowHash
 //! ```
 //!
-//! [`dissect()`] reads all there is to say about a frame; [`Hasher::flow_hash`] reads only what
-//! steering needs and hashes it in one go. What holds for both:
+//! [`dissect()`] reads all properties of a frame. [`Hasher::flow_hash`] reads only those that steering uses, and
+//! computes the hash in the same step. Both guarantee:
 //!
-//! - Nothing is read past the end of the frame, and no input makes them panic.
-//! - Nothing is allocated, and every walk (tags, labels, extension headers, nested tunnels) has
-//!   a limit.
-//! - What cannot be dissected goes by what was: addresses where the ports cannot be read, no
-//!   hash where the addresses cannot.
-//! - They agree: the fast path gives the hash of the key that [`dissect()`] gives.
+//! - They never read past the end of the frame, and no input makes them panic.
+//! - They allocate nothing, and every walk (tags, labels, extension headers, nested tunnels) has a limit.
+//! - A frame that cannot be dissected completely is steered by the part that can: by addresses if the ports cannot
+//!   be read, without a hash if the addresses cannot be read.
+//! - They agree: the fast path gives the hash of the key that [`dissect()`] returns.
 #![deny(unsafe_code)]
 
 mod bytes;

@@ -1,14 +1,14 @@
-//! From the first byte of a frame to its network header: link headers, tags and labels.
+//! The link headers, tags and labels from the start of a frame to its network header.
 
 use crate::bytes::{array, be16, byte};
 
-/// Most VLAN and VN tags skipped in one frame. Two are in use (QinQ); four leaves room, and a
-/// frame with more is not taken for IP.
+/// The largest number of VLAN and VN tags skipped in one frame. Two are common (QinQ); four leaves a margin. A
+/// frame with more tags is not treated as IP.
 const MAX_TAGS: usize = 4;
-/// Most MPLS labels skipped in one frame.
+/// The largest number of MPLS labels skipped in one frame.
 const MAX_LABELS: usize = 16;
 
-/// What kind of header the frames of a capture or device begin with.
+/// The kind of header that the frames of a capture or device begin with.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
@@ -20,7 +20,7 @@ pub enum LinkType {
     LinuxSll2,
     /// BSD loopback: an address family in the byte order of the machine that wrote the capture.
     Null,
-    /// OpenBSD loopback: the same in network byte order.
+    /// OpenBSD loopback: an address family in network byte order.
     Loop,
     /// No link header; the version field distinguishes IPv4 from IPv6.
     Raw,
@@ -31,7 +31,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// Every link type that is understood.
+    /// All supported link types.
     pub const ALL: [LinkType; 8] = [
         LinkType::Ethernet,
         LinkType::LinuxSll,
@@ -43,8 +43,8 @@ impl LinkType {
         LinkType::Ipv6,
     ];
 
-    /// The link type of a capture file's LINKTYPE_ number, or of the DLT_ number that some
-    /// systems wrote in its place for raw IP (12, 14). `None` for those not understood.
+    /// The link type of a capture file's LINKTYPE_ number, or of the DLT_ number that some systems wrote in its
+    /// place for raw IP (12, 14). `None` for numbers that are not supported.
     #[must_use]
     pub const fn from_dlt(dlt: u32) -> Option<LinkType> {
         Some(match dlt {
@@ -60,7 +60,7 @@ impl LinkType {
         })
     }
 
-    /// The name libpcap knows it by, in lower case.
+    /// The name that libpcap uses for the link type, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,18 +76,18 @@ impl LinkType {
     }
 }
 
-/// Which network header is said to come next.
+/// The network header that the link header announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Ipv4,
     Ipv6,
-    /// It is IP, and the version field alone says which (raw IP).
+    /// IP; only the version field gives the version (raw IP).
     AnyIp,
-    /// Something else, or the link header is cut off.
+    /// Another protocol, or a link header that is cut off.
     Other,
 }
 
-/// Skips the link header: what comes next, and at which byte.
+/// Skips the link header. Returns the next header and its offset.
 #[inline]
 pub(crate) fn network(link: LinkType, frame: &[u8]) -> (Network, usize) {
     let found = match link {
@@ -102,8 +102,8 @@ pub(crate) fn network(link: LinkType, frame: &[u8]) -> (Network, usize) {
     found.unwrap_or((Network::Other, 0))
 }
 
-/// Skips an Ethernet header that begins at `offset`. A frame of the 802.3 kind has a length in
-/// place of the ethertype; no ethertype is that small, so it comes out as `Other` by itself.
+/// Skips an Ethernet header at `offset`. An 802.3 frame has a length in place of the ethertype. No ethertype is
+/// that small, so such a frame gives `Other` without a separate case.
 #[inline]
 pub(crate) fn ethernet(frame: &[u8], offset: usize) -> (Network, usize) {
     match be16(frame, offset + 12) {
@@ -112,7 +112,7 @@ pub(crate) fn ethernet(frame: &[u8], offset: usize) -> (Network, usize) {
     }
 }
 
-/// What an ethertype announces at `offset`, through any tags, labels and PPPoE header.
+/// The network header that an ethertype announces at `offset`, after any tags, labels and PPPoE header.
 #[inline]
 pub(crate) fn ethertype(frame: &[u8], kind: u16, offset: usize) -> (Network, usize) {
     tags(frame, kind, offset).unwrap_or((Network::Other, 0))
@@ -121,14 +121,14 @@ pub(crate) fn ethertype(frame: &[u8], kind: u16, offset: usize) -> (Network, usi
 #[inline]
 fn tags(frame: &[u8], mut kind: u16, mut offset: usize) -> Option<(Network, usize)> {
     for _ in 0..=MAX_TAGS {
-        // Each tag ends with the ethertype of what follows it.
+        // Each tag ends with the ethertype of the next header.
         offset += match kind {
             0x0800 => return Some((Network::Ipv4, offset)),
             0x86dd => return Some((Network::Ipv6, offset)),
             0x8847 | 0x8848 => return mpls(frame, offset),
             0x8864 => return pppoe(frame, offset),
             0x8100 | 0x88a8 | 0x9100 => 4,
-            // VN-Tag: between a switch and the virtual ports it extends to.
+            // VN-Tag: used between a switch and the virtual ports of its extenders.
             0x8926 => 6,
             _ => return None,
         };
@@ -137,9 +137,9 @@ fn tags(frame: &[u8], mut kind: u16, mut offset: usize) -> Option<(Network, usiz
     None
 }
 
-/// Skips an MPLS label stack. Nothing in it says what it carries, so the first nibble after the
-/// bottom label decides, as routers do when they spread load: 4 and 6 are IP; a pseudo-wire's
-/// control word begins with 0 or 1, and is left alone.
+/// Skips an MPLS label stack. The stack does not name its payload. As in routers that spread load, the first
+/// nibble after the bottom label decides: 4 and 6 are IP. A pseudo-wire's control word begins with 0 or 1 and is
+/// not treated as IP.
 fn mpls(frame: &[u8], mut offset: usize) -> Option<(Network, usize)> {
     for _ in 0..MAX_LABELS {
         let label: &[u8; 4] = array(frame, offset)?;
@@ -151,7 +151,7 @@ fn mpls(frame: &[u8], mut offset: usize) -> Option<(Network, usize)> {
     None
 }
 
-/// IPv4 or IPv6 by the version nibble, where nothing else says; `None` if it is neither.
+/// IPv4 or IPv6 by the version nibble, when no other field gives the version; `None` for other values.
 pub(crate) fn by_version(frame: &[u8], offset: usize) -> Option<(Network, usize)> {
     match byte(frame, offset)? >> 4 {
         4 => Some((Network::Ipv4, offset)),
@@ -169,8 +169,8 @@ fn pppoe(frame: &[u8], offset: usize) -> Option<(Network, usize)> {
     ppp(frame, offset + 6)
 }
 
-/// Skips a PPP header: the protocol field, with or without the address and control bytes, whole
-/// or compressed to one byte (an odd first byte; RFC 1661 section 6.5).
+/// Skips a PPP header: the protocol field, with or without the address and control bytes. The protocol field may
+/// be two bytes, or compressed to one byte (an odd first byte; RFC 1661 section 6.5).
 pub(crate) fn ppp(frame: &[u8], mut offset: usize) -> Option<(Network, usize)> {
     if be16(frame, offset) == Some(0xff03) {
         offset += 2;
@@ -185,9 +185,9 @@ pub(crate) fn ppp(frame: &[u8], mut offset: usize) -> Option<(Network, usize)> {
     }
 }
 
-/// The address family of a loopback header. Families are small numbers, so a large one was written
-/// in the other byte order. IPv6 is 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on
-/// macOS; IPv4 is 2 everywhere.
+/// The protocol of an address family in a loopback header. Families are small numbers, so a large number was
+/// written in the other byte order. IPv6 is 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on macOS;
+/// IPv4 is 2 everywhere.
 fn loopback(family: [u8; 4]) -> Network {
     let big = u32::from_be_bytes(family);
     match if big > 0xffff { big.swap_bytes() } else { big } {

@@ -1,12 +1,12 @@
 //! The Toeplitz hash of receive-side scaling, as NICs compute it.
 //!
-//! Input bits are taken most significant first; each one that is set adds (by exclusive or) the 32
-//! key bits that begin at its position (Microsoft, "RSS hashing types"; Intel 82599 datasheet,
-//! section 7.1.2.8). The hash is linear in the input, so a byte's share depends on its value and
-//! its position only: one table of 256 numbers per position, one look-up per byte.
+//! Input bits are processed most significant bit first. Each set bit adds (by exclusive or) the 32 key bits that
+//! begin at its position (Microsoft, "RSS hashing types"; Intel 82599 datasheet, section 7.1.2.8). The hash is
+//! linear in the input, so a byte's contribution depends only on its value and its position. The implementation
+//! uses one table of 256 numbers per position and one look-up per byte.
 //!
-//! Lists of inputs of equal length go through the CPU's Galois-field instructions where it has
-//! them ([`Toeplitz::hash_list`]); the tables are 1 KiB per byte of input.
+//! Lists of inputs of equal length use the CPU's Galois-field instructions where available
+//! ([`Toeplitz::hash_list`]). The tables take 1 KiB per byte of the key.
 
 use rxsteer_core::{FlowHash, FlowKey};
 
@@ -14,11 +14,11 @@ use rxsteer_core::{FlowHash, FlowKey};
 #[path = "toeplitz_gfni.rs"]
 mod gfni;
 
-/// Shortest key: 36 bytes of input (two IPv6 endpoints) and the 4 of the last window.
+/// The shortest key: 36 bytes of input (two IPv6 endpoints) plus the 4 bytes of the last window.
 const MIN_KEY: usize = 40;
-/// Longest key that NICs take.
+/// The longest key that NICs accept.
 const MAX_KEY: usize = 52;
-/// Longest input of a list: the windows of the longest key end there.
+/// The longest input of a list: the windows of the longest key end there.
 const MAX_INPUT: usize = MAX_KEY - 4;
 
 /// Why a Toeplitz key is refused.
@@ -33,14 +33,15 @@ pub enum ToeplitzError {
 /// The Toeplitz hash with one key, ready to use.
 #[derive(Clone)]
 pub struct Toeplitz {
-    /// For each byte position the share of each byte value. As many positions as the key has bytes.
+    /// For each byte position, the contribution of each byte value. There are as many positions as bytes in the
+    /// key.
     tables: Box<[[u32; 256]]>,
     #[cfg(target_arch = "x86_64")]
     gfni: Option<Box<gfni::Gfni>>,
 }
 
 impl core::fmt::Debug for Toeplitz {
-    /// Leaves out the tables, and with them the key.
+    /// Omits the tables, which contain the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Toeplitz").field("key_bytes", &self.tables.len()).finish_non_exhaustive()
     }
@@ -54,14 +55,14 @@ impl Default for Toeplitz {
 }
 
 impl Toeplitz {
-    /// The key of Microsoft's RSS verification suite, which many drivers use as it is.
+    /// The key of Microsoft's RSS verification suite, which many drivers use unchanged.
     pub const DEFAULT_KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
         0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ];
 
-    /// A hash with a key of 40 to 52 bytes, as NICs take them.
+    /// A hash with a key of 40 to 52 bytes, the lengths that NICs accept.
     ///
     /// # Errors
     /// [`ToeplitzError::KeyLength`] for any other length.
@@ -81,8 +82,8 @@ impl Toeplitz {
         }
     }
 
-    /// The hash of any input. The key counts as followed by zero bits, so input beyond its end
-    /// adds nothing; the windows of the first `key length − 4` bytes lie within the key.
+    /// The hash of any input. The key is treated as followed by zero bits, so input beyond its end adds nothing.
+    /// The windows of the first `key length − 4` bytes lie within the key.
     #[inline]
     #[must_use]
     pub fn hash_bytes(&self, input: &[u8]) -> u32 {
@@ -92,12 +93,11 @@ impl Toeplitz {
             .fold(0, |hash, (&byte, table)| hash ^ table[usize::from(byte)])
     }
 
-    /// The hash of each of a list of inputs of equal length: 12 bytes for IPv4 with ports, 36 for
-    /// IPv6, at most 48. `hashes` and `inputs` are taken in step; what one has more than the other
-    /// is left alone.
+    /// The hashes of a list of inputs of equal length: 12 bytes for IPv4 with ports, 36 for IPv6, at most 48.
+    /// `hashes` and `inputs` are processed in pairs; extra elements of the longer one are ignored.
     ///
-    /// The results are those of [`Toeplitz::hash_bytes`]; on a CPU with GFNI and AVX-512 (BW and
-    /// VBMI) they take a fraction of the time, and no tables.
+    /// The results are those of [`Toeplitz::hash_bytes`]. A CPU with GFNI and AVX-512 (BW and VBMI) computes them
+    /// in a fraction of the time, and without tables.
     pub fn hash_list<const N: usize>(&self, inputs: &[[u8; N]], hashes: &mut [u32]) {
         const { assert!(N <= MAX_INPUT, "no key has windows for an input this long") };
         #[cfg(target_arch = "x86_64")]
@@ -110,9 +110,8 @@ impl Toeplitz {
         }
     }
 
-    /// The hash of a flow as RSS computes it: source, destination, then the ports if there are
-    /// any. Zero bits add nothing, so absent ports need no case of their own. None for
-    /// the default key.
+    /// The hash of a flow as in RSS: source, destination, then the ports if there are any. Zero bits add nothing,
+    /// so absent ports need no separate case. "No hash" for the default key.
     #[must_use]
     pub fn hash(&self, key: &FlowKey) -> FlowHash {
         match key.ip_version {
@@ -151,14 +150,14 @@ impl Toeplitz {
     }
 }
 
-/// Eight key bits from any bit on, zeros past the end.
+/// Eight key bits from bit `bit` on; bits past the end are zero.
 fn key_bits(key: &[u8], bit: usize) -> u8 {
     let byte = |index: usize| u16::from(key.get(index).copied().unwrap_or(0));
     let two = byte(bit / 8) << 8 | byte(bit / 8 + 1);
     (two << (bit % 8) >> 8) as u8
 }
 
-/// What each value of the input byte at `position` adds to the hash.
+/// The contribution of each value of the input byte at `position` to the hash.
 fn byte_table(key: &[u8], position: usize) -> [u32; 256] {
     let window =
         |bit: usize| u32::from_be_bytes(core::array::from_fn(|byte| key_bits(key, bit + 8 * byte)));

@@ -1,10 +1,9 @@
-//! Toeplitz for lists of inputs, by the Galois-field instructions of AVX-512.
+//! Toeplitz for lists of inputs, with the Galois-field instructions of AVX-512.
 //!
-//! Byte j of the hash is the sum (exclusive or) over all input bytes p of T(p+j) · input(p), where
-//! T(i) is the 8 × 8 bit matrix whose row c holds the eight key bits from bit 8i + c on.
-//! `gf2p8affineqb` multiplies eight bytes by one such matrix, and what T(i) has to multiply for two
-//! inputs a and b is just eight bytes: a(i−j) and b(i−j) for j = 0…3. One register holds eight
-//! matrices:
+//! Byte j of the hash is the sum (exclusive or) over all input bytes p of T(p+j) · input(p), where T(i) is the 8 ×
+//! 8 bit matrix whose row c holds the eight key bits from bit 8i + c on. `gf2p8affineqb` multiplies eight bytes by
+//! one such matrix. For two inputs a and b, T(i) multiplies exactly eight bytes: a(i−j) and b(i−j) for j = 0…3.
+//! One register holds eight matrices:
 //!
 //! ```text
 //!  matrices        T(0)                T(1)          …  T(7)      one quadword each
@@ -12,11 +11,11 @@
 //!  the sum of all quadwords is the hash of a in its lower, that of b in its upper half
 //! ```
 //!
-//! so 12 bytes take two such products and 36 take five, for two inputs. (DPDK's `rte_thash_gfni`
-//! is the same idea.) Eight inputs are done together, since their four sums are then taken at once.
+//! So for two inputs, 12 bytes take two such products and 36 bytes take five. (DPDK's `rte_thash_gfni` uses the
+//! same idea.) Eight inputs are processed together, since their four sums can then be computed at once.
 //!
-//! This is the one file of the crate with unsafe code: vector loads and stores take pointers,
-//! and a function made of these instructions may run only on a CPU that has them.
+//! Only this file of the crate has unsafe code: vector loads and stores use pointers, and a function with these
+//! instructions may run only on a CPU that has them.
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
@@ -28,20 +27,20 @@ use core::arch::x86_64::{
 
 use super::MAX_INPUT;
 
-/// Blocks of eight matrices that the longest input needs.
+/// The number of blocks of eight matrices for the longest input.
 const BLOCKS: usize = (MAX_INPUT + 3).div_ceil(8);
-/// Inputs that go through together.
+/// The number of inputs processed together.
 const TOGETHER: usize = 8;
 
-/// The matrices of one key. Only [`Gfni::detect`] makes one, so that one exists is the proof that
-/// this CPU has the instructions.
+/// The matrices of one key. Only [`Gfni::detect`] creates a value, so a value proves that this CPU has the
+/// instructions.
 #[derive(Clone)]
 pub(super) struct Gfni {
     matrices: [[u64; 8]; BLOCKS],
 }
 
 impl Gfni {
-    /// The matrices of `key`, where this CPU can use them.
+    /// The matrices of `key`, if this CPU can use them.
     pub(super) fn detect(key: &[u8]) -> Option<Gfni> {
         let has_instructions = std::arch::is_x86_feature_detected!("gfni")
             && std::arch::is_x86_feature_detected!("avx512f")
@@ -83,7 +82,7 @@ impl Gfni {
         let [ab, cd, ef, gh] = inputs;
         let (ab, cd) = (self.sum_pair(ab), self.sum_pair(cd));
         let (ef, gh) = (self.sum_pair(ef), self.sum_pair(gh));
-        // Add up the eight quadwords of each of the four sums, halving their number three times.
+        // Add the eight quadwords of each of the four sums. Each of the three steps halves their number.
         let abcd = add(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
         let efgh = add(_mm512_unpacklo_epi64(ef, gh), _mm512_unpackhi_epi64(ef, gh));
         let halves = add(
@@ -100,7 +99,8 @@ impl Gfni {
         hashes
     }
 
-    /// Eight quadwords whose sum is the hash of the first input and, 32 bits up, of the second.
+    /// Eight quadwords whose sum holds the hash of the first input in its lower 32 bits and that of the second in
+    /// its upper 32 bits.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,gfni")]
     fn sum_pair<const N: usize>(&self, pair: &[[u8; N]; 2]) -> __m512i {
@@ -124,15 +124,15 @@ impl Gfni {
     }
 }
 
-/// Whether two inputs, and a zero after them, fit one register: one load and a cheaper
-/// permutation do for both.
+/// Whether two inputs and a zero after them fit one register. One load and a cheaper permutation then serve both
+/// inputs.
 const fn fits_one_register(length: usize) -> bool {
     2 * length < 64
 }
 
-/// For each block of matrices, which byte of the two inputs goes where: T(i) multiplies the four
-/// bytes of each input up to its byte i. Bytes are counted through both inputs if they share one
-/// register, else from 64 on in the second; byte 63 is always 0.
+/// For each block of matrices, the place of each byte of the two inputs: T(i) multiplies the four bytes of each
+/// input up to its byte i. If the inputs share one register, bytes are numbered through both; otherwise those of
+/// the second start at 64. Byte 63 is always 0.
 const fn windows<const N: usize>() -> [[u8; 64]; BLOCKS] {
     let second = if fits_one_register(N) { N } else { 64 };
     let mut windows = [[63; 64]; BLOCKS];
@@ -140,7 +140,7 @@ const fn windows<const N: usize>() -> [[u8; 64]; BLOCKS] {
     while at < BLOCKS * 64 {
         let (i, byte) = (at / 8, at % 8);
         let source = i + byte % 4;
-        // Three more than the source, so that bytes before the first one do not wrap.
+        // Three more than the source index, so that bytes before the first one do not wrap.
         if source >= 3 && source < N + 3 {
             windows[at / 64][at % 64] = (byte / 4 * second + source - 3) as u8;
         }
@@ -149,7 +149,7 @@ const fn windows<const N: usize>() -> [[u8; 64]; BLOCKS] {
     windows
 }
 
-/// Up to 64 bytes, followed by zeros.
+/// Loads up to 64 bytes, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn load(bytes: &[u8]) -> __m512i {
@@ -158,7 +158,7 @@ fn load(bytes: &[u8]) -> __m512i {
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().cast()) }
 }
 
-/// The 64 bytes of an array.
+/// Loads the 64 bytes of an array.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn whole<T, const LENGTH: usize>(array: &[T; LENGTH]) -> __m512i {
@@ -181,7 +181,7 @@ fn add(a: __m512i, b: __m512i) -> __m512i {
     _mm512_xor_si512(a, b)
 }
 
-/// T(i) as the instruction reads it: row c, which gives bit 7 − c of the product, is byte c.
+/// T(i) in the instruction's format: row c, which gives bit 7 − c of the product, is byte c.
 fn matrix(key: &[u8], i: usize) -> u64 {
     u64::from_le_bytes(core::array::from_fn(|row| super::key_bits(key, 8 * i + row)))
 }

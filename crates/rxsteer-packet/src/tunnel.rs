@@ -1,4 +1,4 @@
-//! Which packet a tunnel packet carries, and where it begins.
+//! The packet inside a tunnel packet, and its offset.
 
 use crate::bytes::{array, be16, byte};
 use crate::ip::UDP;
@@ -8,13 +8,13 @@ const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 
-/// Ethertype of a whole Ethernet frame inside GRE or Geneve.
+/// The ethertype of a whole Ethernet frame inside GRE or Geneve.
 const TRANSPARENT_BRIDGING: u16 = 0x6558;
-/// Most extension headers walked in a GTP-U header.
+/// The largest number of extension headers walked in a GTP-U header.
 const MAX_GTP_EXTENSIONS: usize = 4;
 
-/// The packet inside, if `protocol` at `offset` is a tunnel that is entered. `bytes` ends where
-/// the outer packet ends.
+/// The inner packet, if `protocol` at `offset` is a tunnel that is entered. `bytes` ends where the outer packet
+/// ends.
 pub(crate) fn enter(bytes: &[u8], protocol: u8, offset: usize) -> Option<(Network, usize)> {
     let inner = match protocol {
         IPV4_IN_IP => (Network::Ipv4, offset),
@@ -31,7 +31,7 @@ pub(crate) fn enter(bytes: &[u8], protocol: u8, offset: usize) -> Option<(Networ
     (inner.0 != Network::Other).then_some(inner)
 }
 
-/// GRE (RFC 2784, 2890) and the version 1 of PPTP (RFC 2637).
+/// GRE (RFC 2784, 2890), and its version 1 as PPTP uses it (RFC 2637).
 fn gre(bytes: &[u8], offset: usize) -> Option<(Network, usize)> {
     let flags = be16(bytes, offset)?;
     let protocol = be16(bytes, offset + 2)?;
@@ -40,12 +40,12 @@ fn gre(bytes: &[u8], offset: usize) -> Option<(Network, usize)> {
     let acknowledgement = flags & 0x0080 != 0;
     let field = |present: bool| if present { 4 } else { 0 };
     match flags & 7 {
-        // RFC 1701's source routes have no fixed length, and RFC 2784 took them out.
+        // The source routes of RFC 1701 have no fixed length, and RFC 2784 removed them.
         0 if !routing => {
             let inner = offset + 4 + field(checksum) + field(key) + field(sequence);
             Some(carried(bytes, protocol, inner))
         }
-        // Without a sequence number a PPTP packet is an acknowledgement and carries nothing.
+        // A PPTP packet without a sequence number is an acknowledgement without payload.
         1 if protocol == 0x880b && key && sequence => {
             ppp(bytes, offset + 12 + field(acknowledgement))
         }
@@ -70,7 +70,7 @@ fn geneve(bytes: &[u8], offset: usize) -> Option<(Network, usize)> {
     Some(carried(bytes, u16::from_be_bytes([header[2], header[3]]), offset + 8 + options))
 }
 
-/// What GRE and Geneve carry is named by an ethertype, with one number for Ethernet itself.
+/// GRE and Geneve name their payload by an ethertype; one ethertype means an Ethernet frame.
 fn carried(bytes: &[u8], protocol: u16, offset: usize) -> (Network, usize) {
     match protocol {
         TRANSPARENT_BRIDGING => ethernet(bytes, offset),
@@ -87,8 +87,8 @@ fn gtp_u(bytes: &[u8], offset: usize) -> Option<(Network, usize)> {
         return None;
     }
     let mut inner = offset + 8;
-    // Any of the three flags brings all three optional fields, and the type of the first
-    // extension header counts only with its own.
+    // If any of the three flags is set, all three optional fields are present. The type of the first extension
+    // header counts only with its own flag.
     if flags & 0b111 != 0 {
         inner += 4;
     }

@@ -1,5 +1,4 @@
-//! No bytes make the dissector panic or look past the frame, and the fast path never differs
-//! from it.
+//! No input makes the dissector panic or read past the frame, and the fast path always agrees with the dissector.
 
 mod frames;
 
@@ -50,8 +49,8 @@ fn every_sample_cut_at_every_length_under_every_link_type() {
     }
 }
 
-/// Reading past a cut would give what the whole frame gives, so cut frames must come out the
-/// same whatever follows them in memory.
+/// A read past the cut would give the result of the whole frame. So a cut frame must give the same result whatever
+/// bytes follow it in memory.
 #[test]
 fn what_follows_the_frame_in_memory_is_of_no_influence() {
     for (link, frame) in samples() {

@@ -1,4 +1,4 @@
-//! The dissector on frames made by hand: every link type, encapsulation, fragment and damage.
+//! The dissector on constructed frames: every link type, encapsulation, fragment and damage.
 
 mod frames;
 
@@ -14,7 +14,7 @@ fn ether(frame: &[u8]) -> Dissection {
     outer(LinkType::Ethernet, frame)
 }
 
-/// The key that a plain TCP packet of the given kind must come out with, after any link header.
+/// Checks that a TCP packet of the given kind gives this key, after any link header.
 #[track_caller]
 fn assert_tcp(link: LinkType, frame: &[u8], key: FlowKey) {
     let found = outer(link, frame);
@@ -148,7 +148,7 @@ fn cut_transport_header_is_reported_and_not_used() {
         let ports = if length == 40 { PORTS } else { [0, 0] };
         assert_eq!((found.key, found.transport), (key4(TCP, ports), length == 40), "{length}");
     }
-    // Options that are cut off are a header that ends past the frame: addresses only.
+    // An IPv4 header whose options are cut off ends past the frame: the key has only addresses.
     let optioned = ipv4_with(TCP, 0, &[1; 8], &tcp());
     let found = outer(LinkType::Ipv4, &optioned[..24]);
     assert_eq!((found.key, found.transport_truncated), (key4(TCP, [0, 0]), true));
@@ -186,7 +186,7 @@ fn fragments_have_no_ports_in_the_key_and_a_first_one_still_counts_as_a_flow() {
 
 #[test]
 fn ipv6_fragments_share_the_key_of_what_follows_their_fragment_header() {
-    // The first fragment has more of the chain than the later one; the key must not show it.
+    // The first fragment contains more of the chain than the later one; their keys must be equal.
     let first = ipv6(0, &extension(44, 1, &fragment(60, 0, true, &extension(UDP, 1, &udp()))));
     let later = ipv6(0, &extension(44, 1, &fragment(60, 9, false, &[0xaa; 8])));
     let (first, later) = (outer(LinkType::Ipv6, &first), outer(LinkType::Ipv6, &later));
@@ -239,7 +239,7 @@ fn what_ends_the_chain_has_no_ports() {
     let cut = ipv6(60, &extension(TCP, 4, &[]));
     let found = outer(LinkType::Ipv6, &cut[..41]);
     assert_eq!((found.key, found.transport_truncated), (key6(60, [0, 0]), true));
-    // IPv6's numbers for extension headers mean something else in IPv4.
+    // In IPv4, the numbers of IPv6's extension headers have other meanings.
     let found = outer(LinkType::Ipv4, &ipv4(60, &extension(TCP, 1, &tcp())));
     assert_eq!((found.key, found.transport_truncated), (key4(60, [0, 0]), false));
 }

@@ -1,4 +1,4 @@
-//! In which flow statistics count a packet, and by which TCP flags.
+//! The flow in which statistics count a packet, and the packet's TCP flags.
 
 mod frames;
 
@@ -9,7 +9,7 @@ use rxsteer_packet::{DissectOptions, LinkType, dissect, flow_of};
 const INNER: DissectOptions = DissectOptions { inner: true };
 const OUTER: DissectOptions = DissectOptions { inner: false };
 
-/// Flow and TCP flags of an IP packet, by both ways to them.
+/// The flow and TCP flags of an IP packet, checked on both paths.
 fn flow(packet: &[u8], options: DissectOptions) -> (FlowKey, Option<u8>) {
     let dissection = dissect(LinkType::Raw, packet, options);
     let flow = dissection.flow().expect("it is IP");
@@ -28,7 +28,7 @@ fn tcp_flags_are_those_of_the_whole_header() {
     }
     assert_eq!(flow(&ipv6(TCP, &tcp()), OUTER), (key6(TCP, PORTS), Some(0x10)));
     assert_eq!(flow(&ipv4(UDP, &udp()), OUTER), (key4(UDP, PORTS), None));
-    // The flags' byte is there, but not the header's last one: nothing of it counts.
+    // The byte of the flags is present, but the header's last byte is not: the header is ignored.
     assert_eq!(flow(&ipv4(TCP, &tcp()[..19]), OUTER), (key4(TCP, [0; 2]), None));
 }
 
@@ -53,12 +53,12 @@ fn tunnel_packet_counts_in_the_flow_inside_if_that_is_asked_for() {
     let packet = ipv6(4, &ipv4(TCP, &tcp()));
     assert_eq!(flow(&packet, INNER), (key4(TCP, PORTS), Some(0x10)));
     assert_eq!(flow(&packet, OUTER), (key6(4, [0; 2]), None));
-    // What isn't entered counts by its outermost packet, a first fragment by its ports.
+    // A packet that is not entered counts by its outermost headers, a first fragment by its ports.
     let first = ipv4_with(UDP, 0x2000, &[], &udp_to(4789, &vxlan(&ethernet(0x0800, &packet))));
     assert_eq!(flow(&first, INNER).0, key4(UDP, [PORTS[0], 4789]));
     let inside = ipv4(4, &ipv4_with(TCP, 0x2000, &[], &tcp()));
     assert_eq!(flow(&inside, INNER), (key4(4, [0; 2]), None));
-    // The transport header inside is cut; the one outside is whole.
+    // The inner transport header is cut; the outer one is whole.
     let cut = ethernet(0x0800, &ipv4(TCP, &tcp()[..16]));
     let vxlan = ipv4(UDP, &udp_to(4789, &vxlan(&cut)));
     assert_eq!(flow(&vxlan, INNER), (key4(TCP, [0; 2]), None));

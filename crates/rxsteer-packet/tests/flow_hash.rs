@@ -1,6 +1,6 @@
-//! The symmetric hash: its definition, and the properties it promises, over many secrets.
+//! The symmetric hash: its definition and its guarantees, over many secrets.
 //!
-//! Every random choice is drawn from a fixed seed, so a run that passes passes always.
+//! Every random choice comes from a fixed seed, so the results never vary.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -31,7 +31,7 @@ fn secrets(seed: u8) -> impl Iterator<Item = SymmetricHash> {
     })
 }
 
-/// The definition of the module's documentation, from the key words, with wide arithmetic only.
+/// The definition in the module's documentation, from the key words, with wide arithmetic only.
 fn by_definition(hash: &SymmetricHash, key: FlowKey) -> u32 {
     let key = key.canonical();
     let word = |bytes: &[u8]| u128::from(u32::from_be_bytes(bytes.try_into().unwrap()));
@@ -57,7 +57,7 @@ fn by_definition(hash: &SymmetricHash, key: FlowKey) -> u32 {
     (((product + a[2]) % modulus) >> 32) as u32
 }
 
-/// For whoever computes the hash elsewhere: the secret is the bytes 0 to 15.
+/// Values for other implementations of the hash: the secret is the bytes 0 to 15.
 #[test]
 fn key_words_and_hashes_of_a_fixed_secret() {
     let hash = SymmetricHash::new(core::array::from_fn(|i| i as u8));
@@ -111,7 +111,7 @@ fn it_is_what_the_documentation_defines() {
     assert!(SymmetricHash::new([0; 16]).hash(&FlowKey::default()).is_none());
 }
 
-/// Pairs of flows that differ in as little, or as regularly, as an attacker could choose.
+/// Pairs of flows with small or regular differences, as an attacker could choose them.
 fn structured_pairs() -> Vec<(&'static str, FlowKey, FlowKey)> {
     let base = v4(0x0a00_0001, 40_000, 0xc000_02c8, 443);
     let base6 = v6(0xfd00 << 112 | 1, 40_000, 0xfd00 << 112 | 2, 443);
@@ -141,8 +141,8 @@ fn structured_pairs() -> Vec<(&'static str, FlowKey, FlowKey)> {
     pairs
 }
 
-/// The promise itself: over random secrets, two fixed flows meet in one of n CPUs about once
-/// in n, whatever the flows, whether CPUs are chosen by multiply-shift or by bits of the hash.
+/// The guarantee itself: over random secrets, two fixed flows share one of n CPUs with probability about 1/n. This
+/// holds whatever the flows, and whether multiply-shift or bits of the hash choose the CPU.
 #[test]
 fn two_flows_meet_on_one_of_n_cpus_once_in_n() {
     const SECRETS: usize = 60_000;
@@ -168,7 +168,7 @@ fn two_flows_meet_on_one_of_n_cpus_once_in_n() {
     }
 }
 
-/// Flow sets as networks have them.
+/// Typical sets of flows in networks.
 fn flow_sets() -> Vec<(&'static str, Vec<FlowKey>)> {
     let net6 = 0xfd00_0001 << 96;
     vec![
@@ -184,10 +184,10 @@ fn flow_sets() -> Vec<(&'static str, Vec<FlowKey>)> {
     ]
 }
 
-/// Sets of similar flows fill buckets as evenly as random ones would, under every secret tried.
+/// Sets of similar flows fill buckets as evenly as random flows, under every secret tried.
 ///
-/// For random filling of 64 buckets chi² has mean 63, and exceeds 135 once in two million times.
-/// (Without the stir of its fourth step, the hash fails this for one secret in 25.)
+/// For random filling of 64 buckets chi² has mean 63, and exceeds 135 once in two million times. (Without the stir
+/// of step 4, the hash fails this test for one secret in 25.)
 #[test]
 fn similar_flows_spread_evenly() {
     const SECRETS: usize = 400;

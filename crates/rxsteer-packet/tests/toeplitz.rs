@@ -1,4 +1,4 @@
-//! Toeplitz: the published values, and every implementation against the bit-by-bit definition.
+//! Toeplitz: the published values, and every implementation compared with the bit-by-bit definition.
 
 use proptest::prelude::*;
 use rxsteer_core::FlowKey;
@@ -80,7 +80,7 @@ fn no_key_has_no_hash_and_a_computed_zero_is_one() {
     assert_eq!((toeplitz.hash_bytes(&[0; 12]), toeplitz.hash(&zeros).get()), (0, 1));
 }
 
-/// Lists of every length up to three rounds of eight, and of two that differ in length.
+/// Lists of every length up to three groups of eight, and pairs of lists with different lengths.
 fn check_lists<const N: usize>(toeplitz: &Toeplitz, key: &[u8], bytes: &[u8]) {
     let inputs: Vec<[u8; N]> = bytes.windows(N).step_by(5).map(|w| w.try_into().unwrap()).collect();
     let expected: Vec<u32> = inputs.iter().map(|input| bitwise(key, input)).collect();

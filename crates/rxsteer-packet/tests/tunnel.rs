@@ -1,4 +1,4 @@
-//! Tunnels: entered when asked, and only where steering can go by what is inside.
+//! Tunnels: entered on request, and only if the inner packet is suitable for steering.
 
 mod frames;
 
@@ -10,7 +10,8 @@ fn inner(packet: &[u8]) -> Dissection {
     dissect(LinkType::Raw, packet, DissectOptions { inner: true })
 }
 
-/// The packet is a tunnel's: its key is `key` when tunnels are entered, else that of the tunnel.
+/// Checks that the packet is a tunnel packet: its key is `key` when tunnels are entered, otherwise that of the
+/// outer packet.
 #[track_caller]
 fn assert_enters(packet: &[u8], key: FlowKey) {
     let (within, without) = (inner(packet), dissect(LinkType::Raw, packet, Default::default()));
@@ -120,7 +121,7 @@ fn fragments_and_damage_keep_the_key_of_the_last_good_packet() {
     assert_stays(&ipv4(4, &whole[..19]));
     assert_stays(&ipv4(4, &ipv6(TCP, &tcp())));
     assert_stays(&ipv4(UDP, &udp_to(4789, &[8, 0, 0])));
-    // Inside, an IP header without its transport still has the addresses.
+    // An inner IP header without its transport still has addresses.
     let cut = inner(&ipv4(41, &ipv6(TCP, &tcp())[..42]));
     assert_eq!((cut.key, cut.tunnels), (key6(TCP, [0, 0]), 1));
     assert!(!cut.transport_truncated, "that describes the outermost packet");

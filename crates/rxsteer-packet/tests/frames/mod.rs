@@ -1,4 +1,4 @@
-//! Frames made by hand, header by header, for all tests of this crate.
+//! Frames constructed header by header, for all tests of this crate.
 #![allow(dead_code)]
 
 use rxsteer_core::FlowKey;
@@ -23,7 +23,7 @@ pub(crate) fn ethernet(kind: u16, payload: &[u8]) -> Vec<u8> {
     join(&[&[2, 0, 0, 0, 0, 2], &[2, 0, 0, 0, 0, 1], &kind.to_be_bytes(), payload])
 }
 
-/// What stands between the ethertype of a VLAN tag and the packet: tag, next ethertype.
+/// The bytes between the ethertype of a VLAN tag and the packet: the tag and the next ethertype.
 pub(crate) fn vlan(kind: u16, payload: &[u8]) -> Vec<u8> {
     join(&[&[0x20, 0x64], &kind.to_be_bytes(), payload])
 }
@@ -129,7 +129,7 @@ pub(crate) fn gtp_u(extensions: &[u8], payload: &[u8]) -> Vec<u8> {
     join(&[&header, payload])
 }
 
-/// The key of the packets `ipv4` makes.
+/// The key of the packets that `ipv4` makes.
 pub(crate) fn key4(protocol: u8, ports: [u16; 2]) -> FlowKey {
     let mut key = FlowKey { protocol, ip_version: 4, ..FlowKey::default() };
     key.src[..4].copy_from_slice(&SRC4);
@@ -138,14 +138,14 @@ pub(crate) fn key4(protocol: u8, ports: [u16; 2]) -> FlowKey {
     key
 }
 
-/// The key of the packets `ipv6` makes.
+/// The key of the packets that `ipv6` makes.
 pub(crate) fn key6(protocol: u8, ports: [u16; 2]) -> FlowKey {
     let [src_port, dst_port] = ports;
     let addresses = FlowKey { src: SRC6, dst: DST6, ..FlowKey::default() };
     FlowKey { src_port, dst_port, protocol, ip_version: 6, ..addresses }
 }
 
-/// A loopback header of either byte order.
+/// A loopback header in either byte order.
 pub(crate) fn null(family: [u8; 4], payload: &[u8]) -> Vec<u8> {
     join(&[&family, payload])
 }
