@@ -1,16 +1,16 @@
-//! What shells complete where a value follows a grammar.
+//! Shell completion for values that follow a grammar.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 
-/// Reads values by `parse`, and gives shells the words that a value can be or begin with.
+/// Reads values with `parse`. Shells complete `words`, the words that a value can be or begin with.
 #[must_use]
 pub fn words<P>(words: impl IntoIterator<Item = &'static str>, parse: P) -> Words<P> {
     Words { words: words.into_iter().collect(), parse }
 }
 
-/// A parser of values, and words to complete.
+/// A parser of values, with words for shell completion.
 #[derive(Clone, Debug)]
 pub struct Words<P> {
     words: Vec<&'static str>,

@@ -10,10 +10,10 @@
 //!                                                                   └─► Refused, with the nearest word
 //! ```
 //!
-//! A struct that derives [`clap::Args`] is the definition: its fields are the names, their parsers the values and
-//! limits, their comments the help. [`read`] writes a [`Text`] as the option of the same name, so a text means the
-//! same by each way; no second description (serde's, a list of keys) can differ from it. The limits are
-//! `rxsteer_core::config`'s.
+//! A struct that derives [`clap::Args`] is the definition: its fields give the names, their parsers the values and
+//! limits, their comments the help text. [`read`] turns a [`Text`] into the option of the same name, so a text has
+//! the same meaning on every path. No second description (serde's, or a list of keys) can differ from it. The
+//! limits are those of `rxsteer_core::config`.
 #![forbid(unsafe_code)]
 
 mod completion;
@@ -92,7 +92,7 @@ pub struct Tables {
 }
 
 impl<const BUCKETS: u32> Steering<BUCKETS> {
-    /// The CPU maps of RX queues, all of them; `None`: not given.
+    /// The CPU maps of all RX queues that have one; `None`: not given.
     #[must_use]
     pub fn rps_maps(&self) -> Option<Vec<(QueueName, CpuSet)>> {
         let maps = self.rps_map.as_ref()?.iter();
@@ -105,7 +105,7 @@ impl<const BUCKETS: u32> Steering<BUCKETS> {
         self.rfs_cpus.as_ref().map(|RfsCpus(cpus)| cpus.clone())
     }
 
-    /// The buckets of the flow limit; `Some(None)`: there is none.
+    /// The buckets of the flow limit; `Some(None)`: no flow limit.
     #[must_use]
     pub fn flow_limit(&self) -> Option<Option<u32>> {
         self.flow_limit.map(|FlowLimit(buckets)| buckets)

@@ -1,6 +1,7 @@
-//! "Did you mean": the nearest valid word to a misspelt one.
+//! "Did you mean": the valid word nearest to a misspelt one.
 
-/// The valid word most like `word`, if any is like it at all: two letters may differ, or a third of them.
+/// The valid word most similar to `word`, or `None` if no word is similar: two letters may differ, or a third of
+/// them.
 #[must_use]
 pub fn nearest<'a>(word: &str, valid: &[&'a str]) -> Option<&'a str> {
     let plain = |word: &str| word.to_lowercase().replace('_', "-");
@@ -10,7 +11,7 @@ pub fn nearest<'a>(word: &str, valid: &[&'a str]) -> Option<&'a str> {
     valid.iter().copied().min_by_key(distance).filter(|best| distance(best) <= most)
 }
 
-/// `; did you mean 'rps'?`, or the list of what there is.
+/// `; did you mean 'rps'?`, or the list of valid words.
 #[must_use]
 pub fn suggestion(word: &str, valid: &[&str]) -> String {
     match nearest(word, valid) {

@@ -8,19 +8,20 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
-/// A setting as it is written.
+/// A setting in text form.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Text {
-    /// The option's name.
+    /// The name of the option.
     pub name: String,
-    /// What it is set to.
+    /// The value of the setting.
     pub value: String,
-    /// Where it stands, as far as whoever reads it counts: a line, or the number among others.
+    /// The place of the setting in its source: a line number, or the index among several settings. The caller
+    /// defines it.
     pub place: usize,
 }
 
 impl Text {
-    /// A setting at this place; in its name `_` may stand for `-`.
+    /// A setting at `place`. In its name `_` is equivalent to `-`.
     #[must_use]
     pub fn new(name: impl Into<String>, value: impl Into<String>, place: usize) -> Text {
         Text { name: name.into().replace('_', "-"), value: value.into(), place }
@@ -29,7 +30,7 @@ impl Text {
     /// Splits `SETTING=VALUE`.
     ///
     /// # Errors
-    /// That it is not of this form.
+    /// The message that the text does not have this form.
     pub fn split(setting: &str) -> Result<Text, String> {
         let (name, value) = setting
             .split_once('=')
@@ -78,7 +79,7 @@ pub fn names<S: Args>() -> Vec<String> {
 /// Reads settings.
 ///
 /// # Errors
-/// [`Refused`]: the first one that is unknown, twice there, or has a value that it does not take.
+/// [`Refused`]: the first setting that is unknown, given twice, or has an invalid value.
 pub fn read<S: Args>(texts: impl IntoIterator<Item = Text>) -> Result<S, Refused> {
     let command = command::<S>();
     let mut seen: Vec<Text> = Vec::new();
@@ -111,7 +112,7 @@ pub fn read<S: Args>(texts: impl IntoIterator<Item = Text>) -> Result<S, Refused
         .map_err(|error| Refused { place, what: why(&error) })
 }
 
-/// Of a setting that can be given several times: takes all away.
+/// Whether the value removes all values of a setting that can be given several times.
 fn is_none(value: &str) -> bool {
     value == "none"
 }
@@ -120,7 +121,7 @@ fn none_beside(name: &str) -> String {
     format!("{name}=none takes away what other {name} beside it set; leave one of them out")
 }
 
-/// What clap's error says of the value.
+/// The reason in clap's error.
 fn why(error: &clap::Error) -> String {
     if let Some(source) = error.source() {
         return source.to_string();
@@ -134,7 +135,7 @@ fn why(error: &clap::Error) -> String {
     }
 }
 
-/// Settings of the command line, beside which there may be a file's.
+/// Settings of the command line; a file may supply others.
 #[derive(Clone, Debug, Default)]
 pub struct Options<S> {
     settings: S,
@@ -142,16 +143,15 @@ pub struct Options<S> {
 }
 
 impl<S: Args> Options<S> {
-    /// Whether an option sets it.
+    /// Whether an option sets `name`.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.texts.iter().any(|text| text.name == name)
     }
 
-    /// The settings with what a file says where the options say nothing.
+    /// The settings of the options, plus those settings of a file that no option sets.
     ///
-    /// # Errors
-    /// [`Refused`]: what is wrong in the file, also where an option holds in its place.
+    /// # Errors [`Refused`]: an invalid setting in the file, even if an option overrides it.
     pub fn over(&self, file: Vec<Text>) -> Result<S, Refused> {
         read::<S>(file.iter().cloned())?;
         let below = file.into_iter().filter(|text| !self.has(&text.name));

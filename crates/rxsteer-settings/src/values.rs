@@ -1,4 +1,4 @@
-//! What settings are set to, and how it is written.
+//! The values of settings, and their text form.
 
 use crate::nearest::suggestion;
 use rxsteer_core::limits::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_BACKLOG};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// `--policy`.
 ///
 /// # Errors
-/// Why it is none; of an unknown name with the nearest one.
+/// Why the text is not a policy; for an unknown name, with the nearest valid one.
 pub fn policy(text: &str) -> Result<Policy, String> {
     text.parse().map_err(|error: PolicyError| match &error {
         PolicyError::UnknownName(name) => format!("{error}{}", suggestion(name, &Policy::NAMES)),
@@ -20,15 +20,15 @@ pub fn policy(text: &str) -> Result<Policy, String> {
 /// `--cpus`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuChoice {
-    /// These.
+    /// These CPUs.
     List(CpuSet),
-    /// So many; holds CPUs 0 up to that.
+    /// A number of CPUs; holds CPUs 0 to that number minus one.
     Count(CpuSet),
 }
 
 impl CpuChoice {
-    /// The CPUs that are meant: of a count the first ones this process may use, if it may use so
-    /// many, else CPUs 0 up to that.
+    /// The selected CPUs. A count selects the first CPUs that this process may use, if the process may use that
+    /// many; otherwise CPUs 0 to the count minus one.
     #[must_use]
     pub fn cpus(&self, allowed: Option<CpuSet>) -> CpuSet {
         match (self, allowed) {
@@ -40,10 +40,10 @@ impl CpuChoice {
     }
 }
 
-/// A list of CPUs; a lone number is a count.
+/// Reads a list of CPUs; a single number is a count.
 ///
 /// # Errors
-/// Why it is neither.
+/// Why the text is neither.
 pub fn cpus(text: &str) -> Result<CpuChoice, String> {
     let Ok(count) = text.trim().parse::<u64>() else { return cpu_list(text).map(CpuChoice::List) };
     let first = u16::try_from(count).ok().and_then(CpuSet::first);
@@ -55,15 +55,15 @@ pub fn cpus(text: &str) -> Result<CpuChoice, String> {
     })
 }
 
-/// A list of CPUs; a lone number is that CPU.
+/// Reads a list of CPUs; a single number is that CPU.
 ///
 /// # Errors
-/// Why it is none.
+/// Why the text is not a list of CPUs.
 pub fn cpu_list(text: &str) -> Result<CpuSet, String> {
     text.parse().map_err(|error: CpuSetError| error.to_string())
 }
 
-/// `--rps-map`: `NAME=CPUS`; or `none`, which holds no map.
+/// `--rps-map`: `NAME=CPUS`, or `none` for no map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSetting(pub Option<(QueueName, CpuSet)>);
 
@@ -85,7 +85,7 @@ pub(crate) fn fallback(word: &str) -> Fallback {
     known.into_iter().find(|fallback| fallback.to_string() == word).unwrap_or_default()
 }
 
-/// `--rfs-cpus`; `None`: `all`.
+/// `--rfs-cpus`; `None` means `all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RfsCpus(pub Option<CpuSet>);
 
@@ -101,15 +101,15 @@ impl FromStr for RfsCpus {
     }
 }
 
-/// `--flow-limit`: its buckets; `None`: `off`.
+/// `--flow-limit`: the number of buckets; `None` means `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowLimit(pub Option<u32>);
 
 impl FlowLimit {
-    /// Reads it, with `MOST` buckets at most.
+    /// Reads the value, with at most `MOST` buckets.
     ///
     /// # Errors
-    /// What it takes.
+    /// The valid values.
     pub fn up_to<const MOST: u32>(text: &str) -> Result<FlowLimit, String> {
         let buckets = || text.parse().ok().filter(|buckets| (1..=MOST).contains(buckets)).map(Some);
         let read = match switch(text) {
@@ -122,10 +122,10 @@ impl FlowLimit {
     }
 }
 
-/// `on` or `off`; `true` and `false` are TOML's words for them.
+/// Reads `on` or `off`; `true` and `false` are the corresponding TOML words.
 ///
 /// # Errors
-/// What it takes.
+/// The valid values.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" | "true" => Ok(true),
@@ -134,18 +134,18 @@ pub fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Packets that may wait for one CPU.
+/// Reads the number of packets that may wait for one CPU.
 ///
 /// # Errors
-/// What it takes.
+/// The valid values.
 pub fn backlog(text: &str) -> Result<u32, String> {
     whole::<u32, 1, { MAX_BACKLOG as u64 }>(text)
 }
 
-/// A whole number from `MIN` to `MAX`.
+/// Reads a whole number from `MIN` to `MAX`.
 ///
 /// # Errors
-/// What it takes.
+/// The valid values.
 pub fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(text: &str) -> Result<T, String> {
     text.parse::<u64>()
         .ok()
