@@ -33,10 +33,9 @@ pub struct FlowTableConfig {
     /// The idle timeout: a flow without a packet for longer than this is over, and a later packet starts a new
     /// record. In nanoseconds of the packets' clock; `None` for no timeout.
     pub idle_timeout_ns: Option<u64>,
-    /// Blocks for the second and further CPUs of flows, up to [`MAX_BLOCKS`]. When they are used up,
-    /// further CPUs count in the flow's shared block: nothing is lost but which CPU it was. A writer
-    /// keeps up to 15 of them at hand, and a flow on more than two CPUs takes one more for each
-    /// seven.
+    /// Blocks for the second and further CPUs of flows, up to [`MAX_BLOCKS`]. When they are used up, further CPUs
+    /// count in the flow's shared block, where only the distinction between CPUs is lost. A writer keeps up to 15
+    /// blocks in reserve. A flow on more than two CPUs takes one more block for every seven CPUs.
     pub max_blocks: u32,
     /// The fields that identify a flow.
     pub mask: FlowMask,
