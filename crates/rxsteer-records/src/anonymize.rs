@@ -1,22 +1,22 @@
-//! `--anonymize`: addresses made unrecognizable before anything leaves the process. The hash of a
-//! record is computed from the masked addresses, so it gives nothing away either.
+//! `--anonymize`: masks addresses before any record leaves the process. The hash of a record is computed from the
+//! masked addresses, so the hash reveals nothing about the original ones.
 
 use ipcrypt_rs::IpcryptPfx;
 use rxsteer_core::FlowKey;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// How addresses are to be masked, as the user says it.
+/// How addresses are masked, as the user sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Of each address only a prefix of so many bits stays (IPv4, IPv6); the rest becomes 0.
+    /// Each address keeps only a prefix of this many bits (IPv4, IPv6); the rest becomes 0.
     Prefix(u8, u8),
-    /// Each address becomes another; addresses that share a prefix share one afterwards.
+    /// A pseudonym replaces each address; addresses that share a prefix have pseudonyms that share a prefix.
     Pseudonym,
 }
 
 impl Mode {
-    /// The words for it; a prefix is one of many.
+    /// The words for the modes; the prefix is one example of many.
     pub const WORDS: [&str; 2] = ["24/48", "pseudonym"];
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// The key of pseudonyms: 256 bits, as hex digits.
+/// The key of pseudonyms: 256 bits in hex digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PseudonymKey([u8; 32]);
 
@@ -74,25 +74,25 @@ impl FromStr for PseudonymKey {
     }
 }
 
-/// The key must not be in a log.
+/// Keeps the key out of logs.
 impl std::fmt::Debug for PseudonymKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PseudonymKey")
     }
 }
 
-/// What is done to addresses.
+/// How addresses are masked.
 pub enum Anonymize {
-    /// Nothing.
+    /// Addresses stay as they are.
     Not,
-    /// All but a prefix becomes 0.
+    /// All bits after a prefix become 0.
     Prefix(u8, u8),
-    /// They become others, prefix by prefix (ipcrypt-pfx).
+    /// Pseudonyms replace addresses, prefix by prefix (ipcrypt-pfx).
     Pseudonym(Box<IpcryptPfx>),
 }
 
 impl Anonymize {
-    /// By `mode`; pseudonyms under a key of this run only, unless one is given.
+    /// The masking for `mode`. Unless a key is given, the key of pseudonyms is new for each run.
     pub fn new(mode: Option<Mode>, key: Option<PseudonymKey>) -> anyhow::Result<Anonymize> {
         anyhow::ensure!(
             key.is_none() || mode == Some(Mode::Pseudonym),
@@ -108,7 +108,7 @@ impl Anonymize {
         })
     }
 
-    /// The key with its addresses masked.
+    /// The key with masked addresses.
     pub fn key(&self, key: FlowKey) -> FlowKey {
         match self {
             Anonymize::Not => key,
@@ -131,9 +131,9 @@ impl Anonymize {
     }
 }
 
-/// IPv6 addresses that have IPv4 ones in them: what they begin with, and the bit where the IPv4 address
-/// begins. Teredo has two, the second one in disguise, and a NAT64 of one's own can have it at several
-/// places: of these nothing beyond the prefix stays.
+/// IPv6 addresses that contain IPv4 addresses: their prefix, its length, and the bit where the IPv4 address
+/// begins. A Teredo address contains two, the second one obfuscated. An operator's own NAT64 prefix can have the
+/// IPv4 address at several places. Of these two kinds only the prefix is kept.
 const WITH_IPV4: [(u128, u8, Option<u8>); 6] = [
     (0x2002 << 112, 16, Some(16)),      // 6to4
     (0x2001_0000 << 96, 32, None),      // Teredo
@@ -143,8 +143,8 @@ const WITH_IPV4: [(u128, u8, Option<u8>); 6] = [
     (0x0064_ff9b_0001 << 80, 48, None), // 64:ff9b:1::/48, NAT64 of one's own
 ];
 
-/// How many bits of an IPv6 address stay where `v4` of IPv4 and `v6` of IPv6 ones do: of an IPv4
-/// address inside not more than of any other.
+/// How many bits of an IPv6 address are kept when `v4` bits of IPv4 and `v6` bits of IPv6 addresses are kept: of a
+/// contained IPv4 address not more than of any other IPv4 address.
 fn bits_of_v6(address: [u8; 16], v4: u8, v6: u8) -> u8 {
     if v4 == 32 {
         return v6;
@@ -165,7 +165,7 @@ fn prefix(address: [u8; 16], bits: u8) -> [u8; 16] {
     (u128::from_be_bytes(address) & mask).to_be_bytes()
 }
 
-/// An address as a key has it.
+/// The bytes of an address in the format of a key.
 fn bytes(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,4 @@
-//! Flow records while a run lasts: a thread takes those of flows that ended, so that memory stays
+//! Collects flow records during a run: a thread takes the records of flows that ended, so that memory stays
 //! bounded however many flows there are.
 
 use anyhow::{Context, anyhow};
@@ -12,21 +12,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the thread rests when there was little to take.
+/// How long the thread sleeps after it found few records.
 const REST: Duration = Duration::from_millis(2);
 
-/// So many records at once are not little: more are waiting by now.
+/// If a call returns this many records, more are waiting by now, so the thread does not sleep.
 const MANY: usize = 256;
 
-/// Who gets the records, each once.
+/// The receiver of the records; it gets each record once.
 pub trait Consumer: Send + 'static {
-    /// Takes a final record. Nothing can fail here: what is wrong with records is no reason to end
-    /// the run that they are of.
+    /// Takes a final record. This method returns no error: a problem with records is no reason to end the run.
     fn take(&mut self, record: &FlowRecord);
 }
 
-/// A flow table, and the thread that hands its final records to a consumer. Dropped before
-/// [`Collecting::finish`], it drops the consumer.
+/// A flow table, and the thread that passes its final records to a consumer. If a value is dropped before
+/// [`Collecting::finish`], the consumer is dropped too.
 pub struct Collecting<C> {
     table: Arc<FlowTable>,
     done: Arc<AtomicBool>,
@@ -34,7 +33,7 @@ pub struct Collecting<C> {
 }
 
 impl<C: Consumer> Collecting<C> {
-    /// An empty table.
+    /// Starts with an empty table.
     pub fn start(config: &FlowTableConfig, mut consumer: C) -> anyhow::Result<Collecting<C>> {
         let table = FlowTable::new(config).map_err(|error| match error {
             FlowTableError::Memory(bytes, _) => anyhow!(
@@ -48,7 +47,7 @@ impl<C: Consumer> Collecting<C> {
         let thread = std::thread::Builder::new().name("flow-records".to_owned()).spawn({
             let (table, done) = (table.clone(), done.clone());
             move || {
-                // ORDER: Relaxed; a request without data.
+                // ORDER: Relaxed; the flag is a request and carries no data.
                 let is_over = || done.load(Ordering::Relaxed);
                 let taking = catch_unwind(AssertUnwindSafe(|| {
                     while !is_over() {
@@ -59,7 +58,7 @@ impl<C: Consumer> Collecting<C> {
                     }
                 }));
                 if let Err(panic) = taking {
-                    // Workers may wait for room, and the run is to end before this comes out.
+                    // Workers may wait for room, and the run must end before this panic is passed on.
                     while !is_over() {
                         table.collect(|_| {});
                         std::thread::park_timeout(REST);
@@ -73,12 +72,12 @@ impl<C: Consumer> Collecting<C> {
         Ok(Collecting { table, done, thread })
     }
 
-    /// What counts on `cpu`.
+    /// The writer that counts on `cpu`.
     pub fn writer(&self, cpu: CpuId) -> anyhow::Result<FlowWriter> {
         Ok(self.table.writer(cpu)?)
     }
 
-    /// Hands out what is left, when all writers have gone.
+    /// Passes on the remaining records, after all writers have gone.
     pub fn finish(mut self) -> anyhow::Result<(C, FlowCounts)> {
         let thread = self.join().context("the thread for flow records is gone")?;
         let mut consumer = thread.unwrap_or_else(|panic| resume_unwind(panic));
@@ -92,7 +91,7 @@ impl<C: Consumer> Collecting<C> {
 
 impl<C> Collecting<C> {
     fn join(&mut self) -> Option<std::thread::Result<C>> {
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         self.done.store(true, Ordering::Relaxed);
         let thread = self.thread.take()?;
         thread.thread().unpark();
@@ -102,13 +101,13 @@ impl<C> Collecting<C> {
 
 impl<C> Drop for Collecting<C> {
     fn drop(&mut self) {
-        // Whatever it had to say, the run has failed for another reason.
+        // A panic of the thread is ignored here: the run has already failed for another reason.
         let _ = self.join();
     }
 }
 
-/// Takes what there is; returns how many flows that ended can't be taken yet, and how many records
-/// were taken.
+/// Takes the available records. Returns how many flows that ended can't be taken yet, and how many records were
+/// taken.
 fn collect(table: &FlowTable, consumer: &mut impl Consumer) -> (usize, usize) {
     let mut count = 0;
     let waiting = table.collect(|record| {

@@ -1,4 +1,4 @@
-//! Records as CSV (RFC 4180 but for its line ends): a header, then a line for each.
+//! Records as CSV (RFC 4180 except for its line ends): a header, then one line per record.
 
 use crate::temporary::Temporary;
 use crate::{COLUMNS, Row, Sink};
@@ -57,7 +57,7 @@ fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// `0;3`: a CSV field has no lists.
+/// `0;3`: CSV has no lists in fields.
 fn cpus(row: &Row<'_>) -> String {
     let cpus: Vec<String> = row.per_cpu().iter().map(|cpu| cpu.cpu.to_string()).collect();
     cpus.join(";")

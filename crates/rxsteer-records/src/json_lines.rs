@@ -1,4 +1,4 @@
-//! Records as JSON lines: an object for each.
+//! Records as JSON lines: one object per record.
 
 use crate::temporary::Temporary;
 use crate::{Row, Sink};
@@ -12,7 +12,7 @@ pub(crate) struct JsonLines {
     file: Temporary,
 }
 
-/// One line; its fields are the columns.
+/// One line; the fields are the columns.
 #[derive(Serialize)]
 pub struct Line {
     src: Option<String>,
@@ -33,7 +33,7 @@ pub struct Line {
     hash: String,
 }
 
-/// What one CPU counted.
+/// The counts of one CPU.
 #[derive(Serialize)]
 struct OnCpu {
     cpu: u16,

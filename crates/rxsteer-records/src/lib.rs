@@ -1,12 +1,12 @@
-//! Flow records on their way out: one line or row per flow and direction, in the format that the
-//! file's ending names, or as a data set of many files.
+//! The output of flow records: one line or row per flow and direction, in the format that the file's ending
+//! selects, or as a data set of many files.
 //!
 //! ```text
 //!  FlowRecord ─► Row: addresses masked, hash ─► CSV | JSON lines | Parquet ─► temporary file ─► FILE
 //! ```
 //!
-//! Records are written as they come; none is kept. The file gets its name when it is complete, so
-//! whatever stands under that name is whole.
+//! Records are written as they arrive, and none is kept in memory. The file gets its name when it is complete, so
+//! a file with that name is always complete.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ pub use json_lines::Line;
 pub use row::{End, Row, View};
 pub use target::{PartitionBy, Target};
 
-/// The columns, in this order, of every format.
+/// The columns of every format, in this order.
 pub const COLUMNS: [&str; 16] = [
     "src",
     "dst",
@@ -47,11 +47,12 @@ pub const COLUMNS: [&str; 16] = [
     "hash",
 ];
 
-/// Takes records, and is complete only when it is closed: dropped before, it leaves nothing behind.
+/// Takes records. The output is complete only after `close`; a sink that is dropped before that leaves nothing
+/// behind.
 pub trait Sink: Send {
     /// Writes one record.
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()>;
 
-    /// Writes what is buffered, and gives the file its name.
+    /// Writes buffered records and gives the file its name.
     fn close(self: Box<Self>) -> anyhow::Result<()>;
 }

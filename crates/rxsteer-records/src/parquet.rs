@@ -1,9 +1,9 @@
-//! Records as Parquet, in types that DuckDB, DataFusion, Spark and Arrow all read as they are meant:
-//! whole numbers are signed, since Spark makes decimals of unsigned 64-bit ones and differences of
-//! unsigned ones overflow; times are whole nanoseconds, since Spark refuses nanosecond timestamps.
+//! Records as Parquet, in types that DuckDB, DataFusion, Spark and Arrow all read with the same meaning. Whole
+//! numbers are signed: Spark turns unsigned 64-bit numbers into decimals, and differences of unsigned numbers
+//! overflow. Times are whole nanoseconds, since Spark refuses nanosecond timestamps.
 //!
-//! All files have one schema, whatever fields distinguish flows: fields left out are null. What was
-//! not left out stands in the file's metadata.
+//! All files have one schema, whatever fields distinguish flows: fields that do not are null. The file's metadata
+//! lists the fields that distinguish flows.
 
 use crate::temporary::Temporary;
 use crate::{COLUMNS, Row, Sink};
@@ -20,18 +20,18 @@ use rxsteer_flows::FlowMask;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Records of one row group: what a reader reads at once, and about what is held here.
+/// Records of one row group: what a reader reads at once, and about what is kept in memory here.
 const ROW_GROUP: usize = 1 << 16;
 
-/// The name under which a file's metadata say the fields that distinguish flows.
+/// The metadata key for the fields that distinguish flows.
 const KEY: &str = "rxsteer.key";
 
-/// Records of a file of its own that are encoded together.
+/// Records that are encoded together when there is one file.
 const AT_ONCE: usize = 4096;
 
 pub(crate) struct Parquet {
     writer: ArrowWriter<File>,
-    /// Records that wait to be encoded.
+    /// Records that are not encoded yet.
     rows: Rows,
     file: Temporary,
 }
@@ -50,17 +50,17 @@ impl Parquet {
         Ok(Parquet { writer, rows: Rows::default(), file })
     }
 
-    /// Takes a record, to be encoded later.
+    /// Takes a record; it is encoded later.
     pub(crate) fn push(&mut self, row: &Row<'_>) {
         self.rows.push(row);
     }
 
-    /// Records that wait to be encoded.
+    /// The number of records that are not encoded yet.
     pub(crate) fn waiting(&self) -> usize {
         self.rows.len()
     }
 
-    /// Writes the records that wait as a row group of their own, after which they take no memory.
+    /// Writes the waiting records as a separate row group; after that they take no memory.
     pub(crate) fn write_out(&mut self) -> anyhow::Result<()> {
         self.encode()?;
         self.writer.flush().map_err(|error| self.file.failed(error))
@@ -72,7 +72,8 @@ impl Parquet {
         self.writer.write(&batch).map_err(|error| self.file.failed(error))
     }
 
-    /// Writes all that is left; the file is to get its name yet, and may be on its way to the disk.
+    /// Writes the remaining records. The result still needs its name, and its data may still be on the way to the
+    /// disk.
     pub(crate) fn written(mut self) -> anyhow::Result<Temporary> {
         self.encode()?;
         let Parquet { writer, file, .. } = self;
@@ -107,7 +108,7 @@ struct Rows {
     tcp_flags: Vec<i32>,
     first_ns: Vec<i64>,
     last_ns: Vec<i64>,
-    /// How many CPUs each record has; what they counted stands one record after the other.
+    /// How many CPUs each record has. The counts of the CPUs follow in the next columns, record after record.
     cpus: Vec<usize>,
     cpu: Vec<i32>,
     cpu_packets: Vec<i64>,
@@ -182,17 +183,17 @@ impl Rows {
     }
 }
 
-/// Counts stay far below 2⁶³, and sources give no later times.
+/// Counts stay far below 2⁶³, and no source has a later time.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// An element of a list; the name is the one that Parquet prescribes.
+/// An element of a list; Parquet prescribes its name.
 fn element(of: DataType) -> FieldRef {
     Arc::new(Field::new("element", of, false))
 }
 
-/// What one CPU counted.
+/// The counts of one CPU.
 fn counted_fields() -> Fields {
     let field = |name, of| Field::new(name, of, false);
     let fields =
@@ -220,8 +221,7 @@ fn schema() -> Arc<Schema> {
         Utf8,
         Utf8,
     ];
-    // Fields that do not distinguish flows are not there, and a flow that has not ended has no
-    // reason.
+    // Fields that do not distinguish flows are absent, and a flow that has not ended has no end reason.
     let nullable = ["src", "dst", "protocol", "src_port", "dst_port", "end_reason"];
     let fields = COLUMNS.into_iter().zip(types);
     let fields = fields.map(|(name, of)| Field::new(name, of, nullable.contains(&name)));

@@ -1,12 +1,12 @@
-//! A data set of many Parquet files, as Hive lays it out, so that engines read several runs at once
-//! and leave out what a query does not ask for:
+//! A data set of many Parquet files in Hive's layout. Engines can read several runs at once and skip the files
+//! that a query does not need:
 //!
 //! ```text
 //!  DIR/hash_prefix=0a/eth0-20261121T191206Z-5d0c27e1.parquet
 //! ```
 //!
-//! The prefix is that of the column `hash`: both directions of a connection are in one partition, in
-//! every run, so partitions can be joined one by one. Each run has files of its own.
+//! The prefix is that of the column `hash`. In every run, both directions of a connection are in the same
+//! partition, so partitions can be joined one by one. Each run has its own files.
 
 use crate::parquet::Parquet;
 use crate::row::hash;
@@ -17,7 +17,7 @@ use rxsteer_flows::FlowMask;
 use rxsteer_user::shown;
 use std::path::{Path, PathBuf};
 
-/// Most records that wait to be encoded, over all partitions. When there are so many, the
+/// The largest number of records that wait to be encoded, over all partitions. When this number is reached, the
 /// partition with most of them is written. A row group should be large, and there are many partitions.
 const WAITING: usize = 1 << 18;
 
@@ -27,20 +27,20 @@ pub(crate) struct Partitions {
     file_name: String,
     mask: FlowMask,
     digits: u8,
-    /// By hash prefix; `None` until its first record.
+    /// Indexed by hash prefix; `None` until the first record.
     files: Vec<Option<Parquet>>,
-    /// Records that wait to be encoded, over all of them.
+    /// Records that wait to be encoded, in all files together.
     waiting: usize,
-    /// Goes after the files, when its folders are empty if they are to be.
+    /// Declared last, so that it is dropped after the files: folders that should be removed are empty then.
     made: Made,
 }
 
-/// Folders that this run made. Those that are empty in the end go with it.
+/// Folders that this run created. Folders that are empty at the end are removed.
 #[derive(Default)]
 struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// A folder that was there, or is now.
+    /// Ensures that a folder exists.
     fn folder(&mut self, folder: &Path) -> anyhow::Result<()> {
         let new = !folder.exists();
         std::fs::create_dir_all(folder).map_err(|error| {
@@ -56,14 +56,14 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         for folder in self.0.iter().rev() {
-            // Only an empty folder can be removed so.
+            // `remove_dir` removes only empty folders.
             let _ = std::fs::remove_dir(folder);
         }
     }
 }
 
 impl Partitions {
-    /// Files `file_name` in the folders below `folder`, by the first `digits` of the hash.
+    /// Creates files `file_name` in folders below `folder`, by the first `digits` digits of the hash.
     pub(crate) fn begin(
         folder: &Path,
         file_name: String,
@@ -72,7 +72,7 @@ impl Partitions {
     ) -> anyhow::Result<Partitions> {
         let mut made = Made::default();
         made.folder(folder)?;
-        // Whether something can be written there is to be known before the run.
+        // This checks before the run that files can be written there.
         Temporary::beside(&folder.join(&file_name))?;
         let count = 1 << (4 * digits);
         Ok(Partitions {
@@ -93,7 +93,7 @@ impl Partitions {
         Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?, self.mask)
     }
 
-    /// Writes the partition with most records that wait.
+    /// Writes the partition with the most waiting records.
     fn write_largest(&mut self) -> anyhow::Result<()> {
         let largest = self.files.iter_mut().flatten().max_by_key(|file| file.waiting());
         let Some(file) = largest else { return Ok(()) };
@@ -116,11 +116,11 @@ impl Sink for Partitions {
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
-        // Bound to a name, so that it goes last.
+        // Bound to a name, so that it is dropped last.
         let Partitions { files, made: _made, .. } = *self;
         let files = files.into_iter().flatten();
-        // Nothing waits for the disk: with hundreds of files that would take longer than all else.
-        // Whatever can fail comes first, so that the files of a run have names all or none.
+        // This does not wait for the disk: with hundreds of files that would take longer than all other work. All
+        // steps that can fail come first, so that either all files of a run get their names or none.
         let written: Vec<Temporary> = files.map(Parquet::written).collect::<Result<_, _>>()?;
         written.into_iter().try_for_each(Temporary::name)
     }

@@ -1,4 +1,4 @@
-//! The records of one replay, from its workers to their file.
+//! The records of one replay, from the workers to the file.
 
 use crate::collecting::{Collecting, Consumer};
 use crate::{Sink, Target, View};
@@ -7,32 +7,32 @@ use rxsteer_flows::{FlowCounts, FlowRecord, FlowTableConfig};
 use rxsteer_user::{FlowStats, OnFull, PipelineConfig, WhenFull};
 use std::sync::Arc;
 
-/// Records on their way into a file.
+/// The records of a run that are being written to a file.
 pub struct Recording {
     collecting: Collecting<Writing>,
-    /// For each worker, until it takes it.
+    /// For each worker, its statistics until the worker takes them.
     stats: Vec<(CpuId, FlowStats)>,
     target: Target,
 }
 
-/// What became of the records of a run.
+/// The result of recording a run.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The name of the file, or a pattern that the files have; `None` where there is none.
+    /// The name of the file, or a pattern for several files; `None` if there is no file.
     pub file: Option<String>,
-    /// Why there is none, where something went wrong.
+    /// The error because of which there is no file.
     pub failure: Option<Arc<anyhow::Error>>,
-    /// Records that are there.
+    /// The number of records in the file.
     pub records: u64,
-    /// Counts of the flow table.
+    /// The counts of the flow table.
     pub counts: FlowCounts,
-    /// Packets processed that are in no flow: not IP, or malformed.
+    /// Processed packets that belong to no flow: not IP, or malformed.
     pub without_flow: u64,
 }
 
 struct Writing {
-    /// What takes the records; once a write has failed, the error in its place. What was written until
-    /// then has gone by that, and takes no room on a full disk.
+    /// The sink for the records, or the error after a write has failed. A failure drops the sink, which removes
+    /// the file, so it takes no room on a full disk.
     sink: anyhow::Result<Box<dyn Sink>>,
     view: View,
     records: u64,
@@ -49,7 +49,7 @@ impl Consumer for Writing {
 }
 
 impl Recording {
-    /// Begins to write to `target` what the workers of `config` will count.
+    /// Starts writing to `target` what the workers of `config` count.
     pub fn start(
         target: Target,
         table: &FlowTableConfig,
@@ -62,14 +62,13 @@ impl Recording {
         Ok(Recording { collecting, stats, target })
     }
 
-    /// What counts for the worker of `cpu`.
+    /// The statistics for the worker of `cpu`.
     pub fn stats(&mut self, cpu: CpuId) -> Option<FlowStats> {
         take(&mut self.stats, cpu)
     }
 
-    /// Writes what is left, and completes the file; `used` is what the workers counted by. That
-    /// records could not be written is part of what became of them: the run has its report all the
-    /// same.
+    /// Writes the remaining records and completes the file; `used` are the statistics of the workers. A failure to
+    /// write records is part of the result, not an error: the report of the run is still valid.
     pub fn finish(self, used: Vec<FlowStats>) -> anyhow::Result<Recorded> {
         let without_flow = used.iter().map(FlowStats::without_flow).sum();
         drop((used, self.stats));
@@ -81,8 +80,7 @@ impl Recording {
     }
 }
 
-/// Flow statistics for each worker of `config`. Where packets may not be lost, workers wait for
-/// records to be taken.
+/// Flow statistics for each worker of `config`. If packets must not be lost, workers wait until records are taken.
 pub fn stats<C: Consumer>(
     collecting: &Collecting<C>,
     config: &PipelineConfig,
@@ -97,7 +95,7 @@ pub fn stats<C: Consumer>(
     config.workers().iter().map(stats).collect()
 }
 
-/// Takes out what is for `cpu`.
+/// Removes and returns the entry of `cpu`.
 pub fn take<T>(from: &mut Vec<(CpuId, T)>, cpu: CpuId) -> Option<T> {
     let index = from.iter().position(|(of, _)| *of == cpu)?;
     Some(from.swap_remove(index).1)

@@ -1,5 +1,4 @@
-//! A flow record as it is written: with the fields that distinguish flows, the addresses that may
-//! be shown, and a hash to join by.
+//! A flow record as it is written: the fields that distinguish flows, masked addresses, and a hash for joins.
 
 use crate::anonymize::Anonymize;
 use rxsteer_core::FlowKey;
@@ -8,39 +7,39 @@ use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-/// What of a flow's key is shown.
+/// Which part of a flow's key is shown.
 pub struct View {
-    /// The fields that distinguish flows; the others are not shown, not even as 0.
+    /// The fields that distinguish flows. The other fields are omitted, not shown as 0.
     pub mask: FlowMask,
-    /// What is done to addresses.
+    /// How addresses are masked.
     pub anonymize: Anonymize,
 }
 
 impl View {
-    /// The record as it may be shown.
+    /// The record in the form that may be shown.
     pub fn row<'a>(&'a self, record: &'a FlowRecord) -> Row<'a> {
-        // Pseudonyms of networks, and of addresses that were left out, have other bits set.
+        // The mask comes last: pseudonyms of networks, and of addresses that were left out, have other bits set.
         let key = self.mask.apply(&self.anonymize.key(record.key));
         Row { key, mask: &self.mask, record }
     }
 }
 
-/// A record with its key as it may be shown.
+/// A record with its key in the form that may be shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// The flow; its addresses are masked where that is asked for.
+    /// The key of the flow, with masked addresses if the mode requires that.
     pub(crate) key: FlowKey,
     mask: &'a FlowMask,
     /// The record itself, with its key as counted.
     pub record: &'a FlowRecord,
 }
 
-/// One end of a flow, as far as it distinguishes flows.
+/// One end of a flow, limited to the fields that distinguish flows.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     /// The address, or its network.
     pub address: Option<IpAddr>,
-    /// How many bits of the address count.
+    /// How many bits of the address distinguish flows.
     pub prefix: u32,
     /// The port.
     pub port: Option<u16>,
@@ -68,7 +67,7 @@ impl Row<'_> {
         self.mask.has_protocol().then_some(self.key.protocol)
     }
 
-    /// What each CPU counted of the flow, in ascending order, so that records can be compared.
+    /// The counts of each CPU, in ascending order of CPUs, so that records can be compared.
     pub fn per_cpu(&self) -> Vec<CpuTotals> {
         let mut per_cpu = self.record.per_cpu.clone();
         per_cpu.sort_unstable_by_key(|cpu| cpu.cpu);
@@ -80,18 +79,18 @@ impl Row<'_> {
         self.record.end.map(rxsteer_flows::FlowEnd::name)
     }
 
-    /// The flow's hash, as `hash` gives it, in hex digits.
+    /// The hash of the flow, as the function `hash` computes it, in hex digits.
     pub fn hash(&self) -> String {
         format!("{:016x}", hash(self.key))
     }
 }
 
-/// What records of all captures, boxes and versions are joined and partitioned by: SipHash-2-4 with
-/// a key of zeros over the canonical key, so that both directions of a connection have the same. The
-/// hash that packets are steered by would not do: its secret is another in each run.
+/// The hash for joining and partitioning records of all captures, machines and versions: SipHash-2-4 with a key of
+/// zeros over the canonical key, so that both directions of a connection have the same hash. The steering hash is
+/// not suitable: its secret differs in each run.
 ///
-/// The bytes hashed are IP version, protocol, and for each end its address (16 bytes, IPv4 in the
-/// first four) and port (big endian), the lower end first.
+/// The hashed bytes are the IP version, the protocol, and for each end its address (16 bytes, IPv4 in the first
+/// four) and its port (big endian), the lower end first.
 pub(crate) fn hash(key: FlowKey) -> u64 {
     let key = key.canonical();
     let mut hasher = SipHasher24::new();
@@ -115,7 +114,7 @@ mod tests {
         key
     }
 
-    /// Also under pseudonyms, which set bits that do not count.
+    /// This also holds for pseudonyms, which set bits that do not distinguish flows.
     #[test]
     fn what_does_not_count_is_not_shown_and_networks_stay_networks() {
         let mut record = FlowRecord::default();
@@ -132,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Data sets outlive versions of rxsteer: this number may never change.
+    /// Data sets outlive versions of rxsteer: this number must never change.
     #[test]
     fn hash_is_what_it_was_and_the_same_for_both_directions() {
         assert_eq!(format!("{:016x}", hash(key())), "65172979ac0ec451");

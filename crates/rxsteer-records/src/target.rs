@@ -1,5 +1,5 @@
-//! `--flows FILE`: where records go, and in which format. All that can be known to be wrong is said
-//! before the run.
+//! `--flows FILE`: the destination and the format of records. All errors that can be detected in advance are
+//! reported before the run.
 
 use crate::Sink;
 use crate::csv::Csv;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::SystemTime;
 
-/// `--partition-by`: into how many files of a data set records go, and which goes where.
+/// `--partition-by`: the number of files of a data set, and how records are assigned to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionBy {
-    /// By so many hex digits of the hash.
+    /// The number of hex digits of the hash.
     digits: u8,
 }
 
 impl PartitionBy {
-    /// The words for it.
+    /// The words for the setting.
     pub const WORDS: [&str; 2] = ["hash-prefix", "hash-prefix:1"];
 }
 
@@ -53,12 +53,12 @@ enum Format {
     Parquet,
 }
 
-/// Where records go.
+/// The destination of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Into one file.
+    /// One file.
     File(File),
-    /// Into a folder of a data set, as files of this run.
+    /// A folder of a data set, with files for this run.
     DataSet(DataSet),
 }
 
@@ -72,15 +72,15 @@ pub struct File {
 pub struct DataSet {
     folder: PathBuf,
     by: PartitionBy,
-    /// The name of what was replayed, where it may be known; files of a data set begin with it.
+    /// The name of the replayed input, if it may be known; files of a data set begin with it.
     input: Option<String>,
-    /// What distinguishes this run from all others, of this box and of others.
+    /// A text that distinguishes this run from all others, on this machine and on others.
     run: String,
 }
 
 impl Target {
-    /// What `--flows` and `--partition-by` say, for the records of `input`; without one nothing is to
-    /// give away what they are of.
+    /// The target for `--flows` and `--partition-by`, for the records of `input`. With `None`, file names must not
+    /// reveal the input.
     pub fn new(
         path: &Path,
         partition_by: Option<PartitionBy>,
@@ -124,7 +124,7 @@ impl Target {
         };
         let folder = folder_of(path);
         ensure!(folder.is_dir(), "there is no folder {} for {name}; make it first", shown(folder));
-        // What stands under a name is replaced: that must not be a device.
+        // An existing file is replaced, so it must not be a device.
         ensure!(
             !path.exists() || path.is_file(),
             "{name} is no ordinary file, and would be replaced; name another"
@@ -132,8 +132,8 @@ impl Target {
         Ok(Target::File(File { path: path.to_owned(), format }))
     }
 
-    /// Begins to write records of flows distinguished by `mask`. Nothing has the name it is to have
-    /// before it is complete.
+    /// Opens the target for records of flows distinguished by `mask`. No file gets its final name before it is
+    /// complete.
     pub fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         match self {
             Target::File(File { path, format }) => {
@@ -148,8 +148,7 @@ impl Target {
         }
     }
 
-    /// What to call in a report what is there when so many records are written; a data set has no file
-    /// without records.
+    /// How a report names the output after `records` records were written; a data set without records has no file.
     pub fn written(&self, records: u64) -> Option<String> {
         match self {
             Target::File(file) => Some(file.path.display().to_string()),
@@ -160,7 +159,7 @@ impl Target {
         }
     }
 
-    /// What is worth knowing before the run.
+    /// A note for the user before the run.
     pub fn note(&self) -> Option<String> {
         let Target::DataSet(data_set) = self else { return None };
         let earlier = data_set.earlier_runs();
@@ -195,8 +194,7 @@ impl DataSet {
         self.input.as_deref().unwrap_or(NEUTRAL)
     }
 
-    /// What files of runs before this one with an input of the same name are called, each name once,
-    /// the last run last.
+    /// The file names of earlier runs whose input has the same name: each name once, the last run last.
     fn earlier_runs(&self) -> BTreeSet<String> {
         let begin = format!("{}-", self.begin());
         let names = |folder: &Path| {
@@ -243,7 +241,7 @@ fn parquet_file(_: Temporary, _: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
     bail!(WITHOUT_PARQUET)
 }
 
-/// What a file's name ends in, which says its format.
+/// The ending of a file's name, which selects the format.
 fn ending(path: &Path) -> String {
     path.extension().unwrap_or_default().to_string_lossy().to_lowercase()
 }
@@ -258,12 +256,12 @@ fn stem(input: &Path) -> String {
         name = name.strip_suffix(ending).unwrap_or(name);
     }
     let fit = |c: char| if c.is_ascii_alphanumeric() || "._".contains(c) { c } else { '-' };
-    // A name that begins with a point or underline is passed over by engines.
+    // Engines ignore files whose names begin with a dot or an underscore.
     let name: String = name.trim_start_matches(['.', '_']).chars().map(fit).take(100).collect();
     if name.is_empty() { NEUTRAL.to_owned() } else { name }
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/=".contains(c);
@@ -274,13 +272,13 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// What files begin with where the input's name says nothing, or may not.
+/// The beginning of file names when the input has no usable name, or must not be named.
 const NEUTRAL: &str = "flows";
 
-/// What a shell takes for the name of any run.
+/// A shell pattern that matches any run.
 const ANY_RUN: &str = "????????T??????Z-????????";
 
-/// A name for a run: when it began, for people, and 32 random bits.
+/// A name for a run: when it began, in readable form, and 32 random bits.
 fn run() -> String {
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     format!("{}-{:08x}", now.replace(['-', ':'], ""), rand::random::<u32>())

@@ -8,20 +8,20 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A file under a temporary name in the folder where it is to be; gone if it is dropped before it is
-/// complete. Its name begins with a point, so whoever reads the folder meanwhile passes it over.
+/// A file under a temporary name in its final folder. If it is dropped before it is complete, it is removed. The
+/// temporary name begins with a dot, so programs that read the folder meanwhile ignore the file.
 #[derive(Debug)]
 pub struct Temporary {
     file: NamedTempFile,
-    /// The name it gets, as the user gave it.
+    /// The final name, as the user gave it.
     path: PathBuf,
-    /// What that is without links: they stay, and what they lead to is replaced.
+    /// The final name with links resolved: the links stay, and their target is replaced.
     place: PathBuf,
 }
 
 impl Temporary {
-    /// A file to become `path`, whose folder there is. Who may read the one it replaces may read it,
-    /// and by no other.
+    /// Creates the temporary file for `path`, whose folder must exist. The new file gets the permissions of the
+    /// file that it replaces.
     pub fn beside(path: &Path) -> anyhow::Result<Temporary> {
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = folder_of(&place);
@@ -33,7 +33,7 @@ impl Temporary {
         let file = tempfile::Builder::new()
             .prefix(&format!(".{name}."))
             .suffix(".part")
-            // As any other new file: what the umask leaves of it.
+            // The mode of any new file: 0666 less the umask.
             .make_in(folder, |path| {
                 OpenOptions::new().write(true).create_new(true).mode(0o666).open(path)
             })
@@ -45,15 +45,15 @@ impl Temporary {
         Ok(Temporary { file, path: path.to_owned(), place })
     }
 
-    /// To write to it by.
+    /// A handle for writing to the file.
     pub fn writer(&self) -> anyhow::Result<File> {
         self.file.as_file().try_clone().map_err(|error| self.failed(error))
     }
 
-    /// What to say of a failed write.
+    /// The error message for a failed write.
     pub fn failed(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
         let error = error.into();
-        // Formats wrap what the system said in words of their own, which say nothing more.
+        // The formats wrap the system's error in their own words, which add no information.
         let cause = error.chain().find_map(io_error);
         let (why, advice) = match cause {
             Some(cause) => (cause.to_string(), advice(cause)),
@@ -63,13 +63,12 @@ impl Temporary {
         anyhow!("can't write flow records to {path}: {why}; nothing new is left there{advice}")
     }
 
-    /// Sees to it that what was written is on the disk: some file systems report only then that there
-    /// was no room.
+    /// Ensures that the data is on the disk: some file systems report only then that there was no room.
     pub fn sync(&self) -> anyhow::Result<()> {
         self.file.as_file().sync_all().map_err(|error| self.failed(error))
     }
 
-    /// Gives it its name, in place of what had that name.
+    /// Gives the file its final name, and replaces a file with that name.
     pub fn name(self) -> anyhow::Result<()> {
         let Temporary { file, path, place } = self;
         let named = file.persist(&place).map_err(|error| error.error);
@@ -79,7 +78,7 @@ impl Temporary {
     }
 }
 
-/// The system's own error in one that wraps it; csv names none as its source.
+/// The system's error inside an error that wraps it; csv does not return it as its source.
 fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::Error> {
     let of_csv = || match error.downcast_ref::<csv::Error>()?.kind() {
         csv::ErrorKind::Io(cause) => Some(cause),
@@ -88,9 +87,9 @@ fn io_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
     error.downcast_ref::<io::Error>().or_else(of_csv)
 }
 
-/// What can be done about a failed write, to follow what is said of it.
+/// Advice about a failed write, to append to its message.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
-    /// As the C library has them; the standard library has no kind for either.
+    /// The numbers of the C library; the standard library has no kind for either.
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -107,7 +106,7 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// The folder that a path's file is in.
+/// The folder that contains a path's file.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
