@@ -1,4 +1,4 @@
-//! Reading captures of 64-byte frames into blocks, from the page cache: frames per second.
+//! Reads captures of 64-byte frames from the page cache into blocks; the result is frames per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rxsteer_user::block::Block;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const FRAMES: u32 = 200_000;
 
-/// Ethernet, IPv4, UDP: each number another flow.
+/// A frame with Ethernet, IPv4 and UDP headers; each number is a different flow.
 fn frame(number: u32) -> Vec<u8> {
     let [high, low, upper, lower] = number.to_be_bytes();
     let mut frame = vec![0; 12];

@@ -1,6 +1,5 @@
-//! What is measured of the receive path: frames in memory through parse, hash, decide and hand-over
-//! to one worker whose handler does nothing; beside it the same work with one `crossbeam-channel`
-//! send per packet.
+//! The measured cases: frames in memory are parsed, hashed, decided on and handed over to one worker whose handler
+//! does nothing. The baseline is the same work with one `crossbeam-channel` send per packet.
 
 use hashbrown::HashMap;
 use rxsteer_bench::{Case, leave_out};
@@ -17,9 +16,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Packets a call receives: tens of milliseconds, beside which starting threads is little.
+/// Packets that a call receives. A call takes tens of milliseconds; starting threads takes little beside that.
 const PACKETS: u64 = 2_048_000;
-/// 64-byte frames one behind the other, each time the same 20 480 of 10 000 flows.
+/// 64-byte frames, one after the other. Every call has the same 20 480 frames of 10 000 flows.
 const FRAMES: &str = "packets=20480,flows=10000,size=64,seed=1";
 const ROUNDS: u64 = PACKETS / 20_480;
 const FLOOD: &str = "whole path under a flood, rfs+sparse";
@@ -36,7 +35,7 @@ const MANY_FRAMES: &str = "packets=204800,flows=100000,size=64,seed=1";
 const MANY_ROUNDS: u64 = PACKETS / 204_800;
 const GROUP: &str = "whole path, 10 000 flows, empty handler";
 
-/// Every case of this crate.
+/// All cases of this crate.
 pub fn all() -> Vec<Case> {
     let case = |name, baseline, run| Case { group: GROUP, name, baseline, per_iter: PACKETS, run };
     vec![
@@ -76,7 +75,7 @@ pub fn all() -> Vec<Case> {
     ]
 }
 
-/// Where the RX thread and the worker run: two CPUs if there are.
+/// The CPUs of the RX thread and the worker: two different ones if possible.
 fn cpus() -> (CpuId, CpuId) {
     let host = sys::allowed_cpus();
     let mut cpus = host.iter().flat_map(|cpus| cpus.iter());
@@ -93,7 +92,7 @@ fn frames(spec: &str, rounds: u64) -> MemorySource {
     MemorySource::load(&mut SyntheticSource::new(spec, 1, (0, 1)), 1000, rounds)
 }
 
-/// Hides that the frames lie in blocks already, so that each is copied into one.
+/// Hides that the frames are already in blocks, so that each frame is copied into a block.
 struct Copied(MemorySource);
 
 impl Source for Copied {
@@ -121,8 +120,8 @@ fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
     }
 }
 
-/// The policy that decides by all mechanisms; with `all` the flow limit too, and a handler that
-/// records where its application runs for each packet.
+/// The policy that uses all mechanisms. With `all`, there is also the flow limit, and a handler that records for
+/// each packet where its application runs.
 fn with_everything(all: bool, spec: &'static str) -> impl FnMut() -> u64 {
     let (rx_cpu, cpu) = cpus();
     let mut config = PipelineConfig::new(Policy::RfsSparse(4), CpuSetOf(cpu).set());
@@ -150,8 +149,8 @@ fn with_everything(all: bool, spec: &'static str) -> impl FnMut() -> u64 {
     }
 }
 
-/// The frames of another source, each a microsecond after the one before it, whatever round they are
-/// of: time goes on, and a flow's latest packet is one to be noted.
+/// The frames of another source, each a microsecond after the previous one, across rounds. So time advances, and
+/// every packet is the latest of its flow.
 struct Later {
     source: MemorySource,
     now_ns: u64,
@@ -169,26 +168,26 @@ impl Source for Later {
     }
 }
 
-/// A handler that knows how long it took.
+/// A handler that measures its own time.
 struct Clocked {
     handle: Box<dyn FnMut(&PacketList<'_>) + Send>,
     took: Duration,
 }
 
-/// What such a handler does.
+/// The work of such a handler.
 #[derive(Clone, Copy)]
 enum Handling {
     Nothing,
-    /// What statistics need to know of each packet.
+    /// Reads the properties of each packet that statistics use.
     Dissect,
-    /// Statistics, in a table for so many flows.
+    /// Statistics in a table for this many flows.
     Count(u32),
-    /// The least that statistics could be: a map with room for so many flows, that whoever collects it has to lock. It bounds
-    /// nothing, evicts nothing, and knows one CPU only.
+    /// Minimal statistics: a map with room for this many flows, behind a lock for the thread that collects it. It
+    /// has no limit, no eviction, and only one CPU.
     Map(usize),
 }
 
-/// What a map has of a flow.
+/// The entry of a flow in the map.
 #[derive(Default)]
 struct Counts {
     packets: u64,
@@ -217,7 +216,7 @@ fn count_in(
     }
 }
 
-/// Adds the flows' ports up, so that they have to be read.
+/// Adds up the flows' ports, so that the compiler cannot remove the reads.
 fn dissect_all(list: &PacketList<'_>) {
     let mut ports = 0;
     for packet in list.iter() {
@@ -236,8 +235,8 @@ impl Handler for Clocked {
     }
 }
 
-/// The time that a worker spends in its handler, on packets that another CPU received: with flow
-/// statistics in a table for so many flows, or for nothing.
+/// The time that a worker spends in its handler, on packets that another CPU received. The handler counts flows in
+/// a table of a given size, or does one of the other kinds of work.
 fn on_the_worker(
     group: &'static str,
     name: &'static str,
@@ -302,7 +301,7 @@ impl CpuSetOf {
     }
 }
 
-/// The same parse, hash and decision; then the descriptor goes by channel.
+/// The same parse, hash and decision, followed by a send of the descriptor over a channel.
 fn with_channel() -> impl FnMut() -> u64 {
     let (rx_cpu, cpu) = cpus();
     let mut source = frames(FRAMES, 1);

@@ -11,21 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the frames of a batch lie, and when they are queued.
+/// The position of a batch's frames, and the time when they are queued.
 pub(crate) struct FramesOfBlock<'a> {
     pub(crate) block: &'a Arc<Block>,
-    /// The block's number.
+    /// The number of the block.
     pub(crate) number: u64,
-    /// Index of the batch's first frame in the block.
+    /// The index of the batch's first frame in the block.
     pub(crate) first: usize,
     /// In the ticks of [`crate::clock`].
     pub(crate) now: u32,
 }
 
-/// How long packets in hand wait for room once receiving was stopped. Workers that make progress take them in less.
+/// How long packets wait for room after receiving was stopped. Workers that make progress take the packets in less
+/// time.
 const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
 
-/// Whether the caller has asked an RX thread to stop, and since when the thread knows.
+/// The request to stop an RX thread, and when the thread first saw it.
 pub(crate) struct Stop<'a> {
     flag: Option<&'a AtomicBool>,
     seen: Cell<Option<Instant>>,
@@ -48,7 +49,7 @@ impl<'a> Stop<'a> {
         self.flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// Whether waiting for room ends, too.
+    /// Whether waiting for room must end, too.
     fn is_over(&self) -> bool {
         if !self.is_set() {
             return false;
@@ -74,18 +75,18 @@ pub(crate) struct BacklogSet {
     /// The number of this RX thread.
     pub(crate) producer: u16,
     pub(crate) backlogs: Vec<BacklogSender>,
-    /// For each CPU id up to the highest its index in `backlogs` and among the group's slots;
-    /// `u16::MAX` where no worker is.
+    /// For each CPU id up to the highest, its index in `backlogs` and among the group's slots; `u16::MAX` for a
+    /// CPU without a worker.
     pub(crate) backlog_of: Box<[u16]>,
     /// Batches published so far, wrapping.
     pub(crate) batch: u32,
-    /// Backlogs with something written and not published, by index.
+    /// Backlogs that were written to and not published, by index.
     pub(crate) touched: Vec<u16>,
-    /// The backlog to the CPU this thread itself runs on, by index, and whether something was
-    /// published to it since that CPU's worker was kicked.
+    /// The backlog of the CPU that this thread runs on, by index, and whether a list was published to it since
+    /// that CPU's worker was kicked.
     pub(crate) own: u16,
     pub(crate) own_unkicked: bool,
-    /// The backlog that had no room for the last packet, when it has to wait.
+    /// The backlog that had no room for the last packet, if that packet must wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
     pub(crate) group: Arc<WorkerGroup>,
@@ -103,7 +104,7 @@ impl Backlogs for BacklogSet {
 
     #[inline(always)]
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
-        // Each RX queue is received by one thread, for good.
+        // One thread receives each RX queue for the whole run.
         debug_assert_eq!(producer, self.producer, "a flow's packets come through one RX thread");
         let backlog = usize::from(self.backlog_of[cpu.index()]);
         self.backlogs[backlog].has_completed(position)
@@ -137,7 +138,7 @@ impl BacklogSet {
         }
     }
 
-    /// Lets `max_backlog` packets wait on each backlog from now on.
+    /// Sets the number of packets that may wait on each backlog.
     pub(crate) fn set_limit(&mut self, max_backlog: u32) {
         for backlog in &mut self.backlogs {
             backlog.set_limit(max_backlog);
@@ -149,12 +150,12 @@ impl BacklogSet {
         self.group.slots.get(usize::from(backlog)).is_some_and(|slot| !slot.is_left())
     }
 
-    /// Whether to wait for memory rather than drop.
+    /// Whether the thread must wait for memory instead of dropping.
     pub(crate) fn must_wait(&self) -> bool {
         self.on_full == OnFull::Wait && !self.group.is_lost()
     }
 
-    /// Carries the verdicts out: writes a descriptor for each packet that has room.
+    /// Executes the verdicts: writes a descriptor for each packet that has room.
     #[inline(never)]
     pub(crate) fn queue(
         &mut self,
@@ -162,7 +163,7 @@ impl BacklogSet {
         arrivals: &[Arrival],
         verdicts: &[Verdict],
     ) {
-        // By index, over slices known to be equally long, as in `Receiver::hash`.
+        // The loop uses indices into slices that are known to have equal lengths, as in `Receiver::hash`.
         let frames = &frames_of.block.frames()[frames_of.first..][..verdicts.len()];
         let arrivals = &arrivals[..verdicts.len()];
         for index in 0..verdicts.len() {
@@ -188,7 +189,7 @@ impl BacklogSet {
         }
     }
 
-    /// Counts `packets` that were received and found no room on the queue that was full.
+    /// Counts `packets` that were received and found no room in the backlog that was full.
     #[cold]
     pub(crate) fn give_up(&mut self, packets: usize) {
         self.backlogs[self.full].drops.add(DropReason::BacklogFull, packets as u64);
@@ -202,9 +203,9 @@ impl BacklogSet {
         }
     }
 
-    /// Publishes every list written, each with one store, and kicks the workers that sleep; but
-    /// not the one on this very CPU: it could only run instead of this thread, so it is kicked at
-    /// the end of the poll, as the kernel runs its own backlog after the poll.
+    /// Publishes every list written, each with one store, and kicks the workers that sleep. The worker on this CPU
+    /// is not kicked here, since it could run only in place of this thread. It is kicked at the end of the poll,
+    /// as the kernel processes its own backlog after the poll.
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.batch = self.batch.wrapping_add(1);
@@ -222,7 +223,7 @@ impl BacklogSet {
         }
     }
 
-    /// The end of a poll, or a wait in its middle: the worker on this CPU may run.
+    /// Called at the end of a poll or before a wait: the worker on this CPU may run.
     pub(crate) fn kick_own(&mut self) {
         if std::mem::take(&mut self.own_unkicked) {
             let own = usize::from(self.own);
@@ -230,7 +231,7 @@ impl BacklogSet {
         }
     }
 
-    /// Waits until the queue that was full has room, until no worker is left to make room, or until `stop` has
+    /// Waits until the backlog that was full has room, until no worker is left to make room, or until `stop` has
     /// been set for [`ROOM_AFTER_STOP`].
     #[cold]
     pub(crate) fn wait_for_room(&mut self, stop: &Stop<'_>) -> Room {
@@ -269,7 +270,7 @@ impl BacklogSet {
 
 impl Drop for BacklogSet {
     fn drop(&mut self) {
-        // Close first, then wake: a worker that looks after the wake-up finds the backlogs closed.
+        // Close first, then wake: a worker that checks after the wake-up finds the backlogs closed.
         self.backlogs.clear();
         self.group.wake_all();
     }

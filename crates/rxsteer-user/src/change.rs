@@ -1,8 +1,8 @@
-//! Changing a running receive path: what can be changed, and how it reaches the RX threads.
+//! Changes of a running receive path: the settings that can change, and how they reach the RX threads.
 //!
-//! A change is checked as a whole and published as a whole. Each RX thread takes it between two
-//! batches; order is kept by [`rxsteer_core::transition`]. Desired CPUs go through here
-//! too, since a change can replace the table they are kept in.
+//! A change is checked as a whole and published as a whole. Each RX thread takes it between two batches;
+//! [`rxsteer_core::transition`] keeps the order of flows. Desired CPUs are also recorded through this module,
+//! since a change can replace the table that holds them.
 
 use crate::sys;
 use rxsteer_core::{
@@ -12,31 +12,31 @@ use rxsteer_ring::{Published, Seen};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What is to be different from now on; what is `None` stays.
+/// The settings to change; a setting that is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteerChange {
-    /// The policy. Maps of single RX queues are left behind with one that has none.
+    /// The policy. A change to a policy without maps removes the maps of single RX queues.
     pub policy: Option<Policy>,
     /// The CPU map.
     pub cpus: Option<CpuSet>,
-    /// The CPU maps of single RX queues, all of them.
+    /// The CPU maps of all RX queues that have their own.
     pub rps_maps: Option<Vec<(QueueName, CpuSet)>>,
-    /// What places a flow that nothing else places.
+    /// What places a flow that no other rule places.
     pub fallback: Option<Fallback>,
-    /// CPUs that `rfs` sends a flow to where its application runs; `Some(None)`: every possible one.
+    /// CPUs that `rfs` may send a flow to because its application runs there. `Some(None)`: every possible CPU.
     pub rfs_cpus: Option<Option<CpuSet>>,
     /// Entries of the sock flow table.
     pub sock_flow_entries: Option<u32>,
     /// Entries of each RX queue's flow table.
     pub flow_cnt: Option<u32>,
-    /// Buckets of the flow limit; `Some(None)` takes it away.
+    /// Buckets of the flow limit; `Some(None)` removes the limit.
     pub flow_limit: Option<Option<u32>>,
     /// Packets that may wait per RX thread and CPU.
     pub max_backlog: Option<u32>,
 }
 
 impl SteerChange {
-    /// Every CPU it names.
+    /// Every CPU that the change names.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let maps = self.rps_maps.iter().flatten().flat_map(|(_, cpus)| cpus.iter());
         let named = self.policy.iter().flat_map(Policy::named_cpus);
@@ -45,17 +45,17 @@ impl SteerChange {
     }
 }
 
-/// When a change is made that was planned beforehand.
+/// When a planned change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At a receive time: this many nanoseconds after the first packet's.
+    /// At a receive time: this many nanoseconds after that of the first packet.
     Time(u64),
     /// When an RX thread has received this many packets.
     Packets(u64),
 }
 
 impl When {
-    /// Whether it comes after `other` for certain. A time and a number of packets don't compare.
+    /// Whether this is certainly after `other`. A time and a number of packets cannot be compared.
     pub(crate) fn is_after(self, other: When) -> bool {
         match (self, other) {
             (When::Time(this), When::Time(other)) | (When::Packets(this), When::Packets(other)) => {
@@ -66,19 +66,19 @@ impl When {
     }
 }
 
-/// Why a change is refused. Nothing has changed then.
+/// Why a change is refused. A refused change alters nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// The policy would contradict itself.
+    /// The settings of the policy would contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The backlogs were not made for so many; holds the limit asked for and the highest possible.
+    /// The backlogs were created for fewer packets; holds the requested limit and the highest possible one.
     #[error("a backlog limit of {0} packets is out of range; here it can be 1 to {1}")]
     Backlog(u32, u32),
 }
 
-/// What RX threads go by.
+/// The settings that RX threads use.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) plan: Arc<Plan>,
@@ -86,15 +86,15 @@ pub(crate) struct Settings {
     largest_backlog: u32,
 }
 
-/// Where the settings are published.
+/// The place where the settings are published.
 #[derive(Debug)]
 pub(crate) struct Switch(Published<Settings>);
 
-/// What one reader last saw of them.
+/// The settings that one reader last saw.
 pub(crate) type SeenSettings = Seen<Settings>;
 
 impl Switch {
-    /// Backlogs can hold up to `largest_backlog` packets.
+    /// A switch for backlogs that can hold up to `largest_backlog` packets.
     pub(crate) fn new(plan: Plan, max_backlog: u32, largest_backlog: u32) -> Switch {
         Switch(Published::new(Settings { plan: Arc::new(plan), max_backlog, largest_backlog }))
     }
@@ -133,8 +133,8 @@ impl Switch {
         })
     }
 
-    /// `cpu` processes nothing any more: it is taken out of all decisions. What waits there is
-    /// processed by others.
+    /// Removes `cpu` from all decisions, since its worker no longer processes packets. Other workers process the
+    /// packets that wait there.
     pub(crate) fn goes_offline(&self, cpu: CpuId) {
         let taken_out = self.0.replace(|now| {
             let mut config = now.plan.config().clone();
@@ -151,11 +151,11 @@ impl Switch {
     }
 }
 
-/// Changes planned beforehand, made by the RX threads as they come to the time.
+/// Planned changes. The RX threads make each one when it is due.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     changes: Vec<(When, SteerChange)>,
-    /// Index of the next one. Written under `making`, so that they are made in their order.
+    /// The index of the next change. It is written under `making`, so that changes are made in their order.
     next: AtomicUsize,
     making: Mutex<()>,
     made: AtomicUsize,
@@ -174,12 +174,12 @@ impl Schedule {
         }
     }
 
-    /// An RX thread that has received `packets` comes to a batch whose first packet was received at
-    /// `time_ns`: makes every change that is due.
+    /// Makes every change that is due when an RX thread that has received `packets` reaches a batch whose first
+    /// packet was received at `time_ns`.
     #[cold]
     pub(crate) fn come_to(&self, time_ns: u64, packets: u64, switch: &Switch) {
         let elapsed = time_ns.saturating_sub(*self.begin_ns.get_or_init(|| time_ns));
-        // ORDER: Relaxed, here and below; a thread that is late finds out under the lock.
+        // ORDER: Relaxed, here and below; a thread with an old value reads the new one under the lock.
         let is_due = || match self.changes.get(self.next.load(Ordering::Relaxed)) {
             None => false,
             Some((When::Time(after), _)) => elapsed >= *after,
@@ -191,7 +191,7 @@ impl Schedule {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         while is_due() {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
-            // Tried before the start, it can only be impossible beside changes that were not planned.
+            // The change was checked before the start, so it can fail only in combination with unplanned changes.
             if switch.change(&self.changes[next].1).is_ok() {
                 self.made.fetch_add(1, Ordering::Relaxed);
             }
@@ -200,7 +200,7 @@ impl Schedule {
 
     /// How many changes were made.
     pub(crate) fn made(&self) -> usize {
-        // ORDER: Relaxed; a figure to look at.
+        // ORDER: Relaxed; the number is only for display.
         self.made.load(Ordering::Relaxed)
     }
 }
@@ -211,12 +211,12 @@ fn replace<T: Clone>(setting: &mut T, by: Option<&T>) {
     }
 }
 
-/// Records for `rfs` where applications run: one call where a flow's data is consumed, as the
-/// kernel's `recvmsg` and `sendmsg` do it. A CPU without a worker, and any call under a policy
-/// without `rfs`, changes no decision.
+/// Records for `rfs` where applications run. Call it where a flow's data is consumed, as the kernel does in
+/// `recvmsg` and `sendmsg`. Records of a CPU without a worker, and records under a policy without `rfs`, change no
+/// decision.
 ///
-/// It holds the table it last used, so after a change of size one that is never used again should be
-/// dropped.
+/// A recorder keeps the table that it last used alive. After a change of the table's size, drop a recorder that
+/// will not be used again.
 #[derive(Debug)]
 pub struct FlowRecorder {
     switch: Arc<Switch>,
@@ -228,26 +228,26 @@ impl FlowRecorder {
         FlowRecorder { seen: switch.see(), switch }
     }
 
-    /// The flow's application runs on `cpu` from now on. Writes only when that is new; costs a load
-    /// of a shared line when it is not.
+    /// Records that the flow's application runs on `cpu` from now on. It writes only if that is new; otherwise it
+    /// costs one load of a shared line.
     #[inline]
     pub fn record(&mut self, hash: FlowHash, cpu: CpuId) {
         self.table().record(hash, cpu);
     }
 
-    /// The flow's application runs on the CPU this thread is on.
+    /// Records that the flow's application runs on the CPU of this thread.
     pub fn record_here(&mut self, hash: FlowHash) {
         if let Some(cpu) = sys::current_cpu() {
             self.record(hash, cpu);
         }
     }
 
-    /// The flow has ended.
+    /// Forgets the desired CPU of a flow that has ended.
     pub fn forget(&mut self, hash: FlowHash) {
         self.table().forget(hash);
     }
 
-    /// Whether the table was replaced and this holds the old one still.
+    /// Whether the table was replaced and this recorder still holds the old one.
     pub(crate) fn is_stale(&self) -> bool {
         self.switch.has_changed(&self.seen)
     }

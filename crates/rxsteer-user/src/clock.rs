@@ -1,5 +1,5 @@
-//! Time in a descriptor: 32 bits of 64-nanosecond ticks since the pipeline started. They wrap after
-//! 275 s; a packet that waits longer than half of that shows a wrong delay, nothing else.
+//! Time in a descriptor: 32 bits of 64-nanosecond ticks since the pipeline started. The ticks wrap after 275 s. A
+//! packet that waits longer than half of that shows a wrong delay, with no other effect.
 
 use std::time::Instant;
 

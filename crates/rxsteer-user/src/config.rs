@@ -1,4 +1,4 @@
-//! What the receive path is given before it starts, and why it may refuse.
+//! The configuration of the receive path, and the reasons for refusing it.
 
 use crate::block::BlockPool;
 use crate::change::{ChangeError, SteerChange, Switch, When};
@@ -12,67 +12,69 @@ use rxsteer_core::{
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 
-/// Packets decided on at once by default: as many as the kernel takes from a queue in one poll
+/// The default number of packets decided on at once: as many as the kernel takes from a queue in one poll
 /// (`dev_weight`).
 pub const DEFAULT_BATCH: usize = 64;
 
-/// Everything the receive path is given before it starts.
+/// All settings of the receive path at its start.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PipelineConfig {
-    /// Which rule picks the CPU.
+    /// The rule that picks the CPU.
     pub policy: Policy,
-    /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU a packet can go
-    /// to.
+    /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU that a packet can be sent to.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for policies that go by maps; names that say an interface are refused.
+    /// CPU maps of single RX queues, for policies that use maps; names with an interface are refused.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// What places a flow that nothing else places, for policies that remember flows.
+    /// What places a flow that no other rule places, for policies that remember flows.
     pub fallback: Fallback,
-    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every one that has a worker.
+    /// CPUs that `rfs` may send a flow to because its application runs there. `None`: every CPU with a worker.
     pub rfs_cpus: Option<CpuSet>,
-    /// How many RX queues there are.
+    /// The number of RX queues.
     pub rx_queues: u16,
-    /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
+    /// For each RX queue, its device, for `sparse`; queues beyond the end belong to device 0.
     pub rx_devices: Vec<u16>,
-    /// CPUs that get a worker though nothing goes there yet: a [`crate::Control::change`] may name them, and
-    /// applications may run there. Those that `changes` name get one in any case.
+    /// CPUs that get a worker although no packet is sent there yet. A [`crate::Control::change`] may name them,
+    /// and applications may run there. CPUs that `changes` name get a worker in any case.
     pub standby: Option<CpuSet>,
     /// Entries of the sock flow table, for `rfs`.
     pub sock_flow_entries: u32,
-    /// Entries of each RX queue's flow table, for policies that remember flows; `None` for a number
-    /// by how many queues there are ([`SteerConfig::flow_cnt`]).
+    /// Entries of each RX queue's flow table, for policies that remember flows. `None`: a number that depends on
+    /// the number of queues ([`SteerConfig::flow_cnt`]).
     pub flow_cnt: Option<u32>,
-    /// Buckets of the flow limit, where there is one.
+    /// Buckets of the flow limit; `None`: no flow limit.
     pub flow_limit: Option<u32>,
-    /// The CPU each RX thread runs on; its length is the number of RX threads. RX queue `q` is
-    /// received by thread `q % length`, whose CPU is the queue's default CPU.
+    /// The CPU of each RX thread; the length is the number of RX threads. Thread `q % length` receives RX queue
+    /// `q`, and its CPU is the queue's default CPU.
     pub rx_cpus: Vec<CpuId>,
     /// The flow hash.
     pub hasher: Hasher,
-    /// How far to look into frames.
+    /// How far the dissector looks into frames.
     pub dissect: DissectOptions,
     /// Packets that may wait per RX thread and CPU, 1 to [`MAX_BACKLOG`].
     pub max_backlog: u32,
-    /// Changes to make on the way, in this order; each at the first batch that begins when it is due.
+    /// Changes to make during the run, in this order. Each takes effect at the first batch that begins when the
+    /// change is due.
     pub changes: Vec<(When, SteerChange)>,
-    /// What a [`SteerChange`] may raise `max_backlog` to; memory is taken for so many. No more than
-    /// `max_backlog` where this is less.
+    /// The largest value that a [`SteerChange`] may set `max_backlog` to; memory is allocated for this many
+    /// packets. A value below `max_backlog` means `max_backlog`.
     pub largest_backlog: u32,
-    /// Packets decided on at once, 1 to [`MAX_BATCH`]: the longest list that is handed over.
+    /// Packets decided on at once, 1 to [`MAX_BATCH`]. This is also the length of the longest list that is handed
+    /// over.
     pub batch: usize,
     /// What happens to a packet whose backlog is full.
     pub on_full: OnFull,
-    /// Pin RX threads and workers to their CPUs, when this host has them all.
+    /// Pin RX threads and workers to their CPUs, if this host has all of them.
     pub pin: bool,
-    /// Number every packet in its flow and check the order on the workers; also counts flows and
-    /// moves. Costs a table lookup per packet.
+    /// Number every packet in its flow and check the order on the workers. This also counts flows and moves. It
+    /// costs a table lookup per packet.
     pub check_order: bool,
 }
 
 impl PipelineConfig {
-    /// One RX queue received on the lowest CPU of `cpus`, the symmetric hash under a fresh random
-    /// key, the kernel's backlog limit and poll weight, full backlogs drop, pinned, order unchecked.
+    /// One RX queue received on the lowest CPU of `cpus`; the symmetric hash with a new random key; the kernel's
+    /// backlog limit and poll weight. Packets for full backlogs are dropped, threads are pinned, and order is not
+    /// checked.
     #[must_use]
     pub fn new(policy: Policy, cpus: CpuSet) -> PipelineConfig {
         PipelineConfig {
@@ -103,8 +105,8 @@ impl PipelineConfig {
     /// Every CPU that gets a worker.
     #[must_use]
     pub fn workers(&self) -> CpuSet {
-        // RX threads' CPUs too, even of those that receive no queue: their backlog is the local
-        // one of a hand-off.
+        // This includes the CPUs of RX threads that receive no queue: their backlog is the local one of a
+        // hand-off.
         let destinations = self.steer_config_without_standby().destinations();
         let planned = self.changes.iter().flat_map(|(_, change)| change.named_cpus());
         let standby = self.standby.iter().flat_map(CpuSet::iter).chain(planned);
@@ -112,21 +114,21 @@ impl PipelineConfig {
         CpuSet::new(all).unwrap_or(destinations)
     }
 
-    /// The CPUs that packets are meant to be spread over: those of `cpus`, of maps and bindings.
+    /// The CPUs that packets are spread over: those of `cpus`, of maps and of bindings.
     pub(crate) fn steered_to(&self) -> CpuSet {
         let maps = self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
         let named = self.cpus.iter().chain(maps).chain(self.policy.named_cpus());
         CpuSet::new(named).unwrap_or_else(|| self.cpus.clone())
     }
 
-    /// Whether every CPU involved is there and may be used, so that threads can be pinned.
+    /// Whether this process may use every CPU of the configuration, so that threads can be pinned.
     #[must_use]
     pub fn fits_host(&self) -> bool {
         sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
     }
 
-    /// Memory that is taken before the first frame, in bytes: empty backlogs and all tables, also those that planned
-    /// changes make.
+    /// Memory that is allocated before the first frame, in bytes: empty backlogs and all tables, including those
+    /// of planned changes.
     fn memory_at_start(&self) -> u64 {
         let producers = self.rx_cpus.len() as u16;
         let mut config = self.steer_config();
@@ -144,24 +146,23 @@ impl PipelineConfig {
         tables.saturating_add(self.empty_backlog_memory() * backlogs)
     }
 
-    /// Memory that an empty backlog takes, in bytes: descriptors, and beside each ring a queue of
-    /// blocks.
+    /// Memory of an empty backlog in bytes: the descriptors, and a queue of blocks beside each ring.
     fn empty_backlog_memory(&self) -> u64 {
         let largest = self.largest_backlog();
         u64::from(largest.next_power_of_two()) * 16 + u64::from(largest) * 8
     }
 
-    /// Memory that full backlogs take, in bytes: descriptors, and frames of 1536 bytes.
+    /// Memory of full backlogs in bytes: the descriptors, and frames of 1536 bytes.
     #[must_use]
     pub fn backlog_memory(&self) -> u64 {
         let backlogs = self.workers().len() as u64;
-        // Full backlogs of full-sized Ethernet frames, within what frames may take at all.
+        // Full backlogs of full-sized Ethernet frames, limited to the most memory that frames may take.
         let frames = (u64::from(self.max_backlog) * 1536 * backlogs)
             .min(BlockPool::most_memory(backlogs as usize) as u64);
         (self.empty_backlog_memory() * backlogs + frames) * self.rx_cpus.len() as u64
     }
 
-    /// The limit that the backlogs are made for.
+    /// The limit that the backlogs are created for.
     pub(crate) fn largest_backlog(&self) -> u32 {
         let planned = self.changes.iter().filter_map(|(_, change)| change.max_backlog);
         planned.chain([self.largest_backlog, self.max_backlog]).max().unwrap_or(0)
@@ -190,16 +191,16 @@ impl PipelineConfig {
         }
     }
 
-    /// Where a running receive path's settings are published.
+    /// The place where the settings of a running receive path are published.
     pub(crate) fn switch(&self) -> Result<Switch, ConfigError> {
         let plan = Plan::new(&self.steer_config(), self.rx_cpus.len() as u16)?;
         Ok(Switch::new(plan, self.max_backlog, self.largest_backlog()))
     }
 
-    /// Whether a receive path can be started so; everything that can be checked beforehand.
+    /// Checks everything that can be checked before a receive path is started.
     ///
     /// # Errors
-    /// [`PipelineError`], when the configuration contradicts itself or is out of range.
+    /// [`PipelineError`] when settings contradict each other or are out of range.
     pub fn check(&self) -> Result<(), PipelineError> {
         if self.rx_cpus.is_empty() || self.rx_cpus.len() > usize::from(MAX_RX_QUEUES) {
             return Err(PipelineError::RxThreads(self.rx_cpus.len()));
@@ -237,18 +238,18 @@ impl PipelineConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
-    /// The policy contradicts itself.
+    /// The settings of the policy contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A planned change is impossible; holds which, from 1.
+    /// A planned change is invalid; holds its number, from 1.
     #[error("planned change {0} is impossible")]
     Change(usize, #[source] ChangeError),
-    /// A planned change is due before the one ahead of it; holds which, from 1.
+    /// A planned change is due before the one ahead of it; holds its number, from 1.
     #[error(
         "planned change {0} is due before the one ahead of it; put them in the order of their times"
     )]
     ChangeOrder(usize),
-    /// No RX thread, or too many.
+    /// There is no RX thread, or there are too many.
     #[error("{0} RX threads are configured; there can be 1 to {MAX_RX_QUEUES}")]
     RxThreads(usize),
     /// The backlog limit is out of range.
@@ -257,17 +258,17 @@ pub enum PipelineError {
     /// The batch length is out of range.
     #[error("a batch of {0} packets is out of range; it can be 1 to {MAX_BATCH}")]
     Batch(usize),
-    /// There are more or fewer sources than RX threads.
+    /// The number of sources differs from the number of RX threads.
     #[error("{0} sources are given for {1} RX threads; each thread needs one")]
     Sources(usize, usize),
-    /// There is no memory to start with; holds how many bytes it takes.
+    /// The memory for the start cannot be allocated; holds the number of bytes.
     #[error(
         "backlogs and tables take {:.2} GiB of memory, which can't be had; lower max-backlog, flow-cnt or \
          sock-flow-entries, or use fewer CPUs or RX threads",
         *.0 as f64 / f64::from(1 << 30)
     )]
     Memory(u64),
-    /// Memory ran out while frames were received; holds how many.
+    /// Memory ran out while frames were received; holds the number of packets received.
     #[error(
         "memory ran out after {0} packets; lower max-backlog or the number of flows distinguished, or raise the limit \
          of memory (ulimit -v)"

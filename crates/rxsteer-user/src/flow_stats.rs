@@ -1,11 +1,11 @@
-//! Flow statistics on the workers: what a handler calls to have its packets counted.
+//! Flow statistics on the workers: a handler calls this module to count its packets.
 
 use crate::handler::PacketList;
 use rxsteer_flows::{FlowPacket, FlowWriter, WhenFull};
 use rxsteer_packet::flow_of;
 
-/// Counts the packets of one worker's lists in a flow table, each in the flow that
-/// [`Dissection::flow`](rxsteer_packet::Dissection::flow) names.
+/// Counts the packets of one worker's lists in a flow table. The flow of a packet is that of
+/// [`Dissection::flow`](rxsteer_packet::Dissection::flow).
 #[derive(Debug)]
 pub struct FlowStats {
     writer: FlowWriter,
@@ -14,16 +14,16 @@ pub struct FlowStats {
 }
 
 impl FlowStats {
-    /// Counts by `writer`, which is that of the worker's CPU.
+    /// Counts with `writer`, which must be the writer of the worker's CPU.
     #[must_use]
     pub fn new(writer: FlowWriter, when_full: WhenFull) -> FlowStats {
         FlowStats { writer, when_full, without_flow: 0 }
     }
 
-    /// Counts the packets of a list: their original lengths, at their receive times.
+    /// Counts the packets of a list, with their original lengths and receive times.
     #[inline]
     pub fn record(&mut self, list: &PacketList<'_>) {
-        // Read once for the list: from each packet it costs 8 ns more (`Packet::flow`).
+        // The options are read once for the list. Reading them for each packet costs 8 ns more (`Packet::flow`).
         let (options, mut without_flow) = (list.options, 0);
         let packets = list.iter().filter_map(|packet| {
             let meta = packet.meta();
@@ -42,7 +42,7 @@ impl FlowStats {
         self.without_flow += without_flow;
     }
 
-    /// Packets in no flow: frames that carry no IP packet, or whose IP header can't be read.
+    /// Packets that belong to no flow: frames without an IP packet, or whose IP header can't be read.
     #[must_use]
     pub fn without_flow(&self) -> u64 {
         self.without_flow

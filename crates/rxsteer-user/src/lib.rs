@@ -1,11 +1,11 @@
-//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed over
-//! in lists, and processed by workers, each flow in order.
+//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed over in lists, and
+//! processed by workers, each flow in order.
 //!
 //! ```text
 //!  source ──► Receiver: hash ─► decide ─► lists ══ rings ══► workers ──► Handler ──► Report
 //! ```
 //!
-//! Applications depend on the crate `rxsteer`, whose builder starts this path. What is here is for those who need all of
+//! Applications depend on the crate `rxsteer`, whose builder starts this path. Use this crate to control all of
 //! it: a [`PipelineConfig`], a [`Handler`] per CPU, and frames for the [`Receiver`]s, or sources for [`run`].
 //!
 //! ```

@@ -1,20 +1,20 @@
-//! Whether there is memory, asked before it is needed: an allocation that fails ends the process.
+//! Checks whether memory is left before it is needed, since a failed allocation ends the process.
 
 use std::hint::black_box;
 
-/// What is to be left while frames are received: everything that grows between two looks fits into it. Larger than
-/// what the C library keeps for reuse, so that the system is asked each time.
+/// Memory that must be left while frames are received: everything that grows between two checks fits into it. It
+/// is more than the C library keeps for reuse, so each check asks the system.
 pub(crate) const RESERVE: u64 = 40 << 20;
 
-/// Blocks received between two looks.
+/// Blocks received between two checks.
 pub(crate) const BLOCKS_BETWEEN_LOOKS: u64 = 64;
 
-/// Whether so many bytes can be had now, in one piece; they are not kept.
+/// Whether this many bytes can be allocated now, in one piece. They are not kept.
 pub(crate) fn is_left(bytes: u64) -> bool {
     let Ok(bytes) = usize::try_from(bytes) else { return false };
     let mut memory: Vec<u8> = Vec::new();
     let is_there = memory.try_reserve_exact(bytes).is_ok();
-    // Else a compiler may leave out memory that nothing is done with, and say it is there.
+    // Without this, the compiler may remove the unused allocation and assume that it succeeded.
     black_box(&memory);
     is_there
 }

@@ -1,5 +1,5 @@
-//! Order is measured, not assumed: every packet gets a number in its flow where it enters, and the
-//! worker that processes it checks that the numbers of a flow only rise.
+//! Order is measured, not assumed. The RX thread numbers every packet within its flow. The worker that processes
+//! the packet checks that the numbers of a flow only rise.
 //!
 //! ```text
 //!  OrderTracker (one per RX thread)                OrderCheck (one per worker)
@@ -8,9 +8,9 @@
 //!                              OrderProgress: highest numbers per flow, shared
 //! ```
 //!
-//! A flow here is what order is promised for: one steering key on one RX queue. With a symmetric
-//! hash both directions are one flow; with Toeplitz each is its own. Drops leave gaps, so numbers
-//! must rise, not follow one another.
+//! A flow here is the unit of the order guarantee: one steering key on one RX queue. With a symmetric hash both
+//! directions are one flow; with Toeplitz each direction is a flow. Drops leave gaps, so numbers must rise, but
+//! need not be consecutive.
 
 use crate::block::{Block, FlowNumber};
 use crate::handler::PacketList;
@@ -20,13 +20,13 @@ use rxsteer_packet::{DissectOptions, dissect};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Most flows tracked per RX thread (some 850 MB at worst, by the sizes of the tables' entries). Packets of further flows are
-/// processed but neither numbered nor counted as flows; reports say so.
+/// The largest number of flows tracked per RX thread (about 850 MB at worst, by the sizes of the tables' entries).
+/// Packets of further flows are processed, but neither numbered nor counted as flows; reports show their number.
 pub const MAX_TRACKED_FLOWS: u32 = 1 << 22;
 
 const CHUNK: usize = 1 << 16;
 
-/// The highest number of each flow that a worker has begun and has completed.
+/// For each flow, the highest number that a worker has begun and the highest one completed.
 #[derive(Debug)]
 pub(crate) struct OrderProgress {
     chunks: Box<[OnceLock<Box<[Progress]>>]>,
@@ -60,12 +60,12 @@ struct FlowRecord {
 /// Distinct transport flows seen, by their outermost addresses, ports and protocol.
 #[derive(Clone, Debug, Default)]
 pub struct DistinctFlows {
-    /// For each pair of endpoints, which directions were seen: 1, 2 or both.
+    /// For each pair of endpoints, the directions seen: 1, 2 or both.
     directions: HashMap<FlowKey, u8, foldhash::fast::RandomState>,
 }
 
 impl DistinctFlows {
-    /// Counts a packet's flow, where there is memory for it.
+    /// Counts a packet's flow, if there is memory for it.
     fn see(&mut self, flow: FlowKey) {
         let canonical = flow.canonical();
         let direction = if canonical == flow { 1 } else { 2 };
@@ -80,7 +80,7 @@ impl DistinctFlows {
         }
     }
 
-    /// Counts all that `other` saw too.
+    /// Adds the flows that `other` saw.
     pub fn merge(&mut self, other: DistinctFlows) {
         if self.directions.is_empty() {
             *self = other;
@@ -91,45 +91,45 @@ impl DistinctFlows {
         }
     }
 
-    /// Flows with their directions taken together.
+    /// The number of flows, with both directions counted as one.
     #[must_use]
     pub fn bidirectional(&self) -> u64 {
         self.directions.len() as u64
     }
 
-    /// Flows with each direction its own.
+    /// The number of flows, with each direction counted separately.
     #[must_use]
     pub fn unidirectional(&self) -> u64 {
         self.directions.values().map(|seen| u64::from(seen.count_ones())).sum()
     }
 }
 
-/// What an order tracker found.
+/// The results of an order tracker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OrderTrackerReport {
     /// Distinct transport flows.
     pub(crate) distinct_flows: DistinctFlows,
-    /// Distinct (RX queue, steering key) pairs, frames without a key counted as one per queue.
+    /// Distinct (RX queue, steering key) pairs; frames without a key count as one flow per queue.
     pub(crate) steered_flows: u64,
-    /// Packets of the largest of these flows. Order binds a flow to one CPU at a time, so under a
-    /// fixed hash, unless some are dropped, the busiest CPU cannot have less.
+    /// Packets of the largest of these flows. Order binds a flow to one CPU at a time. So under a fixed hash, and
+    /// if no packet is dropped, the busiest CPU has at least this many packets.
     pub(crate) largest_flow: u64,
-    /// How often a packet of a flow went to another CPU than the one before it.
+    /// How often a packet of a flow went to a CPU other than that of the previous packet.
     pub(crate) moves: u64,
-    /// Packets not numbered because [`MAX_TRACKED_FLOWS`] was reached, or 2³² packets of a flow.
+    /// Packets not numbered because of [`MAX_TRACKED_FLOWS`], or because their flow already had 2³² packets.
     pub(crate) untracked_packets: u64,
 }
 
-/// The RX thread's side: numbers packets, counts flows and moves.
+/// The RX thread's part: numbers packets, counts flows and moves.
 pub(crate) struct OrderTracker {
     id: usize,
     options: DissectOptions,
-    /// Whether both directions hash alike, and so are one flow.
+    /// Whether both directions have the same hash, and so are one flow.
     symmetric: bool,
     flows: HashMap<(u16, FlowKey), FlowRecord, foldhash::fast::RandomState>,
-    /// Each flow's CPU at its last packet.
+    /// For each flow, the CPU of its last packet.
     cpus: Vec<CpuId>,
-    /// There was no memory for a flow.
+    /// Whether there was no memory for a flow.
     pub(crate) is_short: bool,
     report: OrderTrackerReport,
 }
@@ -147,7 +147,7 @@ impl OrderTracker {
         }
     }
 
-    /// Numbers the frames of `block` that are not numbered yet.
+    /// Numbers those frames of `block` that are not numbered yet.
     pub(crate) fn number(&mut self, block: &mut Block) {
         block.numbered_by = self.id;
         for index in block.numbers.len()..block.frames.len() {
@@ -163,7 +163,7 @@ impl OrderTracker {
         }
     }
 
-    /// Whether there is memory for one flow more.
+    /// Whether there is memory for another flow.
     fn has_memory(&mut self) -> bool {
         if self.flows.len() < self.flows.capacity() && self.cpus.len() < self.cpus.capacity() {
             return true;
@@ -186,7 +186,7 @@ impl OrderTracker {
             FlowRecord { flow: known, number: 0 }
         });
         if record.number == u32::MAX {
-            // Four thousand million packets of one flow: the rest is not checked.
+            // The flow already had 2³² packets: the remaining ones are not checked.
             self.report.untracked_packets += 1;
             return FlowNumber { flow: FlowNumber::UNTRACKED, number: 0 };
         }
@@ -194,7 +194,7 @@ impl OrderTracker {
         FlowNumber { flow: record.flow, number: record.number }
     }
 
-    /// Notes where numbered packets go; one that is dropped goes nowhere.
+    /// Records the CPUs of numbered packets; dropped packets are ignored.
     pub(crate) fn decided(&mut self, numbers: &[FlowNumber], verdicts: &[Verdict]) {
         for (number, verdict) in numbers.iter().zip(verdicts) {
             let cpu = verdict.cpu();
@@ -220,10 +220,10 @@ pub(crate) fn progress_tables(rx_threads: usize) -> Arc<[OrderProgress]> {
     (0..rx_threads).map(|_| OrderProgress::new()).collect()
 }
 
-/// The worker's side: checks the numbers.
+/// The worker's part: checks the numbers.
 pub(crate) struct OrderCheck {
     progress_tables: Arc<[OrderProgress]>,
-    /// For each table a set of the flows seen here.
+    /// For each table, a set of the flows seen on this worker.
     seen: Vec<Vec<u64>>,
     late: Vec<bool>,
     pub(crate) reordered: u64,
@@ -235,7 +235,7 @@ impl OrderCheck {
         OrderCheck { progress_tables, seen, late: Vec::new(), reordered: 0 }
     }
 
-    /// To be called before the handler.
+    /// Called before the handler.
     pub(crate) fn begin(&mut self, list: &PacketList<'_>) {
         self.late.clear();
         for packet in list.iter() {
@@ -250,8 +250,8 @@ impl OrderCheck {
                 words.resize(word + 1, 0);
             }
             words[word] |= 1 << (number.flow % 64);
-            // ORDER: Relaxed; the highest number alone matters, and `fetch_max` on one word is
-            // seen by all in one order.
+            // ORDER: Relaxed; only the highest number matters, and all threads see the `fetch_max` operations on
+            // one word in one order.
             let before = self.progress_tables[table]
                 .flow(number.flow)
                 .begun
@@ -260,7 +260,7 @@ impl OrderCheck {
         }
     }
 
-    /// To be called after the handler, with the same list.
+    /// Called after the handler, with the same list.
     pub(crate) fn complete(&mut self, list: &PacketList<'_>) {
         for (packet, begun_late) in list.iter().zip(&self.late) {
             let Some(number) = packet.number().filter(|n| n.flow != FlowNumber::UNTRACKED) else {

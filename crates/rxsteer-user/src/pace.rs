@@ -1,34 +1,34 @@
-//! When frames are due: at once, or as far apart as they were recorded, times a factor.
+//! When frames are due: at once, or with the recorded spacing times a factor.
 
 use crate::block::FrameMeta;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Longest sleep at a time, so that a stop is noticed.
+/// The longest sleep at a time, so that a stop is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
-/// How fast a recording is played.
+/// The speed at which a recording is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
-    /// As fast as the receive path takes it.
+    /// As fast as the receive path accepts it.
     Max,
-    /// This many times as fast as recorded; above 0.
+    /// This factor times the recorded speed; above 0.
     Times(f64),
 }
 
 /// The pace of one RX thread.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// Wall nanoseconds per recorded nanosecond; 0 for no pace at all.
+    /// Wall-clock nanoseconds per recorded nanosecond; 0 for no pace.
     stretch: f64,
-    /// The start in wall time and in recorded time, once the first frame is there. Clones share it.
+    /// The start in wall-clock time and in recorded time, set by the first frame. Clones share it.
     origin: Arc<OnceLock<(Instant, u64)>>,
 }
 
 impl Pace {
-    /// The pace for `speed`; it starts with the first frame. RX threads that share an input share a
-    /// pace: each has a clone of it.
+    /// The pace for `speed`; it starts with the first frame. RX threads that share an input share a pace: each has
+    /// a clone.
     #[must_use]
     pub fn new(speed: Speed) -> Pace {
         let stretch = match speed {
@@ -38,19 +38,18 @@ impl Pace {
         Pace { stretch, origin: Arc::default() }
     }
 
-    /// Starts now, at this recorded time, unless it has started.
+    /// Starts the pace now, at this recorded time, unless it has started.
     pub(crate) fn begin(&self, time_ns: u64) {
         self.origin.get_or_init(|| (Instant::now(), time_ns));
     }
 
-    /// Whether it ever makes the caller wait.
+    /// Whether the pace ever delays frames.
     pub(crate) fn is_paced(&self) -> bool {
         self.stretch != 0.0
     }
 
-    /// How many of `frames` (not empty) are due now, at most `most`: sleeps until the first is, and
-    /// says 0 only when `stop` is set before. Time that steps back in the recording is due at
-    /// once.
+    /// How many of `frames` (not empty) are due now, at most `most`. Sleeps until the first one is due, and
+    /// returns 0 only if `stop` is set before that. A frame whose recorded time steps back is due at once.
     pub(crate) fn due(&self, frames: &[FrameMeta], most: usize, stop: &AtomicBool) -> usize {
         let first = frames[0].timestamp_ns;
         let (start, recorded) = *self.origin.get_or_init(|| (Instant::now(), first));
@@ -98,7 +97,7 @@ mod tests {
         assert_eq!(pace.due(block.frames(), 9, &go), 3, "the last is an hour away");
         let stop = AtomicBool::new(true);
         assert_eq!(pace.due(&block.frames()[3..], 9, &stop), 0, "and not received on a stop");
-        // An hour takes 3.6 µs at this speed: the last frame is slept for, and then due.
+        // At this speed an hour takes 3.6 µs: the call sleeps until the last frame is due.
         let fast = Pace::new(Speed::Times(1e9));
         assert!(fast.due(block.frames(), 9, &go) >= 3);
         assert_eq!(fast.due(&block.frames()[3..], 9, &go), 1);

@@ -1,27 +1,27 @@
-//! Packets' times as those of one clock.
+//! One clock from the times of packets.
 //!
-//! Policies that go by time need one clock for all packets, as the kernel's jiffies are. A packet
-//! brings the time it was received, and lists of several queues come one after the other, so that
-//! these times step back a little again and again; RX threads are not at the same point either.
+//! Policies that use times need one clock for all packets, like the kernel's jiffies. A packet has the time when
+//! it was received. Lists of several queues arrive one after the other, so these times often step back a little.
+//! RX threads are also at different points in time.
 //!
 //! ```text
 //!   packets' times   10 11 12 │ 10 11 12 │ 13 …       used   10 11 12 │ 12 12 12 │ 13 …
 //! ```
 
-/// Packets that go back in time by more than this come after a clock was set; times that are further
-/// ahead are another clock's.
+/// If a packet goes back in time by more than this, the clock was set back. Times further ahead than this belong
+/// to another clock.
 const SET_BACK_NS: u64 = 1_000_000_000;
 
-/// The clock of one RX thread. It does not run back, unless its packets go back by more than a
-/// second; and it keeps up with those of other threads that are less than a second ahead.
+/// The clock of one RX thread. It does not run back, unless its packets go back by more than a second. It follows
+/// the clocks of other threads that are less than a second ahead.
 #[derive(Clone, Debug, Default)]
 pub struct PacketClock {
     now_ns: u64,
 }
 
 impl PacketClock {
-    /// The time of a packet that was received at `time_ns`, where the clock of all threads is at
-    /// `shared_ns`; all in nanoseconds.
+    /// The time of a packet that was received at `time_ns`, when the clock of all threads is at `shared_ns`. All
+    /// times are in nanoseconds.
     #[inline]
     pub fn advance(&mut self, time_ns: u64, shared_ns: u64) -> u64 {
         let was_set = time_ns.saturating_add(SET_BACK_NS) < self.now_ns;
@@ -29,8 +29,8 @@ impl PacketClock {
         if is_near(self.now_ns, shared_ns) { self.now_ns.max(shared_ns) } else { self.now_ns }
     }
 
-    /// Whether packets from `first_ns` to `last_ns`, in order, all come before this thread's time and
-    /// leave it as it is.
+    /// Whether packets from `first_ns` to `last_ns`, in order, all come before this thread's time and do not
+    /// change it.
     #[inline]
     pub(crate) fn stands_still(&self, first_ns: u64, last_ns: u64) -> bool {
         last_ns <= self.now_ns && first_ns.saturating_add(SET_BACK_NS) >= self.now_ns
@@ -42,7 +42,7 @@ impl PacketClock {
         self.now_ns
     }
 
-    /// Where the clock of all threads is to be, after this thread saw it at `shared_ns`.
+    /// The new time of the clock of all threads, after this thread saw it at `shared_ns`.
     #[must_use]
     pub fn shared_after(&self, shared_ns: u64) -> u64 {
         if is_near(self.now_ns, shared_ns) { self.now_ns.max(shared_ns) } else { self.now_ns }

@@ -1,11 +1,11 @@
-//! Text from outside (names of files and interfaces, answers of other programs), fit to be printed.
+//! Escapes text from outside (names of files and interfaces, output of other programs) for printing.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// `text` with every control character written as in JSON, `\u001b` for ESC: what is printed can neither steer a
-/// terminal nor begin a line of its own.
+/// `text` with every control character written as in JSON: `\u001b` for ESC. The printed text can neither control
+/// a terminal nor begin a new line.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
@@ -23,7 +23,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// A path, fit to be printed.
+/// A path, escaped for printing.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()

@@ -1,4 +1,4 @@
-//! What a run did, put together from its RX threads and workers.
+//! The report of a run, combined from its RX threads and workers.
 
 use crate::order_tracker::DistinctFlows;
 use crate::rx_report::RxReport;
@@ -7,38 +7,38 @@ use hdrhistogram::Histogram;
 use rxsteer_core::{CpuId, CpuSet, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
 
-/// One CPU's part of a run.
+/// The part of one CPU in a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CpuReport {
     /// The CPU.
     pub cpu: CpuId,
-    /// Whether packets are steered to it; else it only receives, and processes what has no flow.
+    /// Whether packets are steered to the CPU. If not, it only receives, and processes packets without a flow.
     pub steered_to: bool,
     /// Packets processed by its worker.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// The bytes of these packets on the wire.
     pub bytes: u64,
-    /// Distinct flows its worker saw, where order is checked.
+    /// Distinct flows that its worker saw, if order is checked.
     pub flows: u64,
-    /// Packets dropped on the way to it or on it.
+    /// Packets dropped on the way to the CPU or on it.
     pub drops: Drops,
     /// Lists spliced onto its backlogs.
     pub lists: u64,
     /// Packets in those lists.
     pub queued: u64,
-    /// Times its worker was woken.
+    /// How often its worker was woken.
     pub kicks: u64,
-    /// From queueing to the start of processing, in nanoseconds.
+    /// The time from queueing to the start of processing, in nanoseconds.
     pub delay_ns: Histogram<u64>,
     /// Whether its worker was pinned.
     pub pinned: bool,
-    /// How its worker ended, if not by finishing.
+    /// How its worker ended, if it did not finish normally.
     pub failure: Option<String>,
 }
 
 impl CpuReport {
-    /// Packets meant for this CPU, processed or dropped.
+    /// Packets meant for this CPU, whether processed or dropped.
     #[must_use]
     pub fn meant(&self) -> u64 {
         self.packets + self.drops.total()
@@ -51,48 +51,47 @@ impl CpuReport {
 pub struct Report<H> {
     /// Packets received: always `delivered` plus all of `drops`.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// The bytes of these packets on the wire.
     pub bytes: u64,
     /// Packets whose handler returned.
     pub delivered: u64,
     /// Packets dropped.
     pub drops: Drops,
-    /// Frames that carry no IP packet.
+    /// Frames without an IP packet.
     pub not_ip: u64,
     /// Frames whose outermost IP header can't be read, by reason.
     pub malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
     pub transport_truncated: u64,
-    /// Frames that the kernel dropped before they were received, since the ring of a live source had no room: beside
-    /// `packets`, not among them.
+    /// Frames that the kernel dropped before they were received, since the ring of a live source had no room. They
+    /// are not included in `packets`.
     pub kernel_drops: u64,
-    /// Packets of an RX queue that the configuration does not have: they are not steered, and are processed on
-    /// the CPU of queue 0.
+    /// Packets of an RX queue that the configuration does not have. They are not steered, and the CPU of queue 0
+    /// processes them.
     pub unknown_rx_queue: u64,
-    /// Which mechanisms decided, in packets.
+    /// How many packets each mechanism decided on.
     pub steering: SteerCounts,
-    /// Receiving ended early because memory ran out.
+    /// Whether receiving ended early because memory ran out.
     pub out_of_memory: bool,
     /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
     pub changes_made: usize,
-    /// Packets processed before or beside an earlier one of their flow; only where order is
-    /// checked.
+    /// Packets processed before or at the same time as an earlier packet of their flow; only if order is checked.
     pub reordered: u64,
-    /// Times a flow went to another CPU than before; likewise.
+    /// How often a flow moved to another CPU; only if order is checked.
     pub moves: u64,
-    /// Distinct transport flows; likewise.
+    /// Distinct transport flows; only if order is checked.
     pub distinct_flows: DistinctFlows,
-    /// Distinct steering keys per RX queue; likewise.
+    /// Distinct steering keys per RX queue; only if order is checked.
     pub steered_flows: u64,
-    /// Packets of the largest of these flows; likewise.
+    /// Packets of the largest of these flows; only if order is checked.
     pub largest_flow: u64,
-    /// Packets beyond the limit of tracked flows; likewise.
+    /// Packets beyond the limit of tracked flows; only if order is checked.
     pub untracked_packets: u64,
     /// Whether order was checked.
     pub order_checked: bool,
     /// Every CPU that had a worker, ascending.
     pub per_cpu: Vec<CpuReport>,
-    /// The handlers that are left, by CPU.
+    /// The remaining handlers, by CPU.
     pub handlers: Vec<(CpuId, H)>,
 }
 
@@ -169,7 +168,7 @@ impl<H> Report<H> {
         for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
             *mine += theirs;
         }
-        // Backlogs are in the order of the workers: both ascend by CPU.
+        // Backlogs are in the order of the workers: both are sorted by CPU.
         for (cpu, backlog) in self.per_cpu.iter_mut().zip(&rx.backlogs) {
             debug_assert_eq!(cpu.cpu, backlog.cpu);
             cpu.lists += backlog.lists;
@@ -188,9 +187,9 @@ impl<H> Report<H> {
         }
     }
 
-    /// Busiest CPU over the average: 1.0 is perfectly even; `None` without a packet. A packet that was
-    /// dropped counts for the CPU that it was meant for: what a CPU has no time for is load as well.
-    /// CPUs that nothing is steered to count only if something was meant for them.
+    /// The load of the busiest CPU divided by the average: 1.0 is perfectly even; `None` without a packet. A
+    /// dropped packet counts for the CPU that it was meant for, since packets that a CPU cannot process are load
+    /// as well. CPUs that packets are not steered to count only if packets were meant for them.
     #[must_use]
     pub fn imbalance(&self) -> Option<f64> {
         let meant = self.per_cpu.iter().map(CpuReport::meant);
@@ -198,18 +197,18 @@ impl<H> Report<H> {
         (all > 0).then(|| most as f64 * self.cpus_in_use() as f64 / all as f64)
     }
 
-    /// CPUs that packets are steered to, or that any were meant for.
+    /// The number of CPUs that packets are steered to, or that any packet was meant for.
     #[must_use]
     pub fn cpus_in_use(&self) -> usize {
         self.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.meant() > 0).count()
     }
 
-    /// Queueing delays of all CPUs together, in nanoseconds.
+    /// The queueing delays of all CPUs together, in nanoseconds.
     #[must_use]
     pub fn delay_ns(&self) -> Histogram<u64> {
         let mut all = delay_histogram();
         for cpu in &self.per_cpu {
-            // Same bounds, so nothing can be out of range.
+            // All histograms have the same bounds, so no value can be out of range.
             let _ = all.add(&cpu.delay_ns);
         }
         all

@@ -1,4 +1,4 @@
-//! What receiving threads report: at the end, and while they run.
+//! The reports of RX threads: at their end, and while they run.
 
 use crate::order_tracker::OrderTrackerReport;
 use rxsteer_core::{CpuId, Drops, SteerCounts};
@@ -6,14 +6,14 @@ use rxsteer_packet::Malformed;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What one RX thread did.
+/// The results of one RX thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RxReport {
     /// Packets received.
     pub(crate) packets: u64,
-    /// Their bytes on the wire.
+    /// The bytes of these packets on the wire.
     pub(crate) bytes: u64,
-    /// Frames that carry no IP packet.
+    /// Frames without an IP packet.
     pub(crate) not_ip: u64,
     /// Frames whose outermost IP header can't be read, by reason.
     pub(crate) malformed: [u64; Malformed::ALL.len()],
@@ -23,21 +23,21 @@ pub(crate) struct RxReport {
     pub(crate) kernel_drops: u64,
     /// Packets of an RX queue that the configuration does not have.
     pub(crate) unknown_rx_queue: u64,
-    /// Packets refused before they had a destination.
+    /// Packets refused before they had a target.
     pub(crate) drops: Drops,
-    /// Which mechanisms decided.
+    /// How many packets each mechanism decided on.
     pub(crate) steering: SteerCounts,
-    /// Receiving ended because memory ran out.
+    /// Whether receiving ended because memory ran out.
     pub(crate) out_of_memory: bool,
-    /// Planned changes that were made, by any RX thread.
+    /// Planned changes that were made by any RX thread.
     pub(crate) changes_made: usize,
-    /// What was queued to each CPU.
+    /// The results for each CPU's backlog.
     pub(crate) backlogs: Vec<BacklogReport>,
     /// Flows and moves, where order is checked.
     pub(crate) order_tracker: Option<OrderTrackerReport>,
 }
 
-/// What one RX thread queued to one CPU.
+/// The packets that one RX thread queued to one CPU.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct BacklogReport {
@@ -45,7 +45,7 @@ pub struct BacklogReport {
     pub cpu: CpuId,
     /// Lists published.
     pub lists: u64,
-    /// Packets in them.
+    /// Packets in these lists.
     pub queued: u64,
     /// Wake-ups sent.
     pub kicks: u64,
@@ -53,55 +53,55 @@ pub struct BacklogReport {
     pub drops: Drops,
 }
 
-/// Figures of a running receiver, to be looked at from other threads.
+/// Counters of a running receiver, which other threads can read.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RxProgress {
     /// Packets received so far.
     pub packets: AtomicU64,
-    /// Their bytes on the wire.
+    /// Bytes of these packets on the wire.
     pub bytes: AtomicU64,
-    /// Packets refused so far, for whatever reason.
+    /// Packets refused so far, for any reason.
     pub dropped: AtomicU64,
     /// Frames that the kernel dropped so far ([`crate::source::Source::kernel_drops`]).
     pub kernel_drops: AtomicU64,
-    /// Units of the source done so far ([`crate::source::Source::progress`]).
+    /// Units of the source completed so far ([`crate::source::Source::progress`]).
     pub done: AtomicU64,
-    /// Units of the source altogether; 0 while unknown.
+    /// Units of the source in total; 0 while unknown.
     pub total: AtomicU64,
 }
 
-/// Where receivers leave their reports when they end: a pipeline can count on each, however it ended.
+/// The reports of receivers that have ended. A pipeline gets a report from every receiver, however it ended.
 #[derive(Debug)]
 pub(crate) struct RxReports {
     state: Mutex<(usize, Vec<RxReport>)>,
 }
 
 impl RxReports {
-    /// For `receivers` receivers, which all still receive.
+    /// Reports of `receivers` receivers that are all still receiving.
     pub(crate) fn new(receivers: usize) -> RxReports {
         RxReports { state: Mutex::new((receivers, Vec::with_capacity(receivers))) }
     }
 
-    /// One receiver has ended.
+    /// Adds the report of a receiver that has ended.
     pub(crate) fn add(&self, report: RxReport) {
         let (receiving, reports) = &mut *self.lock();
         *receiving -= 1;
         reports.push(report);
     }
 
-    /// How many still receive.
+    /// The number of receivers that still receive.
     pub(crate) fn receiving(&self) -> usize {
         self.lock().0
     }
 
-    /// The reports of those that have ended.
+    /// Takes the reports of the receivers that have ended.
     pub(crate) fn take(&self) -> Vec<RxReport> {
         std::mem::take(&mut self.lock().1)
     }
 
     fn lock(&self) -> MutexGuard<'_, (usize, Vec<RxReport>)> {
-        // A receiver that panicked left the count and the list whole.
+        // A receiver that panicked left the count and the list consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

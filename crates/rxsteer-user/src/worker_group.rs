@@ -1,8 +1,8 @@
-//! The workers as a group: which sleep, which have stopped, and what is to be taken over.
+//! The workers as a group: which of them sleep, which have stopped, and which backlogs must be taken over.
 //!
-//! A CPU whose worker dies or is stopped keeps its backlog; another worker takes over *serving* it,
-//! backlog by backlog. Since each backlog stays first in, first out, and has one consumer at any
-//! time, no packet is lost and none is overtaken.
+//! A CPU whose worker dies or is stopped keeps its backlogs. Another worker takes over *serving* them, backlog by
+//! backlog. Each backlog stays first in, first out, and has one consumer at any time. So no packet is lost and
+//! none is overtaken.
 
 use crate::backlog::BacklogReceiver;
 use rxsteer_core::{CpuId, CpuSet};
@@ -15,36 +15,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct WorkerSlot {
     pub(crate) cpu: CpuId,
     pub(crate) sleeper: Sleeper,
-    /// Set to make its worker stop.
+    /// Set to stop the slot's worker.
     pub(crate) stop: AtomicBool,
-    /// Set once its worker has left.
+    /// Set once the slot's worker has left.
     left: AtomicBool,
 }
 
 impl WorkerSlot {
-    /// Whether its own worker is gone; what is queued there is served by another.
+    /// Whether the slot's own worker is gone; another worker then serves its backlogs.
     pub(crate) fn is_left(&self) -> bool {
-        // ORDER: Relaxed; a hint for new hand-offs, the backlog works either way.
+        // ORDER: Relaxed; a hint for new hand-offs, and the backlog works in both cases.
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// Backlogs without a worker, and the slots whose kicks they cause.
+/// Backlogs without a worker, and the slots where kicks for these backlogs arrive.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     pub(crate) slots: Vec<Arc<WorkerSlot>>,
     pub(crate) backlogs: Vec<BacklogReceiver>,
 }
 
-/// What all workers and RX threads share.
+/// The state that all workers and RX threads share.
 #[derive(Debug)]
 pub(crate) struct WorkerGroup {
     pub(crate) slots: Vec<Arc<WorkerSlot>>,
     abandoned: Mutex<Vec<Abandoned>>,
     has_abandoned: AtomicBool,
-    /// Workers that still run.
+    /// The number of workers that still run.
     alive: AtomicUsize,
-    /// Backlogs that may still bring packets.
+    /// The number of backlogs that may still receive packets.
     open_backlogs: AtomicUsize,
     /// The latest receive time of any RX thread.
     pub(crate) time_ns: AtomicU64,
@@ -55,7 +55,7 @@ pub(crate) struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// A group of one worker per CPU that serves `backlogs` backlogs altogether.
+    /// A group of one worker per CPU that serves `backlogs` backlogs in total.
     pub(crate) fn new(cpus: &CpuSet, backlogs: usize, rx_queues: u16) -> WorkerGroup {
         let slot = |cpu| {
             Arc::new(WorkerSlot {
@@ -77,7 +77,7 @@ impl WorkerGroup {
         }
     }
 
-    /// Whether no worker is left to process anything.
+    /// Whether no worker is left to process packets.
     pub(crate) fn is_lost(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in `leave`.
         self.alive.load(Ordering::Acquire) == 0
@@ -89,9 +89,9 @@ impl WorkerGroup {
         self.open_backlogs.load(Ordering::Acquire) == 0
     }
 
-    /// One backlog is closed and empty.
+    /// Records that one backlog is closed and empty.
     pub(crate) fn backlog_finished(&self) {
-        // ORDER: AcqRel; the worker that sees 0 sees all that the others did.
+        // ORDER: AcqRel; the worker that sees 0 also sees all effects of the others.
         if self.open_backlogs.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.wake_all();
         }
@@ -103,7 +103,7 @@ impl WorkerGroup {
         }
     }
 
-    /// A worker leaves, and leaves these behind.
+    /// Records that a worker leaves, with the backlogs that it abandons.
     pub(crate) fn leave(&self, abandoned: Abandoned) {
         for slot in &abandoned.slots {
             // ORDER: Relaxed; see `WorkerSlot::is_left`.
@@ -112,7 +112,7 @@ impl WorkerGroup {
         self.lock().push(abandoned);
         // ORDER: Release; pairs with the Acquire in `has_abandoned`.
         self.has_abandoned.store(true, Ordering::Release);
-        // ORDER: AcqRel; whoever sees no worker alive also sees what is abandoned.
+        // ORDER: AcqRel; a thread that sees no worker alive also sees what is abandoned.
         self.alive.fetch_sub(1, Ordering::AcqRel);
         self.wake_all();
     }
@@ -122,15 +122,16 @@ impl WorkerGroup {
         self.has_abandoned.load(Ordering::Acquire)
     }
 
-    /// Takes everything that was left behind; the caller must serve it.
+    /// Takes all abandoned backlogs; the caller must serve them.
     pub(crate) fn take_over(&self) -> Vec<Abandoned> {
         let mut abandoned = self.lock();
-        // ORDER: Relaxed; under the lock, and `take_over` only ever finds too little, not too much.
+        // ORDER: Relaxed; under the lock, and a stale flag makes `take_over` find too little, never too much.
         self.has_abandoned.store(false, Ordering::Relaxed);
         std::mem::take(&mut abandoned)
     }
 
-    /// The interface behind `rx_queue` is gone: what still waits of it is to be dropped.
+    /// Records that the interface of `rx_queue` was removed: packets of this queue that still wait must be
+    /// dropped.
     pub(crate) fn remove(&self, rx_queue: u16) {
         if let Some(removed) = self.removed.get(usize::from(rx_queue)) {
             // ORDER: Relaxed, then Release; pairs with the Acquire in `any_removed`.
@@ -147,7 +148,7 @@ impl WorkerGroup {
     }
 
     pub(crate) fn is_removed(&self, rx_queue: u16) -> bool {
-        // ORDER: Relaxed; read after `any_removed` said so.
+        // ORDER: Relaxed; read after `any_removed` returned true.
         self.removed.get(usize::from(rx_queue)).is_some_and(|r| r.load(Ordering::Relaxed))
     }
 

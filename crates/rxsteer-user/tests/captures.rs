@@ -1,7 +1,7 @@
-//! Captures of third parties, compared with what other tools count in them.
+//! Third-party captures, compared with the counts of other tools.
 //!
-//! The folder is not part of this repository: it is looked for in `RXSTEER_CAPTURES`, then beside
-//! the repository. Without it these tests say SKIPPED.
+//! The folder of captures is not part of this repository. The tests search for it in `RXSTEER_CAPTURES`, then
+//! beside the repository. Without it these tests print SKIPPED.
 
 mod reference;
 
@@ -13,7 +13,7 @@ use rxsteer_user::source::{Fill, Source, SourceIssue};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What a capture holds.
+/// The contents of a capture.
 #[derive(Debug, Default)]
 struct Counts {
     packets: u64,
@@ -53,13 +53,13 @@ fn count(path: &Path) -> Counts {
     counts
 }
 
-/// Complaints about one figure of one file.
+/// Compares one figure of one file; returns a message if it differs.
 fn compare(row: &Row, what: &str, got: u64, columns: &[&str]) -> Option<String> {
     let right = columns.iter().any(|column| number(row, column) == got);
     (!right).then(|| format!("{}: {got} {what}, reference {}", row["file"], row[columns[0]]))
 }
 
-/// The tools differ on frames with MPLS labels or PPPoE: there either may be right.
+/// The tools differ on frames with MPLS labels or PPPoE: each of them may be right.
 fn flow_columns<'a>(row: &Row, tshark: &'a str, walker: &'a str) -> Vec<&'a str> {
     let file = &row["file"];
     if file.contains("mpls") || file.contains("pppoe") {
@@ -100,8 +100,8 @@ fn damaged_captures_give_what_precedes_the_damage() {
         assert_eq!(got.issues.len(), 1, "{}: {:?}", row["file"], got.issues);
         let length = std::fs::metadata(&path).unwrap().len();
         assert!(got.issues[0].offset.is_some_and(|offset| offset < length), "{}", got.issues[0]);
-        // TShark reads one of them by a header of another kind than the file says; the walker,
-        // as here, by the one it says.
+        // TShark reads one of these files with another header type than the file declares. The walker and this
+        // crate use the declared type.
         let seen = got.packets + got.skipped;
         assert_eq!(seen, number(row, "packets_walker"), "{}", row["file"]);
         assert_eq!(got.bidirectional, number(row, "outer_bidir_all_walker"), "{}", row["file"]);

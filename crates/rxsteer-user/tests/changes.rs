@@ -1,4 +1,4 @@
-//! Policies that move flows, and changes while packets flow: nothing lost, nothing reordered.
+//! Policies that move flows, and changes while packets flow: no packet is lost, no flow is reordered.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
-/// A handler that records a desired CPU for each flow that changes all the time.
+/// A handler that records a new desired CPU for each flow all the time.
 fn restless(cpus: &CpuSet) -> impl FnMut(CpuId) -> Box<dyn FnMut(&PacketList<'_>) + Send> + use<> {
     let cpus: Vec<CpuId> = cpus.iter().collect();
     let lists = Arc::new(AtomicU64::new(0));
@@ -138,7 +138,7 @@ fn impossible_change_is_refused_and_changes_nothing() {
     assert_eq!(control.change(&change), Err(ChangeError::Backlog(1001, 1000)));
     let change = SteerChange { flow_cnt: Some(0), policy: Some(Policy::None), ..change };
     assert!(control.change(&change).is_err());
-    // Under `rps` frames with other ports spread; under `none` they would all be on CPU 0.
+    // Under `rps` frames with different ports spread; under `none` they would all be on CPU 0.
     let mut receiver = receivers.remove(0);
     for port in 0..64u8 {
         receiver.netif_rx(&udp(port), info(0));
@@ -148,7 +148,7 @@ fn impossible_change_is_refused_and_changes_nothing() {
     assert!(report.per_cpu.iter().all(|cpu| cpu.packets > 0), "still rps");
 }
 
-/// A CPU whose worker is stopped gets nothing new once its flows have nothing under way there.
+/// A CPU whose worker is stopped gets no new packets once its flows have no packets under way there.
 #[test]
 fn stopped_cpu_is_steered_around() {
     for policy in ["rps", "rfs+sparse", "bound:0=1"] {
@@ -168,7 +168,7 @@ fn stopped_cpu_is_steered_around() {
         };
         assert!(queued_to_1(10) > 0);
         assert!(control.stop_worker(cpu(1)));
-        // Until its worker has left and all is drained; a bounded number of looks.
+        // Waits until the worker has left and all packets are drained, with a limited number of checks.
         let mut last = 0;
         let drained = (0..100_000).any(|_| {
             let now = queued_to_1(1);
@@ -183,7 +183,7 @@ fn stopped_cpu_is_steered_around() {
     }
 }
 
-/// A flow that fills a backlog is dropped first; others get room.
+/// A flow that fills a backlog is dropped first; other flows get room.
 #[test]
 fn flow_limit_drops_the_elephant() {
     let mut config = config("rps", "0");
@@ -217,8 +217,8 @@ fn flow_limit_drops_the_elephant() {
     assert_eq!(report.drops.total(), limited, "so the backlog never filled, and no mouse was lost");
 }
 
-/// Two devices with one flow each, their packets in lists that take turns: each list goes back a
-/// little in time, and yet each flow keeps its own CPU.
+/// Two devices with one flow each send lists in turns. Each list goes back a little in time, but each flow keeps
+/// its own CPU.
 #[test]
 fn sparse_flows_of_two_devices_keep_their_cpus() {
     let mut config = config("sparse", "0-3");
@@ -244,7 +244,7 @@ fn sparse_flows_of_two_devices_keep_their_cpus() {
     assert_eq!(report.steering.in_slots, 25_600);
 }
 
-/// A clock that is set back is another matter: slots from the future are free.
+/// A clock that is set back is different: slots with times in the future are free.
 #[test]
 fn clock_that_is_set_back_frees_slots() {
     let config = config("sparse:loops=1", "0");
@@ -259,7 +259,7 @@ fn clock_that_is_set_back_frees_slots() {
     assert_eq!(report.steering.in_slots, 3, "the second flow got the slot of the first");
 }
 
-/// A clock that is set back while it is not in use is noticed with the next packet.
+/// The next packet detects a clock that was set back while it was not in use.
 #[test]
 fn clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     let config = config("sparse:loops=1", "0");
@@ -276,7 +276,7 @@ fn clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     control.change(&policy("rps")).unwrap();
     send(1, 10);
     control.change(&policy("sparse:loops=1")).unwrap();
-    // Each after the slot of the one before has expired: time goes on.
+    // Each packet comes after the slot of the previous one has expired: time advances.
     for (port, seconds) in [(2, 12), (3, 14), (4, 16)] {
         send(port, seconds);
     }
@@ -285,7 +285,7 @@ fn clock_set_back_under_rps_does_not_stop_time_under_sparse() {
     assert_eq!(report.steering.in_slots, 4);
 }
 
-/// Planned changes are made in their order, whatever thread comes to them.
+/// Planned changes are made in their order, whichever thread makes them.
 #[test]
 fn planned_changes_are_made_in_their_order_by_several_threads() {
     for _ in 0..30 {

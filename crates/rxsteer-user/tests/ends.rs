@@ -1,4 +1,4 @@
-//! How receiving ends: receivers that are dropped, kept, stopped or that panic lose no packet uncounted.
+//! How receiving ends: receivers that are dropped, kept, stopped or that panic leave no packet uncounted.
 
 use rxsteer_user::block::Block;
 use rxsteer_user::core::{CpuId, DropReason};
@@ -85,7 +85,7 @@ fn packets_of_an_unknown_rx_queue_are_counted() {
     assert_eq!((report.packets, report.unknown_rx_queue), (4, 2));
 }
 
-/// As many frames as are taken.
+/// An endless number of frames.
 struct Endless;
 
 impl Source for Endless {
@@ -95,7 +95,8 @@ impl Source for Endless {
     }
 }
 
-/// Without a look at `stop` the receiver would wait for room for ever: the worker's handler never returns by itself.
+/// Without a check of `stop` the receiver would wait for room forever: the worker's handler never returns by
+/// itself.
 #[test]
 fn stop_ends_a_wait_for_room() {
     let mut config = config("0");
@@ -132,7 +133,7 @@ fn stop_ends_a_wait_for_room() {
     );
 }
 
-/// Has nothing the first 200 times it is asked, then one frame, then ends.
+/// Has no frame for the first 200 calls, then one frame, then ends.
 struct Quiet(Arc<AtomicU32>);
 
 impl Source for Quiet {
@@ -157,7 +158,7 @@ fn source_without_frames_is_asked_again() {
     }
 }
 
-/// Two frames that lie an hour apart, given at once.
+/// Two frames whose times are an hour apart, delivered at once.
 struct HourApart(bool);
 
 impl Source for HourApart {

@@ -1,4 +1,4 @@
-//! Flow statistics on the workers: each flow's record is the sum of its packets, whatever moved them.
+//! Flow statistics on the workers: each flow's record is the sum of its packets, whatever moved the flow.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Flow, bytes on the wire, time and TCP flags of a synthetic frame, read by hand.
+/// The flow and the TCP flags of a synthetic frame, parsed directly.
 fn parsed(frame: &[u8]) -> (FlowKey, u8) {
     let mut key = FlowKey::default();
     let at = if frame[12..14] == [8, 0] {
@@ -29,7 +29,7 @@ fn parsed(frame: &[u8]) -> (FlowKey, u8) {
     (key, if key.protocol == 6 { frame[at + 13] } else { 0 })
 }
 
-/// The sums by flow, made frame by frame.
+/// The expected sums by flow, computed frame by frame.
 fn expected(config: &PipelineConfig, spec: &str) -> BTreeMap<FlowKey, FlowTotals> {
     let mut one = config.clone();
     one.rx_cpus = vec![cpu(0)];
@@ -53,7 +53,7 @@ fn expected(config: &PipelineConfig, spec: &str) -> BTreeMap<FlowKey, FlowTotals
     sums
 }
 
-/// Counts, and records another desired CPU for every flow all the time.
+/// Counts packets, and records a new desired CPU for every flow all the time.
 struct Counting {
     stats: FlowStats,
     cpus: Vec<CpuId>,
@@ -106,7 +106,7 @@ fn sums(records: &[FlowRecord]) -> BTreeMap<FlowKey, FlowTotals> {
     sums
 }
 
-/// The first flow that differs says more than all of them.
+/// Reports the first flow that differs, which is clearer than all flows.
 fn assert_same(
     found: &BTreeMap<FlowKey, FlowTotals>,
     expected: &BTreeMap<FlowKey, FlowTotals>,

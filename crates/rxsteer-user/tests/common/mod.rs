@@ -1,4 +1,4 @@
-//! What the tests of the receive path share.
+//! Helpers of the receive path's tests.
 #![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
 
 use rxsteer_user::core::CpuId;
@@ -52,7 +52,7 @@ pub fn info(rx_queue: u16) -> FrameInfo {
     FrameInfo::new(LinkType::Ethernet, 0, 60).on_rx_queue(rx_queue)
 }
 
-/// An Ethernet frame of a UDP flow of its own.
+/// An Ethernet frame of a UDP flow that depends on `port`.
 pub fn udp(port: u8) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);

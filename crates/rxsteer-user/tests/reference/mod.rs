@@ -1,17 +1,17 @@
-//! The folder of third parties' captures, and what other tools count in them.
+//! The folder of third-party captures, and the counts of other tools.
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The folder of captures, or `None` after saying why `test` is skipped.
+/// The folder of captures; `None` after printing why `test` is skipped.
 pub(crate) fn folder(test: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
     let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, PathBuf::from);
     if folder.join("reference.tsv").is_file() {
         return Some(folder);
     }
-    // Not eprintln!: the test runner swallows that.
+    // Not eprintln!: the test runner hides its output.
     let _ = writeln!(
         std::io::stderr(),
         "SKIPPED captures::{test}: no reference.tsv in {}; set RXSTEER_CAPTURES to the folder of \
