@@ -83,7 +83,7 @@ impl Malformed {
 ///
 /// `class`, `fragment`, `transport`, `transport_ports` and `transport_truncated` describe the outermost IP packet,
 /// whatever tunnels were entered. `key` and the two offsets describe the packet that the key was read from: the
-/// outermost packet, or the innermost one if tunnels were entered.
+/// innermost packet that was entered, or the outermost one without tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dissection {
     /// The class of the frame.
