@@ -151,7 +151,8 @@ impl<S: Args> Options<S> {
 
     /// The settings of the options, plus those settings of a file that no option sets.
     ///
-    /// # Errors [`Refused`]: an invalid setting in the file, even if an option overrides it.
+    /// # Errors
+    /// [`Refused`]: an invalid setting in the file, even if an option overrides it.
     pub fn over(&self, file: Vec<Text>) -> Result<S, Refused> {
         read::<S>(file.iter().cloned())?;
         let below = file.into_iter().filter(|text| !self.has(&text.name));
