@@ -1,11 +1,11 @@
-//! What is measured of the simulator: how long it takes for each packet that it simulates, on the
-//! router of the first published table.
+//! The measured cases: how long the simulator takes for each simulated packet, on the router of the first
+//! published table.
 
 use rxsteer_bench::Case;
 use rxsteer_sim::file::builtin;
 use rxsteer_sim::{Scenario, run};
 
-/// Every case of this crate.
+/// All cases of this crate.
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, policy, flows) in [
@@ -22,7 +22,7 @@ pub fn all() -> Vec<Case> {
         let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let router = builtin::find("router-4-slow-cores").expect("it is built in");
         let scenario = router.scenario(&settings).expect("the settings are right");
-        // The same seed simulates the same packets, each time.
+        // The same seed simulates the same packets each time.
         let packets =
             |scenario: &Scenario| run(scenario, 1).expect("it was checked").account.arrived;
         let per_iter = packets(&scenario);

@@ -1,9 +1,9 @@
-//! The built-in scenarios, short, with random faults, seed by seed: is a flow overtaken or a packet
-//! lost uncounted? What `cargo xtask sim-soak` runs.
+//! Runs the built-in scenarios, shortened, with random faults, seed by seed. Checks that no flow is overtaken and
+//! no packet is lost uncounted. `cargo xtask sim-soak` runs this program.
 //!
 //! Only sums are kept, so memory does not grow with the number of runs.
 //!
-//! Exit status: 0 nothing was found, 1 something must not have happened, 2 it could not run.
+//! Exit status: 0 success, 1 findings, 2 could not run.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 
@@ -40,13 +40,13 @@ struct Cli {
     packets: u64,
 }
 
-/// A scenario, short, and its name.
+/// A shortened scenario, and its name.
 struct Subject {
     name: &'static str,
     scenario: Scenario,
 }
 
-/// What must not have happened, and where.
+/// A finding: the error, and the run where it occurred.
 struct Found {
     name: &'static str,
     seed: u64,
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The scenarios to be run.
+/// The scenarios to run.
 fn subjects(cli: &Cli) -> Result<Vec<Subject>, String> {
     let wanted = |name: &str| cli.scenario.as_deref().is_none_or(|only| only == name);
     let subjects = builtin().iter().filter(|builtin| wanted(builtin.name)).map(|builtin| {
@@ -97,7 +97,7 @@ fn subjects(cli: &Cli) -> Result<Vec<Subject>, String> {
     Ok(subjects)
 }
 
-/// All runs, on all CPUs; the first that fails ends them.
+/// Does all runs on all CPUs; the first failure ends them.
 fn soak(cli: &Cli, subjects: &[Subject]) -> (Covered, Option<Found>) {
     let seeds = cli.seed.map_or(0..cli.seeds, |seed| seed..seed.saturating_add(1));
     let runs = (seeds.end - seeds.start) * subjects.len() as u64;
@@ -108,8 +108,7 @@ fn soak(cli: &Cli, subjects: &[Subject]) -> (Covered, Option<Found>) {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 let mut mine = Covered::default();
-                // ORDER: Relaxed, here and below; a number and a desired CPU, both whole by
-                // themselves.
+                // ORDER: Relaxed, here and below; a number and a request to stop, each complete in itself.
                 while !stop.load(Ordering::Relaxed) {
                     let run = next.fetch_add(1, Ordering::Relaxed);
                     if run >= runs {

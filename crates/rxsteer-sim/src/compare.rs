@@ -1,40 +1,39 @@
-//! Policies side by side: is the difference there, or is it chance?
+//! Compares policies, and tests whether a difference is real or due to chance.
 //!
-//! Every policy ran with the same seeds, so it is compared with the first one, the *baseline*, seed by
-//! seed: what a seed brings (which flows hash alike) is in both and cancels out. For each headline metric
-//! ([`Metric::headline`]) a paired t-test asks how likely chance alone would make such a difference.
-//! Who asks many questions gets some wrong answers, so the probabilities of all questions of a
-//! comparison are corrected by Holm's method; below [`LEVEL`] a difference is called significant.
+//! Every policy ran with the same seeds, so it is compared with the first one, the *baseline*, seed by seed. The
+//! effect of a seed (which flows have hashes that collide) is in both and cancels out. For each headline metric
+//! ([`Metric::headline`]) a paired t-test gives the probability that chance alone makes such a difference. Many
+//! tests give some false positives, so Holm's method corrects the probabilities of all tests of a comparison. A
+//! difference whose corrected probability is below [`LEVEL`] is called significant.
 
 use crate::metric::{Better, METRICS, Metric, Subject, subjects};
 use crate::summary::{summarize, two_sided_p};
 use crate::{RunResult, Scenario};
 
-/// Corrected probabilities below this are called significant.
+/// Differences with a corrected probability below this are called significant.
 pub const LEVEL: f64 = 0.05;
 
-/// A significant gain below this share of the baseline is not worth a change.
+/// A significant gain below this share of the baseline does not justify a change.
 pub const WORTH: f64 = 0.01;
 
-/// Differences of pairs.
+/// The differences of pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
-    /// Pairs.
+    /// The number of pairs.
     pub count: usize,
-    /// Mean of the first figures.
+    /// The mean of the first values.
     pub baseline: f64,
-    /// Mean of (second − first).
+    /// The mean of (second − first).
     pub difference: f64,
     /// Half the width of the difference's 95 % confidence interval.
     pub interval: f64,
-    /// The probability that chance alone makes so large a difference, to either side; uncorrected.
+    /// The probability that chance alone makes a difference this large in either direction; uncorrected.
     pub p: f64,
 }
 
-/// The paired t-test of (first, second); `None` with fewer than two pairs, where nothing can be said.
+/// The paired t-test of (first, second); `None` with fewer than two pairs, which allow no conclusion.
 ///
-/// Pairs that all differ by the same amount have no chance in them: p is 0, or 1 where they don't
-/// differ.
+/// Pairs that all differ by the same amount leave nothing to chance: p is 0, or 1 if they do not differ.
 #[must_use]
 pub fn paired(pairs: &[(f64, f64)]) -> Option<Paired> {
     let differences: Vec<f64> = pairs.iter().map(|(first, second)| second - first).collect();
@@ -44,15 +43,15 @@ pub fn paired(pairs: &[(f64, f64)]) -> Option<Paired> {
     let p = if summary.mean == 0.0 {
         1.0
     } else {
-        // Without spread it is infinite, and the probability 0.
+        // Without spread the statistic is infinite and the probability 0.
         two_sided_p(summary.mean / (spread / (count as f64).sqrt()), count - 1)
     };
     let baseline = pairs.iter().map(|(first, _)| first).sum::<f64>() / count as f64;
     Some(Paired { count, baseline, difference: summary.mean, interval, p })
 }
 
-/// Holm's correction: the least of probabilities times how many there are, the next times one less, and
-/// so on; never falling, at most 1. In the order given.
+/// Holm's correction: the smallest probability is multiplied by the number of probabilities, the next by one less,
+/// and so on. The results never decrease and are at most 1. They are in the order of the input.
 #[must_use]
 pub fn holm(probabilities: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
@@ -66,19 +65,19 @@ pub fn holm(probabilities: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// What a comparison says of one figure.
+/// The conclusion of a comparison for one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Significantly better than the baseline.
     Better,
     /// Significantly worse.
     Worse,
-    /// As far as these seeds show, the same.
+    /// No significant difference with these seeds.
     NotSignificant,
 }
 
 impl Finding {
-    /// In words.
+    /// The finding in words.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -89,23 +88,23 @@ impl Finding {
     }
 }
 
-/// One figure of one cell against the baseline's.
+/// One figure of one cell, compared with the baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The cell; 0 is the baseline, so it is never 0.
     pub cell: usize,
-    /// Which figure.
+    /// The metric of the figure.
     pub metric: &'static Metric,
-    /// Of what.
+    /// The subject of the figure.
     pub subject: Subject,
-    /// The pairs.
+    /// The result of the paired test.
     pub paired: Paired,
     /// The probability after Holm's correction.
     pub corrected: f64,
 }
 
 impl Difference {
-    /// What that means.
+    /// The conclusion from this difference.
     #[must_use]
     pub fn finding(&self) -> Finding {
         let gain = match self.metric.better {
@@ -122,22 +121,22 @@ impl Difference {
         }
     }
 
-    /// The difference as a share of the baseline; `None` where that is 0.
+    /// The difference as a share of the baseline; `None` if the baseline is 0.
     #[must_use]
     pub fn relative(&self) -> Option<f64> {
         let share = self.paired.difference / self.paired.baseline.abs();
         share.is_finite().then_some(share)
     }
 
-    /// Whether it is significant, for the better, and large enough to act on.
+    /// Whether the difference is a significant improvement, and large enough to act on.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
         self.finding() == Finding::Better && self.relative().is_none_or(|by| by.abs() >= WORTH)
     }
 }
 
-/// Compares every cell with the first, on the headline metrics that both have, seed by seed. Of a figure
-/// that adds up the whole run's is compared, of others each traffic's.
+/// Compares every cell with the first one, seed by seed, on the headline metrics that both have. For a metric that
+/// adds up, the whole run's figure is compared; for any other metric, the figure of each traffic.
 #[must_use]
 pub fn compare(scenario: &Scenario, cells: &[Vec<RunResult>]) -> Vec<Difference> {
     let Some((baseline, others)) = cells.split_first() else { return Vec::new() };
@@ -164,7 +163,7 @@ pub fn compare(scenario: &Scenario, cells: &[Vec<RunResult>]) -> Vec<Difference>
     differences
 }
 
-/// A figure of two cells, for each seed that both have it of.
+/// The figures of two cells, for each seed for which both have one.
 fn figures(
     scenario: &Scenario,
     first: &[RunResult],

@@ -1,4 +1,4 @@
-//! Comparisons against numbers worked out by hand.
+//! Comparisons checked against manually computed values.
 
 use super::*;
 use crate::sample::{result, scenario};
@@ -28,7 +28,8 @@ fn pairs_without_chance_and_too_few_pairs() {
     assert_eq!(paired(&[]), None);
 }
 
-/// Sorted: 0.005 × 4, 0.01 × 3, 0.03 × 2, 0.04 × 1, which is below the one before, so that holds.
+/// Sorted: 0.005 × 4, 0.01 × 3, 0.03 × 2, 0.04 × 1. The last one is below the previous one, so the previous one
+/// applies.
 #[test]
 fn holms_correction_of_a_worked_example() {
     let corrected = holm(&[0.01, 0.04, 0.03, 0.005]);
@@ -47,7 +48,7 @@ fn gain_is_found_and_chance_is_not() {
     for run in &mut faster {
         run.traffic[0].bits_per_second *= 1.2 + run.seed as f64 / 1000.0;
     }
-    // As often a little more as a little less.
+    // A little more as often as a little less.
     let mut noise = baseline.clone();
     for run in &mut noise {
         run.traffic[0].bits_per_second *= 1.0 + if run.seed % 2 == 0 { 0.05 } else { -0.05 };
@@ -59,7 +60,7 @@ fn gain_is_found_and_chance_is_not() {
     assert_eq!(throughput(1).finding(), Finding::Better);
     assert!(throughput(1).is_worth_it());
     assert_eq!(throughput(2).finding(), Finding::NotSignificant);
-    // What adds up is compared as a whole, what does not traffic by traffic, each once.
+    // A metric that adds up is compared as a whole, any other traffic by traffic, each once.
     assert_eq!(throughput(1).subject, Subject::Run);
     let fairness: Vec<Subject> = summary
         .iter()

@@ -1,8 +1,7 @@
-//! The default costs: what a packet costs where it was not measured.
+//! The default costs of a packet, for scenarios without measured costs.
 //!
-//! They are those of one core of a server of today, of speed 1, and each says where it comes from. Most are
-//! *assumed*: round figures of the right size. A scenario that is to describe a machine gives
-//! its own.
+//! They are those of one core of a current server, at speed 1, and each has its source. Most are *assumed*: round
+//! values of the right magnitude. A scenario that describes a particular machine sets its own costs.
 
 use crate::check::MAX_COST_NS;
 use crate::scenario::Costs;
@@ -10,17 +9,17 @@ use crate::scenario::Costs;
 /// One key of `[costs]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Its name in a scenario file.
+    /// The name of the key in a scenario file.
     pub key: &'static str,
-    /// What it is where the file doesn't say.
+    /// The value when the file does not set the key.
     pub default: f64,
-    /// The highest it can be.
+    /// The highest valid value.
     pub most: f64,
-    /// What it is counted in.
+    /// The unit.
     pub unit: &'static str,
-    /// Where the default comes from.
+    /// The source of the default.
     pub source: &'static str,
-    /// Where it stands in [`Costs`].
+    /// The corresponding field of [`Costs`].
     pub field: fn(&mut Costs) -> &mut f64,
 }
 
@@ -37,15 +36,15 @@ const fn ns(
     Cost { key, default, most: MAX_COST_NS, unit: NS, source, field }
 }
 
-/// A remote interrupt takes 7 to 11 µs there and back on the small virtual machine that this project was measured
-/// on; without a hypervisor it is about a fifth of that.
+/// A remote interrupt takes 7 to 11 µs for the round trip on the small virtual machine where this project was
+/// measured. Without a hypervisor it takes about a fifth of that.
 const REMOTE_INTERRUPT: &str = "assumed: a fifth of what a virtual machine takes";
-/// `cargo xtask bench`: decide with the order guard takes 2 to 28 ns, the flow hash of a frame about 10.
+/// `cargo xtask bench`: decide with the order guard takes 2 to 28 ns, the flow hash of a frame about 10 ns.
 const STEER: &str = "cargo xtask bench: flow hash and decision";
 /// `cargo xtask bench`: an item through a ring in lists of 32 takes 1 to 2 ns, plus its cache lines.
 const HAND_OFF: &str = "cargo xtask bench: an item of a ring, and its cache lines";
 
-/// All costs, in the order in which a packet meets them.
+/// All costs, in the order in which they apply to a packet.
 pub const COSTS: [Cost; 17] = [
     ns("interrupt", 1500.0, ASSUMED, |c| &mut c.interrupt),
     ns("receive", 150.0, ASSUMED, |c| &mut c.receive),

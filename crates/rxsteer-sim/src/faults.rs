@@ -1,26 +1,26 @@
-//! What can go wrong in the middle of a run, by seed: CPUs that go and come back, slow CPUs, bursts,
-//! overload, steps of the clock, other policies and sizes. Whatever comes, no flow may be overtaken
-//! and no packet be lost uncounted; [`crate::soak`] looks whether that holds.
+//! Random faults during a run, by seed: CPUs that go offline and come back, slow CPUs, bursts, overload, steps of
+//! the clock, other policies and sizes. Whatever the faults, no flow may be overtaken and no packet lost
+//! uncounted; [`crate::soak`] checks this.
 //!
-//! What holds for the faults themselves: the same scenario, seed and count give the same faults; each
-//! is one that the scenario's file could have named too; and one CPU at least stays online.
+//! Guarantees for the faults: the same scenario, seed and count give the same faults; a scenario file could
+//! contain each of them; and at least one CPU stays online.
 
 use crate::scenario::{Event, EventKind, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy};
 
-/// Most faults of a run.
+/// The largest number of faults of a run.
 pub const MAX_FAULTS: u32 = 1000;
 
-/// Bursts that an overload is made of.
+/// The number of bursts in an overload.
 const OVERLOAD_BURSTS: u64 = 16;
 
-/// Largest step of the clock, in nanoseconds: beyond the second after which sparse slots and
-/// desired CPUs count as idle.
+/// The largest step of the clock, in nanoseconds: more than the second after which sparse slots and desired CPUs
+/// count as idle.
 const LARGEST_STEP_NS: u64 = 3_000_000_000;
 
-/// `scenario` with `count` faults drawn by `seed`, beside the events that it has.
+/// `scenario` with `count` faults drawn by `seed`, in addition to its own events.
 ///
 /// # Panics
 /// When `count` is above [`MAX_FAULTS`], or the scenario has no CPU.
@@ -33,7 +33,7 @@ pub fn add(scenario: &Scenario, seed: u64, count: u32) -> Scenario {
     for _ in 0..count {
         draw.fault(&mut events);
     }
-    // Stable, so that what is at one time stays in the order it was drawn in.
+    // The sort is stable, so events with the same time stay in the order in which they were drawn.
     events.sort_by_key(|event| event.at_ns);
     Scenario { events, ..scenario.clone() }
 }
@@ -42,16 +42,17 @@ pub fn add(scenario: &Scenario, seed: u64, count: u32) -> Scenario {
 struct Draw<'a> {
     scenario: &'a Scenario,
     rng: ChaCha8Rng,
-    /// CPUs that may go: neither the one that stays, nor those that the scenario itself takes away,
-    /// whose coming back would be another event than it says.
+    /// CPUs that may go offline. This excludes the CPU that stays online, and CPUs that the scenario itself takes
+    /// offline: bringing those back would change the scenario's own events.
     mortal: Vec<CpuId>,
-    /// CPUs that go: from when until when.
+    /// CPUs that go offline, with the beginning and the end of that time.
     away: Vec<(CpuId, u64, u64)>,
 }
 
 impl<'a> Draw<'a> {
     fn new(scenario: &'a Scenario, seed: u64) -> Draw<'a> {
-        // Not the stream of the run of the same seed: faults would be in step with its traffic.
+        // This differs from the random stream of the run with the same seed. Otherwise faults would be correlated
+        // with the run's traffic.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(1);
         let own = |cpu: &CpuId| {
@@ -74,7 +75,7 @@ impl<'a> Draw<'a> {
         ((u128::from(self.rng.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// One of 1, 2, 4, … `1 << most`: small sizes are as frequent as large ones.
+    /// One of 1, 2, 4, … `1 << most`, so that small sizes are as frequent as large ones.
     fn size(&mut self, most: u64) -> u32 {
         1 << self.below(most + 1)
     }
@@ -84,7 +85,7 @@ impl<'a> Draw<'a> {
         self.below(self.scenario.duration_ns.max(1))
     }
 
-    /// A time after `at_ns`, if the run lasts so long; near ones are more frequent.
+    /// A time after `at_ns`, if the run lasts that long; near times are more frequent.
     fn later(&mut self, at_ns: u64) -> Option<u64> {
         let most = (self.scenario.duration_ns / 4).max(2);
         let later = at_ns.saturating_add(1 + (self.below(most) >> self.below(8)));
@@ -115,7 +116,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// A CPU goes, and in most cases comes back.
+    /// A CPU goes offline, and in most cases comes back.
     fn offline(&mut self, at_ns: u64, events: &mut Vec<Event>) {
         let index = self.below(self.mortal.len() as u64) as usize;
         let cpu = self.mortal[index];
@@ -124,7 +125,7 @@ impl<'a> Draw<'a> {
         let meets =
             |other: &(CpuId, u64, u64)| other.0 == cpu && other.1 <= away.2 && away.1 <= other.2;
         if self.away.iter().any(meets) {
-            // It is away then already.
+            // The CPU is already offline at that time.
             return self.slow(at_ns, events);
         }
         self.away.push(away);
@@ -134,12 +135,12 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// A CPU is 1.1 to 20 times as slow for a while (heat, a neighbour, a debugger).
+    /// A CPU works 1.1 to 20 times slower for a while (heat, another virtual machine, a debugger).
     fn slow(&mut self, at_ns: u64, events: &mut Vec<Event>) {
         let cpu = self.below(self.scenario.cpus.len() as u64) as usize;
         let speed = self.scenario.cpus[cpu].speed;
         let share = 0.05 + 0.85 * self.below(1 << 20) as f64 / f64::from(1 << 20);
-        // There are at most as many CPUs as ids, so each has one.
+        // There are at most as many CPUs as ids, so each CPU has an id.
         let Some(cpu) = CpuId::new(cpu as u16) else { return };
         events.push(Event { at_ns, what: EventKind::Speed(cpu, speed * share) });
         if let Some(at_ns) = self.later(at_ns) {
@@ -147,13 +148,13 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Enough packets to fill whatever there is to be filled.
+    /// Enough packets to fill every queue.
     fn burst_packets(&self) -> u64 {
         let rings = self.scenario.nics.iter().map(|nic| u64::from(nic.ring)).max().unwrap_or(1);
         (2 * rings + 2 * u64::from(self.scenario.steering.max_backlog)).min(20_000)
     }
 
-    /// Bursts one after the other, which together keep a CPU from getting through with them.
+    /// A series of bursts that together are more than a CPU can process in that time.
     fn overload(&mut self, at_ns: u64, events: &mut Vec<Event>) {
         let traffic = self.below(self.scenario.traffic.len() as u64) as usize;
         let packets = 1 + (self.burst_packets() / 8) as u32;
@@ -165,7 +166,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Other steering, of which the core makes a plan.
+    /// Other steering settings, from which the core creates a plan.
     fn steering(&mut self) -> Steering {
         let policy = self.policy();
         let cpus = self.cpus();
@@ -206,7 +207,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    /// Some of the CPUs.
+    /// A random subset of the CPUs.
     fn cpus(&mut self) -> CpuSet {
         let all = self.scenario.cpus.len() as u64;
         let count = 1 + self.below(all);
@@ -222,7 +223,7 @@ mod tests {
     use crate::testing::scenario;
     use std::collections::BTreeSet;
 
-    /// What kind of event it is, in a word.
+    /// The kind of the event, in one word.
     fn kind(event: &Event) -> &'static str {
         match &event.what {
             EventKind::Offline(_) => "offline",
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Whether some CPU is online at all times, and each CPU is there.
+    /// Whether some CPU is online at all times, and each CPU exists.
     fn some_cpu_stays(scenario: &Scenario) -> bool {
         let mut online: BTreeSet<usize> = (0..scenario.cpus.len()).collect();
         scenario.events.iter().all(|event| {

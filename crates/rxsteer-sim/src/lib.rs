@@ -1,7 +1,7 @@
-//! What would this policy do on a simulated machine?
+//! Simulates a steering policy on a machine that need not exist.
 //!
-//! Discrete events in virtual time: CPUs, cards, interrupts, backlogs, senders and applications are modelled; the
-//! *decisions* are `rxsteer-core`'s own, unchanged ([`rxsteer_core::Steering`]). One seed gives one
+//! CPUs, NICs, interrupts, backlogs, senders and applications are modelled as discrete events in virtual time. The
+//! *decisions* are those of `rxsteer-core` itself, unchanged ([`rxsteer_core::Steering`]). One seed gives one
 //! result.
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! The only list of what can be read off a run: every name, unit and help text of a table, a file or a
-//! plot comes from here, and so does the way from a [`RunResult`] to the figure.
+//! The only list of a run's figures: every table, file and plot takes names, units and help texts from here. The
+//! list also defines how each figure is computed from a [`RunResult`].
 //!
-//! A figure belongs to a [`Subject`]: the whole run, one traffic, or one CPU. Figures that add up are
-//! reported of the whole run too, as their sum. A figure that a run does not have (the latency of no
-//! packet, the transactions of a stream) is absent, never 0.
+//! A figure belongs to a [`Subject`]: the whole run, one traffic, or one CPU. Figures that add up are also
+//! reported as their sum over the whole run. A figure that a run does not have (the latency of no packet, the
+//! transactions of a stream) is absent, never 0.
 
 use crate::result::{CpuResult, TrafficResult};
 use crate::{RunResult, Scenario};
 use rxsteer_core::{CpuId, DropReason};
 use std::collections::BTreeSet;
 
-/// What a figure is measured in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Packets.
@@ -23,18 +23,18 @@ pub enum Unit {
     TransactionsPerSecond,
     /// Nanoseconds of simulated time.
     Nanoseconds,
-    /// CPUs that worked all the time: 0.5 is half of one's time.
+    /// Fully busy CPUs: 0.5 is half of one CPU's time.
     Cpus,
     /// A part of a whole, 0 to 1.
     Share,
-    /// A number that is relative to nothing but itself.
+    /// A number without a unit.
     Ratio,
     /// Events, such as wake-ups.
     Events,
 }
 
 impl Unit {
-    /// How it is written in files.
+    /// The name of the unit in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,44 +51,44 @@ impl Unit {
     }
 }
 
-/// Which direction is an improvement.
+/// The direction that is an improvement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// More of it.
+    /// More is better.
     More,
-    /// Less of it.
+    /// Less is better.
     Less,
-    /// Neither: it explains, it is no goal.
+    /// Neither: the figure explains others and is not a goal.
     Neither,
 }
 
-/// Whose figure it is, and how it is got.
+/// The subject of a figure, and how it is computed.
 #[derive(Clone, Copy)]
 enum Of {
-    /// The whole run's.
+    /// A figure of the whole run.
     Run(fn(&Scenario, &RunResult) -> Option<f64>),
-    /// Each traffic's.
+    /// A figure of each traffic.
     Traffic(fn(&TrafficResult) -> Option<f64>),
-    /// Each traffic's, and the whole run's as the sum of all traffics that have it.
+    /// A figure of each traffic, and of the whole run as the sum over all traffics that have it.
     TrafficSum(fn(&RunResult, &TrafficResult) -> Option<f64>),
-    /// Each CPU's, and the whole run's as the sum of all CPUs.
+    /// A figure of each CPU, and of the whole run as the sum over all CPUs.
     CpuSum(fn(&CpuResult) -> f64),
 }
 
 /// One kind of figure.
 #[derive(Clone, Copy)]
 pub struct Metric {
-    /// Its name in files; stable.
+    /// The name in files; stable.
     pub name: &'static str,
-    /// What it is called where people read it, without its unit.
+    /// The title for display, without the unit.
     pub title: &'static str,
-    /// What it is measured in.
+    /// The unit.
     pub unit: Unit,
-    /// Which direction is an improvement.
+    /// The direction that is an improvement.
     pub better: Better,
-    /// Whether policies are judged by it ([`crate::compare`]).
+    /// Whether policies are compared by this metric ([`crate::compare`]).
     pub headline: bool,
-    /// What it means, in one sentence.
+    /// The meaning of the metric, in one sentence.
     pub help: &'static str,
     of: Of,
 }
@@ -99,14 +99,14 @@ impl std::fmt::Debug for Metric {
     }
 }
 
-/// Names are unique, so they say which one it is.
+/// Names are unique, so a name identifies the metric.
 impl PartialEq for Metric {
     fn eq(&self, other: &Metric) -> bool {
         self.name == other.name
     }
 }
 
-/// What a figure is about.
+/// The subject of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// The whole run.
@@ -119,7 +119,7 @@ pub enum Subject {
 
 macro_rules! metrics {
     ($($name:literal, $title:literal, $unit:ident, $better:ident, $headline:literal, $of:expr, $help:literal;)*) => {
-        /// Every metric, in the order in which they are shown.
+        /// Every metric, in display order.
         pub const METRICS: &[Metric] = &[$(Metric {
             name: $name,
             title: $title,
@@ -233,7 +233,7 @@ fn cpu_per_packet(_: &Scenario, run: &RunResult) -> Option<f64> {
     (packets > 0).then(|| busy * run.measured_ns as f64 / packets as f64)
 }
 
-/// Over the CPUs that are steered to, and others that processed any packet.
+/// The imbalance over the CPUs that packets are steered to, and other CPUs that processed any packet.
 fn imbalance(scenario: &Scenario, run: &RunResult) -> Option<f64> {
     let steering = &scenario.steering;
     let maps = steering.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
@@ -246,13 +246,13 @@ fn imbalance(scenario: &Scenario, run: &RunResult) -> Option<f64> {
 }
 
 impl Metric {
-    /// The metric of that name.
+    /// The metric with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Metric> {
         METRICS.iter().find(|metric| metric.name == name)
     }
 
-    /// The figure, if the run has it for that subject.
+    /// The figure, if the run has it for this subject.
     #[must_use]
     pub fn value(&self, scenario: &Scenario, run: &RunResult, of: Subject) -> Option<f64> {
         match (self.of, of) {
@@ -272,7 +272,7 @@ impl Metric {
     }
 }
 
-/// Every subject of a scenario's runs: the whole, its traffics, its CPUs.
+/// Every subject of a scenario's runs: the whole run, its traffics, its CPUs.
 pub fn subjects(scenario: &Scenario) -> impl Iterator<Item = Subject> + use<> {
     let traffics = (0..scenario.traffic.len()).map(Subject::Traffic);
     let cpus = (0..scenario.cpus.len()).map(Subject::Cpu);
@@ -323,7 +323,7 @@ mod tests {
         for (cpu, packets) in run.cpus.iter_mut().zip([90, 10, 0, 0]) {
             cpu.packets = packets;
         }
-        // Steered to are 1 to 3; CPU 0 processed some: 90 over a mean of 25.
+        // Packets are steered to CPUs 1 to 3, and CPU 0 processed some: 90 over a mean of 25.
         assert_eq!(value(&run), Some(3.6));
         run.cpus.iter_mut().for_each(|cpu| cpu.packets = 0);
         assert_eq!(value(&run), None);

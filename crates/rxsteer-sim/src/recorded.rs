@@ -1,4 +1,4 @@
-//! Recordings: packets of a capture or of flow records, made into what a scenario can send.
+//! Recordings: the packets of a capture or of flow records, converted for a scenario.
 //!
 //! ```text
 //!  capture ─► (time, key, hash, bytes) ────────┐
@@ -6,9 +6,9 @@
 //!  flow records ─► spread (packet by packet) ──┘                silences cut, at the speed asked for
 //! ```
 //!
-//! What holds: packets come in the order of time, with times from 0; a flow is what order is
-//! promised for, one steering key (both directions of a connection), and its hash never changes;
-//! memory is bounded by the limit of packets, whatever the input claims.
+//! Guarantees: packets are in the order of time, with times from 0. A flow is the unit of the order guarantee, one
+//! steering key (both directions of a connection), and its hash never changes. The limit of packets bounds the
+//! memory, whatever the input claims.
 
 mod spread;
 
@@ -22,24 +22,24 @@ use std::collections::hash_map::Entry;
 
 pub use spread::{FlowSpan, Spread, spread};
 
-/// Packets kept by default: 16 bytes each, and at worst 80 more for the flow that each is alone in.
+/// The default number of packets kept: 16 bytes each, and at worst 80 more for a flow with a single packet.
 pub const DEFAULT_PACKETS: u32 = 5_000_000;
 
-/// Most packets that can be asked for.
+/// The largest limit of packets.
 pub const MAX_PACKETS: u32 = 100_000_000;
 
-/// Longest silence that is simulated, in nanoseconds: longer than anything that steering remembers of
-/// a quiet flow (1 s), so that a longer one would change nothing but the time a run takes.
+/// The longest silence that is simulated, in nanoseconds. It is longer than the time for which steering remembers
+/// a quiet flow (1 s), so a longer silence would only make the run longer.
 pub const LONGEST_SILENCE_NS: u64 = 2_000_000_000;
 
-/// Longest frame that is taken at its word, in bytes: libpcap's largest snapshot length. Damaged
-/// captures claim gigabytes, which would keep a simulated wire busy for seconds.
+/// The longest frame whose length is accepted, in bytes: libpcap's largest snapshot length. Damaged captures claim
+/// gigabytes, which would keep a simulated wire busy for seconds.
 pub const LONGEST_FRAME: u32 = 262_144;
 
-/// Simulated after the last packet, in nanoseconds, so that what waits then can be processed.
+/// The time simulated after the last packet, in nanoseconds, so that packets that wait then can be processed.
 pub const AFTERWARDS_NS: u64 = 10_000_000;
 
-/// Most simulated time of a recording, in nanoseconds: an hour.
+/// The largest simulated time of a recording, in nanoseconds: an hour.
 pub const LONGEST_NS: u64 = 3600 * 1_000_000_000;
 
 /// Collects packets in any order.
@@ -52,54 +52,54 @@ pub struct Recording {
     figures: RecordedFigures,
 }
 
-/// What there is to say about a recording, beside its packets.
+/// The figures of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RecordedFigures {
-    /// Packets that are sent.
+    /// The number of packets that are sent.
     pub packets: u64,
-    /// Their flows: steering keys. All frames without an IP header are one more.
+    /// The number of flows, that is of steering keys. All frames without an IP header count as one more flow.
     pub flows: u64,
-    /// The bytes of their frames.
+    /// The bytes of the frames.
     pub bytes: u64,
-    /// From the first packet to the last, in nanoseconds as recorded.
+    /// The recorded time from the first packet to the last, in nanoseconds.
     pub recorded_ns: u64,
-    /// … and as simulated: at the speed asked for, and with silences cut.
+    /// … and the simulated time: at the requested speed, and with silences cut.
     pub simulated_ns: u64,
-    /// Packets whose time was before that of one that came before them; they are sent by their time.
+    /// Packets with a time before that of an earlier packet in the input; they are sent at their time.
     pub late: u64,
-    /// Silences that were cut to [`LONGEST_SILENCE_NS`].
+    /// The number of silences that were cut to [`LONGEST_SILENCE_NS`].
     pub silences: u64,
-    /// Frames that claimed to be longer than [`LONGEST_FRAME`], and are sent with that length.
+    /// Frames that claimed to be longer than [`LONGEST_FRAME`]; they are sent with that length.
     pub too_long: u64,
-    /// Packets of further flows than can be simulated ([`MAX_FLOWS`]); those are not sent.
+    /// Packets of flows beyond the limit [`MAX_FLOWS`]; they are not sent.
     pub of_more_flows: u64,
-    /// Whether there were more packets than the limit allows; those are not sent.
+    /// Whether there were more packets than the limit allows; the others are not sent.
     pub more: bool,
 }
 
 /// Why a recording can't be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RecordedError {
-    /// It has no packet.
+    /// The recording has no packet.
     #[error("there is no packet in it, so there is nothing to simulate; name another file")]
     Empty,
-    /// The speed is no number above 0.
+    /// The speed is not a number above 0.
     #[error("a speed of {0} can't be simulated; give a number above 0, such as 10")]
     Speed(f64),
-    /// It lasts longer than is simulated; holds the time in seconds at the speed asked for.
+    /// The recording is longer than the limit; holds the time in seconds at the requested speed.
     #[error(
         "it takes {0:.0} s of simulated time, silences cut, and {limit} s is the most; ask for more \
          speed or for fewer packets",
         limit = LONGEST_NS / 1_000_000_000
     )]
     TooLong(f64),
-    /// The scenario has no traffic that says which way packets go.
+    /// The scenario has no traffic that defines the path of packets.
     #[error("the scenario has no traffic whose way the recording could take; give it one")]
     NoWay,
 }
 
 impl Recording {
-    /// An empty one that takes at most `limit` packets.
+    /// An empty recording that takes at most `limit` packets.
     ///
     /// # Panics
     /// When `limit` is above [`MAX_PACKETS`].
@@ -115,9 +115,9 @@ impl Recording {
         }
     }
 
-    /// Takes a packet, unless it is of one flow too many, which is counted: its time in nanoseconds of any clock, its steering key (the default one for
-    /// frames without an IP header), the hash of that, its frame's length on the wire. Says `false`,
-    /// and takes nothing, when there are as many as allowed.
+    /// Takes a packet: its time in nanoseconds of any clock, its steering key (the default key for frames without
+    /// an IP header), the hash of the key, and the length of its frame on the wire. A packet of a flow beyond the
+    /// limit of flows is only counted. Returns `false`, and takes nothing, when the limit of packets is reached.
     pub fn push(&mut self, at_ns: u64, key: FlowKey, hash: FlowHash, bytes: u32) -> bool {
         if self.packets.len() >= self.limit {
             self.figures.more = true;
@@ -143,11 +143,11 @@ impl Recording {
         true
     }
 
-    /// The packets in the order of time (those of one time as they came), `speed` times as fast as
-    /// they were recorded.
+    /// The packets in the order of time, `speed` times as fast as recorded. Packets with the same time stay in
+    /// their order.
     ///
     /// # Errors
-    /// When there is nothing to send, or it would take too long.
+    /// When there is nothing to send, or the simulated time would be too long.
     pub fn finish(self, speed: f64) -> Result<(Recorded, RecordedFigures), RecordedError> {
         let Recording { mut packets, hashes, mut figures, .. } = self;
         if !speed.is_finite() || speed <= 0.0 {
@@ -169,11 +169,11 @@ impl Recording {
     }
 }
 
-/// Gives packets their simulated times, and returns the last one, unrounded.
+/// Gives packets their simulated times. Returns the last one, not rounded.
 fn retime(packets: &mut [RecordedPacket], speed: f64, figures: &mut RecordedFigures) -> f64 {
     let mut before_ns = packets.first().map_or(0, |first| first.at_ns);
-    // Gaps are added up rather than times divided: recordings carry times since 1970, of which a
-    // floating-point number can't distinguish single nanoseconds.
+    // Gaps are added up instead of dividing times. Recordings have times since 1970, and a floating-point number
+    // cannot represent those to the nanosecond.
     let mut at = 0.0;
     for packet in packets {
         let gap = (packet.at_ns - before_ns) as f64 / speed;
@@ -187,9 +187,9 @@ fn retime(packets: &mut [RecordedPacket], speed: f64, figures: &mut RecordedFigu
     at
 }
 
-/// Gives the flows of recordings the hashes that they might have under another secret of the flow hash,
-/// drawn by `seed`; flows that met in a hash still do, and those without one have none. A recording has
-/// no other chance in it: without this, runs of other seeds would be one run, repeated.
+/// Gives the flows of recordings the hashes that they could have under another secret of the flow hash, drawn by
+/// `seed`. Flows with equal hashes still have equal hashes, and flows without a hash have none. A recording has no
+/// other randomness: without this, runs with different seeds would be the same run.
 pub fn rehash(scenario: &mut Scenario, seed: u64) {
     let secret = ChaCha8Rng::seed_from_u64(seed).next_u32();
     for traffic in &mut scenario.traffic {
@@ -200,25 +200,25 @@ pub fn rehash(scenario: &mut Scenario, seed: u64) {
     }
 }
 
-/// The finalizer of MurmurHash3: one to one, and every bit of the result depends on every bit.
+/// The finalizer of MurmurHash3: it is one-to-one, and every bit of the result depends on every bit of the input.
 fn mixed(mut hash: u32) -> u32 {
     hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
     hash ^ (hash >> 16)
 }
 
-/// What [`replace_traffic`] left out of the scenario.
+/// The parts of the scenario that [`replace_traffic`] left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Kinds of traffic beside the first.
+    /// The kinds of traffic other than the first.
     pub traffic: usize,
-    /// Events that happen after the recording, or are bursts of traffic that is no longer there.
+    /// The events after the recording, and bursts of traffic that no longer exists.
     pub events: usize,
 }
 
-/// `scenario` with `recorded` in place of all its traffic: it goes the way of the first traffic (cards,
-/// translation, what the application does with each packet), from the beginning, once, and the run
-/// ends shortly after it.
+/// `scenario` with `recorded` in place of all its traffic. The recording takes the path of the first traffic
+/// (NICs, translation, the application's cost per packet), from the beginning, once. The run ends shortly after
+/// it.
 ///
 /// # Errors
 /// When the scenario has no traffic.
@@ -231,7 +231,7 @@ pub fn replace_traffic(
     let mut left_out = LeftOut::default();
     let way = scenario.traffic.first().ok_or(RecordedError::NoWay)?;
     recorded.application = match &way.load {
-        // What passes through meets no application.
+        // Forwarded packets reach no application.
         _ if way.out.is_some() => 0.0,
         Load::Stream(stream) => stream.application,
         Load::Constant(constant) => constant.application,

@@ -1,4 +1,4 @@
-//! A small scenario, and results made up by hand, for tests of what is done with results.
+//! A small scenario and constructed results, for tests of code that uses results.
 
 use crate::RunResult;
 use crate::result::{CpuResult, Latency, PacketAccount, TrafficResult};
@@ -8,7 +8,7 @@ use crate::scenario::{
 };
 use rxsteer_core::{CpuId, CpuSet, Drops, Policy, SteerCounts};
 
-/// Four CPUs, a card received on CPU 0, steering over the others, two kinds of traffic.
+/// Four CPUs, a NIC received on CPU 0, steering over the other CPUs, two kinds of traffic.
 pub(crate) fn scenario() -> Scenario {
     let traffic = |name: &str, load| Traffic {
         name: name.to_owned(),
@@ -71,7 +71,7 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().expect("a list of CPUs")
 }
 
-/// What a run of [`scenario`] might return; figures differ a little by seed.
+/// A possible result of a run of [`scenario`]; figures differ a little by seed.
 pub(crate) fn result(seed: u64) -> RunResult {
     let by_seed = 1.0 + (seed * 7 % 10) as f64 / 1000.0;
     let traffic = |name: &str, transactions: Option<f64>, latency| TrafficResult {

@@ -1,8 +1,8 @@
-//! What is simulated: a machine, its costs, its traffic, its steering, and what happens to it.
+//! What is simulated: a machine, its costs, its traffic, its steering, and the events of a run.
 //!
-//! A [`Scenario`] is complete and checked: whoever makes one (a file, [`crate::file`]; a published
-//! experiment, [`crate::published`]; a recording) names every value. Times are nanoseconds of
-//! simulated time, costs nanoseconds of a CPU of speed 1.
+//! A [`Scenario`] is complete and checked: its source (a file, [`crate::file`]; a published experiment,
+//! [`crate::published`]; a recording) sets every value. Times are nanoseconds of simulated time, costs are
+//! nanoseconds of a CPU of speed 1.
 
 mod traffic;
 
@@ -13,29 +13,29 @@ use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, SteerConfig};
 /// One experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// What it shows, in a line.
+    /// The title, in one line.
     pub title: String,
-    /// How long it lasts, warm-up included.
+    /// The duration, warm-up included.
     pub duration_ns: u64,
     /// The first part, which is simulated but not measured.
     pub warm_up_ns: u64,
     /// The CPUs, by id from 0.
     pub cpus: Vec<Cpu>,
-    /// How fast each of two SMT siblings is while both are busy, as a share of a lone one's speed.
+    /// The speed of each of two busy SMT siblings, as a share of the speed of one alone.
     pub smt_speed: f64,
-    /// The network cards. Their RX queues are numbered through, card by card.
+    /// The NICs. Their RX queues are numbered consecutively, NIC by NIC.
     pub nics: Vec<Nic>,
-    /// What things cost.
+    /// The costs.
     pub costs: Costs,
-    /// How long a frame takes between a far host and a card, one way, without waiting.
+    /// The delay of a frame between a far host and a NIC, one way, without queueing.
     pub wire_ns: u64,
-    /// Which CPU is chosen, and how much may wait there.
+    /// How the CPU is chosen, and how much may wait there.
     pub steering: Steering,
-    /// Where threads of applications run.
+    /// Where the threads of applications run.
     pub scheduler: Scheduler,
-    /// What is sent.
+    /// The traffic.
     pub traffic: Vec<Traffic>,
-    /// What happens in between, in the order of time.
+    /// The events, in the order of time.
     pub events: Vec<Event>,
 }
 
@@ -50,34 +50,34 @@ pub struct Cpu {
     pub cache: u16,
 }
 
-/// One network card.
+/// One NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nic {
-    /// What it is called in results.
+    /// The name in results.
     pub name: String,
-    /// Bits per second on the wire, each way, preamble and gap included.
+    /// The rate of the wire in bits per second, each way, preamble and gap included.
     pub rate: f64,
-    /// The CPU each RX queue interrupts; its length is the number of RX queues. A flow's queue is
-    /// found by its hash, as by RSS.
+    /// The CPU that each RX queue interrupts. The length is the number of RX queues. As in RSS, a hash determines
+    /// a flow's queue.
     pub irq_cpus: Vec<CpuId>,
-    /// Which CPU an interrupt goes to.
+    /// The CPU that an interrupt goes to.
     pub interrupts: Interrupts,
-    /// Slots for received frames in each queue's ring; a frame that finds none is lost.
+    /// Slots for received frames in each queue's ring; a frame that finds no free slot is lost.
     pub ring: u32,
-    /// Least time between two interrupts of a queue.
+    /// The least time between two interrupts of a queue.
     pub moderation_ns: u64,
 }
 
-/// Which CPU an interrupt goes to.
+/// The CPU that an interrupt goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interrupts {
-    /// Always to the queue's own.
+    /// Always the queue's own CPU.
     Fixed,
-    /// To each of these in turn: what reorders flows (rps-slides, "single queue, several CPUs").
+    /// Each of these CPUs in turn, which reorders flows (rps-slides, "single queue, several CPUs").
     Spread(CpuSet),
 }
 
-/// What things cost, in nanoseconds of a CPU of speed 1, unless said otherwise.
+/// Costs in nanoseconds of a CPU of speed 1, unless noted otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
     /// An interrupt, and the start of the poll behind it.
@@ -90,56 +90,56 @@ pub struct Costs {
     pub hand_off: f64,
     /// Splicing a list onto another CPU's backlog.
     pub splice: f64,
-    /// Waking another CPU, for the one that wakes.
+    /// Waking another CPU: the cost on the CPU that wakes it.
     pub wake_up: f64,
-    /// … for the one that is woken.
+    /// … the cost on the CPU that is woken.
     pub woken: f64,
-    /// … and how long it takes to get there, in simulated time.
+    /// … the delay of the wake-up, in simulated time.
     pub wake_delay: f64,
-    /// Protocol processing of one packet up to the socket, or to forwarding it.
+    /// Protocol processing of one packet up to the socket or the forwarding.
     pub protocol: f64,
-    /// … for each of its bytes.
+    /// … per byte of the packet.
     pub protocol_byte: f64,
     /// Sending one packet (a forwarded one, an answer, an acknowledgement).
     pub transmit: f64,
-    /// Waking an application's thread, for the CPU that does the protocol.
+    /// Waking an application's thread: the cost on the CPU that does the protocol processing.
     pub thread_wake: f64,
     /// Switching to a thread.
     pub context_switch: f64,
-    /// Per packet, where it is handled on another CPU than the step before, with a shared cache:
-    /// from interrupt to protocol, and from protocol to application.
+    /// Per packet, if the previous step was on another CPU with a shared cache: from interrupt to protocol, and
+    /// from protocol to application.
     pub miss_shared: f64,
-    /// … without a shared cache.
+    /// … if the CPUs share no cache.
     pub miss_remote: f64,
-    /// Per packet, where its flow's state has left the cache: this times `n / (n + flow_cache)`, `n`
-    /// being the flows the CPU has had in the last moments.
+    /// Per packet, for a flow whose state may have left the cache: this cost times `n / (n + flow_cache)`, where
+    /// `n` is the number of flows that the CPU had recently.
     pub flow_miss: f64,
-    /// How many flows' states the cache of a CPU holds, about.
+    /// The approximate number of flow states that the cache of a CPU holds.
     pub flow_cache: f64,
 }
 
-/// The steering's settings. See [`SteerConfig`] for those not described here.
+/// The settings of the steering. Fields that are not described here are those of [`SteerConfig`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steering {
-    /// Which rule picks the CPU.
+    /// The rule that picks the CPU.
     pub policy: Policy,
     /// The CPU map of every RX queue without one of its own.
     pub cpus: CpuSet,
     /// CPU maps of single RX queues.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// What places a flow that nothing else places.
+    /// What places a flow that no other rule places.
     pub fallback: Fallback,
-    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every one.
+    /// CPUs that `rfs` may send a flow to because its application runs there; `None`: every CPU.
     pub rfs_cpus: Option<CpuSet>,
     /// Entries of the sock flow table.
     pub sock_flow_entries: u32,
-    /// Entries of each RX queue's flow table; `None`: as many as the core makes it.
+    /// Entries of each RX queue's flow table; `None`: the default of the core.
     pub flow_cnt: Option<u32>,
-    /// Buckets of the flow limit, where there is one.
+    /// Buckets of the flow limit; `None`: no flow limit.
     pub flow_limit: Option<u32>,
-    /// Most packets that wait for one CPU (`netdev_max_backlog`).
+    /// The most packets that wait for one CPU (`netdev_max_backlog`).
     pub max_backlog: u32,
-    /// Most packets of one poll, and of one turn at a backlog (NAPI weight).
+    /// The most packets of one poll, and of one turn at a backlog (NAPI weight).
     pub budget: u32,
 }
 
@@ -148,68 +148,67 @@ pub struct Steering {
 pub struct Scheduler {
     /// CPUs that threads may run on.
     pub cpus: CpuSet,
-    /// What a woken thread does.
+    /// Where a woken thread goes.
     pub placement: Placement,
     /// The longest a thread runs while another waits for the CPU.
     pub slice_ns: u64,
-    /// How long the interrupts' work may keep threads off a CPU before they get half of it
-    /// (`ksoftirqd`).
+    /// How long interrupt work may keep threads off a CPU before they get half of the CPU (`ksoftirqd`).
     pub softirq_ns: u64,
-    /// How often waiting threads are shared out again over the CPUs; 0: never.
+    /// The interval for balancing waiting threads over the CPUs; 0: never.
     pub balance_ns: u64,
 }
 
 /// Where a woken thread goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Always where it began.
+    /// Always the CPU where the thread began.
     Pinned,
-    /// Where it ran last, unless others wait there and a CPU is idle.
+    /// The CPU where the thread ran last, unless threads wait there and another CPU is idle.
     Sticky,
-    /// To the CPU that wakes it if nothing runs there, else as `Sticky` (wake affinity).
+    /// The CPU that wakes the thread if no thread runs there, otherwise as `Sticky` (wake affinity).
     Waker,
 }
 
-/// Something that happens at a time.
+/// An event at a given time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at_ns: u64,
-    /// What.
+    /// The kind of event.
     pub what: EventKind,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
-    /// The CPU goes away. What waits for it is processed elsewhere, in order.
+    /// The CPU goes offline. Other CPUs process the packets that wait for it, in order.
     Offline(CpuId),
-    /// It is back.
+    /// The CPU comes back online.
     Online(CpuId),
-    /// Its speed changes to this.
+    /// The speed of the CPU changes to this value.
     Speed(CpuId, f64),
-    /// Another policy, or other settings of it.
+    /// The policy or its settings change.
     Steering(Steering),
-    /// The clock that packets are stamped with jumps by this many nanoseconds.
+    /// The clock for the packets' time stamps jumps by this many nanoseconds.
     ClockStep(i64),
-    /// So many packets more, at once, evenly over the flows of this traffic (by index).
+    /// This many additional packets at once, evenly over the flows of this traffic (by index).
     Burst(usize, u32),
 }
 
 impl Scenario {
-    /// How long is measured: all but the warm-up.
+    /// The length of the measured part: the duration less the warm-up.
     #[must_use]
     pub fn measured_ns(&self) -> u64 {
         self.duration_ns - self.warm_up_ns
     }
 
-    /// How many RX queues all cards have.
+    /// The number of RX queues of all NICs, as the policy sees them.
     #[must_use]
     pub fn rx_queues(&self) -> usize {
         self.nics.iter().map(|nic| nic.virtual_queues()).sum()
     }
 
-    /// The core's configuration of `steering`, given which CPUs are offline.
+    /// The core's configuration for `steering`, with the CPUs that are offline.
     #[must_use]
     pub fn steer_config(&self, steering: &Steering, offline: Option<CpuSet>) -> SteerConfig {
         let queues = self.nics.iter().zip(0..).flat_map(|(nic, device)| {
@@ -236,8 +235,8 @@ impl Scenario {
 }
 
 impl Nic {
-    /// RX queues as the policy sees them. Where interrupts are spread, each queue on each CPU is one
-    /// of its own: no order is kept between what two CPUs took off one ring.
+    /// The number of RX queues as the policy sees them. With spread interrupts, each queue on each CPU is a
+    /// separate queue: no order is kept between packets that two CPUs took off one ring.
     #[must_use]
     pub fn virtual_queues(&self) -> usize {
         match &self.interrupts {
@@ -246,7 +245,7 @@ impl Nic {
         }
     }
 
-    /// The CPU that receives the queue of that number, as the policy sees them.
+    /// The CPU that receives a queue, given its number as the policy sees it.
     #[must_use]
     pub fn receiving_cpu(&self, virtual_queue: usize) -> CpuId {
         match &self.interrupts {
@@ -257,7 +256,7 @@ impl Nic {
 }
 
 impl Steering {
-    /// `policy` over `cpus`, all else as by default.
+    /// `policy` over `cpus`, with defaults for all other settings.
     #[must_use]
     pub fn new(policy: Policy, cpus: CpuSet) -> Steering {
         Steering {

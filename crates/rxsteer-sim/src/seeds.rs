@@ -1,11 +1,11 @@
-//! Many runs at once: every seed of every cell, on as many threads as the host has CPUs.
+//! Parallel runs: every seed of every cell, on as many threads as the host has CPUs.
 //!
-//! A *cell* is one column of an experiment: a scenario under one policy. Threads take the next run that
-//! no thread has, so a slow cell holds none up. Which thread ran what leaves no trace: a run depends on
-//! its scenario and seed alone, and results are put in order of cell and seed.
+//! A *cell* is one column of an experiment: a scenario under one policy. Each thread takes the next run that no
+//! other thread has taken, so a slow cell delays no other. The results do not depend on the threads: a run depends
+//! only on its scenario and seed, and the results are sorted by cell and seed.
 //!
-//! Runs are taken seed by seed, all cells of a seed before the next seed, so that what is there after a
-//! stop can be compared in pairs. Only results are kept; a run's own memory goes with it.
+//! Runs are taken seed by seed, with all cells of a seed before the next seed. So the results after a stop can be
+//! compared in pairs. Only results are kept; the memory of a run is freed at its end.
 
 use crate::{RunResult, Scenario, engine};
 use rxsteer_core::ConfigError;
@@ -13,34 +13,34 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Which seeds, and by how many threads.
+/// The seeds, and the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The first seed; the others follow it.
     pub first_seed: u64,
-    /// How many.
+    /// The number of seeds.
     pub seeds: u32,
-    /// Threads; what comes out does not depend on them.
+    /// The number of threads; the results do not depend on it.
     pub threads: NonZeroUsize,
 }
 
-/// What came of all cells.
+/// The results of all cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Runs {
-    /// By cell its results, in the order of seeds. All there are, unless it was stopped.
+    /// By cell, the results in the order of seeds: all of them, unless the runs were stopped.
     pub cells: Vec<Vec<RunResult>>,
-    /// Whether it was stopped before all were done; the seeds that are there then are complete, but
-    /// some are missing, and not the same of each cell.
+    /// Whether the runs were stopped before the end. Each result is then complete, but results are missing, and
+    /// not for the same seeds in each cell.
     pub stopped: bool,
-    /// By cell what runs had measured that were given up: each for as long as its
-    /// [`RunResult::measured_ns`] says. None unless it was stopped.
+    /// By cell, the measurements of abandoned runs, each over its [`RunResult::measured_ns`]. Empty unless the
+    /// runs were stopped.
     pub unfinished: Vec<Vec<RunResult>>,
 }
 
 /// Runs `scenario` with each seed; see [`run_cells`].
 ///
 /// # Errors
-/// When the core refuses the steering's configuration.
+/// When the core refuses the configuration of the steering.
 pub fn run_seeds(
     scenario: &Scenario,
     plan: Plan,
@@ -50,12 +50,12 @@ pub fn run_seeds(
     run_cells(1, plan, &|_, _| scenario.clone(), progress, stop)
 }
 
-/// Runs every cell with every seed. `scenario_of` says what is simulated, given the cell's number and
-/// the seed: it may differ from seed to seed (faults). `progress` is called after each run, by the
-/// thread that did it. When `stop` becomes true no further run begins, and those in work are given up.
+/// Runs every cell with every seed. `scenario_of` returns the scenario for a cell's number and a seed; it may
+/// differ from seed to seed (faults). The thread that did a run calls `progress` after it. When `stop` becomes
+/// true no further run begins, and the present runs are abandoned.
 ///
 /// # Errors
-/// When the core refuses a steering's configuration: the first in the order of runs. Nothing further
+/// When the core refuses a configuration of the steering: the first one in the order of runs. No further run
 /// begins then.
 pub fn run_cells(
     cells: usize,
@@ -81,7 +81,7 @@ pub fn run_cells(
     let mut by_cell = vec![Vec::with_capacity(plan.seeds as usize); cells];
     let mut unfinished = vec![Vec::new(); cells];
     for (number, result) in done {
-        // One that was given up in its warm-up has measured nothing.
+        // A run that was abandoned during its warm-up has no measurements.
         let Some(result) = result else { continue };
         let (is_whole, result) = result?;
         let goal = if is_whole { &mut by_cell } else { &mut unfinished };
@@ -91,27 +91,27 @@ pub fn run_cells(
     Ok(Runs { cells: by_cell, stopped, unfinished })
 }
 
-/// Why no further run is to begin.
+/// The reasons to begin no further run.
 struct Halt<'a> {
     stop: &'a AtomicBool,
-    /// The core refused a configuration.
+    /// Set when the core refused a configuration.
     refused: AtomicBool,
 }
 
 impl Halt<'_> {
     fn refuse(&self) {
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         self.refused.store(true, Ordering::Relaxed);
     }
 
     fn is_due(&self) -> bool {
-        // ORDER: Relaxed; requests without data.
+        // ORDER: Relaxed; the flags are requests and carry no data.
         self.stop.load(Ordering::Relaxed) || self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// Has `threads` do pieces of work 0 to `count`, each taking the next one until `halted`. Returns what
-/// was done, in order.
+/// Distributes the pieces of work 0 to `count` over `threads`. Each thread takes the next piece until `halted`.
+/// Returns the results in order.
 fn share_out<T: Send>(
     count: usize,
     threads: NonZeroUsize,
@@ -121,13 +121,13 @@ fn share_out<T: Send>(
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let take = || {
         while !halted() {
-            // ORDER: Relaxed; only that no two get the same number matters.
+            // ORDER: Relaxed; it only matters that no two threads get the same number.
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count {
                 break;
             }
             let result = work(number);
-            // A poisoned lock means that a thread panicked, and so does the scope in a moment.
+            // A poisoned lock means that a thread panicked; the scope will panic as well.
             let Ok(mut done) = done.lock() else { break };
             done.push((number, result));
         }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn run_that_is_given_up_returns_what_it_measured() {
         let mut scenario = scenario();
-        // Days: the stop comes sooner.
+        // The duration is days, so the stop comes first.
         scenario.duration_ns = 1_000_000_000_000_000;
         let plan = Plan { first_seed: 1, seeds: 2, threads: NonZeroUsize::MIN };
         let stopped_after = |pause: Duration| {
@@ -234,7 +234,7 @@ mod tests {
             assert!(runs.stopped && runs.cells[0].is_empty());
             runs.unfinished.concat()
         };
-        // The warm-up, in which nothing is measured, is over in a moment; on a busy host later.
+        // The warm-up, which is not measured, usually ends at once; on a busy host it takes longer.
         let mut pauses = (4..14).map(|log| Duration::from_millis(1 << log));
         let unfinished =
             pauses.find_map(|pause| Some(stopped_after(pause)).filter(|u| !u.is_empty()));
@@ -242,7 +242,7 @@ mod tests {
         let [run] = unfinished.as_slice() else { panic!("{unfinished:?}") };
         assert!(run.measured_ns < scenario.measured_ns());
         assert!(run.account.adds_up() && run.traffic[0].packets > 0, "{run:?}");
-        // As far as it went it is the run it would have been.
+        // Up to the stop, the run equals a run that ends at that time.
         scenario.duration_ns = scenario.warm_up_ns + run.measured_ns;
         let whole = engine::run(&scenario, 1).unwrap();
         assert_eq!(whole.account.arrived, run.account.arrived);

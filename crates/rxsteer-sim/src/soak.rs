@@ -1,7 +1,7 @@
-//! Does order hold, and is every packet accounted for, whatever goes wrong? One run with random
-//! [`faults`] and what must hold of its result.
+//! Checks that order holds and that every packet is accounted for, whatever the faults: one run with random
+//! [`faults`], and the checks of its result.
 //!
-//! The runs by the thousand are `cargo xtask sim-soak`; a slice of them is a test of this crate.
+//! `cargo xtask sim-soak` does thousands of such runs; a sample of them is a test of this crate.
 
 use crate::result::PacketAccount;
 use crate::scenario::Interrupts;
@@ -9,30 +9,30 @@ use crate::{RunResult, Scenario, faults};
 use rxsteer_core::ConfigError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The shortest run that is tried by [`shorten`], in nanoseconds.
+/// The shortest run that [`shorten`] tries, in nanoseconds.
 const SHORTEST_NS: u64 = 1_000_000;
 
-/// What a run with faults did, so that a soak can say how much it covered.
+/// The coverage of runs with faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// Runs.
+    /// The number of runs.
     pub runs: u64,
     /// Events: faults, and the scenario's own.
     pub events: u64,
-    /// Frames that arrived at cards.
+    /// Frames that arrived at NICs.
     pub arrived: u64,
     /// Packets that were processed.
     pub processed: u64,
     /// Packets that a ring or a backlog refused.
     pub refused: u64,
-    /// Packets that were processed on another CPU than their flow's packet before.
+    /// Packets that were processed on a CPU other than that of their flow's previous packet.
     pub moves: u64,
-    /// Packets out of order, in runs whose interrupts are spread: there, no order is promised.
+    /// Packets out of order in runs with spread interrupts, for which order is not guaranteed.
     pub reordered_by_spread: u64,
 }
 
 impl Covered {
-    /// Adds those of other runs.
+    /// Adds the numbers of other runs.
     pub fn add(&mut self, more: Covered) {
         self.runs += more.runs;
         self.events += more.events;
@@ -44,19 +44,19 @@ impl Covered {
     }
 }
 
-/// What must never happen.
+/// An error that must never occur.
 #[derive(Debug, thiserror::Error)]
 pub enum Wrong {
-    /// The core refused steering that the faults made.
+    /// The core refused steering settings that the faults produced.
     #[error("the core refuses the steering: {0}")]
     Refused(#[from] ConfigError),
-    /// Order was broken where it is promised.
+    /// Packets were reordered although order is guaranteed.
     #[error("{0} packets were processed out of order")]
     Reordered(u64),
-    /// Packets were lost uncounted, or counted twice.
+    /// Packets were lost uncounted or counted twice.
     #[error("packets do not add up: {0:?}")]
     DoesNotAddUp(PacketAccount),
-    /// The same scenario and seed gave another result.
+    /// The same scenario and seed gave a different result.
     #[error("a second run with the same seed gave another result")]
     NotRepeatable,
     /// The simulator panicked.
@@ -64,10 +64,10 @@ pub enum Wrong {
     Panicked(String),
 }
 
-/// What must hold of every result.
+/// Checks the invariants of a result.
 ///
 /// # Errors
-/// [`Wrong`], when it does not.
+/// [`Wrong`] when one of them does not hold.
 pub fn check(scenario: &Scenario, result: &RunResult) -> Result<(), Wrong> {
     if result.reordered > 0 && !spreads(scenario) {
         return Err(Wrong::Reordered(result.reordered));
@@ -78,16 +78,16 @@ pub fn check(scenario: &Scenario, result: &RunResult) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether any card's interrupts are spread over CPUs.
+/// Whether the interrupts of any NIC are spread over CPUs.
 fn spreads(scenario: &Scenario) -> bool {
     scenario.nics.iter().any(|nic| matches!(nic.interrupts, Interrupts::Spread(_)))
 }
 
-/// Runs `scenario` by `seed` with `count` faults of the same seed, and checks the result; every 16th
-/// seed runs twice, and both results must be alike.
+/// Runs `scenario` with `seed` and with `count` faults of the same seed, and checks the result. Every 16th seed
+/// runs twice, and both results must be equal.
 ///
 /// # Errors
-/// [`Wrong`], with what did not hold.
+/// [`Wrong`], with the check that failed.
 pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong> {
     let faulty = faults::add(scenario, seed, count);
     let result = run(&faulty, seed)?;
@@ -107,7 +107,7 @@ pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong>
     })
 }
 
-/// A run whose panic is a finding, to be reported with its scenario and seed.
+/// A run whose panic is reported as a finding, with its scenario and seed.
 fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Wrong> {
     let caught = catch_unwind(AssertUnwindSafe(|| crate::run(scenario, seed)));
     let result = caught.map_err(|panic| {
@@ -118,11 +118,11 @@ fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Wrong> {
     Ok(result?)
 }
 
-/// `scenario`, so short that about `packets` arrive at its cards, or as long as it is where they are
-/// fewer. Times within it are shortened alike. What it costs is a few short runs.
+/// `scenario`, shortened so that about `packets` arrive at its NICs; a scenario with fewer packets keeps its
+/// length. Times within it are scaled. This costs a few short runs.
 ///
 /// # Errors
-/// [`Wrong`], when it can't be run.
+/// [`Wrong`] when the scenario can't be run.
 pub fn shorten(scenario: &Scenario, packets: u64) -> Result<Scenario, Wrong> {
     let mut duration_ns = SHORTEST_NS.min(scenario.duration_ns);
     loop {
@@ -135,7 +135,7 @@ pub fn shorten(scenario: &Scenario, packets: u64) -> Result<Scenario, Wrong> {
     }
 }
 
-/// `scenario` with another duration; beginnings, ramps and events keep their places in it.
+/// `scenario` with another duration; starts, ramps and events keep their relative times.
 fn scaled(scenario: &Scenario, duration_ns: u64) -> Scenario {
     let mut short = scenario.clone();
     let whole = u128::from(scenario.duration_ns.max(1));
@@ -195,7 +195,7 @@ mod tests {
         let mut spread = scenario();
         spread.nics[0].interrupts = Interrupts::Spread("0-1".parse().unwrap());
         assert!(check(&spread, &overtaken).is_ok(), "no order is promised there");
-        // Each number for itself: those before the processing, and those behind it.
+        // Each number separately: those before the processing, and those after it.
         let numbers: [fn(&mut PacketAccount) -> &mut u64; 7] = [
             |account| &mut account.arrived,
             |account| &mut account.ring_full,

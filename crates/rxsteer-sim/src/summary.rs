@@ -1,34 +1,34 @@
-//! A figure over many seeds: mean, spread, and how sure the mean is.
+//! Statistics of a figure over many seeds: mean, spread, and confidence interval.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The confidence of intervals.
+/// The confidence level of intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// One figure over seeds, in the figure's unit.
+/// One figure over seeds, in the unit of the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Seeds that had the figure.
+    /// The number of seeds that had the figure.
     pub count: usize,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
-    /// Their standard deviation (of a sample: divided by count − 1); `None` for one seed.
+    /// The standard deviation (of a sample: divided by count − 1); `None` for one seed.
     pub std_dev: Option<f64>,
     /// Half the width of the 95 % confidence interval of the mean, by Student's t; `None` for one seed.
     pub interval: Option<f64>,
-    /// The least.
+    /// The least value.
     pub least: f64,
-    /// The most.
+    /// The largest value.
     pub most: f64,
 }
 
-/// Sums up `values`; `None` when there are none.
+/// Summarises `values`; `None` when there are none.
 #[must_use]
 pub fn summarize(values: &[f64]) -> Option<Summary> {
     let least = values.iter().copied().reduce(f64::min)?;
     let most = values.iter().copied().reduce(f64::max)?;
     let count = values.len();
-    // Rounding must not carry the mean of equal values away from them.
+    // Rounding must not move the mean of equal values away from them.
     let mean = (values.iter().sum::<f64>() / count as f64).clamp(least, most);
     let std_dev = (count > 1).then(|| {
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -38,18 +38,18 @@ pub fn summarize(values: &[f64]) -> Option<Summary> {
     Some(Summary { count, mean, std_dev, interval, least, most })
 }
 
-/// How many standard errors the 95 % interval reaches to each side.
+/// The half width of the 95 % interval in standard errors.
 fn t_quantile(degrees_of_freedom: usize) -> f64 {
     student(degrees_of_freedom)
         .map_or(f64::INFINITY, |t| t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)))
 }
 
-/// The probability that chance alone makes Student's t as large as this, to either side.
+/// The probability that chance alone makes Student's t this large in either direction.
 pub(crate) fn two_sided_p(t: f64, degrees_of_freedom: usize) -> f64 {
     student(degrees_of_freedom).map_or(1.0, |student| 2.0 * student.sf(t.abs())).min(1.0)
 }
 
-/// `None` without a degree of freedom.
+/// Student's t distribution; `None` without a degree of freedom.
 fn student(degrees_of_freedom: usize) -> Option<StudentsT> {
     StudentsT::new(0.0, 1.0, degrees_of_freedom as f64).ok()
 }
@@ -62,14 +62,14 @@ mod tests {
         (left - right).abs() <= 5e-4 * right.abs()
     }
 
-    /// The two-sided 95 % column of any printed table of Student's t.
+    /// The two-sided 95 % column of printed tables of Student's t.
     #[test]
     fn quantiles_are_those_of_the_tables() {
         for (degrees, quantile) in
             [(1, 12.706), (2, 4.303), (4, 2.776), (9, 2.262), (30, 2.042), (120, 1.980)]
         {
             assert!(near(t_quantile(degrees), quantile), "{degrees}: {}", t_quantile(degrees));
-            // Printed quantiles are rounded, which shows in the probability.
+            // Printed quantiles are rounded, which changes the probability slightly.
             assert!((two_sided_p(quantile, degrees) - 0.05).abs() < 1e-4, "{degrees}");
         }
     }

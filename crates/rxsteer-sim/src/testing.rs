@@ -1,9 +1,9 @@
-//! A small scenario for tests of what is done with scenarios.
+//! A small scenario for tests of code that uses scenarios.
 
 use crate::scenario::*;
 use rxsteer_core::{CpuId, CpuSet, Policy};
 
-/// Two CPUs, one card, two kinds of traffic that are forwarded, three events.
+/// Two CPUs, one NIC, two kinds of forwarded traffic, three events.
 pub(crate) fn scenario() -> Scenario {
     let cpus: CpuSet = "0-1".parse().expect("two CPUs");
     let traffic = Traffic {

@@ -1,4 +1,4 @@
-//! The engine against what must hold in every run, and against what can be worked out by hand.
+//! The engine, checked against the invariants of every run and against manually computed values.
 
 mod common;
 
@@ -79,7 +79,7 @@ fn unhindered_stream_fills_its_window_each_round_trip() {
     scenario.wire_ns = 1_000_000;
     scenario.traffic = vec![forward(traffic("stream", 1, stream()))];
     let result = checked(&scenario, 1);
-    // Four times the wire, and as often a frame onto it, which the last two of a window wait for.
+    // A window takes four wire delays, plus four frame times for its last two packets.
     let packets_per_second = 64.0 / 4.0e-3;
     let rate = result.traffic[0].packets as f64 / (result.measured_ns as f64 / 1e9);
     assert!((rate / packets_per_second - 1.0).abs() < 0.05, "{rate} for {packets_per_second}");
@@ -107,7 +107,7 @@ fn clients_get_one_answer_per_round_trip() {
     let traffic = &result.traffic[0];
     let rate = traffic.transactions_per_second.unwrap();
     assert!((rate * traffic.latency.mean / 1e9 - 1.0).abs() < 0.01, "Little's law with one client");
-    // Two wires and the service at the least.
+    // At least two wire delays and the service time.
     assert!(traffic.latency.p50 > 45_000 && traffic.latency.p50 < 60_000, "{:?}", traffic.latency);
 }
 
@@ -193,7 +193,7 @@ fn slower_siblings_do_less() {
 
 #[test]
 fn memory_does_not_grow_with_time() {
-    // What is kept is what is under way; a run ten times as long has no more of it.
+    // The memory in use is that of packets under way, and a run ten times as long has no more of them.
     let under_way = |ms: u64| {
         let mut scenario = machine(4, "rps", "0-3");
         scenario.duration_ns = ms * 1_000_000;
@@ -206,7 +206,7 @@ fn memory_does_not_grow_with_time() {
 
 #[test]
 fn backlog_whose_cpu_is_away_gets_its_turn() {
-    // Its heir's own backlog never empties.
+    // The backlog of the CPU that takes over never empties.
     let mut scenario = machine(4, "rps", "1-3");
     scenario.duration_ns = 600_000_000;
     scenario.warm_up_ns = 300_000_000;
@@ -220,13 +220,13 @@ fn backlog_whose_cpu_is_away_gets_its_turn() {
 #[test]
 fn wire_carries_no_more_than_its_rate_and_no_memory_waits_for_it() {
     let mut scenario = machine(8, "rps", "0-7");
-    // Towards us: ten times what the wire takes.
+    // Towards this machine: ten times the capacity of the wire.
     scenario.nics[0].rate = 100e6;
     scenario.traffic = vec![forward(traffic("flood", 16, constant(1.5e6)))];
     let result = checked(&scenario, 1);
     assert!(result.traffic[0].bits_per_second < 100e6, "{:?}", result.traffic[0]);
     assert!(result.traffic[0].lost > 100_000 && result.account.arrived < 40_000);
-    // Away from us.
+    // Away from this machine.
     scenario.nics.swap(0, 1);
     let result = checked(&scenario, 1);
     assert!(result.traffic[0].bits_per_second < 100e6, "{:?}", result.traffic[0]);

@@ -1,4 +1,4 @@
-//! The published experiments: what is predicted, and that fits see none of it.
+//! The published experiments: the predictions, and that fits use none of the predicted rows.
 
 use rxsteer_core::Policy;
 use rxsteer_sim::fit;
@@ -46,7 +46,7 @@ fn fits_and_machines_do_not_see_predicted_rows() {
     files.extend(["measured.rs", "figures.rs", "fitted_rows.rs"].map(|name| source.join(name)));
     for file in files {
         let text = text(&file);
-        // A glob would bring them in without a name.
+        // A glob import would make them available without a name.
         for way in ["predicted_rows", "published::*", "super::super"] {
             assert!(!text.contains(way), "{} has {way}", file.display());
         }
@@ -54,7 +54,7 @@ fn fits_and_machines_do_not_see_predicted_rows() {
             assert!(!text.contains(name), "{} names {name}", file.display());
         }
     }
-    // Nor are they given on under another name.
+    // They are not re-exported under another name either.
     for file in sources("published") {
         for line in text(&file).lines().filter(|line| line.contains("predicted_rows")) {
             assert!(!line.trim_start().starts_with("pub use"), "{}: {line}", file.display());
@@ -88,13 +88,13 @@ fn receiving_shares_are_of_the_other_table() {
     assert!((rfs - RECEIVING_SHARE_BY_RFS.value).abs() < 1e-4, "{rfs}");
 }
 
-/// What holds of every report, whatever it predicts.
+/// Checks of every report, whatever it predicts.
 fn check(report: &Report) {
     for row in &report.rows {
         assert!(row.predicted.is_finite() && row.published > 0.0, "{row:?}");
         if row.role == Role::Fitted {
-            // The deviation of latency is made by some fifty losses, and fitted to a tenth; the 90 % and 99 %
-            // of a fitted line are not fitted.
+            // About fifty losses determine the deviation of the latency, so it is fitted to a tenth. The 90 % and
+            // 99 % of a fitted row are not fitted.
             let most = if row.what.ends_with('σ') { 15.0 } else { 2.0 };
             assert!(row.error().abs() < most, "{row:?}");
         }
@@ -104,7 +104,7 @@ fn check(report: &Report) {
     assert!(report.lacks.len() >= 3);
 }
 
-/// The targets that are missed: if one more is, or one less, the texts that say so are to be changed.
+/// The targets that are missed. If this list changes, the texts about them must change too.
 fn missed(report: &Report) -> Vec<&str> {
     let missed = report.targets.iter().filter(|target| !target.is_met);
     missed.map(|target| target.what).collect()
@@ -120,7 +120,7 @@ fn rfs_is_predicted() {
     check(&report);
     assert_eq!(missed(&report), ["order of latency p90"]);
     assert!(report.mean_absolute_error() < 8.0, "{}", report.mean_absolute_error());
-    // What the report says of its misses.
+    // The report's statements about its misses.
     for row in report.rows.iter().filter(|row| row.unit == "%" && row.role == Role::Beside) {
         assert!((22.0..34.0).contains(&row.error()), "{row:?}");
     }
@@ -164,13 +164,13 @@ fn sparse_is_predicted() {
     assert!(report.mean_absolute_error() < 5.0, "{}", report.mean_absolute_error());
     let fitted = report.rows.iter().filter(|row| row.role == Role::Fitted);
     assert!(fitted.clone().count() == 12 && fitted.clone().all(|row| row.error().abs() < 7.0));
-    // What the report says of its misses.
+    // The report's statements about its misses.
     let error = |what| report.rows.iter().find(|row| row.what == what).unwrap().error();
     assert!(error("4x gain") > 8.0 && error("8x gain") < -8.0 && error("12x gain") < -5.0);
     assert!(row(&report, "1x in slots, spread") < 0.01);
 }
 
-/// Fits again and compares with what is committed.
+/// Makes the fit again and compares it with the committed one.
 fn fits_again(experiment: Experiment) {
     let fit = fit::make(experiment).unwrap();
     let committed = fit::committed_text(experiment);

@@ -1,10 +1,11 @@
-//! Scenario files, run: each built-in shows what its title says, and whatever passes the checks runs.
+//! Runs of scenario files: each built-in scenario shows what its title says, and every scenario that passes the
+//! checks runs.
 
 use proptest::prelude::*;
 use rxsteer_sim::file::{builtin, read};
 use rxsteer_sim::{RunResult, run};
 
-/// A built-in with values in place of its own, run.
+/// Runs a built-in scenario with `sets` in place of its own values.
 fn built_in_run(name: &str, sets: &[(&str, &str)]) -> RunResult {
     let sets: Vec<_> = sets.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let scenario = builtin::find(name).unwrap().scenario(&sets).unwrap();
@@ -13,7 +14,7 @@ fn built_in_run(name: &str, sets: &[(&str, &str)]) -> RunResult {
     result
 }
 
-/// The same, with another policy and for a short time.
+/// Runs a built-in scenario with another policy and for a short time.
 fn under(name: &str, policy: &str) -> RunResult {
     built_in_run(name, &[("steering.policy", policy), ("duration", "200ms"), ("warm_up", "60ms")])
 }
@@ -48,7 +49,7 @@ fn each_built_in_shows_what_its_title_says() {
     }
 }
 
-/// Two flows of four, data and acknowledgements each way, share a CPU by hash in most seeds, never by slot.
+/// Two of four flows, data and acknowledgements each way, share a CPU by hash in most seeds, but never by slot.
 #[test]
 fn sparse_flows_of_the_small_router_have_cpus_of_their_own() {
     let sets = |policy: &str| {
@@ -69,7 +70,7 @@ fn sparse_flows_of_the_small_router_have_cpus_of_their_own() {
     assert!(spread(&sparse) * 100.0 < spread(&hashed), "{sparse:?} {hashed:?}");
 }
 
-/// Keys with values from the ends of what they can be.
+/// Keys with values at the ends of their ranges.
 const EXTREMES: [(&str, &[&str]); 30] = [
     ("machine.cpus", &["4", "5", "300"]),
     ("machine.speed", &["0.000001", "1000", "0.1"]),
@@ -109,7 +110,7 @@ const EXTREMES: [(&str, &[&str]); 30] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// What passes the checks runs to its end: each packet is accounted for, and none is overtaken.
+    /// A scenario that passes the checks runs to its end: each packet is accounted for, and none is overtaken.
     #[test]
     fn whatever_can_be_runs(
         picks in prop::collection::vec((0..EXTREMES.len(), any::<prop::sample::Index>()), 0..6),
@@ -120,7 +121,7 @@ proptest! {
             let (path, values) = EXTREMES[key];
             sets.push((path.to_string(), values[value.index(values.len())].to_string()));
         }
-        // Card b spreads its interrupts in that file, which reorders.
+        // NIC b spreads its interrupts in that file, which reorders flows.
         sets.push(("nic.b.interrupts".to_string(), "fixed".to_string()));
         if let Ok(scenario) = read(include_str!("../src/file/tests.toml"), "extreme", &sets) {
             let result = run(&scenario, seed).unwrap();

@@ -1,4 +1,4 @@
-//! A slice of `cargo xtask sim-soak`: every built-in scenario, short, with faults.
+//! A sample of `cargo xtask sim-soak`: every built-in scenario, shortened, with faults.
 
 use rxsteer_sim::faults;
 use rxsteer_sim::file::builtin::builtin;
@@ -24,14 +24,14 @@ fn order_holds_and_packets_add_up_whatever_goes_wrong() {
                 ),
             }
         }
-        // A soak in which nothing happens would pass as well.
+        // A soak in which no packet arrives would pass as well.
         assert!(sum.arrived > SEEDS * PACKETS / 2, "{name}: {sum:?}");
         assert!(sum.processed > sum.arrived / 10, "{name}: {sum:?}");
         assert!(sum.refused > 0, "{name}: no fault filled a ring or a backlog: {sum:?}");
     }
 }
 
-/// Whatever is drawn could stand in a scenario file too.
+/// A scenario file could contain every event that is drawn.
 #[test]
 fn built_in_scenario_with_faults_passes_its_own_check() {
     for subject in builtin() {

@@ -1,4 +1,4 @@
-//! What happens in between.
+//! Checks of events.
 
 use super::machine::{check_steering, there};
 use super::{

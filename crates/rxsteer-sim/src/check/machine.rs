@@ -1,4 +1,4 @@
-//! CPUs, cards, costs, the scheduler, and the steering over them.
+//! Checks of CPUs, NICs, costs, the scheduler, and the steering.
 
 use super::{
     Checked, MAX_BUDGET, MAX_CPUS, MAX_NICS, MAX_RATE, MAX_RING, MAX_TIME_NS, Problem, SPEEDS,
@@ -93,7 +93,7 @@ fn check_scheduler(scenario: &Scenario) -> Checked {
     up_to("scheduler.balance", scheduler.balance_ns, MAX_TIME_NS, "nanoseconds (a day)")
 }
 
-/// Checks settings that hold from the start, or from an event on; `path` says which.
+/// Checks settings that apply from the start, or from an event on; `path` identifies which.
 pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &str) -> Checked {
     let at = |key: &str| format!("{path}.{key}");
     there(scenario, steering.cpus.iter(), &at("cpus"), "the CPU map names")?;
@@ -118,7 +118,7 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
         .map_err(|error| Problem { path: path.to_string(), what: error.to_string() })
 }
 
-/// Refuses CPUs that the machine doesn't have; `which` goes on "CPU 7, which".
+/// Refuses CPUs that the machine does not have; `which` continues the message after "CPU 7, which".
 pub(super) fn there(
     scenario: &Scenario,
     mut cpus: impl Iterator<Item = CpuId>,

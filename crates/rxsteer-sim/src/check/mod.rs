@@ -1,8 +1,8 @@
-//! Whether a scenario can be: what everything after it takes for granted.
+//! Checks whether a scenario is valid. All later steps rely on these checks.
 //!
-//! It looks at the [`Scenario`] alone, so that it holds for scenarios from files, from recordings and from
-//! fault injection alike. A [`Problem`] names its place by the path of the key in a scenario file;
-//! [`crate::file`] finds the line that goes with it.
+//! They depend only on the [`Scenario`], so they apply to scenarios from files, from recordings and from fault
+//! injection alike. A [`Problem`] gives its place as the path of the key in a scenario file. [`crate::file`] finds
+//! the line of that key.
 
 mod events;
 mod machine;
@@ -10,56 +10,56 @@ mod traffic;
 
 use crate::Scenario;
 
-/// The longest time anything can take: a day, in nanoseconds.
+/// The longest duration of anything: a day, in nanoseconds.
 pub const MAX_TIME_NS: u64 = 86_400 * 1_000_000_000;
-/// Most CPUs of a machine.
+/// The largest number of CPUs of a machine.
 pub const MAX_CPUS: usize = 4096;
-/// Most network cards of a machine.
+/// The largest number of NICs of a machine.
 pub const MAX_NICS: usize = 64;
-/// Fastest card, in bits per second: at this speed the shortest frame still takes a nanosecond.
+/// The rate of the fastest NIC, in bits per second: at this rate the shortest frame still takes a nanosecond.
 pub const MAX_RATE: f64 = 8e11;
-/// Most slots of an RX queue's ring.
+/// The largest number of slots of an RX queue's ring.
 pub const MAX_RING: u32 = 1 << 20;
-/// Highest single cost, in nanoseconds of a CPU of speed 1: a second.
+/// The highest single cost, in nanoseconds of a CPU of speed 1: a second.
 pub const MAX_COST_NS: f64 = 1e9;
-/// Slowest and fastest CPU, as a multiple of the one that costs are given for.
+/// The speed of the slowest and the fastest CPU, as a multiple of the CPU that the costs are given for.
 pub const SPEEDS: std::ops::RangeInclusive<f64> = 1e-6..=1e3;
-/// Most packets of one poll.
+/// The largest number of packets of one poll.
 pub const MAX_BUDGET: u32 = 1 << 16;
-/// Most kinds of traffic.
+/// The largest number of kinds of traffic.
 pub const MAX_TRAFFIC: usize = 256;
-/// Most flows of all traffic together.
+/// The largest number of flows of all traffic together.
 pub const MAX_FLOWS: u64 = 1 << 20;
-/// Most threads of all traffic together.
+/// The largest number of threads of all traffic together.
 pub const MAX_THREADS: u64 = 1 << 16;
-/// Shortest and longest frame, in bytes, without its checksum.
+/// The shortest and the longest frame, in bytes, without the frame check sequence.
 pub const FRAME_BYTES: std::ops::RangeInclusive<u32> = 60..=65_535;
-/// Most packets per second of one kind of traffic.
+/// The highest packet rate of one kind of traffic, in packets per second.
 pub const MAX_PACKET_RATE: f64 = 1e9;
-/// Largest window of a stream, in packets.
+/// The largest window of a stream, in packets.
 pub const MAX_WINDOW: u32 = 1 << 20;
-/// Most events.
+/// The largest number of events.
 pub const MAX_EVENTS: usize = 4096;
-/// Most packets of one burst.
+/// The largest number of packets of one burst.
 pub const MAX_BURST: u32 = 1 << 20;
 
-/// Why a scenario can't be.
+/// Why a scenario is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct Problem {
     /// The path of the key in a scenario file, e.g. `traffic.0.flows`.
     pub path: String,
-    /// What is wrong there, why, and what to do.
+    /// The problem, its reason, and what to do.
     pub what: String,
 }
 
 type Checked = Result<(), Problem>;
 
 impl Scenario {
-    /// Whether it can be simulated.
+    /// Checks whether the scenario can be simulated.
     ///
     /// # Errors
-    /// [`Problem`]: the first thing that can't be, or that is over its limit.
+    /// [`Problem`]: the first setting that is invalid or over its limit.
     pub fn check(&self) -> Result<(), Problem> {
         self.check_times()?;
         machine::check(self)?;
@@ -97,7 +97,7 @@ fn up_to(path: impl Into<String>, value: u64, most: u64, of: &str) -> Checked {
     }
 }
 
-/// Refuses a number of things that is 0 or over its limit.
+/// Refuses a count that is 0 or over its limit.
 fn some(path: impl Into<String>, value: u64, most: u64) -> Checked {
     if (1..=most).contains(&value) {
         Ok(())
@@ -106,7 +106,7 @@ fn some(path: impl Into<String>, value: u64, most: u64) -> Checked {
     }
 }
 
-/// Refuses a real number that is out of range or none at all.
+/// Refuses a real number that is out of range or not a number.
 fn within(
     path: impl Into<String>,
     value: f64,
@@ -120,7 +120,7 @@ fn within(
     refuse(path, format!("it is {value}; it can be {low} to {high} {unit}"))
 }
 
-/// A time as people write it.
+/// A time in seconds, for messages.
 fn in_seconds(ns: u64) -> String {
     format!("{} s", ns as f64 / 1e9)
 }

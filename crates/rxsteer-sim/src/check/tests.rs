@@ -1,4 +1,4 @@
-//! What can't be is refused, each with its reason and its place; limits are reached, not passed.
+//! Invalid scenarios are refused, each with its reason and its place; values at a limit are accepted.
 
 use super::*;
 use crate::scenario::{Event, EventKind, Interrupts, Load, Recorded, RecordedPacket};
@@ -18,7 +18,7 @@ fn event(at_ns: u64, what: EventKind) -> Event {
 
 type Change = fn(&mut Scenario);
 
-/// Changes that make a scenario impossible, the key that is reported, and a part of the reason.
+/// Changes that make a scenario invalid, with the key that is reported and a part of the reason.
 const IMPOSSIBLE: [(Change, &str, &str); 39] = [
     (|s| s.duration_ns = 0, "duration", "lasts no time"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),

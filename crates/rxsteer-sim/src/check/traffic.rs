@@ -1,4 +1,4 @@
-//! What is sent.
+//! Checks of traffic.
 
 use super::{
     Checked, FRAME_BYTES, MAX_COST_NS, MAX_FLOWS, MAX_PACKET_RATE, MAX_THREADS, MAX_TIME_NS,
@@ -29,7 +29,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
     Ok(())
 }
 
-/// How many threads read or serve it.
+/// The number of threads that read or serve the traffic.
 fn threads_of(scenario: &Scenario, traffic: &Traffic) -> u64 {
     let (flows, cpus) = (u64::from(traffic.flows), scenario.scheduler.cpus.len() as u64);
     let local = traffic.out.is_none();
@@ -149,7 +149,7 @@ fn check_recorded(recorded: &Recorded, traffic: &Traffic, at: &impl Fn(&str) -> 
     application(recorded.application, traffic, at)
 }
 
-/// What a thread does with each packet: nothing, where packets only pass through.
+/// Checks the application's cost per packet, which must be 0 for forwarded packets.
 fn application(cost: f64, traffic: &Traffic, at: &impl Fn(&str) -> String) -> Checked {
     if traffic.out.is_some() && cost != 0.0 {
         return refuse(

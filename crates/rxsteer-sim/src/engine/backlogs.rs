@@ -1,36 +1,36 @@
-//! The backlogs: one queue per CPU, shared by all who queue to it, as the kernel's. Each producer
-//! numbers its own packets in it; they are completed when their processing ended.
+//! The backlogs: one queue per CPU, shared by all producers, as in the kernel. Each producer numbers its own
+//! packets in the queue. A packet is completed when its processing has ended.
 //!
-//! What must hold:
-//! - room is reserved when the decision is made, the packet is seen when its list is spliced;
-//! - one CPU at a time works on a queue, also when its own CPU goes or comes.
+//! Invariants:
+//! - Room is reserved when the decision is made. The packet becomes visible when its list is spliced.
+//! - One CPU at a time works on a queue, also when the queue's own CPU goes offline or comes back.
 
 use super::packet::Packet;
 use rxsteer_core::{Backlogs, CpuId, DropReason, Refusal};
 use std::collections::VecDeque;
 
-/// The queue to one CPU.
+/// The queue of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Those in work, then those that wait.
+    /// The packets being processed, then the packets that wait.
     pub(crate) packets: VecDeque<Packet>,
-    /// Room taken: that of packets that wait and that reserved.
+    /// The room taken by packets that wait and by reservations.
     pub(crate) waiting: u32,
-    /// How many of the first `packets` are in work.
+    /// How many of the first `packets` are being processed.
     pub(crate) in_work: u32,
-    /// Packets reserved so far, and completed, by producer.
+    /// By producer, the numbers of packets reserved and completed so far.
     counts: Box<[(u32, u32)]>,
 }
 
 impl Backlog {
-    /// Whether packets wait that may be worked on.
+    /// Whether packets wait that a CPU may process now.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         self.in_work == 0 && !self.packets.is_empty()
     }
 }
 
-/// All of them, by CPU id.
+/// All backlogs, by CPU id.
 #[derive(Debug)]
 pub(crate) struct BacklogSet {
     pub(crate) of_cpu: Vec<Backlog>,
@@ -44,14 +44,14 @@ impl BacklogSet {
         BacklogSet { of_cpu: (0..cpus).map(|_| backlog()).collect(), max_backlog }
     }
 
-    /// The packet, which had room in the CPU's queue, is processed.
+    /// Records that a packet with room in the CPU's queue is processed.
     #[inline]
     pub(crate) fn complete(&mut self, cpu: usize, producer: u16) {
         let (_, completed) = &mut self.of_cpu[cpu].counts[usize::from(producer)];
         *completed = completed.wrapping_add(1);
     }
 
-    /// Packets that have room, or are in work.
+    /// The number of packets that have room or are being processed.
     pub(crate) fn under_way(&self) -> u64 {
         let counts = self.of_cpu.iter().flat_map(|backlog| &backlog.counts);
         counts.map(|(reserved, completed)| u64::from(reserved.wrapping_sub(*completed))).sum()

@@ -1,71 +1,71 @@
-//! The calendar: what is to happen when. Events of one time happen in the order they were noted in,
-//! so that a run depends on nothing but its seed.
+//! The calendar of future events. Events with the same time occur in the order in which they were noted, so that a
+//! run depends only on its seed.
 //!
 //! ```text
 //!   slots   one per CPU: its next step │ one per RX queue: its next interrupt │ the soonest of `rest`
 //!   above   the soonest of each eight slots; above that the soonest of each eight of those; …
 //! ```
 //!
-//! Nearly all events are steps and interrupts, of which each CPU and queue has one at most: noting one
-//! is a store into its slot, and the next event is the least of eight keys, for each level once.
-//! Everything else is in a heap.
+//! Nearly all events are steps and interrupts, and each CPU and queue has at most one of them. Noting such an
+//! event is a store into its slot. Finding the next event takes the least of eight keys once per level. All other
+//! events are in a heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What is to happen.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// An RX queue interrupts.
     Interrupt { queue: u32 },
-    /// A CPU has done what it had in hand, or is woken.
+    /// A CPU has finished its present work, or is woken.
     Step { cpu: u16 },
-    /// Anything else.
+    /// Any other event.
     Other(Other),
 }
 
-/// What is to happen, apart from steps and interrupts.
+/// An event other than a step or an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
-    /// A traffic that goes by the clock sends on.
+    /// A traffic with a schedule of its own sends its next packets.
     Emit { traffic: u16 },
     /// A client sends its request (again).
     Request { connection: u32 },
     /// A stream begins.
     Begin { connection: u32 },
-    /// All that a stream has in flight counts as lost, if nothing came since.
+    /// All packets of a stream in flight count as lost, if none has arrived since.
     Timeout { connection: u32 },
     /// An event of the scenario.
     Event { index: u32 },
-    /// Waiting threads are shared out again.
+    /// The scheduler balances waiting threads.
     Balance,
 }
 
-/// Keys that are compared at a time.
+/// The number of keys that are compared at a time.
 const EIGHT: usize = 8;
 
-/// The key of a slot in which nothing is noted.
+/// The key of an empty slot.
 const NEVER: u128 = u128::MAX;
 
-/// Bits of a key below its time: the number of the note, and below that [`SLOT_BITS`].
+/// The bits of a key below its time: the number of the note, and below that [`SLOT_BITS`] bits of the slot.
 const TIME_SHIFT: u32 = 64;
 const SLOT_BITS: u32 = 16;
 
-/// Events in the order of time.
+/// The future events in the order of time.
 #[derive(Debug)]
 pub(crate) struct Calendar {
-    /// The slots' keys, then the least of each eight, and so on, as long as they are more than eight.
+    /// The keys of the slots, then the least key of each eight, and so on, for levels with more than eight keys.
     below: Vec<Vec<[u128; EIGHT]>>,
-    /// The last eight: the slots themselves where they are so few.
+    /// The last eight keys; the slots themselves if there are at most eight.
     top: [u128; EIGHT],
-    /// Slots of CPUs, and up to where those of queues go; then comes that of `rest`.
+    /// The number of CPU slots. Slots of queues follow, then the slot of `rest`.
     cpus: usize,
     rest_slot: usize,
     rest: BinaryHeap<Reverse<Entry>>,
     noted: u64,
 }
 
-/// An event with its key: no two have the same.
+/// An event with its key; all keys differ.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u128,
@@ -94,10 +94,10 @@ impl Ord for Entry {
 }
 
 impl Calendar {
-    /// For so many CPUs and RX queues.
+    /// A calendar for `cpus` CPUs and `queues` RX queues.
     ///
     /// # Panics
-    /// When they are more than 65,535 together.
+    /// When there are more than 65,535 of them together.
     pub(crate) fn new(cpus: usize, queues: usize) -> Calendar {
         let slots = cpus + queues + 1;
         assert!(slots <= 1 << SLOT_BITS, "a slot's number has {SLOT_BITS} bits");
@@ -117,19 +117,19 @@ impl Calendar {
         }
     }
 
-    /// Notes when `cpu` steps next, in place of what was noted of that.
+    /// Notes the next step of `cpu`, and replaces the step noted before.
     #[inline]
     pub(crate) fn note_step(&mut self, cpu: u16, at_ns: u64) {
         self.note_in(usize::from(cpu), at_ns);
     }
 
-    /// No step of `cpu` is to come.
+    /// Cancels the next step of `cpu`.
     #[inline]
     pub(crate) fn cancel_step(&mut self, cpu: u16) {
         self.put(usize::from(cpu), NEVER);
     }
 
-    /// When `cpu` steps next, where that is noted.
+    /// The time of the next step of `cpu`, if one is noted.
     pub(crate) fn step_of(&self, cpu: u16) -> Option<u64> {
         let slot = usize::from(cpu);
         let slots = self.below.first().map_or(&self.top, |groups| &groups[slot / EIGHT]);
@@ -137,21 +137,21 @@ impl Calendar {
         (key != NEVER).then_some((key >> TIME_SHIFT) as u64)
     }
 
-    /// Notes when `queue` interrupts next, in place of what was noted of that.
+    /// Notes the next interrupt of `queue`, and replaces the one noted before.
     #[inline]
     pub(crate) fn note_interrupt(&mut self, queue: u32, at_ns: u64) {
         self.note_in(self.cpus + queue as usize, at_ns);
     }
 
-    /// Notes that `what` is to happen at `at_ns`.
+    /// Notes an event at `at_ns`.
     pub(crate) fn note(&mut self, at_ns: u64, what: Other) {
         let key = self.next_key(self.rest_slot, at_ns);
         self.rest.push(Reverse(Entry { key, what }));
         self.show_rest();
     }
 
-    /// Takes the next event. A step stays noted until its CPU's next one is noted or cancelled, as
-    /// every step does.
+    /// Takes the next event. A step stays noted until the next step of its CPU is noted or cancelled. Every step
+    /// does one of these.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(u64, What)> {
         let key = least(&self.top);
@@ -183,13 +183,13 @@ impl Calendar {
         self.put(slot, key);
     }
 
-    /// The heap's soonest stands in its slot.
+    /// Copies the key of the heap's soonest event into its slot.
     fn show_rest(&mut self) {
         let key = self.rest.peek().map_or(NEVER, |Reverse(entry)| entry.key);
         self.put(self.rest_slot, key);
     }
 
-    /// Puts `key` into the slot, and what follows into the levels above.
+    /// Writes `key` into the slot, and the resulting keys into the levels above.
     #[inline]
     fn put(&mut self, slot: usize, key: u128) {
         let (mut index, mut key) = (slot, key);
@@ -203,7 +203,7 @@ impl Calendar {
     }
 }
 
-/// The least of eight keys, without a jump: which one it is can't be foretold.
+/// The least of eight keys, without a branch: a branch on it could not be predicted.
 #[inline]
 fn least(keys: &[u128; EIGHT]) -> u128 {
     let pairs: [u128; EIGHT / 2] = std::array::from_fn(|at| keys[at].min(keys[at + EIGHT / 2]));
@@ -257,8 +257,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the number of levels, and whatever was taken between, it is as if all that is noted
-        /// were sorted.
+        /// Whatever the number of levels and the events taken in between, the result is a stable sort of all
+        /// notes.
         #[test]
         fn it_is_a_stable_sort(
             cpus in 1usize..600,
@@ -277,7 +277,7 @@ mod tests {
                     expected.sort_by_key(|(at_ns, _)| *at_ns);
                     let next = calendar.next();
                     prop_assert_eq!(next, expected.first().copied());
-                    // A step stays noted until the next one takes its place.
+                    // A step stays noted until the next one replaces it.
                     if let Some((_, What::Step { cpu })) = next {
                         calendar.note_step(cpu, at_ns);
                         expected.push((at_ns, What::Step { cpu }));

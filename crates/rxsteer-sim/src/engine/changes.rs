@@ -1,4 +1,4 @@
-//! What happens in mid-run: CPUs that go and come, other speeds, another policy, a clock that jumps.
+//! Events during a run: CPUs that go offline and come back, other speeds, another policy, a clock that jumps.
 
 use super::World;
 use super::backlogs::Seen;
@@ -9,7 +9,7 @@ use rxsteer_core::{CpuId, CpuSet};
 use std::sync::Arc;
 
 impl World<'_> {
-    /// The `index`-th event of the scenario happens.
+    /// Executes the `index`-th event of the scenario.
     pub(crate) fn happen(&mut self, index: u32) {
         match self.scenario.events[index as usize].what.clone() {
             EventKind::Offline(cpu) => self.offline(cpu.get()),
@@ -25,7 +25,7 @@ impl World<'_> {
         }
     }
 
-    /// The CPU that does the work of one that is away: the next that is online, in order of ids.
+    /// The CPU that does the work of an offline CPU: the next online CPU in the order of ids.
     pub(crate) fn heir(&self, cpu: u16) -> u16 {
         let count = self.cpus.len();
         let after = (1..=count).map(|step| (usize::from(cpu) + step) % count);
@@ -33,7 +33,7 @@ impl World<'_> {
         online.unwrap_or(usize::from(cpu)) as u16
     }
 
-    /// A CPU goes away, unless it is the last one. What it has in hand it still finishes.
+    /// Takes a CPU offline, unless it is the last one online. The CPU still finishes its present work.
     fn offline(&mut self, cpu: u16) {
         let online = self.cpus.iter().filter(|cpu| cpu.online).count();
         if !self.cpus[usize::from(cpu)].online || online == 1 {
@@ -57,7 +57,7 @@ impl World<'_> {
         self.wake(cpu, self.now);
     }
 
-    /// Notes who serves which backlog.
+    /// Records which CPU serves which backlog.
     fn share_out_backlogs(&mut self) {
         for cpu in &mut self.cpus {
             cpu.serves.clear();
@@ -75,7 +75,7 @@ impl World<'_> {
         }
     }
 
-    /// What a CPU that is away, and has nothing in hand, was to do is done elsewhere.
+    /// Moves the pending work of an offline CPU, which has finished its present work, to other CPUs.
     pub(crate) fn evacuate(&mut self, cpu: u16) {
         let state = &mut self.cpus[usize::from(cpu)];
         state.state = State::Idle;
@@ -87,12 +87,12 @@ impl World<'_> {
         self.evacuate_threads(cpu);
     }
 
-    /// Another policy, or other settings.
+    /// Changes to another policy or other settings.
     pub(crate) fn change(&mut self, steering: Steering) {
         let offline =
             self.cpus.iter().filter(|cpu| !cpu.online).filter_map(|cpu| CpuId::new(cpu.id));
         let config = self.scenario.steer_config(&steering, CpuSet::new(offline));
-        // Checked when the run began.
+        // The configuration was checked when the run began.
         let Ok(plan) = self.plan.next(&config) else { return };
         self.plan = Arc::new(plan);
         self.backlogs.max_backlog = steering.max_backlog;
@@ -103,7 +103,7 @@ impl World<'_> {
         }
     }
 
-    /// Notes all that is to happen at a known time.
+    /// Notes all events with a known time.
     pub(crate) fn note_events(&mut self) {
         for (index, event) in (0..).zip(&self.scenario.events) {
             self.calendar.note(event.at_ns, Other::Event { index });

@@ -1,28 +1,28 @@
-//! A CPU: what it has in hand, what waits for it, and what it does next.
+//! A CPU: its present work, its pending work, and its choice of the next work.
 //!
 //! ```text
 //!   step: finish what was in hand ──► choose ──► poll a ring | work on a backlog | run a thread ──► step
 //!         (all effects happen here)              up to CHUNK_NS of work, one packet at least
 //! ```
 //!
-//! What a chunk of work does to others happens at its end, when the calendar's time is the CPU's: so
-//! what is not done yet is never seen. What it costs is decided at its start.
+//! The effects of a chunk of work on others happen at its end, when the calendar's time is the CPU's time. So no
+//! effect is visible before its work is done. The cost of a chunk is decided at its start.
 
 use super::packet::Packet;
 use crate::scenario::{Costs, Cpu, Scenario};
 use rxsteer_core::Verdict;
 use std::collections::VecDeque;
 
-/// About as long a CPU works before others see what it did.
+/// About how long a CPU works before others see the effects.
 pub(crate) const CHUNK_NS: f64 = 20_000.0;
 
-/// Flows that a CPU had in this time, or in the one before, count as present in its cache.
+/// Flows that a CPU processed in this window, or in the one before, count as present in its cache.
 pub(crate) const WINDOW_NS: u64 = 100_000_000;
 
-/// What a CPU has in hand.
+/// The present work of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Packets of an RX queue, on their way to backlogs or processed at once.
+    /// Packets of an RX queue, which are queued to backlogs or processed at once.
     Poll(u32),
     /// Packets of a CPU's backlog.
     Backlog(u16),
@@ -30,27 +30,27 @@ pub(crate) enum Work {
     Thread(u32),
 }
 
-/// Whether a CPU works.
+/// The activity of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Idle,
-    /// It begins at this time.
+    /// It begins to work at this time.
     Woken(u64),
-    /// It has something in hand until its next step.
+    /// It works until its next step.
     Working(Work),
 }
 
-/// A packet in hand.
+/// A packet of the present work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) packet: Packet,
-    /// Where a polled one is queued.
+    /// The backlog that a polled packet is queued to.
     pub(crate) verdict: Verdict,
-    /// Whether it is processed in the poll that received it.
+    /// Whether the packet is processed in the poll that received it.
     pub(crate) inline: bool,
 }
 
-/// Where time went, in nanoseconds of the measured part.
+/// How the time was spent, in nanoseconds of the measured part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     pub(crate) receiving: f64,
@@ -63,39 +63,39 @@ pub(crate) struct Busy {
 pub(crate) struct CpuState {
     pub(crate) id: u16,
     pub(crate) speed: f64,
-    /// How long the costs of 1 ns take it: alone, and while an SMT sibling works.
+    /// Nanoseconds that a cost of 1 ns takes: alone, and while an SMT sibling works.
     ns_per_cost: [f64; 2],
     pub(crate) core: u16,
     pub(crate) cache: u16,
     pub(crate) online: bool,
     pub(crate) state: State,
-    /// Packets in hand, but for those of a backlog, which stay in it meanwhile.
+    /// The packets of the present work, except those of a backlog, which stay in the backlog meanwhile.
     pub(crate) items: Vec<Item>,
-    /// RX queues to be polled.
+    /// RX queues that wait to be polled.
     pub(crate) polls: VecDeque<u32>,
-    /// Whose backlogs it serves: its own, and those of CPUs that are away.
+    /// The CPUs whose backlogs this CPU serves: itself, and CPUs that are offline.
     pub(crate) serves: Vec<u16>,
-    /// What the next chunk costs beside its own.
+    /// Additional cost of the next chunk.
     pub(crate) extra: f64,
-    /// Whether it polled when it last did interrupts' work.
+    /// Whether the last interrupt work was a poll.
     pub(crate) polled: bool,
-    /// The thread that runs, or would if interrupts let it.
+    /// The thread that runs, or is interrupted.
     pub(crate) running: Option<u32>,
-    /// Threads that wait for it to stop.
+    /// Threads that wait for the CPU.
     pub(crate) run_queue: VecDeque<u32>,
-    /// The last thread that ran here.
+    /// The last thread that ran on this CPU.
     pub(crate) last_thread: u32,
-    /// How long the running one has run in its slice.
+    /// How long the running thread has run in its slice.
     pub(crate) ran_ns: f64,
-    /// How long interrupts' work has kept threads off.
+    /// How long interrupt work has kept threads from running.
     pub(crate) kept_off_ns: f64,
-    /// The present window, and the flows seen in the one before and in this.
+    /// The present window; `flows` counts the flows seen in the previous window and in this one.
     pub(crate) window: u32,
     flows: [u32; 2],
-    /// What a packet costs more, since so many flows share the cache.
+    /// The additional cost of a packet, since many flows share the cache.
     pub(crate) flow_miss: f64,
     pub(crate) busy: Busy,
-    /// Packets whose processing ended here in the measured part.
+    /// Packets whose processing ended on this CPU in the measured part.
     pub(crate) packets: u64,
 }
 
@@ -130,13 +130,13 @@ impl CpuState {
         state
     }
 
-    /// From now on it works so fast, and by the factor `smt_speed` of that beside a sibling that works.
+    /// Sets the speed, and the share `smt_speed` of it beside a sibling that works.
     pub(crate) fn set_speed(&mut self, speed: f64, smt_speed: f64) {
         self.speed = speed;
         self.ns_per_cost = [1.0, smt_speed].map(|share| 1.0 / (speed * share));
     }
 
-    /// How long the costs of 1 ns take.
+    /// Nanoseconds that a cost of 1 ns takes.
     pub(crate) fn ns_per_cost(&self, sibling_works: bool) -> f64 {
         self.ns_per_cost[usize::from(sibling_works)]
     }
@@ -145,17 +145,17 @@ impl CpuState {
         matches!(self.state, State::Working(_))
     }
 
-    /// Whether what it has in hand are packets that a thread reads.
+    /// Whether the present work is packets that a thread reads.
     pub(crate) fn runs_thread(&self) -> bool {
         matches!(self.state, State::Working(Work::Thread(_)))
     }
 
-    /// Whether no thread runs or waits here: what a scheduler calls idle, whatever interrupts do.
+    /// Whether no thread runs or waits here. A scheduler calls such a CPU idle, whatever interrupts do.
     pub(crate) fn is_free_of_threads(&self) -> bool {
         self.running.is_none() && self.run_queue.is_empty()
     }
 
-    /// Goes on to `window`.
+    /// Enters the window `window`.
     pub(crate) fn turn_window(&mut self, window: u32, costs: &Costs) {
         if self.window != window {
             self.flows[0] = if self.window + 1 == window { self.flows[1] } else { 0 };
@@ -165,13 +165,13 @@ impl CpuState {
         }
     }
 
-    /// One flow more is seen in this window.
+    /// Counts another flow in this window.
     pub(crate) fn add_flow(&mut self, costs: &Costs) {
         self.flows[1] += 1;
         self.flow_miss = self.flow_miss_now(costs);
     }
 
-    /// What a packet costs more for the flows it has about at present.
+    /// The additional cost of a packet with the number of flows that the CPU has at present.
     fn flow_miss_now(&self, costs: &Costs) -> f64 {
         let flows = f64::from(self.flows[0].max(self.flows[1]));
         if flows > 0.0 { costs.flow_miss * flows / (flows + costs.flow_cache) } else { 0.0 }

@@ -1,9 +1,9 @@
-//! What becomes of packets: the order check, where they go when they are processed, what far hosts do
-//! with them, and what is lost.
+//! The life of packets: the order check, where packets go after their processing, what far hosts do with them, and
+//! which packets are lost.
 //!
-//! Far hosts cost nothing and are always at once there. So what they do follows from the frame they
-//! get, and is planned when it is sent: the frames they answer with are on the wire already, with
-//! the time they will arrive at. Frames wait for a wire in the order in which they are planned.
+//! Far hosts cost nothing and react at once. So a far host's reaction follows from the frame it receives, and is
+//! planned when that frame is sent: its answers are put on the wire with their times of arrival. Frames wait for a
+//! wire in the order in which they are planned.
 
 use super::World;
 use super::calendar::Other;
@@ -12,7 +12,7 @@ use super::packet::{BURST, Packet, Role};
 use crate::scenario::{Load, Stream};
 use rand_distr::{Distribution, Exp1};
 
-/// After this a client asks again whose request was lost.
+/// The time after which a client repeats a request that was lost.
 const RETRY_NS: u64 = 200_000_000;
 
 impl<'a> World<'a> {
@@ -20,7 +20,7 @@ impl<'a> World<'a> {
         self.now >= self.from_ns
     }
 
-    /// A far host hands a frame of `flow` to its card at `at_ns`.
+    /// A far host passes a frame of `flow` to its NIC at `at_ns`.
     pub(crate) fn emit(&mut self, flow: u32, at_ns: u64, bytes: u32, data: u32, more: u32) {
         let entry = &mut self.flows[flow as usize];
         entry.sent = entry.sent.wrapping_add(1);
@@ -38,7 +38,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Frames that found a full ring are gone.
+    /// Drops the frames that found a full ring.
     pub(crate) fn lose_refused(&mut self, queue: u32) {
         while let Some(packet) = self.queues[queue as usize].refused.pop() {
             self.account.ring_full += 1;
@@ -46,7 +46,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A packet is lost on its way.
+    /// Records that a packet was lost on its way.
     pub(crate) fn lost(&mut self, packet: &Packet) {
         let (traffic, role) = {
             let flow = &self.flows[packet.flow as usize];
@@ -70,10 +70,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The processing of a packet begins on `cpu`.
+    /// Records that the processing of a packet begins on `cpu`, and checks the order.
     ///
-    /// In order is: after every earlier packet of its flow has begun; and where the last one began
-    /// on another CPU, after it has ended.
+    /// A packet is in order if every earlier packet of its flow has begun. If the previous packet began on another
+    /// CPU, its processing must also have ended.
     #[inline]
     pub(crate) fn begins(&mut self, cpu: u16, packet: &Packet) {
         let is_measured = self.is_measured();
@@ -90,7 +90,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The processing of a packet, which had room in this backlog, has ended on `cpu`.
+    /// Records that the processing of a packet, which had room in this backlog, has ended on `cpu`.
     #[inline]
     pub(crate) fn processed(&mut self, cpu: u16, backlog: usize, packet: &Packet) {
         self.backlogs.complete(backlog, packet.producer);
@@ -162,7 +162,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A packet has reached its goal; its latency ends at `now`.
+    /// Records that a packet has reached its destination; its latency ends at `now`.
     pub(crate) fn reached(&mut self, packet: &Packet, now: u64) {
         if !self.is_measured() {
             return;
@@ -178,7 +178,7 @@ impl<'a> World<'a> {
     // -----------------------------------------------------------------------------------------
     // Streams
 
-    /// The settings of the connection's traffic.
+    /// The settings of the connection's stream.
     pub(crate) fn stream(&self, connection: u32) -> &'a Stream {
         let traffic = usize::from(self.streams[connection as usize].traffic);
         match &self.scenario.traffic[traffic].load {
@@ -187,7 +187,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The sender sends what its window allows.
+    /// Sends the packets that the sender's window allows.
     pub(crate) fn stream_sends(&mut self, connection: u32, at_ns: u64) {
         let settings = self.stream(connection);
         while let Some(number) = self.streams[connection as usize].next(settings.window) {
@@ -196,14 +196,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Says whether the receiver, which just got this packet, acknowledges now; and what.
+    /// Whether the receiver, which just got this packet, acknowledges now. Returns the acknowledgement's contents.
     fn acknowledgement(&mut self, connection: u32, packet: &Packet) -> Option<(u32, u32)> {
         let each = self.stream(connection).packets_per_ack;
         let stream = &mut self.streams[connection as usize];
         let is_missing = stream.receiver.receive(packet.data);
         stream.alive -= 1;
         let receiver = &mut stream.receiver;
-        // A receiver that expects no more soon doesn't wait.
+        // A receiver that expects no more packets soon does not wait.
         if receiver.unacked < each && !is_missing && stream.alive > 0 {
             return None;
         }
@@ -211,7 +211,7 @@ impl<'a> World<'a> {
         Some((receiver.received, receiver.missing))
     }
 
-    /// Data is with its receiver, beyond the card it was forwarded to.
+    /// Data has reached its receiver, beyond the NIC that forwarded it.
     fn forwarded_data_came(&mut self, connection: u32, packet: &Packet, at_ns: u64) {
         if let Some((received, missing)) = self.acknowledgement(connection, packet) {
             let bytes = self.stream(connection).ack_bytes;
@@ -222,7 +222,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Data is with its receiver, which is this machine.
+    /// Data has reached its receiver, which is this machine.
     pub(crate) fn stream_data_came(&mut self, connection: u32, packet: &Packet, now: u64) {
         if let Some((received, missing)) = self.acknowledgement(connection, packet) {
             let settings = self.stream(connection);
@@ -234,7 +234,7 @@ impl<'a> World<'a> {
         self.wait_if_stalled(connection);
     }
 
-    /// An acknowledgement is with the sender.
+    /// An acknowledgement has reached the sender.
     fn acknowledged(&mut self, connection: u32, packet: &Packet, at_ns: u64) {
         let most = self.stream(connection).window;
         let stream = &mut self.streams[connection as usize];
@@ -244,7 +244,7 @@ impl<'a> World<'a> {
         self.wait_if_stalled(connection);
     }
 
-    /// If nothing of the stream is under way any more, its timer will run out.
+    /// Starts the stream's timer if no packet of the stream is under way any more.
     fn wait_if_stalled(&mut self, connection: u32) {
         if self.streams[connection as usize].alive == 0 {
             let at_ns = self.now + self.stream(connection).min_rto_ns;
@@ -252,7 +252,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The timer of a stream runs out.
+    /// The timer of a stream expires.
     pub(crate) fn timeout(&mut self, connection: u32) {
         if self.streams[connection as usize].alive == 0 {
             self.streams[connection as usize].time_out();
@@ -263,7 +263,7 @@ impl<'a> World<'a> {
     // -----------------------------------------------------------------------------------------
     // Requests
 
-    /// The client asks, or asks again.
+    /// The client sends its request, or repeats it.
     pub(crate) fn request(&mut self, connection: u32, at_ns: u64) {
         let client = &mut self.clients[connection as usize];
         if client.requested_ns == u64::MAX {
@@ -273,7 +273,7 @@ impl<'a> World<'a> {
         self.emit(flow, at_ns, bytes, 0, 0);
     }
 
-    /// A thread has served the request: the answer goes to its client, which thinks and asks again.
+    /// A thread has served the request: the answer goes to the client, which pauses and sends its next request.
     pub(crate) fn answer(&mut self, connection: u32, packet: &Packet) {
         let flow = &mut self.flows[packet.flow as usize];
         let traffic = usize::from(flow.traffic);

@@ -1,13 +1,13 @@
-//! Times, counted.
+//! Statistics of times.
 
 use super::packet::float_ns;
 use crate::result::Latency;
 use hdrhistogram::Histogram;
 
-/// The longest time distinguished: a minute.
+/// The longest time that is distinguished: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Times of one traffic: percentiles within 1 %, the mean and deviation exact.
+/// The times of one traffic: percentiles within 1 %, mean and deviation exact.
 #[derive(Debug)]
 pub(crate) struct Times {
     histogram: Histogram<u64>,

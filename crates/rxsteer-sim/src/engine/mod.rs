@@ -6,12 +6,12 @@
 //!      └──────────────────── answers, acknowledgements ◄──────────────────────────────┘
 //! ```
 //!
-//! What must hold, in every run:
-//! - each packet is in one place ([`crate::result::PacketAccount`]);
-//! - no packet begins or ends before an earlier one of its flow (`deliver.rs`, `begins`), except where
-//!   interrupts are spread over CPUs;
-//! - one seed gives one result: randomness has one source, and events of one time happen in the
-//!   order in which they were noted.
+//! Invariants of every run:
+//! - Each packet is in one place ([`crate::result::PacketAccount`]).
+//! - No packet begins or ends before an earlier one of its flow (`deliver.rs`, `begins`), except where interrupts
+//!   are spread over CPUs.
+//! - One seed gives one result: randomness has one source, and events with the same time occur in the order in
+//!   which they were noted.
 
 mod backlogs;
 mod calendar;
@@ -44,18 +44,18 @@ use stream::StreamState;
 use summarize::TrafficCount;
 use threads::Thread;
 
-/// Runs `scenario` with `seed`: the same pair gives the same result, always.
+/// Runs `scenario` with `seed`. The same pair always gives the same result.
 ///
 /// # Errors
-/// When the core refuses the configuration of the steering, or of one it is changed to.
+/// When the core refuses a configuration of the steering, the first one or a later one.
 pub fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, ConfigError> {
     let mut world = World::new(scenario, seed)?;
     world.run(&AtomicBool::new(false));
     Ok(world.finish(seed))
 }
 
-/// As [`run`], but given up when `stop` becomes true. What was measured until then is returned, for
-/// so long as [`RunResult::measured_ns`] says; `None` where that had not begun.
+/// Like [`run`], but the run is abandoned when `stop` becomes true. In that case it returns the measurements so
+/// far, over [`RunResult::measured_ns`]; `None` if the measured part had not begun.
 ///
 /// # Errors
 /// As [`run`].
@@ -69,18 +69,18 @@ pub fn run_unless(
     Ok((is_whole || world.now > world.from_ns).then(|| world.finish(seed)))
 }
 
-/// A client that asks and waits.
+/// A client that sends a request and waits for the answer.
 #[derive(Debug)]
 struct Client {
     flow: u32,
-    /// Who serves it.
+    /// The thread that serves the client.
     thread: u32,
     request_bytes: u32,
-    /// When it asked what it waits for; `u64::MAX` while it doesn't.
+    /// When the client sent its pending request; `u64::MAX` without one.
     requested_ns: u64,
 }
 
-/// Everything, in mid-run.
+/// The whole state of a run.
 #[derive(Debug)]
 struct World<'a> {
     scenario: &'a Scenario,
@@ -91,30 +91,30 @@ struct World<'a> {
     calendar: Calendar,
     flows: Vec<Flow>,
     cpus: Vec<CpuState>,
-    /// By core how many of its CPUs work.
+    /// By core, how many of its CPUs work.
     working: Vec<u32>,
-    /// By CPU how long what it has in hand takes.
+    /// By CPU, how long its present work takes.
     in_hand_ns: Vec<f64>,
     queues: Vec<RxQueue>,
     links: Vec<Link>,
     backlogs: BacklogSet,
-    /// By CPU who serves its backlog.
+    /// By CPU, which CPU serves its backlog.
     server: Vec<u16>,
     plan: Arc<Plan>,
-    /// By RX queue, as the policy sees them.
+    /// By RX queue as the policy sees it.
     steerings: Vec<Steering>,
     steering: Settings,
-    /// Whether the policy wants to know where applications run.
+    /// Whether the policy uses the CPUs of applications.
     follows_applications: bool,
     sources: Vec<Source>,
     streams: Vec<StreamState>,
-    /// By stream the thread that reads it, where one does.
+    /// By stream, the thread that reads it, if any.
     reader_of: Vec<u32>,
     clients: Vec<Client>,
     threads: Vec<Thread>,
-    /// What is added to the time that packets are stamped with.
+    /// The offset that is added to the time stamps of packets.
     clock_offset: i64,
-    /// Numbers the polls; `spliced` says for each CPU in which it last got a list.
+    /// The number of the present poll. `spliced` holds for each CPU the poll in which it last got a list.
     chunk: u64,
     spliced: Vec<u64>,
     arrivals: Vec<Arrival>,
@@ -130,14 +130,14 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Whether it came to its end.
+    /// Runs until the end. Returns whether the run reached its end.
     fn run(&mut self, stop: &AtomicBool) -> bool {
         self.note_events();
         while let Some((at_ns, what)) = self.calendar.next() {
             if at_ns >= self.scenario.duration_ns {
                 break;
             }
-            // ORDER: Relaxed; a request without data.
+            // ORDER: Relaxed; the flag is a request and carries no data.
             if stop.load(Ordering::Relaxed) {
                 return false;
             }

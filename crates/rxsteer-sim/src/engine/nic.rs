@@ -1,29 +1,29 @@
-//! Cards: wires to them, rings, and when they interrupt.
+//! NICs: their wires, their rings, and when they interrupt.
 //!
-//! Frames are put on the wire with the time they arrive at; only when a ring is looked at is it
-//! decided which of them found room. Between two looks nothing leaves a ring, so that is exact,
-//! and no frame needs an event of its own.
+//! Frames are put on the wire with their times of arrival. Which of them found room is decided only when the ring
+//! is examined. Between two such times no frame leaves the ring, so the result is exact, and frames need no events
+//! of their own.
 
 use super::packet::{Packet, float_ns, whole_ns};
 use crate::scenario::{Interrupts, Nic};
 use std::collections::VecDeque;
 
-/// Preamble, start of frame, check sequence and gap: bytes a frame takes on the wire beside its own.
+/// Preamble, start of frame, check sequence and gap: the bytes on the wire beside those of the frame.
 const WIRE_OVERHEAD: f64 = 24.0;
-/// The least a frame takes on the wire, without those: 60 bytes.
+/// The shortest frame on the wire, without that overhead: 60 bytes.
 const LEAST_FRAME: u32 = 60;
-/// Frames that wait for a wire at most, in time of frames of the size at hand: the kernel's default
-/// queue of a device (`txqueuelen`).
+/// The most frames that wait for a wire, as a multiple of the time of one frame of the given size: the kernel's
+/// default queue of a device (`txqueuelen`).
 const TX_QUEUE: f64 = 1000.0;
 
-/// Both directions of the wire at a card.
+/// Both directions of the wire at a NIC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     ns_per_byte: f64,
     delay_ns: u64,
     free_in: f64,
     free_out: f64,
-    /// Until when what was taken of traffic that goes by the clock needs the wire to us.
+    /// The time until which accepted frames of scheduled traffic need the wire to this machine.
     clocked: f64,
 }
 
@@ -36,8 +36,7 @@ impl Link {
         (f64::from(bytes.max(LEAST_FRAME)) + WIRE_OVERHEAD) * self.ns_per_byte
     }
 
-    /// Whether the far host's card has room for one more frame of traffic that goes by the clock; it counts
-    /// as taken then.
+    /// Whether the far host's NIC has room for another frame of scheduled traffic; if so, the frame is accepted.
     pub(crate) fn takes(&mut self, at_ns: u64, bytes: u32) -> bool {
         let (each, begins) = (self.time_of(bytes), self.clocked.max(float_ns(at_ns)));
         let has_room = begins - float_ns(at_ns) <= TX_QUEUE * each;
@@ -47,28 +46,28 @@ impl Link {
         has_room
     }
 
-    /// Whether our card has no room for one more frame to be sent.
+    /// Whether this machine's NIC has no room for another frame to send.
     pub(crate) fn is_full(&self, now: u64, bytes: u32) -> bool {
         self.free_out - float_ns(now) > TX_QUEUE * self.time_of(bytes)
     }
 
-    /// When a frame that the far host hands to its card at `now` is at ours.
+    /// When a frame that the far host passes to its NIC at `now` arrives at this machine's NIC.
     pub(crate) fn receive(&mut self, now: u64, bytes: u32) -> u64 {
         self.free_in = self.free_in.max(float_ns(now)) + self.time_of(bytes);
         whole_ns(self.free_in) + self.delay_ns
     }
 
-    /// When a frame that we hand to our card at `now` is at the far host.
+    /// When a frame that this machine passes to its NIC at `now` arrives at the far host.
     pub(crate) fn send(&mut self, now: u64, bytes: u32) -> u64 {
         self.free_out = self.free_out.max(float_ns(now)) + self.time_of(bytes);
         whole_ns(self.free_out) + self.delay_ns
     }
 }
 
-/// Who looks at a queue.
+/// How a queue is watched for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// None, and nothing is on its way: the next frame on the wire notes an interrupt.
+    /// By nothing, and no frame is on its way: the next frame on the wire notes an interrupt.
     Armed,
     /// An interrupt is noted.
     Noted,
@@ -76,12 +75,12 @@ pub(crate) enum Watch {
     Polled,
 }
 
-/// One RX queue of a card.
+/// One RX queue of a NIC.
 #[derive(Debug)]
 pub(crate) struct RxQueue {
-    /// The queue's number as the policy sees it; where interrupts are spread, the first of them.
+    /// The queue's number as the policy sees it; with spread interrupts, the first of its numbers.
     pub(crate) first_virtual: u16,
-    /// The CPUs it interrupts in turn: one, or those they are spread over.
+    /// The CPUs that the queue interrupts in turn: one, or those that interrupts are spread over.
     pub(crate) cpus: Box<[u16]>,
     pub(crate) spread: bool,
     turn: usize,
@@ -89,7 +88,7 @@ pub(crate) struct RxQueue {
     moderation_ns: u64,
     last_interrupt_ns: Option<u64>,
     pub(crate) watch: Watch,
-    /// Frames on their way, in the order in which they arrive.
+    /// Frames on their way, in the order of their arrival.
     pub(crate) wire: VecDeque<Packet>,
     /// Frames in the ring.
     pub(crate) ring: VecDeque<Packet>,
@@ -121,7 +120,7 @@ impl RxQueue {
         }
     }
 
-    /// Takes what has arrived up to `now` into the ring, or into `refused`.
+    /// Moves the frames that have arrived up to `now` into the ring, or into `refused`.
     pub(crate) fn advance(&mut self, now: u64) {
         while let Some(packet) = self.wire.front()
             && packet.arrived_ns <= now
@@ -136,21 +135,21 @@ impl RxQueue {
         }
     }
 
-    /// When the next interrupt comes, seen from `now`: when there is a frame, and not too soon.
+    /// The time of the next interrupt, as of `now`: when there is a frame, and the moderation time has passed.
     pub(crate) fn next_interrupt(&self, now: u64) -> Option<u64> {
         let frame = if self.ring.is_empty() { self.wire.front()?.arrived_ns } else { now };
         let soonest = self.last_interrupt_ns.map_or(0, |last| last + self.moderation_ns);
         Some(frame.max(soonest).max(now))
     }
 
-    /// The queue's number as the policy sees it, where `cpu` polls it. A CPU that does so for another
-    /// that is away counts as the first.
+    /// The queue's number as the policy sees it when `cpu` polls it. A CPU that polls for an offline CPU counts as
+    /// the first.
     pub(crate) fn virtual_queue(&self, cpu: u16) -> u16 {
         let index = if self.spread { self.cpus.iter().position(|own| *own == cpu) } else { None };
         self.first_virtual + index.unwrap_or(0) as u16
     }
 
-    /// It interrupts: says which of its CPUs, by index.
+    /// Interrupts one of the queue's CPUs. Returns the index of that CPU.
     pub(crate) fn interrupt(&mut self, now: u64) -> usize {
         self.last_interrupt_ns = Some(now);
         self.watch = Watch::Polled;
@@ -187,7 +186,7 @@ mod tests {
         for _ in 0..1000 {
             last = link.receive(0, 60);
         }
-        // 84 bytes on the wire are 672 ns: 1.488 million frames per second.
+        // 84 bytes on the wire take 672 ns: 1.488 million frames per second.
         assert_eq!(last, 672_000 + 1000);
     }
 

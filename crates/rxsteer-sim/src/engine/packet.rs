@@ -2,40 +2,40 @@
 
 use rxsteer_core::FlowHash;
 
-/// A time as a float. Times that matter are below 2^63 (a run has a day at most), and so converted they
-/// take one instruction, not seven.
+/// A time as a float. Times are below 2^63 (a run lasts at most a day). So this conversion takes one instruction
+/// instead of seven.
 #[inline(always)]
 pub(crate) fn float_ns(at_ns: u64) -> f64 {
     at_ns as i64 as f64
 }
 
-/// A time of a float, cut off: as [`float_ns`].
+/// The time of a float, truncated; see [`float_ns`].
 #[inline(always)]
 pub(crate) fn whole_ns(at_ns: f64) -> u64 {
     (at_ns as i64).cast_unsigned()
 }
 
-/// The `data` of a packet of a burst: nothing waits for it.
+/// The `data` of a packet of a burst, which belongs to no window and no request.
 pub(crate) const BURST: u32 = u32::MAX;
 
 /// One packet, from the wire to the end of its processing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    /// When it arrives at the card.
+    /// When the packet arrives at the NIC.
     pub(crate) arrived_ns: u64,
-    /// Its flow, an index.
+    /// The index of the packet's flow.
     pub(crate) flow: u32,
-    /// Its number among the flow's, from 1, in the order in which they come to the card.
+    /// The number of the packet in its flow, from 1, in the order of arrival at the NIC.
     pub(crate) number: u32,
-    /// Of a stream: a data packet's number, or how many data packets an acknowledgement has received.
+    /// In a stream: the number of a data packet, or how many data packets an acknowledgement reports as received.
     pub(crate) data: u32,
-    /// Of an acknowledgement: how many data packets it takes for lost.
+    /// In an acknowledgement: how many data packets it reports as lost.
     pub(crate) more: u32,
-    /// Bytes of its frame.
+    /// The bytes of the frame.
     pub(crate) bytes: u32,
-    /// The CPU that did the step before.
+    /// The CPU of the previous step.
     pub(crate) cpu: u16,
-    /// Who queued it: the RX queue as the policy sees it.
+    /// The producer that queued the packet: the RX queue as the policy sees it.
     pub(crate) producer: u16,
 }
 
@@ -45,26 +45,26 @@ pub(crate) struct Flow {
     pub(crate) hash: FlowHash,
     pub(crate) traffic: u16,
     pub(crate) role: Role,
-    /// The RX queue it arrives on.
+    /// The RX queue that the flow arrives on.
     pub(crate) queue: u32,
-    /// The card it arrives on.
+    /// The NIC that the flow arrives on.
     pub(crate) nic: u16,
-    /// The card it is forwarded to.
+    /// The NIC that the flow is forwarded to.
     pub(crate) out: Option<u16>,
-    /// Packets that came to the card.
+    /// The number of packets that came to the NIC.
     pub(crate) sent: u32,
-    /// The last packets whose processing began, and ended.
+    /// The numbers of the last packets whose processing began and ended.
     pub(crate) begun: u32,
     pub(crate) ended: u32,
-    /// Where the last one began.
+    /// The CPU where the processing of the last packet began.
     pub(crate) cpu: u16,
-    /// When it was last noted among the flows of its CPU, in [`super::cpu::WINDOW_NS`].
+    /// The window in which the flow was last counted on its CPU; see [`super::cpu::WINDOW_NS`].
     pub(crate) window: u32,
-    /// Packets of it that came to their goal in the measured part.
+    /// The flow's packets that reached their destination in the measured part.
     pub(crate) arrived: u64,
 }
 
-/// What a flow's packets are.
+/// The kind of a flow's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Data of a stream; holds the connection.

@@ -1,4 +1,4 @@
-//! How a run begins: CPUs, cards, flows, threads.
+//! The start of a run: CPUs, NICs, flows, threads.
 
 use super::backlogs::BacklogSet;
 use super::calendar::{Calendar, Other};
@@ -17,10 +17,10 @@ use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{ConfigError, CpuId, FlowHash, Plan, Steering};
 use std::sync::Arc;
 
-/// The flow has not been noted among those of a CPU.
+/// The flow has not been counted on any CPU.
 const NO_WINDOW: u32 = u32::MAX;
 
-/// What packets' clock shows when a run begins: a step back has somewhere to go, a step forward too.
+/// The packets' clock at the beginning of a run, with room for steps back and forward.
 const CLOCK_BEGINS_NS: i64 = i64::MAX / 2;
 
 impl<'a> World<'a> {
@@ -37,7 +37,7 @@ impl<'a> World<'a> {
         let cpus = scenario.cpus.len();
         let cores = scenario.cpus.iter().map(|cpu| usize::from(cpu.core) + 1).max().unwrap_or(0);
         let queues = scenario.nics.iter().map(|nic| nic.irq_cpus.len()).sum();
-        // Numbers wrap, so they begin where they soon will.
+        // Packet numbers wrap, so they begin shortly before their wrap.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let first = u32::MAX - rng.random_range(0..10_000);
         let mut world = World {
@@ -92,7 +92,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    /// Adds a traffic's flows and whoever reads them.
+    /// Adds the flows of a traffic and the threads that read them.
     fn add(&mut self, index: u16, traffic: &Traffic) {
         let first_flow = self.flows.len() as u32;
         self.results.push(TrafficCount::new(first_flow));
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
                     let back = if traffic.translated { self.draw_hash() } else { hash };
                     let data = self.add_flow(index, nic, out, hash, Role::Data(connection));
                     let ack = match out {
-                        // Acknowledgements come in where data goes out.
+                        // Acknowledgements arrive on the NIC where data leaves.
                         Some(out) => {
                             self.add_flow(index, out, Some(nic), back, Role::Ack(connection))
                         }
@@ -158,8 +158,8 @@ impl<'a> World<'a> {
         self.sources.push(Source::new(first_flow, flows, traffic.start_ns, zipf));
     }
 
-    /// Flows without answers, with their hashes or drawn ones, and threads that read them, one
-    /// for each CPU that threads may run on.
+    /// Adds flows without answers, with the given hashes or drawn ones, and the threads that read them: one for
+    /// each CPU that threads may run on.
     fn add_packets(&mut self, index: u16, traffic: &Traffic, application: f64, hashes: &[u32]) {
         let (nic, out) = (traffic.nic as u16, traffic.out.map(|out| out as u16));
         let is_read = traffic.out.is_none() && application > 0.0;
@@ -201,7 +201,7 @@ impl<'a> World<'a> {
         let before: usize =
             self.scenario.nics[..usize::from(nic)].iter().map(|nic| nic.irq_cpus.len()).sum();
         let queues = self.scenario.nics[usize::from(nic)].irq_cpus.len() as u64;
-        // The card has a hash of its own: mixed, so that queue and CPU are independent.
+        // The NIC has its own hash. The flow hash is mixed again, so that queue and CPU are independent.
         let mixed = u64::from(hash.get().wrapping_mul(0x9e37_79b1).rotate_left(15));
         let own = u64::from((mixed as u32).wrapping_mul(0x85eb_ca6b));
         let queue = before as u32 + ((own * queues) >> 32) as u32;

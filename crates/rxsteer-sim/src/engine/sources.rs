@@ -1,4 +1,4 @@
-//! Traffic that goes by the clock: packets at a constant rate, recorded ones, bursts.
+//! Scheduled traffic: packets at a constant rate, recorded packets, bursts.
 
 use super::World;
 use super::calendar::Other;
@@ -7,19 +7,19 @@ use crate::scenario::Load;
 use rand_distr::weighted::WeightedAliasIndex;
 use rand_distr::{Distribution, Exp1};
 
-/// How far ahead packets are put on the wire: others that want it sooner wait no longer than that.
+/// How far ahead packets are put on the wire: other frames that need the wire earlier wait no longer than this.
 const AHEAD_NS: f64 = 20_000.0;
 
-/// Where a traffic stands.
+/// The state of a traffic's schedule.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// When the next packet is sent.
     next_ns: f64,
     /// Packets sent so far.
     sent: u64,
-    /// Which flow has how large a share, where they differ.
+    /// The shares of the flows, if they differ.
     shares: Option<WeightedAliasIndex<f64>>,
-    /// Its first flow, and how many there are.
+    /// The first flow, and the number of flows.
     pub(crate) first_flow: u32,
     pub(crate) flows: u32,
 }
@@ -40,7 +40,7 @@ impl Source {
 }
 
 impl World<'_> {
-    /// Puts the packets of the next moments on the wire, and notes when to go on.
+    /// Puts the packets of the next moments on the wire, and notes when to continue.
     pub(crate) fn emit_by_clock(&mut self, traffic: u16) {
         let entry = &self.scenario.traffic[usize::from(traffic)];
         let until = self.now as f64 + AHEAD_NS;
@@ -75,7 +75,8 @@ impl World<'_> {
                 source.sent += 1;
                 let at_ns = source.next_ns as u64;
                 let flow = source.first_flow + packet.flow;
-                // All of it was on a wire once; the recording bounds what waits for ours.
+                // All of these packets were on a wire once, so the recording limits how many wait for the
+                // simulated wire.
                 self.emit(flow, at_ns, packet.bytes, 0, 0);
             },
             Load::Stream(_) | Load::Requests(_) => return,
@@ -86,7 +87,7 @@ impl World<'_> {
         }
     }
 
-    /// Puts a frame on the wire, unless so many wait for it already that the far host's card has no room.
+    /// Puts a frame on the wire, unless the queue of the far host's NIC is full.
     fn emit_if_room(&mut self, flow: u32, at_ns: u64, bytes: u32) {
         let entry = &self.flows[flow as usize];
         if self.links[usize::from(entry.nic)].takes(at_ns, bytes) {
@@ -96,7 +97,7 @@ impl World<'_> {
         }
     }
 
-    /// So many packets of the traffic more, at once, evenly over its flows.
+    /// Sends `packets` additional packets of the traffic at once, evenly over its flows.
     pub(crate) fn burst(&mut self, traffic: usize, packets: u32) {
         let bytes = match &self.scenario.traffic[traffic].load {
             Load::Stream(stream) => stream.frame_bytes,
@@ -110,7 +111,7 @@ impl World<'_> {
         };
         let data = match &self.scenario.traffic[traffic].load {
             Load::Constant(_) | Load::Recorded(_) => 0,
-            // Nothing waits for them: they are no part of a window or of a question.
+            // Nothing waits for these packets: they belong to no window and no request.
             Load::Stream(_) | Load::Requests(_) => BURST,
         };
         for packet in 0..packets {

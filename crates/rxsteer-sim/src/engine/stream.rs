@@ -1,33 +1,33 @@
-//! Both ends of a stream: Reno's window over packet numbers that are never used twice.
+//! Both ends of a stream: Reno's window over packet numbers that are never reused.
 //!
-//! Like QUIC's: what is lost is sent again under a new number, so there is no sequence to repair and
-//! the receiver need only report how many packets it has and how many it misses. A packet is missed
-//! once three later ones have come (RFC 5681 section 3.2, RFC 9002 section 6.1.1). Growth and
-//! halving are RFC 5681 section 3.1 with byte counting.
+//! As in QUIC, lost data is sent again under a new number, so there is no sequence to repair. The receiver only
+//! reports how many packets it has and how many are missing. A packet is missing once three later ones have
+//! arrived (RFC 5681 section 3.2, RFC 9002 section 6.1.1). Growth and halving are those of RFC 5681 section 3.1
+//! with byte counting.
 
-/// Later packets after which one is missed.
+/// The number of later packets after which a packet is missing.
 const REORDERING: u32 = 3;
-/// Packets of the first window (RFC 6928).
+/// The number of packets of the first window (RFC 6928).
 const FIRST_WINDOW: f64 = 10.0;
-/// Numbers of which the receiver knows one by one whether they came.
+/// The number of recent packet numbers whose arrival the receiver records individually.
 const REMEMBERED: u32 = 64;
 
 /// A stream's state.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamState {
     pub(crate) traffic: u16,
-    /// Its flows: data, and acknowledgements where they pass this machine.
+    /// The flow of data, and that of acknowledgements if they pass this machine.
     pub(crate) data_flow: u32,
     pub(crate) ack_flow: u32,
     /// The last number that was sent.
     sent: u32,
     window: f64,
     threshold: f64,
-    /// Losses among numbers up to this one have been reacted to.
+    /// Losses among the numbers up to this one have already reduced the window.
     recovery: u32,
     acked: u32,
     missed: u32,
-    /// Packets and acknowledgements of it anywhere on the way.
+    /// Packets and acknowledgements of the stream that are on their way.
     pub(crate) alive: u32,
     pub(crate) receiver: Receiver,
 }
@@ -35,9 +35,9 @@ pub(crate) struct StreamState {
 /// The receiving end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiver {
-    /// The highest number that came.
+    /// The highest number that arrived.
     largest: u32,
-    /// Which of the numbers up to it came; the lowest bit is its own.
+    /// Which of the numbers up to the highest arrived; the lowest bit is that of the highest number.
     came: u64,
     pub(crate) received: u32,
     pub(crate) missing: u32,
@@ -46,12 +46,12 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Packet `number` comes. Says whether one is missed now.
+    /// Receives packet `number`. Returns whether a packet is now missing.
     pub(crate) fn receive(&mut self, number: u32) -> bool {
         self.received += 1;
         self.unacked += 1;
         if number <= self.largest {
-            // Later than others. If it was missed already it isn't any more.
+            // The packet arrived late. If it counted as missing, it no longer does.
             let back = self.largest - number;
             if back < REMEMBERED {
                 self.came |= 1 << back;
@@ -63,8 +63,8 @@ impl Receiver {
         }
         let steps = number - self.largest;
         let before = self.missing;
-        // Judged now are as many as it is ahead: of the last REORDERING that were not, the oldest; and
-        // all between that have three later ones, which did not come.
+        // This decides on as many numbers as the packet is ahead. They are the oldest of the last REORDERING
+        // numbers that were not decided, and all numbers in between with three later ones, which did not arrive.
         let fresh = steps.min(REORDERING);
         let mask = ((1u64 << fresh) - 1) << (REORDERING - fresh);
         self.missing = self.missing.wrapping_add(steps - (self.came & mask).count_ones());
@@ -91,12 +91,12 @@ impl StreamState {
         }
     }
 
-    /// Packets that neither came nor are missed.
+    /// The number of packets that have neither arrived nor count as missing.
     fn in_flight(&self) -> u32 {
         self.sent.wrapping_sub(self.acked.wrapping_add(self.missed))
     }
 
-    /// The next number to be sent, if the window, which is at most `most`, allows one.
+    /// The next number to send, if the window allows one; the window is at most `most`.
     pub(crate) fn next(&mut self, most: u32) -> Option<u32> {
         if f64::from(self.in_flight()) + 1.0 > self.window.min(f64::from(most)) {
             return None;
@@ -106,7 +106,8 @@ impl StreamState {
         Some(self.sent)
     }
 
-    /// An acknowledgement reports to the sender what had been received and missed.
+    /// Processes an acknowledgement, which reports how many packets the receiver has received and how many are
+    /// missing.
     pub(crate) fn acknowledged(&mut self, received: u32, missing: u32, most: u32) {
         let Some(newly) = received.checked_sub(self.acked).filter(|newly| *newly > 0) else {
             return;
@@ -130,8 +131,8 @@ impl StreamState {
         self.recovery = self.sent;
     }
 
-    /// Nothing came for so long that all in flight counts as lost: the receiver, which would find that
-    /// out with the next packets, is reported. Nothing of the stream may be alive.
+    /// Counts all packets in flight as lost after a long time without an arrival. The receiver's state is updated
+    /// here; otherwise it would be updated by the next packets. No packet of the stream may be on its way.
     pub(crate) fn time_out(&mut self) {
         debug_assert_eq!(self.alive, 0, "nothing is under way");
         self.halve();
@@ -159,7 +160,7 @@ mod tests {
         assert!(!receiver.receive(4));
         assert!(receiver.receive(5));
         assert_eq!((receiver.received, receiver.missing), (4, 1));
-        // It was only late.
+        // The packet was only late.
         assert!(!receiver.receive(2));
         assert_eq!((receiver.received, receiver.missing), (5, 0));
     }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, each number is counted once as received or missing, but for the last two.
+        /// Whatever is lost, each number counts once as received or missing, except for the last two.
         #[test]
         fn each_number_is_counted_once(runs in proptest::collection::vec((any::<bool>(), 1usize..100), 1..20)) {
             let mut receiver = StreamState::new(0, 0, 0).receiver;

@@ -1,4 +1,4 @@
-//! What a run returns when it has ended, or was given up.
+//! The result of a run that has ended or was abandoned.
 
 use super::World;
 use super::cpu::{Busy, State, Work};
@@ -9,7 +9,7 @@ use crate::result::{CpuResult, RunResult, TrafficResult};
 use crate::scenario::Load;
 use rxsteer_core::SteerCounts;
 
-/// What is counted of a traffic in the measured part.
+/// The counts of a traffic in the measured part.
 #[derive(Debug)]
 pub(crate) struct TrafficCount {
     first_flow: u32,
@@ -79,8 +79,8 @@ impl World<'_> {
         }
     }
 
-    /// What CPUs have in hand was counted when they began with it: of a run that is given up, the part
-    /// that was still to be done is not in the measured time.
+    /// The present work of CPUs was counted when it began. In a run that is abandoned, the remaining part of that
+    /// work does not belong to the measured time.
     fn take_back_what_is_to_come(&mut self) {
         for cpu in &mut self.cpus {
             let State::Working(work) = cpu.state else { continue };
@@ -128,7 +128,7 @@ impl World<'_> {
     }
 }
 
-/// Jain's index of fairness: the squared sum over the number times the sum of squares.
+/// Jain's index of fairness: the square of the sum, divided by the number times the sum of squares.
 fn fairness(shares: impl Iterator<Item = f64>) -> f64 {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for share in shares {

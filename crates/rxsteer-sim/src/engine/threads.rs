@@ -8,20 +8,20 @@ use rand_distr::{Distribution, Exp1};
 use rxsteer_core::{CpuId, Verdict};
 use std::collections::VecDeque;
 
-/// Most packets that wait for a thread: a socket's buffer.
+/// The most packets that wait for a thread: a socket's buffer.
 const SOCKET_LIMIT: usize = 1000;
 
 /// A thread of an application.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// Where it runs, or ran last.
+    /// The CPU where the thread runs or last ran.
     pub(crate) cpu: u16,
-    /// Where it began.
+    /// The CPU where the thread began.
     home: u16,
     is_asleep: bool,
-    /// What it has to read.
+    /// The packets that the thread has to read.
     queue: VecDeque<Packet>,
-    /// What it is at, and what that still costs.
+    /// The packet that the thread works on, and the remaining cost.
     current: Option<(Packet, f64)>,
 }
 
@@ -30,7 +30,7 @@ impl Thread {
         Thread { cpu, home: cpu, is_asleep: true, queue: VecDeque::new(), current: None }
     }
 
-    /// Packets it has to read, or is at; without those that its CPU has in hand.
+    /// The packets that the thread has to read or works on, without those of its CPU's present work.
     pub(crate) fn packets(&self) -> usize {
         self.queue.len() + usize::from(self.current.is_some())
     }
@@ -41,7 +41,7 @@ impl Thread {
 }
 
 impl World<'_> {
-    /// A packet that was processed on `cpu` is for the thread. Says whether it had room.
+    /// Passes a packet that was processed on `cpu` to the thread. Returns whether there was room.
     pub(crate) fn give(&mut self, thread: u32, cpu: u16, mut packet: Packet) -> bool {
         let entry = &mut self.threads[thread as usize];
         if entry.queue.len() >= SOCKET_LIMIT {
@@ -58,7 +58,7 @@ impl World<'_> {
         true
     }
 
-    /// The thread, which is awake, waits for `cpu` or runs there.
+    /// Lets a thread that is awake run on `cpu`, or wait for it.
     fn put(&mut self, thread: u32, cpu: u16) {
         let state = &mut self.cpus[usize::from(cpu)];
         if state.running.is_none() {
@@ -70,7 +70,7 @@ impl World<'_> {
         self.wake(cpu, self.now);
     }
 
-    /// Where a thread goes that `waker` wakes.
+    /// The CPU for a thread that `waker` wakes.
     fn place(&self, thread: u32, waker: u16) -> u16 {
         let Thread { cpu, home, .. } = self.threads[thread as usize];
         let scheduler = &self.scenario.scheduler;
@@ -85,7 +85,7 @@ impl World<'_> {
             _ if free(cpu) => return cpu,
             _ => {}
         }
-        // An idle one that shares the cache, else any idle one, else the one it had.
+        // An idle CPU that shares the cache, or else any idle CPU, or else the thread's last CPU.
         let near = self.cpus[usize::from(cpu)].cache;
         let candidates = || scheduler.cpus.iter().map(CpuId::get).filter(|cpu| free(*cpu));
         let mut found = candidates().find(|cpu| self.cpus[usize::from(*cpu)].cache == near);
@@ -93,7 +93,7 @@ impl World<'_> {
         found.unwrap_or_else(|| if allowed(cpu) { cpu } else { self.least_loaded(waker) })
     }
 
-    /// The CPU with the fewest threads, of those that threads may run on; `else_cpu` where none is online.
+    /// The CPU with the fewest threads among those that threads may run on; `else_cpu` if none is online.
     fn least_loaded(&self, else_cpu: u16) -> u16 {
         let cpus = self.scenario.scheduler.cpus.iter().map(CpuId::get);
         let online = cpus.filter(|cpu| self.cpus[usize::from(*cpu)].online);
@@ -104,7 +104,7 @@ impl World<'_> {
         online.min_by_key(threads).unwrap_or(else_cpu)
     }
 
-    /// Threads that wait behind others go to CPUs where none does.
+    /// Moves waiting threads to CPUs that have no thread.
     pub(crate) fn balance(&mut self) {
         for busy in 0..self.cpus.len() {
             if self.cpus[busy].run_queue.is_empty() {
@@ -123,7 +123,7 @@ impl World<'_> {
         }
     }
 
-    /// The threads of a CPU that went away go elsewhere.
+    /// Moves the threads of a CPU that went offline to other CPUs.
     pub(crate) fn evacuate_threads(&mut self, cpu: u16) {
         let state = &mut self.cpus[usize::from(cpu)];
         let running = state.running.take();
@@ -135,7 +135,7 @@ impl World<'_> {
         }
     }
 
-    /// Begins a chunk of the running thread's work; says what it costs.
+    /// Begins a chunk of the running thread's work. Returns its cost.
     pub(crate) fn run_thread(&mut self, cpu: u16, thread: u32) -> f64 {
         let index = usize::from(cpu);
         let mut cost = 0.0;
@@ -167,7 +167,7 @@ impl World<'_> {
         cost
     }
 
-    /// What serving this packet costs a thread on `cpu`, which has just read it.
+    /// The cost of serving this packet, for a thread on `cpu` that has just read it.
     fn service(&mut self, cpu: u16, packet: &Packet) -> f64 {
         let costs = &self.scenario.costs;
         let flow = &self.flows[packet.flow as usize];

@@ -1,4 +1,4 @@
-//! Steps of CPUs: polling rings, working on backlogs, and what each costs.
+//! Steps of CPUs: polling rings, processing backlogs, and their costs.
 
 use super::World;
 use super::backlogs::Seen;
@@ -8,7 +8,7 @@ use super::packet::{BURST, Packet, Role, float_ns, whole_ns};
 use crate::scenario::Load;
 use rxsteer_core::{Arrival, Policy, Verdict};
 
-/// What a chunk costs, by kind.
+/// The cost of a chunk, by kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     receiving: f64,
@@ -17,7 +17,7 @@ struct Cost {
 }
 
 impl World<'_> {
-    /// The CPU begins to work at `at_ns`, unless it works already.
+    /// Makes the CPU begin to work at `at_ns`, unless it already works.
     pub(crate) fn wake(&mut self, cpu: u16, at_ns: u64) {
         let state = &mut self.cpus[usize::from(cpu)];
         let sooner = match state.state {
@@ -31,7 +31,7 @@ impl World<'_> {
         }
     }
 
-    /// The CPU has done what it had in hand, and begins something else.
+    /// Finishes the CPU's present work and begins the next.
     pub(crate) fn step(&mut self, cpu: u16) {
         let index = usize::from(cpu);
         let state = &mut self.cpus[index];
@@ -54,7 +54,8 @@ impl World<'_> {
             let cost = match work {
                 Work::Poll(queue) => self.poll(cpu, queue),
                 Work::Backlog(backlog) => {
-                    // In turn: an adopted backlog must not wait for an own one that never empties.
+                    // Backlogs take turns: an adopted backlog must not wait for the CPU's own one, which may never
+                    // empty.
                     let serves = &mut self.cpus[index].serves;
                     if serves.len() > 1
                         && let Some(at) = serves.iter().position(|own| *own == backlog)
@@ -73,7 +74,7 @@ impl World<'_> {
             }
         }
         self.cpus[index].kept_off_ns = 0.0;
-        // What woke it meanwhile was seen.
+        // The events that woke the CPU meanwhile were considered.
         self.cpus[index].state = State::Idle;
         self.calendar.cancel_step(cpu);
     }
@@ -86,7 +87,7 @@ impl World<'_> {
         if !may_interrupt {
             return thread.map(Work::Thread);
         }
-        // Rings and backlogs in turn.
+        // Rings and backlogs take turns.
         if state.polls.is_empty() || state.polled {
             for &backlog in &state.serves {
                 if self.backlogs.of_cpu[usize::from(backlog)].is_ready() {
@@ -100,7 +101,7 @@ impl World<'_> {
         }
     }
 
-    /// The CPU has `work` in hand until what it costs is done.
+    /// Makes `work` the CPU's present work for the duration of its cost.
     fn take_in_hand(&mut self, cpu: u16, work: Work, cost: Cost) {
         let index = usize::from(cpu);
         let state = &mut self.cpus[index];
@@ -138,7 +139,7 @@ impl World<'_> {
     // -----------------------------------------------------------------------------------------
     // Polling
 
-    /// Takes frames off the queue's ring and decides where they go. `None` when there is none.
+    /// Takes frames off the queue's ring and decides where they go. `None` when the ring is empty.
     fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
         let index = usize::from(cpu);
         let rx = &mut self.queues[queue as usize];
@@ -149,7 +150,7 @@ impl World<'_> {
         let costs = &self.scenario.costs;
         let is_steered = self.steering.policy != Policy::None;
         let backlog = &self.backlogs.of_cpu[index];
-        // Processed in the same poll, as the kernel does without RPS, where nothing waits that it
+        // The packets are processed in the same poll, as in the kernel without RPS, if no packet waits that they
         // would overtake.
         let at_once = !is_steered && !rx.spread && backlog.waiting == 0 && backlog.in_work == 0;
         let in_ring = rx.ring.len();
@@ -190,7 +191,7 @@ impl World<'_> {
         Some(cost)
     }
 
-    /// Notes the verdicts, and says what the poll costs.
+    /// Records the verdicts. Returns the cost of the poll.
     fn cost_of_poll(&mut self, cpu: u16, at_once: bool, items: &mut Vec<Item>) -> Cost {
         let costs = &self.scenario.costs;
         let each =
@@ -220,7 +221,7 @@ impl World<'_> {
             }
         }
         self.verdicts = verdicts;
-        // A refused packet is gone at once.
+        // A refused packet is dropped at once.
         if refused {
             self.drop_refused(items);
         }
@@ -237,7 +238,7 @@ impl World<'_> {
         }
     }
 
-    /// The poll is over: lists are spliced, CPUs woken, and the queue polled again or armed.
+    /// Ends the poll: splices lists, wakes CPUs, and polls the queue again or arms it.
     fn polled(&mut self, cpu: u16, queue: u32) {
         let items = std::mem::take(&mut self.cpus[usize::from(cpu)].items);
         self.chunk += 1;
@@ -267,8 +268,8 @@ impl World<'_> {
         }
     }
 
-    /// A list is about to be spliced onto the backlog of `target`: whoever serves it is woken, if
-    /// it was empty.
+    /// Called before a list is spliced onto the backlog of `target`: wakes the CPU that serves the backlog, if it
+    /// was empty.
     fn kick(&mut self, cpu: u16, target: usize) {
         let backlog = &self.backlogs.of_cpu[target];
         let server = self.server[target];
@@ -281,7 +282,7 @@ impl World<'_> {
         self.wake(server, self.now + self.scenario.costs.wake_delay as u64);
     }
 
-    /// The queue interrupts again when it has a frame.
+    /// Lets the queue interrupt again when it has a frame.
     pub(crate) fn arm(&mut self, queue: u32) {
         let rx = &mut self.queues[queue as usize];
         rx.watch = Watch::Armed;
@@ -291,7 +292,7 @@ impl World<'_> {
         }
     }
 
-    /// The queue interrupts.
+    /// Executes an interrupt of the queue.
     pub(crate) fn interrupt(&mut self, queue: u32) {
         let rx = &mut self.queues[queue as usize];
         let cpu = rx.interrupt(self.now);
@@ -307,7 +308,7 @@ impl World<'_> {
     // -----------------------------------------------------------------------------------------
     // Backlogs
 
-    /// Takes packets from a backlog; says what their processing costs.
+    /// Takes packets from a backlog. Returns the cost of processing them.
     fn take_from(&mut self, cpu: u16, backlog: u16) -> Cost {
         let index = usize::from(cpu);
         let most = CHUNK_NS * self.cpus[index].speed;
@@ -328,7 +329,7 @@ impl World<'_> {
         Cost { protocol: cost, ..Cost::default() }
     }
 
-    /// The packets taken from the backlog are processed.
+    /// Completes the packets taken from the backlog.
     fn backlog_done(&mut self, cpu: u16, backlog: u16) {
         for _ in 0..self.backlogs.of_cpu[usize::from(backlog)].in_work {
             if let Some(packet) = self.backlogs.of_cpu[usize::from(backlog)].packets.pop_front() {
@@ -336,14 +337,14 @@ impl World<'_> {
             }
         }
         self.backlogs.of_cpu[usize::from(backlog)].in_work = 0;
-        // Its own CPU may have come back meanwhile.
+        // The backlog's own CPU may have come back meanwhile.
         let server = self.server[usize::from(backlog)];
         if server != cpu && !self.backlogs.of_cpu[usize::from(backlog)].packets.is_empty() {
             self.wake(server, self.now);
         }
     }
 
-    /// What the protocol costs on `cpu` for this packet.
+    /// The cost of the protocol processing of this packet on `cpu`.
     fn protocol(&mut self, cpu: u16, packet: &Packet) -> f64 {
         let costs = &self.scenario.costs;
         let miss = self.miss(packet.cpu, cpu);
@@ -389,7 +390,7 @@ impl World<'_> {
         }
     }
 
-    /// What it costs that a packet's last step was on `from` and this one is on `to`.
+    /// The cost of a packet whose last step was on `from` and whose present step is on `to`.
     pub(crate) fn miss(&self, from: u16, to: u16) -> f64 {
         let (a, b) = (&self.cpus[usize::from(from)], &self.cpus[usize::from(to)]);
         if a.core == b.core {

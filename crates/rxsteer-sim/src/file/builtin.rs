@@ -1,14 +1,14 @@
-//! The scenarios that come with the program: `scenarios/*.toml`.
+//! The built-in scenarios: `scenarios/*.toml`.
 
 use super::{FileError, read};
 use crate::Scenario;
 
-/// A scenario that comes with the program.
+/// A built-in scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Builtin {
-    /// What it is called: its file's name without `.toml`.
+    /// The name: that of its file without `.toml`.
     pub name: &'static str,
-    /// Its file's text.
+    /// The text of the file.
     pub text: &'static str,
 }
 
@@ -30,28 +30,28 @@ const ALL: [Builtin; 6] = builtin![
     "irq-spread"
 ];
 
-/// All of them.
+/// All built-in scenarios.
 #[must_use]
 pub fn builtin() -> &'static [Builtin] {
     &ALL
 }
 
-/// The one of that name.
+/// The built-in scenario with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Builtin> {
     ALL.iter().find(|builtin| builtin.name == name)
 }
 
 impl Builtin {
-    /// Reads it, with values in place of its own.
+    /// Reads the scenario, with `sets` in place of its own values.
     ///
     /// # Errors
-    /// [`FileError`], when `sets` are wrong; without any it reads.
+    /// [`FileError`] when `sets` are invalid. Without any, it cannot fail.
     pub fn scenario(&self, sets: &[(String, String)]) -> Result<Scenario, FileError> {
         read(self.text, self.name, sets)
     }
 
-    /// What it shows, in a line.
+    /// The title of the scenario, in one line.
     #[must_use]
     pub fn title(&self) -> String {
         self.scenario(&[]).map(|scenario| scenario.title).unwrap_or_default()

@@ -1,22 +1,22 @@
-//! What is wrong with a scenario file, and where.
+//! Errors in a scenario file, with their places.
 
 use rxsteer_settings::Refused;
 use rxsteer_settings::suggestion;
 use std::fmt;
 
-/// Where something is wrong.
+/// The place of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a file.
     Line {
-        /// What the file is called.
+        /// The name of the file.
         file: String,
-        /// Its line, from 1.
+        /// The line, from 1.
         line: usize,
     },
-    /// In a value given in place of the file's.
+    /// In a value that replaces one of the file.
     Set {
-        /// The key's path.
+        /// The path of the key.
         path: String,
         /// The value.
         value: String,
@@ -26,27 +26,27 @@ pub enum Place {
 /// Why a scenario file is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// It is no TOML.
+    /// The file is not valid TOML.
     #[error("{place}: {what}")]
     Syntax {
-        /// Where.
+        /// The place.
         place: Place,
-        /// Why.
+        /// The reason.
         what: String,
     },
-    /// A key that isn't there.
+    /// The file has an unknown key.
     #[error("{place}: {table} has no key '{key}'{}", suggestion(key, keys))]
     UnknownKey {
-        /// Where.
+        /// The place.
         place: Place,
         /// The table.
         table: &'static str,
         /// The key.
         key: String,
-        /// All keys the table has.
+        /// All valid keys of the table.
         keys: Box<[&'static str]>,
     },
-    /// A key that has to be there.
+    /// A required key is missing.
     #[error("{place}: {table} needs the key '{key}': {what}")]
     Missing {
         /// Where the table begins.
@@ -55,43 +55,43 @@ pub enum FileError {
         table: &'static str,
         /// The key.
         key: &'static str,
-        /// What it says.
+        /// What the key specifies.
         what: String,
     },
-    /// A setting of the steering that is unknown, or set to what it does not take.
+    /// A setting of the steering is unknown or has an invalid value.
     #[error("{place}: {path}: {refused}")]
     Setting {
-        /// Where.
+        /// The place.
         place: Place,
         /// The path of the table.
         path: String,
-        /// Why.
+        /// The reason.
         refused: Refused,
     },
-    /// A value that is not of its key's kind.
+    /// A value does not have the type of its key.
     #[error("{place}: {path}: {what}")]
     Value {
-        /// Where.
+        /// The place.
         place: Place,
-        /// The key's path.
+        /// The path of the key.
         path: String,
-        /// What is wrong with it, and what it takes.
+        /// The problem with the value, and the valid values.
         what: String,
     },
-    /// A scenario that can't be.
+    /// The scenario is invalid.
     #[error("{place}: {path}: {what}")]
     Impossible {
-        /// Where.
+        /// The place.
         place: Place,
-        /// The key's path.
+        /// The path of the key.
         path: String,
-        /// Why it can't be.
+        /// The reason.
         what: String,
     },
 }
 
 impl FileError {
-    /// Where to look.
+    /// The place of the error.
     #[must_use]
     pub fn place(&self) -> &Place {
         match self {

@@ -1,4 +1,4 @@
-//! `[[event]]`: what happens in between, in the order of time.
+//! `[[event]]`: events during the run, in the order of time.
 
 use super::error::FileError;
 use super::fields::{Fields, Item, Keys};
@@ -6,21 +6,21 @@ use super::settings;
 use crate::check::MAX_EVENTS;
 use crate::scenario::{Event, EventKind, Steering, Traffic};
 
-/// The keys of an event: when, and one of what can happen.
+/// The keys of an event: its time, and one kind of event.
 pub(super) const EVENT: Keys = Keys {
     table: "[[event]]",
     keys: &["at", "offline", "online", "speed", "steering", "clock_step", "burst"],
 };
 
-/// What goes with `speed`.
+/// The additional keys of `speed`.
 pub(super) const SPEED: Keys = Keys { table: "[[event]] with 'speed'", keys: &["cpu"] };
 
-/// What goes with `burst`.
+/// The additional keys of `burst`.
 pub(super) const BURST: Keys = Keys { table: "[[event]] with 'burst'", keys: &["traffic"] };
 
 type Read<T> = Result<T, FileError>;
 
-/// All events; a change of steering keeps what it doesn't name as the one before left it.
+/// All events. A change of steering keeps the previous values of the settings that it does not name.
 pub(super) fn read(top: &Fields<'_>, steering: &Steering, traffic: &[Traffic]) -> Read<Vec<Event>> {
     let Some(list) = top.get("event") else { return Ok(Vec::new()) };
     let items = list.list("a list of tables, [[event]]")?;
@@ -76,7 +76,7 @@ fn one(item: &Item<'_>, before: &Steering, traffic: &[Traffic]) -> Read<Event> {
     Ok(Event { at_ns, what })
 }
 
-/// The traffic that a burst is of; it needs no name where there is but one.
+/// The traffic of a burst; it need not be named if there is only one.
 fn traffic_called(event: &Fields<'_>, traffic: &[Traffic]) -> Read<usize> {
     let names: Vec<&str> = traffic.iter().map(|one| one.name.as_str()).collect();
     let Some(item) = event.get("traffic") else {

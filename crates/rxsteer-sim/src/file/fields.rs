@@ -1,4 +1,4 @@
-//! Reading a table's values, each with the place it came from.
+//! Reads the values of a table, each with its place.
 
 use super::error::FileError;
 use super::tree::{Document, Node, Value};
@@ -9,25 +9,25 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// A table's keys.
+/// The keys of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// The table as messages call it.
+    /// The name of the table in messages.
     pub table: &'static str,
-    /// Its keys.
+    /// The keys.
     pub keys: &'static [&'static str],
 }
 
 type Read<T> = Result<T, FileError>;
 
-/// A table whose keys are all known.
+/// A table with only known keys.
 pub(super) struct Fields<'a> {
     item: Item<'a>,
     table: &'static str,
     entries: &'a BTreeMap<String, Node>,
 }
 
-/// A value, and the path that leads to it.
+/// A value, and the path to it.
 #[derive(Clone)]
 pub(super) struct Item<'a> {
     pub(super) document: &'a Document,
@@ -36,11 +36,11 @@ pub(super) struct Item<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Opens a table, and refuses keys that none of `keys` names.
+    /// Opens a table, and refuses keys that are not in `keys`.
     pub(super) fn open(item: &Item<'a>, table: &'static str, keys: &[&Keys]) -> Read<Fields<'a>> {
         let entries = item.entries()?;
         let valid = || keys.iter().flat_map(|keys| keys.keys.iter().copied());
-        // Keys lie in the order of the alphabet; the one that stands first in the file is reported.
+        // Keys are in alphabetical order; the error reports the one that comes first in the file.
         let unknown = entries.iter().filter(|(key, _)| !valid().any(|known| known == *key));
         if let Some((key, node)) = unknown.min_by_key(|(_, node)| node.origin) {
             return Err(FileError::UnknownKey {
@@ -53,13 +53,13 @@ impl<'a> Fields<'a> {
         Ok(Fields { item: item.clone(), table, entries })
     }
 
-    /// The value of a key, where there is one.
+    /// The value of a key, if present.
     pub(super) fn get(&self, key: &str) -> Option<Item<'a>> {
         let node = self.entries.get(key)?;
         Some(self.item.entry(key, node))
     }
 
-    /// The value of a key, read, where there is one.
+    /// The value of a key, parsed, if present.
     pub(super) fn maybe<T>(
         &self,
         key: &str,
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
         self.get(key).map(|item| read(&item)).transpose()
     }
 
-    /// The value of a key, read, or the default.
+    /// The value of a key, parsed, or the default.
     pub(super) fn or<T>(
         &self,
         key: &str,
@@ -78,7 +78,7 @@ impl<'a> Fields<'a> {
         Ok(self.maybe(key, read)?.unwrap_or(default))
     }
 
-    /// The value of a key that has to be there; `what` says what it is for.
+    /// The value of a required key; `what` describes the purpose of the key.
     pub(super) fn needed<T>(
         &self,
         key: &'static str,
@@ -88,7 +88,7 @@ impl<'a> Fields<'a> {
         self.maybe(key, read)?.ok_or_else(|| self.missing(key, what))
     }
 
-    /// Says that a key has to be there.
+    /// The error for a missing key.
     pub(super) fn missing(&self, key: &'static str, what: &str) -> FileError {
         FileError::Missing {
             place: self.item.document.place(self.item.node.origin),
@@ -98,7 +98,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Says what is wrong with the table as a whole.
+    /// An error about the table as a whole.
     pub(super) fn wrong(&self, what: impl Into<String>) -> FileError {
         self.item.wrong(what)
     }
@@ -115,12 +115,12 @@ impl<'a> Item<'a> {
         Item { path: format!("{}{dot}{key}", self.path), ..self.clone() }
     }
 
-    /// What a key of it leads to.
+    /// The value of an entry of this table.
     pub(super) fn entry(&self, key: &str, node: &'a Node) -> Item<'a> {
         Item { node, ..self.inner(key) }
     }
 
-    /// Says what is wrong with it.
+    /// An error about this value.
     pub(super) fn wrong(&self, what: impl Into<String>) -> FileError {
         FileError::Value {
             place: self.document.place(self.node.origin),
@@ -140,7 +140,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A value as it is written on the command line.
+    /// A value in the form of the command line.
     pub(super) fn scalar(&self) -> Read<String> {
         match &self.node.value {
             Value::Text(text) => Ok(text.clone()),
@@ -164,7 +164,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A whole number that fits.
+    /// A whole number that fits the type.
     pub(super) fn whole<T: TryFrom<i64>>(&self) -> Read<T> {
         match self.node.value {
             Value::Whole(number) if number < 0 => Err(self.wrong("it can't be negative")),
@@ -175,7 +175,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// A time with its unit, in nanoseconds; `signed` where it may be negative.
+    /// A time with its unit, in nanoseconds; it may be negative if `signed`.
     fn nanoseconds(&self, signed: bool) -> Read<f64> {
         let ns = match &self.node.value {
             Value::Text(text) => units::time_ns(text),
@@ -196,7 +196,7 @@ impl<'a> Item<'a> {
         Ok(self.nanoseconds(false)?.round() as u64)
     }
 
-    /// A jump in time, in nanoseconds.
+    /// A step in time, in nanoseconds.
     pub(super) fn step_ns(&self) -> Read<i64> {
         Ok(self.nanoseconds(true)?.round() as i64)
     }
@@ -209,14 +209,14 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Bits per second.
+    /// A rate in bits per second.
     pub(super) fn bit_rate(&self) -> Read<f64> {
         let takes =
             "a rate with its unit, e.g. \"1Gbit\" or \"100Mbit\", or a number of bits per second";
         self.with_unit(units::bit_rate, takes)
     }
 
-    /// Packets per second.
+    /// A rate in packets per second.
     pub(super) fn packet_rate(&self) -> Read<f64> {
         let takes = "a rate with its unit, e.g. \"1.2Mpps\" or \"50kpps\", or a number of packets per second";
         self.with_unit(units::packet_rate, takes)
@@ -230,7 +230,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// What reads itself from a text.
+    /// A value of a type that parses itself from text.
     pub(super) fn parsed<T: FromStr<Err: Display>>(&self) -> Read<T> {
         self.text()?.parse().map_err(|error: T::Err| self.wrong(error.to_string()))
     }

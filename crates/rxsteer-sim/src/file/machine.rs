@@ -13,13 +13,13 @@ use rxsteer_core::{CpuId, CpuSet};
 pub(super) const MACHINE: Keys =
     Keys { table: "[machine]", keys: &["cpus", "speed", "smt", "smt_speed", "caches"] };
 
-/// The keys of a card.
+/// The keys of a NIC.
 pub(super) const NIC: Keys = Keys {
     table: "[[nic]]",
     keys: &["name", "rate", "queues", "irq_cpus", "interrupts", "ring", "moderation"],
 };
 
-/// The costs' keys.
+/// The keys of the costs.
 pub(super) const COST_KEYS: Keys = Keys { table: "[costs]", keys: &COST_NAMES };
 
 const COST_NAMES: [&str; COSTS.len()] = {
@@ -32,20 +32,20 @@ const COST_NAMES: [&str; COSTS.len()] = {
     names
 };
 
-/// The keys of the way to far hosts.
+/// The keys of the path to far hosts.
 pub(super) const WIRE: Keys = Keys { table: "[wire]", keys: &["delay", "switch"] };
 
-/// How fast SMT siblings are beside each other by default: together 1.3 times one alone.
+/// The default speed of each of two busy SMT siblings: together 1.3 times one alone.
 const SMT_SPEED: f64 = 0.65;
-/// A card's rate by default.
+/// The default rate of a NIC.
 const RATE: f64 = 1e9;
-/// Slots of a ring by default: the default of Linux's drivers is 256 to 1024.
+/// The default number of slots of a ring; Linux drivers default to 256 to 1024.
 const RING: u32 = 512;
-/// Time between interrupts by default; assumed.
+/// The default time between interrupts; assumed.
 const MODERATION_NS: u64 = 20_000;
-/// A cable and the far host's card by default; assumed.
+/// The default delay of a cable and the far host's NIC; assumed.
 const WIRE_DELAY_NS: u64 = 10_000;
-/// A switch by default; assumed.
+/// The default delay of a switch; assumed.
 const SWITCH_DELAY_NS: u64 = 5_000;
 
 type Read<T> = Result<T, FileError>;
@@ -89,7 +89,8 @@ fn speeds(item: &Item<'_>, count: usize) -> Read<Vec<f64>> {
     speeds.iter().map(Item::number).collect()
 }
 
-/// For each CPU the number of its group: the group's lowest CPU. One in no group is its own.
+/// For each CPU, the number of its group, which is the group's lowest CPU. A CPU in no group is a group of its
+/// own.
 fn groups(item: &Item<'_>, count: usize) -> Read<Vec<u16>> {
     let mut group_of: Vec<u16> = (0..count as u16).collect();
     let mut named = vec![false; count];
@@ -110,7 +111,7 @@ fn groups(item: &Item<'_>, count: usize) -> Read<Vec<u16>> {
     Ok(group_of)
 }
 
-/// How fast SMT siblings are beside each other.
+/// The speed of each of two busy SMT siblings.
 pub(super) fn smt_speed(top: &Fields<'_>) -> Read<f64> {
     match table(top, "machine", &MACHINE)? {
         Some(machine) => machine.or("smt_speed", SMT_SPEED, Item::number),
@@ -118,7 +119,7 @@ pub(super) fn smt_speed(top: &Fields<'_>) -> Read<f64> {
     }
 }
 
-/// The cards.
+/// The NICs.
 pub(super) fn nics(top: &Fields<'_>) -> Read<Vec<Nic>> {
     let items = top.needed("nic", "a card that packets come in by: add a [[nic]]", |item| {
         let items = item.list("a list of tables, [[nic]]")?;
@@ -143,7 +144,7 @@ fn nic(item: &Item<'_>, index: usize) -> Read<Nic> {
     })
 }
 
-/// The CPU of each RX queue: the named ones in turn.
+/// The CPU of each RX queue: the listed CPUs in turn.
 fn irq_cpus(nic: &Fields<'_>) -> Read<Vec<CpuId>> {
     let named: Vec<CpuId> =
         nic.or("irq_cpus", CpuSet::first(1).iter().flat_map(CpuSet::iter).collect(), |item| {
@@ -180,7 +181,7 @@ fn interrupts(item: &Item<'_>) -> Read<Interrupts> {
     }
 }
 
-/// What things cost.
+/// The costs.
 pub(super) fn costs(top: &Fields<'_>) -> Read<Costs> {
     let mut costs = default_costs();
     if let Some(table) = table(top, "costs", &COST_KEYS)? {
@@ -192,7 +193,7 @@ pub(super) fn costs(top: &Fields<'_>) -> Read<Costs> {
     Ok(costs)
 }
 
-/// How long a frame takes to a far host.
+/// The delay of a frame to a far host.
 pub(super) fn wire_ns(top: &Fields<'_>) -> Read<u64> {
     let Some(wire) = table(top, "wire", &WIRE)? else {
         return Ok(WIRE_DELAY_NS + SWITCH_DELAY_NS);

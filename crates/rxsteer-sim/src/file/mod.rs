@@ -7,10 +7,11 @@
 //!                  Scenario ──► check: can it be?                          → FileError, with the line
 //! ```
 //!
-//! The tree remembers for each value whether a line or a `--set` gave it, so that every message says where to
-//! look. It is neither serde's nor `toml::Spanned` values: those are ranges of one text, where a value of `--set`
-//! has none, and a [`Problem`] that is found after reading is led back to its line by its path. A misspelt key names the nearest right one. `docs/sim.md` is the reference of the keys; a test holds
-//! it to [`TABLES`].
+//! The tree records for each value whether a line or a `--set` supplied it, so that every message can name its
+//! place. It uses neither serde's values nor `toml::Spanned`: their places are ranges of one text, and a value of
+//! `--set` has no such range. The path of a [`Problem`] that is found after reading leads back to its line. For a
+//! misspelt key the message suggests the nearest valid key. `docs/sim.md` is the reference of the keys; a test
+//! compares it with [`TABLES`].
 
 pub mod builtin;
 mod error;
@@ -31,7 +32,7 @@ use crate::check::Problem;
 use fields::{Fields, Item};
 use tree::{Document, Node};
 
-/// The keys at the top of a file, tables included.
+/// The keys at the top level of a file, tables included.
 const TOP: Keys = Keys {
     table: "the scenario",
     keys: &[
@@ -49,7 +50,7 @@ const TOP: Keys = Keys {
     ],
 };
 
-/// All tables with their keys, but for `[steering]`, whose keys are settings ([`rxsteer_settings`]).
+/// All tables with their keys, except `[steering]`, whose keys are settings ([`rxsteer_settings`]).
 pub const TABLES: [Keys; 13] = [
     TOP,
     machine::MACHINE,
@@ -66,14 +67,14 @@ pub const TABLES: [Keys; 13] = [
     events::BURST,
 ];
 
-/// Reads the text of a scenario file, which errors call `name`, and checks what it says.
+/// Reads the text of a scenario file and checks it. Errors use `name` as the file's name.
 ///
-/// `sets` are values in place of the file's: the path of a key and its value as text, e.g.
-/// `("traffic.0.flows", "8")`, `("steering.policy", "sparse")`. A path names an item of a list
-/// by its number from 0 or by its `name`. A value is read as TOML, or, where it is none, as a string.
+/// `sets` are values that replace those of the file: the path of a key and its value as text, e.g.
+/// `("traffic.0.flows", "8")`, `("steering.policy", "sparse")`. A path refers to an item of a list by its number
+/// from 0 or by its `name`. A value is read as TOML, or as a string if it is not valid TOML.
 ///
 /// # Errors
-/// [`FileError`], with the line or the `--set` that is wrong.
+/// [`FileError`], with the line or the `--set` that is invalid.
 pub fn read(text: &str, name: &str, sets: &[(String, String)]) -> Result<Scenario, FileError> {
     let mut document = Document::parse(text, name)?;
     for (path, value) in sets {
@@ -94,7 +95,7 @@ fn scenario(document: &Document) -> Result<Scenario, FileError> {
     Ok(Scenario {
         title: top.or("title", document.name.clone(), |item| item.text().map(str::to_string))?,
         duration_ns,
-        // The first packets find cold tables and small windows; a tenth is what people leave out.
+        // The first packets meet cold tables and small windows; a tenth of the run is a common warm-up.
         warm_up_ns: top.or("warm_up", duration_ns / 10, Item::time_ns)?,
         smt_speed: machine::smt_speed(&top)?,
         costs: machine::costs(&top)?,
@@ -108,7 +109,7 @@ fn scenario(document: &Document) -> Result<Scenario, FileError> {
     })
 }
 
-/// The line that goes with a problem: that of the key it names, or of what is nearest round it.
+/// The error for a problem, with the line of its key, or of the nearest enclosing value.
 fn impossible(document: &Document, problem: Problem) -> FileError {
     let mut node: &Node = &document.root;
     for step in problem.path.split('.') {

@@ -1,14 +1,14 @@
-//! Values in place of the file's: `--set traffic.0.flows=8`.
+//! Values that replace those of the file: `--set traffic.0.flows=8`.
 
 use super::error::{FileError, Place};
 use super::tree::{Document, Node, Origin, Value, position, same_key};
 use std::collections::BTreeMap;
 use toml::de::DeTable;
 
-/// The deepest path; no key lies deeper.
+/// The length of the longest path; no key has a longer one.
 const MAX_STEPS: usize = 8;
 
-/// Puts a value at a path. Tables that aren't there are made, items of lists are not.
+/// Sets the value at a path. Missing tables are created, missing items of lists are not.
 pub(super) fn apply(document: &mut Document, path: &str, value: &str) -> Result<(), FileError> {
     let place = Place::Set { path: path.to_string(), value: value.to_string() };
     let origin = Origin::Set(document.sets.len());
@@ -27,7 +27,7 @@ pub(super) fn apply(document: &mut Document, path: &str, value: &str) -> Result<
     Ok(())
 }
 
-/// The place that `steps` lead to.
+/// The value at `steps`.
 fn find<'a>(root: &'a mut Node, steps: &[&str], origin: Origin) -> Result<&'a mut Node, String> {
     let mut node = root;
     for (depth, step) in steps.iter().enumerate() {
@@ -57,11 +57,11 @@ fn no_item(items: &[Node], list: &str, step: &str) -> String {
     format!("there is no {list} '{step}': they are 0 to {last}{names}")
 }
 
-/// A value as TOML, or, where it is none, as text: `20s`, `sparse` and `0-3` need no quotes.
+/// A value as TOML, or as text if it is not valid TOML: `20s`, `sparse` and `0-3` need no quotes.
 fn read_value(text: &str, origin: Origin) -> Value {
     let line = format!("value = {text}");
     let parsed = DeTable::parse(&line).ok();
-    // A line break in the text could bring other keys along: then it is text.
+    // A line break in the text could add other keys; then the value is text.
     let only = parsed.as_ref().filter(|table| table.get_ref().len() == 1);
     match only.and_then(|table| table.get_ref().get("value")) {
         Some(value) => super::tree::value(value.get_ref(), &|_| origin),

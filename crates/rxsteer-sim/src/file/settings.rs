@@ -9,7 +9,7 @@ use clap::Args;
 use rxsteer_core::{CpuSet, Policy};
 use rxsteer_settings::{Tables, Text, backlog, read, whole};
 
-/// The settings of `[steering]`, also in an event: those of the command line, and two.
+/// The settings of `[steering]`, also in an event: those of the command line, and two more.
 #[derive(Args)]
 pub(super) struct SteeringKeys {
     #[command(flatten)]
@@ -30,18 +30,18 @@ pub(super) const SCHEDULER: Keys =
 const SLICE_NS: u64 = 3_000_000;
 /// Linux's `MAX_SOFTIRQ_TIME`: 2 ms.
 const SOFTIRQ_NS: u64 = 2_000_000;
-/// A tick at 250 Hz, at which Linux looks whether threads wait; assumed.
+/// A tick at 250 Hz, at which Linux checks whether threads wait; assumed.
 const BALANCE_NS: u64 = 4_000_000;
 
 type Read<T> = Result<T, FileError>;
 
-/// The steering that a run begins with.
+/// The steering at the start of a run.
 pub(super) fn steering(top: &Fields<'_>, cpus: usize) -> Read<Steering> {
     let default = Steering::new(Policy::None, all(cpus));
     top.or("steering", default.clone(), |item| changed(item, &default))
 }
 
-/// The settings that an item changes, on top of those before.
+/// The settings that an item changes, applied to the previous ones.
 pub(super) fn changed(item: &Item<'_>, before: &Steering) -> Read<Steering> {
     let (texts, origins) = texts(item)?;
     let given: SteeringKeys = read(texts).map_err(|refused| FileError::Setting {
@@ -52,7 +52,7 @@ pub(super) fn changed(item: &Item<'_>, before: &Steering) -> Read<Steering> {
     let SteeringKeys { steering, tables, max_backlog, budget } = given;
     let before = before.clone();
     Ok(Steering {
-        // The machine's CPUs are numbered from 0, so a count is the first ones.
+        // The machine's CPUs are numbered from 0, so a count selects the first ones.
         cpus: steering.cpus.as_ref().map_or(before.cpus, |choice| choice.cpus(None)),
         rps_maps: steering.rps_maps().unwrap_or(before.rps_maps),
         fallback: steering.fallback.unwrap_or(before.fallback),
@@ -66,8 +66,7 @@ pub(super) fn changed(item: &Item<'_>, before: &Steering) -> Read<Steering> {
     })
 }
 
-/// The settings of a table as the command line would be given them, in the order of the file, and where each is
-/// from.
+/// The settings of a table in the form of the command line, in the order of the file, and the origin of each.
 fn texts(item: &Item<'_>) -> Read<(Vec<Text>, Vec<Origin>)> {
     let mut entries: Vec<_> = item.entries()?.iter().collect();
     entries.sort_by_key(|(_, node)| node.origin);
@@ -92,7 +91,7 @@ fn texts(item: &Item<'_>) -> Read<(Vec<Text>, Vec<Origin>)> {
     Ok((texts, origins))
 }
 
-/// Where threads run.
+/// The scheduler's settings.
 pub(super) fn scheduler(top: &Fields<'_>, cpus: usize) -> Read<Scheduler> {
     let default = Scheduler {
         cpus: all(cpus),
@@ -114,7 +113,7 @@ pub(super) fn scheduler(top: &Fields<'_>, cpus: usize) -> Read<Scheduler> {
     })
 }
 
-/// All CPUs of a machine of so many, which has one at least.
+/// All CPUs of a machine with `cpus` CPUs, at least one.
 fn all(cpus: usize) -> CpuSet {
     CpuSet::first(cpus as u16).expect("the number of CPUs was checked when it was read")
 }

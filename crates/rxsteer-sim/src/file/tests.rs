@@ -1,4 +1,4 @@
-//! Each key misspelt, each kind of wrong value, values set from outside, and unintended edits.
+//! Tests: each key misspelt, each kind of invalid value, values of `--set`, and random edits.
 
 use super::builtin::{builtin, find};
 use super::settings::SteeringKeys;
@@ -9,7 +9,7 @@ use rxsteer_core::{CpuId, Fallback, Policy};
 use rxsteer_settings::names;
 use std::io::Write;
 
-/// The smallest scenario there is.
+/// The smallest valid scenario.
 const SMALL: &str = "\
 duration = \"1s\"
 [machine]
@@ -19,7 +19,7 @@ cpus = 4
 kind = \"stream\"
 ";
 
-/// One with every table, and every key of most.
+/// A scenario with every table, and every key of most tables.
 const LARGE: &str = include_str!("tests.toml");
 
 fn small() -> Scenario {
@@ -92,7 +92,7 @@ fn all_is_read_as_it_is_written() {
     assert_eq!(scenario.events[5].what, EventKind::Burst(1, 1000));
 }
 
-/// Every key, misspelt where it stands, is reported with its line and the key that was meant.
+/// Every key, if misspelt in its place, is reported with its line and the correct key.
 #[test]
 fn every_misspelt_key_is_found() {
     let mut seen = std::collections::BTreeSet::new();
@@ -253,7 +253,7 @@ fn reference_names_every_key() {
     }
 }
 
-/// Pieces that edits put in.
+/// Texts that edits insert.
 const PIECES: [&str; 24] = [
     "0",
     "-1",
@@ -284,7 +284,7 @@ const PIECES: [&str; 24] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever becomes of a file, it is read or refused; and what is read can be.
+    /// Whatever the edits, a file is read or refused; a scenario that is read is valid.
     #[test]
     fn edited_files_never_panic(
         which in 0..7_usize,
@@ -303,7 +303,7 @@ proptest! {
         }
     }
 
-    /// The same for values set: any value at any key.
+    /// The same for `--set`: any value at any key.
     #[test]
     fn set_values_never_panic(
         line in any::<prop::sample::Index>(),

@@ -1,4 +1,4 @@
-//! `[[traffic]]`: its kind says which keys it has beside the common ones.
+//! `[[traffic]]`: its kind determines its keys beside the common ones.
 
 use super::error::FileError;
 use super::fields::{Fields, Item, Keys};
@@ -36,23 +36,23 @@ pub(super) const REQUESTS: Keys = Keys {
     ],
 };
 
-/// A full frame of Ethernet, without its checksum.
+/// A full Ethernet frame, without its frame check sequence.
 const FULL_FRAME_BYTES: u32 = 1514;
-/// An acknowledgement with TCP's time stamps.
+/// An acknowledgement with TCP timestamps.
 const ACK_BYTES: u32 = 66;
-/// Acknowledgements come for every other segment (RFC 1122, 4.2.3.2).
+/// One acknowledgement for every second segment (RFC 1122, 4.2.3.2).
 const PACKETS_PER_ACK: u32 = 2;
 /// 64 KiB, the largest window without scaling, in full frames.
 const WINDOW: u32 = 45;
 /// Linux's `TCP_RTO_MIN`.
 const MIN_RTO_NS: u64 = 200_000_000;
-/// The shortest frame of Ethernet, without its checksum.
+/// The shortest Ethernet frame, without its frame check sequence.
 const SHORT_FRAME_BYTES: u32 = 60;
-/// One byte of data in TCP, as TCP_RR sends.
+/// One byte of data over TCP, as in TCP_RR.
 const REQUEST_BYTES: u32 = 67;
-/// What an application does with a packet or a request: reading and writing a socket; assumed.
+/// The application's cost of a packet or a request: reading and writing a socket; assumed.
 const SERVICE_NS: f64 = 2000.0;
-/// What an application does with a packet of bulk data, of which it reads many at once; assumed.
+/// The application's cost of a packet of bulk data, of which it reads many at once; assumed.
 const BULK_READ_NS: f64 = 500.0;
 
 type Read<T> = Result<T, FileError>;
@@ -72,12 +72,12 @@ pub(super) fn read(top: &Fields<'_>, nics: &[Nic]) -> Read<Vec<Traffic>> {
 
 fn one(item: &Item<'_>, index: usize, nics: &[Nic]) -> Read<Traffic> {
     let kinds = [("stream", STREAM), ("constant", CONSTANT), ("requests", REQUESTS)];
-    // The kind says which keys are known, so it is read before the keys are looked at.
+    // The kind determines the valid keys, so it is read before the other keys.
     let keys = match item.entries()?.get("kind") {
         Some(node) => {
             Item { node, path: format!("{}.kind", item.path), ..item.clone() }.word(&kinds)?
         }
-        // Misspelt, it is reported as such; else it is missing.
+        // A misspelt `kind` is reported as an unknown key, an absent one as missing.
         None => COMMON,
     };
     let traffic = Fields::open(item, keys.table, &[&COMMON, &keys])?;
@@ -136,7 +136,7 @@ fn constant(traffic: &Fields<'_>) -> Read<Constant> {
     })
 }
 
-/// What the application does with each packet; what is forwarded meets none.
+/// The application's cost per packet; forwarded packets reach no application.
 fn application(traffic: &Fields<'_>, default: f64) -> Read<f64> {
     let default = if traffic.get("out").is_some() { 0.0 } else { default };
     traffic.or("application", default, Item::cost_ns)

@@ -1,20 +1,20 @@
-//! A file as a tree of values, each of which knows where it came from.
+//! A file as a tree of values with their origins.
 
 use super::error::{FileError, Place};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// This line of the file, from 1.
+    /// A line of the file, from 1.
     Line(usize),
-    /// One of the places that values were set from.
+    /// The index of a `--set`.
     Set(usize),
 }
 
-/// A value and its origin; of a table's entry, that of its key.
+/// A value and its origin; for an entry of a table, the origin of its key.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) origin: Origin,
@@ -32,13 +32,13 @@ pub(super) enum Value {
     Table(BTreeMap<String, Node>),
 }
 
-/// A file, with the values that were set in place of its own.
+/// A file, with the values that replace its own.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
-    /// What the file is called.
+    /// The name of the file.
     pub(super) name: String,
     pub(super) root: Node,
-    /// The places that values were set from.
+    /// The places of the `--set` values.
     pub(super) sets: Vec<Place>,
 }
 
@@ -57,7 +57,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Where a value came from, for people.
+    /// The place of a value, for messages.
     pub(super) fn place(&self, origin: Origin) -> Place {
         match origin {
             Origin::Line(line) => Place::Line { file: self.name.clone(), line },
@@ -66,7 +66,7 @@ impl Document {
     }
 }
 
-/// Where the lines of a text begin.
+/// The offsets where the lines of a text begin.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -74,17 +74,17 @@ impl Lines {
         Lines(text.bytes().zip(1..).filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at).collect())
     }
 
-    /// The line, from 1, of the byte at `at`.
+    /// The line, from 1, of the byte at offset `at`.
     fn at(&self, at: usize) -> usize {
         self.0.partition_point(|begin| *begin <= at) + 1
     }
 }
 
-/// A value as TOML has it, all of which comes from `origin`: a line each, or one `--set`.
+/// Converts a TOML value. All parts have the origin `origin`: a line each, or one `--set`.
 pub(super) fn value(value: &DeValue<'_>, origin: &impl Fn(usize) -> Origin) -> Value {
     match value {
         DeValue::String(text) => Value::Text(text.to_string()),
-        // What overflows is no whole number that any key takes; its digits go into the message.
+        // A number that overflows is not a valid whole number for any key; the message shows its digits.
         DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
             .map_or_else(|_| Value::Text(digits.as_str().to_string()), Value::Whole),
         DeValue::Float(digits) => digits
@@ -114,7 +114,7 @@ fn entries(table: &DeTable<'_>, origin: &impl Fn(usize) -> Origin) -> Value {
 }
 
 impl Node {
-    /// What the key of a table, or the number or name of a list's item, leads to.
+    /// The value of a table's key, or of a list's item by its number or name.
     pub(super) fn step(&self, step: &str) -> Option<&Node> {
         match &self.value {
             Value::Table(entries) => entries.get(same_key(entries, step)?),
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// What it is, for people.
+    /// The value in a form for messages.
     pub(super) fn shown(&self) -> String {
         match &self.value {
             Value::Text(text) => format!("\"{text}\""),
@@ -136,13 +136,13 @@ impl Node {
     }
 }
 
-/// The key of a table that is `key`, in which `_` and `-` are the same.
+/// The key of a table that equals `key`, with `_` and `-` as equivalent.
 pub(super) fn same_key<'a>(entries: &'a BTreeMap<String, Node>, key: &str) -> Option<&'a str> {
     let plain = |key: &str| key.replace('-', "_");
     entries.keys().find(|other| plain(other) == plain(key)).map(String::as_str)
 }
 
-/// The index of a list's item, given its number or what its `name` says.
+/// The index of a list's item, by its number or by its `name`.
 pub(super) fn position(items: &[Node], step: &str) -> Option<usize> {
     if let Ok(index) = step.parse::<usize>() {
         return (index < items.len()).then_some(index);

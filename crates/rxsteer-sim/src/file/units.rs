@@ -12,28 +12,28 @@ const TIME: [(&str, f64); 8] = [
     ("h", 3600e9),
 ];
 
-/// Units of a card's rate, in bits per second.
+/// Units of a NIC's rate, in bits per second.
 const BIT_RATE: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
 
 /// Units of a packet rate, in packets per second.
 const PACKET_RATE: [(&str, f64); 3] = [("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6)];
 
-/// A time in nanoseconds, negative with a sign.
+/// A time in nanoseconds; it may have a sign.
 pub(super) fn time_ns(text: &str) -> Option<f64> {
     with_unit(text, &TIME)
 }
 
-/// Bits per second.
+/// A rate in bits per second.
 pub(super) fn bit_rate(text: &str) -> Option<f64> {
     with_unit(text.trim().trim_end_matches("/s"), &BIT_RATE)
 }
 
-/// Packets per second.
+/// A rate in packets per second.
 pub(super) fn packet_rate(text: &str) -> Option<f64> {
     with_unit(text, &PACKET_RATE)
 }
 
-/// A decimal number with one of `units`; a lone 0 needs none.
+/// A decimal number with one of `units`; a single 0 needs no unit.
 fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-' | '_');

@@ -1,4 +1,4 @@
-//! The forwarder of hand-off-patch, from what it forwards without hand-off.
+//! The forwarder of hand-off-patch, fitted to its rate without hand-off.
 
 use super::{Compared, FitError, Part, Search};
 use crate::published::fitted_rows::HAND_OFF_INLINE_SHARE;

@@ -4,8 +4,8 @@
 //!   published::fitted_rows ─► objective ◄─ run ◄─ published::machine ◄─ values ◄─ simplex ─► fits/NAME.toml
 //! ```
 //!
-//! What must hold: nothing here, and nothing that builds the machines, knows the other rows
-//! (`tests/published_split.rs`); the same fit gives the same file, to the digit.
+//! Invariants: no code here, and no code that builds the machines, uses the other rows
+//! (`tests/published_split.rs`). The same fit gives the same file, digit for digit.
 
 mod hand_off;
 mod rfs;
@@ -22,53 +22,53 @@ use std::collections::BTreeMap;
 /// The seed of all runs of a fit.
 pub const SEED: u64 = 1;
 
-/// The corners of the last simplex are nearer to each other than this share.
+/// The search ends when the corners of the simplex are closer together than this share.
 const NEARNESS: f64 = 2e-3;
 
-/// Most runs of one part of a fit.
+/// The largest number of runs for one part of a fit.
 const MOST_RUNS: u32 = 150;
 
-/// Why there is no fit, or no report that rests on one.
+/// Why there is no fit, or no report based on one.
 #[derive(Debug, thiserror::Error)]
 pub enum FitError {
-    /// The core refuses the machine: a mistake in its constants.
+    /// The core refuses the machine: its constants are wrong.
     #[error("the machine of the published experiment can't be simulated: {0}")]
     Machine(#[from] ConfigError),
-    /// A committed file is not what this version reads.
+    /// This version cannot read a committed file.
     #[error(
         "the committed fit of {0} can't be read: {1}; write it anew with rxsteer sim --fit {0}"
     )]
     Unreadable(Experiment, String),
 }
 
-/// The result of a fit: what is committed.
+/// The result of a fit, as it is committed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fit {
-    /// How it is made again.
+    /// The command that makes the fit again.
     pub command: String,
-    /// The seed of its runs.
+    /// The seed of the runs.
     pub seed: u64,
-    /// What was searched on its own, by name: one row of a table, say.
+    /// The separately searched parts, by name: for example one row of a table.
     pub part: BTreeMap<String, Part>,
 }
 
-/// What was found for one part.
+/// The result of one part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// What was made least, and what from.
+    /// The quantity that was minimised, and its inputs.
     pub objective: String,
-    /// How small it became.
+    /// The minimum that was found.
     pub least: f64,
-    /// How many runs that took.
+    /// The number of runs of the search.
     pub runs: u32,
-    /// What was found, by name with its unit.
+    /// The values that were found, by name with unit.
     pub value: BTreeMap<String, f64>,
 }
 
 impl Part {
-    /// The value of that name; NaN where there is none, which no machine runs with.
+    /// The value with this name; NaN if there is none. No machine runs with NaN.
     #[must_use]
     pub fn value(&self, name: &str) -> f64 {
         self.value.get(name).copied().unwrap_or(f64::NAN)
@@ -76,10 +76,10 @@ impl Part {
 }
 
 impl Fit {
-    /// The fit as a file.
+    /// The fit in the format of its file.
     ///
     /// # Panics
-    /// Never: what it has can be written.
+    /// Never: all of its contents can be written.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let body = toml::to_string(self).expect("tables, texts and numbers are TOML");
@@ -90,7 +90,7 @@ impl Fit {
     }
 }
 
-/// Makes the fit: some seconds, on one core.
+/// Makes the fit, which takes some seconds on one core.
 ///
 /// # Errors
 /// [`FitError::Machine`].
@@ -104,7 +104,7 @@ pub fn make(experiment: Experiment) -> Result<Fit, FitError> {
     Ok(Fit { command: format!("rxsteer sim --fit {experiment}"), seed: SEED, part })
 }
 
-/// The fit that is committed.
+/// The committed fit.
 ///
 /// # Errors
 /// [`FitError::Unreadable`].
@@ -113,7 +113,7 @@ pub fn committed(experiment: Experiment) -> Result<Fit, FitError> {
     toml::from_str(text).map_err(|error| FitError::Unreadable(experiment, error.to_string()))
 }
 
-/// The committed file.
+/// The text of the committed file.
 #[must_use]
 pub fn committed_text(experiment: Experiment) -> &'static str {
     match experiment {
@@ -124,7 +124,7 @@ pub fn committed_text(experiment: Experiment) -> &'static str {
     }
 }
 
-/// One part: values by name with where the search begins, and what a run of a machine with them should show.
+/// One part: the named values with the start of the search, and the expected results of a run with these values.
 struct Search<'a> {
     objective: &'a str,
     start: &'a [(&'a str, f64)],
@@ -132,16 +132,16 @@ struct Search<'a> {
     compared: &'a dyn Fn(&RunResult) -> Vec<Compared>,
 }
 
-/// A figure as simulated and as published, and how far apart they may be by chance.
+/// A simulated figure, the published figure, and how much they may differ by chance.
 struct Compared {
     simulated: f64,
     published: f64,
-    /// A share of what was published.
+    /// As a share of the published figure.
     tolerance: f64,
 }
 
 impl Compared {
-    /// A mean of many: a run gives it within 1 %.
+    /// A mean of many values: one run gives it within 1 %.
     fn mean(simulated: f64, published: f64) -> Compared {
         Compared { simulated, published, tolerance: 0.01 }
     }
@@ -152,7 +152,7 @@ impl Compared {
 }
 
 impl Search<'_> {
-    /// Makes the sum of squared differences least, each relative to its tolerance.
+    /// Minimises the sum of squared differences, each relative to its tolerance.
     fn part(&self) -> Result<Part, FitError> {
         let start: Vec<f64> = self.start.iter().map(|(_, start)| *start).collect();
         let found = simplex::minimize(&start, NEARNESS, MOST_RUNS, |values| {

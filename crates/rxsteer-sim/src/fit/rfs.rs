@@ -1,7 +1,7 @@
-//! The machine of rfs-commit, from its rows without RPS and RFS.
+//! The machine of rfs-commit, fitted to its rows without RPS and RFS.
 //!
-//! 90 % and 99 % of the RPC test's latency are left out: with the median and the deviation fitted, the model has
-//! nothing left that could move them.
+//! The 90 % and 99 % of the RPC test's latency are left out: once the median and the deviation are fitted, the
+//! model has no other parameter that could change them.
 
 use super::{Compared, FitError, Part, Search};
 use crate::published::fitted_rows::{RFS_NETPERF, RFS_RPC, RFS_RPC_LATENCY};
@@ -50,7 +50,7 @@ pub(super) fn parts() -> Result<BTreeMap<String, Part>, FitError> {
                 Compared {
                     simulated: latency.std_dev / 1e3,
                     published: RFS_RPC_LATENCY.std_dev,
-                    // Some fifty losses make it.
+                    // About fifty losses determine it.
                     tolerance: 0.1,
                 },
             ]

@@ -1,4 +1,4 @@
-//! The machines of rps-slides, from their rows without RPS: one part for each card.
+//! The machines of rps-slides, fitted to their rows without RPS: one part for each NIC.
 
 use super::{Compared, FitError, Part, Search};
 use crate::published::fitted_rows::RPS_CARDS;

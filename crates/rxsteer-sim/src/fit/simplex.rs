@@ -1,33 +1,33 @@
-//! The search: Nelder and Mead's simplex over logarithms, without chance.
+//! The search: Nelder and Mead's simplex over logarithms, without randomness.
 //!
-//! J. A. Nelder, R. Mead, "A simplex method for function minimization", The Computer Journal 7 (1965),
-//! with their coefficients. Values are positive and of different sizes, so their logarithms are
-//! searched. Few values and a handful of steps: a crate would bring more than this file has.
+//! J. A. Nelder, R. Mead, "A simplex method for function minimization", The Computer Journal 7 (1965), with their
+//! coefficients. The values are positive and of different magnitudes, so the search uses their logarithms. There
+//! are few values and few kinds of steps, so a crate would bring more code than this file has.
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Minimum {
     pub(crate) values: Vec<f64>,
     pub(crate) objective: f64,
-    /// How often the objective was asked.
+    /// The number of evaluations of the objective.
     pub(crate) evaluations: u32,
 }
 
-/// The first simplex goes this far from the start along each axis: a tenth.
+/// The distance of the first simplex's corners from the start along each axis: a tenth.
 const FIRST_STEP: f64 = 0.1;
 
-/// Values are written with this many digits, so that the file they are kept in is readable; the
-/// objective sees no others.
+/// Values have this many digits, so that the committed file is readable. The objective is evaluated only with such
+/// values.
 const DIGITS: i32 = 4;
 
-/// A corner of the simplex: logarithms of values, and the objective there.
+/// A corner of the simplex: logarithms of the values, and the objective there.
 #[derive(Clone, Debug)]
 struct Corner {
     point: Vec<f64>,
     value: f64,
 }
 
-/// The objective, and how often it was asked.
+/// The objective, with the number of evaluations.
 struct Asked<F> {
     objective: F,
     evaluations: u32,
@@ -44,11 +44,11 @@ impl<F> Asked<F> {
     }
 }
 
-/// Looks for values near `start` that make `objective` least, until all corners are within `nearness` of each
-/// other (as a share of the values), or `most` evaluations were made.
+/// Searches values near `start` that minimise `objective`, until all corners are within `nearness` of each other
+/// (as a share of the values), or until `most` evaluations were made.
 ///
 /// # Errors
-/// The objective's first.
+/// The first error of the objective.
 pub(crate) fn minimize<E>(
     start: &[f64],
     nearness: f64,
@@ -64,7 +64,7 @@ pub(crate) fn minimize<E>(
         corners.push(asked.at(point)?);
     }
     loop {
-        // Equal ones stay in their order: the same search always goes the same way.
+        // Corners with equal values stay in their order, so the same search always takes the same steps.
         corners.sort_by(|a, b| a.value.total_cmp(&b.value));
         if extent(&corners) < nearness || asked.evaluations >= most {
             break;
@@ -76,7 +76,7 @@ pub(crate) fn minimize<E>(
     Ok(Minimum { values: values(&best.point), objective: best.value, evaluations })
 }
 
-/// Replaces the worst corner, the last, by a better one; or draws all towards the best.
+/// Replaces the worst corner, which is the last, by a better one, or moves all corners towards the best.
 fn step<E, F>(corners: &mut [Corner], asked: &mut Asked<F>) -> Result<(), E>
 where
     F: FnMut(&[f64]) -> Result<f64, E>,
@@ -116,26 +116,26 @@ fn centre(corners: &[Corner]) -> Vec<f64> {
     (0..axes).map(mean).collect()
 }
 
-/// The point as far beyond `centre` as `from` is before it, times `factor`.
+/// The point beyond `centre`, opposite `from`, at `factor` times the distance.
 fn beyond(centre: &[f64], from: &[f64], factor: f64) -> Vec<f64> {
     centre.iter().zip(from).map(|(centre, from)| centre + factor * (centre - from)).collect()
 }
 
-/// How far the farthest corner is from the best, along one axis.
+/// The largest distance of a corner from the best corner along one axis.
 fn extent(corners: &[Corner]) -> f64 {
     let best = &corners[0].point;
     let away = corners[1..].iter().flat_map(|corner| corner.point.iter().zip(best));
     away.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// The values of a point, with [`DIGITS`].
+/// The values of a point, rounded to [`DIGITS`] digits.
 fn values(point: &[f64]) -> Vec<f64> {
     point.iter().map(|log| rounded(log.exp())).collect()
 }
 
 fn rounded(value: f64) -> f64 {
     let digits = DIGITS as usize - 1;
-    // Through text: it gives the number that is nearest to the digits, which powers of ten don't.
+    // The conversion uses text, since text gives the nearest number to the digits, and powers of ten do not.
     format!("{value:.digits$e}").parse().unwrap_or(value)
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn search_ends_after_the_evaluations_it_may_make() {
-        // No minimum: the search walks downhill for good.
+        // There is no minimum: the search goes downhill for ever.
         let objective = |values: &[f64]| -> Result<f64, Infallible> { Ok(1.0 / values[0]) };
         assert!(minimize(&[1.0], 1e-9, 40, objective).unwrap().evaluations <= 42);
     }

@@ -1,8 +1,8 @@
-//! The router of sparse-patch, from the column "Original Kernel".
+//! The router of sparse-patch, fitted to the column "Original Kernel".
 //!
-//! What is made least: for each number of connections the squared difference of both directions' sum, in per
-//! cent; ten times the square of what it is off beyond 3 %; and a little of each direction by itself, which
-//! distinguishes the costs of data and acknowledgements.
+//! The objective for each number of connections is the sum of three terms: the squared difference of both
+//! directions' sum, in per cent; ten times the square of the part of that difference beyond 3 %; and with a small
+//! weight each direction by itself, which distinguishes the costs of data and acknowledgements.
 
 use super::{FitError, Part, SEED, simplex};
 use crate::published::fitted_rows::SPARSE_ORIGINAL;
@@ -14,18 +14,18 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
 
-/// Seeds of each point of the search: chance moves the mean of a row by up to 2 %.
+/// The number of seeds for each point of the search: chance changes the mean of a row by up to 2 %.
 const SEEDS: u32 = 60;
 
-/// Where the search begins: what coarser searches on the same rows had come to.
+/// The start of the search: the result of coarser searches on the same rows.
 const START: [f64; 6] = [125e3, 59.8e3, 17.6, 0.633, 873e3, 8.53];
 
 const NEARNESS: f64 = 5e-3;
 const MOST_EVALUATIONS: u32 = 100;
 
-/// What a direction by itself counts beside the sum.
+/// The weight of a single direction relative to the sum.
 const DIRECTION_WEIGHT: f64 = 0.025;
-/// A row's sum may be off by so many per cent before it counts for more.
+/// The difference of a row's sum, in per cent, beyond which it has more weight.
 const LEEWAY: f64 = 3.0;
 
 pub(super) fn parts() -> Result<BTreeMap<String, Part>, FitError> {

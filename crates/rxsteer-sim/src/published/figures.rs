@@ -1,22 +1,22 @@
-//! The shape of published figures, for both lists of them.
+//! The types of published figures, for both lists of rows.
 
-/// One line of a table about requests and answers.
+/// One row of a table about requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Served {
     /// Transactions per second.
     pub tps: f64,
-    /// How busy all CPUs together were, per cent.
+    /// The load of all CPUs together, in per cent.
     pub cpu_percent: f64,
 }
 
-/// Latency as the client sees it, in microseconds.
+/// The latency that the client measures, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyUs {
-    /// Half of the transactions took no longer.
+    /// Half of the transactions took at most this long.
     pub p50: f64,
-    /// 90 % took no longer.
+    /// 90 % took at most this long.
     pub p90: f64,
-    /// 99 % took no longer.
+    /// 99 % took at most this long.
     pub p99: f64,
     /// Standard deviation.
     pub std_dev: f64,

@@ -1,7 +1,7 @@
-//! Published rows that fits may see: what was measured without the mechanism that is predicted.
+//! Published rows that fits may use: measurements without the mechanism that is predicted.
 //!
-//! The rows with it are in a file of their own, which nothing that fits or builds a machine may name; a
-//! test looks (`tests/published_split.rs`).
+//! The rows with that mechanism are in a separate file. No code that fits or builds a machine may name it; a test
+//! checks this (`tests/published_split.rs`).
 
 use super::figures::{LatencyUs, Served};
 
@@ -13,10 +13,10 @@ pub const RFS_RPC: Served = Served { tps: 103_000.0, cpu_percent: 48.0 };
 pub const RFS_RPC_LATENCY: LatencyUs =
     LatencyUs { p50: 757.0, p90: 900.0, p99: 3185.0, std_dev: 4472.35 };
 
-/// hand-off-patch: forwarding at once takes this share of what is sent.
+/// hand-off-patch: inline forwarding reaches this share of the packets sent.
 pub const HAND_OFF_INLINE_SHARE: f64 = 0.60;
 
-/// rps-slides, "Without RPS", by card: tg3, e1000, forcedeth, bnx2x with a single queue.
+/// rps-slides, "Without RPS", by NIC: tg3, e1000, forcedeth, bnx2x with a single queue.
 pub const RPS_CARDS: [Served; 4] = [
     Served { tps: 90_000.0, cpu_percent: 34.0 },
     Served { tps: 90_000.0, cpu_percent: 34.0 },
@@ -24,7 +24,7 @@ pub const RPS_CARDS: [Served; 4] = [
     Served { tps: 139_000.0, cpu_percent: 17.0 },
 ];
 
-/// A row of sparse-patch: so many connections, and the mean of ten runs each way, in Mbit/s.
+/// A row of sparse-patch: the number of connections, and the mean of ten runs each way, in Mbit/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SparseRow {
     /// "1x" to "32x".

@@ -1,4 +1,4 @@
-//! hand-off-patch: forwarding at once (fitted), and with packets handed to other CPUs (predicted).
+//! hand-off-patch: inline forwarding (fitted), and forwarding with hand-off to other CPUs (predicted).
 
 use super::machine::forwarder::{self, PAIRS, Pairs, SENT_PPS};
 use super::machine::server::RECEIVING_SHARE_BY_SLIDES;
@@ -8,7 +8,7 @@ use super::{fitted_rows as fitted, predicted_rows as predicted};
 use crate::fit::{Fit, FitError};
 use crate::{RunResult, Scenario};
 
-/// Where it misses and why; held to the figures by `tests/published.rs`.
+/// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
     "The receiving share is that of TCP requests on other cards, carried over to forwarding; it decides the gain.",
     "Every rate scales with what is sent, which hand-off-patch does not say: 4.8 Mpps is no independent prediction.",
@@ -28,8 +28,9 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     let inline = rate(&machine(sent, false, Pairs::Socket))?;
     let gain = |pps: f64| 100.0 * (pps / inline - 1.0);
     let handed = rate(&machine(sent, true, Pairs::Socket))?;
-    // The receivers of hand-off-patch take what is forwarded, the rest is lost before them: "mostly
-    // receiving matches forwarding". So they are looked at with as much sent as is forwarded.
+    // The receivers of hand-off-patch receive as many packets as are forwarded, and the rest is lost before them:
+    // "mostly receiving matches forwarding". So the receivers are examined when as many packets are sent as are
+    // forwarded.
     let at_full_rate = runs(&machine(handed, true, Pairs::Socket))?;
     let idle = mean(&at_full_rate, receivers_idle);
     let siblings = rate(&machine(sent, true, Pairs::Siblings))?;
@@ -102,7 +103,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     })
 }
 
-/// How idle the receiving CPUs were, per cent.
+/// The idle share of the receiving CPUs, in per cent.
 fn receivers_idle(result: &RunResult) -> f64 {
     let receivers = &result.cpus[..usize::from(PAIRS)];
     let busy: f64 = receivers.iter().map(|cpu| cpu.busy()).sum();

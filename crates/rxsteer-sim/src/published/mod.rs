@@ -1,13 +1,13 @@
-//! Published experiments, predicted: the machine is fitted to the rows of a table without a mechanism, then
-//! run with it, and laid beside what was published.
+//! Published experiments and their predictions. The machine is fitted to the rows of a table without a mechanism,
+//! then run with the mechanism, and the result is compared with the publication.
 //!
 //! ```text
 //!   fitted_rows ─► crate::fit ─► fits/NAME.toml ─► machine ─► run with the policy ─┐
 //!   predicted_rows ─────────────────────────────────────────────────────────────┴─► Report
 //! ```
 //!
-//! What must hold: only reports see `predicted_rows`; a report says where it misses, by how much, and
-//! what the model lacks; each constant that no fitted row determines is listed with its source.
+//! Invariants: only reports use `predicted_rows`. A report states where the prediction misses, by how much, and
+//! what the model lacks. It lists each constant that no fitted row determines, with its source.
 
 pub mod figures;
 pub mod fitted_rows;
@@ -26,28 +26,29 @@ use crate::fit::{self, FitError};
 use crate::{RunResult, Scenario};
 use std::fmt;
 
-/// Seeds of a report whose runs differ little: its figures are means over 1 to this.
+/// The number of seeds of a report whose runs differ little: its figures are means over the seeds 1 to this
+/// number.
 pub const SEEDS: u64 = 3;
 
-/// The experiments there are.
+/// The published experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// Sparse flows on a slow router (sparse-patch).
     Sparse,
     /// Receive flow steering: netperf and the RPC test (rfs-commit).
     Rfs,
-    /// Hand-off of packets that are forwarded (hand-off-patch).
+    /// Hand-off of forwarded packets (hand-off-patch).
     HandOff,
-    /// Receive packet steering on four cards (rps-slides).
+    /// Receive packet steering on four NICs (rps-slides).
     Rps,
 }
 
 impl Experiment {
-    /// All of them.
+    /// All experiments.
     pub const ALL: [Experiment; 4] =
         [Experiment::Sparse, Experiment::Rfs, Experiment::HandOff, Experiment::Rps];
 
-    /// What it is called on the command line.
+    /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,10 +66,10 @@ impl fmt::Display for Experiment {
     }
 }
 
-/// Runs an experiment on its fitted machine: a few seconds, on one core.
+/// Runs an experiment on its fitted machine, which takes a few seconds on one core.
 ///
 /// # Errors
-/// When the committed fit can't be read, or its machine not be simulated.
+/// When the committed fit can't be read, or its machine can't be simulated.
 pub fn report(experiment: Experiment) -> Result<Report, FitError> {
     let fit = fit::committed(experiment)?;
     match experiment {

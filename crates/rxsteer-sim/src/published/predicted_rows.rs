@@ -1,4 +1,4 @@
-//! Published rows that are predicted: only reports may see them. See [`super::fitted_rows`].
+//! Published rows that are predicted. Only reports may use them; see [`super::fitted_rows`].
 
 use super::figures::{LatencyUs, Served};
 
@@ -17,18 +17,18 @@ pub const RFS_RPC_WITH_RFS: Served = Served { tps: 223_000.0, cpu_percent: 73.0 
 pub const RFS_RPC_LATENCY_WITH_RFS: LatencyUs =
     LatencyUs { p50: 379.0, p90: 651.0, p99: 1382.0, std_dev: 315.61 };
 
-/// hand-off-patch: more packets forwarded with the hand-off than without, per cent.
+/// hand-off-patch: the gain in forwarded packets with hand-off, in per cent.
 pub const HAND_OFF_GAIN_PERCENT: f64 = 43.0;
-/// … how idle receiving CPUs are at full rate, per cent.
+/// … the idle share of the receiving CPUs at full rate, in per cent.
 pub const HAND_OFF_RECEIVERS_IDLE_PERCENT: f64 = 50.0;
-/// … packets per second forwarded by 8 processing CPUs.
+/// … packets per second that 8 processing CPUs forward.
 pub const HAND_OFF_PPS: f64 = 4.8e6;
-/// … the gain on the older machine is less than this, per cent.
+/// … the upper bound of the gain on the older machine, in per cent.
 pub const HAND_OFF_OLDER_GAIN_BELOW_PERCENT: f64 = 30.0;
-/// … what binding queues with caches in mind gains, per cent, from and to.
+/// … the gain of binding queues with regard to caches, in per cent, from and to.
 pub const HAND_OFF_BINDING_GAIN_PERCENT: (f64, f64) = (30.0, 40.0);
 
-/// rps-slides, "With RPS", by card: tg3, e1000, forcedeth, bnx2x with a single queue.
+/// rps-slides, "With RPS", by NIC: tg3, e1000, forcedeth, bnx2x with a single queue.
 pub const RPS_CARDS_WITH_RPS: [Served; 4] = [
     Served { tps: 285_000.0, cpu_percent: 70.0 },
     Served { tps: 292_000.0, cpu_percent: 66.0 },

@@ -1,60 +1,60 @@
-//! What a report shows: rows, targets, what the model lacks, and what it rests on.
+//! The contents of a report: rows, targets, the model's limits, and the basis of the prediction.
 
 use super::Experiment;
 use super::machine::Constant;
 use crate::fit::Fit;
 
-/// A published experiment beside its prediction.
+/// A published experiment and its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Which.
+    /// The experiment.
     pub experiment: Experiment,
-    /// What was measured, in a line.
+    /// What was measured, in one line.
     pub title: &'static str,
-    /// Where it was published.
+    /// The source of the publication.
     pub source: &'static str,
-    /// Each figure is a mean over so many seeds, from 1.
+    /// The number of seeds, from 1; each figure is a mean over them.
     pub seeds: u64,
     /// The figures.
     pub rows: Vec<Row>,
-    /// What was aimed at.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// Where it misses and what the model lacks, a sentence or two each.
+    /// Where the prediction misses and what the model lacks, in a sentence or two each.
     pub lacks: Vec<&'static str>,
-    /// What the fit found.
+    /// The result of the fit.
     pub fit: Fit,
-    /// What no fitted row determines.
+    /// The values that no fitted row determines.
     pub constants: Vec<Constant>,
 }
 
 /// One published figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What it is.
+    /// The name of the figure.
     pub what: String,
-    /// In what: `/s`, `us`, `%`.
+    /// The unit: `/s`, `us`, `%`.
     pub unit: &'static str,
-    /// What was published.
+    /// The published value.
     pub published: f64,
-    /// What the simulator says.
+    /// The simulated value.
     pub predicted: f64,
-    /// How it is to be read.
+    /// The role of the row.
     pub role: Role,
 }
 
-/// How a row is to be read.
+/// The role of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The machine was fitted to it: no prediction.
+    /// The machine was fitted to the row, so this is no prediction.
     Fitted,
-    /// A prediction that a target is set for.
+    /// A prediction with a target.
     Predicted,
-    /// A prediction without target, shown because the publication has it.
+    /// A prediction without a target, shown because it was published.
     Beside,
 }
 
 impl Role {
-    /// Its word in tables and JSON.
+    /// The word for the role in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,8 +78,8 @@ impl Row {
         Row { what: what.into(), unit, published, predicted, role }
     }
 
-    /// How far the prediction is off: percentage points where the figure is a percentage itself, else
-    /// per cent of what was published.
+    /// The error of the prediction: in percentage points if the figure itself is a percentage, otherwise in per
+    /// cent of the published value.
     #[must_use]
     pub fn error(&self) -> f64 {
         let difference = self.predicted - self.published;
@@ -87,19 +87,19 @@ impl Row {
     }
 }
 
-/// Something that was aimed at.
+/// A target of the prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What.
+    /// The description.
     pub what: &'static str,
-    /// What was reached.
+    /// The result.
     pub reached: String,
-    /// Whether that is enough.
+    /// Whether the target is met.
     pub is_met: bool,
 }
 
 impl Target {
-    /// That all predicted rows in `unit` are within `most` of what was published.
+    /// The target that all predicted rows in `unit` are within `most` of the published values.
     #[must_use]
     pub fn within(what: &'static str, rows: &[Row], unit: &str, most: f64) -> Target {
         let rows = rows.iter().filter(|row| row.role == Role::Predicted && row.unit == unit);
@@ -109,7 +109,7 @@ impl Target {
         Target { what, reached: format!("at most {error:+.1} ({of})"), is_met: error.abs() <= most }
     }
 
-    /// That the predicted figures are in the order of the published ones, which are all different.
+    /// The target that the predicted figures have the same order as the published ones, which are all different.
     #[must_use]
     pub fn order(what: &'static str, figures: &[(f64, f64)]) -> Target {
         let mut sorted = figures.to_vec();
@@ -125,7 +125,7 @@ impl Target {
 }
 
 impl Report {
-    /// The mean of how far predicted rows are off, without sign; see [`Row::error`].
+    /// The mean absolute error of the predicted rows; see [`Row::error`].
     #[must_use]
     pub fn mean_absolute_error(&self) -> f64 {
         let errors: Vec<f64> = self

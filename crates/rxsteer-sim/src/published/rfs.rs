@@ -1,5 +1,4 @@
-//! rfs-commit: netperf and the RPC test without steering (fitted), with RPS and with RFS
-//! (predicted).
+//! rfs-commit: netperf and the RPC test without steering (fitted), with RPS and with RFS (predicted).
 
 use super::figures::{LatencyUs, Served};
 use super::machine::server::{self, RECEIVING_SHARE_BY_SLIDES, Server, Values};
@@ -10,7 +9,7 @@ use crate::RunResult;
 use crate::fit::{Fit, FitError};
 use rxsteer_core::Policy;
 
-/// Where it misses and why; held to the figures by `tests/published.rs`.
+/// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
     "The rates with RPS and RFS follow from the receiving share: CPU 0 receives all packets, and what it spends on each is carried over from the cards of rps-slides. That is a transfer from one table to another, not a prediction from the kernel's code.",
     "CPU % with steering is 22 to 34 points too high. As published, a transaction takes a quarter less CPU time with RPS than without (netperf 17 instead of 23 µs); here no step becomes cheaper as CPUs get busier, such as threads that need not be woken from idle.",
@@ -20,7 +19,7 @@ const LACKS: &[&str] = &[
     "Chosen knowing the predicted rows: that threads and RPS keep off CPU 0, that each frame of an RPC request brings cache lines of its own, and that the fit weighs figures by their tolerance. Before the last two, the RPC test with RPS was 17.5 % too fast.",
 ];
 
-/// The lines of one test, in the order of rfs-commit.
+/// The rows of one test, in the order of rfs-commit.
 const POLICIES: [(&str, Policy, Role); 3] = [
     ("none", Policy::None, Role::Fitted),
     ("RPS", Policy::Rps, Role::Predicted),
@@ -61,7 +60,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     })
 }
 
-/// Runs a test under all policies, and adds its rates.
+/// Runs a test under all policies, and adds its rates to the rows.
 fn test(
     name: &str,
     server: &Server,
@@ -96,7 +95,7 @@ struct Column {
     own: fn(&RunResult) -> f64,
 }
 
-/// Adds the RPC test's latency, and that each column is in order.
+/// Adds the RPC test's latency, and the targets for the order of its columns.
 fn latency(all: &[Vec<RunResult>], rows: &mut Vec<Row>, targets: &mut Vec<Target>) {
     let published = [
         fitted::RFS_RPC_LATENCY,

@@ -1,5 +1,5 @@
-//! rps-slides: netperf on four cards without RPS (fitted) and with it (predicted), and with a queue
-//! per CPU.
+//! rps-slides: netperf on four NICs without RPS (fitted), with RPS (predicted), and with a queue per CPU (without a
+//! target).
 
 use super::machine::server::{self, RECEIVING_SHARE_BY_RFS, Values};
 use super::measured::{cpu_percent, tps};
@@ -10,7 +10,7 @@ use crate::published::figures::Served;
 use crate::published::machine::server::Server;
 use rxsteer_core::Policy;
 
-/// Where it misses and why; held to the figures by `tests/published.rs`.
+/// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
     "rps-slides closes with 30 to 50 % more performance, which contradicts its own table: there it is 153 to 224 % more. The table is what is compared.",
     "The rates with RPS follow from the receiving share of another table, one for all cards; the cards' own differ, by the published pairs, from 0.31 to 0.39.",
@@ -53,7 +53,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     })
 }
 
-/// Runs one line of the table and adds its two figures.
+/// Runs one row of the table and adds its two figures.
 fn case(
     what: &str,
     server: &Server,

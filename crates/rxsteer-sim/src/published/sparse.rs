@@ -1,5 +1,5 @@
-//! sparse-patch: a router with 1 to 32 connections, by hash (fitted) and with sparse flows laid
-//! round the CPUs (predicted).
+//! sparse-patch: a router with 1 to 32 connections, steered by hash (fitted) and with sparse flows spread over the
+//! CPUs (predicted).
 
 use super::fitted_rows::{SPARSE_ORIGINAL, SPARSE_ORIGINAL_SPREAD_X1};
 use super::machine::router::{self, VALUES, Way};
@@ -13,11 +13,11 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
 
-/// Seeds of each cell: more than the ten runs published, since those leave a row's mean of one or two
-/// connections uncertain by 5 to 8 %.
+/// The number of seeds of each cell. It is more than the ten published runs, since ten runs leave a row's mean for
+/// one or two connections uncertain by 5 to 8 %.
 const SEEDS: u32 = 100;
 
-/// Where it misses and why; held to the figures by `tests/published.rs`.
+/// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
     "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of three lies above both its neighbours, which nothing in the model explains.",
     "Which flows get the slow CPU 1 follows from the order in which they come, which is the same in every run here; on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain some ten points too much at four connections, and too little at eight and twelve.",
@@ -28,7 +28,7 @@ const LACKS: &[&str] = &[
 pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     let values = VALUES.map(|name| fit.part["original"].value(name));
     let cells = runs(&values)?;
-    // By row: there and back by hash, there and back with slots.
+    // For each row: there and back by hash, there and back with slots.
     let cells: Vec<&[Vec<RunResult>]> = cells.chunks_exact(4).collect();
     let mut rows = Vec::new();
     for (index, row) in SPARSE_ORIGINAL.iter().enumerate() {
@@ -111,7 +111,7 @@ fn targets(rows: &[Row], spreads: [(f64, f64); 2]) -> Vec<Target> {
     ]
 }
 
-/// All runs: by row there and back by hash, there and back with slots.
+/// All runs, by row: there and back by hash, there and back with slots.
 fn runs(values: &[f64]) -> Result<Vec<Vec<RunResult>>, FitError> {
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let plan = Plan { first_seed: 1, seeds: SEEDS, threads };
@@ -129,8 +129,8 @@ fn mean(runs: &[RunResult]) -> f64 {
     runs.iter().map(router::mbits).sum::<f64>() / runs.len() as f64
 }
 
-/// The standard deviation (of all, as the figures of sparse-patch give it) of the sum of both
-/// directions, run by run.
+/// The standard deviation of the sum of both directions over the runs. It is that of a population, as in the
+/// figures of sparse-patch.
 fn spread(there: &[RunResult], back: &[RunResult]) -> f64 {
     let sums: Vec<f64> =
         there.iter().zip(back).map(|(a, b)| router::mbits(a) + router::mbits(b)).collect();

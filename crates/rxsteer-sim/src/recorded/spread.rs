@@ -1,9 +1,9 @@
-//! Flow records' packets: a record says how many there were between its first and its last moment,
-//! not when each came, so they are spread over that time.
+//! The packets of flow records. A record has the number of packets between its first and its last time, but not
+//! the time of each packet, so the packets are spread over that time.
 //!
-//! Records are merged by a heap of each one's next packet. So packets come out in the order of time
-//! without all being in memory, and where there are more than a [`Recording`] takes, it has the
-//! earliest, whatever order the records came in.
+//! A heap of each record's next packet merges the records. So packets are produced in the order of time without
+//! all being in memory. If there are more than a [`Recording`] takes, it gets the earliest ones, whatever the
+//! order of the records.
 
 use super::Recording;
 use rand::{Rng, SeedableRng};
@@ -12,36 +12,36 @@ use rxsteer_core::{FlowHash, FlowKey};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How packets are spread over the time between a record's first and last moment. Both moments have a
-/// packet in any case, as the record says.
+/// How packets are spread over the time between a record's first and last time. There is always a packet at both
+/// of these times, as the record states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// Evenly: all gaps of a record are alike. Smoother than any traffic is, so queues look shorter.
+    /// Evenly: all gaps of a record are equal. This is smoother than real traffic, so queues look shorter.
     #[default]
     Even,
-    /// Drawn by a seed: each moment between is as likely as the others.
+    /// Randomly, by a seed: each time in between is equally likely.
     Random(u64),
 }
 
-/// A flow record, as far as its packets go.
+/// The part of a flow record that describes its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSpan {
-    /// Its flow.
+    /// The key of the flow.
     pub key: FlowKey,
-    /// The flow's hash.
+    /// The hash of the flow.
     pub hash: FlowHash,
-    /// How many packets it counted.
+    /// The number of packets.
     pub packets: u64,
-    /// Their frames' bytes, which are shared out evenly.
+    /// The bytes of the frames, which are divided evenly.
     pub bytes: u64,
-    /// When the first came, in nanoseconds.
+    /// The time of the first packet, in nanoseconds.
     pub first_ns: u64,
-    /// When the last came; one before the first counts as the first.
+    /// The time of the last packet. A time before the first one counts as the first one.
     pub last_ns: u64,
 }
 
-/// Packets of `spans` into `recording`, until it takes no more. The order of the spans does not matter: rxsteer
-/// writes the records of one capture in another order each time.
+/// Adds the packets of `spans` to `recording`, until it takes no more. The order of the spans does not matter:
+/// rxsteer writes the records of one capture in a different order each time.
 pub fn spread(mut spans: Vec<FlowSpan>, how: Spread, recording: &mut Recording) {
     spans.sort_unstable_by_key(|of| (of.first_ns, of.last_ns, of.key, of.packets, of.bytes));
     let mut rng = match how {
@@ -63,14 +63,14 @@ pub fn spread(mut spans: Vec<FlowSpan>, how: Spread, recording: &mut Recording) 
     }
 }
 
-/// The next packet of a record. Ordered by time, then by record, so that a run can be repeated.
+/// The next packet of a record. The order is by time, then by record, so that a run can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     at_ns: u64,
     span: usize,
-    /// Which of the record's it is, from 0.
+    /// The number of the packet in its record, from 0.
     number: u64,
-    /// How much of the record's time has gone, in 2⁻⁵³, where moments are drawn.
+    /// The part of the record's time that has passed, in units of 2⁻⁵³, when times are drawn.
     share: u64,
 }
 
@@ -92,7 +92,7 @@ impl Next {
             let gone = u128::from(time) * u128::from(number) / u128::from(span.packets - 1);
             return Some(Next { at_ns: span.first_ns + gone as u64, number, ..self });
         };
-        // The least of the moments still to be drawn between here and the end.
+        // The least of the times that are still to be drawn between here and the end.
         let left = (span.packets - 1 - number) as f64;
         let drawn = ((rng.next_u64() >> 11) as f64 + 0.5) / WHOLE;
         let before = self.share as f64 / WHOLE;
@@ -104,7 +104,7 @@ impl Next {
 }
 
 impl FlowSpan {
-    /// The bytes of a packet: the sum over all is the record's.
+    /// The bytes of a packet; the sum over all packets is that of the record.
     fn bytes_of(&self, number: u64) -> u32 {
         let until =
             |packets: u64| u128::from(self.bytes) * u128::from(packets) / u128::from(self.packets);

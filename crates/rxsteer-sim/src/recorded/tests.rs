@@ -121,8 +121,8 @@ fn drawn_moments_are_uniform_and_the_seed_decides() {
     let drawn = moments(1);
     assert_eq!(drawn, moments(1));
     assert_ne!(drawn, moments(2));
-    // Kolmogorov and Smirnov's greatest distance from the uniform distribution stays below
-    // 1.95 / sqrt(n) in 999 of 1000 cases.
+    // The Kolmogorov-Smirnov distance from the uniform distribution stays below 1.95 / sqrt(n) in 999 of 1000
+    // cases.
     let n = drawn.len() as f64;
     let distance = |(index, at): (usize, &u64)| (*at as f64 / 1e9 - index as f64 / n).abs();
     let greatest = drawn.iter().enumerate().map(distance).fold(0.0, f64::max);
@@ -158,7 +158,7 @@ fn recording_takes_the_way_of_the_first_traffic_and_ends_the_run() {
     assert!(matches!(&traffic.load, Load::Recorded(load) if load.application == 0.0));
     assert!(replaced.check().is_ok(), "{:?}", replaced.check());
 
-    // Where packets are for this machine, the application reads these too.
+    // If packets are addressed to this machine, the application reads the recorded ones too.
     let mut local = scenario();
     (local.traffic[0].out, local.traffic[0].translated) = (None, false);
     let (replaced, _) = replace_traffic(&local, recorded, "a.pcap").unwrap();
@@ -211,7 +211,7 @@ fn each_seed_has_other_hashes_that_spread_evenly() {
     assert_eq!((one[0], other[0]), (0, 0), "none stays none");
     assert_eq!(one[5], one[1000], "the same stay the same");
     assert!(one.iter().zip(&other).skip(1).all(|(a, b)| a != b && *a != 0));
-    // Of 999 hashes as many go to each of 4 CPUs as chance allows: 250, give or take 4 standard deviations.
+    // The 999 hashes spread over 4 CPUs as chance allows: 250 each, within 4 standard deviations.
     for hashes in [one, other] {
         let mut cpus = [0_u32; 4];
         hashes[1..1000].iter().for_each(|hash| cpus[(*hash >> 30) as usize] += 1);

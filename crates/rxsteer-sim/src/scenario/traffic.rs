@@ -1,26 +1,25 @@
-//! What is sent, and in what way.
+//! The traffic of a scenario.
 
 use std::sync::Arc;
 
-/// One kind of traffic: a number of alike connections or flows.
+/// One kind of traffic: a number of similar connections or flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
-    /// What it is called in results.
+    /// The name in results.
     pub name: String,
-    /// The card it arrives on.
+    /// The NIC that the traffic arrives on.
     pub nic: usize,
-    /// The card it is forwarded to; `None`: it is for this machine.
+    /// The NIC that forwards the traffic; `None`: the traffic is addressed to this machine.
     pub out: Option<usize>,
-    /// Whether forwarding translates addresses, so that the two directions of a connection have
-    /// different hashes.
+    /// Whether forwarding translates addresses, so that the two directions of a connection have different hashes.
     pub translated: bool,
-    /// Connections or flows.
+    /// The number of connections or flows.
     pub flows: u32,
-    /// When it begins.
+    /// The time of the start.
     pub start_ns: u64,
-    /// Over how long its connections begin, evenly.
+    /// The time over which the connections begin, evenly spaced.
     pub ramp_ns: u64,
-    /// Its way of sending.
+    /// The way of sending.
     pub load: Load,
 }
 
@@ -29,53 +28,53 @@ pub struct Traffic {
 pub enum Load {
     /// As fast as windows and losses allow, like bulk TCP.
     Stream(Stream),
-    /// At a constant rate, whatever happens.
+    /// At a constant rate, independent of losses.
     Constant(Constant),
     /// A request, its answer, a pause, and so on: a closed loop.
     Requests(Requests),
-    /// What was recorded, once.
+    /// The recorded packets, once.
     Recorded(Recorded),
 }
 
-/// Bulk data with a window: Reno over packet numbers that are never used twice, as QUIC's.
+/// Bulk data with a window: Reno over packet numbers that are never reused, as in QUIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// Bytes of a full frame.
     pub frame_bytes: u32,
     /// Bytes of an acknowledgement's frame.
     pub ack_bytes: u32,
-    /// Data packets for each acknowledgement.
+    /// The number of data packets per acknowledgement.
     pub packets_per_ack: u32,
     /// The largest window, in packets.
     pub window: u32,
-    /// Least time without an acknowledgement after which all in flight counts as lost.
+    /// The least time without an acknowledgement after which all packets in flight count as lost.
     pub min_rto_ns: u64,
-    /// What the application does with each packet, where it is for this machine: cost per packet. It
-    /// acknowledges then what it has read; without (0), the protocol does.
+    /// The application's cost per packet, for traffic addressed to this machine. The application then acknowledges
+    /// what it has read. With 0, the protocol acknowledges.
     pub application: f64,
 }
 
 /// Packets at a constant rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
-    /// Packets per second, all flows together.
+    /// Packets per second, over all flows.
     pub rate: f64,
     /// Bytes of a frame.
     pub frame_bytes: u32,
-    /// How they are divided among the flows.
+    /// How the packets are divided among the flows.
     pub share: Share,
-    /// Whether gaps are exponential (a Poisson process) or all alike.
+    /// Whether the gaps are exponential (a Poisson process) or constant.
     pub poisson: bool,
-    /// What the application does with each packet, where it is for this machine: cost per packet.
+    /// The application's cost per packet, for traffic addressed to this machine.
     pub application: f64,
 }
 
 /// How packets are divided among flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
-    /// Each has as many.
+    /// All flows have the same share.
     Equal,
-    /// The `k`-th has a share as `k` to the minus this.
+    /// The share of the `k`-th flow is proportional to `k` to the power of minus this value.
     Zipf(f64),
 }
 
@@ -88,32 +87,33 @@ pub struct Requests {
     pub response_bytes: u32,
     /// Mean pause of a client between an answer and its next request; exponential.
     pub think_ns: f64,
-    /// Threads that serve; `None`: one for each connection. Connections are divided among them.
+    /// The number of threads that serve; `None`: one for each connection. The connections are divided among the
+    /// threads.
     pub threads: Option<u32>,
-    /// What serving a request costs the thread, on average.
+    /// The mean cost of serving a request.
     pub service: f64,
-    /// Whether that cost is exponential or always the same.
+    /// Whether that cost is exponential or constant.
     pub service_exponential: bool,
 }
 
-/// Packets as they were recorded.
+/// Recorded packets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
-    /// In the order of time. Shared, since a comparison has a scenario for each policy.
+    /// The packets in the order of time. They are shared, since a comparison has one scenario per policy.
     pub packets: Arc<[RecordedPacket]>,
-    /// By flow the hash it is steered by, as the recording's dissection gave it.
+    /// For each flow, its steering hash from the recording's dissection.
     pub hashes: Vec<u32>,
-    /// What the application does with each packet, where it is for this machine: cost per packet.
+    /// The application's cost per packet, for traffic addressed to this machine.
     pub application: f64,
 }
 
 /// One recorded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedPacket {
-    /// After the beginning of the recording.
+    /// The time since the beginning of the recording.
     pub at_ns: u64,
-    /// Its flow, an index into the hashes.
+    /// The flow, as an index into the hashes.
     pub flow: u32,
-    /// Bytes of its frame.
+    /// The bytes of the frame.
     pub bytes: u32,
 }

@@ -13,7 +13,7 @@ pub fn set(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-/// Costs of some hundred nanoseconds, as on a present machine.
+/// Costs of some hundred nanoseconds, as on a current machine.
 pub fn costs() -> Costs {
     Costs {
         interrupt: 1000.0,

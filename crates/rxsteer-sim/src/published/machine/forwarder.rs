@@ -1,12 +1,12 @@
-//! A machine that forwards packets from two 10G cards to two others (hand-off-patch).
+//! A machine that forwards packets from two 10G NICs to two others (hand-off-patch).
 //!
 //! ```text
-//!   inline:    card ─► 8 RX queues ─► CPUs 0-7: receive and forward ─► other card
-//!   hand-off:  card ─► 8 RX queues ─► CPUs 0-7: receive ─► CPUs 8-15: forward ─► other card
+//!   inline:    NIC ──► 8 RX queues ─► CPUs 0-7: receive and forward ─► other NIC
+//!   hand-off:  NIC ──► 8 RX queues ─► CPUs 0-7: receive ─► CPUs 8-15: forward ─► other NIC
 //! ```
 //!
-//! Structural choices, made with all rows known: as many receiving CPUs as processing ones
-//! (hand-off-patch names "8 packet processing cpus" of 16 logical ones), each pair in one socket.
+//! Structural choices, made with knowledge of all rows: there are as many receiving CPUs as processing ones
+//! (hand-off-patch names "8 packet processing cpus" of 16 logical ones), and each pair is in one socket.
 
 use super::{Constant, INTERRUPT, LINE_REMOTE, LINE_SHARED, WAKE_DELAY, WOKEN, cpus};
 use crate::scenario::{
@@ -15,7 +15,7 @@ use crate::scenario::{
 };
 use rxsteer_core::{CpuId, Policy};
 
-/// RX queues, receiving CPUs, and processing CPUs.
+/// The number of RX queues, of receiving CPUs, and of processing CPUs.
 pub const PAIRS: u16 = 8;
 
 const LINES: Constant = Constant::new(
@@ -45,7 +45,7 @@ const MODERATION: Constant =
     Constant::new("least time between interrupts", 125_000.0, "ns", "assumed: 8000 a second");
 const WIRE: Constant = Constant::new("wire, one way", 5_000.0, "ns", "assumed: a cable");
 
-/// What is sent. It sets the scale of all rates; the gain does not depend on it.
+/// The packet rate that is sent. It determines the scale of all rates; the gain does not depend on it.
 pub const SENT_PPS: Constant = Constant::new(
     "packets sent per second",
     5.6e6,
@@ -53,7 +53,7 @@ pub const SENT_PPS: Constant = Constant::new(
     "assumed, knowing the 4.8 Mpps: hand-off-patch does not say what was sent",
 );
 
-/// How fast each of two busy SMT siblings is, where that is tried.
+/// The speed of each of two busy SMT siblings, where siblings are tried.
 pub const SMT_SPEED: Constant =
     Constant::new("a busy SMT sibling's speed, where it is counted", 0.65, "", "assumed");
 
@@ -77,19 +77,19 @@ pub const CONSTANTS: [Constant; 16] = [
     SMT_SPEED,
 ];
 
-/// How receiving and processing CPUs lie to each other.
+/// How a receiving CPU and its processing CPU are related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairs {
-    /// Cores of one socket, with a cache in common.
+    /// Cores of one socket with a common cache.
     Socket,
     /// Siblings of one core.
     Siblings,
-    /// Cores without a cache in common, joined by a bus, as on the older machine ("stoakley").
+    /// Cores without a common cache, connected by a bus, as on the older machine ("stoakley").
     Apart,
 }
 
-/// The experiment, with or without hand-off; `packet_ns` is what a packet costs a CPU that does all of
-/// it, and `pps` are sent.
+/// The experiment, with or without hand-off. `packet_ns` is the cost of a packet on a CPU that does all of its
+/// work; `pps` packets are sent per second.
 #[must_use]
 pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pairs) -> Scenario {
     let receive = share * packet_ns;
@@ -143,7 +143,7 @@ pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pai
     }
 }
 
-/// A card whose queues interrupt the CPUs from `from` up to `end`.
+/// A NIC whose queues interrupt the CPUs from `from` up to `end`, which is excluded.
 fn card(name: &str, from: u16, end: u16) -> Nic {
     Nic {
         name: name.to_owned(),
@@ -155,7 +155,7 @@ fn card(name: &str, from: u16, end: u16) -> Nic {
     }
 }
 
-/// Half of all that is sent.
+/// Half of the packets sent.
 fn traffic(name: &str, nic: usize, out: usize, pps: f64) -> Traffic {
     Traffic {
         name: name.to_owned(),

@@ -1,7 +1,7 @@
-//! The machines of the published experiments, as [`Scenario`]s: constants with their sources, and the values
-//! that fits find.
+//! The machines of the published experiments as [`Scenario`]s: constants with their sources, and the values that
+//! fits find.
 //!
-//! What must hold: nothing here knows the rows that are predicted (`tests/published_split.rs`).
+//! Invariant: no code here uses the rows that are predicted (`tests/published_split.rs`).
 //!
 //! [`Scenario`]: crate::Scenario
 
@@ -11,16 +11,16 @@ pub mod server;
 
 use rxsteer_core::{CpuId, CpuSet};
 
-/// A value that no fitted row determines, and where it is from.
+/// A value that no fitted row determines, with its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constant {
-    /// What it is.
+    /// The meaning of the value.
     pub name: &'static str,
-    /// How much.
+    /// The value.
     pub value: f64,
-    /// In what.
+    /// The unit.
     pub unit: &'static str,
-    /// Who says so; `assumed` without a source.
+    /// The source; `assumed` without one.
     pub source: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl Constant {
     }
 }
 
-/// A line modified by another core takes about 75 cycles where the cache is shared.
+/// A cache line modified by another core takes about 75 cycles if the cache is shared.
 const LINE_SHARED: Constant = Constant::new(
     "cache line from another core of the socket",
     29.0,
@@ -50,15 +50,15 @@ const LINE_REMOTE: Constant = Constant::new(
     "the same guide: 100 to 300 cycles in the cache there; the upper end, as lines are modified",
 );
 
-/// What a CPU that is woken does before its backlog, and how long the inter-processor interrupt takes.
+/// The work of a woken CPU before it processes its backlog, and the delay of the inter-processor interrupt.
 const WOKEN: Constant = Constant::new("being woken", 1000.0, "ns", "assumed");
 const WAKE_DELAY: Constant = Constant::new("wake-up on its way", 2000.0, "ns", "assumed");
 const INTERRUPT: Constant = Constant::new("interrupt", 2000.0, "ns", "assumed");
 
-/// CPU ids `from` up to `end`, which is not one of them.
+/// CPU ids from `from` up to `end`, which is excluded.
 ///
 /// # Panics
-/// When there is none; the machines here all have some.
+/// When the range is empty; the machines here all have CPUs.
 fn cpus(from: u16, end: u16) -> CpuSet {
     CpuSet::new((from..end).filter_map(CpuId::new)).expect("a published machine has CPUs")
 }

@@ -1,19 +1,20 @@
-//! The router of sparse-patch: a MIPS board of 25 MHz with four CPUs and two cards, which
-//! translates addresses between two PCs.
+//! The router of sparse-patch: a MIPS board at 25 MHz with four CPUs and two NICs. It translates addresses between
+//! two PCs.
 //!
 //! ```text
-//!   PC 1 ── card 0 ─┐             ┌─► CPU 1 ─┐
-//!                   ├─► CPU 0 ─ RPS ─► CPU 2 ─┼─► the other card
-//!   PC 2 ── card 1 ─┘  interrupts └─► CPU 3 ─┘          cores: 0+1, 2+3
+//!   PC 1 ── NIC 0 ──┐             ┌─► CPU 1 ─┐
+//!                   ├─► CPU 0 ─ RPS ─► CPU 2 ─┼─► the other NIC
+//!   PC 2 ── NIC 1 ──┘  interrupts └─► CPU 3 ─┘          cores: 0+1, 2+3
 //! ```
 //!
-//! Structural choices, made with all rows known, since sparse-patch says neither:
-//! - the two directions were measured one after the other: one alone reaches what both columns have;
-//! - from PC 1 to PC 2 a connection's data and acknowledgements have different hashes, as translation
-//!   makes them; from PC 2 to PC 1 they share one. The original column has four levels for one
-//!   connection in the first direction, and two in the second;
-//! - a direction carries no more than the best runs of the *original* column show (46.2 Mbit/s): a wall that no
-//!   CPU makes, for it stands alike for one to three connections. A 25 MHz board's PCI bus would be one.
+//! Structural choices, made with knowledge of all rows, since sparse-patch does not specify them:
+//! - The two directions were measured one after the other: a single direction reaches the rates of both columns.
+//! - From PC 1 to PC 2, a connection's data and acknowledgements have different hashes, because of the
+//!   translation. From PC 2 to PC 1 they share one hash. The original column has four levels for one connection in
+//!   the first direction, and two in the second.
+//! - A direction is limited to the rate of the best runs in the *original* column (46.2 Mbit/s). No CPU causes
+//!   this limit, since it is the same for one to three connections. The PCI bus of a 25 MHz board could be such a
+//!   limit.
 
 use super::{Constant, cpus};
 use crate::scenario::{
@@ -21,8 +22,8 @@ use crate::scenario::{
 };
 use rxsteer_core::{CpuId, Policy};
 
-/// What is measured of each run, and the start before it. The 100 s of sparse-patch show no more:
-/// after the start a run goes on alike.
+/// The measured time of each run, and the start before it. The 100 s of sparse-patch would show no more: after the
+/// start a run does not change.
 pub const MEASURED_NS: u64 = 2_000_000_000;
 const START_NS: u64 = 500_000_000;
 
@@ -54,17 +55,17 @@ const WIRE: Constant =
 const LEAST_RTO: Constant =
     Constant::new("least retransmission timeout", 200e6, "ns", "kernel sources: TCP_RTO_MIN");
 
-/// Bytes of a full frame, and of the data in it.
+/// The bytes of a full frame, and of the data in it.
 const FRAME: u32 = 1514;
 const DATA: u32 = 1448;
-/// Bytes of an acknowledgement's frame.
+/// The bytes of an acknowledgement's frame.
 const ACK: u32 = 66;
 
 /// All constants.
 pub const CONSTANTS: [Constant; 8] =
     [WALL, INTERRUPT, RING, BACKLOG, WINDOW, PER_ACK, WIRE, LEAST_RTO];
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// "1->2".
@@ -73,11 +74,12 @@ pub enum Way {
     Back,
 }
 
-/// What a fit finds, in this order.
+/// The values that a fit finds, in this order.
 pub const VALUES: [&str; 6] =
     ["receive_ns", "protocol_ns", "protocol_byte_ns", "smt_speed", "flow_miss_ns", "flow_cache"];
 
-/// So many connections one way, with costs as in [`VALUES`].
+/// The experiment with `connections` connections in one direction; `values` are the costs in the order of
+/// [`VALUES`].
 #[must_use]
 pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> Scenario {
     let card = |name: &str| Nic {
@@ -140,7 +142,7 @@ pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> S
     }
 }
 
-/// Mbit/s of data, as iperf prints them.
+/// The rate of data in Mbit/s, as iperf prints it.
 #[must_use]
 pub fn mbits(result: &crate::RunResult) -> f64 {
     let frames = result.traffic.iter().map(|traffic| traffic.bits_per_second).sum::<f64>();

@@ -1,14 +1,14 @@
 //! A machine that answers requests: netperf's TCP_RR and the RPC test (rfs-commit, rps-slides).
 //!
 //! ```text
-//!   500 or 100 far clients ⇄ card ─► CPU 0: receive ─┬─ no steering: protocol there
+//!   500 or 100 far clients ⇄ NIC ──► CPU 0: receive ─┬─ no steering: protocol there
 //!                                                    └─ RPS, RFS: protocol on CPUs 1… ─► threads on CPUs 1…
 //! ```
 //!
-//! Structural choices, made with all rows known: threads and RPS keep off CPU 0, which interrupts fill (the
-//! source says "best RPS config"); threads go where they ran last unless that is taken; the RPC
-//! test's service times are exponential; its requests may be several small frames, so that a ring holds fewer
-//! requests than frames and more cache lines follow each. Far hosts cost nothing but a pause.
+//! Structural choices, made with knowledge of all rows: threads and RPS do not use CPU 0, which interrupts fill
+//! (the source says "best RPS config"). Threads run where they ran last unless that CPU is taken. The service
+//! times of the RPC test are exponential. Its requests may consist of several small frames, so a ring holds fewer
+//! requests than frames, and more cache lines follow each request. Far hosts cost nothing except a pause.
 
 use super::{Constant, INTERRUPT, LINE_REMOTE, LINE_SHARED, WAKE_DELAY, WOKEN, cpus};
 use crate::scenario::{
@@ -16,9 +16,9 @@ use crate::scenario::{
 };
 use rxsteer_core::Policy;
 
-/// What the CPU of the interrupts spends on a packet with RPS, of what it spends without steering:
-/// from rates where it is the bottleneck, 90/285, 90/292, 117/327 and 139/352. For the other
-/// tables than that of rps-slides.
+/// The time that the interrupt CPU spends on a packet with RPS, as a share of its time without steering. It comes
+/// from rates at which this CPU is the bottleneck: 90/285, 90/292, 117/327 and 139/352. Used for the tables other
+/// than that of rps-slides.
 pub const RECEIVING_SHARE_BY_SLIDES: Constant = Constant::new(
     "receiving share: the interrupt CPU's work per packet with RPS over without",
     0.3442,
@@ -26,7 +26,7 @@ pub const RECEIVING_SHARE_BY_SLIDES: Constant = Constant::new(
     "rps-slides: mean over its cards of tps without RPS over tps with it",
 );
 
-/// The same by rfs-commit, 104/290, for the table of rps-slides.
+/// The same share from rfs-commit, 104/290, for the table of rps-slides.
 pub const RECEIVING_SHARE_BY_RFS: Constant = Constant::new(
     "receiving share: the interrupt CPU's work per packet with RPS over without",
     0.3586,
@@ -105,37 +105,37 @@ const WARM_UP_NS: u64 = 300_000_000;
 /// A machine and its test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Server {
-    /// Cores, without SMT.
+    /// The number of cores, without SMT.
     pub cpus: u16,
-    /// Cores that share a last-level cache.
+    /// The number of cores that share a last-level cache.
     pub cpus_per_socket: u16,
-    /// Bits per second of the card.
+    /// The rate of the NIC in bits per second.
     pub nic_rate: f64,
     /// Connections, each with a thread.
     pub connections: u32,
     /// See [`RECEIVING_SHARE_BY_SLIDES`].
     pub receiving_share: f64,
-    /// How long is measured.
+    /// The measured time.
     pub measured_ns: u64,
-    /// Whether what a request costs the application is exponential, or always the same.
+    /// Whether the application's cost of a request is exponential, or constant.
     pub exponential: bool,
 }
 
-/// What fits find.
+/// The values that fits find.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values {
-    /// Receiving, protocol and waking of a thread for one request, all on one CPU, in nanoseconds.
+    /// The cost of receiving, protocol and waking a thread for one request on one CPU, in nanoseconds.
     pub request_ns: f64,
-    /// The application's own work for one, in nanoseconds.
+    /// The application's own cost of one request, in nanoseconds.
     pub service_ns: f64,
-    /// The client's pause between answer and request, in nanoseconds.
+    /// The client's pause between an answer and the next request, in nanoseconds.
     pub pause_ns: f64,
-    /// Frames of a request: the ring holds that many fewer requests.
+    /// The number of frames of a request: the ring holds that many fewer requests.
     pub frames: f64,
 }
 
 impl Values {
-    /// Those of netperf, where the clients' pause is a constant and a request is one frame.
+    /// The values for netperf, where the clients' pause is a constant and a request is one frame.
     #[must_use]
     pub fn netperf(request_ns: f64, service_ns: f64) -> Values {
         Values { request_ns, service_ns, pause_ns: PAUSE.value, frames: 1.0 }
@@ -195,8 +195,8 @@ impl Server {
         }
     }
 
-    /// Steering, hand-off and waking other CPUs are part of the receiving share, as it was measured
-    /// with RPS; beside it they cost nothing.
+    /// The receiving share includes steering, hand-off and waking other CPUs, since it was measured with RPS. So
+    /// their separate costs are 0.
     fn costs(&self, values: Values) -> Costs {
         let receive = self.receiving_share * values.request_ns;
         let lines = SOCKET_LINES.value + FRAME_LINES.value * values.frames;
@@ -218,8 +218,7 @@ impl Server {
     }
 }
 
-/// 500 × netperf TCP_RR on the machine of rfs-commit: "e1000e on 8 core Intel", two sockets
-/// assumed.
+/// 500 × netperf TCP_RR on the machine of rfs-commit: "e1000e on 8 core Intel", two sockets assumed.
 pub const RFS_NETPERF: Server = Server {
     cpus: 8,
     cpus_per_socket: 4,
@@ -230,13 +229,12 @@ pub const RFS_NETPERF: Server = Server {
     exponential: false,
 };
 
-/// The RPC test of rfs-commit on the same machine: 100 threads on each host. Its deviation is made
-/// by few losses, so it is measured for longer.
+/// The RPC test of rfs-commit on the same machine: 100 threads on each host. Few losses determine its deviation,
+/// so it is measured for longer.
 pub const RFS_RPC: Server =
     Server { connections: 100, measured_ns: 1_000_000_000, exponential: true, ..RFS_NETPERF };
 
-/// The cards of rps-slides, in their order; netperf as in rfs-commit is assumed, and sockets of
-/// four cores.
+/// The NICs of rps-slides, in their order. netperf as in rfs-commit and sockets of four cores are assumed.
 pub const RPS_CARDS: [(&str, Server); 4] = {
     let intel = Server { receiving_share: RECEIVING_SHARE_BY_RFS.value, ..RFS_NETPERF };
     let amd = Server { cpus: 16, ..intel };
