@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants: no code here, and no code that builds the machines, uses the other rows
-//! (`tests/published_split.rs`). The same fit gives the same file, digit for digit.
+//! (`tests/published.rs`). The same fit gives the same file, digit for digit.
 
 mod hand_off;
 mod rfs;

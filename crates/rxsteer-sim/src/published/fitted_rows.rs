@@ -1,7 +1,7 @@
 //! Published rows that fits may use: measurements without the mechanism that is predicted.
 //!
 //! The rows with that mechanism are in a separate file. No code that fits or builds a machine may name it; a test
-//! checks this (`tests/published_split.rs`).
+//! checks this (`tests/published.rs`).
 
 use super::figures::{LatencyUs, Served};
 

@@ -1,7 +1,7 @@
 //! The machines of the published experiments as [`Scenario`]s: constants with their sources, and the values that
 //! fits find.
 //!
-//! Invariant: no code here uses the rows that are predicted (`tests/published_split.rs`).
+//! Invariant: no code here uses the rows that are predicted (`tests/published.rs`).
 //!
 //! [`Scenario`]: crate::Scenario
 
