@@ -32,8 +32,6 @@
 //! away. Another thread waits a moment for it, and then uses the hash without marking hashing as active. A
 //! concurrent lookup may miss its slot, or find a slot that was just given to another flow. To the order guard,
 //! either result is a target like any other.
-//! waits for it a moment, and then goes by hash, which is not counted as hashing. A lookup beside it may miss, or meet a slot just
-//! given to another flow; either is a target like any other to the order guard.
 
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
