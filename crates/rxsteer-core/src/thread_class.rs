@@ -18,7 +18,8 @@ impl ThreadClass {
     /// The words that a class can begin with.
     pub const NAMES: [&'static str; 3] = ["fifo", "nice", "other"];
 
-    /// Softirqs also take precedence over every ordinary process; measured in `docs/results/busy.md`.
+    /// The default class. Like softirqs, it takes precedence over every ordinary process; `docs/results/busy.md` has
+    /// the measurements.
     pub const DEFAULT: ThreadClass = ThreadClass::Fifo(1);
 
     /// The lowest nice value that leaves an ordinary process 5 % of a CPU whose ring never empties. The kernel's

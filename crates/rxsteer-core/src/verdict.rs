@@ -82,7 +82,7 @@ pub enum DropReason {
     InterfaceRemoved = 3,
     /// The CPU's backlog was half full, and the packet's flow had more than half of the last packets.
     FlowLimit = 4,
-    /// It was to be sent on, and the TX ring or the driver had no room for it.
+    /// The packet was to be forwarded, and the TX ring or the driver had no room for it.
     TxFull = 5,
 }
 

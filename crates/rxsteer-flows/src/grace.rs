@@ -1,4 +1,4 @@
-//! When no thread uses a flow any more. Lookups take no lock, so a CPU may hold the slot of a flow that another
+//! Detects when no thread uses a flow any more. Lookups take no lock, so a CPU may hold the slot of a flow that another
 //! thread is taking out of the table.
 //!
 //! ```text

@@ -8,7 +8,7 @@
 //!                                          │                            │
 //!                                          ▼                            ▼
 //!                                   block of CPU₂                block of CPU₃
-//!  shared line: for CPUs that got no block (a bit beside CPU₁ says that there are some)
+//!  shared line: for CPUs that got no block (a bit beside CPU₁ is set when there are some)
 //! ```
 //!
 //! ovs-stats keeps an array of pointers by CPU and a mask of the CPUs used. Both are as long as the number of

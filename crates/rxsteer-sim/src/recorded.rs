@@ -3,7 +3,7 @@
 //! ```text
 //!  capture ─► (time, key, hash, bytes) ────────┐
 //!                                              ├─► Recording ─► Recorded: from time 0, in order,
-//!  flow records ─► spread (packet by packet) ──┘                silences cut, at the speed asked for
+//!  flow records ─► spread (packet by packet) ──┘                silences cut, at the requested speed
 //! ```
 //!
 //! Guarantees: packets are in the order of time, with times from 0. A flow is the unit of the order guarantee, one

@@ -1,4 +1,4 @@
-//! When frames are due: at once, or with the recorded spacing times a factor.
+//! Determines when frames are due: at once, or with the recorded spacing times a factor.
 
 use crate::block::FrameMeta;
 use std::sync::atomic::{AtomicBool, Ordering};
