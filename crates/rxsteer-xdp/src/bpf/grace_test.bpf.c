@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* A program that takes long and says when it begins and ends, for the test of src/grace.rs. */
+/* A program that runs for long and reports its begin and end, for the test in src/grace.rs. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -32,7 +32,7 @@ int take_long(struct xdp_md *ctx)
 	if (!progressed)
 		return XDP_ABORTED;
 	*(volatile __u32 *)&progressed->begun = 1;
-	/* The most one call does: some ten milliseconds. */
+	/* The longest that one call can run: some ten milliseconds. */
 	for (i = 0; i < 4; i++)
 		bpf_loop(1 << 23, nothing, 0, 0);
 	*(volatile __u32 *)&progressed->ended = 1;

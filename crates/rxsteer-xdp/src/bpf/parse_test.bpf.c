@@ -18,7 +18,7 @@ int parse(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* What all that is around the parser costs. */
+/* The cost of everything around the parser. */
 SEC("xdp.frags")
 int nothing(struct xdp_md *ctx)
 {

@@ -7,11 +7,11 @@
  *             │  └── delivered ◄── sched_switch, xdp_cpumap_kthread ◄───┘
  *             └── desired ◄── sock_recv_length, sock_send_length (applications)
  *
- * steer_entry, which is here, runs on the receiving CPU (RX CPU) for each frame: it finds the flow and its target, and
- * hands the frame to steer_guarded.h or steer_unguarded.h, which send it by one of the two functions of steer_send.h.
- * steer_cpumap (steer_arrive.h) runs in the kernel thread of the CPU it was sent to; what applications do is in
- * steer_sockets.h. Which lines who writes is said in steer_shared.h; no line is written by both. All of it is
- * one object.
+ * steer_entry is in this file. It runs on the receiving CPU (RX CPU) for each frame. It finds the flow and its target,
+ * and passes the frame to steer_guarded.h or steer_unguarded.h, which send it through one of the two functions of
+ * steer_send.h. steer_cpumap (steer_arrive.h) runs in the kernel thread of the CPU that the frame was sent to.
+ * steer_sockets.h handles what applications do. steer_shared.h says which CPU or thread writes each cache line; no line
+ * is written by both sides. All files are compiled into one object.
  */
 #include "steer_world.h"
 #include "steer_checksum.h"
@@ -25,7 +25,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 enum { STEER_LONG_FRAME = 1024 };
 
-/* A frame without a flow, or of a queue that has no table. */
+/* Passes a frame that has no flow, or whose queue has no flow table. */
 static __always_inline int steer_without_flow(struct steer_counters *counters, const struct steer_packet *packet)
 {
 	if (packet->class == STEER_NOT_IP)
@@ -36,17 +36,18 @@ static __always_inline int steer_without_flow(struct steer_counters *counters, c
 	return steer_pass(counters);
 }
 
-/* Where the flow stands, if its last frame had a partial checksum. */
+/* The entry that holds a flow's hash if an earlier frame of the flow had a partial checksum. */
 static __always_inline __u32 *steer_partial_at(__u32 hash)
 {
 	__u64 index = hash;
 
-	/* The mask has to stay for the verifier of Linux 6.1. */
+	/* The verifier of Linux 6.1 needs the mask, so the compiler must not remove it. */
 	asm volatile("" : "+r"(index));
 	return &steer_partials[index & (STEER_PARTIALS - 1)];
 }
 
-/* A frame that a redirect would spoil: see steer_checksum.h. Its flow's other frames are like it, so they pass, too. */
+/* Passes a frame that a redirect would damage; see steer_checksum.h. The flow's other frames have partial checksums
+ * too, so they pass as well. */
 static __always_inline int steer_partial(struct steer_counters *counters, __u32 hash)
 {
 	__u32 *known = steer_partial_at(hash);
@@ -58,7 +59,7 @@ static __always_inline int steer_partial(struct steer_counters *counters, __u32 
 	return steer_pass(counters);
 }
 
-/* What the rules choose is counted. */
+/* Counts and reports the target that the rules chose. */
 static __always_inline void steer_count_target(struct steer_counters *counters, __u32 hash, struct steer_target target)
 {
 	if (target.by < STEER_RULES)
@@ -80,12 +81,12 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	__u64 bytes;
 	int verdict;
 
-	/* First of all, for everything waits for the hash. */
+	/* The hash is computed first, since everything else depends on it. */
 	hash = steer_parse(ctx, steer_inner, steer_hash_key(), &packet);
 	rx_cpu = STEER_RX_CPU();
 	ifindex = STEER_IFINDEX(ctx);
 	device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
-	/* Else its address is made anew for each look at it. */
+	/* Without this, the compiler computes the address again for each access. */
 	asm volatile("" : "+r"(device));
 	if (device->ifindex != ifindex)
 		return XDP_PASS;
@@ -94,13 +95,14 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	if (!counters)
 		return XDP_PASS;
 	arrival.queue = STEER_QUEUE(ctx);
-	/* In generic mode several CPUs may receive one queue at a time, so that tables are by CPU. */
+	/* In generic mode several CPUs may receive one queue at the same time, so flow tables are by CPU. */
 	queue = steer_generic ? rx_cpu : arrival.queue;
 	running = steer_running_at(rx_cpu);
 	if (running->device != number)
 		running->device = number;
 	bytes = ctx->data_end - ctx->data;
-	/* A frame of several buffers fills the first. To ask is a call, which costs as much as parsing. */
+	/* A frame of several buffers fills its first buffer, so a short first buffer is the whole frame. The call below
+	 * costs as much as parsing. */
 	if (bytes >= STEER_LONG_FRAME)
 		bytes = bpf_xdp_get_buff_len(ctx);
 	counters->bytes += bytes;
@@ -116,12 +118,12 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 			return steer_partial(counters, hash);
 	}
 	config = &steer_configs[rules];
-	/* As for `device`. */
+	/* The reason is the same as for `device`. */
 	asm volatile("" : "+r"(config));
 	arrival.hash = hash;
 	arrival.rx_cpu = rx_cpu;
 	arrival.row = device->first_table + arrival.queue;
-	/* A queue that came after the interface was attached. */
+	/* A queue that was added after the interface was attached. */
 	if (steer_generic && arrival.queue >= device->queues)
 		arrival.row = STEER_NO_ROW;
 	if (!steer_flow_stats && config->unguarded) {
@@ -137,7 +139,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	slot = steer_slot_at(index);
 	if (!slot)
 		return XDP_ABORTED;
-	/* The one line that is not in the cache when flows are many: it comes while the rules are asked. */
+	/* With many flows this is the one line that is not in the cache. It is fetched while the rules are
+	 * evaluated. */
 	(void)READ_ONCE(slot->packed);
 	arrival.device = number;
 	arrival.sock_hash = steer_sock_hash(hash, STEER_IS_REVERSED(&packet));
@@ -190,8 +193,8 @@ int steer_entry(struct xdp_md *ctx)
 	return steer_frame(ctx);
 }
 
-/* A bulk queue is emptied into a ring, at the end of a poll or because it was full. What the ring refused is found out
- * by the numbers: kernels were seen that leave a tracepoint program out now and then. */
+/* A bulk queue is flushed into a ring, at the end of a poll or because the queue was full. Frames that the ring refused
+ * are found by their sequence numbers, since some kernels were observed to skip a tracepoint program now and then. */
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
 {
@@ -201,7 +204,7 @@ int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int dro
 
 	if (!steer_is_ours(map_id) || !running)
 		return 0;
-	/* The poll is over before another interface's begins on this CPU. */
+	/* A poll is over before the poll of another interface begins on this CPU. */
 	counters = steer_counters_at(rx_cpu, running->device);
 	if (counters)
 		counters->batches++;
@@ -217,7 +220,7 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	struct steer_running *running = steer_running_at(rx_cpu);
 	struct steer_counters *counters;
 
-	/* In generic mode a full ring is an error as well; it counts as a full ring. */
+	/* In generic mode a full ring is also reported as an error; here it counts as a full ring. */
 	if (err == -STEER_ENOSPC || !steer_is_ours(map_id) || !running)
 		return 0;
 	counters = steer_counters_at(rx_cpu, running->device);
@@ -226,7 +229,7 @@ int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bp
 	return 0;
 }
 
-/* What time it is, by both clocks: two runs show how many jiffies a second has. Returns the lower half of the
+/* Reads the time from both clocks; two runs show how many jiffies a second has. Returns the lower half of the
  * jiffies. */
 SEC("syscall")
 int steer_clock(void *ctx)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Where frames arrive, on the CPU they were sent to: the program of the CPUMAP's entries, which takes a frame's
- * number off it and notes it, and the tracepoints that show when what was noted is delivered, by the rules of
- * steer_order.h. In the kernel thread of the ring, or in its own switch, so that the ring's lines have one writer.
+ * What happens on the CPU that frames were sent to. The program of the CPUMAP's entries takes a frame's sequence number
+ * off the frame and notes it. The tracepoints show when the frames noted are delivered, by the rules of steer_order.h.
+ * All of this runs in the kernel thread of the ring, or in the switch away from that thread, so the ring's lines have
+ * one writer.
  */
 #ifndef STEER_ARRIVE_H
 #define STEER_ARRIVE_H
@@ -15,7 +16,7 @@
 #include "steer_seq.h"
 #include "steer_order.h"
 
-/* Takes the frame's number off it; 0 when it has none. */
+/* Takes the sequence number off the frame; returns 0 when the frame has none. */
 static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)
 {
 	struct steer_meta *meta;
@@ -30,12 +31,13 @@ static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_nu
 	number->seq = meta->seq;
 	number->rx_cpu = meta->rx_cpu & ~STEER_META_MASK;
 	number->ring = meta->ring;
-	/* Frames with different metadata are not merged by GRO. */
+	/* GRO does not merge frames that have different metadata. */
 	bpf_xdp_adjust_meta(ctx, sizeof(*meta));
 	return 1;
 }
 
-/* The CPU whose ring `task` serves. Its name says so wherever it runs: "cpumap/1/map:7". */
+/* The CPU whose ring `task` serves. The thread's name contains that CPU, on whichever CPU the thread runs:
+ * "cpumap/1/map:7". */
 static __always_inline __u32 steer_cpu_served_by(const struct task_struct *task)
 {
 	__u32 cpu = 0, i;
@@ -53,8 +55,7 @@ static __always_inline __u32 steer_cpu_served_by(const struct task_struct *task)
 	return cpu;
 }
 
-/* A frame that carries no number has arrived in the thread that runs, from a ring of
- * `generation`. */
+/* Counts a frame without a sequence number that arrived in the running thread from a ring of `generation`. */
 static __always_inline void steer_arrived_without_seq(struct steer_running *running, __u32 generation)
 {
 	const struct task_struct *task = (void *)bpf_get_current_task_btf();
@@ -94,7 +95,7 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 	steer_dequeued(ring, pair, number.rx_cpu, number.seq);
 	if (running->ring[number.ring % STEER_GENERATIONS] != number.ring + 1)
 		WRITE_ONCE(running->ring[number.ring % STEER_GENERATIONS], number.ring + 1);
-	/* Not bpf_get_current_pid_tgid, which XDP programs may call only since Linux 6.10. */
+	/* bpf_get_current_pid_tgid is not used here, since XDP programs may call it only since Linux 6.10. */
 	if (!ring->pid)
 		ring->pid = ((struct task_struct *)bpf_get_current_task_btf())->pid;
 	return steer_cpumap_verdict;
@@ -118,7 +119,7 @@ static __always_inline int steer_is_ours(__u32 map_id)
 	return map_id == steer_map_ids[0] || map_id == steer_map_ids[1];
 }
 
-/* The ring plus one whose thread `pid` is and which ran here; 0: none. */
+/* The number plus one of the ring whose thread is `pid` and last ran on this CPU; 0: there is none. */
 static __always_inline __u32 steer_thread_of(struct steer_running *running, __u32 pid)
 {
 	__u32 generation;
@@ -136,7 +137,7 @@ static __always_inline __u32 steer_thread_of(struct steer_running *running, __u3
 	return 0;
 }
 
-/* Rule (b) of steer_order.h, and frames the kernel had no memory for. */
+/* Applies rule (b) of steer_order.h, and counts the frames for which the kernel had no memory. */
 SEC("tp_btf/xdp_cpumap_kthread")
 int BPF_PROG(steer_kthread, int map_id, unsigned int processed, unsigned int drops, int sched,
 	     struct xdp_cpumap_stats *stats)

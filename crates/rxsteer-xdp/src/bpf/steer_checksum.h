@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Frames whose sender left the TCP or UDP checksum to a device (CHECKSUM_PARTIAL). A veth, a tun or a virtual NIC
- * hands them on as they are: no wire follows. XDP does not see that mark, and a CPUMAP does not keep it, so receivers
- * drop such a frame after a redirect. It must pass.
+ * passes such a frame on without computing the checksum, since no wire follows. XDP does not see the mark, and a CPUMAP
+ * does not keep it, so receivers drop such a frame after a redirect. The frame must pass.
  *
- * The field of such a frame holds the folded sum of the pseudo-header, not inverted. So may, by chance, one complete
- * checksum in 65,535. Then the sum over the whole packet decides: it is right for a complete checksum, and for one in
- * 65,535 partial ones. So that such a frame does not leave its flow, flows with partial checksums are remembered.
+ * The checksum field of such a frame holds the folded sum of the pseudo-header, not inverted. By chance, one complete
+ * checksum in 65,535 has that value as well. In that case the sum over the whole packet decides: it is right for a
+ * complete checksum, and for one partial checksum in 65,535. Flows with partial checksums are remembered, so that such
+ * a frame is treated like the rest of its flow.
  *
- * Looked at: TCP and UDP over IPv4 and over IPv6 without extension headers, behind one VLAN tag at most, no fragments
- * (which are always complete), and the checksum of SCTP, which is 0 while it is partial. Not looked at: what is inside
- * tunnels.
+ * Checked are TCP and UDP over IPv4, and over IPv6 without extension headers, behind at most one VLAN tag, without
+ * fragments (whose checksums are always complete), and the checksum of SCTP, which is 0 while it is partial. Packets
+ * inside tunnels are not checked.
  *
- * Asked only of interfaces that can receive such frames.
+ * The check applies only to interfaces that can receive such frames.
  */
 #ifndef STEER_CHECKSUM_H
 #define STEER_CHECKSUM_H
@@ -21,12 +22,12 @@
 #include "steer_seq.h"
 
 enum steer_checksum_sizes {
-	/* Bytes that are summed at a time, and how many times at most. */
+	/* The bytes that are summed at a time, and the most such blocks. */
 	STEER_SUM_BLOCK = 128,
 	STEER_SUM_BLOCKS = 512,
 };
 
-/* One's complement sum of 16 bits; not 0 unless `sum` is. */
+/* One's complement sum of 16 bits; it is 0 only if `sum` is 0. */
 static __always_inline __u32 steer_fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -37,14 +38,14 @@ static __always_inline __u32 steer_fold(__u64 sum)
 
 /* A packet whose checksum may be partial. */
 struct steer_segment {
-	/* Where its TCP or UDP header begins in the frame, and how long it is from there on. */
+	/* The offset of its TCP or UDP header in the frame, and the length from there on. */
 	__u32 offset;
 	__u32 length;
-	/* The folded sum of its pseudo-header, in the order of the frame's bytes; 0: it has none (SCTP). */
+	/* The folded sum of its pseudo-header, in the byte order of the frame; 0: it has none (SCTP). */
 	__u32 pseudo;
 };
 
-/* Where the IPv4 or IPv6 header begins, behind one tag at most; 0: there is none. `data` is where the frame begins. */
+/* The offset of the IPv4 or IPv6 header, behind at most one tag; 0: there is none. `data` is the start of the frame. */
 static __always_inline __u32 steer_ip_offset(const void *data, const void *data_end)
 {
 	__u32 tags = 0;
@@ -60,7 +61,7 @@ static __always_inline __u32 steer_ip_offset(const void *data, const void *data_
 	return kind == STEER_TYPE_IPV4 || kind == STEER_TYPE_IPV6 ? tags + 14 : 0;
 }
 
-/* Whether the frame's checksum is 0 (SCTP), or the sum of the pseudo-header. */
+/* Whether the frame's checksum is 0 (SCTP), or equals the sum of the pseudo-header. */
 static __always_inline int steer_seems_partial(const void *data, const void *data_end, struct steer_segment *segment)
 {
 	__u32 offset = steer_ip_offset(data, data_end), header = 40, field;
@@ -95,7 +96,7 @@ static __always_inline int steer_seems_partial(const void *data, const void *dat
 		if (transport + 8 > data_end)
 			return 0;
 		field = STEER_U16(transport + 6);
-		/* There is none. */
+		/* The datagram has no checksum. */
 		if (!field)
 			return 0;
 	} else {
@@ -103,7 +104,7 @@ static __always_inline int steer_seems_partial(const void *data, const void *dat
 	}
 	sum += __builtin_bswap16(protocol) + (__u32)__builtin_bswap16(segment->length);
 	segment->pseudo = steer_fold(sum);
-	/* As numbers modulo 65,535, where both stand for zero. */
+	/* They are compared modulo 65,535, where 0 and 0xffff both stand for zero. */
 	return field == segment->pseudo || (!field && segment->pseudo == 0xffff);
 }
 
@@ -125,8 +126,8 @@ static long steer_sum_block(__u32 index, void *context)
 		length = STEER_SUM_BLOCK;
 	if (!length)
 		return 1;
-	/* Nothing changes: the verifier of Linux 6.1 does not see that it is not 0, and the compiler must not see that it
-	 * does. */
+	/* The mask changes nothing. The verifier of Linux 6.1 does not see that the length is not 0, and the compiler
+	 * must not see that the mask is redundant. */
 	asm volatile("" : "+r"(length));
 	length = ((length - 1) & (STEER_SUM_BLOCK - 1)) + 1;
 	if (bpf_xdp_load_bytes(summing->ctx, summing->offset, block, length)) {
@@ -139,7 +140,8 @@ static long steer_sum_block(__u32 index, void *context)
 	return 0;
 }
 
-/* Whether the frame's checksum is partial. `known`: its flow had partial ones; then it is enough that this one seems so. */
+/* Whether the frame's checksum is partial. `known`: earlier frames of its flow had partial checksums; the test of the
+ * checksum field is then sufficient. */
 __noinline int steer_is_partial(struct xdp_md *ctx, __u32 known)
 {
 	const void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -156,7 +158,7 @@ __noinline int steer_is_partial(struct xdp_md *ctx, __u32 known)
 	summing.sum = segment.pseudo;
 	summing.failed = 0;
 	STEER_REPEAT(STEER_SUM_BLOCKS, steer_sum_block, &summing);
-	/* What is cut off can't be right. */
+	/* A truncated packet cannot have a right checksum. */
 	return summing.failed || summing.left || steer_fold(summing.sum) != 0xffff;
 }
 

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Statistics of flows, split by the CPUs they were sent to.
+ * Statistics of flows, split by the CPUs that the flows were sent to.
  *
- * A flow is counted in a *line*: a slot, with the steer_flow of the same number. A line is chosen for the guard's sake
- * first: the flow's own slot, so that guard and counts are one cache line. Where another flow is counted there, the
- * three lines beside it are taken, then the four of a second set.
+ * A flow is counted in a *line*: a slot, and the steer_flow of the same number. The first choice for a flow's line is
+ * the flow's own slot, so that guard state and counts share one cache line. If another flow is counted there, one of
+ * the three neighboring lines is taken, and then one of the four lines of a second set.
  *
  *   slot:  packets and bytes sent to its present CPU        steer_flow:  list of CPUs it was sent to before,
  *                                                                        packets and bytes of each
  *
- * When the flow goes to another CPU (seldom), what its slot counts is added to the list, and the CPU is put there if it
- * is not there yet. The list is the mask of the CPUs used: reading, clearing or ending a flow visits these alone.
+ * When the flow moves to another CPU (which is rare), the counts of its slot are added to the list, and the CPU is
+ * appended if the list does not have it yet. The list gives the CPUs that are used, so reading, clearing or ending a
+ * flow visits only these.
  *
- * What must hold:
- * - A line has one writer. A table belongs to one RX queue, which one CPU polls at a time (in generic mode to one CPU).
- * - While counts go from one place to another the line's version is odd. Else each number only grows, so that whoever
- *   reads packets, list and packets' version alike on both sides has a total that never falls.
- * - A clear is another epoch: counts of a former one count nothing, and are set to zero with the flow's next packet.
- *   Nothing is lost or counted twice: a packet is counted either before or after.
- * - Each packet of a flow is in its line, or in the counters of those ended, cleared and refused.
+ * Invariants:
+ * - A line has one writer. A flow table belongs to one RX queue, which one CPU polls at a time (in generic mode, to one
+ *   CPU).
+ * - The line's version is odd while counts are moved. Otherwise each number only grows. So a reader that reads packets,
+ *   then the list, and finds packets and version unchanged afterwards, has a total that never decreases.
+ * - A clear starts a new epoch: counts of an earlier epoch are ignored, and are set to zero at the flow's next packet.
+ *   No packet is lost or counted twice: it is counted either before or after the clear.
+ * - Each packet of a flow is counted in its line, or in the counters of ended, cleared and refused packets.
  */
 #ifndef STEER_FLOWS_H
 #define STEER_FLOWS_H
@@ -26,10 +28,10 @@
 #include "steer_parse.h"
 #include "steer_policy.h"
 
-/* Do not wake any thread: user space looks by itself. */
+/* Wake no thread: user space polls the buffer. */
 enum { STEER_NO_WAKEUP = 1 };
 
-/* A packet that is counted. */
+/* A packet to be counted. */
 struct steer_counted {
 	const struct steer_packet *packet;
 	struct steer_counters *counters;
@@ -54,14 +56,14 @@ static __always_inline void steer_key_of(const struct steer_packet *packet, stru
 	key->ip_version = (__u8)(packet->rest >> 40);
 }
 
-/* ORDER: an exchange is a full barrier. Who reads the same even number before and after has read what stood between
- * two changes. Pairs with the loads in `Lines::line` (src/flows.rs). */
+/* ORDER: an exchange is a full barrier. A reader that reads the same even number before and after has read a state
+ * between two changes. Pairs with the loads in `Lines::line` (src/flows.rs). */
 static __always_inline void steer_next_version(struct steer_slot *slot)
 {
 	__sync_lock_test_and_set(&slot->version, slot->version + 1);
 }
 
-/* What the slot counts goes to the list. By who made the version odd. */
+/* Adds the slot's counts to the list. The caller has made the version odd. */
 static __always_inline void steer_set_aside(struct steer_slot *slot, struct steer_flow *flow)
 {
 	__u16 cpu = slot->cpu + 1;
@@ -73,7 +75,7 @@ static __always_inline void steer_set_aside(struct steer_slot *slot, struct stee
 			break;
 		}
 	}
-	/* The last place is for all the CPUs that have no other. */
+	/* The last entry is for all CPUs that have no entry of their own. */
 	if (i == STEER_SHARES)
 		cpu = STEER_OTHER_CPUS;
 	flow->cpus[at] = cpu;
@@ -83,7 +85,7 @@ static __always_inline void steer_set_aside(struct steer_slot *slot, struct stee
 	slot->bytes = 0;
 }
 
-/* All that a line counts. */
+/* All packets that a line counts. */
 static __always_inline __u64 steer_line_packets(const struct steer_slot *slot, const struct steer_flow *flow)
 {
 	__u64 packets = slot->packets;
@@ -94,7 +96,7 @@ static __always_inline __u64 steer_line_packets(const struct steer_slot *slot, c
 	return packets;
 }
 
-/* Sets a line's counts to zero. By who made the version odd. */
+/* Sets a line's counts to zero. The caller has made the version odd. */
 static __always_inline void steer_begin_counts(struct steer_slot *slot, struct steer_flow *flow, __u32 now)
 {
 	__u32 i;
@@ -112,7 +114,7 @@ static __always_inline void steer_begin_counts(struct steer_slot *slot, struct s
 	slot->epoch = READ_ONCE(steer_flow_epoch);
 }
 
-/* The flow goes to another CPU than before, or its counts are cleared ones. */
+/* Updates a line when its flow goes to another CPU than before, or when its counts have been cleared. */
 static __noinline int steer_flow_changes(struct steer_slot *slot, struct steer_flow *flow,
 					 const struct steer_counted *counted)
 {
@@ -131,7 +133,7 @@ static __noinline int steer_flow_changes(struct steer_slot *slot, struct steer_f
 	return 0;
 }
 
-/* Hands a flow's last counts on. */
+/* Hands a flow's final counts to user space. */
 static __always_inline void steer_flow_ends(const struct steer_slot *slot, const struct steer_flow *flow,
 					    struct steer_counters *counters)
 {
@@ -154,19 +156,19 @@ static __always_inline void steer_flow_ends(const struct steer_slot *slot, const
 	bpf_ringbuf_submit(ended, STEER_NO_WAKEUP);
 }
 
-/* Of a flow whose own slot is `index`, the line it may be in at step `i`. */
+/* The line to try at step `i` for a flow whose own slot is `index`. */
 static __always_inline __u32 steer_line_at(__u32 index, const struct steer_counted *counted, __u32 i)
 {
 	__u32 below = (1u << steer_flow_log) - 1;
 
-	/* The second set goes by other bits of the hash, so that flows that share the first are spread. */
+	/* Other bits of the hash select the second set, so that flows that share the first set are spread. */
 	if (i >= STEER_WAYS)
 		index = (index & ~below) | steer_hash_32(counted->hash, steer_flow_log);
 	return index ^ (i & (STEER_WAYS - 1));
 }
 
-/* A line for a new flow, plus one: one that is free, or whose flow was silent for long; else that of the flow that was
- * silent longest, a second at least. 0: there is none. */
+/* A line for a new flow, plus one: a line that is free, or whose flow was idle for long; otherwise the line of the flow
+ * that was idle longest, if it was idle for at least a second. 0: there is no such line. */
 static __noinline __u32 steer_free_line(__u32 index, const struct steer_counted *counted)
 {
 	__u32 i, at, idle, longest = steer_flow_idle_least, found = 0;
@@ -192,7 +194,7 @@ static __noinline __u32 steer_free_line(__u32 index, const struct steer_counted 
 	return found;
 }
 
-/* A flow without a line: its line's number plus one; 0: there is none. */
+/* Assigns a line to a flow that has none. Returns the line's number plus one; 0: there is no line. */
 static __noinline __u32 steer_new_flow(__u32 index, const struct steer_counted *counted)
 {
 	__u32 at = steer_free_line(index, counted);
@@ -222,7 +224,7 @@ static __noinline __u32 steer_new_flow(__u32 index, const struct steer_counted *
 	return at;
 }
 
-/* Whether the flow in a line is the packet's. IPv6 addresses are distinguished by a fold first. */
+/* Whether the line counts the packet's flow. IPv6 addresses are first compared by a fold. */
 static __always_inline int steer_is_flow(const struct steer_slot *slot, __u32 index, const struct steer_packet *packet)
 {
 	const __u64 *ours, *theirs;
@@ -240,7 +242,7 @@ static __always_inline int steer_is_flow(const struct steer_slot *slot, __u32 in
 	return ours[0] == theirs[0] && ours[1] == theirs[1] && ours[2] == theirs[2] && ours[3] == theirs[3];
 }
 
-/* Looks for the flow's line beyond the first, which is not its own; the line's number plus one. */
+/* Searches the flow's line after the first one, which belongs to another flow. Returns the line's number plus one. */
 static __noinline __u32 steer_other_line(__u32 index, const struct steer_counted *counted)
 {
 	__u32 i, at;
@@ -258,7 +260,7 @@ static __noinline __u32 steer_other_line(__u32 index, const struct steer_counted
 	return steer_new_flow(index, counted);
 }
 
-/* Counts a packet that goes to `counted->cpu` and whose guard is slot `index`. */
+/* Counts a packet that goes to `counted->cpu`; `index` is its flow's slot of the order guard. */
 static __always_inline void steer_count_flow(struct steer_slot *slot, __u32 index, const struct steer_counted *counted)
 {
 	const struct steer_packet *packet = counted->packet;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Frames with a slot: what is done with a frame once its target is known, by the order guard (steer_allowed in
- * steer_policy.h), which the flow's slot remembers for. Frames without: steer_unguarded.h.
+ * Frames with a slot: what is done with a frame once its target is known. The order guard (steer_allowed in
+ * steer_policy.h) decides, and keeps its state in the flow's slot. Frames without a slot are handled in
+ * steer_unguarded.h.
  */
 #ifndef STEER_GUARDED_H
 #define STEER_GUARDED_H
 
 #include "steer_send.h"
 
-/* What is done with a frame by all the rules there are. */
+/* Decides what is done with a frame, by all the rules. */
 __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 {
 	const struct steer_config *config;
@@ -30,13 +31,15 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	work->cpu = dest.cpu;
 	if (config->shadow) {
 		cpu_before = slot->packed & STEER_SLOT_CPU;
-		/* What would be: nothing is under way anywhere, so nothing is deferred. */
+		/* Counts what would happen without shadow mode: nothing is under way anywhere, so nothing is
+		 * deferred. */
 		if (cpu_before && cpu_before != work->target.cpu + 1)
 			counters->moves++;
 		dest.cpu = work->target.cpu;
 		dest.generation = steer_generation_of(config, dest.cpu);
 		work->cpu = dest.cpu;
-		/* Out of shadow the slot must hold no frame: it names the last one that was delivered. */
+		/* When shadow mode ends, the slot must not defer any frame, so it holds the last sequence number that
+		 * was delivered. */
 		pair = steer_pair_at(work->rx_cpu, dest.cpu * STEER_GENERATIONS + dest.generation);
 		steer_queued(slot, &dest, work->target.cpu, work->rx_cpu, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);
@@ -54,11 +57,11 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	return steer_send(ctx, work, config, counters, slot, &dest);
 }
 
-/* The same for nearly every frame: one that goes where its flow's last one went; or passes, with nothing of its
- * flow under way. -1: it is not such a frame, and nothing was done.
+/* Does the same for nearly every frame: a frame that goes where its flow's previous frame went, or a frame that passes
+ * while nothing of its flow is under way. Returns -1 for any other frame, and then has done nothing.
  *
- * It must do to slot and counters what steer_by_all_rules would: a slot that names the target
- * already needs no look at the numbers there, and its hysteresis, which is full, stays so. */
+ * The effect on slot and counters must be the same as that of steer_by_all_rules. When the slot already names the
+ * target, the sequence numbers need not be read, and the hysteresis, which is full, stays full. */
 static __always_inline int steer_as_before(struct xdp_md *ctx, const struct steer_config *config,
 					   struct steer_counters *counters, struct steer_slot *slot, __u32 rx_cpu,
 					   struct steer_target target)

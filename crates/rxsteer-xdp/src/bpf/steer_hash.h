@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The symmetric flow hash, as crates/rxsteer-packet/src/flow_hash.rs defines it, for the parser and
- * for programs that have a socket's addresses in hand. No branch depends on which endpoint is the
- * lower one: of many flows, that is a coin toss no processor can predict.
+ * The symmetric flow hash, as crates/rxsteer-packet/src/flow_hash.rs defines it, for the parser and for programs that
+ * have the addresses of a socket. No branch depends on which endpoint is the lower one: with many flows, such a branch
+ * is random, and the processor cannot predict it.
  */
 #ifndef STEER_HASH_H
 #define STEER_HASH_H
@@ -20,8 +20,8 @@
 #define __noinline __attribute__((noinline))
 #endif
 
-/* What comes after is done after: else the compiler loads all key words first, and has not the
- * registers for them; a BPF program has little stack. */
+/* Orders the code after it behind the code before it. Otherwise the compiler loads all key words first, and does not
+ * have enough registers for them; a BPF program has little stack. */
 #define STEER_IN_TURN(value) asm volatile("" : "+r"(value) : : "memory")
 
 /* One term of NH. */
@@ -30,7 +30,7 @@ static __always_inline __u64 steer_nh(const __u32 key[2], __u32 first, __u32 sec
 	return (__u64)(__u32)(first + key[0]) * (__u32)(second + key[1]);
 }
 
-/* Stirs, then pair-multiply-shift from 64 bits to 32, of which 0 is kept free. */
+/* Mixes the sum, then reduces it from 64 to 32 bits by pair-multiply-shift. The result is never 0. */
 static __always_inline __u32 steer_hash_finish(const __u64 a[3], __u64 sum)
 {
 	__u64 stirred = sum * 0x9e3779b97f4a7c15ULL;
@@ -54,7 +54,7 @@ static __always_inline __u32 steer_hash_ipv4(const struct steer_hash_words *word
 					     __u16 sport, __u32 dst, __u16 dport, __u8 protocol)
 {
 	__u64 from = (__u64)src << 16 | sport, to = (__u64)dst << 16 | dport;
-	/* Numbers of 48 bits: the sign of their difference shows which is the lower. */
+	/* Both are 48-bit numbers, so the sign of the difference shows which one is lower. */
 	__u64 difference = from - to;
 	__u64 above = difference & (__u64)((__s64)difference >> 63);
 	__u64 lo = to + above, hi = from - above;
@@ -65,8 +65,7 @@ static __always_inline __u32 steer_hash_ipv4(const struct steer_hash_words *word
 					 steer_nh(words->nh_ipv4 + 2, ports, protocol));
 }
 
-/* The same between two IPv6 endpoints, whose addresses are two numbers each, the most significant
- * first. */
+/* The hash of a flow between two IPv6 endpoints. An address is two numbers, the most significant first. */
 static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *words,
 					     const __u64 src[2], __u16 sport, const __u64 dst[2],
 					     __u16 dport, __u8 protocol)
@@ -74,7 +73,7 @@ static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *word
 	const __u32 *key = words->nh_ipv6;
 	__u64 from = src[0], to = dst[0], swap, exchange, sum;
 
-	/* Which word decides is nearly always the same; the branches are free. */
+	/* The same word decides nearly always, so the branches are predicted. */
 	if (from == to) {
 		from = src[1];
 		to = dst[1];
@@ -103,10 +102,9 @@ static __always_inline __u32 steer_hash_ipv6(const struct steer_hash_words *word
 }
 
 /*
- * The four words of two IPv6 addresses as one, by which most flows are distinguished. Other
- * addresses that were chosen without knowledge of the secret give the same word with probability
- * 2^-32, also among those of equal flow hash: the key words are those of the hash, moved by a pair
- * (Krawczyk's Toeplitz extension, as in UMAC).
+ * The four words of two IPv6 addresses, folded into one word that distinguishes most flows. Other addresses that were
+ * chosen without knowledge of the secret give the same word with probability 2^-32, even among addresses with the same
+ * flow hash: the key words are those of the hash, shifted by one pair (Krawczyk's Toeplitz extension, as in UMAC).
  */
 static __always_inline __u64 steer_fold_ipv6(const struct steer_hash_words *words,
 					     const __u64 src[2], const __u64 dst[2])

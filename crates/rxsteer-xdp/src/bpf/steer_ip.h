@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An IP header, the extension headers after it and the ports they lead to: steps of the walk
- * (steer_walk.h). */
+/* An IP header, its extension headers, and the ports behind them: steps of the walk (steer_walk.h). */
 #ifndef STEER_IP_H
 #define STEER_IP_H
 
-/* Begins the packet whose header was read; `length` 0 means that all the rest is it. */
+/* Begins the packet whose header was read. If `length` is 0, the packet extends to the end. */
 static __always_inline __u32 steer_at_packet(struct steer_walk *walk, __u8 version, __u8 protocol,
 					     __u32 header, __u32 length)
 {
@@ -26,7 +25,7 @@ static __always_inline __u32 steer_at_ipv4(struct steer_walk *walk)
 	if (STEER_READ(walk, walk->offset, header, 20))
 		return STEER_AT_END;
 	length = (header[0] & 0xf) * 4;
-	/* 0 is what a device writes that leaves the length to segmentation offload. */
+	/* A device that leaves the length to segmentation offload writes 0. */
 	total = __builtin_bswap32(header[0]) & 0xffff;
 	if ((header[0] & 0xf0) != 0x40 || length < 20 || (total && total < length))
 		return STEER_AT_END;
@@ -51,7 +50,7 @@ static __always_inline __u32 steer_at_ipv6(struct steer_walk *walk)
 	return steer_at_packet(walk, 6, header[1] >> 16, 40, payload ? payload + 40 : 0);
 }
 
-/* The 8 byte header that makes a fragment, or does not: an "atomic" one marks a whole packet. */
+/* The 8-byte fragment header. An "atomic" one marks a whole packet, not a fragment. */
 static __always_inline __u32 steer_at_fragment(struct steer_walk *walk)
 {
 	__u8 header[4];
@@ -61,7 +60,7 @@ static __always_inline __u32 steer_at_fragment(struct steer_walk *walk)
 		return STEER_AT_BREAK;
 	walk->offset += 8;
 	walk->protocol = header[0];
-	/* What a second one claims cannot make whole what the first one split. */
+	/* A second fragment header cannot turn a fragment back into a whole packet. */
 	if (!walk->fragment) {
 		fragment = header[2] << 8 | header[3];
 		walk->fragment = fragment >> 3 | (fragment & 1) << 13;
@@ -106,8 +105,8 @@ static __always_inline __u32 steer_at_extension(struct steer_walk *walk)
 	return STEER_AT_EXTENSION;
 }
 
-/* Takes the packet, whose transport header, `reached` or not, begins at `offset`. A header that is
- * cut is not used, not even where its ports are still there. */
+/* Takes the packet; `offset` is where its transport header begins, whether or not the walk reached it (`reached`). A
+ * truncated header is not used, even if its ports are complete. */
 static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int reached)
 {
 	__u32 length = 0, ports = walk->zero, tcp_flags = walk->zero;
@@ -133,7 +132,7 @@ static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int rea
 	walk->ip_version_taken = walk->ip_version;
 	walk->rest = steer_rest(ports, protocol, walk->ip_version);
 	walk->key_rest = walk->rest;
-	/* All fragments of a datagram share what the later ones have. */
+	/* All fragments of a datagram share a key of the fields that the later fragments also have. */
 	if (walk->fragment)
 		walk->key_rest = steer_rest(0, walk->fragment_protocol, walk->ip_version);
 	walk->taken++;

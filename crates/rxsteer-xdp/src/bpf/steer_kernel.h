@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The few kernel structures that tracepoint programs look into, those of rxsteer-lab as well, with the members they
- * read; where these stand in the running kernel is found when the programs are loaded (CO-RE).
+ * The kernel structures that the tracepoint programs read, including those of rxsteer-lab, with only the members that
+ * they read. The loader finds the members' offsets in the running kernel (CO-RE).
  */
 #ifndef STEER_KERNEL_H
 #define STEER_KERNEL_H

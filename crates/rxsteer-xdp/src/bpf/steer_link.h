@@ -20,7 +20,7 @@ static __always_inline __u32 steer_at_pppoe(struct steer_walk *walk)
 {
 	__u8 header[6];
 
-	/* Version 1, type 1, code 0: a session's. */
+	/* Version 1, type 1, code 0: session data. */
 	if (STEER_READ(walk, walk->offset, header, 6) || header[0] != 0x11 || header[1] != 0)
 		return STEER_AT_END;
 	walk->offset += 6;
@@ -72,8 +72,7 @@ static __always_inline __u32 steer_at_label(struct steer_walk *walk)
 	return label[2] & 1 ? STEER_AT_VERSION : STEER_AT_LABEL;
 }
 
-/* The protocol field, with or without address and control bytes, whole or compressed to one byte.
- */
+/* The PPP protocol field: with or without address and control bytes, in full or compressed to one byte. */
 static __always_inline __u32 steer_at_ppp(struct steer_walk *walk)
 {
 	__u8 protocol, second = 0;

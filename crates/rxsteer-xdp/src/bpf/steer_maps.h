@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The maps, and the functions by which the policy reaches its state. Arrays of whole cache lines that can
- * be mapped into memory: lookups are a bounds check and an addition, and user space reads without a
- * system call. Sizes are set before loading; no map is per CPU, for those allocate, and are read, for every
- * CPU there could be.
+ * The maps, and the functions through which the policy reaches its state. The maps are arrays of whole cache lines that
+ * can be mapped into memory: a lookup is a bounds check and an addition, and user space reads without a system call.
+ * User space sets the sizes before loading. No map is a per-CPU map, since such a map allocates, and is read, for every
+ * possible CPU.
  */
 #ifndef STEER_MAPS_H
 #define STEER_MAPS_H
@@ -13,33 +13,35 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-/* Fixed at loading: the verifier takes them for constants. */
+/* Constants that are fixed at load time; the verifier treats them as constants. */
 
-/* Highest possible CPU id plus one, and how many of them may run the XDP program. */
+/* The highest possible CPU id plus one, and how many CPUs may run the XDP program. */
 const volatile __u32 steer_cpus = 1;
 const volatile __u32 steer_rx_cpus = 1;
-/* Logarithm of the slots of an RX queue's flow table, at least 2; and all slots less one. */
+/* Logarithm of the number of slots of one RX queue's flow table, at least 2. */
 const volatile __u32 steer_flow_log = 2;
-/* Entries of the sock flow table less one, and the bits of an entry that hold the CPU plus one. */
+/* Entries of the sock flow table minus one, and the bits of an entry that hold the CPU plus one. */
 const volatile __u32 steer_sock_mask = 15;
 const volatile __u32 steer_sock_cpu_mask = 3;
 const volatile __u32 steer_chains_log = 4;
-/* Interfaces that counters are kept for. */
+/* Interfaces for which counters are kept. */
 const volatile __u32 steer_devices_max = 1;
-/* Lines of 64 counts of the flow limit for each RX CPU. */
+/* Lines of 64 flow-limit counts for each RX CPU. */
 const volatile __u32 steer_limit_lines = 1;
-/* Look into tunnels. */
+/* Whether the parser enters tunnels. */
 const volatile __u8 steer_inner = 0;
-/* Sockets of this network namespace alone, by its inode number, say where flows are desired; 0: of all. */
+/* Only sockets of the network namespace with this inode number set desired CPUs; 0: sockets of all namespaces. */
 const volatile __u32 steer_rfs_namespace = 0;
-/* Flows' packets and bytes are counted. */
+/* Whether packets and bytes are counted for each flow. */
 const volatile __u8 steer_flow_stats = 1;
-/* Frames are socket buffers already: what the XDP program writes in front of one must be uncovered. */
+/* Generic mode: frames are already socket buffers, so the CPUMAP program has to uncover the metadata that the XDP
+ * program wrote in front of them. */
 const volatile __u8 steer_generic = 0;
-/* What the CPUMAP program says: XDP_PASS, but for measurements of the way until there. */
+/* The CPUMAP program's verdict: XDP_PASS, except in measurements of the path up to it. */
 const volatile __u32 steer_cpumap_verdict = 2;
 const volatile struct steer_hash_words steer_words = {};
-/* The enums that user space needs: the type information has those that a variable has. No program reads this. */
+/* The enums that user space needs: type information contains an enum only when a variable has it. No program reads
+ * this. */
 const volatile struct steer_enums {
 	enum steer_limits limits;
 	enum steer_policy policy;
@@ -53,30 +55,32 @@ const volatile struct steer_enums {
 struct steer_config steer_configs[STEER_CONFIGS] = {};
 __u32 steer_active = 0;
 struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
-/* The ids of the two CPUMAPs: tracepoints report others' too. */
+/* The ids of the two CPUMAPs, since the tracepoints also report other CPUMAPs. */
 __u32 steer_map_ids[STEER_GENERATIONS] = {};
 
-/* Jiffies after which a silent flow's line may be given to another; and where no line is free. */
+/* The idle time in jiffies after which a flow's line may be given to another flow; and the shorter one that applies
+ * when no line is free. */
 __u32 steer_flow_idle_after = 0;
 __u32 steer_flow_idle_least = 0;
-/* Flow statistics were cleared so many times. */
+/* How often flow statistics were cleared. */
 __u32 steer_flow_epoch = 0;
-/* Where a tick is long GRO is flushed fully now and then, else only of what is old: rule (b) of steer_order.h. */
+/* Whether GRO is from time to time flushed fully (where a tick is long). Otherwise it is flushed only of old packets.
+ * See rule (b) of steer_order.h. */
 __u32 steer_flushes_fully = 0;
 
-/* Destination addresses of frames, each in its entry: see steer_seq.h. */
+/* Destination addresses of frames, each in its own entry; see steer_seq.h. */
 __u64 steer_addresses[STEER_ADDRESSES] = {};
 
-/* The hashes of flows whose frames had partial checksums, by their lower bits: see steer_checksum.h. */
+/* The hashes of flows whose frames had partial checksums, indexed by their lower bits; see steer_checksum.h. */
 __u32 steer_partials[STEER_PARTIALS] = {};
 
-/* By CPU, each on a line of its own. No map: one less lookup for each frame and each switch. */
+/* For each CPU, one cache line. This is not a map, which saves a lookup for each frame and each context switch. */
 struct steer_running steer_runnings[STEER_MAX_CPUS] __attribute__((aligned(64))) = {};
 
-/* Written by a CPU that gives a sparse slot away. */
+/* The lock that a CPU holds while it assigns a sparse slot. */
 __u32 steer_giving_lock = 0;
 
-/* What steer_clock reads. */
+/* The results of steer_clock. */
 __u64 steer_jiffies_now = 0;
 __u64 steer_ktime_now = 0;
 
@@ -89,8 +93,8 @@ __u64 steer_ktime_now = 0;
 		__type(value, value_type);           \
 	} name SEC(".maps")
 
-/* Of struct steer_slot, its first eight bytes alone where no flows are counted. The map has no type, which would
- * have to be as long; what user space knows of it, it knows by this. */
+/* Elements are a struct steer_slot, or only its first eight bytes where flows are not counted. The map has no BTF value
+ * type, since that type would fix the element size. User space gets the type from this variable. */
 const volatile struct steer_slot steer_slot_type = {};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -100,23 +104,24 @@ struct {
 	__uint(value_size, sizeof(struct steer_slot));
 } steer_slots SEC(".maps");
 STEER_LINES(steer_flows, struct steer_flow);
-/* By configuration (of those that can be active) and flow table. */
+/* Indexed by configuration (of those that can be active) and flow table. */
 STEER_LINES(steer_rows, struct steer_row);
 STEER_LINES(steer_socks, struct steer_line);
 STEER_LINES(steer_sparse, struct steer_sparse_slot);
 STEER_LINES(steer_chains, struct steer_line);
 STEER_LINES(steer_hash_actives, struct steer_hash_active);
-/* By ring and RX CPU. */
+/* Indexed by ring and RX CPU. */
 STEER_LINES(steer_pairs, struct steer_pair);
-/* By RX CPU, each in a row of its own, and ring / STEER_LINE_WORDS. */
+/* Indexed by RX CPU, each in its own row, and ring / STEER_LINE_WORDS. */
 STEER_LINES(steer_tails, struct steer_line);
 STEER_LINES(steer_rings, struct steer_ring);
-/* By RX CPU and interface. */
+/* Indexed by RX CPU and interface. */
 STEER_LINES(steer_counts, struct steer_counters);
 STEER_LINES(steer_limiters, struct steer_limiter);
 STEER_LINES(steer_limit_bytes, struct steer_bytes);
 
-/* Of struct steer_ended: last counts of flows that ended, for user space to take. Its size is set before loading. */
+/* A ring buffer of struct steer_ended: the final counts of flows that ended, which user space takes. User space sets
+ * its size before loading. */
 const volatile struct steer_ended steer_ended_type = {};
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -134,8 +139,8 @@ struct {
 STEER_CPUMAP(steer_ring_0);
 STEER_CPUMAP(steer_ring_1);
 
-/* The key words of the flow hash. The compiler must not see which object they are: it takes what a constant
- * was initialized with, which is zeroes, for what it is, unless every access says `volatile`. */
+/* The key words of the flow hash. The compiler must not see which object the pointer refers to. It would otherwise use
+ * the initial value of the constant, which is zero, unless every access were `volatile`. */
 static __always_inline const struct steer_hash_words *steer_hash_key(void)
 {
 	const struct steer_hash_words *words = (const struct steer_hash_words *)&steer_words;

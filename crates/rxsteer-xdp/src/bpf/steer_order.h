@@ -6,25 +6,25 @@
  *   seq 7 ─► [bulk queue] ─► 4 5 6 7 ─► program ─► socket buffer ─► GRO ─► stack
  *                                       dequeued = 7                       delivered = 7, but when?
  *
- * Each RX CPU numbers its frames to each ring. Of those that go where their flow's last one went each eighth carries
- * its number, others all (steer_seq.h), so a frame that a full ring refused is a gap and needs no account.
- * `dequeued` is the last number the CPUMAP program read; frames of a pair pass there in order, for the bulk queue,
- * the ring and the thread are each first in, first out: all that are numbered below it passed, too, or were lost.
- * But up to 8 frames of its batch, and up to 64 that GRO holds, may not be delivered yet. `delivered` follows
- * `dequeued`
+ * Each RX CPU numbers the frames that it sends to each ring. Of the frames that go where their flow's last frame went,
+ * every eighth carries its sequence number; all other frames carry it (steer_seq.h). A frame that a full ring refused
+ * is therefore only a gap, and needs no accounting. `dequeued` is the last number that the CPUMAP program read. The
+ * frames of a pair arrive there in order, since the bulk queue, the ring and the thread are each first in, first out.
+ * So all frames with lower numbers have also arrived, or were lost. But up to 8 frames of the present batch, and up to
+ * 64 frames that GRO holds, may not be delivered yet. `delivered` follows `dequeued`
  *
- * (a) when the thread goes to sleep of its own will: it does so only after it found the ring empty, and
- *     the iteration before saw that too and flushed GRO fully. All it has dequeued is delivered.
- * (b) while it is busy, through a snapshot: GRO is flushed fully at the latest in the iteration in which
- *     64 frames have passed since the last flush. So once 64 have passed since the snapshot in
- *     iterations that are *over*, all of the snapshot is delivered, and a new one is taken. Where a second has
- *     1000 ticks or more the flush takes only packets that GRO did not get in the present one. So there the
- *     64 begin to count in a later tick than the one in which GRO had all of the snapshot (enum steer_age).
+ * (a) when the thread goes to sleep voluntarily. It sleeps only after it found the ring empty; the iteration before
+ *     also found it empty and flushed GRO fully. So all frames that it dequeued are delivered.
+ * (b) while the thread is busy, through a snapshot. GRO is flushed fully at the latest in the iteration in which 64
+ *     frames have passed since the last flush. So once 64 frames have passed since the snapshot, in iterations that are
+ *     *over*, all frames of the snapshot are delivered, and a new snapshot is taken. On a kernel with 1000 ticks a
+ *     second or more, the flush takes only packets that GRO did not get in the present tick. There, the count of 64
+ *     starts in a later tick than the one in which GRO had all frames of the snapshot (enum steer_age).
  *
- * The tracepoint of an iteration fires before its frames are delivered, so the frames of the present
- * iteration are not counted in (b).
+ * The tracepoint of an iteration fires before the frames of that iteration are delivered, so (b) does not count the
+ * frames of the present iteration.
  *
- * All of this is written by the thread of the ring alone, with bottom halves off or in its own switch.
+ * Only the ring's thread writes this state, with bottom halves off or in the switch away from that thread.
  */
 #ifndef STEER_ORDER_H
 #define STEER_ORDER_H
@@ -33,31 +33,35 @@
 
 enum steer_order {
 	STEER_FLUSH_AFTER = 64,
-	/* Of frames that go where their flow's last one went, those carry their number that it divides. */
+	/* Of the frames that go where their flow's last frame went, those whose sequence number is a multiple of this
+	 * carry it. */
 	STEER_SEQ_EACH = 8,
 };
 
-/* How old a snapshot is, where GRO flushes only what is old. */
+/* The age of a snapshot, for kernels where GRO flushes only old packets. */
 enum steer_age {
-	/* GRO may not have all its packets yet: the iteration may be under way in which it was taken. */
+	/* GRO may not have all packets of the snapshot yet: the iteration in which the snapshot was taken may still be
+	 * under way. */
 	STEER_NEW = 0,
-	/* It had them at the jiffies that stand beside it, or before. */
+	/* GRO had them at the time in `received_at`, or before. */
 	STEER_RECEIVED,
-	/* A later tick has come, and the 64 count. */
+	/* A later tick has come, and the 64 frames are being counted. */
 	STEER_OLD,
 };
 
-/* The CPUMAP program saw a frame of the ring's. Before its number is noted: see `look_at` in src/rings.rs. */
+/* Counts a frame that the ring's CPUMAP program saw. This comes before its number is noted; see `look_at` in
+ * src/rings.rs. */
 static __always_inline void steer_passed(struct steer_ring *ring)
 {
 	WRITE_ONCE(ring->passed, ring->passed + 1);
 }
 
-/* The frame carries number `seq` from `rx_cpu`. */
+/* Notes that a frame with sequence number `seq` arrived from `rx_cpu`. */
 static __always_inline void steer_dequeued(struct steer_ring *ring, struct steer_pair *pair, __u32 rx_cpu, __u32 seq)
 {
-	/* Where neither rule holds for long, it must not fall so far behind that it seems to be ahead. What is so far
-	 * behind is delivered, unless that many were refused while the thread was held up with packets in hand. */
+	/* If neither rule applies for a long time, `delivered` must not fall so far behind that it compares as ahead. A
+	 * frame that far behind is delivered, unless that many frames were refused while the thread was held up with
+	 * packets in its hands. */
 	if ((__s32)(seq - pair->delivered) > 1 << 30)
 		WRITE_ONCE(pair->delivered, seq - (1 << 30));
 	WRITE_ONCE(pair->dequeued, seq);
@@ -72,16 +76,16 @@ static __always_inline void steer_dequeued(struct steer_ring *ring, struct steer
 	}
 }
 
-/* ORDER: an exchange is a full barrier: whoever reads the number finds the packets delivered. Pairs with
- * the READ_ONCE in steer_is_delivered; what follows it there depends on it. User space may have said more: where
- * the last frames were lost, it finds that out first. */
+/* ORDER: an exchange is a full barrier: a reader that sees the number finds the packets delivered. It pairs with the
+ * READ_ONCE in steer_is_delivered; the accesses that follow it there depend on it. User space may already have stored a
+ * later number: when the last frames were lost, user space detects that first. */
 static __always_inline void steer_publish(struct steer_pair *pair, __u32 number)
 {
 	if ((__s32)(number - READ_ONCE(pair->delivered)) > 0)
 		__sync_lock_test_and_set(&pair->delivered, number);
 }
 
-/* Rule (a): the thread of `number` goes to sleep. */
+/* Rule (a): the thread of ring `number` goes to sleep. */
 static __always_inline void steer_ring_sleeps(struct steer_ring *ring, __u32 number)
 {
 	__u32 i;
@@ -97,13 +101,13 @@ static __always_inline void steer_ring_sleeps(struct steer_ring *ring, __u32 num
 	ring->snapshot_at = (__u32)ring->passed;
 }
 
-/* Rule (b): an iteration with `count` frames is under way, `now` in jiffies. */
+/* Rule (b): an iteration with `count` frames is under way; `now` is in jiffies. */
 static __always_inline void steer_ring_goes_on(struct steer_ring *ring, __u32 number, __u32 count, __u32 now)
 {
 	__u32 i;
 
 	if (!steer_flushes_fully && ring->age != STEER_OLD) {
-		/* The iteration before this one is over, and GRO has what that took out. */
+		/* The previous iteration is over, and GRO has all frames that it dequeued. */
 		if (ring->age == STEER_NEW) {
 			ring->age = STEER_RECEIVED;
 			ring->received_at = now;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * From frame bytes to flow and flow hash: what crates/rxsteer-packet does for Ethernet frames, for
- * BPF and, in tests, for the machine itself. Here are the frames nearly all traffic consists of,
- * read in place; all others are walked (steer_walk.h). What must hold: both give what
- * rxsteer_packet::dissect gives.
+ * From the bytes of a frame to its flow and flow hash. This does for Ethernet frames what crates/rxsteer-packet does,
+ * for BPF and, in tests, for the host CPU. The code here reads the frames that make up nearly all traffic in place; all
+ * other frames are walked (steer_walk.h). Invariant: both give the same results as rxsteer_packet::dissect.
  *
- * No helper is called by name. Whoever includes this defines before:
+ * No helper is called by name. The includer has to define before:
  *   STEER_FRAME                              the type of a frame: what the next four take
  *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; 0 when they are there
  *   STEER_FRAME_LEN(frame)                   its bytes, all of them
@@ -21,35 +20,35 @@
 #include "steer_shared.h"
 
 enum steer_class {
-	/* It has an IP header that can be read. */
+	/* The frame has an IP header that can be read. */
 	STEER_IP,
-	/* It does not claim to carry IP, or its link header is cut off. */
+	/* The frame does not claim to carry IP, or its link header is truncated. */
 	STEER_NOT_IP,
-	/* It claims to carry IP, but its outermost IP header cannot be read. */
+	/* The frame claims to carry IP, but its outermost IP header cannot be read. */
 	STEER_MALFORMED,
 };
 
 struct steer_packet {
-	/* Of the steering key; 0: no flow. */
+	/* The hash of the steering key; 0: no flow. */
 	__u32 hash;
-	/* Of enum steer_class. */
+	/* A value of enum steer_class. */
 	__u8 class;
-	/* 0 without a whole TCP header. */
+	/* The TCP flags; 0 without a complete TCP header. */
 	__u8 tcp_flags;
-	/* `key` is filled: all flows but those of plain IPv4 frames. */
+	/* `key` is filled. That is the case for all flows except those of IPv4 frames that were read in place. */
 	__u8 has_key;
 	__u8 reserved;
-	/* Of the flow that statistics count. IPv4: src, and dst in the upper half, as their bytes
-	 * are as little-endian numbers. IPv6: a fold that depends on the hash's secret. */
+	/* The addresses of the flow that statistics count. IPv4: the source, and the destination in the upper half,
+	 * each as its bytes read as a little-endian number. IPv6: a fold that depends on the secret of the hash. */
 	__u64 addresses;
-	/* Ports, protocol, IP version, as FlowWords[4]; 0: no flow. */
+	/* Ports, protocol and IP version, as in FlowWords[4]; 0: no flow. */
 	__u64 rest;
-	/* The flow; only when has_key. */
+	/* The flow; valid only with has_key. */
 	struct steer_flow_key key;
 };
 
-/* 1 if the source address is above the destination, else 0. Of IPv4 without a branch: of
- * traffic both ways, that is a coin toss no processor can predict. */
+/* 1 if the source address is above the destination address, else 0. For IPv4 there is no branch: with traffic in both
+ * directions it would be random, and the processor could not predict it. */
 static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet)
 {
 	const __u64 *words = (const __u64 *)&packet->key;
@@ -58,7 +57,7 @@ static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet
 	if (!packet->has_key) {
 		below = (__u64)__builtin_bswap32(packet->addresses >> 32) -
 			__builtin_bswap32((__u32)packet->addresses);
-		/* Else the compiler sees what this is for, and branches. */
+		/* Without this, the compiler recognizes the comparison and generates a branch. */
 		asm volatile("" : "+r"(below));
 		return below >> 63;
 	}
@@ -67,9 +66,8 @@ static __always_inline __u64 steer_is_reversed(const struct steer_packet *packet
 	return __builtin_bswap64(words[1]) > __builtin_bswap64(words[3]);
 }
 
-/* Packet bytes as numbers. IP headers of Ethernet frames begin at 2 modulo 4; machines for which
- * that is slow are not among those this is for, and BPF would load an unaligned type byte by byte.
- */
+/* Packet bytes as numbers. IP headers of Ethernet frames begin at 2 modulo 4. Machines on which unaligned access is
+ * slow are not supported, and BPF would load a type with alignment 1 byte by byte. */
 #ifdef __bpf__
 #define STEER_IN_PLACE __attribute__((may_alias))
 #else
@@ -104,16 +102,16 @@ enum steer_tunnel_ports {
 	STEER_VXLAN_LINUX = 8472,
 };
 
-/* Of the fragment field of an IPv4 header. */
+/* Bits of the fragment field of an IPv4 header. */
 enum steer_fragment { STEER_FRAGMENT_OFFSET = 0x1fff, STEER_MORE_FRAGMENTS = 0x2000 };
 
-/* Ports in host byte order, the source's first. */
+/* Ports are in host byte order, the source port first. */
 static __always_inline __u64 steer_rest(__u32 ports, __u8 protocol, __u8 ip_version)
 {
 	return ports >> 16 | (__u64)(ports << 16) | (__u64)protocol << 32 | (__u64)ip_version << 40;
 }
 
-/* A flow key is its FlowWords, byte by byte. */
+/* The bytes of a flow key are those of its FlowWords. */
 static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u64 src[2],
 					   const __u64 dst[2], __u64 rest)
 {
@@ -128,15 +126,15 @@ static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u
 
 #include "steer_walk.h"
 
-/* Whether UDP to this port is a tunnel that is entered. */
+/* Whether UDP to this port is a tunnel that the parser enters. */
 static __always_inline int steer_tunnel_port(__u16 port)
 {
 	return port == STEER_VXLAN || port == STEER_VXLAN_LINUX || port == STEER_GENEVE ||
 	       port == STEER_GTP_U;
 }
 
-/* Whether an IPv4 packet's addresses and protocol are its whole flow. Of its fragment field, as it
- * stands in memory, an offset or more to come are left. */
+/* Whether addresses and protocol are the whole flow of an IPv4 packet. `fragment` is the fragment field as it is in
+ * memory, reduced to offset and more-fragments bit. */
 static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int inner)
 {
 	if (fragment)
@@ -147,16 +145,16 @@ static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int inn
 			  protocol != STEER_IPV6_IN_IP);
 }
 
-/* An IPv4 header without options, the TCP or UDP header after it whole, if there is one. 42 bytes
- * are known to be there. */
+/* Reads an IPv4 header without options, and a complete TCP or UDP header behind it, if there is one. At least 42 bytes
+ * are present. */
 static __always_inline int steer_fast_ipv4(const void *frame, const void *data_end, int inner,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
 {
 	__u8 protocol = STEER_U8(frame + 23), tcp_flags = 0;
-	/* Half a header, and padding after the packet, are the walk's. */
+	/* The walk handles truncated headers, and padding after the packet. */
 	__u16 total_length = __builtin_bswap16(STEER_U16(frame + 16));
-	/* The don't-fragment bit is of no interest. */
+	/* The don't-fragment bit does not matter. */
 	__u16 fragment = STEER_U16(frame + 20) &
 			 __builtin_bswap16(STEER_FRAGMENT_OFFSET | STEER_MORE_FRAGMENTS);
 	__u32 ports = __builtin_bswap32(STEER_U32(frame + 34));
@@ -186,7 +184,7 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 	return 1;
 }
 
-/* The same for an IPv6 header without extension headers. */
+/* Reads an IPv6 header without extension headers in the same way. */
 static __always_inline int steer_fast_ipv6(const void *frame, const void *data_end, int inner,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
@@ -211,8 +209,7 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	} else {
 		return 0;
 	}
-	/* The addresses are read as often as they are used: there are too few registers to keep
-	 * them. */
+	/* The addresses are read again for each use, since there are too few registers to keep them. */
 	src[0] = STEER_U64(frame + 22);
 	src[1] = STEER_U64(frame + 30);
 	dst[0] = STEER_U64(frame + 38);
@@ -232,8 +229,7 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	return 1;
 }
 
-/* `frame` is where an Ethernet header without tag begins, or 4 bytes after the begin of one with a
- * tag. */
+/* `frame` is the start of an Ethernet header without a tag, or 4 bytes after the start of one with a tag. */
 static __always_inline int steer_fast_path(const void *frame, const void *data_end, int inner,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
@@ -242,7 +238,7 @@ static __always_inline int steer_fast_path(const void *frame, const void *data_e
 
 	if (frame + 42 > data_end)
 		return 0;
-	/* The ethertype, then the IP version (and, of IPv4, the header's length). */
+	/* The ethertype, then the IP version (and the header length of IPv4). */
 	start = STEER_U32(frame + 12);
 	if (__builtin_expect((start & 0xffffff) == 0x450008, 1))
 		return steer_fast_ipv4(frame, data_end, inner, words, packet);
@@ -251,7 +247,7 @@ static __always_inline int steer_fast_path(const void *frame, const void *data_e
 	return 0;
 }
 
-/* A frame with one tag. */
+/* Reads a frame with one tag. */
 static __always_inline int steer_fast_tagged(const void *data, const void *data_end, int inner,
 					     const struct steer_hash_words *words,
 					     struct steer_packet *packet)
@@ -266,8 +262,8 @@ static __always_inline int steer_fast_tagged(const void *data, const void *data_
 	return steer_fast_path(data + 4, data_end, inner, words, packet);
 }
 
-/* Any other frame: with one tag, which is read in place, or walked. Out of line, so that the frames
- * above have the registers for themselves. */
+/* Reads any other frame: a frame with one tag in place, all others by the walk. This function is not inlined, so that
+ * the code for the frames above has all registers. */
 static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
 					  const struct steer_hash_words *words,
 					  struct steer_packet *packet)
@@ -278,7 +274,7 @@ static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
 	return packet->hash;
 }
 
-/* What the frame is, its flow and the flow's hash, which is returned. With `inner`, tunnels are entered. */
+/* Determines what the frame is, its flow, and the flow's hash, which it returns. With `inner`, tunnels are entered. */
 static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner,
 					 const struct steer_hash_words *words,
 					 struct steer_packet *packet)

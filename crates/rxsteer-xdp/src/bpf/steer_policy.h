@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Which CPU: the policy of rxsteer-core, once more in C. Compiled for BPF and, for the test that compares
- * it with the Rust one decision by decision, for the machine. No BPF helper is called here; the includer
- * provides, before including this,
+ * The choice of the CPU: the policy of rxsteer-core, implemented a second time in C. It is compiled for BPF and also
+ * for the host CPU, for the test that compares it with the Rust policy decision by decision. No BPF helper is called
+ * here. The includer has to provide the following before it includes this file:
  *
  *   steer_slot_at(index)          the slot of a flow table
- *   steer_row_at(index)           what an RX queue has of its own
+ *   steer_row_at(index)           the settings of an RX queue
  *   steer_sock_line(index)        sixteen entries of the sock flow table
  *   steer_sparse_at(index)        a sparse slot
  *   steer_chain_line(index)       sixteen heads of chains of sparse slots
@@ -14,14 +14,14 @@
  *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring at ring % STEER_LINE_WORDS
  *   steer_limiter_at(rx_cpu)      the flow limit's history
  *   steer_limit_counts(index)     64 of its counts
- *   steer_giving()                the lock of those who give sparse slots away
+ *   steer_giving()                the lock that is held while a sparse slot is assigned
  *   STEER_REPEAT(count, function, context), as for steer_parse.h
  *
- * (functions that return a pointer, null when there is no such element), and the sizes steer_cpus,
- * steer_rx_cpus, steer_flow_log, steer_sock_mask, steer_sock_cpu_mask and steer_chains_log.
+ * These functions return a pointer, which is null when there is no such element. The includer also provides the sizes
+ * steer_cpus, steer_rx_cpus, steer_flow_log, steer_sock_mask, steer_sock_cpu_mask and steer_chains_log.
  *
- * What must hold stands in the files of rxsteer-core of the same names: rps, bound, sparse (here in
- * steer_sparse.h), rfs, order, flow_limit.
+ * The files of the same names in rxsteer-core state the invariants: rps, bound, sparse (here in steer_sparse.h), rfs,
+ * order, flow_limit.
  */
 #ifndef STEER_POLICY_H
 #define STEER_POLICY_H
@@ -33,26 +33,26 @@
 #define WRITE_ONCE(x, value) (*(volatile __typeof__(x) *)&(x) = (value))
 #endif
 
-/* What the policy needs to know of a packet. */
+/* The properties of a packet that the policy needs. */
 struct steer_arrival {
-	/* 0: it has no flow. */
+	/* 0: the packet has no flow. */
 	__u32 hash;
-	/* The CPU it is received on. */
+	/* The CPU that receives the packet. */
 	__u32 rx_cpu;
 	__u32 queue;
 	__u32 device;
-	/* The hash its desired CPU is kept under: see steer_sock_hash. */
+	/* The hash under which the flow's desired CPU is stored; see steer_sock_hash. */
 	__u32 sock_hash;
-	/* Where its queue's row stands in a configuration's part of steer_rows. */
+	/* The index of its queue's row in a configuration's part of steer_rows. */
 	__u32 row;
 	__u64 now;
 };
 
-/* The CPU a packet is to go to if nothing holds it back, and which rule said so. */
+/* The CPU that a packet goes to unless the order guard defers it, and the rule that chose this CPU. */
 struct steer_target {
 	__u32 cpu;
 	__u32 by;
-	/* By hash: how many entries the map has; else 0. */
+	/* When the hash decided: the number of entries of the map; otherwise 0. */
 	__u32 map_len;
 };
 
@@ -63,11 +63,11 @@ struct steer_map {
 	__u32 number;
 };
 
-/* Where it goes. */
+/* Where a packet is sent. */
 struct steer_dest {
 	__u32 cpu;
 	__u32 generation;
-	/* It passes, through no ring. */
+	/* The packet passes, and goes through no ring. */
 	__u32 passes;
 };
 
@@ -77,16 +77,17 @@ static __always_inline __u32 steer_hash_32(__u32 value, __u32 log)
 	return (__u32)(((__u64)(value * STEER_GOLDEN_RATIO) << log) >> 32);
 }
 
-/* Which slot of a flow table is a flow's: by the upper bits of its hash, as its CPU is under rps. So flows that share
- * a slot have one target, but for slots that lie across a boundary. (The kernel takes hash_32, since its
- * hash is the NIC's, of which the flows of one queue may share some bits. Ours is not.) */
+/* The slot of a flow in a flow table. The upper bits of its hash select it, as they select its CPU under rps. So flows
+ * that share a slot have the same target, except in slots that lie across a boundary. (The kernel uses hash_32, since
+ * its hash is the NIC's, and the flows of one queue may have some bits of that hash in common. This does not apply to
+ * our hash.) */
 static __always_inline __u32 steer_slot_of(__u32 hash, __u32 log)
 {
 	return (__u64)hash << log >> 32;
 }
 
-/* Whether the flow's slot lies across a boundary: some of its flows have another target by their hash. All of
- * them have the same map, for a table is of one queue. */
+/* Whether the flow's slot lies across a boundary, which means that some of its flows have another target by their hash.
+ * All flows of a slot have the same map, since a flow table belongs to one queue. */
 static __always_inline int steer_is_boundary_slot(const struct steer_config *config, __u32 hash, struct steer_target target)
 {
 	__u32 below = 0xffffffffu >> steer_flow_log;
@@ -95,13 +96,13 @@ static __always_inline int steer_is_boundary_slot(const struct steer_config *con
 	return config->boundary_slots && (first ^ last) >> 32;
 }
 
-/* The bits of a CPU. */
+/* The bits of a CPU, of enum steer_cpu_bits. */
 static __always_inline __u32 steer_bits_of(const struct steer_config *config, __u32 cpu)
 {
 	__u64 index = cpu;
 
-	/* What a comparison says of a value the verifier of Linux 6.1 forgets, and the compiler leaves a mask out that a
-	 * comparison makes superfluous, unless it can't see where the value comes from. */
+	/* The verifier of Linux 6.1 forgets the bounds that a comparison gives a value. The compiler removes a mask
+	 * that a comparison makes redundant, unless it cannot see where the value comes from. */
 	asm volatile("" : "+r"(index));
 	return config->cpu[index & (STEER_MAX_CPUS - 1)];
 }
@@ -136,15 +137,15 @@ static __always_inline struct steer_map steer_map_of(const struct steer_config *
 
 /* ------------------------------------------------------------------------------------------ rfs */
 
-/* Desired CPUs are kept by direction, unlike all else: where both ends of a connection are on this machine (in two
- * containers, say), each of the two applications desires the packets that *it* receives on its CPU.
- * `reversed`: 1 if the packets' source address is above their destination, else 0. */
+/* Unlike everything else, desired CPUs are kept for each direction. When both ends of a connection are on this machine
+ * (in two containers, say), each of the two applications needs the packets that *it* receives on its own CPU.
+ * `reversed` is 1 if the packets' source address is above their destination address, else 0. */
 static __always_inline __u32 steer_sock_hash(__u32 hash, __u32 reversed)
 {
 	return hash ^ (STEER_REVERSED * reversed);
 }
 
-/* The flow's desired CPU plus one, if packets can be sent there; else 0. */
+/* The flow's desired CPU plus one if packets can be sent to it; otherwise 0. */
 static __always_inline __u32 steer_desired(const struct steer_config *config, __u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
@@ -160,8 +161,8 @@ static __always_inline __u32 steer_desired(const struct steer_config *config, __
 	return desired && steer_cpu_is(config, desired - 1, STEER_CPU_DESIRED) ? desired : 0;
 }
 
-/* The application that consumes the flow runs on `cpu`. Written only when it changes, so that the line
- * stays shared while no application moves. */
+/* Records that the application that consumes the flow runs on `cpu`. The entry is written only when it changes, so that
+ * the cache line stays shared as long as no application moves. */
 static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 {
 	__u32 index = hash & steer_sock_mask;
@@ -172,8 +173,8 @@ static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 		WRITE_ONCE(line->word[index % STEER_LINE_WORDS], desired);
 }
 
-/* The flow has ended: its desired CPU, if the entry still holds it, is forgotten. (The desired CPU of another flow
- * that comes between is lost with it; it is recorded again with its next packet.) */
+/* Clears the desired CPU of a flow that has ended, if the entry still holds it. (If another flow's desired CPU is
+ * recorded in between, it is lost as well, and is recorded again with that flow's next packet.) */
 static __always_inline void steer_forget_desired(__u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
@@ -191,7 +192,7 @@ static __always_inline void steer_forget_desired(__u32 hash)
 
 /* ------------------------------------------------------------------------------------ all rules */
 
-/* The hash picks from the map: (hash * length) >> 32. In place of an offline CPU stands the receiving. */
+/* The hash selects an entry of the map: (hash * length) >> 32. The receiving CPU replaces an offline CPU. */
 static __always_inline struct steer_target steer_by_hash(const struct steer_config *config,
 							 const struct steer_arrival *packet, struct steer_map map)
 {
@@ -203,7 +204,7 @@ static __always_inline struct steer_target steer_by_hash(const struct steer_conf
 	return target;
 }
 
-/* Where the packet, which has a flow, is to go by the policies that remember nothing: none, bound, rps. */
+/* The target of a packet that has a flow, by the policies without state: none, bound, rps. */
 static __always_inline struct steer_target steer_fixed_target(const struct steer_config *config,
 							      const struct steer_arrival *packet)
 {
@@ -222,7 +223,7 @@ static __always_inline struct steer_target steer_fixed_target(const struct steer
 	return target;
 }
 
-/* Where the packet, which has a flow, is to go by all the rules. */
+/* The target of a packet that has a flow, by all the rules. */
 static __always_inline struct steer_target steer_target(const struct steer_config *config,
 							const struct steer_arrival *packet)
 {
@@ -255,7 +256,8 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 
 /* ---------------------------------------------------------------------------------- order guard */
 
-/* Whether everything that went to the slot's dst up to the slot's number was delivered or dropped. */
+/* Whether all packets that were sent to the slot's ring, up to the slot's sequence number, were delivered or
+ * dropped. */
 static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 {
 	__u32 ring = ((slot->packed & STEER_SLOT_CPU) - 1) * STEER_GENERATIONS +
@@ -266,22 +268,22 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 }
 
 /*
- * Where a packet goes whose target is `target` and whose slot is `slot`. The order rule. A flow may go to
- * another ring (another CPU, the other generation of the same, or pass) when
+ * Where a packet with the target `target` and the slot `slot` goes: the order rule. A flow may go to another ring
+ * (another CPU, the other generation of the same CPU, or pass) when
  *
- * - its slot is unset: nothing of it was ever sent through a ring; or
- * - the ring in its slot has *delivered* the last packet sent there, or dropped it: nothing of it is
- *   under
- *   way. What "delivered" means, and why it is so, stands in steer_order.h.
+ * - its slot is unset: no packet of the flow was ever sent through a ring; or
+ * - the ring in its slot has *delivered* the last packet sent there, or dropped it: no packet of the flow is under way.
+ *   steer_order.h explains what "delivered" means, and why this holds.
  *
- * Otherwise it follows its slot, and queues behind its own packets. A slot that says the same ring
- * already needs no look at the numbers. Where this rule is wrong, every test of bpf-native/tests/policy.rs fails, and
- * so do the comparisons of xdp/tests/policy.rs, in the kernel. Without it packets come late on live traffic within
- * seconds: `without_the_guard_packets_come_late` (lab/tests/live/order.rs).
+ * Otherwise the packet follows the slot, and queues behind the earlier packets of its flow. If the slot already names
+ * the target's ring, the sequence numbers need not be read. If this rule is wrong, every test of
+ * bpf-native/tests/policy.rs fails, and so do the comparisons of xdp/tests/policy.rs, which run in the kernel. Without
+ * this rule, packets on live traffic arrive out of order within seconds: `without_the_guard_packets_come_late`
+ * (lab/tests/live/order.rs).
  *
- * Beyond the rule, for the sake of those who share the slot: a packet that nothing but its hash places (or that
- * nothing places, and so is to stay) follows a delivered slot too, while the slot has hysteresis left and its
- * CPU is online and in a map (where flows may move at all: not under rps).
+ * Hysteresis goes beyond this rule, for the sake of the other flows that share the slot. A packet that only its hash
+ * places (or that no rule places, so that it stays) also follows a slot whose packets are delivered, as long as the
+ * slot has hysteresis left and its CPU is online and in a map (where flows may move at all: not under rps).
  */
 static __always_inline struct steer_dest steer_allowed(const struct steer_config *config,
 						       const struct steer_slot *slot,
@@ -308,14 +310,15 @@ static __always_inline struct steer_dest steer_allowed(const struct steer_config
 	return dest;
 }
 
-/* What a slot says of a flow whose last packet went from `rx_cpu` to `dest`. */
+/* The slot's `packed` word for a flow whose last packet went from `rx_cpu` to `dest`. */
 static __always_inline __u32 steer_slot_word(const struct steer_dest *dest, __u32 hysteresis, __u32 rx_cpu)
 {
 	return hysteresis << STEER_HYSTERESIS_SHIFT | (rx_cpu & STEER_SLOT_RX_CPU) << STEER_SLOT_RX_CPU_SHIFT |
 	       dest->generation << STEER_SLOT_GENERATION_SHIFT | (dest->cpu + 1);
 }
 
-/* The slot after a packet with the target `target` went to `dest` as number `seq` of `rx_cpu`. */
+/* Updates the slot after a packet with the target `target_cpu` was sent to `dest` with sequence number `seq` of
+ * `rx_cpu`. */
 static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_dest *dest,
 					 __u32 target_cpu, __u32 rx_cpu, __u32 seq)
 {
@@ -325,7 +328,7 @@ static __always_inline void steer_queued(struct steer_slot *slot, const struct s
 		hysteresis = STEER_HYSTERESIS;
 	else if (hysteresis)
 		hysteresis--;
-	/* At once: user space unsets slots by comparing both. */
+	/* Both halves are written at once, since user space compares both when it unsets a slot. */
 	*(volatile __u64 *)slot = (__u64)steer_slot_word(dest, hysteresis, rx_cpu) << 32 | seq;
 }
 
@@ -347,18 +350,19 @@ static long steer_add_waiting(__u32 rx_cpu, struct steer_waiting *waiting)
 		return 1;
 	dequeued = READ_ONCE(pair->dequeued);
 	delivered = READ_ONCE(pair->delivered);
-	/* User space may know more: that frames of before the limit, which carried no number, are through. */
+	/* User space may have a later number: it can know that frames sent before the limit was set, which carried no
+	 * number, are delivered. */
 	if ((__s32)(delivered - dequeued) > 0)
 		dequeued = delivered;
-	/* Frames that a full ring refused last may count until the next one of the pair is seen. */
+	/* Frames that a full ring refused last may be counted until the pair's next frame is seen. */
 	under_way = READ_ONCE(line->word[waiting->ring % STEER_LINE_WORDS]) - dequeued;
 	if (under_way > 0)
 		waiting->packets += under_way;
 	return 0;
 }
 
-/* Whether a packet for `ring`, whose ring is half full and has room, is to be dropped because its flow had
- * more than half of the last 128 such packets: the kernel's skb_flow_limit. */
+/* Whether to drop a packet for `ring`, which is at least half full and has room, because its flow had more than half of
+ * the last 128 such packets. This is the kernel's skb_flow_limit. */
 static __noinline int steer_exceeds_limit(const struct steer_config *config, __u32 hash, __u32 rx_cpu, __u32 ring)
 {
 	struct steer_limiter *limiter = steer_limiter_at(rx_cpu);

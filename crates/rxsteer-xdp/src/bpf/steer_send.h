@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sending a frame through a ring, in one of two ways: steer_send_on for one of which nothing but its number has to be
- * known where it arrives (each eighth carries it), steer_send for one that its flow's slot has to record (it carries its
- * number, if it can at all). How a number goes with a frame is in steer_seq.h.
+ * Sending a frame through a ring, in one of two ways. steer_send_on is for frames of which the receiver needs nothing
+ * but the sequence number; every eighth frame carries it. steer_send is for frames that have to be recorded in their
+ * flow's slot; such a frame carries its sequence number whenever it can. steer_seq.h defines how a frame carries it.
  */
 #ifndef STEER_SEND_H
 #define STEER_SEND_H
@@ -11,9 +11,9 @@
 #include "steer_seq.h"
 #include "steer_order.h"
 
-/* Whether the frame can carry its number itself: as steer_address_index(). Not behind metadata that another
- * program left, which would be taken for ours; and not in generic mode, where the kernel takes a program that
- * changes addresses for one that changes who the frame is for. */
+/* Whether the frame can carry the sequence number in its header; the result is that of steer_address_index(). It cannot
+ * do so behind metadata of another program, since that metadata would be taken for ours; nor in generic mode, where the
+ * kernel would take a changed destination address for a change of the packet's receiver. */
 static __always_inline __u32 steer_address_index_of(struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
@@ -23,7 +23,8 @@ static __always_inline __u32 steer_address_index_of(struct xdp_md *ctx)
 	return steer_address_index(data, (void *)(long)ctx->data_end, steer_addresses);
 }
 
-/* Puts the frame's number in front of it; 0 when there is no room, or the driver knows no metadata. */
+/* Puts the sequence number in front of the frame. Returns 0 when there is no room, or when the driver does not support
+ * metadata. */
 static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_number *number)
 {
 	struct steer_meta *meta;
@@ -31,8 +32,8 @@ static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_n
 	if (!STEER_HAS_METADATA(ctx))
 		return 0;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
-		/* Another program may have left something in front, which no program behind us reads. Such a frame
-		 * must not pass: it would overtake those that were numbered. */
+		/* Another program may have left metadata in front of the frame, which no later program reads. Such a
+		 * frame must not pass, since it would overtake the numbered frames. */
 		if (bpf_xdp_adjust_meta(ctx, (int)(ctx->data - ctx->data_meta)) ||
 		    bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
 			return 0;
@@ -52,8 +53,9 @@ static __always_inline int steer_pass(struct steer_counters *counters)
 	return XDP_PASS;
 }
 
-/* Of a call whose map is known the kernel makes a direct one. Left to itself the compiler makes one call of these
- * two, with a map that depends; that goes through a table of functions, which retpolines make dear. */
+/* When the map of a call is known, the verifier makes the call direct. Without the barrier, the compiler merges
+ * these two calls into one with a variable map. That call goes through a function table, which is expensive with
+ * retpolines. */
 static __always_inline long steer_redirect(const struct steer_dest *dest)
 {
 	long verdict;
@@ -66,8 +68,8 @@ static __always_inline long steer_redirect(const struct steer_dest *dest)
 	return bpf_redirect_map(&steer_ring_0, dest->cpu, XDP_PASS);
 }
 
-/* Whether the frame, where it arrives, can't be taken for one that carries a number: the rest of it says that, and
- * other programs' metadata would be taken for ours. */
+/* Whether the frame cannot be mistaken on arrival for a frame with a sequence number. The ethertype and the IP version
+ * show that. Metadata of another program would be taken for ours. */
 static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
@@ -77,9 +79,10 @@ static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 	       steer_is_ip_alone(STEER_U32(data + 12));
 }
 
-/* Sends a frame to `dest` that nothing but its number has to be known of, and says which that is. Each eighth
- * carries it, so that most are only read here: what is written, the ring's thread has to fetch from this CPU's
- * cache, and this CPU once more when the memory comes back. -1: the frame can't go so, and nothing was done. */
+/* Sends to `dest` a frame of which nothing but the sequence number has to be known, and returns that number in `seq`.
+ * Only every eighth frame carries it, so most frames are only read here. The ring's thread has to fetch each written
+ * line from this CPU's cache, and this CPU fetches it again when the memory is reused. Returns -1 if the frame cannot
+ * be sent this way, and then has done nothing. */
 static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_dest *dest, __u32 rx_cpu, __u32 *seq)
 {
 	struct steer_number number = { .rx_cpu = rx_cpu, .ring = dest->cpu * STEER_GENERATIONS + dest->generation };
@@ -91,7 +94,8 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 	number.seq = tails->word[number.ring % STEER_LINE_WORDS] + 1;
 	if (!(number.seq % STEER_SEQ_EACH)) {
 		address_index = steer_address_index((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
-		/* It goes with metadata, where there is some; else without its number, as the others do. */
+		/* If the driver supports metadata, this frame has to take metadata. Otherwise it goes without its
+		 * sequence number, like most frames. */
 		if (!address_index && STEER_HAS_METADATA(ctx))
 			return -1;
 	}
@@ -105,23 +109,24 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 	return XDP_REDIRECT;
 }
 
-/* A frame on its way through the rules. In numbers, for what is done with it by all rules is verified by itself, not
- * once more for each way that leads there: that took the verifier more than all else together. */
+/* A frame on its way through the rules. It holds indexes instead of pointers, so that the verifier checks
+ * steer_by_all_rules once as a global function, and not again for each path to its call; that took the verifier more
+ * time than everything else together. */
 struct steer_work {
-	/* Of the configuration, the interface and the slot. */
+	/* The indexes of the configuration, the interface and the slot. */
 	__u32 config;
 	__u32 device;
 	__u32 slot;
 	struct steer_target target;
 	__u32 hash;
 	__u32 rx_cpu;
-	/* The CPU it went to. */
+	/* The CPU that the frame went to. */
 	__u32 cpu;
 };
 
-/* Sends the frame to `dest`, as the next number of this CPU, and notes that in the flow's slot. A flow that is
- * deferred waits for this number, so it must not depend on another frame's coming: the frame carries it, if it can
- * at all. */
+/* Sends the frame to `dest` under the next sequence number of this CPU, and records that in the flow's slot. A deferred
+ * flow waits for this number to be delivered, and that must not depend on a later frame, so the frame carries its
+ * number whenever it can. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
 				      const struct steer_config *config, struct steer_counters *counters,
 				      struct steer_slot *slot, const struct steer_dest *dest)
@@ -141,16 +146,17 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	address_index = steer_address_index_of(ctx);
 	if (!address_index) {
 		in_front = steer_number(ctx, &number);
-		/* Past the ring it would overtake what is there. */
+		/* A frame that passes overtakes the frames in the ring, so it passes only if it cannot go without a
+		 * sequence number either. */
 		if (!in_front && !steer_can_go_without_seq(ctx)) {
 			counters->unnumbered++;
 			return steer_pass(counters);
 		}
 	}
 	if (STEER_REDIRECT(dest) != XDP_REDIRECT) {
-		/* The CPU has no ring. The number must not stay in front of a frame that goes to the stack. A ring
-		 * that a slot still named is gone with all that was in it: nothing would ever say that its last
-		 * number is delivered, and the flow would go on past the ring for ever. */
+		/* The CPU has no ring. The sequence number must not stay in front of a frame that goes to the stack. A
+		 * ring that the slot still names has been removed with all its contents. Its last number would never be
+		 * reported as delivered, and the flow would bypass the ring for ever. */
 		if (in_front)
 			bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
 		slot->packed = 0;

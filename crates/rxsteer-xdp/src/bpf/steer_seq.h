@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * How a frame's number goes with it, in the frame itself. Not every frame has to: frames of a pair arrive in the
- * order of their numbers, so one that carries its number accounts for those before it as well.
+ * How a frame carries its sequence number in its own header. Not every frame has to carry it: the frames of a pair
+ * arrive in the order of their numbers, so a frame that carries its number also accounts for the frames before it.
  *
- * Room in front of a frame (metadata) has to be made, and taken away, by a call into the kernel each time,
- * which costs more than parsing. So where it can, the number stands over bytes that are known anyway:
+ * Metadata in front of a frame is added and removed by a call into the kernel each time, which costs more than parsing.
+ * So where possible, the number is written over header bytes whose value can be restored:
  *
  *   offset   0        4      6           12     14
  *            destination     source      type   version
  *            seq      word               kind   (stays)
  *
- *   word: RX CPU (10 bits), and 6 bits of the index of the destination address in a table that both sides read;
- *   kind: ring (11), a mark, and the index's other 4. The type follows from the version: IPv4 or IPv6.
+ * word: RX CPU (10 bits), and 6 bits of the destination address's index in a table that both sides read; kind: ring (11
+ * bits), a mark (1 bit), and the other 4 bits of the index. The ethertype follows from the version: IPv4 or IPv6.
  *
- * The mark is a bit that the type has not: set for IPv4, whose type is without it, and clear for IPv6. So a frame
- * that goes as it came is never taken for one that carries a number.
+ * The mark is the opposite of a bit of the ethertype. It is set for IPv4, whose ethertype has this bit clear, and clear
+ * for IPv6. So a frame that was sent unchanged is never taken for a frame with a number.
  *
- * What must hold: an entry of the table is written once and never again, so whoever has seen it filled may
- * send its number, at any time, to any CPU. A frame whose address finds its entry taken by another goes
- * with metadata, as one with a tag does: whoever fills the table with made-up addresses makes frames
- * dearer, and nothing else. Called with frames in place only; no helper is called here.
+ * Invariant: an entry of the table is written once and never changed. A CPU that has seen an entry filled may therefore
+ * send that entry's index, at any time, to any CPU. If a frame's entry is taken by another address, the frame takes
+ * metadata, as a tagged frame does. An attacker who fills the table with made-up addresses makes frames more expensive
+ * to send, and has no other effect. These functions are only called with frames in place, and call no helper.
  */
 #ifndef STEER_SEQ_H
 #define STEER_SEQ_H
 
 #include "steer_parse.h"
 
-/* A frame's number: its rank among those from an RX CPU to a ring. */
+/* A frame's sequence number among the frames from an RX CPU to a ring. */
 struct steer_number {
 	__u32 seq;
 	__u32 rx_cpu;
@@ -34,16 +34,16 @@ struct steer_number {
 };
 
 enum steer_seq_encoding {
-	/* How much of a frame is read here. */
+	/* The number of bytes of a frame that are read here. */
 	STEER_SEQ_LENGTH = 16,
 	STEER_WORD_RX_CPU_BITS = 10,
 	STEER_KIND_RING_BITS = 11,
-	/* The bits of the table's index that stand in `word`, and those in `kind`. */
+	/* The number of bits of the table's index in `word`, and in `kind`. */
 	STEER_WORD_INDEX_BITS = 6,
 	STEER_KIND_INDEX_BITS = 4,
 	STEER_KIND_MARK = 1 << STEER_KIND_RING_BITS,
 	STEER_KIND_INDEX_SHIFT = STEER_KIND_RING_BITS + 1,
-	/* Types, as they stand in memory. */
+	/* Ethertypes, as they are stored in memory. */
 	STEER_TYPE_IPV4 = 0x0008,
 	STEER_TYPE_IPV6 = 0xdd86,
 };
@@ -54,19 +54,19 @@ _Static_assert(STEER_KIND_INDEX_SHIFT + STEER_KIND_INDEX_BITS == 16 &&
 	       STEER_WORD_RX_CPU_BITS + STEER_WORD_INDEX_BITS == 16, "of 16 bits each");
 _Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark decides");
 
-/* Whether type and version say IPv4, or IPv6, and say the same: `start` is bytes 12 to 15. */
+/* Whether ethertype and version both say IPv4, or both say IPv6. `start` is bytes 12 to 15. */
 static __always_inline int steer_is_ip_alone(__u32 start)
 {
 	return (start & 0xf0ffff) == 0x400008 || (start & 0xf0ffff) == 0x60dd86;
 }
 
-/* The mark of a frame whose byte 14 is `version`, where it carries a number. */
+/* The mark of a frame that carries a number and whose byte 14 is `version`. */
 static __always_inline __u32 steer_mark_of(__u8 version)
 {
 	return (version & 0xf0) == 0x40 ? STEER_KIND_MARK : 0;
 }
 
-/* The destination address as the table has it; never 0. */
+/* The destination address as the table stores it; never 0. */
 static __always_inline __u64 steer_address_of(const void *data)
 {
 	return STEER_U64(data) << 16 | 1;
@@ -77,8 +77,8 @@ static __always_inline __u32 steer_address_hash(__u64 address)
 	return address * 0x9e3779b97f4a7c15ULL >> (64 - STEER_ADDRESSES_LOG);
 }
 
-/* The index plus one of the frame's destination address in the table, if the frame can carry a number; else
- * 0. An address that is seen for the first time takes its entry, if that is free. */
+/* The index plus one of the frame's destination address in the table if the frame can carry a number; otherwise 0. An
+ * address that is seen for the first time takes its entry if the entry is free. */
 static __always_inline __u32 steer_address_index(const void *data, const void *data_end, __u64 *addresses)
 {
 	__u64 address, known;
@@ -94,13 +94,13 @@ static __always_inline __u32 steer_address_index(const void *data, const void *d
 	known = *(volatile __u64 *)&addresses[index];
 	if (known == address)
 		return index + 1;
-	/* Once the table is full of others' addresses this is no more than the comparison. */
+	/* Once other addresses have filled the table, only the comparison is done. */
 	if (known || __sync_val_compare_and_swap(&addresses[index], 0, address))
 		return 0;
 	return index + 1;
 }
 
-/* Writes the number over what steer_address_index() gave `address_index` for. */
+/* Writes the number into the frame. `address_index` is what steer_address_index() returned for this frame. */
 static __always_inline int steer_encode_seq(void *data, const void *data_end, __u32 address_index,
 					    const struct steer_number *number)
 {
@@ -116,7 +116,7 @@ static __always_inline int steer_encode_seq(void *data, const void *data_end, __
 	return 1;
 }
 
-/* Reads the number that a frame carries, and makes the frame what it was; 0 when it carries none. */
+/* Reads the number that a frame carries, and restores the frame; returns 0 when the frame carries none. */
 static __always_inline int steer_decode_seq(void *data, const void *data_end, const __u64 *addresses,
 					    struct steer_number *number)
 {
@@ -133,8 +133,8 @@ static __always_inline int steer_decode_seq(void *data, const void *data_end, co
 	number->rx_cpu = word & ((1 << STEER_WORD_RX_CPU_BITS) - 1);
 	number->ring = kind & ((1 << STEER_KIND_RING_BITS) - 1);
 	index = (kind >> STEER_KIND_INDEX_SHIFT << 16 | word) >> STEER_WORD_RX_CPU_BITS;
-	/* The verifier of Linux 6.1 takes the `or` of two values for unbounded. The compiler knows the bounds and would
-	 * leave the mask out, unless it can't see where the value comes from. */
+	/* The verifier of Linux 6.1 takes the `or` of two values for unbounded. The compiler knows the bounds, and
+	 * would remove the mask unless it cannot see where the value comes from. */
 	asm volatile("" : "+r"(index));
 	address = addresses[index & (STEER_ADDRESSES - 1)] >> 16;
 	*(steer_unaligned32 *)data = address;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the BPF programs and user space share: the one header that crosses the line. The compiler writes its types and
- * its enums into the object's type information (BTF), and the build makes Rust of that: src/abi.rs takes every size,
- * mask and number from there, and asserts that those which rxsteer-core has as well are the same. An enum that user
- * space needs has to be a member of `steer_enums` (steer_maps.h).
+ * The types and constants that the BPF programs and user space share; no other header is used by both. The compiler
+ * writes these types and enums into the object's type information (BTF), and the build generates Rust from it:
+ * src/abi.rs takes every size, mask and number from there, and asserts that those which rxsteer-core also defines are
+ * the same. An enum that user space needs has to be a member of `steer_enums` (steer_maps.h).
  *
- * Words: RX CPU, the one that runs the XDP program (a producer); ring, where a frame is sent: CPU *
- * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that
- * one can drain while the other is used. Times are jiffies.
+ * Terms: the RX CPU is the CPU that runs the XDP program (a producer). A ring is where a frame is sent; its number is
+ * CPU * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that one can drain
+ * while the other is in use. Times are in jiffies.
  */
 #ifndef STEER_SHARED_H
 #define STEER_SHARED_H
@@ -17,40 +17,41 @@
 enum steer_limits {
 	STEER_MAX_CPUS = 1024,
 	STEER_GENERATIONS = 2,
-	/* Devices by ifindex modulo this. */
+	/* Devices are stored by ifindex modulo this number. */
 	STEER_MAX_DEVICES = 1024,
 	STEER_MAX_LOOPS = 5,
-	/* Sparse slots of a CPU in the table; the first `loops` are used. */
+	/* Sparse slots of one CPU in the table; the first `loops` are used. */
 	STEER_SPARSE_ROW = 8,
 	STEER_HYSTERESIS = 7,
 	STEER_FLOW_LIMIT_HISTORY = 128,
-	/* In tables of CPUs: none. */
+	/* In tables of CPUs: no CPU. */
 	STEER_NO_CPU = 0xffff,
-	/* CPU maps of a configuration (number 0 is the general one), and CPUs in all of them together. */
+	/* The most CPU maps of a configuration (map 0 is the general one), and the most CPUs in all its maps
+	 * together. */
 	STEER_MAX_MAPS = 128,
 	STEER_MAP_ENTRIES = 8192,
-	/* Of an RX queue that has no row: beyond any table. */
+	/* The row of an RX queue that has none: an index beyond any table. */
 	STEER_NO_ROW = 0x7fffffff,
-	/* Lines of a set of flow statistics: a flow is in one of them, or in one of its second set. */
+	/* Lines in one set of flow statistics. A flow is in one of these lines, or in one of its second set. */
 	STEER_WAYS = 4,
-	/* CPUs that a flow's counts are split by, beside its present one; all others are counted together. */
+	/* CPUs by which a flow's counts are split, beside its present CPU. All other CPUs are counted together. */
 	STEER_SHARES = 7,
-	/* In a list of CPUs plus one: several, counted together. */
+	/* In a list of CPUs plus one: several CPUs that are counted together. */
 	STEER_OTHER_CPUS = 0xffff,
-	/* Destination addresses of frames that can be distinguished: see steer_seq.h. */
+	/* Destination addresses of frames that can be distinguished; see steer_seq.h. */
 	STEER_ADDRESSES_LOG = 10,
 	STEER_ADDRESSES = 1 << STEER_ADDRESSES_LOG,
-	/* Numbers in a struct steer_line, and in a struct steer_bytes. */
+	/* Elements of a struct steer_line, and of a struct steer_bytes. */
 	STEER_LINE_WORDS = 16,
 	STEER_LINE_BYTES = 64,
-	/* What steer_hash_32 multiplies by: the kernel's GOLDEN_RATIO_32. */
+	/* The multiplier of steer_hash_32: the kernel's GOLDEN_RATIO_32. */
 	STEER_GOLDEN_RATIO = 0x61c88647,
-	/* What distinguishes the directions of a flow in the sock flow table: see steer_sock_hash. */
+	/* Distinguishes the two directions of a flow in the sock flow table; see steer_sock_hash. */
 	STEER_REVERSED = 0x5851f42d,
 	/* Flows with partial checksums that are remembered. */
 	STEER_PARTIALS = 4096,
-	/* Two configurations, of which `steer_active` says which holds, so that the other can be rewritten; and
-	 * the one of interfaces that flush. */
+	/* There are two ordinary configurations. `steer_active` selects the active one, so that the other can be
+	 * rewritten. A third configuration applies to interfaces that flush. */
 	STEER_CONFIG_FLUSHING = 2,
 	STEER_CONFIGS = 3,
 };
@@ -64,7 +65,7 @@ enum steer_policy {
 	STEER_RFS_SPARSE,
 };
 
-/* Which rule chose. */
+/* The rule that chose the target. */
 enum steer_rule {
 	STEER_BY_LOCAL = 0,
 	STEER_BY_BOUND,
@@ -74,8 +75,8 @@ enum steer_rule {
 	STEER_RULES,
 };
 
-/* The flow a packet belongs to; laid out as rxsteer_core::FlowKey. IPv4 addresses are the first four
- * bytes, the rest 0. Ports in host byte order. */
+/* The flow of a packet, in the layout of rxsteer_core::FlowKey. An IPv4 address takes the first four bytes, and the
+ * rest are 0. Ports are in host byte order. */
 struct steer_flow_key {
 	__u8 src[16];
 	__u8 dst[16];
@@ -86,7 +87,7 @@ struct steer_flow_key {
 	__u8 reserved[2];
 };
 
-/* Key words of the flow hash; laid out as rxsteer_packet::HashWords. */
+/* Key words of the flow hash, in the layout of rxsteer_packet::HashWords. */
 struct steer_hash_words {
 	__u32 nh_ipv4[4];
 	__u32 nh_ipv6[10];
@@ -94,134 +95,134 @@ struct steer_hash_words {
 	__u64 finish_ipv6[3];
 };
 
-/* What decisions are made by. */
+/* A configuration: the settings that decisions are based on. */
 struct steer_config {
 	__u32 policy;
 	__u32 loops;
-	/* Entries of the general CPU map, which is the first in `map`. */
+	/* Entries of the general CPU map, which comes first in `map`. */
 	__u32 map_len;
 	/* Where this configuration's part of steer_rows begins. */
 	__u32 first_row;
-	/* Packets a ring holds, for the flow limit. */
+	/* Capacity of a ring in packets, for the flow limit. */
 	__u32 ring_size;
-	/* Logarithm of the flow limit's buckets, plus one; 0: there is no limit. */
+	/* Logarithm of the number of the flow limit's buckets, plus one; 0: there is no flow limit. */
 	__u32 flow_limit;
-	/* Sparse slots and hashing are active for so many jiffies. */
+	/* The number of jiffies for which sparse slots and hashing count as active. */
 	__u64 inactive_after;
-	/* Frames of flows that are to stay on their CPU go through its ring as others do, rather than
+	/* A frame of a flow that stays on its CPU goes through that CPU's ring, as other frames do, and does not
 	 * pass. */
 	__u8 local_by_ring;
-	/* Decide and count, but let every frame pass. */
+	/* Decisions are made and counted, but every frame passes. */
 	__u8 shadow;
-	/* For tests of the guard: without it flows are reordered. */
+	/* For tests of the order guard: without it flows are reordered. */
 	__u8 without_guard;
-	/* Neither shadow nor a flow limit: a packet that goes where the last one of its flow went needs no other
-	 * rule. */
+	/* Neither shadow mode nor a flow limit is set, so a packet that goes where its flow's previous packet went
+	 * needs no other rule. */
 	__u8 simple;
-	/* Every frame goes to its target, without a look at its flow's slot: these rules never move a
-	 * flow, and nothing is under way by others. See steer_unguarded.h. */
+	/* Every frame goes to its target, and its flow's slot is not read: these rules never move a flow, and nothing
+	 * is under way that was sent under other rules. See steer_unguarded.h. */
 	__u8 unguarded;
-	/* A flow goes to its target as soon as it may. */
+	/* A flow goes to its target as soon as the order rule allows it. */
 	__u8 no_hysteresis;
-	/* By hash some slots' flows have two target CPUs: see steer_is_boundary_slot. */
+	/* When the hash decides, the flows of some slots have two target CPUs; see steer_is_boundary_slot. */
 	__u8 boundary_slots;
-	/* RX queues have maps or bindings of their own: struct steer_row. */
+	/* RX queues have maps or bindings of their own; see struct steer_row. */
 	__u8 by_queue;
-	/* A flow that no other rule places stays on the CPU that receives it, rather than go by its hash. */
+	/* A flow that no other rule places stays on the CPU that receives it. Otherwise its hash decides. */
 	__u8 else_local;
 	__u8 reserved[7];
-	/* The CPU maps, one behind the other, each in ascending order; STEER_NO_CPU stands for the receiving CPU, in
-	 * place of one that is offline. */
+	/* The CPU maps, one after another, each in ascending order. STEER_NO_CPU replaces an offline CPU, and stands
+	 * for the receiving CPU. */
 	__u16 map[STEER_MAP_ENTRIES];
-	/* By map and CPU a bit: the CPU is in the map and online, so that flows may have sparse slots there. */
+	/* One bit for each map and CPU: the CPU is in the map and online, so that flows may have sparse slots there. */
 	__u64 members[STEER_MAX_MAPS * STEER_MAX_CPUS / 64];
-	/* By CPU, of enum steer_cpu_bits. */
+	/* For each CPU, its bits of enum steer_cpu_bits. */
 	__u8 cpu[STEER_MAX_CPUS];
 };
 
 enum steer_cpu_bits {
-	/* A flow that nothing but the fallback places may stay there for a while: the CPU is in a map. */
+	/* A flow that only the fallback rule places may stay on this CPU for a while, since the CPU is in a map. */
 	STEER_CPU_LINGER = 1,
 	/* The second generation is in use. */
 	STEER_CPU_GENERATION = 2,
-	/* A flow whose application runs there may go there. */
+	/* A flow may be sent to this CPU when its application runs there. */
 	STEER_CPU_DESIRED = 4,
 };
 
-/* What an RX queue has of its own, in the place of its flow table's number. (In generic mode, where tables are by CPU,
- * an interface has as many as it needs for both.) */
+/* The settings of one RX queue, indexed by the number of its flow table. (In generic mode, where flow tables are by
+ * CPU, an interface has enough numbers for its CPUs and for its RX queues.) */
 struct steer_row {
-	/* Its CPU map: where it begins in `map`, how many entries it has, and its number. */
+	/* The queue's CPU map: its first index in `map`, its number of entries, and its map number. */
 	__u16 first;
 	__u16 len;
 	__u16 number;
-	/* The CPU it is bound to, else STEER_NO_CPU. */
+	/* The CPU that the queue is bound to, or STEER_NO_CPU. */
 	__u16 bound;
 };
 
-/* An interface that is steered, in the place its index modulo STEER_MAX_DEVICES says. */
+/* An interface that is steered. Its index in steer_devices is its ifindex modulo STEER_MAX_DEVICES. */
 struct steer_device {
-	/* 0: none. */
+	/* 0: the entry is unused. */
 	__u32 ifindex;
-	/* Its number, for counters and sparse slots. */
+	/* The interface's number, for counters and sparse slots. */
 	__u16 device;
-	/* RX queues it has flow tables for (receiving CPUs, in generic mode). */
+	/* RX queues that have flow tables (in generic mode, receiving CPUs that have them). */
 	__u16 queues;
-	/* The number of its first flow table. */
+	/* The number of the interface's first flow table. */
 	__u32 first_table;
-	/* Of enum steer_device_flags. */
+	/* Bits of enum steer_device_flags. */
 	__u32 flags;
 };
 
 enum steer_device_flags {
-	/* Frames that passed a moment ago may still be held by GRO on this CPU. Until they can't be,
-	 * all frames go through this CPU's ring, whose thread can't run before the poll that holds them ends. */
+	/* GRO may still hold frames that passed a moment ago on this CPU. Until it cannot hold them any longer, all
+	 * frames go through this CPU's ring, whose thread cannot run before the poll that holds them ends. */
 	STEER_FLUSHING = 1,
-	/* Its frames may carry a checksum that is not complete: see steer_checksum.h. */
+	/* The interface's frames may have a checksum that is not complete; see steer_checksum.h. */
 	STEER_MAY_BE_PARTIAL = 2,
 };
 
-/* One slot of a flow table, one cache line: the order guard, and the statistics of one flow, if these are
- * kept; else only `last_seq` and `packed` are there. `last_seq` (the lower half of a word of 8
- * bytes) and `packed` are rxsteer_core::order::DevFlow, with the generation in a bit that is 0 there.
- * Written by the CPU that receives the queue. */
+/* One slot of a flow table, which is one cache line: the state of the order guard, and the statistics of one flow if
+ * flow statistics are kept. Otherwise a slot has only `last_seq` and `packed`. `last_seq` (the lower half of an 8-byte
+ * word) and `packed` form rxsteer_core::order::DevFlow, with the generation in a bit that is 0 there. The CPU that
+ * receives the queue writes the slot. */
 struct steer_slot {
 	__u32 last_seq;
 	__u32 packed;
-	/* The flow that is counted here; `rest` 0: none. IPv4: both addresses in `addresses`. IPv6: a
-	 * fold of them, the whole stands in steer_flow. */
+	/* The flow that is counted here; `rest` is 0 when there is none. For IPv4, `addresses` holds both addresses.
+	 * For IPv6, it holds a fold of them, and steer_flow holds the whole addresses. */
 	__u64 addresses;
-	/* Ports, protocol, IP version, as FlowWords[4]. */
+	/* Ports, protocol and IP version, as in FlowWords[4]. */
 	__u64 rest;
 	__u64 packets;
 	__u64 bytes;
-	/* Jiffies, lower half, of the flow's first and last packet. */
+	/* Times of the flow's first and last packet, in jiffies (lower half). */
 	__u32 first_seen;
 	__u32 last_seen;
-	/* The CPU that `packets` and `bytes` were sent to; those sent elsewhere before are in the steer_flow. */
+	/* The CPU that `packets` and `bytes` were sent to. The steer_flow counts what was sent to other CPUs before. */
 	__u16 cpu;
-	/* Of TCP, all that were seen. */
+	/* TCP only: all flags that were seen. */
 	__u8 tcp_flags;
 	__u8 reserved8;
-	/* How often it went to another CPU. */
+	/* How often the flow moved to another CPU. */
 	__u32 moves;
-	/* Of the counts: odd while some go from one place to another. */
+	/* Version of the counts; it is odd while some of them are moved. */
 	__u32 version;
-	/* The value of steer_flow_epoch that the counts are of; those of another one are cleared. */
+	/* The value of steer_flow_epoch that the counts belong to; counts of another epoch count as cleared. */
 	__u32 epoch;
 };
 
 _Static_assert(sizeof(struct steer_slot) == 64, "a slot is a cache line");
 
-/* Of `packed`; all 0: the slot is unset. */
+/* The bits of `packed`; if all are 0, the slot is unset. */
 enum steer_slot_bits {
 	/* The CPU plus one. */
 	STEER_SLOT_CPU = 0x1fff,
 	STEER_SLOT_GENERATION_SHIFT = 13,
-	/* The RX CPU: shift, and mask once it is shifted. */
+	/* The RX CPU: the shift, and the mask that applies after the shift. */
 	STEER_SLOT_RX_CPU_SHIFT = 14,
 	STEER_SLOT_RX_CPU = 0x3fff,
-	/* How many packets in a row may still follow the slot rather than their target. */
+	/* How many more packets in a row may follow the slot instead of their target. */
 	STEER_HYSTERESIS_SHIFT = 28,
 };
 _Static_assert(STEER_MAX_CPUS < STEER_SLOT_CPU + 1 && STEER_MAX_CPUS < STEER_SLOT_RX_CPU + 2, "a CPU fits");
@@ -232,65 +233,68 @@ struct steer_share {
 	__u64 bytes;
 };
 
-/* What is seldom needed of the flow in the slot of the same number. */
+/* The rarely used part of the flow in the slot of the same number. */
 struct steer_flow {
 	struct steer_flow_key key;
-	/* The CPUs it was sent to before, plus one, in the order it came to them; 0 ends the list. The present one is
-	 * among them if it was there before. */
+	/* The CPUs that the flow was sent to before, plus one, in the order in which it first left them; 0 ends the
+	 * list. The present CPU is in the list if the flow was there before. */
 	__u16 cpus[STEER_SHARES];
 	__u16 reserved;
-	/* What it sent there, but for what its slot counts. */
+	/* What was sent to each of these CPUs, without the counts in the slot. */
 	struct steer_share shares[STEER_SHARES];
 };
 
-/* The last counts of a flow that ended, as they stood in its line. */
+/* The final counts of a flow that ended, as its line held them. */
 struct steer_ended {
 	struct steer_slot slot;
 	struct steer_flow flow;
 };
 
-/* Numbers of the frames from one RX CPU to one ring, written by the ring's thread. */
+/* Sequence numbers of the frames from one RX CPU to one ring, written by the ring's thread. */
 struct steer_pair {
-	/* The last that the CPUMAP program read; later ones may be through that carried none. */
+	/* The last sequence number that the CPUMAP program read. Later frames without a sequence number may already
+	 * have passed. */
 	__u32 dequeued;
-	/* The last that is surely delivered. */
+	/* The last sequence number that is certainly delivered. */
 	__u32 delivered;
-	/* `dequeued` as it was some packets ago; see steer_order.h. */
+	/* An earlier value of `dequeued`, from some packets ago; see steer_order.h. */
 	__u32 snapshot;
-	/* Whether the RX CPU stands in the ring's list. */
+	/* Whether the ring's list has the RX CPU. */
 	__u32 listed;
 };
 
-/* A ring, written by its kernel thread alone. */
+/* The state of a ring, written only by the ring's kernel thread. */
 struct steer_ring {
-	/* Frames the CPUMAP program saw. */
+	/* Frames that the CPUMAP program saw. */
 	__u64 passed;
-	/* Of them, those for which the kernel had no socket buffer. */
+	/* Those of them for which the kernel could not allocate a socket buffer. */
 	__u64 alloc_drops;
-	/* The lower half of `passed` when the last snapshot's 64 frames began to count. */
+	/* The lower half of `passed` when the count of 64 frames began for the last snapshot. */
 	__u32 snapshot_at;
-	/* Where GRO flushes only what is old: of enum steer_age, and the jiffies, lower half, it was reached at. */
+	/* For kernels where GRO flushes only old packets: a value of enum steer_age, and the time at which it was
+	 * reached in jiffies (lower half). */
 	__u32 age;
 	__u32 received_at;
-	/* The kernel thread; 0: not known yet. */
+	/* The pid of the kernel thread; 0: not known yet. */
 	__u32 pid;
-	/* How many of `rx_cpus` are used: each RX CPU that ever sent here. */
+	/* Used entries of `rx_cpus`: each RX CPU that ever sent a frame to this ring. */
 	__u32 rx_cpu_count;
 	__u32 reserved[7];
 	__u16 rx_cpus[STEER_MAX_CPUS];
 };
 
-/* What runs on a CPU: by generation, the ring plus one whose thread ran here last and has not slept since. */
+/* What runs on a CPU: for each generation, the number plus one of the ring whose thread last ran here and has not slept
+ * since. */
 struct steer_running {
 	__u32 ring[STEER_GENERATIONS];
-	/* The number of the interface this CPU received a frame from last. */
+	/* The number of the interface from which this CPU last received a frame. */
 	__u32 device;
 	__u32 reserved[13];
 };
 
 _Static_assert(sizeof(struct steer_running) == 64, "a cache line");
 
-/* A cache line of numbers: arrays of u32 whose elements the kernel would pad. */
+/* One cache line of numbers. The kernel would pad each element of an array of u32. */
 struct steer_line {
 	__u32 word[STEER_LINE_WORDS];
 };
@@ -300,70 +304,71 @@ struct steer_bytes {
 	__u8 byte[STEER_LINE_BYTES];
 };
 
-/* A slot for a sparse flow; laid out as in rxsteer-core. */
+/* The slot of a sparse flow, in the layout of rxsteer-core. */
 struct steer_sparse_slot {
-	/* Device plus one above the hash; 0: no flow ever had it. */
+	/* The device plus one in the upper half, the flow hash in the lower half; 0: the slot was never used. */
 	__u64 flow;
-	/* Plus one; 0: never. */
+	/* Time plus one; 0: never. */
 	__u64 last_seen;
-	/* Of the same chain, plus one; 0: the end. */
+	/* The next slot of the same chain, plus one; 0: the end of the chain. */
 	__u32 next;
 	__u32 reserved;
 };
 
-/* When an RX CPU last let the hash decide, plus one. */
+/* The time plus one at which an RX CPU last let the hash decide. */
 struct steer_hash_active {
 	__u64 last_seen;
 	__u64 reserved[15];
 };
 
-/* The flow limit's memory of one RX CPU; its counts are in `limit_counts`. */
+/* The flow limit's history for one RX CPU; steer_limit_counts has the counts. */
 struct steer_limiter {
 	__u32 head;
 	__u32 reserved;
-	/* Buckets, plus one; 0: no packet yet. */
+	/* Buckets plus one; 0: no packet yet. */
 	__u32 history[STEER_FLOW_LIMIT_HISTORY];
 };
 
-/* Counted by each CPU for each interface it receives from. */
+/* Counters of one CPU for one interface from which it receives. */
 struct steer_counters {
-	/* By steer_rule: the rule that chose the target. Each frame received is in one of them. */
+	/* The rule that chose the target, by enum steer_rule. Each received frame is counted in exactly one of them. */
 	__u64 by_rule[STEER_RULES];
 	__u64 bytes;
 	__u64 not_ip;
 	__u64 malformed;
 	__u64 passed;
-	/* Frames that can't carry their number and have no room for metadata, passed instead. */
+	/* Frames that cannot carry their sequence number and have no room for metadata; they pass instead. */
 	__u64 unnumbered;
-	/* Frames for which redirecting failed, dropped; they count as lost, too. */
+	/* Frames that were dropped because the redirect failed; they are also counted as lost. */
 	__u64 redirect_errors;
-	/* What is neither passed nor dropped here was redirected. */
+	/* Frames that the flow limit dropped. A frame that neither passed nor was dropped here was redirected. */
 	__u64 flow_limit_drops;
 	__u64 moves;
 	__u64 deferred;
-	/* Frames that went elsewhere than to their target: to another CPU, to its other ring, or through a ring
-	 * rather than pass. Without those of slots across a boundary. */
+	/* Frames that did not go to their target: they went to another CPU, to the other ring of the same CPU, or
+	 * through a ring instead of passing. Frames of boundary slots are not counted. */
 	__u64 off_target;
 	__u64 batches;
-	/* Flows that got a slot, and flows that lost theirs to another. */
+	/* Flows that got a line, and flows that lost their line to another flow. */
 	__u64 flows;
 	__u64 flows_ended;
 	/* Packets of flows for which no line was free. */
 	__u64 flow_packets_refused;
-	/* Frames whose checksum is partial, passed. */
+	/* Frames with a partial checksum; they pass. */
 	__u64 partial_checksums;
-	/* Packets that flows had counted when they ended, and when they were seen first after a clear. */
+	/* Packets counted by flows that ended; and packets that were counted before a clear, found when the flow was
+	 * seen again after it or ended. */
 	__u64 flow_packets_ended;
 	__u64 flow_packets_cleared;
-	/* Flows whose last counts could not be handed on. */
+	/* Flows whose final counts could not be handed to user space. */
 	__u64 flow_records_lost;
 	__u64 reserved[1];
 };
 
-/* In front of a redirected frame that can't carry its number: see steer_seq.h. */
+/* Metadata in front of a redirected frame that cannot carry its sequence number in its header; see steer_seq.h. */
 struct steer_meta {
 	__u32 seq;
-	/* RX CPU, 13 bits, STEER_META_MARK above. */
+	/* The RX CPU in the lower 13 bits, STEER_META_MARK above. */
 	__u16 rx_cpu;
 	__u16 ring;
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Desired CPUs: the CPU on which a socket just received or sent is noted under the hash that its packets have
- * when they arrive (steer_record_desired in steer_policy.h), and forgotten when a TCP socket closes. No socket is
- * changed. Other network namespaces' sockets count only where user space says so: addresses there can be anyone's, and
- * with them other users' flows could be moved. What is not seen stands in docs/in-kernel.md.
+ * Desired CPUs: when a socket receives or sends, the current CPU is recorded under the hash that the packets to this
+ * socket have when they arrive (steer_record_desired in steer_policy.h). It is cleared when a TCP socket closes. No
+ * socket is changed. Sockets of other network namespaces are ignored unless user space allows them: their addresses may
+ * be arbitrary, so they could be used to move the flows of other users. docs/in-kernel.md lists what is not seen.
  */
 #ifndef STEER_SOCKETS_H
 #define STEER_SOCKETS_H
@@ -16,8 +16,8 @@
 #include "steer_maps.h"
 #include "steer_policy.h"
 
-/* The hash this socket's desired CPU is kept under; 0: the socket is not steered to. The tuple as on the
- * wire of packets to it: the remote end is the source. */
+/* The hash under which this socket's desired CPU is stored; 0: packets to this socket are not steered. The tuple is
+ * that of packets to the socket as they are on the wire: the remote end is the source. */
 static __always_inline __u32 steer_hash_of(const struct sock *sk)
 {
 	const struct steer_hash_words *words = steer_hash_key();
@@ -29,7 +29,7 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 
 	if (protocol != STEER_TCP && protocol != STEER_UDP)
 		return 0;
-	/* A port the kernel chose is given back before the socket is closed; where it is sent from stays. */
+	/* A port that the kernel chose is released before the socket is closed; inet_sport keeps it. */
 	if (!dst_port)
 		dst_port = bpf_ntohs(BPF_CORE_READ((const struct inet_sock *)sk, inet_sport));
 	if (family == STEER_AF_INET) {
@@ -56,7 +56,7 @@ static __always_inline __u32 steer_hash_of(const struct sock *sk)
 			       src[0] != dst[0] ? src[0] > dst[0] : src[1] > dst[1]);
 }
 
-/* Whether the socket's namespace has a say. Kernels without namespaces have one. */
+/* Whether sockets of this socket's namespace set desired CPUs. On kernels without namespaces, all sockets do. */
 static __always_inline int steer_is_heard(const struct sock *sk)
 {
 	if (!steer_rfs_namespace || !bpf_core_field_exists(sk->__sk_common.skc_net.net))
@@ -64,7 +64,8 @@ static __always_inline int steer_is_heard(const struct sock *sk)
 	return sk->__sk_common.skc_net.net->ns.inum == steer_rfs_namespace;
 }
 
-/* An application receives or sends here. Connected UDP sockets are in this state too. */
+/* Records the current CPU for a socket of an application that receives or sends here. Connected UDP sockets are in this
+ * state as well. */
 static __always_inline int steer_note_desired(const struct sock *sk)
 {
 	if (sk->__sk_common.skc_state == STEER_TCP_ESTABLISHED && steer_is_heard(sk))

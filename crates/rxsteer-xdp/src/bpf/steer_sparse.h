@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sparse flows: while there are few, each gets a slot, and with it a CPU, of its own. Part of steer_policy.h,
- * which includes it where its words are known; rxsteer-core/src/sparse.rs says what must hold.
+ * Sparse flows: while there are few flows, each gets a slot, and with it a CPU, of its own. This file is part of
+ * steer_policy.h, which includes it after the declarations that it needs. rxsteer-core/src/sparse.rs states the
+ * invariants.
  */
 #ifndef STEER_SPARSE_H
 #define STEER_SPARSE_H
@@ -26,8 +27,9 @@ static __always_inline int steer_is_member(const struct steer_config *config, __
 	return config->members[word & (STEER_MAX_MAPS * STEER_MAX_CPUS / 64 - 1)] >> (cpu & 63) & 1;
 }
 
-/* When the walk comes to a slot, in some order of numbers from 1, if the flow holds it and it is active; else 0. Loop by
- * loop, and within one from the last CPU to the first, as they stand in every map. */
+/* The rank, from 1 on, at which the walk reaches a slot, if the flow holds the slot and the slot is active; otherwise
+ * 0. The walk goes round by round (`loops`), and within a round from the last CPU to the first, in the order of every
+ * map. */
 static __always_inline __u32 steer_rank(const struct steer_config *config, __u32 map, __u32 index, __u64 flow,
 					__u64 now)
 {
@@ -46,9 +48,9 @@ struct steer_search {
 	const struct steer_map *map;
 	__u64 flow;
 	__u64 now;
-	/* The slot to look at next, plus one; 0: the chain is at its end. */
+	/* The next slot of the chain plus one; 0: the end of the chain. */
 	__u32 next;
-	/* The best found, plus one, and when the walk comes to it. */
+	/* The best slot found plus one, and its rank. */
 	__u32 found;
 	__u32 rank;
 };
@@ -73,8 +75,9 @@ static long steer_follow_chain(__u32 step, struct steer_search *search)
 	return 0;
 }
 
-/* The first slot in walk order of the chain that begins with `head` that the flow holds, plus one; 0: none. By itself, for
- * chains of several slots are rare, and its stack is too much for those it is part of. */
+/* The first slot in walk order, of those that the flow holds in the chain that begins with `head`, plus one; 0: none.
+ * This function is not inlined, since chains of several slots are rare, and its stack would be too large for its
+ * callers. */
 static __noinline __u32 steer_first_of_chain(const struct steer_config *config, const struct steer_map *map, __u64 flow,
 					     __u64 now, __u32 head)
 {
@@ -82,7 +85,7 @@ static __noinline __u32 steer_first_of_chain(const struct steer_config *config, 
 
 	if (!config || !map)
 		return 0;
-	/* A chain that changes meanwhile may lead in a circle: the count ends that. */
+	/* A chain that changes during the search may contain a cycle; the limit on the steps ends the search. */
 	STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_follow_chain, &search);
 	return search.found;
 }
@@ -104,13 +107,13 @@ static __always_inline __u32 steer_slot_held(const struct steer_config *config, 
 	slot = steer_sparse_at(head - 1);
 	if (!slot)
 		return 0;
-	/* Nearly always a chain holds one slot. */
+	/* A chain nearly always has one slot. */
 	if (READ_ONCE(slot->next))
 		return steer_first_of_chain(config, map, flow, now, head);
 	return steer_rank(config, map->number, head - 1, flow, now) ? head : 0;
 }
 
-/* Looks at the slot that the walk comes to at `step`: the map's CPUs from last to first, loop by loop. */
+/* Checks the slot that the walk reaches at `step`: the map's CPUs from last to first, round by round. */
 static long steer_look_free(__u32 step, struct steer_search *search)
 {
 	const struct steer_config *config = search->config;
@@ -119,7 +122,7 @@ static long steer_look_free(__u32 step, struct steer_search *search)
 	__u32 loop, cpu, index;
 	__u64 entry;
 
-	/* A division for each slot, but slots are given away once a second when all are taken. */
+	/* This divides for each slot. But when all slots are taken, a slot is assigned only once a second. */
 	if (!length || step / length >= config->loops)
 		return 1;
 	loop = step / length;
@@ -143,7 +146,7 @@ struct steer_unlinking {
 	__u32 done;
 };
 
-/* Looks for the slot that comes before `link` in its chain, and takes `link` out behind it. */
+/* Finds the slot before `link` in its chain, and removes `link` from the chain. */
 static long steer_unlink_step(__u32 step, struct steer_unlinking *at)
 {
 	struct steer_sparse_slot *slot;
@@ -177,7 +180,7 @@ static __always_inline void steer_unlink(__u64 flow, __u32 link, __u32 after)
 	STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_unlink_step, &at);
 }
 
-/* Makes the slot `index` the flow's. By one at a time. */
+/* Assigns the slot `index` to the flow. Only one CPU does this at a time. */
 static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 {
 	struct steer_sparse_slot *slot = steer_sparse_at(index);
@@ -194,7 +197,8 @@ static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 	WRITE_ONCE(slot->flow, flow);
 	if (before != flow) {
 		WRITE_ONCE(slot->next, line->word[chain % STEER_LINE_WORDS]);
-		/* ORDER: an exchange is a full barrier: a slot that is reached was filled. */
+		/* ORDER: an exchange is a full barrier: a slot that a reader reaches through the chain has been
+		 * filled. */
 		__sync_lock_test_and_set(&line->word[chain % STEER_LINE_WORDS], index + 1);
 	}
 }
@@ -210,7 +214,7 @@ static long steer_look_hash_active(__u32 rx_cpu, struct steer_search *search)
 	return 0;
 }
 
-/* The second pass: a free slot if slots may be given away now, plus one; 0: the hash decides. */
+/* The second pass: a free slot plus one if slots may be assigned now; 0: the hash decides. */
 static __noinline __u32 steer_slot_given(const struct steer_config *config, const struct steer_map *map, __u64 flow,
 					 __u64 now, __u32 rx_cpu)
 {
@@ -223,8 +227,8 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 		return 0;
 	STEER_REPEAT(steer_rx_cpus, steer_look_hash_active, &search);
 	if (!search.found) {
-		/* While another CPU is at it the hash decides, this once, and hashing is not called active for it:
-		 * that would keep slots from all flows as long as this flow sends. */
+		/* While another CPU assigns a slot, the hash decides for this packet, and hashing does not become
+		 * active: that would deny slots to all flows as long as this flow sends. */
 		if (__sync_lock_test_and_set(giving, 1))
 			return 0;
 		found = steer_slot_held(config, map, flow, now);
@@ -261,7 +265,7 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 	own = steer_hash_active_at(packet->rx_cpu);
 	if (!own)
 		return 0;
-	/* Under load this CPU let the hash decide just now, and that decides it. */
+	/* Under load, this CPU let the hash decide a moment ago, and the hash decides again. */
 	if (steer_is_active(own->last_seen, packet->now, config->inactive_after)) {
 		if (own->last_seen != packet->now + 1)
 			WRITE_ONCE(own->last_seen, packet->now + 1);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The receive path for tests: the time, the CPU, the queue and the interface come from
- * `steer_test`, any CPU there could be has a ring, and what applications do can be set by test
- * runs too.
+ * The receive path for tests: the time, the CPU, the queue and the interface come from `steer_test`, any possible CPU
+ * has a ring, and test runs can also perform the actions of applications.
  */
 #define STEER_TEST
 #include "steer.bpf.c"

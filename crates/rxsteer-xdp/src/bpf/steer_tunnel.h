@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Which packet a tunnel packet carries, and where it begins: a step of the walk (steer_walk.h). */
+/* The packet inside a tunnel packet, and where it begins: a step of the walk (steer_walk.h). */
 #ifndef STEER_TUNNEL_H
 #define STEER_TUNNEL_H
 
-/* What GRE and Geneve carry is named by an ethertype, with one number for Ethernet itself. */
+/* GRE and Geneve name their payload by an ethertype; one ethertype stands for Ethernet itself. */
 static __always_inline __u32 steer_at_inner(struct steer_walk *walk, __u16 kind, __u32 offset)
 {
 	if (kind == 0x6558)
@@ -14,7 +14,7 @@ static __always_inline __u32 steer_at_inner(struct steer_walk *walk, __u16 kind,
 	return STEER_AT_ETHERTYPE;
 }
 
-/* Version 0, and version 1 of PPTP. */
+/* GRE version 0, and version 1 of PPTP. */
 static __always_inline __u32 steer_at_gre(struct steer_walk *walk)
 {
 	__u32 header, offset = walk->offset + 4;
@@ -26,11 +26,11 @@ static __always_inline __u32 steer_at_gre(struct steer_walk *walk)
 	flags = header >> 16;
 	kind = header;
 	if ((flags & 7) == 0 && !(flags & 0x4000)) {
-		/* A checksum, a key, a sequence number. Source routes have no fixed length. */
+		/* The optional checksum, key and sequence number. Source routes have no fixed length. */
 		offset += (flags >> 13 & 4) + (flags >> 11 & 4) + (flags >> 10 & 4);
 		return steer_at_inner(walk, kind, offset);
 	}
-	/* Without a sequence number a PPTP packet is an acknowledgement and carries nothing. */
+	/* A PPTP packet without a sequence number is an acknowledgement and has no payload. */
 	if ((flags & 7) == 1 && kind == 0x880b && (flags & 0x3000) == 0x3000) {
 		walk->offset = offset + 8 + (flags >> 5 & 4);
 		return STEER_AT_PPP;
@@ -43,14 +43,14 @@ static __always_inline __u32 steer_at_gtp(struct steer_walk *walk, __u8 flags, _
 {
 	if (flags >> 4 != 3 || message != 255)
 		return STEER_AT_END;
-	/* Any of three flags brings all three optional fields, but the type of the first extension
-	 * header counts only with its own. */
+	/* Any of three flags adds all three optional fields, but the type of the first extension header is valid only
+	 * with its own flag. */
 	walk->offset += flags & 7 ? 20 : 16;
 	walk->steps = walk->zero;
 	return flags & 4 ? STEER_AT_GTP_EXTENSION : STEER_AT_VERSION;
 }
 
-/* The byte before says whether there is one. */
+/* The previous byte says whether there is an extension header. */
 static __always_inline __u32 steer_at_gtp_extension(struct steer_walk *walk)
 {
 	__u8 type, length;
@@ -66,7 +66,7 @@ static __always_inline __u32 steer_at_gtp_extension(struct steer_walk *walk)
 	return STEER_AT_GTP_EXTENSION;
 }
 
-/* VXLAN, Geneve and GTP-U, by the destination port. */
+/* VXLAN, Geneve and GTP-U, selected by the destination port. */
 static __always_inline __u32 steer_at_udp(struct steer_walk *walk)
 {
 	/* The UDP header, and the first 8 bytes after it, which all three have. */
@@ -79,7 +79,7 @@ static __always_inline __u32 steer_at_udp(struct steer_walk *walk)
 	case STEER_VXLAN_LINUX:
 		return header[8] & 0x08 ? steer_at_ethernet(walk, walk->offset + 16) : STEER_AT_END;
 	case STEER_GENEVE:
-		/* Version 0, and no control packet. */
+		/* Version 0, and not a control packet. */
 		if (header[8] >> 6 || header[9] & 0x80)
 			return STEER_AT_END;
 		return steer_at_inner(walk, header[10] << 8 | header[11],

@@ -2,10 +2,11 @@
 /*
  * Frames without a slot.
  *
- * Under none, bound and rps a flow has one target for as long as the configuration holds (rps: while all CPUs of its
- * map are online). Once nothing of any flow is under way anywhere else, each flow has one ring, or none: first in,
- * first out, with one reader. There is nothing to guard, so slots are neither looked at nor written. A configuration
- * that says so is *unguarded*. User space makes one hold, and ends it, by these rules (src/path/unguarded.rs):
+ * Under the policies none, bound and rps, a flow has one target as long as the configuration is active (under rps: as
+ * long as all CPUs of its map are online). Once nothing of any flow is under way anywhere else, each flow uses one
+ * ring, or none; a ring is first in, first out, with one reader. The order guard is then not needed, so slots are
+ * neither read nor written. A configuration with this property is marked *unguarded*. User space activates and ends it
+ * by these rules (src/path/unguarded.rs):
  *
  *   guarded, as always       │ unguarded                      │ guarded, same rules     │ other rules
  *   ─────────────────────────┼────────────────────────────────┼─────────────────────────┼──────────────►
@@ -13,23 +14,24 @@
  *   past a snapshot, none    │                                │ past a snapshot         │
  *   off target since         │                                │                         │
  *
- * A ring has *drained past a snapshot*, the numbers of a moment, when a frame that was numbered after it is
- * delivered (steer_order.h), or when nothing is under way in it: what was in the ring at that moment is delivered
- * then.
+ * A ring has *drained past a snapshot* (the sequence numbers at one moment) when a frame that was numbered after the
+ * snapshot is delivered (steer_order.h), or when nothing is under way in the ring. All frames that were in the ring at
+ * that moment are delivered then.
  *
- * A slot has room for one ring. So all flows that share it must have one target: then it says that one, or nothing, and no
- * flow is deferred by another's. Under none and bound this is so, since a table is of one queue; under rps, where a queue
- * has one CPU map, but for slots across a boundary, whose flows are guarded all the while (steer_is_boundary_slot).
+ * A slot has room for one ring, so all flows that share a slot must have one target. The slot then names that target,
+ * or is unset, and no flow is deferred because of another flow. Under none and bound this holds, since a flow table
+ * belongs to one queue. Under rps it holds as well, since a queue has one CPU map, except for slots across a boundary:
+ * their flows are guarded all the time (steer_is_boundary_slot).
  *
- * Frames that carry metadata or a tag have their slot, too, and go to their targets like the others: both kinds
- * may mix in a flow.
+ * Frames with metadata or a tag use their slot, too, and go to their targets like other frames. A flow may contain both
+ * kinds of frames.
  */
 #ifndef STEER_UNGUARDED_H
 #define STEER_UNGUARDED_H
 
 #include "steer_send.h"
 
-/* Sends a frame to its target. -1: it can't go unguarded, and nothing was done. */
+/* Sends a frame to its target. Returns -1 if the frame cannot go unguarded, and then has done nothing. */
 static __always_inline int steer_send_unguarded(struct xdp_md *ctx, const struct steer_config *config,
 						struct steer_counters *counters, __u32 hash, __u32 rx_cpu,
 						struct steer_target target)

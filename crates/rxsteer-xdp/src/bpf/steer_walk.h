@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The walk along a frame's headers, for the frames that steer_parse.h does not read in place: tags,
- * labels, PPPoE, IP options and extension headers, fragments, damaged headers, tunnels.
+ * The walk along a frame's headers, for frames that steer_parse.h does not read in place: tags, labels, PPPoE, IP
+ * options and extension headers, fragments, damaged headers, tunnels.
  *
- * One header is one step, and STEER_REPEAT takes the steps. So the verifier sees each kind of
- * header once, whatever they can be nested in. For that, it must not know the number of any step:
- * what it knows it follows one by one. Counts therefore begin at `zero`, which is 0 in a way that
- * it cannot see.
+ * Each step reads one header, and STEER_REPEAT runs the steps. So the verifier checks each kind of header once, however
+ * headers are nested. For this, the verifier must not know the number of a step, since it follows each known value
+ * separately. Counts therefore begin at `zero`, which is always 0, but the verifier cannot see that.
  *
  *      ethertype ◀──────────────────────────────┐
  *      │  │   │                                 │
@@ -21,13 +20,13 @@
 enum steer_walk_limits {
 	/* VLAN and VN tags. */
 	STEER_MAX_TAGS = 4,
-	/* MPLS. */
+	/* MPLS labels. */
 	STEER_MAX_LABELS = 16,
 	STEER_MAX_EXTENSION_HEADERS = 8,
 	STEER_MAX_GTP_EXTENSIONS = 4,
-	/* One inside the other. */
+	/* Tunnels inside each other. */
 	STEER_MAX_TUNNELS = 4,
-	/* More than the sum of the above, and the headers around them, can make. */
+	/* More than the sum of the limits above and the headers around them. */
 	STEER_MAX_STEPS = 256,
 };
 
@@ -36,13 +35,13 @@ enum steer_next {
 	STEER_AT_ETHERTYPE,
 	STEER_AT_LABEL,
 	STEER_AT_PPP,
-	/* IPv4 or IPv6, as its first bits say. */
+	/* IPv4 or IPv6, by its first bits. */
 	STEER_AT_VERSION,
 	STEER_AT_IPV4,
 	STEER_AT_IPV6,
 	STEER_AT_EXTENSION,
 	STEER_AT_TRANSPORT,
-	/* The header chain could not be followed to its end, or goes on in another fragment. */
+	/* The header chain could not be followed to its end, or continues in another fragment. */
 	STEER_AT_BREAK,
 	STEER_AT_TUNNEL,
 	STEER_AT_GTP_EXTENSION,
@@ -50,42 +49,41 @@ enum steer_next {
 };
 
 /*
- * What the verifier remembers of a field are numbers at the beginning of 8 bytes; such fields are
- * either the one it is to follow (`next`) or never known to it.
+ * The verifier tracks numbers of a field only at the beginning of 8 bytes. Such a field is therefore either `next`,
+ * which the verifier has to follow, or its value is never known to the verifier.
  */
 struct steer_walk {
 	STEER_FRAME frame;
-	/* What is read next, and where it begins. */
+	/* The header to read next, and its offset. */
 	__u32 next;
 	__u32 offset;
-	/* Where the packet that it is in ends: padding is no part of it. */
+	/* The end of the packet that contains this header; padding does not belong to the packet. */
 	__u32 end;
 	/* Headers of the present kind so far. */
 	__u32 steps;
 	__u32 zero;
 	/* Packets read so far. */
 	__u32 taken;
-	/* Of the present packet: where its addresses begin, and as in an IPv4 header. */
+	/* Fields of the present packet: the offset of its addresses, and fields of its IP header. */
 	__u32 addresses_next;
 	__u16 fragment;
 	__u8 ip_version;
 	__u8 protocol;
-	/* Of the last packet that could be read: ports, protocol and version of its flow and of its
-	 * key. */
+	/* Of the last packet that could be read: ports, protocol and version, for its flow and for its key. */
 	__u64 rest;
 	__u64 key_rest;
-	/* Where its addresses begin, and its TCP flags; 0: has none. */
+	/* The offsets of its addresses and of its TCP flags; 0: it has none. */
 	__u32 addresses;
 	__u32 tcp_flags;
 	__u16 kind;
 	__u8 fragment_protocol;
 	__u8 ip_version_taken;
 	__u8 inner;
-	/* A link header said that IP follows. */
+	/* A link header announced IP. */
 	__u8 announced;
 };
 
-/* 0 when `length` bytes at `offset` were read. */
+/* 0 if `length` bytes at `at` were read. */
 #define STEER_READ(walk, at, to, length) \
 	((at) + (length) > (walk)->end ? -1 : STEER_LOAD((walk)->frame, at, to, length))
 
@@ -139,7 +137,7 @@ static long steer_step(__u32 index, void *context)
 	return next == STEER_AT_END;
 }
 
-/* Fills `packet` with the flow of the last packet the walk took. */
+/* Fills `packet` with the flow of the last packet that the walk took. */
 static __always_inline int steer_walked_ipv4(const struct steer_walk *walk,
 					     const struct steer_hash_words *words,
 					     struct steer_packet *packet)
@@ -175,7 +173,7 @@ static __always_inline int steer_walked_ipv6(const struct steer_walk *walk,
 	return 0;
 }
 
-/* What steer_parse() does, for every frame. */
+/* Does for every frame what steer_parse() does. */
 static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct steer_hash_words *words,
 				 struct steer_packet *packet)
 {
@@ -184,7 +182,7 @@ static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct stee
 
 	walk.frame = frame;
 	walk.end = STEER_FRAME_LEN(frame);
-	/* For the verifier, two calls give two numbers. */
+	/* The verifier does not know that two calls return the same number. */
 	walk.zero = STEER_FRAME_LEN(frame) - walk.end;
 	walk.taken = walk.zero;
 	walk.addresses_next = walk.addresses = walk.tcp_flags = walk.zero;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What a program asks the kernel beside its frame: the time, the CPU, the queue and the interface. Test runs can't set
- * them, so that the test build reads them in `steer_test`, and reports there what was decided. Nothing else differs
- * between the two.
+ * What a program asks the kernel for besides the frame: the time, the CPU, the queue and the interface. A test run
+ * cannot set these, so the test build reads them from `steer_test`, and reports its decisions there. The two builds do
+ * not differ in anything else.
  */
 #ifndef STEER_WORLD_H
 #define STEER_WORLD_H
@@ -17,9 +17,9 @@ struct steer_test {
 	__u32 rx_cpu;
 	__u32 queue;
 	__u32 ifindex;
-	/* The driver knows no metadata. */
+	/* The driver does not support metadata. */
 	__u32 no_metadata;
-	/* Decisions. */
+	/* The decisions. */
 	__u32 cpu;
 	__u32 target;
 	__u32 by;
@@ -32,9 +32,9 @@ struct steer_test {
 #define STEER_RX_CPU() steer_test.rx_cpu
 #define STEER_QUEUE(ctx) steer_test.queue
 #define STEER_IFINDEX(ctx) steer_test.ifindex
-/* The core, which decisions are compared with, keeps one desired CPU for both directions. */
+/* rxsteer-core, against which decisions are compared, keeps one desired CPU for both directions. */
 #define STEER_IS_REVERSED(packet) (0 && steer_is_reversed(packet))
-/* Tests decide for CPUs that this machine has not, and so can't have a ring. */
+/* Tests decide for CPUs that the test machine does not have, and which therefore cannot have a ring. */
 #define STEER_REDIRECT(dest) XDP_REDIRECT
 #define STEER_HAS_METADATA(ctx) (!steer_test.no_metadata)
 
@@ -63,7 +63,7 @@ static __always_inline void steer_report_seq(__u32 seq)
 #define STEER_IFINDEX(ctx) ((ctx)->ingress_ifindex)
 #define STEER_IS_REVERSED(packet) steer_is_reversed(packet)
 #define STEER_REDIRECT(dest) steer_redirect(dest)
-/* Drivers that know none say so by an impossible destination. */
+/* A driver without support for metadata sets data_meta to an impossible value. */
 #define STEER_HAS_METADATA(ctx) ((ctx)->data_meta <= (ctx)->data)
 
 static __always_inline void steer_report_target(__u32 hash, const struct steer_target *target)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The frame of an XDP program, as steer_parse.h asks for it. */
+/* The frame of an XDP program, with the macros that steer_parse.h needs. */
 #ifndef STEER_XDP_H
 #define STEER_XDP_H
 
