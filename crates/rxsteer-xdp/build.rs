@@ -1,24 +1,24 @@
-//! Compiles the BPF programs and makes their skeletons.
+//! Compiles the BPF programs and generates their skeletons.
 
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     #[cfg(feature = "bpf")]
     {
         skeleton("steer.bpf.c", "steer.skel.rs", &[]);
-        // For tests only: not one of its programs is loaded by anything else.
+        // These objects are only for tests; nothing else loads their programs.
         skeleton("parse_test.bpf.c", "parse_test.skel.rs", &[]);
         skeleton("steer_test.bpf.c", "steer_test.skel.rs", &[]);
         skeleton("grace_test.bpf.c", "grace_test.skel.rs", &[]);
     }
 }
 
-/// Makes `name` in the build's output folder of one BPF source.
+/// Generates `name` in the build's output folder from a BPF source.
 #[cfg(feature = "bpf")]
 fn skeleton(source: &str, name: &str, arguments: &[&str]) {
     use std::{env, path::PathBuf};
     let folder = |variable| PathBuf::from(env::var_os(variable).unwrap_or_default());
     let source = folder("CARGO_MANIFEST_DIR").join("src/bpf").join(source);
-    // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
+    // On some distributions <asm/types.h> is in a folder of the machine's architecture.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
     let always = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", &include];

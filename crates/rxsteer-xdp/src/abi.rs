@@ -1,9 +1,9 @@
-//! The line between Rust and the BPF programs: types and numbers made of `bpf/steer_shared.h`, arrays mapped into
-//! memory, and the system calls that no library here has a safe form of. All unsafe code of
-//! this crate is here.
+//! The boundary between Rust and the BPF programs: types and numbers that are generated from `bpf/steer_shared.h`,
+//! arrays mapped into memory, and the system calls for which no library used here has a safe form. All unsafe code of
+//! this crate is in this file.
 //!
-//! No number of the header is written once more in Rust: the build makes a type of each of its enums. What the core has
-//! as well is asserted to be the same.
+//! No number of the header is repeated in Rust: the build generates a type from each of its enums. Numbers that the
+//! core also defines are asserted to be equal.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/steer.skel.rs"));
 }
 
-/// The programs' variables that both sides use.
+/// The variables of the programs that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
     steer_config, steer_counters, steer_ended, steer_flow, steer_flow_key, steer_hash_active,
@@ -44,43 +44,43 @@ use skeleton::types::{
     steer_policy as policies, steer_rule as rules, steer_slot_bits as slot_bits,
 };
 
-/// A number of the header that stands in 16 bits.
+/// A 16-bit number of the header.
 const fn short(number: u32) -> u16 {
     assert!(number <= u16::MAX as u32, "it has 16 bits");
     number as u16
 }
 
-/// A bit of a CPU.
+/// A bit of a CPU, of `enum steer_cpu_bits`.
 const fn byte(bit: cpu_bits) -> u8 {
     assert!(bit.0 <= u8::MAX as u32, "it has 8 bits");
     bit.0 as u8
 }
 
-/// Highest CPU id the programs' tables have room for, plus one.
+/// The highest CPU id that the programs' tables have room for, plus one.
 pub const MAX_CPUS: u16 = short(limits::STEER_MAX_CPUS.0);
-/// CPU maps of a configuration, the general one among them.
+/// The most CPU maps of a configuration, including the general one.
 pub(crate) const MAX_MAPS: usize = limits::STEER_MAX_MAPS.0 as usize;
-/// CPUs in all of them together.
+/// The most CPUs in all maps of a configuration together.
 pub(crate) const MAP_ENTRIES: usize = limits::STEER_MAP_ENTRIES.0 as usize;
-/// Interfaces are found by their index modulo this.
+/// Interfaces are stored by their index modulo this number.
 pub(crate) const MAX_DEVICES: u32 = limits::STEER_MAX_DEVICES.0;
-/// CPUMAP entries a CPU can have, so that one drains while the other is used.
+/// The CPUMAP entries that a CPU can have, so that one drains while another is in use.
 pub(crate) const GENERATIONS: u32 = limits::STEER_GENERATIONS.0;
-/// In tables of CPUs: none.
+/// In tables of CPUs: no CPU.
 pub(crate) const NO_CPU: u16 = short(limits::STEER_NO_CPU.0);
-/// Lines in one of which a flow is counted.
+/// Lines in one set of flow statistics.
 pub(crate) const WAYS: u32 = limits::STEER_WAYS.0;
 /// Sparse slots of a CPU in the table.
 pub(crate) const SPARSE_ROW: u32 = limits::STEER_SPARSE_ROW.0;
-/// Of a list of CPUs plus one: several, counted together.
+/// In a list of CPUs plus one: several CPUs that are counted together.
 pub(crate) const OTHER_CPUS: u16 = short(limits::STEER_OTHER_CPUS.0);
-/// Numbers in a line.
+/// Words in a line.
 pub(crate) const LINE_WORDS: u32 = limits::STEER_LINE_WORDS.0;
-/// Of the flow limit's counts, those in a line.
+/// Flow-limit counts in a line.
 pub(crate) const LINE_BYTES: u32 = limits::STEER_LINE_BYTES.0;
-/// The configuration of interfaces that flush; those before it can be active.
+/// The configuration of interfaces that flush; the configurations before it can be active.
 pub(crate) const CONFIG_FLUSHING: u32 = limits::STEER_CONFIG_FLUSHING.0;
-/// What distinguishes the directions of a flow in the sock flow table.
+/// Distinguishes the two directions of a flow in the sock flow table.
 pub(crate) const REVERSED: u32 = limits::STEER_REVERSED.0;
 /// Bits of a CPU.
 pub(crate) const CPU_LINGER: u8 = byte(cpu_bits::STEER_CPU_LINGER);
@@ -89,14 +89,14 @@ pub(crate) const CPU_DESIRED: u8 = byte(cpu_bits::STEER_CPU_DESIRED);
 /// Flags of an interface.
 pub(crate) const FLUSHING: u32 = device_flags::STEER_FLUSHING.0;
 pub(crate) const MAY_BE_PARTIAL: u32 = device_flags::STEER_MAY_BE_PARTIAL.0;
-/// Rules, as indices of what is counted by rule.
+/// Rules, as indices of counters by rule.
 pub(crate) const BY_LOCAL: usize = rules::STEER_BY_LOCAL.0 as usize;
 pub(crate) const BY_BOUND: usize = rules::STEER_BY_BOUND.0 as usize;
 pub(crate) const BY_HASH: usize = rules::STEER_BY_HASH.0 as usize;
 pub(crate) const BY_SLOT: usize = rules::STEER_BY_SLOT.0 as usize;
 pub(crate) const BY_RFS: usize = rules::STEER_BY_RFS.0 as usize;
 
-/// The number of a policy.
+/// The number of a policy in the programs.
 pub(crate) fn number_of(policy: &Policy) -> u32 {
     let number = match policy {
         Policy::None => policies::STEER_NONE,
@@ -109,7 +109,7 @@ pub(crate) fn number_of(policy: &Policy) -> u32 {
     number.0
 }
 
-// What the core has as well.
+// Numbers that the core also defines.
 const _: () = {
     assert!(NO_CPU == CpuId::NONE.get() && MAX_CPUS <= CpuId::MAX.get());
     assert!(limits::STEER_MAX_LOOPS.0 == sparse::MAX_LOOPS as u32);
@@ -125,7 +125,7 @@ const _: () = {
     assert!(offset_of!(steer_flow_key, protocol) == offset_of!(FlowKey, protocol));
     assert!(offset_of!(steer_flow_key, ip_version) == offset_of!(FlowKey, ip_version));
     assert!(size_of::<skeleton::types::steer_hash_words>() == size_of::<HashWords>());
-    // Without statistics a slot is its first 8 bytes, and these are exchanged and compared as one.
+    // Without statistics a slot consists of its first 8 bytes, which are exchanged and compared as one word.
     assert!(offset_of!(steer_slot, last_seq) == 0 && offset_of!(steer_slot, packed) == 4);
     assert!(offset_of!(steer_slot, addresses) == size_of::<DevFlow>());
     let cpu = CpuId::new(MAX_CPUS - 1).expect("it is a CPU");
@@ -141,18 +141,18 @@ const _: () = {
     assert!(ours[0] == cores[0] && ours[1] == cores[1]);
 };
 
-/// The last packet of the flows of a slot, as the slot says.
+/// The last packet of a slot's flows, as the slot records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPacket {
-    /// Its number among those from `rx_cpu` to its ring.
+    /// Its sequence number among the packets from `rx_cpu` to its ring.
     pub seq: u32,
     /// The CPU it was sent to.
     pub cpu: u32,
-    /// Through which of its rings.
+    /// The generation of the ring that it was sent through.
     pub generation: u32,
     /// The CPU that received it.
     pub rx_cpu: u32,
-    /// How many packets in a row may still follow the slot rather than their target.
+    /// How many more packets in a row may follow the slot instead of their target.
     pub hysteresis: u32,
 }
 
@@ -163,7 +163,7 @@ impl LastPacket {
     const RX_CPU: u32 = slot_bits::STEER_SLOT_RX_CPU.0;
     const HYSTERESIS_SHIFT: u32 = slot_bits::STEER_HYSTERESIS_SHIFT.0;
 
-    /// What `last_seq` and `packed` of a slot say; `None` when it is unset.
+    /// Decodes `last_seq` and `packed` of a slot; `None` when the slot is unset.
     pub(crate) fn of_words([seq, packed]: [u32; 2]) -> Option<LastPacket> {
         Some(LastPacket {
             seq,
@@ -174,31 +174,32 @@ impl LastPacket {
         })
     }
 
-    /// What a slot says; `None` when it is unset.
+    /// Decodes a slot; `None` when it is unset.
     pub(crate) fn of(slot: &steer_slot) -> Option<LastPacket> {
         LastPacket::of_words([slot.last_seq, slot.packed])
     }
 
-    /// `last_seq` and `packed` of the slot, as `steer_slot_word` in the programs.
+    /// `last_seq` and `packed` of the slot, encoded as `steer_slot_word` does in the programs.
     pub(crate) const fn words(self) -> [u32; 2] {
         let rx_cpu = (self.rx_cpu & Self::RX_CPU) << Self::RX_CPU_SHIFT;
         let ring = self.generation << Self::GENERATION_SHIFT | (self.cpu + 1);
         [self.seq, self.hysteresis << Self::HYSTERESIS_SHIFT | rx_cpu | ring]
     }
 
-    /// The ring it was sent to.
+    /// The ring that the packet was sent to.
     pub(crate) fn ring(self) -> u32 {
         self.cpu * GENERATIONS + self.generation
     }
 
-    /// The slot as the core has it, which knows of no generations.
+    /// The slot in the form of the core, which has no generations.
     pub(crate) fn in_core(self) -> DevFlow {
         DevFlow::of_words(LastPacket { generation: 0, ..self }.words())
     }
 }
 
-/// The types of the shared header that arrays hold. `libbpf-cargo` makes them without a way to add a derive, so this says
-/// what `bytemuck`'s would find: numbers from end to end, for where C pads the generator puts members.
+/// Implements `bytemuck`'s traits for the types of the shared header that arrays hold. `libbpf-cargo` generates these
+/// types without a way to add a derive. The traits hold: the types consist of numbers without gaps, since the generator
+/// inserts members where C pads.
 macro_rules! pod {
     ($($type:ty),*) => { $(
         // SAFETY: its members are numbers and arrays of them, or such types again, and padding is among them.
@@ -222,22 +223,21 @@ pod!(
     steer_sparse_slot
 );
 
-/// A BPF array, mapped into memory: what the programs write is read without a system call.
+/// A BPF array that is mapped into memory: what the programs write is read without a system call.
 #[derive(Debug)]
 pub(crate) struct Array<T> {
     memory: MmapRaw,
     len: u32,
-    /// Bytes from one element to the next: those of a `T`, or fewer where the programs keep only the
-    /// first of its words.
+    /// Bytes from one element to the next: the size of a `T`, or less where the programs keep only its first words.
     stride: usize,
     of: PhantomData<T>,
 }
 
 impl<T: Pod> Array<T> {
-    /// Maps `map`, which must be an array made with `BPF_F_MMAPABLE`.
+    /// Maps `map`, which must be an array created with `BPF_F_MMAPABLE`.
     pub(crate) fn new(map: &impl MapCore) -> io::Result<Array<T>> {
         let len = map.max_entries();
-        // The kernel rounds elements up to eight bytes; ours are multiples.
+        // The kernel rounds elements up to eight bytes; the sizes of these elements are multiples of eight.
         let stride = map.value_size() as usize;
         assert!(stride <= size_of::<T>() && stride.is_multiple_of(8) && align_of::<T>() <= 8);
         let memory =
@@ -255,8 +255,8 @@ impl<T: Pod> Array<T> {
         unsafe { self.memory.as_mut_ptr().add(index as usize * self.stride).cast() }
     }
 
-    /// The element as it is now; words that are not kept are 0. A program may write it meanwhile: each
-    /// of its words is whole, and two may be of different moments.
+    /// The present value of the element; words that are not kept are 0. A program may write it at the same time: each
+    /// word is read whole, but two words may be from different moments.
     pub(crate) fn get(&self, index: u32) -> T {
         let mut value = T::zeroed();
         let from = self.at(index).cast::<u64>();
@@ -268,36 +268,37 @@ impl<T: Pod> Array<T> {
         value
     }
 
-    /// The number that stands `offset` bytes into the element.
+    /// The number at `offset` bytes in the element.
     pub(crate) fn get_number(&self, index: u32, offset: usize) -> u32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
         // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
         let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
-        // ORDER: Acquire: what was counted before it is there, too.
+        // ORDER: Acquire: what was counted before this number was written is visible as well.
         number.load(Ordering::Acquire)
     }
 
-    /// Replaces the first 8 bytes of the element, if they are `old`.
+    /// Replaces the first 8 bytes of the element if they equal `old`.
     pub(crate) fn exchange_word(&self, index: u32, old: u64, new: u64) {
         // SAFETY: an element has 8 bytes at least, and is aligned to them; the programs load and store it in
         // whole numbers.
         let word = unsafe { AtomicU64::from_ptr(self.at(index).cast()) };
-        // ORDER: Relaxed: nothing else is published by it. If it is another by now, that is as well.
+        // ORDER: Relaxed: nothing else is published by it. A failure is fine, since the word is then already another
+        // one.
         let _ = word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Raises the number that stands `offset` bytes into the element to `value`, modulo 2³²; a program that raises it
-    /// further meanwhile is not undone.
+    /// Raises the number at `offset` bytes in the element to `value`, modulo 2³². It never lowers a number that a
+    /// program raises further at the same time.
     pub(crate) fn raise_number(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
         // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
         let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
         let raised = |now: u32| (value.wrapping_sub(now) as i32 > 0).then_some(value);
-        // ORDER: Release, as the programs publish it. That it is there already is as well.
+        // ORDER: Release, as the programs publish it. A failure is fine, since the number is then already that high.
         let _ = number.fetch_update(Ordering::Release, Ordering::Relaxed, raised);
     }
 
-    /// Replaces the number that stands `offset` bytes into the element, and nothing beside it.
+    /// Replaces only the number at `offset` bytes in the element.
     pub(crate) fn set_number(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
         // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
@@ -306,7 +307,7 @@ impl<T: Pod> Array<T> {
         number.store(value, Ordering::Release);
     }
 
-    /// Replaces the element, or what is kept of it. No program may write it meanwhile.
+    /// Replaces the element, or the part of it that is kept. No program may write it at the same time.
     pub(crate) fn set(&mut self, index: u32, value: T) {
         let to = self.at(index).cast::<u64>();
         let kept = &bytemuck::bytes_of(&value)[..self.stride];
@@ -317,7 +318,7 @@ impl<T: Pod> Array<T> {
     }
 }
 
-/// A number among the programs' variables, mapped into memory.
+/// A number among the programs' variables, which is mapped into memory.
 #[derive(Debug)]
 pub(crate) struct Variable {
     memory: MmapRaw,
@@ -325,7 +326,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// The number that stands `offset` bytes into `map`, which holds the programs' variables.
+    /// The number at `offset` bytes in `map`, which holds the programs' variables.
     pub(crate) fn new(map: &impl MapCore, offset: usize) -> io::Result<Variable> {
         let size = map.value_size() as usize;
         assert!(offset.is_multiple_of(4) && offset + 4 <= size, "a number of the map");
@@ -350,7 +351,7 @@ impl Variable {
     }
 }
 
-/// Runs a program of the type `syscall`: what it returned.
+/// Runs a program of the type `syscall`, and returns its return value.
 pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -362,21 +363,21 @@ pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
     if error < 0 { Err(io::Error::from_raw_os_error(-error)) } else { Ok(options.retval) }
 }
 
-/// Lets the programs decide by the configuration that stands in place `index`, or steer the interface of that index.
+/// Activates the configuration with number `index`, or starts to steer the interface with that index.
 pub(crate) fn activate(active: &mut u32, index: u32) {
     // SAFETY: the word is valid and aligned; the programs only load it.
     let active = unsafe { AtomicU32::from_ptr(active) };
-    // ORDER: Release: what was written into the configuration is there before it is said to hold. The
-    // programs' later loads depend on this one.
+    // ORDER: Release: the configuration has been written before it is activated. The programs' later loads depend on
+    // this one.
     active.store(index, Ordering::Release);
 }
 
-/// How frames come to the XDP program.
+/// Where the XDP program gets its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// From the driver, before there is a socket buffer.
+    /// From the driver, before a socket buffer exists.
     Native,
-    /// From the kernel's generic receive path, with a socket buffer: works everywhere, saves less.
+    /// From the kernel's generic receive path, with a socket buffer. It works with every driver, but saves less.
     Generic,
 }
 
@@ -389,7 +390,7 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// Attaches an XDP program to an interface by a BPF link: it goes when the descriptor is closed.
+/// Attaches an XDP program to an interface by a BPF link. The program is detached when the descriptor is closed.
 pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
     let flags = match mode {
         Mode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
@@ -416,7 +417,7 @@ pub(crate) fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io:
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The interface that an XDP link is attached to; 0 when it is no longer.
+/// The interface that an XDP link is attached to; 0 when it is no longer attached.
 pub(crate) fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut length = size_of::<libbpf_sys::bpf_link_info>() as u32;
@@ -454,7 +455,7 @@ pub(crate) fn set_class(pid: u32, class: ThreadClass) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The hash's key words as the programs have them.
+/// The key words of the hash in the form of the programs.
 pub(crate) fn hash_words(words: &HashWords) -> skeleton::types::steer_hash_words {
     skeleton::types::steer_hash_words {
         nh_ipv4: words.nh_ipv4,
@@ -464,7 +465,7 @@ pub(crate) fn hash_words(words: &HashWords) -> skeleton::types::steer_hash_words
     }
 }
 
-/// A key of the programs.
+/// Converts a flow key of the programs.
 pub(crate) fn key_of(key: &steer_flow_key) -> FlowKey {
     FlowKey {
         src: key.src,

@@ -1,4 +1,4 @@
-//! Settings, compiled to what the programs decide by: the counterpart of `rxsteer_core::plan`.
+//! Compiles settings to the configuration of the programs: the counterpart of `rxsteer_core::plan`.
 
 use crate::abi::{
     CPU_DESIRED, CPU_GENERATION, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, number_of,
@@ -7,20 +7,19 @@ use crate::abi::{
 use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, Settings};
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
 
-/// How frames that are to stay on their CPU go there.
+/// How frames that stay on their CPU get there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
-    /// Pass.
+    /// They pass.
     Passes,
-    /// Through the CPU's ring, for a moment.
+    /// They go through the CPU's ring, for a moment.
     ByRing,
 }
 
 const WORDS: usize = MAX_CPUS as usize / 64;
 
-/// The configuration of `settings`, where `generation` says which of a CPU's rings is in use, a
-/// second has `hz` jiffies, and a flow table `1 << flow_log` slots. Its rows ([`Rows`]) begin at
-/// `first_row`.
+/// The configuration of `settings`. `generation` gives the ring of a CPU that is in use, a second has `hz` jiffies, and
+/// a flow table has `1 << flow_log` slots. The rows of the configuration ([`Rows`]) begin at `first_row`.
 pub(crate) fn compile(
     settings: &Settings,
     local: Local,
@@ -36,19 +35,20 @@ pub(crate) fn compile(
         map_len: settings.cpus.len() as u32,
         first_row,
         ring_size: settings.queue_size,
-        // There is room for no more, which was checked; what lies behind is another CPU's.
+        // `Settings::check` has refused more buckets than there is room for; behind that room are the counts of another
+        // CPU.
         flow_limit: settings.flow_limit.map_or(0, |buckets| {
             buckets.min(MAX_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
         }),
         inactive_after: u64::from(hz),
-        // A flow that passes has no number by which it could be seen to be delivered. One that may
-        // get a desired CPU at any time goes through the ring of its own CPU.
+        // A flow that passes has no sequence number that shows its delivery. A flow that may get a desired CPU at any
+        // time therefore goes through the ring of its own CPU.
         local_by_ring: u8::from(local == Local::ByRing || else_local),
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
         no_hysteresis: u8::from(!settings.policy.remembers_flows()),
-        // Where the CPUs divide the slots, no slot's flows have two targets.
+        // If the number of CPUs divides the number of slots, no slot has flows with two targets.
         boundary_slots: u8::from(
             settings.policy == Policy::Rps
                 && maps.iter().any(|map| !(1usize << flow_log).is_multiple_of(map.len())),
@@ -63,7 +63,7 @@ pub(crate) fn compile(
     let entries =
         maps.iter().enumerate().flat_map(|(number, map)| map.iter().map(move |cpu| (number, cpu)));
     for (entry, (number, cpu)) in config.map.iter_mut().zip(entries) {
-        // In place of a CPU that is offline stands the receiving one: the others keep their flows.
+        // The receiving CPU replaces an offline CPU, so that the flows of the other CPUs stay where they are.
         if settings.is_online(cpu) {
             *entry = cpu.get();
             config.members[number * WORDS + cpu.index() / 64] |= 1 << (cpu.index() % 64);
@@ -76,18 +76,18 @@ pub(crate) fn compile(
             *bits |= CPU_GENERATION;
         }
         if settings.is_desired(cpu) {
-            // Where the fallback goes by no map a flow may stay wherever its application ran.
+            // If the fallback uses no map, a flow may stay wherever its application ran.
             *bits |= if else_local { CPU_DESIRED | CPU_LINGER } else { CPU_DESIRED };
         }
     }
     config
 }
 
-/// What RX queues have of their own.
+/// The settings of single RX queues.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     settings: &'a Settings,
-    /// Each CPU map once, the general one first: as they stand in the configuration.
+    /// Each distinct CPU map, the general one first, in the order of the configuration.
     maps: Vec<&'a CpuSet>,
 }
 
@@ -102,7 +102,7 @@ impl Rows<'_> {
         Rows { settings, maps }
     }
 
-    /// Whether there is room for all maps.
+    /// Whether the configuration has room for all maps.
     pub(crate) fn fit(&self) -> bool {
         let entries: usize = self.maps.iter().map(|map| map.len()).sum();
         self.maps.len() <= MAX_MAPS && entries <= MAP_ENTRIES

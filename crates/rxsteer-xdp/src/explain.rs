@@ -1,4 +1,5 @@
-//! Where a flow is and why: the core's own rules, asked by the state of the live tables. Nothing is decided here.
+//! Where a flow is, and why: applies the core's own rules to the state of the live tables. This file makes no
+//! decisions.
 
 use crate::abi::{LINE_WORDS, LastPacket, REVERSED, SPARSE_ROW, steer_slot};
 use crate::flows::LiveFlow;
@@ -14,48 +15,49 @@ use rxsteer_core::{
     SlotOrder, SockFlowTable, State, SteerConfig, Steering,
 };
 
-/// Most RX queues that a flow is explained for.
+/// The most RX queues for which a flow is explained.
 const MOST_DECISIONS: usize = 16;
 
-/// Where the packets of a flow go now, and why.
+/// Where the packets of a flow currently go, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowExplained {
-    /// By interface and RX queue: those where its packets are counted, that of the latest one first; else those where
-    /// its slot of the flow table is used; else the first of each interface, for the flow was not seen.
+    /// One decision for each interface and RX queue: those where the flow's packets are counted, the latest first;
+    /// otherwise those where the flow's slot is set; otherwise the first queue of each interface, since the flow was
+    /// not seen.
     pub decisions: Vec<LiveDecision>,
-    /// Its statistics, in both directions, where they are counted.
+    /// The flow's statistics in both directions, if flow statistics are kept.
     pub flows: Vec<LiveFlow>,
 }
 
-/// Where a flow's next packet goes that arrives on one RX queue.
+/// Where the flow's next packet goes if it arrives on one RX queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveDecision {
     /// The interface.
     pub device: DeviceId,
-    /// Its RX queue; in generic mode the receiving CPU.
+    /// The RX queue; in generic mode the receiving CPU.
     pub queue: u32,
-    /// Whether the flow's packets are counted there.
+    /// Whether the flow's packets are counted for this queue.
     pub is_seen: bool,
-    /// The CPU that received the last packet of the slot. `None`: it is not known which CPU receives, and where the
-    /// explanation names the receiving CPU it is any.
+    /// The CPU that received the last packet of the slot. `None`: the receiving CPU is unknown, and "the receiving CPU"
+    /// in the explanation may be any CPU.
     pub received_on: Option<CpuId>,
-    /// What the core says. Its RX queue is always 0.
+    /// The core's explanation. Its RX queue is always 0.
     pub explanation: Explanation,
-    /// Whether the order guard is asked.
+    /// Whether the order guard applies.
     pub is_guarded: bool,
 }
 
-/// Where a flow may arrive.
+/// An RX queue on which a flow may arrive.
 struct QueueSlot {
     device: DeviceId,
     name: String,
     queue: u32,
     slot: steer_slot,
-    /// Where it is counted, the jiffies of its last packet.
+    /// The jiffies of the flow's last packet, if the flow is counted here.
     last_seen: Option<u32>,
 }
 
-/// Whether what the slot names is delivered; of other things the core does not ask.
+/// Whether the packets that the slot names are delivered. The core asks for nothing else.
 struct Delivered {
     rx_cpu: u16,
     is_delivered: bool,
@@ -84,7 +86,7 @@ impl Backlogs for Delivered {
 }
 
 impl View {
-    /// Where the packets of a flow go, given its key as steering goes by it, and why.
+    /// Where the packets of a flow currently go, and why. `key` is the flow key that steering uses.
     #[must_use]
     pub fn explain(&self, key: &FlowKey) -> FlowExplained {
         let known = self.known.get();
@@ -98,7 +100,7 @@ impl View {
         FlowExplained { decisions: decisions.collect(), flows: statistics.flows }
     }
 
-    /// Every RX queue with the flow's slot there, and the lines of the flow in both directions.
+    /// The flow's slot on every RX queue, and the flow's lines in both directions.
     fn queue_slots(
         &self,
         known: &Known,
@@ -161,7 +163,7 @@ impl View {
         let packet = Arrival { time_ns, hash, ..Arrival::default() };
         let rx_cpu = last.map_or(0, |last| last.rx_cpu as u16);
         let mut backlogs = Delivered { rx_cpu, is_delivered };
-        // Settings that hold were checked, so it is never refused.
+        // The active settings were checked, so the core never refuses them.
         let explanation = Steering::explain_by(&config, &state, &packet, &mut backlogs).ok()?;
         Some(LiveDecision {
             device: queue_slot.device,
@@ -173,7 +175,7 @@ impl View {
         })
     }
 
-    /// What the core decides by for one RX queue.
+    /// The core's configuration for one RX queue.
     fn config(
         &self,
         settings: &Settings,
@@ -190,7 +192,7 @@ impl View {
             }
             policy => policy.clone(),
         };
-        // The other queues' maps say where flows may linger.
+        // The maps of the other queues determine where flows may linger.
         let own = settings.map_of(&queue_slot.name, queue);
         let maps = [own].into_iter().chain(settings.rps_maps.iter().map(|(_, map)| map));
         let maps = (0..).map(QueueName::from).zip(maps.cloned());
@@ -209,8 +211,8 @@ impl View {
         Some(config)
     }
 
-    /// The entry of the sock flow table, as the core would have it: here they are kept by direction
-    /// (`steer_sock_hash`), there by the hash alone.
+    /// The entry of the sock flow table in the form of the core. The programs keep entries by direction
+    /// (`steer_sock_hash`), the core by the hash alone.
     fn sock_entry(&self, hash: FlowHash, reversed: bool) -> u32 {
         let direction = if reversed { REVERSED } else { 0 };
         let index = (hash.get() ^ direction) % (self.socks.len() * LINE_WORDS);
@@ -240,13 +242,13 @@ impl View {
         rows.filter_map(|seen| Some(seen.checked_sub(1)? * self.ns_per_jiffy())).collect()
     }
 
-    /// So that as many jiffies as a second has are a second at most, and one more are more.
+    /// Rounds down, so that `hz` jiffies are at most a second, and one jiffy more is longer than a second.
     fn ns_per_jiffy(&self) -> u64 {
         1_000_000_000 / u64::from(self.hz)
     }
 }
 
-/// Those that are explained.
+/// The queues that are explained.
 fn chosen(mut queue_slots: Vec<QueueSlot>, now: u32) -> Vec<QueueSlot> {
     if queue_slots.iter().any(|queue_slot| queue_slot.last_seen.is_some()) {
         queue_slots.retain(|queue_slot| queue_slot.last_seen.is_some());
@@ -261,7 +263,7 @@ fn chosen(mut queue_slots: Vec<QueueSlot>, now: u32) -> Vec<QueueSlot> {
     queue_slots
 }
 
-/// The lines that a flow may be counted in: as `steer_line_at`.
+/// The lines in which a flow may be counted, as in `steer_line_at`.
 fn lines_of(table: u32, index: u32, hash: u32, log: u32) -> impl Iterator<Item = u32> {
     let second = table + hash_32(hash, log);
     [index, second].into_iter().flat_map(|set| (0..crate::abi::WAYS).map(move |way| set ^ way))

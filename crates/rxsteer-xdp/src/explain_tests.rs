@@ -1,4 +1,4 @@
-//! The core's answers by live tables that were filled by hand. Needs root; says SKIPPED without.
+//! The core's explanations for live tables that the test filled. Needs root; prints SKIPPED without it.
 
 use super::*;
 use crate::abi::steer_sparse_slot;
@@ -12,7 +12,7 @@ use crate::testing;
 use crate::view::KnownDevice;
 use rxsteer_core::explain::{DesiredState, NoSlot, Reason};
 
-/// Tables of four CPUs and of one interface with one RX queue, and a flow.
+/// Tables for four CPUs and an interface with one RX queue, and a flow.
 struct Tables {
     view: View,
     key: FlowKey,
@@ -47,7 +47,7 @@ impl Tables {
         self.view.explain(&self.key).decisions.remove(0)
     }
 
-    /// The flow's sparse slot, as a program would have given it so many jiffies ago.
+    /// Sets the flow's sparse slot as a program would have `age` jiffies ago.
     fn give(&mut self, at: u32, loop_: u32, device: u64, age: u64) {
         let flow = (device + 1) << 32 | u64::from(self.view.hash.hash(&self.key).get());
         let last_seen = self.view.jiffies() - age + 1;
@@ -122,14 +122,14 @@ fn explain_shows_what_the_order_guard_knows() {
     delivered(&tables, 9);
     let moves = tables.ask("rps", "").explanation;
     assert_eq!((moves.cpu, moves.flow.unwrap().completed), (before.target, true));
-    // Where no rule steers it stays on the CPU that received it last.
+    // If no rule steers the flow, it stays on the CPU that received it last.
     assert_eq!(tables.ask("none", "").explanation.target, cpu(3));
 }
 
 #[test]
 fn explain_hears_the_application_in_one_direction() {
     let Some(mut tables) = tables("explain_hears_the_application_in_one_direction") else { return };
-    // The flow's own direction: its source is below its destination.
+    // The flow's own direction, in which its source is below its destination.
     let hash = tables.view.hash.hash(&tables.key).get();
     let mask = SockFlowTable::sock_cpu_mask(cpu(3));
     let index = hash % (tables.view.socks.len() * LINE_WORDS);

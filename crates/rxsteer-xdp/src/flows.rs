@@ -1,4 +1,4 @@
-//! Flow statistics: what the lines of `bpf/steer_flows.h` say of each flow, and flows that have ended.
+//! Flow statistics: the contents of the lines of `bpf/steer_flows.h`, and flows that have ended.
 
 use crate::abi::{
     self, Array, OTHER_CPUS, Shared, SteerSkel, Variable, steer_ended, steer_flow, steer_slot,
@@ -10,17 +10,17 @@ use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Ended flows that are kept until they are read.
+/// The most ended flows that are kept until they are read.
 const MAX_ENDED: usize = 1000;
 
-/// A line that is being changed is read again so many times. A change takes a dozen instructions with interrupts of its
-/// CPU at most between them, so it is over long before.
+/// How often a line that is being changed is read again. A change takes a dozen instructions, interrupted at most by
+/// interrupts of its CPU, so it is over long before that.
 const MOST_READS: u32 = 100_000;
 
-/// A flow's packets and bytes on one CPU.
+/// The packets and bytes that a flow sent to one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuShare {
-    /// Packets sent to the CPU; those that its full ring refused are among them.
+    /// Packets sent to the CPU, including those that its full ring refused.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -33,16 +33,16 @@ impl CpuShare {
     }
 }
 
-/// One direction of a flow, as it is counted.
+/// The counts of one direction of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveFlow {
-    /// Which.
+    /// The flow's key.
     pub key: FlowKey,
-    /// CPUs it was sent to, in the order it came to them, the present one last.
+    /// The CPUs that the flow was sent to, in the order in which it came to them, the present one last.
     pub cpus: Vec<(CpuId, CpuShare)>,
-    /// What it sent to CPUs beyond the eight that are counted apart.
+    /// What was sent to CPUs beyond the eight that are counted separately.
     pub other_cpus: CpuShare,
-    /// How often it went to another CPU.
+    /// How often the flow moved to another CPU.
     pub moves: u32,
     /// Seconds since its last packet.
     pub idle_s: f64,
@@ -51,7 +51,7 @@ pub struct LiveFlow {
 }
 
 impl LiveFlow {
-    /// All its packets and bytes.
+    /// The total of packets and bytes.
     #[must_use]
     pub fn total(&self) -> CpuShare {
         self.cpus.iter().fold(self.other_cpus, |mut sum, (_, share)| {
@@ -71,7 +71,7 @@ impl LiveFlow {
         }
     }
 
-    /// What a line says of it, beside what others say.
+    /// Adds the counts of one line to those of other lines.
     fn add(&mut self, line: &Line, idle_s: f64) {
         let Line { slot, flow } = line;
         let used = flow.cpus.iter().zip(&flow.shares).take_while(|(cpu, _)| **cpu != 0);
@@ -97,19 +97,19 @@ impl LiveFlow {
     }
 }
 
-/// All flows of a moment, and the packets that are in no flow's counts any more. Once traffic has stopped,
-/// `packets` + `cleared` + the counters of packets ended, cleared and refused are all that were ever counted.
+/// The flows at one moment, and the packets that no flow counts any more. Once traffic has stopped, `packets` +
+/// `cleared` + the counters of packets ended, cleared and refused is the number of packets that were ever counted.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
     /// Every flow that has counts since the last clear.
     pub flows: Vec<LiveFlow>,
-    /// Their packets.
+    /// The packets of these flows.
     pub packets: u64,
-    /// Packets of flows that sent nothing since the last clear.
+    /// Packets of flows that have sent nothing since the last clear.
     pub cleared: u64,
 }
 
-/// What a line holds, as it was at one moment.
+/// The contents of a line at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) slot: steer_slot,
@@ -117,13 +117,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// All that it counts.
+    /// All packets that the line counts.
     pub(crate) fn packets(&self) -> u64 {
         let used = self.flow.cpus.iter().zip(&self.flow.shares).take_while(|(cpu, _)| **cpu != 0);
         self.slot.packets + used.map(|(_, share)| share.packets).sum::<u64>()
     }
 
-    /// The flow in it.
+    /// The flow in this line.
     pub(crate) fn shown(&self, idle_s: f64) -> LiveFlow {
         let mut flow = LiveFlow::new(abi::key_of(&self.flow.key));
         flow.add(self, idle_s);
@@ -144,7 +144,7 @@ pub(crate) struct Lines {
     flows: Array<steer_flow>,
     /// `steer_flow_epoch`.
     epoch: Variable,
-    /// Else there are slots alone.
+    /// Whether flow statistics are kept. Otherwise there are only slots.
     are_kept: bool,
 }
 
@@ -159,12 +159,12 @@ impl Lines {
         })
     }
 
-    /// From a grace period after this on, all that was counted before counts nothing.
+    /// Clears the statistics: a grace period later, all earlier counts are ignored.
     pub(crate) fn clear(&self) {
         self.epoch.set(self.epoch.get().wrapping_add(1));
     }
 
-    /// Makes the line as one that never had a flow. No program may write it meanwhile.
+    /// Resets the line to one that never had a flow. No program may write it at the same time.
     pub(crate) fn empty(&mut self, index: u32) {
         let offset = offset_of!(steer_slot, version);
         let slot = self.slots.get(index);
@@ -177,14 +177,14 @@ impl Lines {
         }
         let version = slot.version.wrapping_add(1);
         self.slots.set_number(index, offset, version);
-        // ORDER: Release: who sees a part of what follows sees that the version is odd.
+        // ORDER: Release: a reader that sees part of the writes below also sees that the version is odd.
         fence(Ordering::Release);
         self.slots.set(index, steer_slot { version, ..steer_slot::default() });
         self.flows.set(index, steer_flow::default());
         self.slots.set_number(index, offset, version.wrapping_add(1));
     }
 
-    /// The line of that number, if it ever had a flow.
+    /// The line with the number `index`, if it ever had a flow.
     pub(crate) fn line(&self, index: u32) -> Option<Line> {
         if !self.are_kept {
             return None;
@@ -197,7 +197,7 @@ impl Lines {
                 return None;
             }
             let flow = self.flows.get(index);
-            // ORDER: Acquire: what was read above was read before the version is read again. Pairs with the exchange in
+            // ORDER: Acquire: the reads above are complete before the version is read again. Pairs with the exchange in
             // steer_next_version.
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && version() == before || read == MOST_READS - 1 {
@@ -208,12 +208,12 @@ impl Lines {
         None
     }
 
-    /// Whether the line's counts hold: they are of no time before the last clear.
+    /// Whether the line's counts are from after the last clear.
     pub(crate) fn is_current(&self, line: &Line) -> bool {
         line.slot.epoch == self.epoch.get()
     }
 
-    /// What the lines of these numbers say; `idle_s` makes seconds since then of jiffies.
+    /// The statistics in the lines with these numbers; `idle_s` converts jiffies to the seconds since then.
     pub(crate) fn statistics(
         &self,
         lines: impl Iterator<Item = u32>,
@@ -228,7 +228,7 @@ impl Lines {
                 continue;
             }
             statistics.packets += packets;
-            // A flow that arrives on several queues has a line in the table of each.
+            // A flow that arrives on several queues has a line in the table of each queue.
             let key = abi::key_of(&line.flow.key);
             let at = *known.entry(key).or_insert(statistics.flows.len());
             if at == statistics.flows.len() {
@@ -240,14 +240,14 @@ impl Lines {
     }
 }
 
-/// Flows that ended and were not looked at yet: at most [`MAX_ENDED`], the latest.
+/// Ended flows that were not read yet: the latest, at most [`MAX_ENDED`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedFlows(Arc<Mutex<Ended>>);
 
 #[derive(Debug, Default)]
 struct Ended {
     lines: VecDeque<Line>,
-    /// Those that were let go before they were read.
+    /// Flows that were discarded before they were read.
     not_kept: u64,
 }
 
@@ -261,14 +261,14 @@ impl EndedFlows {
         ended.lines.push_back(line);
     }
 
-    /// Up to `most` of them, those first that ended first; they are not returned again.
+    /// Returns up to `most` flows, oldest first, and removes them.
     pub(crate) fn take(&self, most: usize) -> Vec<Line> {
         let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = most.min(ended.lines.len());
         ended.lines.drain(..count).collect()
     }
 
-    /// How many were let go before they were read.
+    /// How many flows were discarded before they were read.
     pub(crate) fn not_kept(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).not_kept
     }

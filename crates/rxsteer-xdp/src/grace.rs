@@ -1,18 +1,19 @@
-//! Waiting for a grace period: until every program and every poll that is under way is over, on all CPUs, with what
-//! GRO held in it.
+//! Waiting for a grace period: until every program and every poll that is under way has ended, on all CPUs, together
+//! with the frames that GRO held in it.
 //!
-//! Polls and BPF programs run with bottom halves off, which is an RCU reader's section. User space has one contract
-//! with the kernel that ends with an RCU grace period: an update of a map in a map returns when no program can use the
-//! former one any more (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c, since Linux 4.19: `synchronize_rcu`). It
-//! needs no capability where the update of any map needs none, and holds with `nohz_full`, too.
-//! (`membarrier(MEMBARRIER_CMD_GLOBAL)` happens to call the same, promises less, and is refused with `nohz_full`.)
+//! Polls and BPF programs run with bottom halves off, which is an RCU read-side critical section. The kernel guarantees
+//! user space an RCU grace period in one place: an update of a map in a map returns when no program can use the former
+//! one any more (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c, since Linux 4.19: `synchronize_rcu`). The update
+//! needs no capability where the update of any map needs none, and the guarantee also holds with `nohz_full`.
+//! (`membarrier(MEMBARRIER_CMD_GLOBAL)` happens to call the same function, guarantees less, and is refused with
+//! `nohz_full`.)
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A map in a map, which no program uses.
+/// A map in a map that no program uses.
 #[derive(Debug)]
 pub(crate) struct Grace {
     outer: MapHandle,
@@ -20,7 +21,7 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// Makes the maps, which takes CAP_BPF.
+    /// Creates the maps, which needs CAP_BPF.
     pub(crate) fn new() -> Result<Grace, libbpf_rs::Error> {
         let options = bpf_map_create_opts {
             sz: size_of::<bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
@@ -33,7 +34,7 @@ impl Grace {
         Ok(Grace { outer: create(MapType::ArrayOfMaps, "steer_grace", &options)?, inner })
     }
 
-    /// The same for another thread.
+    /// The same maps for another thread.
     pub(crate) fn another(&self) -> Result<Grace, libbpf_rs::Error> {
         let [outer, inner] = [&self.outer, &self.inner].map(MapHandle::try_from);
         Ok(Grace { outer: outer?, inner: inner? })
@@ -42,7 +43,7 @@ impl Grace {
     /// Waits for a grace period: some ticks of the timer. Works without capabilities.
     ///
     /// # Errors
-    /// When the kernel refuses the update; then nothing was waited for.
+    /// When the kernel refuses the update. No grace period has passed then.
     pub(crate) fn wait(&self) -> io::Result<()> {
         let inner = self.inner.as_fd().as_raw_fd().to_ne_bytes();
         let updated = self.outer.update(&0u32.to_ne_bytes(), &inner, MapFlags::ANY);
@@ -71,7 +72,7 @@ mod tests {
         GraceTestSkelBuilder::default().open(storage)?.load()
     }
 
-    /// As `run` does it once all is loaded.
+    /// Drops all capabilities, as `run` does once everything is loaded.
     fn drop_capabilities() {
         let none = CapabilitySet::empty();
         let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -85,7 +86,7 @@ mod tests {
         let grace = Grace::new().expect("who may load programs may make maps");
         // The first number is `begun`, the second is `ended`.
         let progress = Array::<steer_pair>::new(&skel.maps.progress).expect("it can be mapped");
-        // Whether the program was still under way when the wait began, which is what is to be tried.
+        // Returns whether the program was still running when the wait began, which is the case that the test needs.
         let attempt = || {
             (0..=4).step_by(4).for_each(|offset| progress.set_number(0, offset, 0));
             std::thread::scope(|scope| {
@@ -126,7 +127,7 @@ mod tests {
     fn grace_period_that_is_refused_is_an_error() {
         let test = "grace::grace_period_that_is_refused_is_an_error";
         let Some(Grace { outer, .. }) = loaded(test, Grace::new()) else { return };
-        // A map of maps can't be in one.
+        // A map of maps cannot contain another map of maps.
         let inner = MapHandle::try_from(&outer).expect("it is open");
         let refused = Grace { outer, inner }.wait().unwrap_err().to_string();
         assert!(refused.contains("a grace period can't be waited for"), "{refused}");

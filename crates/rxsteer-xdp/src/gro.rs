@@ -1,21 +1,21 @@
-//! How long an interface's GRO may hold frames that pass.
+//! How long the GRO of an interface may hold frames that pass.
 //!
-//! By default GRO hands on all it holds when a poll ends. Where `gro_flush_timeout` is set, it
-//! keeps what is younger than a jiffy for the next poll, which a timer brings about at the latest. Whoever lets
-//! such frames be followed by others on another way has to wait that long first.
+//! By default GRO hands on all its packets when a poll ends. If `gro_flush_timeout` is set, GRO keeps packets that are
+//! younger than a jiffy for the next poll, which a timer starts at the latest. Before later frames of the same flows
+//! take another path, one has to wait that long.
 //!
-//! What is looked up is what is set for the interface as a whole. Queues that are set otherwise
-//! over netlink (Linux 6.13) are not asked.
+//! The file reads the setting of the interface as a whole. Settings of single queues, made over netlink (Linux 6.13),
+//! are not read.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// No wait is longer, whatever is set for the interface.
+/// The longest wait, whatever is set for the interface.
 pub(crate) const MOST: Duration = Duration::from_secs(1);
 
-/// The longest that GRO of these interfaces (by index) may hold a frame, where a second has `hz` jiffies. Zero
-/// where it holds none, or does not say.
+/// The longest time that the GRO of these interfaces (by index) may hold a frame, if a second has `hz` jiffies. It is
+/// zero if GRO holds none, or if the setting cannot be read.
 pub(crate) fn longest_hold(indices: &[u32], hz: u32) -> Duration {
     let folders = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let timeouts = folders.filter_map(|folder| {
@@ -31,7 +31,7 @@ fn number(folder: &Path, name: &str) -> Option<u64> {
     fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
 }
 
-/// The timer's time, a jiffy for a frame to be old, and one more for the poll to begin.
+/// The timeout, one jiffy until a frame counts as old, and one more until the poll begins.
 fn hold(timeout_ns: u64, hz: u32) -> Duration {
     if timeout_ns == 0 {
         return Duration::ZERO;

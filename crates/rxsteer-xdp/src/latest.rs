@@ -1,5 +1,5 @@
-//! A value that one thread replaces and others look at: neither waits for the other longer than it takes to copy
-//! a pointer.
+//! A value that one thread replaces and other threads read. Neither side waits for the other longer than it takes to
+//! copy a pointer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Latest<T>(Arc<Mutex<Arc<T>>>);
 
-// Not derived: that would ask for `T: Clone`.
+// This is not derived, since the derive would require `T: Clone`.
 impl<T> Clone for Latest<T> {
     fn clone(&self) -> Latest<T> {
         Latest(self.0.clone())
@@ -15,23 +15,23 @@ impl<T> Clone for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    /// The first value.
+    /// Starts with this value.
     pub fn new(value: T) -> Latest<T> {
         Latest(Arc::new(Mutex::new(Arc::new(value))))
     }
 
-    /// The value that holds now.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> Arc<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the value. Who looks at the former one keeps it.
+    /// Replaces the value. A thread that reads the former value keeps it.
     pub fn set(&self, value: T) {
         let value = Arc::new(value);
         let former =
             std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), value);
-        // Not with the lock held: it may be the last.
+        // Dropped without the lock, since this may be the last reference.
         drop(former);
     }
 }

@@ -5,12 +5,12 @@
 //!   NIC ─► XDP program: which CPU? ─► CPUMAP ring ─► that CPU's kernel thread ─► stack, sockets, routing
 //! ```
 //!
-//! The programs are in `src/bpf`; begin with `steer.bpf.c`. Here: `Path` is what an owner holds;
-//! `setup.rs` what it is given, `compile.rs` makes of it what the programs decide by, `rings.rs` looks after
-//! the CPUMAP entries, `threads.rs` after their kernel threads, `waits.rs` says why a ring lost frames, `grace.rs`
-//! waits until programs are over, `gro.rs` knows how long frames may be held before them, `live.rs` is what was
-//! counted and `flows.rs` what of each flow, `view.rs` what another thread asks of the path while its owner goes on,
-//! `libbpf_log.rs` what the kernel answers to programs it refuses, `abi.rs` is the line between the languages.
+//! The programs are in `src/bpf`; `steer.bpf.c` is the place to start. In this folder: `Path` is the handle of the
+//! owner. `setup.rs` defines its configuration, and `compile.rs` compiles that for the programs. `rings.rs` manages the
+//! CPUMAP entries, and `threads.rs` their kernel threads; `waits.rs` finds why a ring lost frames. `grace.rs` waits
+//! until programs have ended; `gro.rs` finds how long GRO may hold frames. `live.rs` has the counters, and `flows.rs`
+//! the counts of each flow. `view.rs` answers the queries of other threads while the owner continues. `libbpf_log.rs`
+//! has the kernel's answer about programs that it refuses. `abi.rs` is the boundary between the languages.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 

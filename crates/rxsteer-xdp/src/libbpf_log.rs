@@ -1,18 +1,18 @@
-//! What libbpf says while something is done, and what of it is the kernel's answer.
+//! Captures the messages of libbpf during a call, and finds the kernel's answer in them.
 
 use libbpf_rs::{PrintLevel, set_print};
 use std::sync::{Mutex, PoisonError};
 
-/// libbpf has one place for a callback, for all threads: one at a time.
+/// libbpf has a single callback for all threads, so only one thread at a time uses it.
 static TURN: Mutex<()> = Mutex::new(());
-/// The callback has no state of its own.
+/// The captured lines; the callback has no state of its own.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note(_: PrintLevel, text: String) {
     LINES.lock().unwrap_or_else(PoisonError::into_inner).push(text);
 }
 
-/// Does something, and returns what libbpf said meanwhile, from this level on.
+/// Runs `action`, and returns its result with the messages that libbpf printed meanwhile, at this level and above.
 pub(crate) fn during<T>(level: PrintLevel, action: impl FnOnce() -> T) -> (T, Vec<String>) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = set_print(Some((level, note)));
@@ -21,14 +21,14 @@ pub(crate) fn during<T>(level: PrintLevel, action: impl FnOnce() -> T) -> (T, Ve
     (result, std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// A BPF program that the kernel does not take.
+/// A BPF program that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Its name in `src/bpf`.
     pub program: String,
-    /// The verifier's last words: the instruction it stopped at, where it says that, and why.
+    /// The verifier's last message: the reason, and the instruction at which it stopped, if it names one.
     pub answer: String,
-    /// All that libbpf and the kernel said.
+    /// All messages of libbpf and the kernel.
     pub log: String,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for Refusal {
 const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
 
 impl Refusal {
-    /// By what was said while loading failed; `None` when that was not for a program.
+    /// Finds the refusal in the messages of a failed load; `None` when no program caused the failure.
     pub(crate) fn of(log: &[String]) -> Option<Refusal> {
         let with_log = log.iter().find(|text| text.contains(BEGIN));
         let named = with_log.or_else(|| log.iter().find(|text| text.contains("prog '")))?;
@@ -53,13 +53,13 @@ impl Refusal {
         Some(Refusal { program, answer, log: log.concat() })
     }
 
-    /// Whether the verifier looked at the program at all.
+    /// Whether the verifier examined the program at all.
     pub(crate) fn has_log(&self) -> bool {
         self.log.contains(BEGIN)
     }
 }
 
-/// The last line that is not part of the account at the end; the instruction before it, if there is one.
+/// The last line before the statistics at the end, and the instruction before it, if there is one.
 fn last_words(log: &str) -> String {
     let account =
         ["verification time ", "stack depth ", "insns processed ", "processed ", "-- END"];
@@ -72,7 +72,7 @@ fn last_words(log: &str) -> String {
     };
     match lines.find(is_instruction) {
         Some(instruction) => {
-            // What it knows of the registers stands behind a semicolon.
+            // The verifier's knowledge of the registers follows a semicolon.
             format!("{why} (instruction {})", instruction.split(';').next().unwrap_or("").trim())
         }
         None => why.to_owned(),
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn refusal_has_the_verifiers_last_words() {
-        // As Linux 6.1 said it, cut.
+        // Messages of Linux 6.1, shortened.
         let log = [
             "libbpf: prog 'steer_cpumap': BPF program load failed: -EINVAL\n".to_owned(),
             "libbpf: prog 'steer_cpumap': -- BEGIN PROG LOAD LOG --\n\

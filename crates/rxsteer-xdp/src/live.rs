@@ -1,4 +1,4 @@
-//! What the programs counted.
+//! The counters of the programs.
 
 use crate::abi::{BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, GENERATIONS, steer_counters};
 use crate::path::DeviceId;
@@ -11,7 +11,7 @@ use rxsteer_core::{CpuId, ThreadClass};
 pub struct RxCounts(steer_counters);
 
 impl RxCounts {
-    /// The count that the list of counters names so.
+    /// The count with this name in the list of counters.
     #[must_use]
     pub fn get(&self, counter: LiveCounter) -> u64 {
         let counts = &self.0;
@@ -56,13 +56,13 @@ impl RxCounts {
         self.received() != 0
     }
 
-    /// One rule chose the target of each frame.
+    /// Received frames: exactly one rule chose the target of each.
     fn received(&self) -> u64 {
         self.0.by_rule.iter().sum()
     }
 }
 
-/// What became of the frames meant for one CPU.
+/// What happened to the frames that were sent to one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounts {
     passed: u64,
@@ -80,7 +80,7 @@ pub struct CpuCounts {
 }
 
 impl CpuCounts {
-    /// Of both rings of a CPU.
+    /// The counts of both rings of a CPU.
     pub(crate) fn of(rings: &Rings, cpu: u32) -> CpuCounts {
         let in_use = cpu * GENERATIONS + rings.generation(cpu_of(cpu));
         let none = CpuCounts { class: rings.threads.class_of(in_use), ..CpuCounts::default() };
@@ -105,18 +105,18 @@ impl CpuCounts {
         })
     }
 
-    /// The scheduling class its ring's thread is in, whoever put it there; `None` where that can't be seen.
+    /// The scheduling class of its ring's thread, whichever process set it; `None` when it cannot be read.
     #[must_use]
     pub fn thread_class(&self) -> Option<ThreadClass> {
         self.class
     }
 
-    /// Whether any frame was ever sent there.
+    /// Whether any frame was ever sent to the CPU.
     pub(crate) fn is_used(&self) -> bool {
         self.passed + self.lost + self.waiting != 0
     }
 
-    /// The count that the list of counters names so.
+    /// The count with this name in the list of counters.
     #[must_use]
     pub fn get(&self, counter: LiveCpuCounter) -> u64 {
         match counter {
@@ -135,12 +135,12 @@ impl CpuCounts {
     }
 }
 
-/// All counts at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Of each receiving CPU and interface, where there was any frame.
+    /// For each receiving CPU and interface that received a frame.
     pub received: Vec<(CpuId, DeviceId, RxCounts)>,
-    /// Of each processing CPU that was ever sent to.
+    /// For each processing CPU that a frame was ever sent to.
     pub processed: Vec<(CpuId, CpuCounts)>,
 }
 
@@ -163,8 +163,7 @@ impl Counters {
         self.cpu_total(LiveCpuCounter::Lost).saturating_sub(self.total(LiveCounter::RedirectErrors))
     }
 
-    /// Frames dropped, whatever the reason. When no frame is under way,
-    /// received = passed + delivered + these.
+    /// Dropped frames, for any reason. When no frame is under way, received = passed + delivered + dropped.
     #[must_use]
     pub fn drops(&self) -> u64 {
         let lost = [LiveCpuCounter::Lost, LiveCpuCounter::AllocDrops];

@@ -1,5 +1,5 @@
-//! Loading the programs: sizes are set, everything a later change may need is loaded, and nothing is
-//! attached to an interface yet.
+//! Loading the programs: sets the sizes, and loads everything that a later change may need. Nothing is attached to an
+//! interface yet.
 
 use crate::abi::{
     self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_CPUS, Mode,
@@ -31,7 +31,7 @@ use thiserror::Error;
 /// Why the programs could not be loaded; nothing was attached.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// A size is out of range; holds what, how much, and the most.
+    /// A size is out of range; holds what it is, its value, and the maximum.
     #[error("{0}: {1} is more than the in-kernel path has room for ({2})")]
     TooLarge(&'static str, u64, u64),
     /// The kernel refused a program or map.
@@ -45,13 +45,13 @@ pub enum LoadError {
         "the kernel refused the BPF program {0}; 'rxsteer check --kernel-log' shows its whole answer"
     )]
     Program(Refusal),
-    /// Maps can't be changed by a process without capabilities, as a running instance is one.
+    /// A process without capabilities cannot change the maps, and a running instance is such a process.
     #[error(
         "the kernel lets no process without capabilities change the BPF maps it holds ({0}), and a running instance has \
          none. Linux allows it since 5.19; before that where the setting kernel.unprivileged_bpf_disabled is 0"
     )]
     NeedsCapabilities(#[source] std::io::Error),
-    /// The kernel does not report where applications run; holds the tracepoint that it has not.
+    /// The kernel does not report where applications run; holds the missing tracepoint.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// A tracepoint could not be attached.
@@ -59,7 +59,7 @@ pub enum LoadError {
         "the tracepoint {0} could not be attached: {1} ('rxsteer check' says what this kernel has)"
     )]
     Tracepoint(&'static str, #[source] libbpf_rs::Error),
-    /// A map could not be made use of.
+    /// A map could not be used.
     #[error("a BPF map could not be used: {0}")]
     Map(#[from] std::io::Error),
 }
@@ -70,24 +70,24 @@ impl From<libbpf_rs::Error> for LoadError {
     }
 }
 
-/// The loaded programs and what is read of their maps.
+/// The loaded programs, and the maps that user space reads.
 pub(crate) struct Loaded {
     pub(crate) skel: SteerSkel<'static>,
     pub(crate) rings: SharedRings,
     pub(crate) lines: Lines,
-    /// By configuration that can be active, and flow table.
+    /// Indexed by configuration (of those that can be active) and flow table.
     pub(crate) rows: Array<steer_row>,
     pub(crate) counts: Array<steer_counters>,
     pub(crate) hash: SymmetricHash,
     pub(crate) sizes: Sizes,
     /// Jiffies a second.
     pub(crate) hz: u32,
-    /// A tracepoint that rfs takes and this kernel has not.
+    /// A tracepoint that rfs needs and this kernel lacks.
     pub(crate) missing_tracepoint: Option<&'static str>,
 }
 
 impl Loaded {
-    /// Whether this kernel has what `settings` take.
+    /// Whether this kernel has what `settings` need.
     pub(crate) fn can_decide_by(&self, settings: &Settings) -> Result<(), SettingsError> {
         match self.missing_tracepoint.filter(|_| settings.policy.is_rfs()) {
             Some(missing) => Err(SettingsError::NoTracepoint(settings.policy.clone(), missing)),
@@ -96,10 +96,10 @@ impl Loaded {
     }
 }
 
-/// How large everything is.
+/// The sizes of all tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Highest possible CPU id plus one.
+    /// The highest possible CPU id plus one.
     pub(crate) cpus: u32,
     pub(crate) flow_log: u32,
     pub(crate) tables: u32,
@@ -138,15 +138,15 @@ impl Sizes {
     }
 }
 
-/// The programs, with the constants and table sizes that `setup` asks for; not loaded yet. `has` says which
-/// tracepoints the kernel has: a program for one that is missing can't be loaded.
+/// The programs with the constants and table sizes of `setup`, not loaded yet. `has` reports whether the kernel has a
+/// tracepoint: a program for a missing one cannot be loaded.
 pub(crate) fn open(
     setup: &Setup,
     sizes: &Sizes,
     hash: &SymmetricHash,
     has: impl Fn(&str) -> bool,
 ) -> Result<OpenSteerSkel<'static>, LoadError> {
-    // The object lives as long as the process: there is one.
+    // The object is leaked, since it lives as long as the process, and there is one.
     let storage = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = SteerSkelBuilder::default().open(storage)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -176,7 +176,8 @@ pub(crate) fn open(
     let size = |map: &mut OpenMapMut<'_>, entries: u32| map.set_max_entries(entries);
     size(&mut maps.steer_slots, sizes.slots())?;
     if !setup.flow_stats {
-        // The guard alone: eight slots on a line rather than one, so that more of them stay in the cache.
+        // Without statistics a slot has only the guard's state. Eight slots share a cache line, so more of them stay in
+        // the cache.
         maps.steer_slots.set_value_size(size_of::<DevFlow>() as u32)?;
     }
     size(&mut maps.steer_flows, if setup.flow_stats { sizes.slots() } else { 1 })?;
@@ -197,7 +198,7 @@ pub(crate) fn open(
     Ok(open)
 }
 
-/// Bytes that the maps of `setup` take, rings left out. Loads nothing.
+/// The memory in bytes for the maps of `setup`, without the rings. Loads nothing.
 ///
 /// # Errors
 /// [`LoadError`]: a size is out of range.
@@ -206,10 +207,10 @@ pub fn memory_of(setup: &Setup) -> Result<u64, LoadError> {
     let mut open = open(setup, &Sizes::of(setup)?, &hash, |_| true)?;
     let maps = open.open_object_mut().maps_mut();
     let of_map = |map: OpenMapMut<'_>| {
-        // The kernel keeps a hash table's element with its key and some words of its own.
+        // For a hash table, the kernel stores each element with its key and some words of its own.
         let of_element = match map.map_type() {
             MapType::Hash => u64::from(map.key_size() + map.value_size() + 64),
-            // Its entries are bytes.
+            // The entries of a ring buffer are bytes.
             MapType::RingBuf => 1,
             _ => u64::from(map.value_size()),
         };
@@ -225,8 +226,8 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
     Ok(loaded)
 }
 
-/// Loads the programs as [`Path::load`](crate::Path::load) does, tries what a running instance does, and lets all go
-/// again. Nothing is attached.
+/// Loads the programs as [`Path::load`](crate::Path::load) does, tries the operations of a running instance, and
+/// unloads everything. Nothing is attached.
 ///
 /// # Errors
 /// [`LoadError`].
@@ -234,7 +235,7 @@ pub fn try_to_load(setup: &Setup) -> Result<(), LoadError> {
     load(setup).map(|_| ())
 }
 
-/// Makes a ring, deletes it and waits for a grace period in a thread that has dropped its capabilities.
+/// Creates a ring, deletes it, and waits for a grace period, in a thread that has dropped its capabilities.
 fn go_on_without_capabilities(loaded: &Loaded, cpu: CpuId) -> Result<(), LoadError> {
     let ring = MapHandle::try_from(&loaded.skel.maps.steer_ring_0)?;
     let program = loaded.skel.progs.steer_cpumap.as_fd();
@@ -252,7 +253,8 @@ fn go_on_without_capabilities(loaded: &Loaded, cpu: CpuId) -> Result<(), LoadErr
     tried.map_err(LoadError::NeedsCapabilities)
 }
 
-/// Which tracepoints this kernel has, by its type information. Where that can't be read, loading says so.
+/// Reports which tracepoints this kernel has, by its type information. If that cannot be read, every tracepoint counts
+/// as present, and loading reports the failure.
 pub(crate) fn tracepoints() -> impl Fn(&str) -> bool {
     let btf = Btf::from_vmlinux();
     move |name| {
@@ -261,15 +263,15 @@ pub(crate) fn tracepoints() -> impl Fn(&str) -> bool {
     }
 }
 
-/// Loads them on a kernel that `has` these tracepoints. Without those of sockets (Linux 6.3)
-/// there is no rfs, and all else.
+/// Loads the programs on a kernel that `has` these tracepoints. Without the tracepoints of sockets (Linux 6.3),
+/// everything but rfs works.
 pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loaded, LoadError> {
     let sizes = Sizes::of(setup)?;
     let hash = SymmetricHash::new(setup.secret);
     let open = open(setup, &sizes, &hash, &has)?;
     let (result, log) = libbpf_log::during(PrintLevel::Warn, || open.load());
     let mut skel = result.map_err(|error| match Refusal::of(&log) {
-        // Who may load no program at all has no log.
+        // A process that may not load any program gets no log.
         Some(refusal) if error.kind() != ErrorKind::PermissionDenied || refusal.has_log() => {
             LoadError::Program(refusal)
         }
@@ -284,7 +286,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         bss.steer_map_ids = ids;
         bss.steer_flow_idle_after = FLOW_IDLE_AFTER_S * hz;
         bss.steer_flow_idle_least = hz;
-        // GRO flushes all it holds at the end of a busy poll only where a jiffy is longer than that.
+        // GRO flushes everything at the end of a busy poll only if a jiffy is longer than that.
         bss.steer_flushes_fully = u32::from(hz < 1000 && !setup.as_with_short_ticks);
     }
     let maps = &skel.maps;
@@ -308,25 +310,25 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     })
 }
 
-/// The tracepoints of sockets: receive, send, close.
+/// The tracepoints of sockets, for receive, send and close.
 pub(crate) const SOCKET_TRACEPOINTS: [&str; 3] =
     ["sock_recv_length", "sock_send_length", "inet_sock_set_state"];
 
-/// Room for the last counts of some 4000 flows, which are taken out ten times a second.
+/// Room for the final counts of some 4000 flows, which are read ten times a second.
 const ENDED_BYTES: u32 = 1 << 20;
 
-/// A flow that sent nothing for so long gives its line to one that does; where none is free, after a second.
+/// After this idle time a flow's line may be given to another flow. If no line is free, one second is enough.
 const FLOW_IDLE_AFTER_S: u32 = 60;
 
 fn map_id(map: &MapMut<'_>) -> Result<u32, LoadError> {
     Ok(libbpf_rs::MapInfo::new(map.as_fd())?.info.id)
 }
 
-/// How often both clocks are looked at, and how long each time, to find how many jiffies a second has.
+/// How often both clocks are read, and how long each measurement takes, to find the number of jiffies a second.
 const MEASUREMENTS: usize = 5;
 const MEASURED_FOR: Duration = Duration::from_millis(80);
 
-/// Jiffies, and nanoseconds in which they passed.
+/// Jiffies, and the nanoseconds in which they passed.
 fn measure(skel: &SteerSkel<'_>) -> Result<[(u64, u64); MEASUREMENTS], LoadError> {
     let look = || -> Result<(u64, u64), LoadError> {
         skel.progs.steer_clock.test_run(ProgramInput::default())?;
@@ -346,9 +348,9 @@ fn measure(skel: &SteerSkel<'_>) -> Result<[(u64, u64); MEASUREMENTS], LoadError
     Ok(measured)
 }
 
-/// Jiffies a second by measurements, of which single ones may be wrong: a virtual machine that stands still makes up
-/// for its jiffies later, so one says too few and the next too many. The median goes, rounded to one of the values that
-/// kernels are built with if it is near one.
+/// Jiffies a second, from measurements of which single ones may be wrong: a virtual machine that was stopped catches up
+/// on its jiffies later, so one measurement has too few, and the next too many. The result is the median, rounded to a
+/// value that kernels are usually built with if it is near one.
 fn ticks_a_second(mut measured: [(u64, u64); MEASUREMENTS]) -> u32 {
     const USUAL: [u32; 4] = [100, 250, 300, 1000];
     let rate = |(jiffies, ns): (u64, u64)| jiffies as f64 * 1e9 / ns as f64;
@@ -356,7 +358,7 @@ fn ticks_a_second(mut measured: [(u64, u64); MEASUREMENTS]) -> u32 {
     let median = rate(measured[MEASUREMENTS / 2]);
     let away = |hz: u32| (f64::from(hz) - median).abs() / f64::from(hz);
     let nearest = USUAL.into_iter().min_by(|one, other| away(*one).total_cmp(&away(*other)));
-    // One jiffy more or less is an eighth of what a slow timer has meanwhile.
+    // One jiffy more or less is an eighth of the jiffies of a slow timer in this time.
     match nearest.filter(|hz| away(*hz) < 0.15) {
         Some(hz) => hz,
         None => (median.round() as u32).max(1),
@@ -367,7 +369,7 @@ fn ticks_a_second(mut measured: [(u64, u64); MEASUREMENTS]) -> u32 {
 mod tests {
     use super::*;
 
-    /// So many jiffies in so many milliseconds.
+    /// Each measurement is a number of jiffies in a number of milliseconds.
     fn ticks(measured: [(u64, u64); MEASUREMENTS]) -> u32 {
         ticks_a_second(measured.map(|(jiffies, ms)| (jiffies, ms * 1_000_000)))
     }
@@ -379,12 +381,12 @@ mod tests {
         assert_eq!(ticks([(24, 80); 5]), 300);
         assert_eq!(ticks([(8, 80), (9, 80), (8, 81), (7, 80), (9, 80)]), 100);
         assert_eq!(ticks([(80, 80), (79, 80), (81, 80), (80, 80), (80, 80)]), 1000);
-        // The machine stood still, and made up for it in the next one.
+        // The machine was stopped, and caught up in the next measurement.
         assert_eq!(ticks([(20, 80), (0, 80), (80, 80), (20, 80), (20, 81)]), 250);
         assert_eq!(ticks([(8, 80), (80, 80), (8, 80), (60, 80), (8, 80)]), 100);
-        // No jiffy at all: no division by it later.
+        // No jiffy at all: the result must not be 0, since it is used as a divisor.
         assert_eq!(ticks([(0, 80); 5]), 1);
-        // A value that no distribution's kernel has.
+        // A value that no distribution's kernel uses.
         assert_eq!(ticks([(40, 80), (41, 80), (40, 80), (40, 80), (39, 80)]), 500);
         assert_eq!(ticks_a_second([(0, 1); 5]), 1);
     }

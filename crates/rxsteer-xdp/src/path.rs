@@ -1,7 +1,7 @@
-//! The in-kernel path as its owner has it: load, attach, change, look, drain, detach.
+//! The in-kernel path, as its owner uses it: load, attach, change, read, drain, detach.
 //!
-//! A change comes in steps, so that no flow is reordered by it. What they guard against stands beside
-//! each; the order guard in `bpf/steer_policy.h` does the rest.
+//! A change is made in steps, so that it reorders no flow. A comment at each step says what the step prevents; the
+//! order guard in `bpf/steer_policy.h` does the rest.
 
 mod attach;
 mod change;
@@ -27,11 +27,11 @@ use std::os::fd::AsFd;
 /// Whether a change is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The settings hold, and nothing is left of what was before.
+    /// The settings are active, and nothing is left of the former ones.
     Done,
-    /// The settings hold, and rings that were used before still drain.
+    /// The settings are active, and rings of the former ones still drain.
     Draining,
-    /// The settings don't hold yet: rings must drain first.
+    /// The settings are not active yet: rings must drain first.
     Waiting,
 }
 
@@ -40,40 +40,39 @@ pub struct Path {
     pub(crate) loaded: Loaded,
     mode: Mode,
     possible: CpuSet,
-    /// By number.
+    /// Indexed by interface number.
     devices: Vec<Option<attach::Device>>,
-    /// By flow table.
+    /// Indexed by flow table: whether it is in use.
     tables: Vec<bool>,
     settings: Settings,
-    /// A change that has to wait.
+    /// Settings that were requested and cannot be applied yet.
     requested: Option<Settings>,
-    /// The class of the rings' threads before that change; theirs changes at once.
+    /// The class of the rings' threads before that request; the class itself changes at once.
     threads_before: ThreadClass,
     is_draining: bool,
     /// Whether frames are guarded.
     unguarded: unguarded::Unguarded,
-    /// The configuration that holds lets frames pass. It may be one on the way to
-    /// `requested`.
+    /// Whether the active configuration lets frames pass. It may be an intermediate one on the way to `requested`.
     passes_frames: bool,
     pub(crate) grace: Grace,
-    /// A grace period could not be waited for, so the configuration that does not hold may still be read.
+    /// A wait for a grace period failed, so programs may still read the inactive configuration.
     may_be_read: bool,
-    /// Always attached: they count.
+    /// These links count, and are always attached.
     _counting: [Link; 3],
-    /// The thread of a ring goes to sleep: needed where flows may move.
+    /// The program that sees a ring's thread go to sleep: needed where flows may move.
     switches: Option<Link>,
-    /// What applications do, for rfs.
+    /// The programs that see what applications do, for rfs.
     desired_links: Option<[Link; 3]>,
-    /// Since a flow limit holds: what was sent before, and may have carried no number.
+    /// Set when a flow limit is activated: a snapshot of the frames sent before, which may have carried no number.
     before_limit: Option<Vec<Snapshot>>,
     /// Rings that were marked delivered in the last tick.
     marked_delivered: Vec<u32>,
-    /// How many frames had been deferred at the last tick, and for how many ticks it was none.
+    /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
     /// What is published to views.
     known: Latest<Known>,
-    /// Flows that ended because their interface was detached, beside those that the programs report.
+    /// Flows that ended because their interface was detached, in addition to those that the programs report.
     ended: EndedFlows,
 }
 
@@ -87,15 +86,15 @@ impl Path {
     /// Loads the programs and attaches the tracepoints that `settings` need, but no interface yet.
     ///
     /// # Errors
-    /// [`LoadError`]; then everything is as it was.
+    /// [`LoadError`]; then nothing has changed.
     ///
     /// # Panics
-    /// When `settings` were not checked ([`Settings::check`]).
+    /// When `settings` were not checked with [`Settings::check`].
     pub fn load(setup: &Setup, settings: &Settings) -> Result<Path, LoadError> {
         Path::with(load(setup)?, setup, settings)
     }
 
-    /// What [`Path::load`] does once the programs are loaded.
+    /// The second part of [`Path::load`], once the programs are loaded.
     fn with(loaded: Loaded, setup: &Setup, settings: &Settings) -> Result<Path, LoadError> {
         assert_eq!(settings.check(&setup.possible), Ok(()), "checked by the caller");
         loaded.can_decide_by(settings)?;
@@ -136,16 +135,17 @@ impl Path {
         Ok(path)
     }
 
-    /// Goes over to `settings`: at once where that can be, else in the ticks to come. Flows move as
-    /// their packets allow; none is reordered.
+    /// Changes to `settings`: at once where possible, otherwise in the following ticks. Flows move as their packets
+    /// allow; none is reordered.
     ///
     /// # Errors
     /// [`SettingsError`]; then nothing changes.
     pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
         let latest = self.requested.as_ref().unwrap_or(&self.settings);
         for cpu in self.possible.iter().filter(|cpu| latest.is_online(*cpu)) {
-            // Its thread runs elsewhere now, and stays there: when it is back it gets a new one. It may be back
-            // before this change is made, or without it: that none of the CPUs is left is refused.
+            // The ring's thread now runs on another CPU, and stays there, so the CPU gets a new thread when it is back.
+            // It may be back before this change is made, or without the change: settings that leave no CPU online are
+            // refused.
             if !settings.is_online(cpu) {
                 self.loaded.rings.lock().displace(cpu);
             }
@@ -159,7 +159,7 @@ impl Path {
             && self.requested.is_none()
             && *settings == self.settings
         {
-            // Nothing else is to change.
+            // There is no other change.
             return Ok(());
         }
         self.requested = Some(settings.clone());
@@ -167,10 +167,10 @@ impl Path {
         Ok(())
     }
 
-    /// Goes on with what is under way: a change, rings that drain. To be called every 50 to 250 ms.
+    /// Continues what is under way: a change, or rings that drain. The owner calls this every 50 to 250 ms.
     ///
-    /// # Errors When the kernel refuses a ring (memory) or a tracepoint; what was in force before
-    /// stays in force.
+    /// # Errors
+    /// When the kernel refuses a ring (memory) or a tracepoint; the former settings then stay active.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.loaded.rings.lock().note_sent();
         self.loaded.rings.lock().mark_idle_delivered(|| self.grace.wait())?;
@@ -178,12 +178,12 @@ impl Path {
         self.free_retired_rings()?;
         let is_displaced = self.loaded.rings.lock().find_displaced();
         if is_displaced && self.requested.is_none() && !self.is_draining {
-            // A CPU was away and is back already: no change was requested, and it takes one.
+            // A CPU was offline and is already back. No change was requested, but the ring needs one.
             self.requested = Some(self.settings.clone());
         }
         self.publish();
         if let Some(requested) = self.requested.clone() {
-            // What fails is tried again in the next tick.
+            // A failed change is tried again in the next tick.
             if !self.change_to(&requested)? {
                 return Ok(Progress::Waiting);
             }
@@ -200,7 +200,7 @@ impl Path {
         Ok(Progress::Done)
     }
 
-    /// Lets frames pass again, each flow's once its earlier ones are delivered.
+    /// Lets frames pass again: the frames of each flow pass once its earlier frames are delivered.
     ///
     /// # Errors
     /// As [`Path::tick`].
@@ -216,11 +216,11 @@ impl Path {
         Ok(())
     }
 
-    /// Whether nothing is under way in any ring, and nothing is sent there. To be asked again and again after
+    /// Whether nothing is under way in any ring, and nothing is sent to one. The owner calls this repeatedly after
     /// [`Path::begin_drain`].
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
-        // What is unknown is not drained.
+        // An unknown state counts as not drained.
         self.is_draining && self.goes_drained().unwrap_or(false)
     }
 
@@ -244,22 +244,22 @@ impl Path {
 
     fn pass_again(&mut self) -> io::Result<()> {
         if self.settings.shadow {
-            // They do, and slots name rings where nothing was sent.
+            // Frames already pass, and the slots name rings to which nothing was sent.
             return Ok(());
         }
         let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };
         self.decide_by(&settings)
     }
 
-    /// What holds instead of settings that were asked for and do not hold yet.
+    /// The settings that are active while other settings were requested and are not active yet.
     #[must_use]
     pub fn settings_in_force(&self) -> Option<Settings> {
         let in_force = Settings { threads: self.threads_before, ..self.settings.clone() };
         self.requested.is_some().then_some(in_force)
     }
 
-    /// Puts the threads of all rings into a class, at once: frames need not wait for that. Returns whether they were in
-    /// another.
+    /// Puts the threads of all rings into a scheduling class, at once: frames need not wait for this. Returns whether
+    /// they were in another class.
     fn set_threads(&mut self, class: ThreadClass) -> Result<bool, SettingsError> {
         if class == self.settings.threads {
             return Ok(false);
@@ -275,19 +275,19 @@ impl Path {
         Ok(true)
     }
 
-    /// Why the threads of the rings are not in the class that was asked for, if they are not.
+    /// Why the threads of the rings are not in the requested class, if they are not.
     #[must_use]
     pub fn threads_problem(&self) -> Option<ThreadsError> {
         self.loaded.rings.lock().threads.problem().cloned()
     }
 
-    /// The settings that hold.
+    /// The active settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// How frames come to the program.
+    /// Where the XDP program gets its frames.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
@@ -299,14 +299,13 @@ impl Path {
         self.loaded.hz
     }
 
-    /// The kernel's number of our XDP program.
+    /// The kernel's id of our XDP program.
     #[must_use]
     pub fn program_id(&self) -> u32 {
         libbpf_rs::Program::id_from_fd(self.loaded.skel.progs.steer_entry.as_fd()).unwrap_or(0)
     }
 
-    /// The kernel's numbers of the programs, by their names in `src/bpf`: what they cost stands
-    /// under them.
+    /// The kernel's ids of the programs, with their names in `src/bpf`. The kernel reports their cost by these ids.
     #[must_use]
     pub fn programs(&self) -> Vec<(&'static str, u32)> {
         let progs = &self.loaded.skel.progs;
@@ -323,7 +322,7 @@ impl Path {
             ("steer_closes", &progs.steer_closes),
         ];
         let id = |program: &ProgramMut<'_>| libbpf_rs::Program::id_from_fd(program.as_fd());
-        // Those that were left out have no descriptor.
+        // Programs that were not loaded have no descriptor.
         let loaded = all.into_iter().filter(|(_, program)| program.autoload());
         loaded.filter_map(|(name, program)| Some((name, id(program).ok()?))).collect()
     }

@@ -1,9 +1,9 @@
 //! The CPUMAP entries: each CPU's ring and kernel thread, of one of two generations.
 //!
-//! An entry is never replaced or deleted before it has drained: the kernel would let the new thread run
-//! beside the old one. So a ring of another size, or for a CPU that came back (the scheduler moved its
-//! thread away and leaves it there), is made as the CPU's other generation; flows go over one by one as the
-//! order guard allows; and when nothing is under way in the old one, it is deleted.
+//! An entry is never replaced or deleted before it has drained, since the kernel would run the new thread beside the
+//! old one. So a ring of another size, or for a CPU that came back (the scheduler moved its thread away, and leaves it
+//! there), is created as the CPU's other generation. Flows move to it one by one, as the order guard allows. When
+//! nothing is under way in the old ring, it is deleted.
 
 use crate::abi::{Array, GENERATIONS, LINE_WORDS, steer_line, steer_pair, steer_ring};
 use crate::setup::MIN_QUEUE_SIZE;
@@ -19,37 +19,36 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is sent to, waiting in, and done by the rings.
+/// The rings: what was sent to them, what waits in them, and what they have processed.
 #[derive(Debug)]
 pub(crate) struct Rings {
     maps: [MapHandle; GENERATIONS as usize],
-    /// By CPU: the size of the ring of each generation, 0 where there is none.
+    /// By CPU: the size of the ring of each generation; 0 if there is none.
     sizes: Box<[[u32; GENERATIONS as usize]]>,
     /// By CPU: the generation in use.
     generations: Box<[u8]>,
-    /// By CPU: its thread runs elsewhere, since the CPU was away.
+    /// By CPU: its thread runs on another CPU, since this CPU was offline.
     displaced: Box<[bool]>,
     pub(crate) ring_states: Array<steer_ring>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
-    /// By ring: what it had been sent when its ring was made.
+    /// By ring: the frames that had been sent to it when it was created.
     sent_when_made: Box<[u32]>,
-    /// By ring: what it had been sent and had seen when that was last noted, and how often in a row it was
-    /// the same.
+    /// By ring: the frames sent and seen when that was last noted, and how often in a row they were the same.
     before: Box<[Noted]>,
     accounts: Box<[Cell<Account>]>,
-    /// When all were looked at.
+    /// When the rings were last looked at.
     looked: Cell<Option<Instant>>,
     pub(crate) threads: Threads,
-    /// By ring: what its thread did, and what was lost meanwhile.
+    /// By ring: what its thread did, and what the ring lost meanwhile.
     waits: Box<[Cell<Waits>]>,
-    /// What the times of readings count from.
+    /// The start of the time scale of readings.
     begun: Instant,
 }
 
-/// The rings as two threads have them: the owner of the path, and a view. One account of lost frames serves both. A
-/// view holds the lock for looks alone, some microseconds, so the owner waits for no more than that; the owner may hold
-/// it for a grace period, which a view can wait for.
+/// The rings as two threads share them: the owner of the path, and a view. One account of lost frames serves both. A
+/// view holds the lock only to read, for some microseconds, so the owner waits no longer than that. The owner may hold
+/// the lock for a grace period, which a view can wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRings(Arc<Mutex<Rings>>);
 
@@ -63,12 +62,12 @@ impl SharedRings {
     }
 }
 
-/// What is known of the frames of a ring.
+/// What is known of a ring's frames.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
-    /// It refused so many.
+    /// Frames that the ring refused.
     lost: u64,
-    /// What it had been sent, and the sum of the numbers that had been seen of each source, at the last look.
+    /// The frames sent to it, and the sum of the numbers seen from each source, at the last look.
     sent: u64,
     seen: u64,
 }
@@ -80,40 +79,41 @@ struct Noted {
     times: u32,
 }
 
-/// What a ring had been sent at a moment: by RX CPU the last number.
+/// What had been sent to a ring at one moment: the last number of each RX CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) ring: u32,
     tails: Box<[u32]>,
 }
 
-/// A moment in a ring's life, a grace period long: what is in `before` was in the ring, or refused by it, when `after`
-/// was noted.
+/// A snapshot of a ring, which takes a grace period: the frames in `before` had entered the ring, or were refused by
+/// it, when `after` was noted.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     before: Sent,
     after: Sent,
 }
 
-/// So many looks in a row nothing has to move before a thread that can't be looked at is taken to sleep.
+/// If the state of a thread cannot be read, the thread counts as asleep after this many looks in a row without
+/// progress.
 const STILL: u32 = 20;
 
-/// Between two looks at what is lost.
+/// The shortest time between two looks at lost frames.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// Frames in a bulk queue, and frames that a thread takes from its ring at a time.
+/// The frames in a bulk queue, and the frames that a thread takes from its ring at a time.
 const BULK: u32 = 8;
 
 /// Whether a ring's thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     No,
-    /// It can't be looked at, and nothing has moved for long.
+    /// Its state cannot be read, and nothing has moved for long.
     Seeming,
     Sure,
 }
 
-/// Whether what was asked for is so.
+/// The result of a request for rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Done,
@@ -152,27 +152,26 @@ impl Rings {
         self.generations.len() as u32
     }
 
-    /// The generation that a CPU's frames go to, once a configuration says so.
+    /// The generation that a CPU's frames go to, once a configuration is active that uses it.
     pub(crate) fn generation(&self, cpu: CpuId) -> u32 {
         self.generations.get(cpu.index()).map_or(0, |generation| u32::from(*generation))
     }
 
-    /// The CPU is away: its thread runs elsewhere until it gets a new one.
+    /// Notes that the CPU is offline: its ring's thread runs on other CPUs until the ring is replaced.
     pub(crate) fn displace(&mut self, cpu: CpuId) {
         if let Some(displaced) = self.displaced.get_mut(cpu.index()) {
             *displaced = true;
         }
     }
 
-    /// Sees that each of `cpus` has a ring of `size` packets, of the generation that is in use from the next
-    /// configuration on.
+    /// Ensures that each of `cpus` has a ring of `size` packets, of the generation that the next configuration uses.
     pub(crate) fn ensure(
         &mut self,
         cpus: &CpuSet,
         size: u32,
         programs: [BorrowedFd<'_>; GENERATIONS as usize],
     ) -> io::Result<Made> {
-        // By CPU: the generation its frames are to go to.
+        // Pairs of a CPU and the generation that its frames will go to.
         let mut planned = Vec::new();
         for cpu in cpus.iter() {
             let index = cpu.index();
@@ -189,10 +188,10 @@ impl Rings {
         for (cpu, next) in &planned {
             self.make(*cpu, *next, size, programs[*next])?;
         }
-        // Before a configuration sends them anything.
+        // The class is set before a configuration sends frames to the new rings.
         self.threads.adopt(&self.all());
-        // All together: a generation that isn't in use is deleted once it has drained, so none may be said to be out
-        // of use before there is a configuration that sends nothing there.
+        // All generations are switched together. A generation that is not in use is deleted once it has drained, so
+        // none may be marked unused before a configuration is active that sends nothing to it.
         for (cpu, next) in planned {
             self.generations[cpu.index()] = next as u8;
             self.displaced[cpu.index()] = false;
@@ -208,7 +207,7 @@ impl Rings {
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
         let number = u32::from(cpu.get()) * GENERATIONS + generation as u32;
-        // The new thread makes itself known with its first frame.
+        // The new thread registers itself with its first frame.
         let ring = steer_ring { pid: 0, ..self.ring_states.get(number) };
         self.ring_states.set(number, ring);
         put_ring(&self.maps[generation], cpu, size, program)?;
@@ -219,25 +218,25 @@ impl Rings {
         Ok(())
     }
 
-    /// What `ring` was sent by all CPUs, modulo 2³².
+    /// The number of frames that all CPUs sent to `ring`, modulo 2³².
     fn sent(&self, ring: u32) -> u32 {
         (0..self.cpus()).fold(0, |sum: u32, rx_cpu| sum.wrapping_add(self.tail(rx_cpu, ring)))
     }
 
-    /// The last number from `rx_cpu` to `ring`.
+    /// The last sequence number from `rx_cpu` to `ring`.
     fn tail(&self, rx_cpu: u32, ring: u32) -> u32 {
         let line = rx_cpu * (self.cpus() * GENERATIONS).div_ceil(LINE_WORDS) + ring / LINE_WORDS;
         self.tails.get_number(line, (ring % LINE_WORDS) as usize * size_of::<u32>())
     }
 
-    /// What `ring` was sent until now.
+    /// What has been sent to `ring` until now.
     fn sent_by_now(&self, ring: u32) -> Sent {
         Sent { ring, tails: (0..self.cpus()).map(|rx_cpu| self.tail(rx_cpu, ring)).collect() }
     }
 
-    /// Looks at what rings were sent and what they have seen, and finds what shows to be lost since the look before:
-    /// gaps in the numbers, and what would be under way beyond the room there is. Not right after another look: a
-    /// thread's counts may take a moment to come here, each by itself.
+    /// Reads what was sent to rings and what they have seen, and finds the frames lost since the last look: gaps in the
+    /// numbers, and frames under way beyond the room in the ring. It does nothing right after another look, since each
+    /// of a thread's counts may take a moment to become visible here, independently of the others.
     pub(crate) fn look(&self) {
         if self.looked.get().is_some_and(|looked| looked.elapsed() < BETWEEN_LOOKS) {
             return;
@@ -246,7 +245,7 @@ impl Rings {
         let has_ring = |ring: &u32| {
             self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize] != 0
         };
-        // Of one that is deleted no more is heard once all is accounted for.
+        // A deleted ring needs no look once all its frames are accounted for.
         let is_open = |ring: &u32| {
             let account = self.accounts[*ring as usize].get();
             account.sent != account.lost + self.ring_states.get(*ring).passed
@@ -273,35 +272,36 @@ impl Rings {
         self.accounts[ring as usize].set(account);
     }
 
-    /// How many frames can be under way to `ring`: in the ring, in what its thread has taken out at once, and in
-    /// what each source holds until its poll ends, with the frame that finds that full.
+    /// The most frames that can be under way to `ring`: in the ring, in the batch that its thread has taken out, and in
+    /// the bulk queue that each source holds until its poll ends, with the frame that finds that queue full.
     fn room(&self, ring: u32) -> u64 {
         let size = self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize];
         u64::from(size + BULK + (BULK + 1) * self.cpus())
     }
 
-    /// Frames that never came to `ring` and frames that are under way to it, of those it had been sent at the last
-    /// look. Those lost never get fewer; the last ones are found by [`Rings::find_lost`].
+    /// The frames that were sent to `ring` until the last look and got lost, and those that are under way. The number
+    /// of lost frames never decreases; [`Rings::find_lost`] finds the last ones.
     pub(crate) fn lost_and_waiting(&self, ring: u32) -> (u64, u64) {
         let account = self.accounts[ring as usize].get();
         let passed = self.ring_states.get(ring).passed;
         (account.lost, account.sent.saturating_sub(passed + account.lost).min(self.room(ring)))
     }
 
-    /// What rings had been sent that have not seen all of it: for [`Rings::find_lost`], a grace period later.
+    /// What had been sent to the rings that have not seen all of it, for [`Rings::find_lost`] a grace period later.
     pub(crate) fn short(&self) -> Vec<Sent> {
         let is_short = |ring: &u32| self.lost_and_waiting(*ring).1 != 0;
         (0..self.ring_states.len()).filter(is_short).map(|ring| self.sent_by_now(ring)).collect()
     }
 
-    /// Finds what was lost last of all: frames that were sent to a ring in which nothing is under way, and that it
-    /// has not seen. `short` is of a grace period ago. What is counted as lost and comes after all would have to be
-    /// taken back; so it would be where a thread can't be looked at, and gets no time for long.
+    /// Finds the last lost frames: frames that were sent to a ring in which nothing is under way, and that the ring has
+    /// not seen. `short` is from a grace period ago. Frames counted as lost are never recounted, so the count would be
+    /// too high if such a frame arrived after all. That can only happen if the state of a thread cannot be read and the
+    /// thread does not run for long.
     pub(crate) fn find_lost(&self, short: Vec<Sent>) {
         for ring in self.drained_since(short) {
             self.look_at(ring.ring);
             let mut account = self.accounts[ring.ring as usize].get();
-            // What was sent since the ring was found drained is not meant.
+            // Frames sent after the ring was found drained are excluded.
             let later = sum(&ring.tails).wrapping_sub(account.sent as u32) as i32;
             let sent = account.sent.saturating_add_signed(i64::from(later));
             account.lost =
@@ -310,9 +310,9 @@ impl Rings {
         }
     }
 
-    /// Notes the CPUs whose thread was moved away; returns whether there are new ones. That a CPU was offline
-    /// for a moment, between two looks at which ones are, is not reported. But the kernel then lets its thread run
-    /// anywhere if it had work, and does not take that back.
+    /// Notes the CPUs whose ring thread was moved away; returns whether there are new ones. A CPU that was offline only
+    /// for a moment, between two reads of the online CPUs, is not reported. But the kernel then lets its thread run on
+    /// any CPU if the thread had work, and does not undo that.
     pub(crate) fn find_displaced(&mut self) -> bool {
         let in_use = (0..).zip(self.generations.iter().zip(&self.sizes));
         let moved: Vec<usize> = in_use
@@ -329,7 +329,8 @@ impl Rings {
         !moved.is_empty()
     }
 
-    /// To be called now and then: whether numbers went on since the last time shows what is at rest.
+    /// Notes what was sent and seen. The tick calls this: numbers that did not change since the last call show which
+    /// rings are at rest.
     pub(crate) fn note_sent(&mut self) {
         self.look();
         for ring in self.all() {
@@ -342,21 +343,21 @@ impl Rings {
         }
     }
 
-    /// Notes what the ring's thread did since the last time, and what was lost meanwhile.
+    /// Notes what the ring's thread did since the last reading, and what the ring lost meanwhile.
     fn read_thread(&self, ring: u32) {
         let Some(scheduled) = self.threads.scheduled(ring) else { return };
         let (lost, waiting) = self.lost_and_waiting(ring);
         let passed = self.ring_states.get(ring).passed;
-        // Gaps show in an account only when fewer frames come than were lost, which is too late to find out why.
-        // Read in this order they show at once, on machines that reorder reads a few too many: the account is what
-        // counts.
+        // The account counts a gap only when fewer frames arrive than were lost, which is too late to find the cause.
+        // When read in this order, gaps show at once; on machines that reorder reads, the result may be slightly too
+        // high. The account remains the authoritative count.
         let lost = lost.max(self.accounts[ring as usize].get().seen.saturating_sub(passed));
         let reading =
             Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
         self.waits_of(ring, |waits| waits.note(reading, lost));
     }
 
-    /// What the ring's thread did, and what was lost meanwhile.
+    /// What the ring's thread did, and what the ring lost meanwhile.
     pub(crate) fn waits(&self, ring: u32) -> Waits {
         self.waits[ring as usize].get().by_now(self.accounts[ring as usize].get().lost)
     }
@@ -368,9 +369,10 @@ impl Rings {
         cell.set(waits);
     }
 
-    /// Whether the kernel thread sleeps. It does so only when its ring is empty and all it took from there
-    /// is delivered. One that had nothing to do yet does; one that can't be looked at (its number is not known
-    /// before its first frames, nor in another PID namespace) seems to when nothing has moved for long.
+    /// Whether the kernel thread sleeps. It sleeps only when its ring is empty and all frames that it took from the
+    /// ring are delivered. A thread that never had work counts as asleep. If the state cannot be read (the pid is
+    /// unknown before the ring's first frames, and in another PID namespace), the thread counts as asleep when nothing
+    /// has moved for long.
     fn sleep_of(&self, ring: u32, pid: u32) -> Sleep {
         let is_there =
             self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize] != 0;
@@ -378,14 +380,14 @@ impl Rings {
             return Sleep::Sure;
         }
         let before = self.before[ring as usize];
-        // What was sent since the last look has not been still for long.
+        // If frames were sent since the last look, the ring has not been still for long.
         let is_still = before.times >= STILL && before.sent == self.sent(ring);
         let it_seems = if is_still { Sleep::Seeming } else { Sleep::No };
         if pid == 0 {
             return it_seems;
         }
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // After the name in brackets, which may itself hold brackets.
+        // The state follows the name in brackets, and the name may itself contain brackets.
         match stat.rsplit_once(')') {
             Some((name, state)) if name.contains("(cpumap/") => {
                 let is_asleep = matches!(state.trim_start().chars().next(), Some('S' | 'I'));
@@ -395,9 +397,9 @@ impl Rings {
         }
     }
 
-    /// The rings of `rings` that nothing is under way in, and nothing they handed over is undelivered; with what
-    /// they had been sent when that was found. `grace` waits until every poll that is under way now is over: then
-    /// bulk queues are empty, too.
+    /// Those of `rings` in which nothing is under way and from which nothing is undelivered, with what had been sent to
+    /// them when that was found. `grace` waits until every poll that is under way has ended; the bulk queues are empty
+    /// then as well.
     pub(crate) fn drained(
         &self,
         rings: Vec<u32>,
@@ -411,10 +413,10 @@ impl Rings {
         Ok(self.drained_since(before))
     }
 
-    /// Those of `before`, which is of a grace period ago, that were sent nothing since and are drained.
+    /// Those of `before`, which is from a grace period ago, to which nothing was sent since, and which are drained.
     fn drained_since(&self, before: Vec<Sent>) -> Vec<Sent> {
         let is_drained = |ring: &Sent| {
-            // First whether its thread sleeps, then whether that was still about the same frames.
+            // This first reads whether the thread sleeps, and then whether the same frames were concerned.
             self.sleep_of(ring.ring, self.ring_states.get(ring.ring).pid) != Sleep::No
                 && self.sent_by_now(ring.ring) == *ring
         };
@@ -432,8 +434,9 @@ impl Rings {
         Ok(before.into_iter().map(after).collect())
     }
 
-    /// Whether what was sent before a snapshot is delivered, or dropped: a frame that was numbered after it is
-    /// delivered, and so is all that was in the ring before that; or nothing is under way in the ring.
+    /// Whether all frames sent before the snapshots are delivered or dropped. That is so when a frame that was numbered
+    /// after the snapshot is delivered, since then all frames that were in the ring before it are delivered too; or
+    /// when nothing is under way in the ring.
     pub(crate) fn have_drained_past(
         &self,
         snapshots: &[Snapshot],
@@ -454,13 +457,14 @@ impl Rings {
         Ok(rest.iter().all(|snapshot| is_drained(snapshot) || has_gone_on(snapshot)))
     }
 
-    /// Declares what was sent before snapshots past which all rings have drained delivered or lost, which is so.
+    /// Marks as delivered the frames sent before the snapshots. All rings must have drained past these, so the frames
+    /// are in fact delivered or lost.
     pub(crate) fn mark_snapshots_delivered(&self, snapshots: &[Snapshot]) {
         snapshots.iter().for_each(|snapshot| self.mark_delivered(&snapshot.before));
     }
 
-    /// Whether number `seq` from `rx_cpu` to `ring` was given after the snapshots, or so it seems: a ring without
-    /// one was made since.
+    /// Whether sequence number `seq` from `rx_cpu` to `ring` is later than the snapshots. A ring without a snapshot was
+    /// created later, so the answer for it is yes.
     pub(crate) fn is_after(
         &self,
         snapshots: &[Snapshot],
@@ -472,7 +476,7 @@ impl Rings {
         tail.is_none_or(|tail| seq.wrapping_sub(*tail).wrapping_sub(1) < 1 << 30)
     }
 
-    /// Whether what was sent before the snapshots counts as delivered.
+    /// Whether the frames sent before the snapshots are marked as delivered.
     pub(crate) fn are_delivered(&self, snapshots: &[Snapshot]) -> bool {
         let delivered =
             |ring: u32, rx_cpu: u32| self.pairs.get(ring * self.cpus() + rx_cpu).delivered;
@@ -484,7 +488,7 @@ impl Rings {
         })
     }
 
-    /// Every ring there is.
+    /// All existing rings.
     pub(crate) fn all(&self) -> Vec<u32> {
         self.existing().collect()
     }
@@ -507,9 +511,9 @@ impl Rings {
             .collect()
     }
 
-    /// Declares everything that was sent to a ring until it was found drained delivered or lost, which is so;
-    /// then flows whose last packets a full ring refused don't wait for a next one. What was sent since (a
-    /// flow that waits for its last packets still goes there) is not meant.
+    /// Marks as delivered all frames that were sent to a ring until it was found drained; they are in fact delivered or
+    /// lost. Flows whose last packets a full ring refused then need not wait for another packet. Frames sent since then
+    /// are excluded (a flow that waits for its last packets still goes to this ring).
     pub(crate) fn mark_delivered(&self, ring: &Sent) {
         for (rx_cpu, tail) in (0..).zip(&ring.tails) {
             let index = ring.ring * self.cpus() + rx_cpu;
@@ -517,9 +521,9 @@ impl Rings {
         }
     }
 
-    /// Marks as delivered what was sent to rings that are at rest since a look or longer, so that flows whose last
-    /// frames carried no number need not send one that does before they may go elsewhere. Only where the thread is
-    /// seen to sleep, and nothing is missing: then no frame is there that it could still deliver.
+    /// Marks as delivered the frames of rings that have been at rest for at least one look. Then flows whose last
+    /// frames carried no number may move without first sending a frame with one. This is done only if the thread is
+    /// seen to sleep and no frame is missing: then the thread can have no frame left to deliver.
     pub(crate) fn mark_idle_delivered(
         &self,
         grace: impl FnOnce() -> io::Result<()>,
@@ -529,7 +533,7 @@ impl Rings {
             self.tail(rx_cpu, ring).wrapping_sub(delivered) as i32 > 0
         };
         let is_at_rest = |ring: &u32| {
-            // A guess would not do: what was counted as lost by it may be there.
+            // A thread that only seems to sleep is not enough: frames counted as lost may still be in the ring.
             self.before[*ring as usize].times > 0
                 && self.sleep_of(*ring, self.ring_states.get(*ring).pid) == Sleep::Sure
                 && (0..self.cpus()).any(|rx_cpu| is_undelivered(*ring, rx_cpu))
@@ -540,7 +544,7 @@ impl Rings {
         Ok(())
     }
 
-    /// Deletes a ring that was marked delivered, and drained still a grace period after that.
+    /// Deletes a ring that was marked delivered, and that was still drained a grace period later.
     pub(crate) fn delete(&mut self, ring: u32) -> io::Result<()> {
         let (cpu, generation) = (ring / GENERATIONS, (ring % GENERATIONS) as usize);
         remove_ring(&self.maps[generation], cpu)?;
@@ -562,7 +566,7 @@ fn remove_ring(map: &MapHandle, cpu: u32) -> io::Result<()> {
     map.delete(&cpu.to_ne_bytes()).map_err(io::Error::other)
 }
 
-/// Whether a ring can be made, and deleted again. Nothing may send to it.
+/// Tests whether a ring can be created and deleted again. Nothing may send to it.
 pub(crate) fn try_ring(map: &MapHandle, cpu: CpuId, program: BorrowedFd<'_>) -> io::Result<()> {
     put_ring(map, cpu, MIN_QUEUE_SIZE, program)?;
     remove_ring(map, u32::from(cpu.get()))
@@ -572,13 +576,13 @@ fn sum(counts: &[u32]) -> u32 {
     counts.iter().fold(0, |sum: u32, count| sum.wrapping_add(*count))
 }
 
-/// Whether `pid` is the ring thread of `cpu` and may run on another CPU. (One that was bound when its CPU went
-/// and that sleeps still is where it was: it may run nowhere for the time being.)
+/// Whether `pid` is the ring thread of `cpu` and may run on another CPU. (A bound thread that has slept since its CPU
+/// went offline is unchanged: it may run nowhere for the time being.)
 fn runs_elsewhere(pid: u32, cpu: usize) -> bool {
     let Some(thread) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     let Ok(may_run_on) = sched_getaffinity(Some(thread)) else { return false };
     let elsewhere = may_run_on.count() - u32::from(may_run_on.is_set(cpu));
-    // In another PID namespace the number may be a stranger's.
+    // In another PID namespace the pid may belong to another process.
     let is_ours = || {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.starts_with(&format!("cpumap/{cpu}/"))

@@ -1,4 +1,4 @@
-//! Rings in the kernel, with made-up numbers of frames. Needs root; says SKIPPED without.
+//! Rings in the kernel, with made-up numbers of frames. Needs root; prints SKIPPED without it.
 
 use super::*;
 use crate::abi::Mode;
@@ -35,7 +35,7 @@ fn ensure(loaded: &Loaded, cpus: &str, size: u32) -> Made {
     loaded.rings.lock().ensure(&cpus.parse().unwrap(), size, programs).unwrap()
 }
 
-/// CPU 0 sent `count` frames more to `ring`.
+/// CPU 0 sends `count` more frames to `ring`.
 fn send(rings: &mut Rings, ring: u32, count: u32) {
     let mut line = rings.tails.get(ring / LINE_WORDS);
     line.word[(ring % LINE_WORDS) as usize] += count;
@@ -52,7 +52,7 @@ fn change_that_waits_puts_no_ring_out_of_use() {
     assert_eq!(ensure(&loaded, "0-1", 64), Made::Done);
     assert_eq!(ensure(&loaded, "0-1", 128), Made::Done);
     assert_eq!(loaded.rings.lock().retired(), [0, 2], "the first rings");
-    // That of CPU 0 has drained, that of CPU 1 has not.
+    // The ring of CPU 0 has drained, that of CPU 1 has not.
     loaded.rings.lock().delete(0).unwrap();
     assert_eq!(ensure(&loaded, "0-1", 256), Made::Later);
     assert_eq!(loaded.rings.lock().retired(), [2], "frames still go to the second ring of CPU 0");
@@ -70,7 +70,7 @@ fn what_is_sent_after_a_ring_was_found_drained_is_not_called_delivered() {
     };
     let rings = &mut *loaded.rings.lock();
     send(rings, 1, 5);
-    // There is no ring, so nothing can be under way in it.
+    // The ring does not exist, so nothing can be under way in it.
     let drained = rings.drained(vec![1], || Ok(())).unwrap();
     assert_eq!(drained.len(), 1);
     send(rings, 1, 2);
@@ -87,7 +87,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     send(rings, 0, 3);
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 0, "its thread has yet to run");
     assert_eq!(lost_and_waiting_of(rings), (0, 3));
-    // They were lost, it seems: nothing comes of them.
+    // The frames seem lost, since none of them arrives.
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 1);
     assert_eq!(rings.lost_and_waiting(0), (0, 3), "not yet read");
@@ -98,7 +98,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     assert_eq!(lost_and_waiting_of(rings), (3, 2), "what was lost stays lost");
     seen(rings, 0, 2, 5);
     assert_eq!(lost_and_waiting_of(rings), (3, 0));
-    // Another process' number, as seen from another PID namespace, says nothing of the thread.
+    // The pid of another process, as in another PID namespace, says nothing about the thread.
     let ring = steer_ring { pid: 1, ..rings.ring_states.get(0) };
     rings.ring_states.set(0, ring);
     send(rings, 0, 1);
@@ -114,7 +114,7 @@ fn kernel_without_socket_tracepoints_will_do_without_rfs() {
     assert!(!loaded.skel.progs.steer_receives.autoload(), "it was left out");
 }
 
-/// The thread of a ring has seen so many frames, and number `number` of CPU 0.
+/// The ring's thread has seen this many frames, and sequence number `number` of CPU 0.
 fn seen(rings: &mut Rings, ring: u32, frames: u64, number: u32) {
     let state = steer_ring { passed: frames, ..rings.ring_states.get(ring) };
     rings.ring_states.set(ring, state);
@@ -128,22 +128,22 @@ fn what_is_lost_is_found_in_three_ways() {
     let Some(loaded) = loaded(test) else { return };
     assert_eq!(ensure(&loaded, "0", 64), Made::Done);
     let rings = &mut *loaded.rings.lock();
-    // The ring, a batch of its thread's, and for each CPU a bulk queue and the frame that finds it full.
+    // The ring, one batch of its thread, and for each CPU a bulk queue and the frame that finds it full.
     let room = 64 + 8 + 9 * rings.cpus();
     send(rings, 0, room);
     assert_eq!(lost_and_waiting_of(rings), (0, room.into()), "there is room for them");
-    // By the room there is.
+    // Losses found by the size of the room.
     send(rings, 0, 5);
     assert_eq!(lost_and_waiting_of(rings), (5, room.into()));
-    // By gaps in the numbers, once what was counted before is surely there.
+    // Losses found by gaps in the numbers, once the earlier counts are certainly visible.
     seen(rings, 0, 20, 32);
     rings.look();
     assert_eq!(rings.lost_and_waiting(0).0, 5, "too early");
     assert_eq!(lost_and_waiting_of(rings), (12, u64::from(room) + 5 - 12 - 20));
-    // Some that carried no number came after the last that did.
+    // Some frames without a number arrived after the last frame with one.
     seen(rings, 0, 26, 32);
     assert_eq!(lost_and_waiting_of(rings), (12, u64::from(room) + 5 - 12 - 26));
-    // By the end: nothing moves any more.
+    // Losses found at the end, when nothing moves any more.
     (0..=STILL).for_each(|_| rings.note_sent());
     rings.find_lost(rings.short());
     let lost = u64::from(room) + 5 - 26;
@@ -153,7 +153,7 @@ fn what_is_lost_is_found_in_three_ways() {
     assert_eq!(lost_and_waiting_of(rings), (lost, 0), "the gap was known");
 }
 
-/// What is lost and what waits in the ring of CPU 0, after two looks.
+/// The lost and the waiting frames of CPU 0's ring, after two looks.
 fn lost_and_waiting_of(rings: &Rings) -> (u64, u64) {
     for _ in 0..2 {
         std::thread::sleep(BETWEEN_LOOKS);
@@ -173,7 +173,7 @@ fn numbers_that_wrap_around_lose_nothing() {
         line.word[0] = sent as u32;
         rings.tails.set(0, line);
     };
-    // In steps as they are looked at: of each a quarter is lost.
+    // In steps between two looks; a quarter of each step is lost.
     let (mut sent, mut passed) = (0_u64, 0_u64);
     for _ in 0..5 {
         sent += 1 << 30;
@@ -184,7 +184,7 @@ fn numbers_that_wrap_around_lose_nothing() {
         rings.note_sent();
     }
     assert_eq!(lost_and_waiting_of(rings), (sent - passed, 0));
-    // Of a thread that gets no time all is refused, but what there is room for.
+    // If the thread does not run, all frames are refused except those for which there is room.
     let room = u64::from(64 + 8 + 9 * rings.cpus());
     for _ in 0..5 {
         sent += 1 << 30;
@@ -213,7 +213,7 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     assert_eq!(delivered(rings), 0, "its thread is not known");
     let ring = steer_ring { pid: thread, ..rings.ring_states.get(0) };
     rings.ring_states.set(0, ring);
-    // Number 8 was carried, one of the last three is missing.
+    // A frame carried number 8, and one of the last three is missing.
     seen(rings, 0, 10, 8);
     (0..=STILL).for_each(|_| rings.note_sent());
     assert_eq!(delivered(rings), 0, "a frame is missing");
@@ -224,7 +224,7 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     assert_eq!(delivered(rings), 11);
 }
 
-/// The number of the thread of that name, which sleeps by now.
+/// The pid of the thread with that name, which sleeps by now.
 fn thread_of(name: &str) -> u32 {
     let is_it = |entry: &std::fs::DirEntry| {
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
@@ -256,7 +256,7 @@ fn ring_has_drained_past_a_snapshot_when_a_later_number_is_delivered() {
     assert!(!rings.have_drained_past(&snapshots, || Ok(())).unwrap());
     delivered(rings, 11);
     assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
-    // What is declared delivered is what had been sent before, and takes nothing back.
+    // The mark covers what had been sent before, and never lowers a number.
     rings.mark_snapshots_delivered(&snapshots);
     assert_eq!(rings.pairs.get(0).delivered, 11);
     let snapshots = rings.snapshot(|| Ok(())).unwrap();
@@ -264,7 +264,7 @@ fn ring_has_drained_past_a_snapshot_when_a_later_number_is_delivered() {
     assert!(!rings.are_delivered(&snapshots));
     rings.mark_snapshots_delivered(&snapshots);
     assert!(rings.are_delivered(&snapshots) && rings.pairs.get(0).delivered == 11);
-    // Without anything later: when nothing is under way.
+    // Without a later frame: the ring has drained when nothing is under way.
     assert!(!rings.have_drained_past(&snapshots, || Ok(())).unwrap(), "its thread has yet to run");
     (0..=STILL).for_each(|_| rings.note_sent());
     assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
@@ -277,7 +277,7 @@ fn frames_sent_while_a_snapshot_was_taken_do_not_count_as_delivered() {
     assert_eq!(ensure(&loaded, "0", 64), Made::Done);
     let rings = &mut *loaded.rings.lock();
     send(rings, 0, 5);
-    // Two more may still be in CPU 0's bulk queue when a later frame of CPU 1 is delivered.
+    // Two more frames may still be in CPU 0's bulk queue when a later frame of CPU 1 is delivered.
     let snapshots = rings
         .snapshot(|| {
             rings.tails.set_number(0, 0, 7);

@@ -1,4 +1,4 @@
-//! What the in-kernel path is given: once, and while it runs.
+//! The configuration of the in-kernel path: what is fixed when it is loaded, and what can change while it runs.
 
 use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, Mode};
 use crate::compile::Rows;
@@ -9,78 +9,78 @@ pub use rxsteer_core::limits::{
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
 use thiserror::Error;
 
-/// Packets a CPU's ring holds by default: what the kernel's own samples use.
+/// The default size of a CPU's ring in packets, as in the kernel's own samples.
 pub const DEFAULT_QUEUE_SIZE: u32 = 2048;
-/// Most interfaces one instance steers.
+/// The most interfaces that one instance steers.
 pub const MAX_INTERFACES: u32 = 64;
-/// Most slots of all RX queues' flow tables: 832 MiB of them.
+/// The most slots in the flow tables of all RX queues together; they take 832 MiB.
 pub const MAX_SLOTS: u64 = 1 << 22;
 
 /// What is fixed when the programs are loaded.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How frames come to the program, the same for all interfaces: a CPUMAP must not mix them.
+    /// Where the program gets its frames, the same for all interfaces: a CPUMAP must not mix the modes.
     pub mode: Mode,
-    /// Every CPU that may receive or process: those that are possible on this machine.
+    /// Every CPU that may receive or process: the possible CPUs of this machine.
     pub possible: CpuSet,
     /// Slots of each RX queue's flow table, rounded up to a power of two, at least 4.
     pub flow_cnt: u32,
-    /// Flow tables: RX queues of all interfaces that may ever be attached (in generic mode, possible
-    /// CPUs for each interface).
+    /// Flow tables: one for each RX queue of all interfaces that may ever be attached (in generic mode, one for each
+    /// possible CPU and interface).
     pub tables: u32,
     /// Interfaces that may ever be attached: 1 to [`MAX_INTERFACES`].
     pub interfaces: u32,
     /// Entries of the sock flow table, rounded up to a power of two.
     pub sock_flow_entries: u32,
-    /// For rfs: sockets of this network namespace alone (by its inode number) say where flows are desired; `None`: of
-    /// all. Another namespace may use the same addresses, and move flows that are not its own.
+    /// For rfs: only sockets of the network namespace with this inode number set desired CPUs; `None`: sockets of all
+    /// namespaces. Another namespace may use the same addresses, and move flows of this one.
     pub rfs_namespace: Option<u32>,
-    /// What the flow hash is keyed with.
+    /// The key of the flow hash.
     pub secret: [u8; 16],
-    /// Look into tunnels.
+    /// Whether the parser enters tunnels.
     pub inner: bool,
-    /// Count each flow's packets and bytes.
+    /// Whether packets and bytes are counted for each flow.
     pub flow_stats: bool,
-    /// Timer ticks a second (CONFIG_HZ), where that is known; else they are measured.
+    /// Timer ticks a second (CONFIG_HZ), if they are known; otherwise they are measured.
     pub hz: Option<u32>,
-    /// For measurements alone: frames end where they arrive, before they cost anything more.
+    /// Only for measurements: frames are dropped on arrival, before they cause further cost.
     pub drop_on_arrival: bool,
-    /// For tests alone: what is delivered is found as where a second has 1000 ticks or more.
+    /// Only for tests: delivery is detected as on a kernel with 1000 ticks a second or more.
     pub as_with_short_ticks: bool,
 }
 
-/// What can be changed while frames flow.
+/// The settings that can be changed while frames flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Which rule picks the CPU.
+    /// The policy, which is the rule that picks the CPU.
     pub policy: Policy,
-    /// The general CPU map: the CPUs that flows are spread over where no own map is for their RX queue.
+    /// The general CPU map: the CPUs over which flows are spread, unless their RX queue has a map of its own.
     pub cpus: CpuSet,
-    /// CPU maps of single interfaces and RX queues; of several for a queue the most specific holds.
+    /// CPU maps of single interfaces and RX queues. If several match a queue, the most specific applies.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// What places a flow that nothing else places, for policies that remember flows.
+    /// For policies that remember flows: how a flow is placed that no other rule places.
     pub fallback: Fallback,
-    /// CPUs that `rfs` sends a flow to where its application runs; `None`: every one that is online.
+    /// The CPUs to which `rfs` sends a flow if its application runs there; `None`: every online CPU.
     pub rfs_cpus: Option<CpuSet>,
-    /// Those of all CPUs that can't be used now.
+    /// The CPUs that cannot be used now.
     pub offline: Option<CpuSet>,
     /// Packets each CPU's ring holds: [`MIN_QUEUE_SIZE`] to [`MAX_QUEUE_SIZE`].
     pub queue_size: u32,
-    /// Buckets of the flow limit, where there is one: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to a power
-    /// of two.
+    /// The number of the flow limit's buckets, if there is a limit: 1 to [`MAX_FLOW_LIMIT_BUCKETS`], rounded up to a
+    /// power of two.
     pub flow_limit: Option<u32>,
     /// Scheduling class of the rings' threads.
     pub threads: ThreadClass,
-    /// Decide and count, but let every frame pass.
+    /// Make and count decisions, but let every frame pass.
     pub shadow: bool,
-    /// For tests alone: without the order guard flows are reordered.
+    /// Only for tests: without the order guard flows are reordered.
     pub without_guard: bool,
 }
 
-/// Why settings are refused; nothing was changed.
+/// Why settings are refused; nothing has changed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SettingsError {
-    /// A CPU that this machine has not.
+    /// A CPU that this machine does not have.
     #[error("there is no CPU {0} on this machine; it has {1}")]
     NoSuchCpu(CpuId, CpuSet),
     /// A CPU whose id is above what the tables have room for.
@@ -95,7 +95,7 @@ pub enum SettingsError {
          CPUs in all; name fewer maps or CPUs"
     )]
     TooManyMaps,
-    /// None of the CPUs can be used.
+    /// None of the CPUs is online.
     #[error("none of the CPUs {0} is online; bring one online or name others")]
     AllOffline(CpuSet),
     /// A ring's size is out of range.
@@ -104,19 +104,19 @@ pub enum SettingsError {
     /// The flow limit's buckets are out of range.
     #[error("in the kernel a flow limit has 1 to {MAX_FLOW_LIMIT_BUCKETS} buckets, not {0}")]
     FlowLimit(u32),
-    /// The kernel does not report where applications run; holds the tracepoint that it has not.
+    /// The kernel does not report where applications run; holds the missing tracepoint.
     #[error(
         "{0} follows applications by the tracepoint {1}, which this kernel lacks (Linux 6.3 and newer have it); \
          take another policy, such as sparse, or a newer kernel"
     )]
     NoTracepoint(Policy, &'static str),
-    /// The threads of the rings can't be put into the class.
+    /// The threads of the rings cannot be put into the scheduling class.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
 }
 
 impl Settings {
-    /// The policy `policy` over `cpus`, with all else as it is by default.
+    /// The policy `policy` over `cpus`, with defaults for everything else.
     #[must_use]
     pub fn new(policy: Policy, cpus: CpuSet) -> Settings {
         Settings {
@@ -146,7 +146,7 @@ impl Settings {
         !self.offline.as_ref().is_some_and(|offline| offline.contains(cpu))
     }
 
-    /// Every CPU that is named.
+    /// Every CPU that the settings name.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let desired = self.rfs_cpus.iter().flat_map(CpuSet::iter);
         self.mapped_cpus().chain(desired).chain(self.policy.named_cpus())
@@ -198,7 +198,7 @@ impl Settings {
         }
     }
 
-    /// Whether frames of some flows pass, through no ring.
+    /// Whether frames of some flows pass instead of going through a ring.
     pub(crate) fn has_passed_flows(&self) -> bool {
         matches!(self.policy, Policy::None | Policy::Bound(_)) || self.shadow
     }

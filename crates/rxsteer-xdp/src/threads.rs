@@ -1,10 +1,10 @@
-//! The kernel threads of the CPUMAP rings: found by name, put into a scheduling class, and asked how long they ran
-//! and waited.
+//! The kernel threads of the CPUMAP rings: finds them by name, puts them into a scheduling class, and reads how long
+//! they ran and waited.
 //!
-//! The kernel makes a thread with each CPUMAP entry (kernel/bpf/cpumap.c) and names it "cpumap/CPU/map:ID". It begins
-//! in the class of ordinary processes, where it waits for its CPU behind every busy process while its ring overflows.
-//! The id of the map distinguishes our threads from those of other instances. A thread ends with its entry, so
-//! nothing that is set here outlives this process.
+//! The kernel creates a thread with each CPUMAP entry (kernel/bpf/cpumap.c), and names it "cpumap/CPU/map:ID". The
+//! thread begins in the class of ordinary processes, where it waits for its CPU behind every busy process while its
+//! ring overflows. The id of the map distinguishes our threads from those of other instances. A thread ends with its
+//! entry, so nothing that is set here outlives this process.
 
 use crate::abi::{GENERATIONS, set_class};
 use rxsteer_core::ThreadClass;
@@ -13,10 +13,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use thiserror::Error;
 
-/// Why threads are not in the class they were to be in.
+/// Why threads are not in the requested class.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ThreadsError {
-    /// No kernel thread is seen in `/proc`.
+    /// `/proc` shows no kernel thread.
     #[error(
         "the ring threads can't be set to {0}: /proc shows no kernel threads here, as in a container with a PID \
          namespace of its own, or with hidepid. They stay in class other. To do: start the container in the host's \
@@ -24,7 +24,7 @@ pub enum ThreadsError {
          'pgrep cpumap/' lists"
     )]
     Hidden(ThreadClass),
-    /// The kernel refused it.
+    /// The kernel refused the class.
     #[error(
         "the ring threads can't be set to {0}: the kernel answers {1}. They stay in class other. To do: give \
          CAP_SYS_NICE (systemd: add it to CapabilityBoundingSet= and leave RestrictRealtime= off; container: \
@@ -49,11 +49,12 @@ pub(crate) struct Threads {
 #[derive(Debug)]
 struct Thread {
     pid: u32,
-    /// Where it can be read: nanoseconds on a CPU, nanoseconds waiting for one, how often.
+    /// The thread's `schedstat`, if it can be read: nanoseconds on a CPU, nanoseconds waiting for a CPU, number of
+    /// runs.
     schedstat: Option<File>,
 }
 
-/// What the scheduler counted of a thread since it was made.
+/// The scheduler's counts of a thread since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scheduled {
     pub(crate) ran_ns: u64,
@@ -66,8 +67,8 @@ impl Threads {
         Threads { map_ids, known, class: ThreadClass::Other, problem: None }
     }
 
-    /// Puts the threads of `rings` that are new into the class that holds. What stands against it is kept in
-    /// [`Threads::problem`], and they stay in the class they are in.
+    /// Puts new threads of `rings` into the current class. If that fails, [`Threads::problem`] has the reason, and the
+    /// threads stay in their class.
     pub(crate) fn adopt(&mut self, rings: &[u32]) {
         let is_new = |ring: &u32| self.known[*ring as usize].is_none();
         let new: Vec<u32> = rings.iter().copied().filter(is_new).collect();
@@ -83,7 +84,8 @@ impl Threads {
         };
     }
 
-    /// Puts the threads of `rings`, which are all there are, into another class; where one can't, they are as before.
+    /// Puts the threads of `rings`, which are all rings, into another class. If one thread cannot be, all threads stay
+    /// as they were.
     pub(crate) fn set_class(
         &mut self,
         rings: &[u32],
@@ -96,14 +98,14 @@ impl Threads {
             ThreadsError::Hidden(_) => ThreadsError::Hidden(class),
             ThreadsError::Refused(_, why) => ThreadsError::Refused(class, why),
         };
-        // Where no thread could be seen, none is in another class than this.
+        // If no thread could be seen, none is in a class other than `Other`.
         if let Err(why) = self.find(rings)
             && class != ThreadClass::Other
         {
             return Err(with(why));
         }
         if let Err(why) = self.put(rings, class) {
-            // What was allowed a moment ago is allowed still.
+            // The former class was allowed a moment ago, so it is still allowed.
             let _ = self.put(rings, self.class);
             return Err(with(why));
         }
@@ -111,17 +113,17 @@ impl Threads {
         Ok(())
     }
 
-    /// The class new threads get, from now on.
+    /// Sets the class for new threads.
     pub(crate) fn begin_with(&mut self, class: ThreadClass) {
         self.class = class;
     }
 
-    /// Why threads are not in the class that holds.
+    /// Why threads are not in the current class.
     pub(crate) fn problem(&self) -> Option<&ThreadsError> {
         self.problem.as_ref()
     }
 
-    /// The ring gets another thread, or none.
+    /// Forgets the ring's thread, since the ring gets another one or none.
     pub(crate) fn forget(&mut self, ring: u32) {
         self.known[ring as usize] = None;
     }
@@ -135,7 +137,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Finds the threads of `rings` that are not known.
+    /// Finds the threads of `rings` that are not known yet.
     fn find(&mut self, rings: &[u32]) -> Result<(), ThreadsError> {
         let name = |ring: u32| {
             let (cpu, map) = (ring / GENERATIONS, self.map_ids[(ring % GENERATIONS) as usize]);
@@ -149,7 +151,7 @@ impl Threads {
         if missing.is_empty() {
             return Ok(());
         }
-        // The newest first: one that ends just now has the same name.
+        // The newest first, since a thread that is just ending has the same name.
         for pid in kernel_threads().into_iter().rev() {
             let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else { continue };
             let at = missing.iter().position(|(_, name)| name == comm.trim_end());
@@ -163,7 +165,7 @@ impl Threads {
         Err(ThreadsError::Hidden(self.class))
     }
 
-    /// What the scheduler counted of a ring's thread; `None` where it does not say.
+    /// The scheduler's counts of a ring's thread; `None` where they cannot be read.
     pub(crate) fn scheduled(&self, ring: u32) -> Option<Scheduled> {
         let file = self.known[ring as usize].as_ref()?.schedstat.as_ref()?;
         let mut bytes = [0; 96];
@@ -171,7 +173,7 @@ impl Threads {
         Scheduled::of(std::str::from_utf8(&bytes[..length]).ok()?)
     }
 
-    /// The class a ring's thread is in, whoever put it there.
+    /// The scheduling class of a ring's thread, whichever process set it.
     pub(crate) fn class_of(&self, ring: u32) -> Option<ThreadClass> {
         class_of(self.known[ring as usize].as_ref()?.pid)
     }
@@ -188,7 +190,7 @@ impl Scheduled {
 /// Every kernel thread that `/proc` shows, the oldest first.
 fn kernel_threads() -> Vec<u32> {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    // In another PID namespace process 2 is another's.
+    // In another PID namespace, process 2 is not kthreadd.
     if text("/proc/2/comm").trim_end() != "kthreadd" {
         return Vec::new();
     }
@@ -196,7 +198,7 @@ fn kernel_threads() -> Vec<u32> {
     if !children.is_empty() {
         return children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     }
-    // Kernels without CONFIG_PROC_CHILDREN.
+    // For kernels without CONFIG_PROC_CHILDREN.
     let entries = std::fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
     let mut pids: Vec<u32> =
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -210,7 +212,7 @@ fn class_of(pid: u32) -> Option<ThreadClass> {
 
 /// The class in a line of `/proc/PID/stat` (proc(5): nice is field 19, the real-time priority 40, the policy 41).
 fn class_in(stat: &str) -> Option<ThreadClass> {
-    // After the name in brackets, which may itself hold brackets, comes field 3.
+    // Field 3 follows the name in brackets, and the name may itself contain brackets.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<i64>().ok();
     match field(41)? {
@@ -223,7 +225,7 @@ fn class_in(stat: &str) -> Option<ThreadClass> {
     }
 }
 
-/// What `set_class` asks the kernel for: the policy, the nice value, the real-time priority.
+/// The arguments of `set_class` for the kernel: the policy, the nice value, the real-time priority.
 pub(crate) fn kernel_values(class: ThreadClass) -> (u32, i32, u32) {
     const SCHED_OTHER: u32 = 0;
     const SCHED_FIFO: u32 = 1;
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn class_is_read_from_a_line_of_stat() {
-        // Fields 3 to 41, of which 19, 40 and 41 count.
+        // Fields 3 to 41, of which 19, 40 and 41 matter.
         let line = |nice: i32, priority: u32, policy: u32| {
             let mut fields = vec!["0".to_owned(); 39];
             fields[0] = "S".to_owned();

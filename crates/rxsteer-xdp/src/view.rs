@@ -1,7 +1,8 @@
-//! What another thread asks of a path while its owner goes on: counters, flows; where a flow is and why, `explain.rs`.
+//! Queries of another thread while the owner of the path continues: counters and flows. `explain.rs` answers where a
+//! flow is, and why.
 //!
-//! A [`View`] reads the maps through mappings of its own, and knows of the owner what that published last
-//! ([`Known`]). The one thing both change is the account of lost frames (`SharedRings`).
+//! A [`View`] reads the maps through its own mappings, and has the state that the owner published last ([`Known`]).
+//! Both threads change only the account of lost frames (`SharedRings`).
 
 use crate::abi::{
     self, Array, Shared, Variable, steer_counters, steer_ended, steer_hash_active, steer_line,
@@ -20,17 +21,17 @@ use rxsteer_packet::SymmetricHash;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What the owner of a path published to its views last.
+/// The state that the owner of a path last published to its views.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) settings: Settings,
-    /// Frames go unguarded.
+    /// Whether frames go unguarded.
     pub(crate) is_unguarded: bool,
-    /// Interfaces that are attached.
+    /// The attached interfaces.
     pub(crate) devices: Vec<KnownDevice>,
 }
 
-/// An interface that is attached, with its flow tables.
+/// An attached interface with its flow tables.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownDevice {
     pub(crate) id: DeviceId,
@@ -45,7 +46,7 @@ impl Known {
     }
 }
 
-/// A path as another thread sees it.
+/// A path, as another thread sees it.
 pub struct View {
     pub(crate) known: Latest<Known>,
     pub(crate) rings: SharedRings,
@@ -58,11 +59,11 @@ pub struct View {
     pub(crate) sizes: Sizes,
     pub(crate) hz: u32,
     clock: OwnedFd,
-    /// The upper half of the jiffies that `clock` read last.
+    /// The upper half of the jiffies that `clock` last read.
     upper: Variable,
     grace: Grace,
     ended: EndedFlows,
-    /// Last counts of flows come by it.
+    /// The ring buffer with the final counts of flows.
     records: RingBuffer<'static>,
 }
 
@@ -107,19 +108,19 @@ impl View {
         })
     }
 
-    /// All counts as they are now. It takes a grace period, some milliseconds, to find what is lost; where frames
-    /// are under way, another, to find whether they were lost last of all.
+    /// All present counts. Finding lost frames takes a grace period, some milliseconds. If frames are under way, it
+    /// takes a second one to find whether the last frames were lost.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.rings.lock().look();
-        // The owner of the path goes on while this waits: the lock is not held.
+        // The lock is not held during the wait, so the owner of the path can continue.
         if self.grace.wait().is_ok() {
             let short = {
                 let rings = self.rings.lock();
                 rings.look();
                 rings.short()
             };
-            // Where that is unknown they count as waiting.
+            // If the wait fails, the frames count as waiting.
             if !short.is_empty() && self.grace.wait().is_ok() {
                 self.rings.lock().find_lost(short);
             }
@@ -149,25 +150,25 @@ impl View {
         self.lines.statistics(lines, self.idle_s(self.jiffies() as u32))
     }
 
-    /// Clears the statistics of all flows: what was counted before this returned counts nothing any more, what is
-    /// counted after it is new. Counters stay as they are.
+    /// Clears the statistics of all flows: everything counted before this returns is discarded, and everything counted
+    /// afterwards is new. Counters are not changed.
     ///
     /// # Errors
-    /// When it can't be waited for: then a packet that is under way may be counted for either.
+    /// When the wait for a grace period fails. A packet under way may then be counted either before or after the clear.
     pub fn clear_flows(&self) -> std::io::Result<()> {
         self.lines.clear();
         self.grace.wait()
     }
 
-    /// Takes what the programs have to say of flows that ended. To be called some ten times a second: there is room
-    /// for some 4000 in between.
+    /// Takes the programs' records of flows that ended. The caller has to do this some ten times a second: there is
+    /// room for some 4000 records in between.
     pub fn take_records(&self) {
         // The callback never fails.
         let _ = self.records.consume();
     }
 
-    /// Up to `most` flows that ended since this was asked last, those first that ended first; and how many were let go
-    /// since the path was loaded before the first reading.
+    /// Up to `most` flows that ended since the last call, oldest first; and how many were discarded unread since the
+    /// path was loaded.
     #[must_use]
     pub fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64) {
         self.take_records();
@@ -177,7 +178,7 @@ impl View {
         (flows, self.ended.not_kept())
     }
 
-    /// Makes of a line's time how many seconds ago that is.
+    /// Converts the time of a line to seconds ago.
     pub(crate) fn idle_s(&self, now: u32) -> impl Fn(u32) -> f64 {
         let hz = f64::from(self.hz);
         move |then| f64::from((now.wrapping_sub(then) as i32).max(0)) / hz

@@ -1,16 +1,16 @@
 //! Why a ring lost frames: what its thread did at that time.
 //!
-//! A ring is full when its thread does not take frames out fast enough. Either the thread was ready to run and waited
-//! for its CPU, or it ran and the CPU is too slow for what is sent there, or neither: then more came at once than the
-//! ring holds. The scheduler counts the first two (`/proc/PID/schedstat`), so two readings are enough; nothing is done
-//! per packet. Readings come with the ticks, some 100 ms apart. Losses show late, by the first frame that comes after
-//! a gap, and a wait is counted when it is over: so a loss is judged by the span between readings in which it showed,
-//! the one before and the one after.
+//! A ring is full when its thread does not take frames out fast enough. There are three causes: the thread was ready to
+//! run and waited for its CPU; it ran, and the CPU is too slow for the frames sent to it; or neither, and more frames
+//! arrived at once than the ring holds. The scheduler counts the first two (`/proc/PID/schedstat`), so two readings are
+//! enough, and no work is done per packet. Readings are made with the ticks, some 100 ms apart. A loss shows late, at
+//! the first frame after a gap, and the scheduler counts a wait when it is over. So the cause of a loss is judged by
+//! three spans between readings: the one in which the loss showed, the one before, and the one after.
 
 use crate::threads::Scheduled;
 use std::time::Duration;
 
-/// What is known of one ring's thread, and of what the ring lost.
+/// What is known about one ring's thread and the ring's losses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     pub(crate) ran_ns: u64,
@@ -23,24 +23,24 @@ pub(crate) struct Waits {
     before: Option<Reading>,
     /// The last three spans, the latest first.
     spans: [Span; 3],
-    /// The wait under way, which the scheduler counts when it is over.
+    /// The present wait, which the scheduler counts only when it is over.
     pending_ns: u64,
-    /// What the ring had lost by the last reading, and by the one before, which is judged.
+    /// The ring's losses at the last reading, and those at the reading before, which are judged.
     noticed: u64,
     judged: u64,
-    /// Since when frames are counted for the rate, and how many had come then.
+    /// The start of the present count of frames for the rate, and the frames that had arrived by then.
     rate_since: Option<(Duration, u64)>,
 }
 
-/// What is read of a ring at a time.
+/// One reading of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    /// Since any moment.
+    /// Time since an arbitrary moment.
     pub(crate) at: Duration,
     pub(crate) scheduled: Scheduled,
-    /// Frames that came out of the ring.
+    /// Frames that have come out of the ring.
     pub(crate) passed: u64,
-    /// Frames are in it.
+    /// Whether frames are in the ring.
     pub(crate) is_waiting: bool,
 }
 
@@ -51,19 +51,19 @@ struct Span {
     waited_ns: u64,
 }
 
-/// A wait that is shorter fills no ring.
+/// The shortest wait that can fill a ring.
 const LEAST_WAIT_NS: u64 = 1_000_000;
 
-/// Over so long the rate is taken.
+/// The period over which the rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(1);
 
 impl Waits {
-    /// The ring has another thread from now on, whose counts begin at 0.
+    /// The ring gets another thread, whose counts begin at 0.
     pub(crate) fn begin(&mut self) {
         (self.before, self.pending_ns) = (None, 0);
     }
 
-    /// Notes a reading, by which the ring had lost `lost` frames since it was first made.
+    /// Notes a reading at which the ring had lost `lost` frames since it was first created.
     pub(crate) fn note(&mut self, now: Reading, lost: u64) {
         let first = Reading { scheduled: Scheduled::default(), ..now };
         let before = self.before.replace(now).unwrap_or(first);
@@ -86,16 +86,16 @@ impl Waits {
         self.note_rate(&now);
     }
 
-    /// The same with all `lost` frames judged, the last ones by what is known yet.
+    /// The same with all `lost` frames judged; the last ones by what is known so far.
     pub(crate) fn by_now(mut self, lost: u64) -> Waits {
         self.judge(lost);
         self
     }
 
-    /// Says of the `lost` frames that were not judged before what the ring's thread did then.
+    /// Judges the `lost` frames that were not judged before by what the ring's thread did then.
     fn judge(&mut self, lost: u64) {
         let more = lost.saturating_sub(self.judged);
-        // Nothing is known where the scheduler does not say.
+        // Without the scheduler's counts nothing is known.
         if more == 0 || self.before.is_none() {
             return;
         }
@@ -103,7 +103,7 @@ impl Waits {
         let sum = |of: fn(&Span) -> u64| self.spans.iter().map(of).sum::<u64>();
         let [all, waited, ran] =
             [sum(|span| span.ns), sum(|span| span.waited_ns), sum(|span| span.ran_ns)];
-        // A short ring is full after a short wait, so a wait also counts where it is longer than the work.
+        // A small ring is full after a short wait, so a wait also counts if it is longer than the work.
         let of = if waited >= all / 10 || waited >= ran.max(LEAST_WAIT_NS) {
             &mut self.lost_waiting
         } else if ran >= all / 2 {
@@ -124,7 +124,7 @@ impl Waits {
         }
     }
 
-    /// The time that the thread has waited in all, the present wait included.
+    /// The total time that the thread has waited, including the present wait.
     pub(crate) fn all_waited_ns(&self) -> u64 {
         self.waited_ns + self.pending_ns
     }
@@ -136,7 +136,7 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(100);
 
-    /// A ring whose thread runs and waits so many milliseconds in each tick, and what it had lost by then.
+    /// A ring whose thread runs and waits for these milliseconds in each tick, and what the ring had lost by then.
     fn played(ticks: &[(u64, u64, u64)]) -> Waits {
         let mut waits = Waits::default();
         let mut reading = Reading {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn wait_that_is_not_over_counts() {
-        // It does not run for three ticks; the scheduler says so only afterwards.
+        // The thread does not run for three ticks, and the scheduler reports that only afterwards.
         let waits = played(&[(10, 0, 0), (0, 0, 0), (0, 0, 800), (0, 0, 900)]);
         assert_eq!(causes(&waits), (900, 0, 0));
         assert_eq!((waits.all_waited_ns(), waits.longest_wait_ns), (300_000_000, 300_000_000));

@@ -1,7 +1,7 @@
-//! Frames whose checksum the sender left to a device are distinguished from complete ones, by
-//! chance alike or not.
+//! Frames whose checksum the sender left to a device are distinguished from complete ones, even where the two are equal
+//! by chance.
 //!
-//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
+//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
 #![cfg(feature = "bpf")]
 
 use rand::{RngExt, SeedableRng};
@@ -13,7 +13,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// The programs, or `None` after saying why not.
+/// The loaded programs; otherwise prints why they are missing, and returns `None`.
 fn loaded(test: &str) -> Option<KernelPolicy> {
     libbpf_rs::set_print(None);
     let sizes = TestSizes {
@@ -43,12 +43,12 @@ fn sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// A frame, where its transport header begins, and where that has its checksum.
+/// A frame, the offset of its transport header, and the offset of the checksum in it.
 struct Made {
     frame: Vec<u8>,
     transport: usize,
     field: usize,
-    /// Of the pseudo-header.
+    /// The sum of the pseudo-header.
     pseudo: u16,
 }
 
@@ -57,7 +57,7 @@ impl Made {
         self.frame[self.field..][..2].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// The sum of the pseudo-header and all behind the IP header, with nothing in the field.
+    /// The sum of the pseudo-header and everything behind the IP header, with 0 in the checksum field.
     fn whole(&mut self) -> u16 {
         self.set(0);
         sum(&[&self.pseudo.to_be_bytes(), &self.frame[self.transport..]].concat())
@@ -69,7 +69,7 @@ impl Made {
     }
 }
 
-/// A frame of this protocol with a payload of this length.
+/// A frame with this protocol and payload length.
 fn made(rng: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: usize) -> Made {
     let mut frame: Vec<u8> = rng.random::<[u8; 12]>().to_vec();
     if tagged {
@@ -86,7 +86,7 @@ fn made(rng: &mut ChaCha8Rng, protocol: u8, v6: bool, tagged: bool, payload: usi
         frame.extend(&addresses);
     } else {
         addresses = rng.random::<[u8; 8]>().to_vec();
-        // With options, now and then.
+        // Some frames have IP options.
         let options = if rng.random_ratio(1, 4) { 4 } else { 0 };
         frame.extend([8, 0, 0x45 + options / 4, 0]);
         frame.extend((length + 20 + u16::from(options)).to_be_bytes());
@@ -115,7 +115,7 @@ fn partial_checksums_are_distinguished_from_complete_ones() {
         let about = format!(
             "round {round}, protocol {protocol}, IPv6 {v6}, tagged {tagged}, {payload} bytes"
         );
-        // Ethernet's padding is no part of it.
+        // Ethernet padding does not belong to the packet.
         if rng.random_ratio(1, 4) {
             made.frame.extend([9; 7]);
         }
@@ -158,7 +158,7 @@ fn complete_checksum_that_looks_partial_is_complete() {
                 !policy.is_partial(&made.frame),
                 "protocol {protocol}, IPv6 {v6}, tagged {tagged}"
             );
-            // One bit of the data, and it can only be partial.
+            // After a change of one bit in the data, the checksum can only be partial.
             made.frame[last] ^= 1;
             assert!(
                 policy.is_partial(&made.frame),
@@ -174,7 +174,7 @@ fn what_has_no_checksum_or_another_is_not_partial() {
     let Some(policy) = loaded("what_has_no_checksum_or_another_is_not_partial") else { return };
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for v6 in [false, true] {
-        // UDP without one, and fragments.
+        // UDP without a checksum, and fragments.
         let mut udp = made(&mut rng, UDP, v6, false, 100);
         udp.set(0);
         assert!(!policy.is_partial(&udp.frame));

@@ -1,6 +1,6 @@
 //! The parser in the kernel reads what its native build reads.
 //!
-//! Needs root (CAP_BPF and CAP_NET_ADMIN); says SKIPPED without.
+//! Needs root (CAP_BPF and CAP_NET_ADMIN); prints SKIPPED without it.
 #![cfg(feature = "bpf")]
 
 use libbpf_rs::ProgramInput;
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 type Object = MaybeUninit<libbpf_rs::OpenObject>;
 
-/// The test program in the kernel, or `None` after saying why there is none.
+/// The test program in the kernel; otherwise prints why it is missing, and returns `None`.
 fn load<'o>(test: &str, object: &'o mut Object) -> Option<ParseTestSkel<'o>> {
     libbpf_rs::set_print(None);
     let open = ParseTestSkelBuilder::default().open(object).expect("the build made it");
@@ -57,10 +57,10 @@ fn run(skeleton: &mut ParseTestSkel<'_>, frame: &[u8], options: DissectOptions) 
     }
 }
 
-/// The kernel takes no frame shorter than an Ethernet header for a test run.
+/// The shortest frame that the kernel accepts for a test run: an Ethernet header.
 const SHORTEST: usize = 14;
 
-/// What the parser leaves of the verifier's budget to the programs around it.
+/// The parser leaves most of the verifier's budget to the programs around it.
 #[test]
 fn verifier_has_little_to_do() {
     let mut object = MaybeUninit::uninit();
@@ -72,8 +72,8 @@ fn verifier_has_little_to_do() {
     assert!(instructions < 20_000, "{instructions} instructions");
 }
 
-/// A frame whose transport header lies behind two extension headers of 2 KiB each: beyond what can
-/// be read in place, in the second page of the frame.
+/// A frame whose transport header is behind two extension headers of 2 KiB each: in the second page of the frame, which
+/// cannot be read in place.
 #[test]
 fn headers_beyond_the_first_page() {
     let mut object = MaybeUninit::uninit();

@@ -1,6 +1,6 @@
-//! The programs in the kernel decide what `rxsteer-core` decides, and remember what it remembers.
+//! The programs in the kernel decide as `rxsteer-core` does, and keep the same state.
 //!
-//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
+//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
 #![cfg(feature = "bpf")]
 
 use libbpf_rs::libbpf_sys::{XDP_DROP, XDP_PASS, XDP_REDIRECT};
@@ -24,7 +24,7 @@ const PACKETS: u64 = 100_000;
 
 const CPUS: [&[u16]; 2] = [&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[0, 3, 17, 64, 130, 201]];
 
-/// The kernel's programs, with the frames that have the hashes the test speaks of.
+/// The programs in the kernel, with frames that have the hashes of the test.
 struct InKernel {
     policy: KernelPolicy,
     hash: SymmetricHash,
@@ -65,7 +65,7 @@ impl InKernel {
         })
     }
 
-    /// When the walk comes to a slot, if it does, for flows of the queue with that flow table.
+    /// The rank at which the walk reaches a slot, if it does, for flows of the queue with that flow table.
     fn rank(&self, table: u32, cpu: u32, loop_: u32) -> Option<u32> {
         let rules = self.rules.as_ref()?;
         let map = match (rules.by_queue, rules.rows[table as usize]) {
@@ -142,7 +142,8 @@ impl Subject for InKernel {
         let decided = self.policy.receive(&asked, frame);
         let after = self.last_packet(table, packet.hash);
         if decided.verdict == XDP_REDIRECT {
-            // All carry their number but those that go where their flow's last one went: of these each eighth does.
+            // All frames carry their number, except those that go where their flow's last frame went: every eighth of
+            // these does.
             let rules = self.rules.as_ref().expect("it was configured");
             let generation = generation_of(&rules.cpu, decided.target);
             let by_ring = decided.by != STEER_BY_LOCAL || rules.local_by_ring != 0;
@@ -229,7 +230,7 @@ impl Subject for InKernel {
     }
 }
 
-/// What all runs of a policy saw, or `None` after saying why there are none.
+/// What all runs of a policy saw; otherwise prints why there are none, and returns `None`.
 fn run(test: &str, kind: Kind) -> Option<Seen> {
     libbpf_rs::set_print(None);
     let mut all = Seen::default();
@@ -304,7 +305,7 @@ fn rfs_and_sparse() {
     );
 }
 
-/// The programs with tables of that size, or `None` after saying why not.
+/// The programs with tables of that size; otherwise prints why they are missing, and returns `None`.
 fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolicy> {
     libbpf_rs::set_print(None);
     let sizes = TestSizes {
@@ -322,9 +323,8 @@ fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolic
     testing::loaded(&format!("policy::{test}"), policy)
 }
 
-/// Frames by a policy that remembers nothing go to its targets, and no slot is touched, but by those
-/// that need metadata, or share a slot with flows of another CPU. Of the others each eighth carries
-/// its number.
+/// Under a policy without state, frames go to its targets, and no slot is touched, except by frames that need metadata,
+/// or that share a slot with flows of another CPU. Of the other frames every eighth carries its number.
 fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
     let hash = SymmetricHash::new([7; 16]);
     let Some(mut policy) = loaded(test, &hash, flow_log) else { return };
@@ -357,7 +357,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         assert_eq!((decided.hash, decided.target, decided.by), (flow, cpu, by));
         let [first, after] = [slot, slot + 1].map(|slot| u64::from(slot) << (32 - flow_log));
         if by == STEER_BY_HASH && map_index_of(first) != map_index_of(after - 1) {
-            // Its slot's flows have two targets: it is guarded, and nothing is delivered here.
+            // The flows of its slot have two targets, so the frame is guarded, and nothing is delivered here.
             assert!(decided.seq != 0 && decided.verdict == XDP_REDIRECT, "{decided:?}");
             assert!(decided.is_changed || decided.seq % STEER_SEQ_EACH != 0, "{decided:?}");
             *sent
@@ -383,7 +383,7 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
             tagged += 1;
             continue;
         }
-        // One whose address has no entry of its own goes with metadata, and so by its slot.
+        // A frame whose address has no entry of its own takes metadata, and therefore its slot.
         if policy.last_packet(guard) == before {
             assert_eq!(decided.is_changed, number.is_multiple_of(STEER_SEQ_EACH), "{decided:?}");
             carried += u32::from(decided.is_changed);
@@ -406,12 +406,12 @@ fn policies_that_remember_nothing_leave_slots_alone() {
     let mut cpu = [STEER_CPU_LINGER as u8; STEER_MAX_CPUS as usize];
     // The second ring of CPU 2 is in use.
     cpu[2] |= STEER_CPU_GENERATION as u8;
-    // RX queue 1 is bound, and may have a map of its own behind the general one.
+    // RX queue 1 is bound, and may have its own map behind the general one.
     let bound = |map_len, [first, len]: [u16; 2]| {
         [[0, map_len, 0, NO_CPU], [first, len, u16::from(first != 0), 2]]
     };
     for policy in [STEER_NONE, STEER_RPS, STEER_BOUND] {
-        // Of few slots no statistics are kept.
+        // With few slots no statistics are kept.
         for (flow_log, map, map_len, own) in [
             (1, &[2, 3][..], 2, [0, 2]),
             (8, &[2, 3], 2, [0, 2]),
@@ -420,7 +420,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
             (8, &[2, 3, 0, 1, 3], 2, [2, 3]),
         ] {
             let rows = bound(map_len, own);
-            // Without rows, where they say nothing.
+            // Without rows, if the rows have no effect.
             let rows = if policy != STEER_BOUND && own[0] == 0 { &[][..] } else { &rows };
             let rules = TestRules {
                 policy,
@@ -443,8 +443,8 @@ fn policies_that_remember_nothing_leave_slots_alone() {
     }
 }
 
-/// Where a driver knows no metadata, what can't carry its number goes without it through the ring: past it, it would
-/// overtake what is there. What would be taken for a frame that carries one always passes.
+/// If a driver does not support metadata, a frame that cannot carry its number goes through the ring without it: if it
+/// passed, it would overtake the frames in the ring. A frame that would be taken for one with a number always passes.
 #[test]
 fn frames_without_sequence_number_keep_to_their_ring() {
     let test = "frames_without_sequence_number_keep_to_their_ring";
@@ -469,7 +469,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
         });
         let mut rng = ChaCha8Rng::seed_from_u64(8);
         let (mut without_seq, mut carried, mut passed) = (0, 0, 0);
-        // More addresses than there are entries for.
+        // More addresses than the table has entries.
         for now in 0..40_000 {
             let frame = frame(&mut rng);
             let asked = Asked { rx_cpu: 1, queue: 0, device: 0, now, has_metadata: false };

@@ -1,13 +1,13 @@
-//! The programs stay far below what the kernel's verifier allows (1,000,000 instructions looked at), so
-//! that they also load where a kernel looks at more of them.
+//! The programs stay far below the limit of the kernel's verifier (1,000,000 examined instructions), so that they also
+//! load on a kernel that examines more instructions.
 //!
-//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); says SKIPPED without.
+//! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
 #![cfg(feature = "bpf")]
 
 use rxsteer_xdp::testing::{Verified, loaded, verify};
 use rxsteer_xdp::{Mode, Setup};
 
-/// Most instructions the verifier may have to look at in one program.
+/// The most instructions that the verifier may have to examine in one program.
 const MOST: u32 = 100_000;
 
 #[test]
@@ -33,7 +33,7 @@ fn no_program_takes_the_verifier_long() {
         let test = "verified::no_program_takes_the_verifier_long";
         let Some(programs) = loaded(test, verify(&setup)) else { return };
         let names: Vec<&str> = programs.iter().map(|program| &*program.program).collect();
-        // Those for rfs are left out where the kernel has no tracepoints for them.
+        // The programs for rfs are left out if the kernel lacks their tracepoints.
         for name in ["steer_entry", "steer_cpumap", "steer_kthread", "steer_switch"] {
             assert!(names.contains(&name), "{name} is not among {names:?}");
         }

@@ -1,4 +1,4 @@
-//! Interfaces that come and go: attaching, with flow tables of their own, and detaching.
+//! Interfaces that come and go: attaching one with its flow tables, and detaching it.
 
 use super::Path;
 use crate::abi::{self, FLUSHING, MAX_DEVICES, MAY_BE_PARTIAL, Mode};
@@ -15,10 +15,10 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
-/// Why an interface could not be attached; it is as it was.
+/// Why an interface could not be attached; the interface is unchanged.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// As many interfaces are attached as there is room for.
+    /// The maximum number of interfaces is attached already.
     #[error("{0} interfaces are attached already, which is all there is room for")]
     TooMany(u32),
     /// No flow tables are left for its RX queues.
@@ -27,7 +27,7 @@ pub enum AttachError {
          which makes more tables of the same memory, or give the interface fewer queues (ethtool -L)"
     )]
     NoTables(u32, u32),
-    /// Its index meets that of another in the table of interfaces.
+    /// Its index collides with that of another interface in the table of interfaces.
     #[error(
         "its index {0} can't be distinguished from interface index {1} in a table of {MAX_DEVICES}; make it anew to get another"
     )]
@@ -35,10 +35,10 @@ pub enum AttachError {
     /// Another XDP program is attached.
     #[error("another XDP program is attached to it, which is left alone")]
     Busy,
-    /// The driver does not do what is asked.
+    /// The driver does not support this mode.
     #[error("its driver refuses XDP in {0} mode; try --mode generic")]
     NotSupported(Mode),
-    /// Programs that are under way could not be waited for.
+    /// The wait for programs under way failed.
     #[error("{0}")]
     Grace(#[source] io::Error),
     /// Something else.
@@ -46,12 +46,12 @@ pub enum AttachError {
     Refused(#[from] io::Error),
 }
 
-/// How an interface's attachment is.
+/// The state of an interface's attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// Frames pass our program.
     Attached,
-    /// They do not any more: the interface is gone, or another process detached the program.
+    /// Frames no longer pass our program: the interface is gone, or another process detached the program.
     Gone,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Device {
 }
 
 impl Path {
-    /// Attaches an interface of that name with so many RX queues. Works without capabilities. With `may_be_partial`,
-    /// frames whose TCP or UDP checksum the sender left to a device pass, as virtual interfaces receive them (veth, tun,
-    /// virtio).
+    /// Attaches an interface with this name and number of RX queues. This works without capabilities. With
+    /// `may_be_partial`, frames whose TCP or UDP checksum the sender left to a device pass; virtual interfaces (veth,
+    /// tun, virtio) receive such frames.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -83,20 +83,20 @@ impl Path {
         let number = number.ok_or(AttachError::TooMany(self.devices.len() as u32))?;
         let queues = match self.mode {
             Mode::Native => u32::from(rx_queues.max(1)),
-            // Several CPUs may receive one queue at a time: tables are by CPU. Rows are by queue.
+            // Several CPUs may receive one queue at the same time, so flow tables are by CPU. Rows are by queue.
             Mode::Generic => self.loaded.sizes.cpus.max(rx_queues.into()),
         };
         let first_table = self.free_tables(queues)?;
         let device_index = (ifindex % MAX_DEVICES) as usize;
         let other = self.bss().steer_devices[device_index].ifindex;
         if other == ifindex {
-            // The table's entry is in use, by an attachment that was not detached yet.
+            // The entry belongs to an attachment that was not detached yet.
             return Err(AttachError::Busy);
         }
         if other != 0 {
             return Err(AttachError::Collision(ifindex, other));
         }
-        // Until the table names it, its frames go on as without us.
+        // Until the table names the interface, its frames pass as if no program were attached.
         let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
         let link = abi::link_xdp(program.as_fd(), ifindex, mode).map_err(|error| {
             match rustix::io::Errno::from_io_error(&error) {
@@ -106,7 +106,8 @@ impl Path {
             }
         })?;
         self.clear_counts(number as u32);
-        // While it flushes its frames go through other rings, and all are guarded until those have drained.
+        // While the interface flushes, its frames go through other rings. All frames are guarded until those rings have
+        // drained.
         self.guard_again().map_err(AttachError::Grace)?;
         self.write_rows_of(name, first_table, queues);
         let flushes = !(self.settings.shadow || self.settings.policy == Policy::None);
@@ -114,18 +115,18 @@ impl Path {
         device.device = number as u16;
         device.queues = queues as u16;
         device.first_table = first_table;
-        // Frames that go on just now without us may be held by GRO: see steer_shared.h. Where all pass
-        // , they stay with them.
+        // GRO may still hold frames that passed without our program just before; see steer_shared.h. If all frames
+        // pass, they stay behind those frames anyway.
         device.flags = if flushes { FLUSHING } else { 0 };
-        // In generic mode a frame is a socket buffer already, and keeps that mark.
+        // In generic mode a frame is already a socket buffer, which keeps the mark.
         if may_be_partial && mode == Mode::Native {
             device.flags |= MAY_BE_PARTIAL;
         }
         abi::activate(&mut device.ifindex, ifindex);
         self.tables[first_table as usize..][..queues as usize].fill(true);
         let waited = if flushes { self.wait_for_passed(&[ifindex]) } else { self.grace.wait() };
-        // Else the link goes with this function; the entry and the tables stay with the interface, for programs may
-        // still use them.
+        // On an error the link is dropped with this function. The entry and the tables stay in use by the interface,
+        // since programs may still use them.
         waited.map_err(AttachError::Grace)?;
         self.bss().steer_devices[device_index].flags &= !FLUSHING;
         let name = name.to_owned();
@@ -134,16 +135,16 @@ impl Path {
         Ok(DeviceId(number as u16))
     }
 
-    /// Detaches an interface at once. What is under way in rings is still delivered; to keep order,
-    /// drain first ([`Path::begin_drain`]). Its counts are kept until another interface gets its number.
+    /// Detaches an interface at once. Frames in rings are still delivered; to keep the order, drain first
+    /// ([`Path::begin_drain`]). The interface's counts are kept until another interface gets its number.
     pub fn detach(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
         };
         let device_index = (device.ifindex % MAX_DEVICES) as usize;
         drop(device.link);
-        // Programs may use entry and tables until then; where that can't be waited for, no other interface gets
-        // them.
+        // Programs may use the entry and the tables until the grace period ends. If the wait fails, no other interface
+        // gets them.
         if self.grace.wait().is_ok() {
             self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
             self.bss().steer_devices[device_index].ifindex = 0;
@@ -152,7 +153,7 @@ impl Path {
         }
     }
 
-    /// The interface is called so from now on; CPU maps and bindings that say its name follow in the next tick.
+    /// Sets the interface's new name. CPU maps and bindings for that name take effect in the next tick.
     pub fn rename(&mut self, id: DeviceId, name: &str) {
         let device = self.devices.get_mut(usize::from(id.0)).and_then(Option::as_mut);
         if let Some(device) = device {
@@ -191,7 +192,7 @@ impl Path {
         known.collect()
     }
 
-    /// What the RX queues of all interfaces have of their own by `settings`, in the part of configuration `part`.
+    /// Writes the rows of all interfaces' RX queues for `settings`, in the part of configuration `part`.
     pub(super) fn write_rows(&mut self, settings: &Settings, part: u32) {
         let rows = Rows::new(settings);
         for device in self.devices.iter().flatten() {
@@ -202,7 +203,7 @@ impl Path {
         }
     }
 
-    /// The same for an interface that is not steered yet, by the configuration that holds.
+    /// Writes the rows of an interface that is not steered yet, for the active configuration.
     fn write_rows_of(&mut self, name: &str, first_table: u32, queues: u32) {
         let part = self.bss().steer_active & 1;
         let rows = Rows::new(&self.settings);
@@ -212,7 +213,7 @@ impl Path {
         }
     }
 
-    /// Entries of the CPU map that the flows of a table go by.
+    /// The number of entries of the CPU map for the flows of a flow table.
     pub(crate) fn map_len(&self, table: u32) -> usize {
         let has = |device: &&Device| {
             (device.first_table..device.first_table + device.queues).contains(&table)
@@ -224,14 +225,14 @@ impl Path {
         map.len()
     }
 
-    /// Waits until what passed until now is in the stack: every poll is over, and nothing of it is held
-    /// by GRO any more.
+    /// Waits until all frames that have passed are in the stack: every poll has ended, and GRO no longer holds any of
+    /// them.
     pub(super) fn wait_for_passed(&self, indices: &[u32]) -> io::Result<()> {
         self.grace.wait()?;
         let hold = gro::longest_hold(indices, self.loaded.hz);
         if !hold.is_zero() {
             std::thread::sleep(hold);
-            // The poll that handed it on is over, too.
+            // The poll in which GRO handed them on has ended as well.
             self.grace.wait()?;
         }
         Ok(())
@@ -244,7 +245,8 @@ impl Path {
         found.map(|first| first as u32).ok_or(AttachError::NoTables(queues, free))
     }
 
-    /// Nothing of a former interface is left in the counts of a new one. Its tables were emptied when it went.
+    /// Clears the counts of a former interface for a new one. The former interface's tables were emptied when it was
+    /// detached.
     fn clear_counts(&mut self, number: u32) {
         for cpu in 0..self.loaded.sizes.cpus {
             let index = cpu * self.loaded.sizes.interfaces + number;

@@ -1,6 +1,6 @@
-//! A change of settings, step by step, so that no flow is reordered by it, and what goes on between changes.
+//! A change of settings, step by step, so that it reorders no flow; and the work between changes.
 //!
-//! What a step guards against stands beside it; docs/in-kernel.md has the steps in a row.
+//! A comment at each step says what it prevents; docs/in-kernel.md lists the steps in order.
 
 use super::{Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES};
@@ -13,17 +13,17 @@ use std::io;
 use std::os::fd::AsFd;
 
 impl Path {
-    /// Makes the change, if it can be made now.
+    /// Makes the change if that is possible now; returns whether it was made.
     pub(super) fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
-        // First frames are guarded again, where they were not.
+        // First, frames that went unguarded are guarded again.
         self.guard_again()?;
         if !self.are_unguarded_delivered()? {
             return Ok(false);
         }
         if settings.shadow && !self.settings.shadow {
-            // A shadow passes everything, so nothing may be under way.
+            // In shadow mode every frame passes, so nothing may be under way.
             let passing = Settings { policy: Policy::None, ..self.settings.clone() };
             self.decide_by(&passing)?;
             if !self.are_drained()? {
@@ -33,7 +33,7 @@ impl Path {
         if self.make_rings(settings)? == Made::Later {
             return Ok(false);
         }
-        // Where frames pass before and after, they pass in between: the rings would hold some of them back.
+        // If frames pass before and after the change, they also pass in between: the rings would delay some of them.
         self.set_flushing(self.passes_frames && !settings.shadow)?;
         self.decide_by(settings)?;
         self.set_flushing(false)?;
@@ -49,7 +49,8 @@ impl Path {
         Ok(true)
     }
 
-    /// All interfaces' frames go through the ring of the CPU that receives them, from when this returns.
+    /// Switches flushing on or off. When it is on, all frames of all interfaces go through the ring of the receiving
+    /// CPU from the moment this returns.
     fn set_flushing(&mut self, flushes: bool) -> io::Result<()> {
         let indices: Vec<u32> =
             self.devices.iter().flatten().map(|device| device.ifindex).collect();
@@ -61,12 +62,12 @@ impl Path {
         if flushes { self.wait_for_passed(&indices) } else { Ok(()) }
     }
 
-    /// Writes the configuration that does not hold, and lets it hold.
+    /// Writes the inactive configuration, and activates it.
     pub(super) fn decide_by(&mut self, settings: &Settings) -> io::Result<()> {
         self.decide(settings, false)
     }
 
-    /// The same; with `unguarded`, without the guard: see `unguarded.rs`.
+    /// Does the same; with `unguarded`, without the order guard: see `unguarded.rs`.
     pub(super) fn decide(&mut self, settings: &Settings, unguarded: bool) -> io::Result<()> {
         if self.may_be_read {
             self.grace.wait()?;
@@ -90,13 +91,14 @@ impl Path {
         abi::activate(&mut bss.steer_active, part);
         self.may_be_read = true;
         self.grace.wait()?;
-        // No program reads the other one any more, so that it can be written.
+        // No program reads the other configuration any more, so it can be rewritten.
         self.may_be_read = false;
         Ok(())
     }
 
-    /// A flow limit asks how much waits, by numbers; from when it holds every frame that can carries its own. Of a
-    /// source that sends nothing any more the last ones from before are declared delivered once they are.
+    /// The flow limit computes the number of waiting frames from sequence numbers. Since the limit was activated, every
+    /// frame that can carries its number. If a source no longer sends, its last frames from before are marked delivered
+    /// once they are.
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit
@@ -108,7 +110,7 @@ impl Path {
         Ok(())
     }
 
-    /// Every CPU that may receive or be sent to has its ring.
+    /// Creates a ring for every CPU that may receive frames or get them.
     pub(super) fn make_rings(&mut self, settings: &Settings) -> Result<Made, LoadError> {
         let online = self.possible.iter().filter(|cpu| settings.is_online(*cpu));
         let Some(online) = CpuSet::new(online) else { return Ok(Made::Done) };
@@ -117,8 +119,8 @@ impl Path {
         Ok(rings.lock().ensure(&online, settings.queue_size, programs)?)
     }
 
-    /// Deletes the rings that were marked delivered in the last tick and are drained still, and marks
-    /// others. A program that began before a ring was marked may have sent there once more.
+    /// Deletes the rings that were marked delivered in the last tick and are still drained, and marks others. A program
+    /// that began before a ring was marked may have sent one more frame to it.
     pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
         let mut rings = self.loaded.rings.lock();
         for ring in
@@ -155,8 +157,8 @@ impl Path {
         Ok(())
     }
 
-    /// Where flows don't move by themselves, the program at sched_switch is attached only while some wait to
-    /// go where a change sends them, or something waits for rings to drain past a snapshot.
+    /// If flows do not move by themselves, the program at sched_switch is attached only while some flows wait to follow
+    /// a change, or while something waits for rings to drain past a snapshot.
     pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
         let deferred = self.deferred();
         let is_quiet = deferred == self.deferred_before;
@@ -172,8 +174,8 @@ impl Path {
             return Ok(());
         }
         self.attach_switches()?;
-        // The thread fell asleep unseen. A flow that sends less often than switches are looked at would be
-        // held by its every packet.
+        // The thread may have fallen asleep unseen. A flow that sends less often than switches are looked at would
+        // otherwise be deferred at each of its packets.
         let rings = self.loaded.rings.lock();
         let drained = rings.drained(rings.all(), || self.grace.wait())?;
         drained.iter().for_each(|ring| rings.mark_delivered(ring));
@@ -185,10 +187,10 @@ impl Path {
     }
 }
 
-/// Ticks without a deferred frame after which none is expected.
+/// The number of ticks without a deferred frame after which no more are expected.
 const QUIET_TICKS: u32 = 20;
 
-/// Whether flows move though the settings stay.
+/// Whether flows move even though the settings stay.
 fn needs_switches(settings: &Settings) -> bool {
     settings.policy.remembers_flows() && !settings.shadow
 }

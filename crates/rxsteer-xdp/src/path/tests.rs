@@ -1,4 +1,4 @@
-//! Changes that are refused. Needs root; says SKIPPED without.
+//! Changes that are refused. Needs root; prints SKIPPED without it.
 
 use super::*;
 use crate::load::load_on;

@@ -1,20 +1,20 @@
 //! When frames go without a slot: `bpf/steer_unguarded.h`.
 //!
-//! Under policies that remember nothing a flow has one target as long as the settings hold. Once nothing is
-//! under way anywhere else, the order guard has nothing to hold, and the programs leave slots alone (*unguarded*).
+//! Under policies without state, a flow has one target as long as the settings are active. Once nothing is under way
+//! anywhere else, the order guard has nothing to defer, and the programs ignore the slots (*unguarded*).
 //!
-//! **Before.** The same rules hold, with the guard. In some tick a snapshot is taken, and frames that went elsewhere
-//! than to their targets (*off target*) are counted. Once all rings have drained past the snapshot, and no frame
-//! went off target since, nothing is under way elsewhere: what was sent before the snapshot is delivered, and what
-//! was sent after it went to its target. Nor can a frame go off target any more: a slot that names another ring
-//! names a number before the snapshot, which is declared delivered, and the slot is unset (for 2³¹ frames later it
-//! would seem to be under way). Should a frame go off target until that is done, all begins again. Slots whose flows
-//! have two targets are left out of all this: their flows stay guarded.
+//! **Before.** The same rules are active, with the guard. In some tick a snapshot is taken, and frames that do not go
+//! to their target (*off target*) are counted. Once all rings have drained past the snapshot, and no frame has gone off
+//! target since, nothing is under way elsewhere: all frames sent before the snapshot are delivered, and all frames sent
+//! after it went to their target. No frame can go off target any more either: a slot that names another ring has a
+//! number from before the snapshot, which is marked delivered, and the slot is unset (2³¹ frames later, it would
+//! compare as under way). If a frame goes off target until this is done, the procedure starts again. Slots whose flows
+//! have two targets take no part in this: their flows stay guarded.
 //!
-//! **After.** First frames are guarded again, by the same rules. A grace period later all that were not are in their
-//! rings. When each ring has drained past that, flows whose slot is unset have nothing under way, and those of others
-//! are guarded: a slot names the ring that all its flows had as their target, but for flows that were guarded all the
-//! while. Now the rules may change.
+//! **After.** First, frames are guarded again, by the same rules. A grace period later, all unguarded frames are in
+//! their rings. When each ring has drained past that moment, flows whose slot is unset have nothing under way, and the
+//! other flows are guarded: a slot names the ring that all its flows had as their target, except for flows that were
+//! guarded all the time. Now the rules may change.
 
 use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
@@ -28,20 +28,20 @@ use std::mem::offset_of;
 /// Whether frames are guarded.
 #[derive(Debug, Default)]
 pub(super) struct Unguarded {
-    /// They are not.
+    /// Whether they are unguarded.
     holds: bool,
-    /// They are again: the snapshot past which rings must drain before rules may change.
+    /// Set when frames are guarded again: the snapshot past which rings must drain before rules may change.
     left: Option<Vec<Snapshot>>,
-    /// On the way there: the snapshot, and the frames that had gone off target before it.
+    /// Set on the way to unguarded frames: the snapshot, and the number of frames that had gone off target before it.
     approach: Option<(Vec<Snapshot>, u64)>,
-    /// Frames that had gone off target at the last look.
+    /// The number of frames that had gone off target at the last look.
     off_target: u64,
 }
 
 impl Settings {
-    /// Whether a flow always has the same target, and nothing else needs to be known of its frames.
+    /// Whether a flow always has the same target, and its frames need no state.
     fn can_be_unguarded(&self) -> bool {
-        // In place of an offline CPU stands the receiving one, which may change.
+        // The receiving CPU replaces an offline CPU, and it may change.
         let is_fixed =
             self.policy != Policy::Rps || self.mapped_cpus().all(|cpu| self.is_online(cpu));
         let needs_guard = self.policy.remembers_flows()
@@ -53,8 +53,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// As `steer_is_boundary_slot`: whether flows of a slot, of tables with `1 << log`, have two target CPUs by
-    /// their hash, and stay guarded, where the CPU map has so many entries.
+    /// Whether flows of a slot have two target CPUs by their hash, as in `steer_is_boundary_slot`, and therefore stay
+    /// guarded. Flow tables have `1 << log` slots, and the CPU map has `map_len` entries.
     pub(crate) fn is_boundary_slot(&self, log: u32, slot: u32, map_len: usize) -> bool {
         let number = u64::from(slot) % (1 << log);
         let cpu_of = |hash: u64| (hash * map_len as u64) >> 32;
@@ -64,14 +64,14 @@ impl Settings {
 }
 
 impl Path {
-    /// Whether frames go without a slot, as they do some ticks after a change under `none`, `rps` and `bound`: in
-    /// native mode, without a flow limit, not in shadow, nor under `rps` while one of its CPUs is offline.
+    /// Whether frames go without a slot. This begins some ticks after a change under `none`, `rps` and `bound`: in
+    /// native mode, without a flow limit, not in shadow mode, and under `rps` only while all its CPUs are online.
     #[must_use]
     pub fn is_unguarded(&self) -> bool {
         self.unguarded.holds
     }
 
-    /// From when this returns all frames are guarded.
+    /// Guards all frames from the moment this returns.
     pub(super) fn guard_again(&mut self) -> io::Result<()> {
         self.unguarded.approach = None;
         if self.unguarded.holds {
@@ -87,12 +87,12 @@ impl Path {
         self.unguarded.left.is_some() || self.unguarded.approach.is_some()
     }
 
-    /// Whether rules have to wait until no frame is under way that no slot knows of.
+    /// Whether a change of rules has to wait for frames that no slot records.
     pub(super) fn is_guarded_again(&self) -> bool {
         self.unguarded.left.is_some()
     }
 
-    /// Whether no frame is under way that no slot knows of. To be asked after [`Path::guard_again`].
+    /// Whether no frame is under way that no slot records. Call [`Path::guard_again`] first.
     pub(super) fn are_unguarded_delivered(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.unguarded.left
@@ -103,14 +103,14 @@ impl Path {
         Ok(self.unguarded.left.is_none())
     }
 
-    /// Goes on towards frames without a slot, where the settings allow that. To be called in each tick in which
-    /// nothing else is under way.
+    /// Continues towards unguarded frames, if the settings allow that. The tick calls this when nothing else is under
+    /// way.
     pub(super) fn approach_unguarded(&mut self) -> Result<(), LoadError> {
         let is_generic = self.mode == Mode::Generic;
         if self.unguarded.holds || is_generic || !self.settings.can_be_unguarded() {
             return Ok(());
         }
-        // Whether rings drain past a snapshot shows best by their threads' sleep.
+        // The sleep of the rings' threads is the best sign that rings drain past a snapshot.
         self.attach_switches()?;
         let now = self.off_target();
         let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
@@ -124,10 +124,10 @@ impl Path {
                     self.switches = None;
                 }
             }
-            // As long as flows go over there is no point.
+            // Starting is pointless as long as flows still move.
             None if !is_quiet => {}
             None => {
-                // What was counted until now has its number before the snapshot.
+                // Frames that were counted until now have numbers from before the snapshot.
                 self.grace.wait()?;
                 let snapshots = self.loaded.rings.lock().snapshot(|| self.grace.wait())?;
                 self.unguarded.approach = Some((snapshots, now));
@@ -136,25 +136,26 @@ impl Path {
         Ok(())
     }
 
-    /// Sees that no frame goes elsewhere than to its target from now on; whether none did since the snapshot, past
-    /// which all rings have drained.
+    /// Ensures that no frame goes off target from now on; all rings have drained past the snapshot. Returns whether no
+    /// frame went off target since the snapshot.
     fn is_on_target(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<bool> {
         self.loaded.rings.lock().mark_snapshots_delivered(snapshots);
-        // Also where frames went off target: stale slots make them.
+        // This is done even if frames went off target, since stale slots cause that.
         self.unset_slots(snapshots);
-        // A program that looked before that may count only now.
+        // A program that read a slot before may count only now.
         self.grace.wait()?;
         let is_so =
             self.loaded.rings.lock().are_delivered(snapshots) && self.off_target() == off_target;
         if !is_so {
-            // Some flows with something under way may be without their slot: before rules change, that is delivered.
+            // Some flows with frames under way may have lost their slot. These frames must be delivered before the
+            // rules change.
             self.unguarded.left = Some(self.loaded.rings.lock().snapshot(|| Ok(()))?);
         }
         Ok(is_so)
     }
 
-    /// Unsets the slots that name a number before the snapshot: it is delivered. What was sent since is where the
-    /// flow its target, or it went off target; its slot stays as it is.
+    /// Unsets the slots whose number is from before the snapshot, since it is delivered. Frames sent since then are at
+    /// their flow's target, or went off target; their slots stay as they are.
     fn unset_slots(&self, snapshots: &[Snapshot]) {
         let (slots, rings) = (&self.loaded.lines.slots, self.loaded.rings.lock());
         let log = self.loaded.sizes.flow_log;

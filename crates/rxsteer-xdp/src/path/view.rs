@@ -1,5 +1,4 @@
-//! What the owner of a path publishes to its views, and does to flow statistics when an interface
-//! goes.
+//! What the owner of a path publishes to its views, and what happens to flow statistics when an interface is detached.
 
 use super::Path;
 use super::attach::DeviceId;
@@ -9,15 +8,15 @@ use crate::view::{Known, View};
 use rxsteer_core::CpuId;
 
 impl Path {
-    /// A view of this path, for another thread.
+    /// Creates a view of this path for another thread.
     ///
     /// # Errors
-    /// When a map can't be mapped.
+    /// When a map cannot be mapped into memory.
     pub fn view(&self) -> Result<View, LoadError> {
         View::new(&self.loaded, self.grace.another()?, self.known.clone(), self.ended.clone())
     }
 
-    /// Publishes to views what holds now.
+    /// Publishes the present state to the views.
     pub(super) fn publish(&self) {
         self.known.set(Known {
             settings: self.settings.clone(),
@@ -26,7 +25,7 @@ impl Path {
         });
     }
 
-    /// What each CPU counted of an interface, where it received any frame. Costs no grace period.
+    /// The counts of each CPU that received frames of an interface. This does not wait for a grace period.
     #[must_use]
     pub fn received(&self, device: DeviceId) -> Vec<(CpuId, RxCounts)> {
         let interfaces = self.loaded.sizes.interfaces;
@@ -36,7 +35,8 @@ impl Path {
         rows.filter(|(_, counts)| counts.is_used()).collect()
     }
 
-    /// Frames of an interface that passed because their checksum is not complete. Costs no grace period.
+    /// Frames of an interface that passed because their checksum is not complete. This does not wait for a grace
+    /// period.
     #[must_use]
     pub fn partial_checksums(&self, device: DeviceId) -> u64 {
         let interfaces = self.loaded.sizes.interfaces;
@@ -44,7 +44,7 @@ impl Path {
         indices.map(|index| self.loaded.counts.get(index).partial_checksums).sum()
     }
 
-    /// Ends the flows of an interface that is detached, since a grace period or longer, and empties its tables.
+    /// Ends the flows of an interface that has been detached for at least a grace period, and empties its tables.
     pub(super) fn end_flows(&mut self, device: DeviceId, first_table: u32, queues: u32) {
         let log = self.loaded.sizes.flow_log;
         let (mut flows, mut packets, mut cleared) = (0, 0, 0);
@@ -60,7 +60,7 @@ impl Path {
             }
             self.loaded.lines.empty(index);
         }
-        // No program counts for it any more.
+        // No program counts for the interface any more.
         let row = u32::from(device.0);
         let mut counts = self.loaded.counts.get(row);
         counts.flows_ended += flows;

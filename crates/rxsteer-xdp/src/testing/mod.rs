@@ -1,5 +1,5 @@
-//! BPF programs that exist for tests: parts of the in-kernel path by themselves, and all of it in a
-//! world that a test makes up.
+//! BPF programs that exist for tests: single parts of the in-kernel path, and the whole path with inputs that the test
+//! provides.
 
 mod policy;
 mod types;
@@ -13,23 +13,24 @@ pub use verified::{Verified, verify};
 use crate::load::LoadError;
 use std::io::Write;
 
-/// Whether `error` says that this process may not load BPF programs. A program that the verifier
-/// refuses is another error (EACCES), though both are called "permission denied".
+/// Whether `error` means that this process may not load BPF programs. If the verifier refuses a program, that is
+/// another error (EACCES), though both are called "permission denied".
 fn is_forbidden(error: &libbpf_rs::Error) -> bool {
     let forbidden = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
     format!("{error:#}").contains(&forbidden.to_string())
 }
 
-/// Says that a test is skipped, and why, where reports count it.
+/// Prints that a test is skipped, and why, in the form that reports count.
 pub fn skipped(test: &str, why: &str) {
-    // Not eprintln!: the test runner keeps that to itself.
+    // eprintln! does not work here, since the test runner captures its output.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
 }
 
-/// What was loaded, or `None` after saying that the test is skipped, since this process may not load BPF programs.
+/// Returns what was loaded. If this process may not load BPF programs, prints that the test is skipped and returns
+/// `None`.
 ///
 /// # Panics
-/// When it is something else that stands against it.
+/// When loading failed for another reason.
 pub fn loaded<T, E: Into<LoadError>>(test: &str, result: Result<T, E>) -> Option<T> {
     match result.map_err(Into::into) {
         Ok(loaded) => Some(loaded),

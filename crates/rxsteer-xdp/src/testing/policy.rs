@@ -1,4 +1,4 @@
-//! The receive path in the kernel, with the time, the CPUs, queues and interfaces of a test.
+//! The receive path in the kernel, with time, CPUs, queues and interfaces that the test provides.
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
@@ -47,7 +47,7 @@ impl KernelPolicy {
     /// Loads the programs with tables of these sizes, all empty.
     ///
     /// # Errors
-    /// When the kernel refuses: for lack of rights, say.
+    /// When the kernel refuses, for example because of missing capabilities.
     pub fn load(
         sizes: TestSizes,
         words: &HashWords,
@@ -55,7 +55,7 @@ impl KernelPolicy {
     ) -> Result<KernelPolicy, libbpf_rs::Error> {
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = SteerTestSkelBuilder::default().open(storage)?;
-        // A flow is counted in one of some lines, so a table of fewer counts none.
+        // A flow is counted in one of several lines, so a table with fewer slots counts no flows.
         let counts = 1 << sizes.flow_log >= WAYS;
         let rodata = open.maps.rodata_data.as_deref_mut().expect("it has constants");
         rodata.steer_cpus = sizes.cpus;
@@ -99,7 +99,7 @@ impl KernelPolicy {
         })
     }
 
-    /// From now on decisions are made by `rules`.
+    /// Makes `rules` decide from now on.
     pub fn configure(&mut self, rules: &TestRules<'_>) {
         let config = &mut self.skeleton.globals().steer_configs[0];
         config.policy = rules.policy;
@@ -142,7 +142,7 @@ impl KernelPolicy {
         test.ifindex = FIRST_IFINDEX + asked.device;
         test.no_metadata = (!asked.has_metadata).into();
         test.seq = 0;
-        // With room for metadata, which is given back as well.
+        // The output also contains the metadata, so it needs room for that.
         let mut after = vec![0; frame.len() + 64];
         let input = ProgramInput {
             data_in: Some(frame),
@@ -171,14 +171,14 @@ impl KernelPolicy {
         run(&self.skeleton.0.progs.steer_test_partial, input) != 0
     }
 
-    /// The application of a flow runs on `cpu`.
+    /// Records that the application of a flow runs on `cpu`.
     pub fn record_desired(&mut self, hash: u32, cpu: u32) {
         let test = &mut self.skeleton.globals().steer_test;
         (test.hash, test.cpu) = (hash, cpu);
         run(&self.skeleton.0.progs.steer_test_record, ProgramInput::default());
     }
 
-    /// The flow has ended.
+    /// Records that the flow has ended.
     pub fn forget_desired(&mut self, hash: u32) {
         self.skeleton.globals().steer_test.hash = hash;
         run(&self.skeleton.0.progs.steer_test_forget, ProgramInput::default());
@@ -188,7 +188,7 @@ impl KernelPolicy {
         rx_cpu * (self.sizes.cpus * GENERATIONS).div_ceil(LINE_WORDS) + ring / LINE_WORDS
     }
 
-    /// Sets tail, dequeued and delivered of the frames from a source to a destination.
+    /// Sets tail, dequeued and delivered for the frames from an RX CPU to a ring.
     pub fn set_pair(&mut self, (rx_cpu, ring): (u32, u32), [tail, dequeued, delivered]: [u32; 3]) {
         let index = self.tail_index(rx_cpu, ring);
         let mut line = self.tails.get(index);
@@ -199,13 +199,13 @@ impl KernelPolicy {
         self.pairs.set(index, pair);
     }
 
-    /// The number of the last frame from a source to a destination.
+    /// The sequence number of the last frame from an RX CPU to a ring.
     #[must_use]
     pub fn tail(&self, (rx_cpu, ring): (u32, u32)) -> u32 {
         self.tails.get(self.tail_index(rx_cpu, ring)).word[(ring % LINE_WORDS) as usize]
     }
 
-    /// The last packet that a slot names; `None` when it is unset.
+    /// The last packet that a slot records; `None` when the slot is unset.
     #[must_use]
     pub fn last_packet(&self, index: u32) -> Option<LastPacket> {
         LastPacket::of(&self.slots.get(index))
@@ -217,19 +217,19 @@ impl KernelPolicy {
         self.socks.get(index / LINE_WORDS).word[(index % LINE_WORDS) as usize]
     }
 
-    /// Flow and time of a sparse slot, both plus one as they are stored.
+    /// Flow and time of a sparse slot. Both are stored plus one.
     #[must_use]
     pub fn sparse_slot(&self, cpu: u32, loop_: u32) -> (u64, u64) {
         let slot = self.sparse.get(cpu * SPARSE_ROW + loop_);
         (slot.flow, slot.last_seen)
     }
 
-    /// Whether the lock of giving sparse slots away is free.
+    /// Whether no thread holds the lock for assigning sparse slots.
     pub fn no_thread_gives(&mut self) -> bool {
         self.skeleton.globals().steer_giving_lock == 0
     }
 
-    /// The flow limit's history of a source, oldest first.
+    /// The flow limit's history of an RX CPU, oldest first.
     #[must_use]
     pub fn limit_history(&self, rx_cpu: u32) -> [u32; FLOW_LIMIT_HISTORY] {
         let bytes = self.lookup(&self.skeleton.0.maps.steer_limiters, rx_cpu);
@@ -238,7 +238,7 @@ impl KernelPolicy {
         limiter.history
     }
 
-    /// What the flow limit counts in a bucket.
+    /// The flow limit's count of a bucket.
     #[must_use]
     pub fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32 {
         let index = rx_cpu * self.sizes.limit_lines + bucket / LINE_BYTES;
@@ -252,7 +252,7 @@ impl KernelPolicy {
     }
 }
 
-/// Runs a program once: what it returned.
+/// Runs a program once, and returns its return value.
 fn run(program: &ProgramMut<'_>, input: ProgramInput<'_>) -> u32 {
     program.test_run(input).expect("the kernel runs programs it has loaded").return_value
 }

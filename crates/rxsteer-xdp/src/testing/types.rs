@@ -1,36 +1,36 @@
-//! What the programs in a test's world are given, and what they return.
+//! Inputs and results of the programs in tests.
 
 use crate::abi::MAX_CPUS;
 
 /// Sizes of the tables.
 #[derive(Clone, Copy, Debug)]
 pub struct TestSizes {
-    /// Highest CPU plus one, and how many may receive.
+    /// The highest CPU id plus one.
     pub cpus: u32,
-    /// See `cpus`.
+    /// How many CPUs may receive.
     pub rx_cpus: u32,
     /// Flow tables.
     pub tables: u32,
-    /// Logarithm of the slots of one.
+    /// Logarithm of the number of slots of one flow table.
     pub flow_log: u32,
     /// Entries of the sock flow table.
     pub sock_entries: u32,
     /// Bits of an entry that hold the CPU plus one.
     pub sock_cpu_mask: u32,
-    /// Logarithm of the chains of sparse slots.
+    /// Logarithm of the number of chains of sparse slots.
     pub chains_log: u32,
     /// Lines of 64 counts of the flow limit.
     pub limit_lines: u32,
 }
 
-/// What decisions are made by.
+/// The rules that make decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct TestRules<'a> {
-    /// Of `enum steer_policy`.
+    /// A value of `enum steer_policy`.
     pub policy: u32,
     /// Sparse slots of a CPU.
     pub loops: u32,
-    /// Packets a ring holds.
+    /// Capacity of a ring in packets.
     pub ring_size: u32,
     /// As in `struct steer_config`.
     pub flow_limit: u32,
@@ -48,12 +48,12 @@ pub struct TestRules<'a> {
     pub else_local: bool,
     /// The entries of the general map.
     pub map_len: u32,
-    /// All maps, the general one first, with `STEER_NO_CPU` for CPUs that are offline.
+    /// All maps, the general one first, with `STEER_NO_CPU` for offline CPUs.
     pub map: &'a [u16],
-    /// By flow table what its queue has of its own, if they have anything: where its map begins, how long it is,
-    /// its number, and the CPU the queue is bound to, or `STEER_NO_CPU`.
+    /// The settings of each flow table's queue, if queues have any: where its map begins, its length, its number, and
+    /// the CPU that the queue is bound to, or `STEER_NO_CPU`.
     pub rows: &'a [[u16; 4]],
-    /// Bits by CPU.
+    /// For each CPU its bits.
     pub cpu: &'a [u8; MAX_CPUS as usize],
 }
 
@@ -62,7 +62,7 @@ pub struct TestRules<'a> {
 pub struct TestDevice {
     /// Its RX queues.
     pub queues: u16,
-    /// The flow table of the first.
+    /// The flow table of its first RX queue.
     pub first_table: u32,
 }
 
@@ -77,7 +77,7 @@ pub struct Asked {
     pub device: u32,
     /// The time.
     pub now: u64,
-    /// The driver knows metadata.
+    /// Whether the driver supports metadata.
     pub has_metadata: bool,
 }
 
@@ -90,16 +90,16 @@ pub struct Decided {
     pub target: u32,
     /// See `target`.
     pub by: u32,
-    /// Where it was to go, and by which ring.
+    /// The CPU that the frame was sent to, and the generation of its ring.
     pub cpu: u32,
     /// See `cpu`.
     pub generation: u32,
-    /// Pass, through no ring.
+    /// Whether the frame passes instead of going through a ring.
     pub passes: bool,
-    /// The number it got.
+    /// The sequence number that it got.
     pub seq: u32,
-    /// The program's verdict, of `enum xdp_action`.
+    /// The program's verdict, a value of `enum xdp_action`.
     pub verdict: u32,
-    /// The frame is not what it was.
+    /// Whether the frame was changed.
     pub is_changed: bool,
 }

@@ -1,4 +1,4 @@
-//! What the kernel's verifier had to look at, by its own account.
+//! How much the kernel's verifier had to examine, according to its own statistics.
 
 use crate::libbpf_log;
 use crate::load::{LoadError, Sizes, open, tracepoints};
@@ -7,21 +7,21 @@ use libbpf_rs::PrintLevel;
 use libbpf_rs::skel::OpenSkel;
 use rxsteer_packet::SymmetricHash;
 
-/// One program, as the verifier saw it.
+/// The verifier's statistics of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// Its name in `src/bpf`.
     pub program: String,
-    /// Instructions looked at, on all paths together.
+    /// Instructions that were examined, on all paths together.
     pub instructions: u32,
-    /// Bytes of stack of the program, then of each of its functions; not all of them lie on it at a time.
+    /// Stack in bytes of the program, then of each of its functions; they are not all on the stack at the same time.
     pub stack: Vec<u32>,
 }
 
-/// The kernel's `BPF_LOG_STATS`: only the account, not the way.
+/// The kernel's `BPF_LOG_STATS`: statistics without the trace.
 const LOG_STATS: u32 = 4;
 
-/// Has the programs loaded for `setup` verified, and lets them go again.
+/// Loads the programs for `setup`, so that the kernel verifies them, and unloads them.
 ///
 /// # Errors
 /// [`LoadError`].
@@ -33,20 +33,20 @@ pub fn verify(setup: &Setup) -> Result<Vec<Verified>, LoadError> {
     }
     let (loaded, log) = libbpf_log::during(PrintLevel::Debug, || open.load());
     if let Err(error) = loaded {
-        // Once more, with the whole way: who may load nothing gets the same error again.
+        // Loads once more with the full log. A process that may load nothing gets the same error again.
         crate::load::load(setup)?;
         return Err(error.into());
     }
     Ok(log.iter().filter_map(|text| account(text)).collect())
 }
 
-/// What the log of one program says.
+/// The statistics in one program's log.
 fn account(text: &str) -> Option<Verified> {
     let (head, log) = text.split_once("-- BEGIN PROG LOAD LOG --")?;
     let after = |text| log.lines().find_map(|line| line.strip_prefix(text));
     let program = head.split('\'').nth(1)?.to_owned();
     let instructions = after("processed ")?.split(' ').next()?.parse().ok()?;
-    // Linux 7.2 adds how much lies on it at most: "112+0+16 max 128".
+    // Linux 7.2 adds the largest stack use at one time: "112+0+16 max 128".
     let stack = after("stack depth ")?.split(" max ").next()?;
     let stack = stack.split('+').map(|bytes| bytes.trim().parse().ok());
     Some(Verified { program, instructions, stack: stack.collect::<Option<_>>()? })
