@@ -1,4 +1,4 @@
-//! Settings of a running instance, and changes of them: read as a whole, refused as a whole.
+//! Settings of a running instance, and changes of them. A change is read as a whole, and is refused as a whole.
 
 use super::args::{LiveSettings, RunSettings};
 use rxsteer_settings::{Text, names, read};
@@ -6,14 +6,14 @@ use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_xdp::Settings;
 
 impl LiveSettings {
-    /// Reads `SETTING=VALUE`, one or more.
+    /// Reads one or more settings of the form `SETTING=VALUE`.
     pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<LiveSettings, String> {
         let texts = settings.iter().map(|setting| Text::split(setting.as_ref()));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
         if texts.is_empty() {
             return Err("no settings given; write e.g. policy=rps".to_owned());
         }
-        // One that is known is named as such, not as if it were misspelt.
+        // A known setting that cannot change is reported as such, not as a misspelling.
         let [live, all] = [names::<LiveSettings>(), names::<RunSettings>()];
         let fixed = |text: &&Text| all.contains(&text.name) && !live.contains(&text.name);
         if let Some(fixed) = texts.iter().find(fixed) {
@@ -22,7 +22,7 @@ impl LiveSettings {
         Ok(read(texts)?)
     }
 
-    /// The settings after it, where they can be had on a host with these CPUs.
+    /// The settings after this change, if a host with these CPUs can have them.
     pub(crate) fn onto(&self, now: &Settings, host: &HostCpus) -> Result<Settings, String> {
         let steering = &self.steering;
         let mut settings = now.clone();
@@ -57,22 +57,22 @@ impl LiveSettings {
     }
 }
 
-/// Why settings that hold from the start to the end are refused.
+/// Why settings that are fixed for the whole run are refused.
 pub(crate) fn cant_change(names: &[&str]) -> String {
     format!("{} can't change while rxsteer runs; restart it for that", names.join(", "))
 }
 
-/// The CPUs of the host, as far as frames can be sent to them.
+/// The CPUs of the host to which frames can be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostCpus {
-    /// Those that could be online.
+    /// The possible CPUs.
     pub(crate) possible: CpuSet,
-    /// Those that are.
+    /// The online CPUs.
     pub(crate) online: CpuSet,
 }
 
 impl HostCpus {
-    /// Whether frames can be sent to all of `cpus`, which `of` names.
+    /// Checks that frames can be sent to all of `cpus`; `of` names these CPUs in the message.
     pub(crate) fn check(&self, cpus: impl Iterator<Item = CpuId>, of: &str) -> Result<(), String> {
         let not_there = CpuSet::new(cpus.filter(|cpu| !self.online.contains(*cpu)));
         let Some(not_there) = not_there else { return Ok(()) };
@@ -90,7 +90,7 @@ impl HostCpus {
         ))
     }
 
-    /// Those that can't be used now.
+    /// The possible CPUs that are offline now.
     pub(crate) fn offline(&self) -> Option<CpuSet> {
         CpuSet::new(self.possible.iter().filter(|cpu| !self.online.contains(*cpu)))
     }

@@ -1,4 +1,4 @@
-//! Asking running instances.
+//! Requests to running instances.
 
 use super::protocol::{Answer, MAX_ANSWER, Request, Status};
 use super::{registry, watch};
@@ -9,12 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An instance answers at once, but a change within five seconds. Who hangs up has withdrawn it.
+/// An instance answers at once, or within five seconds to a change. A client that closes its connection withdraws its
+/// change.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
-/// So long a look round waits for one instance.
+/// The timeout for each instance when all instances are queried.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Asks the instance at `socket`.
+/// Sends a request to the instance at `socket`.
 pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
     match asked(socket, request, REPLY_TIMEOUT)? {
         Answer::Error(why) => anyhow::bail!(why),
@@ -50,7 +51,7 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
     })
 }
 
-/// How the instance at `socket` is.
+/// The status of the instance at `socket`.
 pub(crate) fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
     match ask(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
@@ -58,7 +59,7 @@ pub(crate) fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<S
     }
 }
 
-/// All instances that answer.
+/// The status of all instances that answer.
 pub(crate) fn running() -> Vec<Status> {
     let status =
         |socket: PathBuf| match asked(&socket, &Request::Status { flows: 0, reset: false }, SHORT)
@@ -85,7 +86,7 @@ pub(crate) fn sockets() -> anyhow::Result<Vec<PathBuf>> {
     Ok(sockets)
 }
 
-/// The instance at `socket`, else the one that steers `interface`, else the only one.
+/// The instance at `socket`; otherwise the instance that steers `interface`; otherwise the only instance.
 pub(crate) fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(socket) = socket {
         return Ok(socket.to_owned());
@@ -103,7 +104,7 @@ pub(crate) fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Res
     };
     let steers = |status: &&Status| status.interfaces.iter().any(|known| known.name == interface);
     let found: Vec<&Status> = instances.iter().filter(steers).collect();
-    // The same name can stand for interfaces in several network namespaces; the one meant is that of here.
+    // Interfaces in several network namespaces can have the same name; the one in this namespace is meant.
     let here = found.iter().find(|status| status.network_namespace == watch::network_namespace());
     match (here, found.as_slice()) {
         (Some(status), _) => Ok(PathBuf::from(&status.socket)),

@@ -1,7 +1,7 @@
-//! The control socket: requests in, answers out, without ever waiting for a client.
+//! The control socket: reads requests and writes answers, and never blocks on a client.
 //!
-//! Everything has a limit: clients, a request's length, an answer's length, and the time a client may do
-//! nothing. A client that does not read gets no further request served, and is let go.
+//! Everything has a limit: clients, the length of a request, the length of an answer, and a client's idle time. If a
+//! client does not read, its further requests are not served, and it is disconnected.
 
 use super::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -10,11 +10,11 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// Clients at the same time.
+/// The most clients at the same time.
 pub(crate) const MAX_CLIENTS: usize = 16;
-/// A client that does nothing for so long is let go.
+/// A client that is idle for this long is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// So long a change may take before it is said that it is still under way.
+/// After this time a change is reported as still under way.
 pub(super) const CHANGE_TAKES: Duration = Duration::from_secs(5);
 
 /// The socket and its clients.
@@ -27,22 +27,22 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Since when it waits for a change to be done.
+    /// Set while the client waits for a change to be done: since when.
     waiting: Option<Instant>,
     active: Instant,
-    /// Nothing more is read from it.
+    /// No more input is read from the client.
     ended: bool,
-    /// It is to be let go now.
+    /// The client is to be disconnected now.
     dead: bool,
 }
 
-/// Who serves requests.
+/// Serves requests.
 pub(crate) trait Server {
-    /// The answer to a request; `None` when it comes later.
+    /// The answer to a request; `None` if it comes later.
     fn serve(&mut self, request: &Request) -> Option<Answer>;
-    /// Whether the changes asked for are done, and the answer to them.
+    /// Whether the requested changes are done, and the answer to them.
     fn changed(&mut self) -> (bool, Answer);
-    /// Withdraws the last change, if it does not hold yet; the answer to it.
+    /// Withdraws the last change if it is not active yet; returns the answer to it.
     fn give_up(&mut self) -> Answer;
 }
 
@@ -52,11 +52,11 @@ impl Control {
         Ok(Control { listener, clients: Vec::new() })
     }
 
-    /// What to wait for.
+    /// The descriptors to wait for.
     pub(crate) fn wait_for(&self) -> Vec<PollFd<'_>> {
         let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        // Of one that waits for a change nothing is wanted, not even that it is gone: that would be
-        // reported at once, and again and again, until the change is done.
+        // A client that waits for a change is left out, even for its disconnection: poll would report that at once,
+        // again and again, until the change is done.
         for client in self.clients.iter().filter(|client| client.waiting.is_none()) {
             let mut events = PollFlags::empty();
             if client.wants_to_read() {
@@ -70,7 +70,7 @@ impl Control {
         fds
     }
 
-    /// Whether a request is there already, so that there is nothing to wait for.
+    /// Whether a request has already been read, so that there is no need to wait.
     pub(crate) fn has_work(&self) -> bool {
         self.clients.iter().any(Client::has_request)
     }
@@ -80,14 +80,14 @@ impl Control {
         self.clients.iter().any(|client| client.waiting.is_some())
     }
 
-    /// Serves who can be served without waiting: one request of each client.
+    /// Serves all clients that can be served without waiting: one request each.
     pub(crate) fn serve(&mut self, now: Instant, server: &mut impl Server) {
         self.accept(now);
         let (done, answer) = match self.clients.iter().any(|client| client.waiting.is_some()) {
             true => server.changed(),
             false => (false, Answer::Error(String::new())),
         };
-        // A later change takes the place of an earlier one, so only that can be withdrawn.
+        // A later change replaces an earlier one, so only the last change can be withdrawn.
         let last = self.clients.iter().filter_map(|client| client.waiting).max();
         for client in &mut self.clients {
             if let Some(since) = client.waiting
@@ -105,7 +105,7 @@ impl Control {
     }
 
     fn accept(&mut self, now: Instant) {
-        // A failed accept (no descriptors left) is tried again the next time.
+        // If accept fails (no descriptors left), it is tried again next time.
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_err() {
                 continue;
@@ -134,7 +134,7 @@ impl Client {
         self.is_ready() && self.input.contains(&b'\n')
     }
 
-    /// Its last answer is out, and none is to come.
+    /// Whether its last answer has been written, and no answer is pending.
     fn is_ready(&self) -> bool {
         self.waiting.is_none() && self.output.is_empty() && !self.dead
     }
@@ -161,7 +161,7 @@ impl Client {
         let line: Vec<u8> = self.input.drain(..=end).collect();
         match request(&String::from_utf8_lossy(&line)) {
             Err(why) => self.send(&Answer::Error(why)),
-            // It gave up waiting and said that nothing has changed.
+            // The client gave up waiting, and reported that nothing has changed.
             Ok(Request::Set { .. }) if self.hung_up() => self.dead = true,
             Ok(request) => match server.serve(&request) {
                 Some(answer) => self.send(&answer),
@@ -171,7 +171,7 @@ impl Client {
         self.write(now);
     }
 
-    /// Whether the client is gone. One that only sends no more still waits for its answers.
+    /// Whether the client is gone. A client that only shut down its sending side still waits for its answers.
     fn hung_up(&self) -> bool {
         let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
         let looked = poll(&mut fds, PollTimeout::ZERO);

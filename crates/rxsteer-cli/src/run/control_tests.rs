@@ -1,4 +1,4 @@
-//! Clients that behave, and clients that don't.
+//! Well-behaved and misbehaving clients.
 
 use super::super::protocol::{Changed, SettingsShown};
 use super::*;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::Shutdown;
 use std::path::PathBuf;
 
-/// Answers everything but a change with a text of this length; is done with changes on demand.
+/// Answers everything but a change with a text of this length; finishes changes on demand.
 struct Fake {
     length: usize,
     done: bool,
@@ -80,7 +80,7 @@ impl Bench {
         stream
     }
 
-    /// Rounds enough for everything that can be done to be done.
+    /// Enough rounds to finish everything that can be finished.
     fn rounds(&mut self) {
         for _ in 0..50 {
             self.control.serve(self.now, &mut self.fake);
@@ -191,7 +191,7 @@ fn change_is_answered_when_it_is_done_or_takes_too_long() {
     bench.fake.done = false;
     client.write_all(request.as_bytes()).unwrap();
     bench.rounds();
-    // A later change took its place, so that one is withdrawn, and the earlier not once more.
+    // A later change replaced it, so that change is withdrawn, and the earlier one is not withdrawn again.
     bench.now += Duration::from_secs(1);
     let mut later = bench.client();
     later.write_all(request.as_bytes()).unwrap();
@@ -216,7 +216,7 @@ fn change_whose_client_gave_up_before_it_was_read_is_not_made() {
     bench.rounds();
     assert_eq!(bench.fake.served, 0);
     assert!(bench.control.clients.is_empty());
-    // Who only sends no more waits for the answer.
+    // A client that only shut down its sending side waits for the answer.
     let mut client = bench.client();
     client.write_all(request).unwrap();
     client.shutdown(Shutdown::Write).unwrap();

@@ -1,4 +1,4 @@
-//! From the datapath's counters to those that are shown.
+//! Converts the datapath's counters to the counters in the status.
 
 use super::datapath::{Counted, DatapathView};
 use super::flows;
@@ -11,8 +11,8 @@ use rxsteer_xdp::{Latest, RxCounts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The counts of interfaces that are not attached any more: the datapath keeps those only until another
-/// interface gets the number.
+/// The counts of interfaces that are no longer attached. The datapath keeps them only until another interface gets the
+/// number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Former {
     cpus: BTreeMap<u16, Counts>,
@@ -20,7 +20,7 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    /// Takes over what an interface counted; returns its sum.
+    /// Adds the counts of an interface; returns their sum.
     pub(crate) fn keep(&mut self, received: &[(CpuId, RxCounts)]) -> RxShown {
         let mut sum = RxShown::default();
         for (cpu, row) in received {
@@ -32,12 +32,13 @@ impl Former {
     }
 }
 
-/// What an instance shows, and the datapath's counts that belong to it.
+/// What an instance shows, with the counts of the datapath for the same interfaces.
 fn consistent<D: Copy + PartialEq>(
     latest: &Latest<Shown<D>>,
     view: &impl DatapathView<D>,
 ) -> (Arc<Shown<D>>, Counted<D>) {
-    // Interfaces come and go seldom: the second time is the last, but for a host where they never rest.
+    // Interfaces rarely come and go, so the second attempt is normally the last. The limit is for hosts where they
+    // always do.
     for _ in 0..4 {
         let before = latest.get();
         let counted = view.counted();
@@ -49,7 +50,7 @@ fn consistent<D: Copy + PartialEq>(
     (latest.get(), view.counted())
 }
 
-/// Everything there is to say of an instance.
+/// The complete status of an instance.
 pub(crate) fn status<D: Copy + PartialEq>(
     latest: &Latest<Shown<D>>,
     view: &impl DatapathView<D>,
@@ -75,8 +76,8 @@ pub(crate) fn status<D: Copy + PartialEq>(
     }
     let mut totals = Counts::default();
     cpus.values().for_each(|counts| add(&mut totals, counts));
-    // Those that could not be redirected are among those that never came, whatever CPU received
-    // them.
+    // Frames that could not be redirected are also counted as frames that never arrived. It is unknown which CPU
+    // received them.
     let errors = instance.former.redirect_errors
         + redirect_errors(&counted, |device| attached.contains(&device));
     totals.drops.redirect_errors = errors;

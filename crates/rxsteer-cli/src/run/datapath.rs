@@ -1,5 +1,5 @@
-//! What an instance needs of the in-kernel path. A trait, so that what happens to a running instance (an
-//! interface goes, a CPU goes, another process detaches the program) can be played in tests.
+//! The in-kernel path as an instance needs it. This is a trait, so that tests can simulate what happens to a running
+//! instance (an interface is deleted, a CPU goes offline, another process detaches the program).
 
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{
@@ -7,7 +7,7 @@ use rxsteer_xdp::{
     RxCounts, Settings, View,
 };
 
-/// Counters of one moment.
+/// The counters at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted<D> {
     /// By receiving CPU and interface.
@@ -20,12 +20,12 @@ pub(crate) struct Counted<D> {
 pub(crate) trait Datapath: Sized + 'static {
     /// An interface that is attached.
     type Device: Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static;
-    /// What another thread sees of it.
+    /// The view of the datapath for another thread.
     type View: DatapathView<Self::Device>;
 
     fn mode(&self) -> Mode;
     fn program_id(&self) -> u32;
-    /// Attaches to an interface that needs so many flow tables; with `may_be_partial`, frames without a complete
+    /// Attaches to an interface that needs this many flow tables. With `may_be_partial`, frames without a complete
     /// checksum pass.
     fn attach(
         &mut self,
@@ -34,44 +34,45 @@ pub(crate) trait Datapath: Sized + 'static {
         tables: u16,
         may_be_partial: bool,
     ) -> Result<Self::Device, String>;
-    /// The interface is called so from now on.
+    /// Sets the interface's new name.
     fn rename(&mut self, device: Self::Device, name: &str);
     /// Detaches at once.
     fn detach(&mut self, device: Self::Device);
-    /// Whether the program still is where it was attached.
+    /// Whether the program is still attached to the interface.
     fn is_attached(&self, device: Self::Device) -> bool;
-    /// Frames of the interface that passed because their checksum is not complete.
+    /// The number of frames of the interface that passed because their checksum is not complete.
     fn partial_checksums(&self, device: Self::Device) -> u64;
-    /// Begins a change; [`Datapath::tick`] goes on with it.
+    /// Begins a change; [`Datapath::tick`] continues it.
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
-    /// The settings that hold, where others were asked for that do not hold yet.
+    /// The active settings, while others were requested and are not active yet.
     fn settings_in_force(&self) -> Option<Settings>;
-    /// To be called ten times a second; whether a change is under way. What fails is tried again.
+    /// The owner calls this ten times a second. Returns whether a change is under way. Operations that fail are tried
+    /// again.
     fn tick(&mut self) -> Result<bool, String>;
     /// Whether frames go unguarded, since the policy never moves a flow.
     fn is_unguarded(&self) -> bool;
-    /// Why the rings' threads are not in the scheduling class that was asked for, if they are not.
+    /// Why the rings' threads are not in the requested scheduling class, if they are not.
     fn threads_problem(&self) -> Option<String>;
     fn begin_drain(&mut self) -> Result<(), String>;
     fn is_drained(&mut self) -> bool;
-    /// What each CPU received from an interface, also when it was detached a moment ago.
+    /// What each CPU received from an interface, also right after the interface was detached.
     fn received(&self, device: Self::Device) -> Vec<(CpuId, RxCounts)>;
 }
 
-/// The programs in the kernel, as another thread sees them: nothing here makes the datapath's owner wait.
+/// The programs in the kernel, as another thread sees them. Nothing here blocks the datapath's owner.
 pub(crate) trait DatapathView<D>: Send + 'static {
-    /// The same interface, as the datapath's owner knows it.
+    /// The interface, as the datapath's owner identifies it.
     fn device(&self, id: DeviceId) -> D;
     fn counted(&self) -> Counted<D>;
-    /// Where a flow is and why.
+    /// Where a flow is, and why.
     fn explain(&self, key: &FlowKey) -> FlowExplained;
     /// Every flow that is counted.
     fn flows(&self) -> FlowStatistics;
-    /// From when this returns flows are counted from 0.
+    /// Clears flow statistics: when this returns, flows are counted from 0.
     fn clear_flows(&self) -> Result<(), String>;
-    /// To be called ten times a second: takes what the programs say of flows that ended.
+    /// Takes the programs' records of flows that ended. The caller calls this ten times a second.
     fn take_records(&self);
-    /// Up to so many flows that ended since this was asked last; and how many in all were let go before.
+    /// Up to `most` flows that ended since the last call; and the total number of discarded ones.
     fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64);
 }
 

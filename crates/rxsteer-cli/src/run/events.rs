@@ -1,5 +1,5 @@
-//! The thread of a running instance that goes on with the datapath, and what it waits for. Clients are answered by
-//! another one (`queries.rs`).
+//! The event thread of a running instance: continues the work of the datapath, and waits for events. Another thread
+//! answers clients (`queries.rs`).
 
 use super::datapath::Datapath;
 use super::instance::Instance;
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 /// How often the datapath is ticked.
 const TICK: Duration = Duration::from_millis(100);
-/// How often what is not reported is looked at: programs that were taken off, CPUs.
+/// How often state is read that the kernel does not report: detached programs, CPUs.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often interfaces are listed where the kernel does not report changes.
+/// How often interfaces are listed if the kernel does not report changes.
 const LIST: Duration = Duration::from_millis(250);
-/// How long frames under way are waited for in the end.
+/// How long the end of the program waits for frames under way.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// SIGTERM, SIGINT and SIGHUP, as something to wait for.
+/// SIGTERM, SIGINT and SIGHUP as a descriptor to wait for.
 pub(crate) fn signals() -> anyhow::Result<SignalFd> {
     let set = crate::signals::block()?;
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
@@ -35,7 +35,7 @@ pub(crate) fn signals() -> anyhow::Result<SignalFd> {
 }
 
 impl<P: Datapath> Instance<P> {
-    /// What only this thread can do.
+    /// Handles a request that only this thread can handle.
     pub(super) fn reply_to(&mut self, request: EventRequest) -> EventReply {
         let reply = match request {
             EventRequest::Set(settings) => match self.set(&settings) {
@@ -45,26 +45,25 @@ impl<P: Datapath> Instance<P> {
             EventRequest::Changed => EventReply::Changed(self.is_change_done(), self.changed()),
             EventRequest::GiveUp => EventReply::Changed(true, self.give_up()),
         };
-        // Whoever gets the reply finds it in `status`, too.
+        // The status is updated first, so that a client that gets the reply also finds the change in `status`.
         self.show();
         reply
     }
 }
 
-/// What is looked at when.
+/// The times of the periodic work.
 struct Schedule {
     news: Option<LinkNews>,
     tick: Instant,
     look: Instant,
     list: Instant,
-    /// How many interfaces' queues have been looked at: one at each look.
+    /// The number of interfaces whose queues have been checked: one at each look.
     turn: usize,
-    /// Interfaces are to be listed now.
+    /// Whether interfaces have to be listed now.
     stale: bool,
 }
 
-/// Goes on until it is stopped, or nothing is left to do. SIGHUP reloads where there is something
-/// to.
+/// Runs until the instance is stopped, or nothing is left to steer. SIGHUP reloads the configuration, if there is one.
 pub(crate) fn run<P: Datapath>(
     instance: &mut Instance<P>,
     inbox: &mut Inbox,
@@ -73,7 +72,7 @@ pub(crate) fn run<P: Datapath>(
     until: Option<Instant>,
 ) -> anyhow::Result<Outcome> {
     let now = Instant::now();
-    // What changed since the interfaces were listed for attaching is news, too.
+    // Changes since interfaces were listed for attaching count as news, too.
     let mut schedule =
         Schedule { news: LinkNews::open(), tick: now, look: now, list: now, turn: 0, stale: true };
     loop {
@@ -104,7 +103,7 @@ pub(crate) fn run<P: Datapath>(
 }
 
 impl Schedule {
-    /// Does what is due; whether anything was.
+    /// Does the work that is due; returns whether there was any.
     fn go_on<P: Datapath>(&mut self, now: Instant, instance: &mut Instance<P>) -> bool {
         let ticks = now >= self.tick;
         if ticks {
@@ -132,7 +131,7 @@ impl Schedule {
             return ticks;
         }
         (self.stale, self.list) = (false, now + LIST);
-        // Where they can't be listed now, what is known holds.
+        // If interfaces cannot be listed now, the known state stays.
         let Ok(links) = links() else { return ticks };
         print(instance.see_links(&links, now));
         if again {
@@ -142,7 +141,7 @@ impl Schedule {
     }
 }
 
-/// What is to be said of an interface's queues.
+/// The messages about an interface's queues.
 fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<String> {
     let (Some(used), Some(by_kernel)) = (link.rx_queues(), steered_by_kernel(link)) else {
         return Vec::new();
@@ -153,13 +152,13 @@ fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<S
 
 fn print(lines: Vec<String>) {
     for line in lines {
-        // As at the start: these lines are the output of this program, the others its remarks.
+        // As at the start: these lines are the output of the program, and the others are remarks.
         let prefix = if line.starts_with("steering ") { "" } else { "rxsteer: " };
         output::note(&format!("{prefix}{line}"));
     }
 }
 
-/// Waits until something happens or is due.
+/// Waits until an event occurs or work is due.
 fn wait(
     schedule: &Schedule,
     inbox: &Inbox,
@@ -175,7 +174,7 @@ fn wait(
     }
     let due = schedule.tick.min(until.unwrap_or(schedule.tick));
     let timeout = due.saturating_duration_since(Instant::now());
-    // A millisecond more than what is left of the last one, so that it is over then.
+    // One millisecond more than the remaining time, rounded down, so that the time is over afterwards.
     let timeout = if timeout.is_zero() { 0 } else { timeout.as_millis() as u16 + 1 };
     match poll(&mut fds, PollTimeout::from(timeout)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -183,7 +182,7 @@ fn wait(
     }
 }
 
-/// Lets frames under way arrive, then takes the programs off.
+/// Lets frames under way arrive, then detaches the programs.
 pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>) {
     let end = Instant::now() + DRAIN;
     if let Err(why) = instance.path.begin_drain() {
@@ -191,7 +190,7 @@ pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>) {
     }
     while !instance.path.is_drained() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
-        // Not the instance's tick, which may ask for settings again that could not be had before.
+        // This is not the instance's tick, which may apply settings again that failed before.
         if let Err(why) = instance.path.tick() {
             output::note(&format!(
                 "rxsteer: frames under way may be overtaken by what follows: {why}"

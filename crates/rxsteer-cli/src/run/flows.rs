@@ -1,4 +1,4 @@
-//! Live flows: which are the largest, and where one is and why.
+//! Live flows: the largest ones, and where a flow is and why.
 
 use super::datapath::DatapathView;
 use super::flows_shown::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown};
@@ -9,7 +9,7 @@ use rxsteer_user::core::explain::Reason;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{DeviceId, LiveDecision, LiveFlow};
 
-/// So many flows, those with most packets first.
+/// The `count` flows with the most packets, the largest first.
 pub(crate) fn largest(mut flows: Vec<LiveFlow>, count: usize) -> Vec<FlowShown> {
     let packets = |flow: &LiveFlow| std::cmp::Reverse(flow.total().packets);
     if count < flows.len() {
@@ -41,7 +41,7 @@ pub(crate) fn flow_shown(flow: &LiveFlow) -> FlowShown {
     }
 }
 
-/// Where the packets of a flow go, and why.
+/// Where the packets of a flow currently go, and why.
 pub(crate) fn explained<D: Copy + PartialEq>(
     instance: &Shown<D>,
     view: &impl DatapathView<D>,
@@ -65,7 +65,7 @@ pub(crate) fn explained<D: Copy + PartialEq>(
 
 fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
     let explanation = &at.explanation;
-    // Where it is unknown which CPU receives, it may be any.
+    // If the receiving CPU is unknown, it may be any CPU.
     let is_receiving = match &explanation.reason {
         Reason::PolicyNone
         | Reason::NoHash

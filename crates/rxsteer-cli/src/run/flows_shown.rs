@@ -1,9 +1,9 @@
-//! Flows in answers over the control socket.
+//! Flows in the answers of the control socket.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A flow's packets on one CPU.
+/// The packets of a flow on one CPU.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ShareShown {
     pub(crate) cpu: u16,
@@ -11,7 +11,7 @@ pub(crate) struct ShareShown {
     pub(crate) bytes: u64,
 }
 
-/// One direction of a flow, as it is counted.
+/// The counts of one direction of a flow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlowShown {
     pub(crate) flow: String,
@@ -21,18 +21,18 @@ pub(crate) struct FlowShown {
     pub(crate) idle_s: f64,
     pub(crate) tcp_flags: u8,
     pub(crate) cpus: Vec<ShareShown>,
-    /// Packets on further CPUs, which are not counted apart.
+    /// Packets on further CPUs, which are not counted separately.
     #[serde(default)]
     pub(crate) other_cpus: u64,
 }
 
-/// Where the packets are that were counted for flows. Once traffic has stopped, `packets`, `ended`, `cleared` and
-/// `refused` are all of them.
+/// Totals of the packets that were counted for flows. Once traffic has stopped, `packets` + `ended` + `cleared` +
+/// `refused` is the number of all these packets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlowStatisticsShown {
     /// Flows with counts.
     pub(crate) flows: u64,
-    /// Their packets.
+    /// The packets of these flows.
     pub(crate) packets: u64,
     /// Packets of flows that ended.
     pub(crate) ended: u64,
@@ -40,57 +40,58 @@ pub(crate) struct FlowStatisticsShown {
     pub(crate) cleared: u64,
     /// Packets of flows for which there was no room.
     pub(crate) refused: u64,
-    /// Flows that ended and are in no list of ended flows, for lack of room.
+    /// Ended flows that are missing in the list of ended flows, because there was no room.
     pub(crate) records_lost: u64,
 }
 
-/// Where a flow is and why.
+/// Where a flow is, and why.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FlowWhere {
     pub(crate) flow: String,
     pub(crate) policy: String,
     pub(crate) cpus: String,
-    /// A change is under way: old decisions may still hold.
+    /// Whether a change is under way, so that old decisions may still apply.
     pub(crate) changing: bool,
-    /// By interface and RX queue that it arrives on, the latest first; else those it may arrive on.
+    /// One decision for each interface and RX queue on which the flow arrives, the latest first; otherwise for those on
+    /// which it may arrive.
     pub(crate) decisions: Vec<DecisionShown>,
-    /// Its statistics, in both directions.
+    /// The flow's statistics in both directions.
     pub(crate) flows: Vec<FlowShown>,
 }
 
-/// Where the flow's next packet goes that arrives on one RX queue.
+/// Where the flow's next packet goes if it arrives on one RX queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DecisionShown {
     pub(crate) interface: String,
-    /// RX queue; in generic mode receiving CPU.
+    /// The RX queue; in generic mode the receiving CPU.
     pub(crate) queue: u32,
-    /// Its packets are counted there.
+    /// Whether the flow's packets are counted there.
     pub(crate) seen: bool,
-    /// The CPU that received the last packet, where that is known.
+    /// The CPU that received the last packet, if it is known.
     pub(crate) received_on: Option<u16>,
-    /// The rule, as `rxsteer explain --json` has it.
+    /// The rule, in the form of `rxsteer explain --json`.
     pub(crate) reason: Value,
-    /// The same in words.
+    /// The rule in words.
     pub(crate) why: String,
-    /// What is known of its application, under `rfs`.
+    /// Under `rfs`, the desired CPU of the flow.
     pub(crate) desired: Option<String>,
-    /// The CPU that the rule says; `None`: whichever receives.
+    /// The CPU that the rule chooses; `None`: the receiving CPU.
     pub(crate) target: Option<u16>,
-    /// The CPU that the packet goes to; another one while the order guard holds it.
+    /// The CPU that the packet goes to. It differs from `target` while the order guard defers the flow.
     pub(crate) cpu: Option<u16>,
-    /// The order guard is asked.
+    /// Whether the order guard applies.
     pub(crate) guarded: bool,
-    /// What the guard's slot, which the flow shares with others, says of the last packet.
+    /// The last packet in the guard's slot, which the flow shares with others.
     pub(crate) last: Option<LastShown>,
 }
 
 /// The last packet of a slot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LastShown {
-    /// Where it went.
+    /// The CPU that it went to.
     pub(crate) cpu: u16,
-    /// It is delivered, so that the next one may go elsewhere.
+    /// Whether it is delivered, so that the next packet may go elsewhere.
     pub(crate) delivered: bool,
-    /// How many packets in a row may still follow the slot though only their hash places them.
+    /// How many more packets in a row may follow the slot if only their hash places them.
     pub(crate) hysteresis: u32,
 }

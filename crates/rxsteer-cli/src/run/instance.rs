@@ -1,8 +1,8 @@
-//! A running instance: its settings, and what becomes of them when they or the CPUs change. Its interfaces
-//! are in `interfaces.rs`.
+//! A running instance: its settings, and how it reacts when settings or CPUs change. Its interfaces are in
+//! `interfaces.rs`.
 //!
-//! No I/O in either but through [`Datapath`]: what the host looks like is passed by the caller
-//! ([`Instance::see_links`], [`Instance::see_online`]), and what is to be said comes back as lines.
+//! Both files do I/O only through [`Datapath`]: the caller passes the state of the host ([`Instance::see_links`],
+//! [`Instance::see_online`]), and messages are returned as lines.
 
 use super::args::LiveSettings;
 use super::args::RfsNamespaces;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What does not change while it runs.
+/// Properties that stay the same while the instance runs.
 pub(crate) struct Fixed {
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) socket: PathBuf,
@@ -28,22 +28,22 @@ pub(crate) struct Fixed {
     pub(crate) flow_cnt: u32,
     pub(crate) sock_flow_entries: u32,
     pub(crate) rfs_namespaces: RfsNamespaces,
-    /// Bytes of kernel memory that the BPF maps take, where the kernel says.
+    /// Kernel memory of the BPF maps in bytes, if the kernel reports it.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) inner: bool,
     pub(crate) flow_stats: bool,
     pub(crate) begun: Instant,
-    /// What stands against this scheduling class on this host, if anything does.
+    /// Why this host refuses a scheduling class, if it does.
     pub(crate) threads_refused: fn(ThreadClass) -> Option<String>,
-    /// What stands against steering this interface, if anything does.
+    /// Why an interface cannot be steered, if it cannot.
     pub(crate) obstacle: fn(&Link, &[Link], &Host) -> Option<String>,
-    /// Looks at the host, which takes long.
+    /// Reads the state of the host, which takes long.
     pub(crate) look: fn() -> Host,
-    /// RX queues that an interface uses.
+    /// The RX queues that an interface uses.
     pub(crate) rx_queues: fn(&Link) -> u16,
 }
 
-/// What an instance shows to the thread that answers clients.
+/// The state that an instance shows to the thread that answers clients.
 #[derive(Debug)]
 pub(crate) struct Shown<D> {
     pub(crate) socket: PathBuf,
@@ -58,13 +58,13 @@ pub(crate) struct Shown<D> {
     pub(crate) threads_problem: Option<String>,
     pub(crate) interfaces: Vec<InterfaceShown<D>>,
     pub(crate) former: Arc<Former>,
-    /// How often interfaces were attached or detached: what was read of the datapath is that of `interfaces` if this is
-    /// the same afterwards.
+    /// How often interfaces were attached or detached. If the number has not changed after a read of the datapath, the
+    /// read matches `interfaces`.
     pub(crate) attachments: u64,
     pub(crate) rounds: Arc<Rounds>,
 }
 
-/// An interface, as it is shown.
+/// The state of an interface, as it is shown.
 #[derive(Debug)]
 pub(crate) struct InterfaceShown<D> {
     pub(crate) name: String,
@@ -73,21 +73,21 @@ pub(crate) struct InterfaceShown<D> {
     pub(crate) why: Option<String>,
     pub(crate) tables: u16,
     pub(crate) device: Option<D>,
-    /// Of one that is not attached any more.
+    /// The counts of an interface that is no longer attached.
     pub(crate) counts: Arc<RxShown>,
 }
 
-/// How long the event thread was at work without looking up.
+/// The longest time that the event thread worked without a look at its events.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(AtomicU64);
 
 impl Rounds {
     pub(crate) fn took(&self, time: Duration) {
-        // ORDER: Relaxed, here and below: the number is the whole message.
+        // ORDER: Relaxed, here and below: nothing else is published with the number.
         self.0.fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// The longest since this was asked last, in nanoseconds.
+    /// The longest time since the last call, in nanoseconds.
     pub(crate) fn longest_ns(&self) -> u64 {
         self.0.swap(0, Ordering::Relaxed)
     }
@@ -101,16 +101,16 @@ pub(crate) struct Instance<P: Datapath> {
     pub(crate) cpus: HostCpus,
     pub(crate) interfaces: Vec<Steered<P::Device>>,
     pub(crate) changing: bool,
-    /// The settings could not be applied yet, and are to be tried again.
+    /// The settings could not be applied yet, and will be tried again.
     unapplied: bool,
-    /// The last failure to go on that was said.
+    /// The last reported failure.
     failure: Option<String>,
     pub(crate) former: Arc<Former>,
     pub(super) attachments: u64,
     pub(super) rounds: Arc<Rounds>,
-    /// Nothing reads it yet where there is none.
+    /// `None` until a thread reads it.
     shown: Option<Latest<Shown<P::Device>>>,
-    /// The host, and when it was looked at.
+    /// The state of the host, and when it was read.
     pub(crate) seen: Option<(Instant, Host)>,
 }
 
@@ -133,13 +133,13 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// What is shown to the thread that answers clients, from now on whenever something changes.
+    /// The state for the thread that answers clients; it is updated whenever something changes.
     pub(crate) fn latest(&mut self) -> Latest<Shown<P::Device>> {
         let latest = Latest::new(self.as_shown());
         self.shown.get_or_insert(latest).clone()
     }
 
-    /// Shows how things are now.
+    /// Publishes the present state.
     pub(crate) fn show(&self) {
         if let Some(shown) = &self.shown {
             shown.set(self.as_shown());
@@ -177,7 +177,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// Takes note of which CPUs are online now; returns what is to be said about it.
+    /// Notes which CPUs are online now; returns the messages about it.
     pub(crate) fn see_online(&mut self, online: &CpuSet) -> Vec<String> {
         if self.cpus.online == *online {
             return Vec::new();
@@ -211,7 +211,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// To be called ten times a second; returns what is to be said.
+    /// The event thread calls this ten times a second; returns messages.
     pub(crate) fn tick(&mut self) -> Vec<String> {
         let (changing, failure) = match self.path.tick() {
             Ok(changing) => (changing, None),
@@ -219,7 +219,7 @@ impl<P: Datapath> Instance<P> {
         };
         self.changing = changing;
         if self.unapplied && !self.changing {
-            // It was said the first time that it failed.
+            // The failure was reported the first time.
             self.apply_again();
         }
         let news = failure.clone().filter(|_| failure != self.failure);
@@ -227,20 +227,20 @@ impl<P: Datapath> Instance<P> {
         news.into_iter().collect()
     }
 
-    /// Whether everything that was asked for holds.
+    /// Whether all requested changes are complete.
     pub(crate) fn is_change_done(&self) -> bool {
         !self.changing && !self.unapplied
     }
 
-    /// Begins a change of settings, or says why it can't be made.
+    /// Begins a change of settings, or returns why it cannot be made.
     pub(crate) fn set(&mut self, settings: &[String]) -> Result<(), String> {
         self.change_to(LiveSettings::parse(settings)?.onto(&self.settings, &self.cpus)?)
     }
 
-    /// Begins the change to other settings, or says why they can't be had.
+    /// Begins the change to other settings, or returns why they are refused.
     pub(super) fn change_to(&mut self, wanted: Settings) -> Result<(), String> {
         let (now, then) = (&self.settings, &wanted);
-        // What was right when it was set stays, though an interface may have gone since.
+        // A name that was valid when it was set stays valid, although its interface may have gone since.
         if (&now.policy, &now.rps_maps) != (&then.policy, &then.rps_maps) {
             queue_names::check(&wanted, &self.there(), &self.fixed.patterns)?;
         }
@@ -256,12 +256,12 @@ impl<P: Datapath> Instance<P> {
         Ok(())
     }
 
-    /// Withdraws a change that takes too long; what is answered to it.
+    /// Withdraws a change that takes too long; returns the answer to it.
     pub(crate) fn give_up(&mut self) -> Answer {
         let Some(in_force) = self.path.settings_in_force() else { return self.changed() };
         let in_force = Settings { offline: self.cpus.offline(), ..in_force };
         if self.path.apply(&in_force).is_err() {
-            // A CPU went meanwhile, and what was in force can't be had any more.
+            // A CPU went offline meanwhile, so the former settings are no longer possible.
             return self.changed();
         }
         (self.settings, self.changing, self.unapplied) = (in_force, true, false);
@@ -275,7 +275,7 @@ impl<P: Datapath> Instance<P> {
         ))
     }
 
-    /// What is answered to a change.
+    /// The answer to a change.
     pub(crate) fn changed(&self) -> Answer {
         let holds = self.path.settings_in_force().is_none() && !self.unapplied;
         Answer::Set(Changed {
@@ -321,7 +321,7 @@ impl<P: Datapath> Instance<P> {
     }
 }
 
-/// What is in `all` and not in `but`.
+/// The CPUs that are in `all` and not in `but`.
 fn without(all: Option<&CpuSet>, but: Option<&CpuSet>) -> Option<CpuSet> {
     CpuSet::new(all?.iter().filter(|cpu| but.is_none_or(|but| !but.contains(*cpu))))
 }

@@ -1,4 +1,4 @@
-//! What becomes of an instance when CPUs and settings change, played with a datapath that is none.
+//! How an instance reacts when CPUs and settings change, with a mock datapath.
 
 use super::super::count;
 use super::super::datapath::{Counted, DatapathView};
@@ -8,26 +8,26 @@ use rxsteer_user::core::{CpuId, FlowKey, Policy, ThreadClass};
 use rxsteer_xdp::{DeviceId, FlowExplained, FlowStatistics, LiveFlow, Mode, RxCounts};
 use std::cell::Cell;
 
-/// Remembers what it was asked for.
+/// Records the requests that it gets.
 #[derive(Default)]
 pub(crate) struct Mock {
     pub(crate) attached: Vec<u32>,
     applied: Vec<Settings>,
-    /// Interfaces that it can't attach to.
+    /// Interfaces to which it cannot attach.
     pub(crate) refuses: Vec<u32>,
-    /// Why it applies nothing.
+    /// The reason why it applies nothing, if it does not.
     busy: Option<String>,
-    /// What holds until then.
+    /// The active settings while a change is pending.
     in_force: Option<Settings>,
     /// Ticks until a change is done.
     ticks_left: u32,
-    /// A change can't be finished.
+    /// Whether a change cannot be finished.
     fails: bool,
-    /// Frames go unguarded.
+    /// Whether frames go unguarded.
     unguarded: bool,
-    /// The names interfaces got.
+    /// The new names of interfaces.
     pub(crate) names: Vec<String>,
-    /// By interface, frames without a complete checksum.
+    /// Frames without a complete checksum, by interface.
     pub(crate) partial: std::collections::BTreeMap<u32, u64>,
 }
 
@@ -97,13 +97,13 @@ impl Datapath for Mock {
 }
 
 impl Mock {
-    /// What it was asked to apply.
+    /// The settings that it was asked to apply.
     pub(crate) fn applied(&self) -> &[Settings] {
         &self.applied
     }
 }
 
-/// Sees what a mock would count: nothing.
+/// A view of the mock, which counts nothing.
 pub(crate) struct MockView;
 
 impl DatapathView<u32> for MockView {
@@ -128,7 +128,7 @@ impl DatapathView<u32> for MockView {
     }
 }
 
-/// How the instance is, as clients see it.
+/// The status of the instance, as clients see it.
 pub(crate) fn status(instance: &mut Instance<Mock>) -> super::super::protocol::Status {
     count::status(&instance.latest(), &MockView, 0)
 }
@@ -141,12 +141,12 @@ thread_local! {
     static LOOKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// How often this test has had the host looked at.
+/// How often this test has read the state of the host.
 pub(crate) fn looked() -> u32 {
     LOOKS.get()
 }
 
-/// Steers those of `links` that `patterns` mean.
+/// Steers those of `links` that match `patterns`.
 pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
     let settings =
         Settings { queue_size: 64, ..Settings::new(Policy::Rps, "0-1".parse().unwrap()) };
@@ -246,7 +246,7 @@ fn change_that_takes_too_long_is_withdrawn() {
     assert!(why.contains("withdrawn") && why.contains("as they were"), "{why}");
     assert_eq!((instance.shown().policy.as_str(), instance.path.applied.len()), ("rps", 2));
     assert_eq!(instance.path.applied.last(), Some(&before));
-    // One that holds, while rings still drain, stays.
+    // A change that is already active, while rings still drain, stays.
     set(&mut instance, &["policy=rfs"]).unwrap();
     instance.path.in_force = None;
     let Answer::Set(changed) = instance.give_up() else { panic!("it holds") };

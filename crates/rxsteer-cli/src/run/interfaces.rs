@@ -1,4 +1,4 @@
-//! The interfaces of an instance: which are steered, and what becomes of them when links change.
+//! The interfaces of an instance: which ones are steered, and how the instance reacts when links change.
 
 use super::change::HostCpus;
 use super::count::Former;
@@ -12,15 +12,15 @@ use rxsteer_xdp::Mode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Interfaces that one instance steers at most.
+/// The most interfaces that one instance steers.
 pub(crate) const MAX_INTERFACES: usize = 64;
-/// Interfaces of which it is remembered at most why they are not steered.
+/// The most interfaces for which the reason of a refusal is kept.
 const MAX_REFUSED: usize = 128;
-/// How long after it was refused an interface is tried again; each time it is twice as long, to a limit.
+/// The first wait until a refused interface is tried again. The wait doubles each time, up to a limit.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
 /// See [`FIRST_RETRY`].
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// For so long the host is taken to be as it was seen. Only interfaces are looked at each time.
+/// How long the state of the host counts as current. Only interfaces are read each time.
 const HOST_STAYS: Duration = Duration::from_secs(3);
 
 /// When an interface that was refused is tried again.
@@ -41,29 +41,29 @@ impl Retry {
     }
 }
 
-/// An interface that is steered, was, or could not be.
+/// An interface that is steered, was steered, or was refused.
 pub(crate) struct Steered<D> {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) tables: u16,
-    /// RX queues it uses.
+    /// The RX queues that it uses.
     pub(crate) rx_queues: u16,
     pub(crate) state: State,
     pub(crate) why: Option<String>,
-    /// Of one that is attached.
+    /// Set while the interface is attached.
     pub(crate) device: Option<D>,
-    /// What one that is not attached any more had counted.
+    /// The counts of an interface that is no longer attached.
     pub(crate) counts: Arc<RxShown>,
-    /// Something does not fit. It is looked at once more before anything is said, since an interface that
-    /// is being deleted loses its program and its name one after the other.
+    /// Something is inconsistent. The state is read once more before anything is reported, since an interface that is
+    /// being deleted loses its program and its name one after the other.
     doubtful: bool,
-    /// That frames come with a checksum that is not complete was said.
+    /// Whether it was reported that frames arrive with an incomplete checksum.
     said_partial: bool,
-    /// Hardware address: with name and index it finds the interface in sysfs.
+    /// The hardware address; with name and index it identifies the interface in sysfs.
     address: Vec<u8>,
-    /// What it is steered in spite of.
+    /// Warnings about this interface, which is steered nevertheless.
     pub(crate) remarks: Vec<String>,
-    /// Of one that was refused.
+    /// Set for a refused interface.
     retry: Option<Retry>,
 }
 
@@ -89,7 +89,7 @@ impl<P: Datapath> Instance<P> {
         let is_named = self.fixed.patterns.iter().any(named);
         let tables = tables(self.path.mode(), link, &self.cpus, is_named);
         let partial = link.may_leave_checksums();
-        // What went before is shown as it was: its number in counts may be used again now.
+        // The former state is published first, since its number in counts may be reused now.
         self.show();
         self.attachments += 1;
         let device = self.path.attach(link.index, &link.name, tables, partial)?;
@@ -111,7 +111,7 @@ impl<P: Datapath> Instance<P> {
         Ok(())
     }
 
-    /// The interfaces that are steered now, as far as sysfs needs them.
+    /// The interfaces that are steered now, with the fields that sysfs needs.
     pub(crate) fn live_links(&self) -> Vec<Link> {
         let live = self.interfaces.iter().filter(|known| known.is_live());
         let link = |known: &Steered<P::Device>| Link {
@@ -123,8 +123,8 @@ impl<P: Datapath> Instance<P> {
         live.map(link).collect()
     }
 
-    /// Takes note of an interface's RX queues: how many, and which of them the kernel steers itself. Both may
-    /// have changed since it was attached. Returns what is to be said about it.
+    /// Notes an interface's RX queues: their number, and those that the kernel steers itself. Both may have changed
+    /// since the interface was attached. Returns the messages about it.
     pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<String> {
         let is_native = self.path.mode() == Mode::Native;
         let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
@@ -156,7 +156,7 @@ impl<P: Datapath> Instance<P> {
         say
     }
 
-    /// Looks for interfaces that receive frames without a complete checksum; says so once of each.
+    /// Finds interfaces that receive frames without a complete checksum; reports each of them once.
     pub(crate) fn look_at_checksums(&mut self) -> Vec<String> {
         let mut say = Vec::new();
         for known in self.interfaces.iter_mut().filter(|known| !known.said_partial) {
@@ -176,7 +176,7 @@ impl<P: Datapath> Instance<P> {
         say
     }
 
-    /// What is said of an interface that is steered from now on.
+    /// The message about an interface that is steered from now on.
     pub(crate) fn steering(&self, name: &str) -> String {
         let known = self.interfaces.iter().find(|known| known.name == name);
         let tables = known.map_or(0, |known| known.tables);
@@ -197,7 +197,7 @@ impl<P: Datapath> Instance<P> {
         )
     }
 
-    /// What is said of an interface that appeared, and of settings that name queues it has not.
+    /// The message about an interface that appeared, and about queues in the settings that it does not have.
     fn steering_from_now(&self, link: &Link) -> String {
         let there = (link.name.as_str(), (self.fixed.rx_queues)(link));
         let lacking = queue_names::lacking(&self.settings, there);
@@ -205,13 +205,13 @@ impl<P: Datapath> Instance<P> {
         lacking.map_or_else(|| steering.clone(), |lacking| format!("{steering}; {lacking}"))
     }
 
-    /// The interfaces that are steered, with the RX queues they use.
+    /// The interfaces that are steered, with the number of RX queues that they use.
     pub(crate) fn there(&self) -> Vec<queue_names::There<'_>> {
         let live = self.interfaces.iter().filter(|known| known.is_live());
         live.map(|known| (known.name.as_str(), known.rx_queues)).collect()
     }
 
-    /// Takes note of what interfaces there are now; returns what is to be said about it.
+    /// Notes which interfaces exist now; returns the messages about it.
     pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<String> {
         let mut say = Vec::new();
         for known in &mut self.interfaces {
@@ -239,9 +239,9 @@ impl<P: Datapath> Instance<P> {
         say
     }
 
-    /// Tries one interface again that a pattern means and that could not be steered, if the time for one has come:
-    /// whatever stood against it (an offload, say) may have been changed since. Says nothing where it still can't. One
-    /// at a time: each is looked at by the thread whose ticks keep flows moving.
+    /// Tries one refused interface that matches a pattern again, if its time has come: the reason for the refusal (an
+    /// offload, say) may have been removed since. Returns no message if the interface is still refused. One interface
+    /// at a time is tried, since the thread that does this also makes the ticks that keep flows moving.
     pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<String> {
         let place = self.next_retry(now)?;
         let known = self.interfaces.remove(place);
@@ -256,7 +256,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// Of interfaces that come and go, the latest that went are remembered.
+    /// Keeps only the latest of the interfaces that are gone.
     fn forget(&mut self) {
         let mut gone = self.interfaces.iter().filter(|known| known.is_gone()).count();
         self.interfaces.retain(|known| {
@@ -266,17 +266,17 @@ impl<P: Datapath> Instance<P> {
         });
     }
 
-    /// Whether something is to be looked at once more, soon.
+    /// Whether an interface has to be read once more soon.
     pub(crate) fn has_doubts(&self) -> bool {
         self.interfaces.iter().any(|known| known.doubtful)
     }
 
-    /// Whether an interface that could not be steered is to be tried again.
+    /// Whether a refused interface is due for another try.
     pub(crate) fn has_retry(&self, now: Instant) -> bool {
         self.next_retry(now).is_some()
     }
 
-    /// The refused interface whose time came first.
+    /// The refused interface that has been due for the longest time.
     fn next_retry(&self, now: Instant) -> Option<usize> {
         let due = (0..).zip(&self.interfaces).filter_map(|(place, known)| {
             let retry = known.retry.filter(|retry| retry.at <= now)?;
@@ -285,7 +285,7 @@ impl<P: Datapath> Instance<P> {
         due.min().map(|(_, place)| place)
     }
 
-    /// Whether a program was taken off, as far as that is known without a listing.
+    /// Whether a program was detached, as far as that is known without listing interfaces.
     pub(crate) fn lost_a_program(&self) -> bool {
         self.interfaces.iter().any(|known| {
             known.is_live() && known.device.is_some_and(|device| !self.path.is_attached(device))
@@ -313,7 +313,7 @@ impl<P: Datapath> Instance<P> {
     fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<String> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
-            // As much as there is to say of so many was said.
+            // Enough messages about refused interfaces were printed.
             return None;
         }
         let Err(why) = self.try_to_attach(link, links, now) else {
@@ -338,15 +338,15 @@ impl<P: Datapath> Instance<P> {
         Some(lines)
     }
 
-    /// Whether nothing is left that could be steered: no pattern may bring an interface, and those that were named are
-    /// gone, or another process detached the program from them.
+    /// Whether nothing is left to steer: no pattern can match a new interface, and the named interfaces are gone, or
+    /// another process detached the program from them.
     pub(crate) fn is_deserted(&self) -> bool {
         let is_over =
             |known: &Steered<P::Device>| known.is_gone() || known.state == State::Detached;
         !self.fixed.patterns.iter().any(Pattern::is_open) && self.interfaces.iter().all(is_over)
     }
 
-    /// Takes the programs off.
+    /// Detaches all programs.
     pub(crate) fn detach_all(&mut self) {
         for known in self.interfaces.iter().filter(|known| known.is_live()) {
             if let Some(device) = known.device {
@@ -356,8 +356,8 @@ impl<P: Datapath> Instance<P> {
     }
 }
 
-/// Flow tables an interface gets: one for each RX queue in use. One that is named also for those that may be used
-/// later (ethtool -L), as far as there are CPUs for them.
+/// The number of flow tables for an interface: one for each RX queue in use. A named interface also gets tables for
+/// queues that may be used later (ethtool -L), as far as there are CPUs for them.
 pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -> u16 {
     let most = link.max_rx_queues.unwrap_or(1);
     let used = link.rx_queues().unwrap_or(most);
@@ -365,12 +365,12 @@ pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -
     let queues = used.max(later).clamp(1, 1024) as u16;
     match mode {
         Mode::Native => queues,
-        // By CPU, and by queue what RX queues have of their own.
+        // Flow tables are by CPU; the settings of single RX queues are by queue.
         Mode::Generic => queues.max(cpus.possible.highest().get() + 1),
     }
 }
 
-/// Looks at an interface that is steered.
+/// Checks an interface that is steered.
 fn see<P: Datapath>(
     path: &mut P,
     former: &mut Arc<Former>,
@@ -395,7 +395,8 @@ fn see<P: Datapath>(
                 (State::Deleted, "it was deleted, or went to another network namespace")
             }
         };
-        // Also where another process detached the program: its number is free for another interface then.
+        // This is also done if another process detached the program, since its number is then free for another
+        // interface.
         path.detach(device);
         known.device = None;
         known.counts = Arc::new(Arc::make_mut(former).keep(&path.received(device)));

@@ -1,4 +1,4 @@
-//! What becomes of interfaces, played with a datapath that is none.
+//! How an instance reacts when interfaces change, with a mock datapath.
 
 use super::super::instance::tests::{Mock, instance, link, looked, status};
 use super::*;
@@ -10,7 +10,7 @@ fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
 #[test]
 fn deleted_interface_is_reported_and_the_others_go_on() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
-    // As the kernel does it: first it is not listed any more, then the program goes.
+    // As in the kernel: first the interface is no longer listed, then the program is detached.
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0]);
     assert!(instance.has_doubts());
     instance.path.attached.retain(|index| *index != 1);
@@ -130,7 +130,7 @@ fn pattern_takes_what_appears() {
     assert_eq!(lines.as_deref(), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
     assert_eq!(instance.path.attached, [2, 3]);
     assert!(instance.has_retry(later(11)), "the one that another program is on");
-    // One of the same name is another interface.
+    // An interface with the same name is another interface.
     instance.path.attached.clear();
     see(&mut instance, &[]);
     see(&mut instance, &[]);
@@ -159,7 +159,7 @@ fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_looked_at_on
         }
         rounds += looked() - before;
     }
-    // After 3, 6, 12, 24, 48 s and then each minute, with some ticks in between where all are due at once.
+    // After 3, 6, 12, 24 and 48 s, and then every minute, with some ticks in between when all are due at once.
     assert!((100 * 12..=100 * 14).contains(&tried), "{tried} in ten minutes");
     assert!(rounds <= 6000 / 30, "{rounds} looks at the host in 600 s");
     instance.path.refuses.clear();

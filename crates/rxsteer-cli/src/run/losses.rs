@@ -1,4 +1,4 @@
-//! Why rings lost frames, and what to do, for people.
+//! Why rings lost frames, and what to do about it, as text.
 
 use super::protocol::{CpuStatus, Status};
 use crate::output::table::grouped;
@@ -53,7 +53,7 @@ fn what(cpu: &CpuStatus, status: &Status) -> String {
     format!("CPU {} lost {} frames: {}", cpu.cpu, grouped(lost), causes.join(", "))
 }
 
-/// What helps against the cause of most losses.
+/// The remedy for the cause of most losses.
 fn remedy(cpu: &CpuStatus, status: &Status) -> String {
     let thread = |counter| cpu.thread.get(counter);
     let [waiting, busy, burst] =

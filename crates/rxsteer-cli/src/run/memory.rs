@@ -1,13 +1,14 @@
-//! Kernel memory: what the BPF maps of this process take, and what its memory cgroup leaves.
+//! Kernel memory: what the BPF maps of this process take, and what its memory cgroup has left.
 
 use rxsteer_user::shown;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the verifier, the programs, rings and this process take beside maps: about as much was seen to be too little.
+/// Memory for the verifier, the programs, rings and this process, in addition to maps. About this much was observed to
+/// be too little.
 const BESIDE_MAPS: u64 = 24 << 20;
 
-/// Bytes that the BPF maps of this process take, by the kernel's account; `None` where it has none.
+/// The memory of this process's BPF maps in bytes, as the kernel accounts it; `None` if the kernel does not.
 pub(crate) fn of_maps() -> Option<u64> {
     sum_of_maps(Path::new("/proc/self/fdinfo"))
 }
@@ -19,7 +20,7 @@ fn sum_of_maps(folder: &Path) -> Option<u64> {
         let number = |name: &str| -> Option<u64> {
             text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
         };
-        // A map may be open twice.
+        // One map may be open twice.
         if let (Some(id), Some(bytes)) = (number("map_id:"), number("memlock:")) {
             maps.push((id, bytes));
         }
@@ -29,8 +30,8 @@ fn sum_of_maps(folder: &Path) -> Option<u64> {
     (!maps.is_empty()).then(|| maps.iter().map(|(_, bytes)| bytes).sum())
 }
 
-/// Why maps of `bytes` do not fit into what the memory cgroup of this process leaves, if they don't. The kernel would
-/// end the process without a word.
+/// Why maps of `bytes` do not fit into the rest of the process's memory cgroup, if they do not. The kernel would kill
+/// the process without a message.
 pub(crate) fn is_short(bytes: u64) -> Option<String> {
     let about = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = about.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -42,7 +43,7 @@ fn short_in(root: &Path, own: &Path, bytes: u64) -> Option<String> {
         let read = |name: &str| -> Option<u64> {
             fs::read_to_string(root.join(group).join(name)).ok()?.trim().parse().ok()
         };
-        // The word "max" is no number: no limit.
+        // The word "max" means that there is no limit; it does not parse as a number.
         let left = read("memory.max")?.saturating_sub(read("memory.current").unwrap_or(0));
         let needed = bytes + BESIDE_MAPS;
         (left < needed).then(|| {

@@ -1,4 +1,4 @@
-//! `rxsteer run`: a foreground program that steers live interfaces until it is stopped.
+//! `rxsteer run`: runs in the foreground and steers live interfaces until it is stopped.
 //!
 //! ```text
 //!  attach.rs    look, refuse or load and attach         client.rs    asks an instance (status, set, explain)
@@ -8,8 +8,9 @@
 //!  instance.rs, interfaces.rs   settings, CPUs, links: what becomes of them ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
-//! What must hold: nothing is attached unless all can be; nothing is left behind, however it ends; after
-//! loading there is no privilege but that of scheduling; no client, interface or CPU that misbehaves stops the others.
+//! Invariants: nothing is attached unless everything can be attached; nothing is left behind, however the program ends;
+//! after loading, the only remaining privilege is that of scheduling; a misbehaving client, interface or CPU does not
+//! stop the others.
 
 #[cfg_attr(
     not(feature = "xdp"),
@@ -61,7 +62,7 @@ mod show_tests;
 #[cfg(feature = "xdp")]
 mod watch;
 
-/// What a build without the in-kernel path says.
+/// The error message of a build without the in-kernel path.
 #[cfg(not(feature = "xdp"))]
 pub(crate) fn not_built() -> anyhow::Error {
     anyhow::anyhow!(
@@ -94,7 +95,7 @@ mod running {
 
     /// The command.
     pub(crate) fn command(args: RunArgs) -> anyhow::Result<Outcome> {
-        // From here on a signal waits until it is asked for, also while programs are loaded.
+        // From here on signals are blocked until they are read, also while programs are loaded.
         let signals = events::signals()?;
         let settings = args.settings()?;
         let begin = || -> anyhow::Result<_> {
@@ -127,7 +128,7 @@ mod running {
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
         let (queries, mut inbox) =
             QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;
-        // Threads begin without the privileges that were dropped.
+        // New threads start without the privileges that were dropped.
         let queries = queries.open(Control::new(listener)?)?;
         let reload = Reload::new(args, settings.fixed, defaults);
         let ended = events::run(&mut instance, &mut inbox, &signals, reload.as_ref(), until)?;

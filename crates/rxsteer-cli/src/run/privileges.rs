@@ -1,36 +1,37 @@
-//! Giving up what is not needed any more once everything is loaded.
+//! Dropping the privileges that are no longer needed once everything is loaded.
 //!
-//! File descriptors of programs and maps are all it takes to attach, change and read. One capability is kept, unless
-//! the threads of the rings are to stay in the class of ordinary processes: CAP_SYS_NICE, without which the threads
-//! of rings that are made later (another queue size, a CPU that comes back) could not be put into their class. The
-//! kernel asks for it because the threads are kernel threads, whose own limits (RLIMIT_RTPRIO, RLIMIT_NICE) count,
-//! not ours. With it whoever took the instance over could change the scheduling of other processes, and no more;
-//! nothing that it starts would have it.
+//! The file descriptors of programs and maps suffice to attach, change and read. One capability is kept, unless the
+//! threads of the rings stay in the class of ordinary processes: CAP_SYS_NICE. Without it, the threads of rings that
+//! are created later (for another queue size, or a CPU that comes back) could not be put into their class. The kernel
+//! requires it because the threads are kernel threads, whose own limits (RLIMIT_RTPRIO, RLIMIT_NICE) apply, not ours.
+//! An attacker who takes over the instance could use it to change the scheduling of other processes, and for nothing
+//! else; processes that the instance starts do not have it.
 
 use anyhow::Context;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Kernels that charge BPF maps to the user as locked memory allow 64 KiB by default. Where it may
-/// not be raised, loading says that memory is short.
+/// Kernels that charge BPF maps to the user as locked memory allow 64 KiB by default. If the limit cannot be raised,
+/// loading reports that memory is short.
 pub(crate) fn raise_memory_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)
         && setrlimit(Resource::RLIMIT_MEMLOCK, u64::MAX, u64::MAX).is_err()
     {
-        // As far as the hard limit goes no privilege is needed.
+        // Raising it up to the hard limit needs no privilege.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
     }
 }
 
-/// Drops every capability, but CAP_SYS_NICE where `keep_scheduling` and it is there, and the means to get any, for
-/// good. Capabilities are a thread's, so this has to come while there is only one.
+/// Drops every capability for good, and the means to get any. CAP_SYS_NICE is kept if `keep_scheduling` is set and the
+/// process has it. Capabilities belong to threads, so this has to be done while there is only one thread.
 pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
     let may_schedule = caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_NICE);
     let kept: CapsHashSet = match keep_scheduling && may_schedule.unwrap_or(false) {
         true => [Capability::CAP_SYS_NICE].into(),
         false => CapsHashSet::new(),
     };
-    // Dropping them from the bounding set takes CAP_SETPCAP; without it nothing below can be had back either.
+    // Dropping them from the bounding set needs CAP_SETPCAP. Without it, the capabilities below cannot be regained
+    // either.
     for capability in caps::runtime::thread_all_supported() {
         if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
             let _ = caps::drop(None, CapSet::Bounding, capability);
@@ -41,7 +42,7 @@ pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
         caps::clear(None, CapSet::Ambient).context("can't drop ambient capabilities")?;
     }
     caps::clear(None, CapSet::Inheritable).context("can't drop Inheritable capabilities")?;
-    // The effective ones are among the permitted ones at any time.
+    // The effective set is always a subset of the permitted set.
     for set in [CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &kept).with_context(|| format!("can't drop {set:?} capabilities"))?;
     }
@@ -52,7 +53,8 @@ pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a thread of its own has left, by the kernel's names of the sets: the other tests keep what they have.
+    /// What a thread has left after the drop, by the kernel's names of the sets. The thread is a new one, so the other
+    /// tests keep their capabilities.
     fn left(keep_scheduling: bool) -> impl Fn(&str) -> String {
         let status = std::thread::spawn(move || {
             raise_memory_limit();

@@ -1,4 +1,4 @@
-//! What is said over the control socket: one JSON object a line, a request and its answer.
+//! The protocol of the control socket: one JSON object per line, a request or its answer.
 //!
 //! ```text
 //! {"do":"status","flows":10,"reset":false}        {"status":{…}}
@@ -18,32 +18,32 @@ pub(crate) const MAX_REQUEST: usize = 64 << 10;
 /// The longest answer, in bytes.
 pub(crate) const MAX_ANSWER: usize = 1 << 20;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// How things are.
+    /// The status of the instance.
     Status {
         /// Flows to list, the largest first.
         #[serde(default)]
         flows: u32,
-        /// Flow statistics are cleared after that.
+        /// Whether flow statistics are cleared afterwards.
         #[serde(default)]
         reset: bool,
     },
-    /// Changes settings; answered when that is done.
+    /// Changes settings; the answer comes when the change is done.
     Set {
         /// `SETTING=VALUE`.
         settings: Vec<String>,
     },
-    /// Where a flow is and why.
+    /// Where a flow is, and why.
     Explain {
-        /// As `rxsteer explain` takes it.
+        /// The flow in the syntax of `rxsteer explain`.
         flow: String,
     },
 }
 
-/// What it gets.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -58,44 +58,45 @@ pub(crate) enum Answer {
 pub(crate) struct Status {
     pub(crate) version: String,
     pub(crate) pid: u32,
-    /// Where it listens.
+    /// The path of its socket.
     pub(crate) socket: String,
-    /// The network namespace it runs in, by its inode.
+    /// The network namespace it runs in, by its inode number.
     pub(crate) network_namespace: Option<u64>,
-    /// The XDP program's id.
+    /// The id of the XDP program.
     pub(crate) program_id: u32,
     pub(crate) running_ns: u64,
-    /// Bytes of kernel memory that the BPF maps take; null where the kernel does not say.
+    /// Kernel memory of the BPF maps in bytes; null if the kernel does not report it.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) policy: String,
     pub(crate) settings: SettingsShown,
-    /// A change is under way: what was sent by the old settings is not yet delivered.
+    /// Whether a change is under way: frames that were sent by the old settings are not yet delivered.
     pub(crate) changing: bool,
-    /// The order guard is asked. It is not where the policy never moves a flow, once nothing of
-    /// former settings is under way.
+    /// Whether the order guard applies. It does not apply if the policy never moves a flow, once no frames of former
+    /// settings are under way.
     pub(crate) guarded: bool,
-    /// Why the rings' threads are not in the class that the settings name, where they are not.
+    /// Why the rings' threads are not in the class of the settings, if they are not.
     #[serde(default)]
     pub(crate) threads_problem: Option<String>,
-    /// The longest time since the last status, in nanoseconds, that the event thread was at work without looking up.
+    /// The longest time since the last status that the event thread worked without a look at its events, in
+    /// nanoseconds.
     #[serde(default)]
     pub(crate) longest_round_ns: u64,
     pub(crate) interfaces: Vec<InterfaceStatus>,
     pub(crate) cpus: Vec<CpuStatus>,
     #[serde(flatten)]
     pub(crate) totals: Counts,
-    /// Where the packets are that were counted for flows, where flows are asked for.
+    /// Totals of the packets that were counted for flows, if flows are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) flow_statistics: Option<FlowStatisticsShown>,
-    /// The largest flows, where they are asked for.
+    /// The largest flows, if they are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) largest_flows: Vec<FlowShown>,
-    /// Likewise, flows that ended since flows were asked for last.
+    /// Flows that ended since flows were last requested, if flows are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) ended_flows: Vec<FlowShown>,
 }
 
-/// The settings that hold.
+/// The active settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SettingsShown {
     pub(crate) policy: String,
@@ -103,12 +104,12 @@ pub(crate) struct SettingsShown {
     pub(crate) cpus: String,
     /// CPU maps of single interfaces and RX queues: "eth0:0=0-3".
     pub(crate) rps_maps: Vec<String>,
-    /// What places a flow that nothing else places: hash or local.
+    /// How a flow is placed that no other rule places: hash or local.
     #[serde(rename = "else")]
     pub(crate) fallback: String,
-    /// CPUs that rfs sends flows to where their applications run; `None`: every one that is online.
+    /// CPUs to which rfs sends a flow if its application runs there; `None`: every online CPU.
     pub(crate) rfs_cpus: Option<String>,
-    /// Those of all CPUs that are offline.
+    /// The offline CPUs of all CPUs.
     pub(crate) offline: Option<String>,
     pub(crate) queue_size: u32,
     pub(crate) flow_limit: Option<u32>,
@@ -117,7 +118,7 @@ pub(crate) struct SettingsShown {
     pub(crate) shadow: bool,
     pub(crate) flow_cnt: u32,
     pub(crate) sock_flow_entries: u32,
-    /// Whose sockets say where flows are desired: `own` or `all`.
+    /// The network namespaces whose sockets set desired CPUs: `own` or `all`.
     pub(crate) rfs_namespaces: String,
     pub(crate) inner: bool,
     pub(crate) flow_stats: bool,
@@ -130,34 +131,34 @@ pub(crate) struct InterfaceStatus {
     pub(crate) name: String,
     pub(crate) ifindex: u32,
     pub(crate) state: State,
-    /// Why it is not steered, where it isn't; else what it is steered in spite of.
+    /// Why the interface is not steered, if it is not; otherwise its warnings.
     pub(crate) why: Option<String>,
-    /// RX queues that have one; in generic mode receiving CPUs.
+    /// RX queues with a flow table; in generic mode receiving CPUs with one.
     pub(crate) flow_tables: u16,
     #[serde(flatten)]
     pub(crate) counts: RxShown,
 }
 
-/// How an interface is.
+/// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     /// Frames are steered.
     Steered,
-    /// They would be, but it is down.
+    /// Frames would be steered, but the interface is down.
     Down,
     /// Another process detached the program.
     Detached,
-    /// There is no such interface any more.
+    /// The interface no longer exists.
     Deleted,
     /// It is in another network namespace.
     Moved,
-    /// It fits a pattern, but can't be steered.
+    /// The interface matches a pattern, but cannot be steered.
     Refused,
 }
 
 impl State {
-    /// The word for it.
+    /// The name of the state.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Steered => "steered",
@@ -170,14 +171,14 @@ impl State {
     }
 }
 
-/// What is counted where frames are received, by the names in the list of counters; but for drops, which stand
-/// together elsewhere.
+/// The counters of the receiving side, by their names in the list of counters. The drop counters are in `Drops`
+/// instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct RxShown(Map<String, Value>);
 
 impl Default for RxShown {
-    /// All counters are there, also while they are 0.
+    /// Contains all counters, also while they are 0.
     fn default() -> RxShown {
         let mut zeroes = RxShown(Map::new());
         zeroes.add(|_| 0);
@@ -186,7 +187,7 @@ impl Default for RxShown {
 }
 
 impl RxShown {
-    /// The counters that are not here.
+    /// The counters that are left out.
     const DROPS: [LiveCounter; 2] = [LiveCounter::RedirectErrors, LiveCounter::FlowLimitDrops];
 
     pub(crate) fn get(&self, counter: LiveCounter) -> u64 {
@@ -205,34 +206,34 @@ impl RxShown {
 /// Frames that were lost, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Drops {
-    /// Of a single CPU: all that were sent to it and never came. In totals without `redirect_errors`.
+    /// For a single CPU: all frames that were sent to it and never arrived. In totals: without `redirect_errors`.
     pub(crate) ring_full: u64,
     pub(crate) alloc: u64,
     /// Only in totals.
     pub(crate) redirect_errors: u64,
-    /// By the CPU that received.
+    /// Dropped by the flow limit, for the CPU that received.
     pub(crate) flow_limit: u64,
 }
 
 impl Drops {
-    /// All of them.
+    /// The sum of all drops.
     pub(crate) fn total(&self) -> u64 {
         self.ring_full + self.alloc + self.redirect_errors + self.flow_limit
     }
 }
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) delivered: u64,
     pub(crate) drops: Drops,
-    /// Frames in a ring now, or on their way into it.
+    /// Frames that are in a ring now, or on their way into it.
     pub(crate) waiting: u64,
     #[serde(flatten)]
     pub(crate) rx: RxShown,
 }
 
-/// One CPU: what it received, and what was delivered on it.
+/// The counters of one CPU: what it received, and what was delivered on it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CpuStatus {
     pub(crate) cpu: u16,
@@ -247,7 +248,7 @@ pub(crate) struct CpuStatus {
 /// of counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ThreadShown {
-    /// Its scheduling class, whoever set it; null where it can't be seen.
+    /// The thread's scheduling class, whichever process set it; null if it cannot be read.
     pub(crate) class: Option<String>,
     #[serde(flatten)]
     counts: BTreeMap<String, u64>,
@@ -275,12 +276,12 @@ impl ThreadShown {
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Changed {
-    /// Everything sent by the old settings is delivered; `false`: that is still under way.
+    /// Whether everything sent by the old settings is delivered; `false`: frames are still under way.
     pub(crate) done: bool,
-    /// The new settings decide; `false`: not yet, and what holds are the former ones.
+    /// Whether the new settings are active; `false`: the former settings are still active.
     #[serde(default)]
     pub(crate) holds: bool,
     pub(crate) settings: Box<SettingsShown>,

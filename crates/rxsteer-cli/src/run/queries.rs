@@ -1,12 +1,13 @@
-//! The thread that answers clients, so that nothing they ask keeps the event thread from its ticks.
+//! The thread that answers clients, so that client requests do not delay the event thread's ticks.
 //!
 //! ```text
-//!  clients ──► control.rs ──► QueryServer ── status, explain: by a view of the datapath, and what the event thread showed last
+//!  clients ──► control.rs ──► QueryServer ── status, explain: read from a view and the published state
 //!                               │
-//!                               └─── set: asked of the event thread (Ask), which applies it between two ticks
+//!                               └─── set: sent to the event thread, which applies it between two ticks
 //! ```
 //!
-//! The event thread never waits for this one. It shows what it knows (`Latest<Shown>`), and answers what it is asked.
+//! The event thread never waits for this thread. It publishes its state (`Latest<Shown>`), and answers the requests
+//! that it gets.
 
 use super::control::{CHANGE_TAKES, Control, Server};
 use super::count;
@@ -25,48 +26,48 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often what the programs say of flows that ended is taken in.
+/// How often the programs' records of ended flows are read.
 const TAKE: Duration = Duration::from_millis(100);
-/// How often it is asked whether a change is done that a client waits for.
+/// How often the thread checks whether a change is done for which a client waits.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What only the event thread can do.
+/// A request that only the event thread can handle.
 pub(crate) enum EventRequest {
-    /// Begin a change of settings; answered only when it is refused.
+    /// Begin a change of settings; it is answered at once only if it is refused.
     Set(Vec<String>),
-    /// Whether the changes asked for are done, and the answer to them.
+    /// Whether the requested changes are done, and the answer to them.
     Changed,
-    /// Withdraw the last change, if it does not hold yet.
+    /// Withdraw the last change, if it is not active yet.
     GiveUp,
 }
 
-/// What the event thread says to it.
+/// The event thread's reply.
 pub(crate) enum EventReply {
     Refused(Answer),
     Begun,
     Changed(bool, Answer),
 }
 
-/// A question, and where the answer goes.
+/// A request, and the channel for its reply.
 struct Message {
     request: EventRequest,
     reply: Sender<EventReply>,
     asked: Instant,
 }
 
-/// What the event thread is asked.
+/// The event thread's queue of requests.
 pub(crate) struct Inbox {
     messages: Receiver<Message>,
     wake: UnixStream,
 }
 
 impl Inbox {
-    /// Answers what was asked.
+    /// Replies to all pending requests.
     pub(crate) fn answer(&mut self, mut answer: impl FnMut(EventRequest) -> EventReply) {
         let mut bytes = [0; 64];
         while matches!(self.wake.read(&mut bytes), Ok(count) if count > 0) {}
         while let Ok(Message { request, reply, asked }) = self.messages.try_recv() {
-            // The process may have been stopped in between; by now the client was answered that nothing changes.
+            // The process may have been stopped meanwhile; by now the client was answered that nothing changes.
             let is_late =
                 matches!(request, EventRequest::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
             let replies = if is_late {
@@ -75,7 +76,7 @@ impl Inbox {
             } else {
                 answer(request)
             };
-            // Who asked may have given up.
+            // The sender may have given up.
             let _ = reply.send(replies);
         }
     }
@@ -87,7 +88,7 @@ impl AsFd for Inbox {
     }
 }
 
-/// What answers clients.
+/// Answers clients.
 pub(crate) struct QueryServer<P: Datapath> {
     view: P::View,
     shown: Latest<Shown<P::Device>>,
@@ -95,15 +96,15 @@ pub(crate) struct QueryServer<P: Datapath> {
     wake: UnixStream,
 }
 
-/// The thread, while it runs.
+/// The thread, while it is running.
 pub(crate) struct Running<P: Datapath> {
     thread: JoinHandle<QueryServer<P>>,
-    /// Closed when it is to end.
+    /// Closed to end the thread.
     stop: UnixStream,
 }
 
 impl<P: Datapath> QueryServer<P> {
-    /// A query server, and what the event thread is asked through.
+    /// A query server, and the event thread's end of its requests.
     pub(crate) fn new(
         view: P::View,
         shown: Latest<Shown<P::Device>>,
@@ -115,7 +116,7 @@ impl<P: Datapath> QueryServer<P> {
         Ok((QueryServer { view, shown, requests, wake }, Inbox { messages, wake: woken }))
     }
 
-    /// Answers clients on a thread of its own.
+    /// Answers clients in a thread of its own.
     pub(crate) fn open(self, control: Control) -> anyhow::Result<Running<P>> {
         let (stop, stopped) = UnixStream::pair().context("can't answer clients")?;
         let attend = move || self.attend(control, &stopped);
@@ -134,7 +135,7 @@ impl<P: Datapath> QueryServer<P> {
             };
             let mut fds = control.wait_for();
             fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
-            // What can't be waited for is asked again.
+            // A failed poll is repeated in the next round.
             let _ = poll(&mut fds, PollTimeout::from(timeout.as_millis() as u16));
             let is_over = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
             if fds.last().is_some_and(is_over) {
@@ -143,7 +144,7 @@ impl<P: Datapath> QueryServer<P> {
         }
     }
 
-    /// How things are, with up to so many flows; with `reset` their statistics are cleared after that.
+    /// The status with up to `flows` flows; with `reset`, flow statistics are cleared afterwards.
     pub(crate) fn status(&self, flows: usize, reset: bool) -> Answer {
         let status = count::status(&self.shown, &self.view, flows);
         if reset && let Err(why) = self.view.clear_flows() {
@@ -157,7 +158,7 @@ impl<P: Datapath> QueryServer<P> {
     fn request(&mut self, request: EventRequest) -> Option<EventReply> {
         let (reply, replies) = channel();
         self.requests.send(Message { request, reply, asked: Instant::now() }).ok()?;
-        // If it is full, it wakes anyway.
+        // If the buffer is full, the thread wakes up anyway.
         let _ = self.wake.write(&[1]);
         replies.recv().ok()
     }
@@ -202,7 +203,7 @@ impl<P: Datapath> Server for QueryServer<P> {
 }
 
 impl<P: Datapath> Running<P> {
-    /// Ends the thread. What it was asked and can't answer any more is refused.
+    /// Ends the thread. Requests that can no longer be answered are refused.
     pub(crate) fn close(self, inbox: Inbox) -> anyhow::Result<QueryServer<P>> {
         drop((inbox, self.stop));
         let ended = self.thread.join();

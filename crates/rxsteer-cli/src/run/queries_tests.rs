@@ -1,4 +1,4 @@
-//! Clients are answered whatever the event thread does.
+//! Clients are answered whatever the event thread is doing.
 
 use super::super::instance::tests::{Mock, MockView, instance, link};
 use super::*;
@@ -22,14 +22,14 @@ fn clients_are_answered_while_the_event_thread_is_busy() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let (queries, mut inbox) = QueryServer::<Mock>::new(MockView, instance.latest()).unwrap();
     let queries = queries.open(control).unwrap();
-    // No thread looks into the inbox.
+    // No thread reads the inbox.
     let status = request(&path, r#"{"do":"status","flows":3}"#);
     assert_eq!(status["status"]["interfaces"][0]["name"], "a", "{status}");
     assert_eq!(status["status"]["flow_statistics"]["packets"], 0, "{status}");
     let flow = "10.0.0.1:1-10.0.0.2:2/tcp";
     let explained = request(&path, &format!(r#"{{"do":"explain","flow":"{flow}"}}"#));
     assert_eq!(explained["explain"]["policy"], "rps", "{explained}");
-    // A change is made by the event thread, or refused by it.
+    // The event thread makes or refuses a change.
     let changes = std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let refused = request(&path, r#"{"do":"set","settings":["policy=x"]}"#);
@@ -49,9 +49,9 @@ fn clients_are_answered_while_the_event_thread_is_busy() {
     });
     assert!(changes.0["error"].as_str().unwrap().contains("policy"), "{changes:?}");
     assert_eq!(changes.1["set"]["settings"]["policy"], "rfs", "{changes:?}");
-    // The wake-up of the last question may have followed its answer; the next poll is for the next question.
+    // The wake-up of the last request may have followed its answer; the next poll is for the next request.
     inbox.answer(|_| unreachable!("every question was answered"));
-    // One that is never made is refused when the instance ends.
+    // A change that is never made is refused when the instance ends.
     let last =
         std::thread::spawn(move || request(&path, r#"{"do":"set","settings":["policy=rps"]}"#));
     let mut fds = [PollFd::new(inbox.as_fd(), PollFlags::POLLIN)];

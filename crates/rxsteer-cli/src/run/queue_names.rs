@@ -1,8 +1,9 @@
-//! Whether the interfaces and RX queues that settings name are there.
+//! Checks that the interfaces and RX queues named in settings exist.
 //!
-//! An interface is named by its name, never by a pattern. One that is not there may be named if a pattern of
-//! `rxsteer run` means it: the setting then holds from when it appears. A queue of an interface that is there has to
-//! be there, too. A number alone means that queue of every interface, and one of those that are there has to have it.
+//! An interface is given by its name, never by a pattern. An interface that does not exist may be named if a pattern of
+//! `rxsteer run` matches it: the setting then takes effect when the interface appears. If the interface exists, a named
+//! queue has to exist as well. A number alone means that queue of every interface, and at least one existing interface
+//! has to have it.
 
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
@@ -12,7 +13,7 @@ use rxsteer_xdp::Settings;
 /// An interface that is steered, and the RX queues it uses.
 pub(crate) type There<'a> = (&'a str, u16);
 
-/// Everything that `settings` name, with what stands before it.
+/// All names in `settings`, each with the name of its setting.
 fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)> {
     let bindings = match &settings.policy {
         Policy::Bound(bindings) => bindings.as_slice(),
@@ -22,7 +23,7 @@ fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)
     bound.chain(settings.rps_maps.iter().map(|(name, _)| ("rps-map ", name)))
 }
 
-/// Why settings can't be had, where these interfaces are there and `patterns` may mean others.
+/// Why settings are refused, if these interfaces exist and `patterns` may match others.
 pub(crate) fn check(
     settings: &Settings,
     there: &[There<'_>],
@@ -33,7 +34,7 @@ pub(crate) fn check(
     })
 }
 
-/// What is said of an interface that appears and lacks queues that are named.
+/// The message about an interface that appears without some of the queues that are named.
 pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Option<String> {
     let lacks = |name: &QueueName| {
         name.interface() == Some(interface) && name.queue().is_some_and(|queue| queue >= queues)
@@ -48,7 +49,7 @@ pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Op
     })
 }
 
-/// Why what is named is not there.
+/// Why a named interface or queue is missing.
 fn missing(name: &QueueName, there: &[There<'_>], patterns: &[Pattern]) -> Option<String> {
     match name.interface() {
         Some(interface) => {
@@ -70,7 +71,7 @@ fn missing(name: &QueueName, there: &[There<'_>], patterns: &[Pattern]) -> Optio
     }
 }
 
-/// Why none of these interfaces, if there are any, has the queue.
+/// Why none of these interfaces has the queue, if there are interfaces.
 fn no_such_queue(name: &QueueName, there: &[There<'_>]) -> Option<String> {
     let queue = name.queue()?;
     let most = there.iter().map(|(_, queues)| *queues).max()?;

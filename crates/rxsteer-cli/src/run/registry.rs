@@ -1,7 +1,7 @@
-//! Where running instances can be found: each listens at `PID.sock` in a directory of its user's own.
+//! Where running instances are found: each listens at `PID.sock` in a directory that belongs to its user.
 //!
-//! What a killed instance leaves there is taken away by whoever looks next: a socket without a
-//! listener, of a process there isn't.
+//! If an instance was killed, the next process that looks there removes its socket, which has no listener and no
+//! process.
 
 use anyhow::Context;
 use rxsteer_user::shown;
@@ -11,23 +11,23 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The directories, the first that can be used first.
+/// The directories, in order of preference.
 pub(crate) fn directories() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     let own = own.map(|dir| Path::new(&dir).join("rxsteer"));
     [Some(PathBuf::from("/run/rxsteer")), own].into_iter().flatten().collect()
 }
 
-/// The socket of this instance; gone when this is dropped.
+/// The socket of this instance; it is removed when this is dropped.
 pub(crate) struct Registered {
     pub(crate) path: PathBuf,
-    /// In the registry, where the socket itself is elsewhere.
+    /// The link in the registry, if the socket itself is elsewhere.
     name: Option<PathBuf>,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // Whoever took them away already did what was to be done.
+        // They may already be gone, which is fine.
         let _ = fs::remove_file(&self.path);
         if let Some(name) = &self.name {
             let _ = fs::remove_file(name);
@@ -35,7 +35,7 @@ impl Drop for Registered {
     }
 }
 
-/// Listens at `socket`, or at a place of this process in the registry.
+/// Listens at `socket`, or at this process's path in the registry.
 pub(crate) fn register(socket: Option<&Path>) -> anyhow::Result<(UnixListener, Registered)> {
     register_in(&directories(), socket)
 }
@@ -56,7 +56,7 @@ fn register_in(
     };
     let path = std::path::absolute(socket).context("the working directory is gone")?;
     let listener = listen(&path)?;
-    // Others find it through the registry, where there is one.
+    // Other processes find the socket through the registry, if there is one.
     let name = directory.ok().map(|directory| own(&directory)).filter(|name| {
         let _ = fs::remove_file(name);
         symlink(&path, name).is_ok()
@@ -64,7 +64,7 @@ fn register_in(
     Ok((listener, Registered { path, name }))
 }
 
-/// The first directory that is there or can be made, and that no other user can write to.
+/// The first directory that exists or can be created, and that no other user can write to.
 fn usable(directories: &[PathBuf]) -> Result<PathBuf, String> {
     let mut why = Vec::new();
     for directory in directories {
@@ -96,7 +96,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
         && let Err(error) = UnixStream::connect(path)
         && error.kind() == ErrorKind::ConnectionRefused
     {
-        // An instance that was killed left it.
+        // A killed instance left it.
         let _ = fs::remove_file(path);
     }
     let failed = || {
@@ -107,7 +107,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The sockets of all instances; those without a listener are taken away.
+/// The sockets of all instances; sockets without a listener are removed.
 pub(crate) fn instances() -> Vec<PathBuf> {
     directories().iter().flat_map(|directory| instances_in(directory)).collect()
 }
@@ -126,8 +126,8 @@ fn instances_in(directory: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Whether it is what a killed instance left; then it is taken away. One that was made this moment may not
-/// listen yet, so its process has to be gone, too.
+/// Whether a killed instance left this socket; if so, removes it. A socket that was just created may not listen yet, so
+/// its process has to be gone as well.
 fn is_stale(pid: u32, path: &Path) -> bool {
     let is_stale = match UnixStream::connect(path) {
         Ok(_) => false,

@@ -1,4 +1,5 @@
-//! What the options and the file of `--config` ask for: at the start, and when SIGHUP has the file read again.
+//! What the options and the file of `--config` request: at the start, and when SIGHUP makes the instance read the file
+//! again.
 
 use super::args::{FixedSettings, LiveSettings, RunArgs};
 use super::change::{HostCpus, cant_change};
@@ -8,16 +9,16 @@ use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
 
-/// Settings that hold where neither options nor file give them, as they were found at the start.
+/// Settings that apply if neither options nor file give them, as they were found at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     pub(crate) policy: Policy,
-    /// `None` where the host does not say which CPUs there are.
+    /// `None` if the host does not report its CPUs.
     pub(crate) cpus: Option<CpuSet>,
     pub(crate) threads: ThreadClass,
 }
 
-/// The settings that are asked for, on a host with these CPUs; or which of them is wrong.
+/// The requested settings on a host with these CPUs; or the reason why one of them is wrong.
 pub(crate) fn settings(
     asked: &LiveSettings,
     defaults: &Defaults,
@@ -36,7 +37,7 @@ pub(crate) fn settings(
 #[derive(Debug)]
 pub(crate) struct Reload {
     args: RunArgs,
-    /// What options and file said at the start, and can't be changed.
+    /// Settings of options and file at the start that cannot be changed.
     begun: FixedSettings,
     defaults: Defaults,
 }
@@ -52,7 +53,7 @@ impl Reload {
         self.args.config.as_deref().map(shown).unwrap_or_default()
     }
 
-    /// The settings that the file asks for now, or why they can't be had.
+    /// The settings that the file requests now, or why they are refused.
     fn wanted(&self, host: &HostCpus) -> Result<Settings, String> {
         let now = self.args.settings().map_err(|why| crate::output::error_text(&why))?;
         let (begun, fixed) = (&self.begun, &now.fixed);
@@ -77,7 +78,7 @@ impl Reload {
 }
 
 impl<P: Datapath> Instance<P> {
-    /// Reads the file again and begins the change to what it asks for; what is to be said of it, in one line.
+    /// Reads the file again, and begins the change to its settings; returns a message of one line.
     pub(crate) fn reload(&mut self, reload: &Reload) -> String {
         let (file, before) = (reload.file(), self.settings.clone());
         match reload.wanted(&self.cpus).and_then(|wanted| self.change_to(wanted)) {
@@ -97,7 +98,7 @@ impl<P: Datapath> Instance<P> {
     }
 }
 
-/// Settings as `rxsteer set` names them.
+/// Settings by their names in `rxsteer set`.
 fn listed(settings: &Settings) -> [(&'static str, String); 9] {
     let maps = settings.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}"));
     let maps: Vec<String> = maps.collect();

@@ -1,4 +1,4 @@
-//! The configuration file of an instance, read again.
+//! Reading the configuration file of an instance again.
 
 use super::super::instance::tests::{Mock, instance, link};
 use super::*;
@@ -11,7 +11,7 @@ struct Cli {
     run: RunArgs,
 }
 
-/// An instance that was started with `options` and a file that says `text`, and what reloads that.
+/// An instance that was started with `options` and a file that contains `text`, and its reload.
 fn started(file: &Path, options: &[&str], text: &str) -> (Instance<Mock>, Reload) {
     std::fs::write(file, text).unwrap();
     let path = file.to_str().unwrap();

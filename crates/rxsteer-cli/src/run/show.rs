@@ -1,4 +1,4 @@
-//! The state of an instance, for people.
+//! The state of an instance, as text.
 
 use super::flows_shown::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere};
 use super::losses::{losses, milliseconds};
@@ -10,7 +10,7 @@ use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// CPUs with nothing to show are left out above so many.
+/// If there are more CPUs than this, those with nothing to show are left out.
 const MOST_ROWS: usize = 16;
 
 /// Interfaces, CPUs, totals.
@@ -65,7 +65,7 @@ pub(crate) fn status(status: &Status) -> String {
     text
 }
 
-/// The settings in a line.
+/// The settings in one line.
 pub(crate) fn settings(settings: &SettingsShown) -> String {
     let mut text = format!(
         "policy {}, CPUs {}, {} mode, queue size {}, threads {}",
@@ -116,7 +116,7 @@ fn interfaces(interfaces: &[InterfaceStatus]) -> String {
     lines(&table)
 }
 
-/// What is shown of the receiving side, after the CPU's number.
+/// The columns of the receiving side, after the CPU's number.
 const CPU_COLUMNS: [LiveCounter; 8] = [
     LiveCounter::Received,
     LiveCounter::Local,
@@ -163,7 +163,7 @@ fn cpus(cpus: &[CpuStatus]) -> String {
     text
 }
 
-/// What the threads of the rings do, of those CPUs that were sent to.
+/// What the rings' threads do, on CPUs to which frames were sent.
 fn threads(cpus: &[CpuStatus]) -> String {
     let seen = |cpu: &&CpuStatus| cpu.thread.get(LiveCpuCounter::ThreadRan) != 0;
     let header = ["CPU", "thread", "frames/s", "ran", "waited", "longest wait"];
@@ -241,7 +241,7 @@ fn totals(counts: &Counts) -> String {
     text
 }
 
-/// Where the packets are that were counted for flows.
+/// Totals of the packets that were counted for flows.
 fn flow_packets(at: &FlowStatisticsShown) -> String {
     let lost = match at.records_lost {
         0 => String::new(),
@@ -284,7 +284,7 @@ fn shares(flow: &FlowShown) -> String {
     cpus.chain(others).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a flow is and why.
+/// Where a flow is, and why.
 pub(crate) fn explained(at: &FlowWhere) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -322,7 +322,7 @@ fn cpu_of(cpu: Option<u16>) -> String {
     cpu.map_or("the CPU that receives it".to_owned(), |cpu| format!("CPU {cpu}"))
 }
 
-/// What the order guard knows.
+/// The state of the order guard.
 fn guard(at: &DecisionShown) -> String {
     let from = at.received_on.map_or(String::new(), |cpu| format!(" from CPU {cpu}"));
     match &at.last {

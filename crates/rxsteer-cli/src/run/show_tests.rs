@@ -1,4 +1,4 @@
-//! What `status`, `set` and `explain --live` print, of recorded answers.
+//! The output of `status`, `set` and `explain --live` for recorded answers.
 
 use super::show;
 use insta::assert_snapshot;
@@ -8,7 +8,7 @@ fn recorded(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// What `status` prints of the recorded answer, in which `change` is made.
+/// The output of `status` for the recorded answer after `change`.
 fn status(change: impl FnOnce(&mut Value)) -> String {
     let mut status = recorded(include_str!("testdata/status.json"));
     change(&mut status);

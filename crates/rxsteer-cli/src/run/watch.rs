@@ -1,4 +1,4 @@
-//! News of the host: interfaces that come, go or change, and CPUs that do.
+//! Changes of the host: interfaces that come, go or change, and CPUs that do.
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rxsteer_host::cpus;
@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt;
 /// RTNLGRP_LINK (include/uapi/linux/rtnetlink.h).
 const LINK_GROUP: u32 = 1;
 
-/// Notices when an interface changes. What changed is then looked up: news can be lost when many
-/// come at once, the state can't.
+/// Reports that an interface has changed. The state is then read: messages can be lost when many arrive at once, but
+/// the state cannot.
 pub(crate) struct LinkNews(Socket);
 
 impl LinkNews {
-    /// `None` where the kernel does not say.
+    /// `None` if the kernel does not report changes.
     pub(crate) fn open() -> Option<LinkNews> {
         let mut socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.bind(&SocketAddr::new(0, 0)).ok()?;
@@ -23,7 +23,7 @@ impl LinkNews {
         Some(LinkNews(socket))
     }
 
-    /// Whether there is any; forgets it.
+    /// Whether there were messages; discards them.
     pub(crate) fn take(&self) -> bool {
         let mut any = false;
         let mut buffer = Vec::with_capacity(64 << 10);
@@ -32,7 +32,7 @@ impl LinkNews {
             match self.0.recv(&mut buffer, 0) {
                 Ok(_) => any = true,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return any,
-                // Some was lost, so there was some.
+                // Messages were lost, so there were some.
                 Err(_) => return true,
             }
         }
@@ -45,12 +45,12 @@ impl AsFd for LinkNews {
     }
 }
 
-/// The CPUs online that frames can be sent to.
+/// The online CPUs to which frames can be sent.
 pub(crate) fn online() -> Option<CpuSet> {
     reachable(&cpus::online()?)
 }
 
-/// The CPUs that could be.
+/// The possible CPUs to which frames can be sent.
 pub(crate) fn possible() -> Option<CpuSet> {
     reachable(&cpus::possible()?)
 }
@@ -59,7 +59,7 @@ fn reachable(cpus: &CpuSet) -> Option<CpuSet> {
     CpuSet::new(cpus.iter().filter(|cpu: &CpuId| cpu.get() <= cpus::HIGHEST))
 }
 
-/// The network namespace of this process, by its inode.
+/// The network namespace of this process, by its inode number.
 pub(crate) fn network_namespace() -> Option<u64> {
     Some(std::fs::metadata("/proc/self/ns/net").ok()?.ino())
 }
