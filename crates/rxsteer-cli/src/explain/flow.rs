@@ -1,4 +1,4 @@
-//! A flow as people write it: `10.0.0.1:40000-192.0.2.7:443/tcp`.
+//! A flow as text: `10.0.0.1:40000-192.0.2.7:443/tcp`.
 
 use crate::words::suggestion;
 use rxsteer_user::core::FlowKey;
@@ -8,11 +8,11 @@ use std::str::FromStr;
 /// Protocols with ports.
 const WITH_PORTS: [(&str, u8); 4] = [("tcp", 6), ("udp", 17), ("sctp", 132), ("dccp", 33)];
 
-/// Protocols without, as far as they have names here.
+/// Protocols without ports that have a name here.
 const WITHOUT_PORTS: [(&str, u8); 6] =
     [("icmp", 1), ("igmp", 2), ("gre", 47), ("esp", 50), ("ah", 51), ("icmpv6", 58)];
 
-/// A flow as it is written here.
+/// The flow as text.
 pub(crate) fn shown(key: &FlowKey) -> String {
     let (Some(src), Some(dst)) = (key.src_addr(), key.dst_addr()) else {
         return "none".to_owned();
@@ -25,7 +25,7 @@ pub(crate) fn shown(key: &FlowKey) -> String {
     format!("{src} -> {dst}, {protocol}")
 }
 
-/// The name of a protocol; its number where it has none here.
+/// The name of a protocol; its number if it has no name here.
 pub(crate) fn protocol_name(protocol: u8) -> String {
     let names = WITH_PORTS.iter().chain(&WITHOUT_PORTS);
     let name = names.into_iter().find(|(_, number)| *number == protocol);

@@ -1,4 +1,4 @@
-//! `rxsteer explain FLOW --live`: where a flow is now, as the instance that steers it says.
+//! `rxsteer explain FLOW --live`: where a flow is now, according to the instance that steers it.
 
 use crate::Outcome;
 use crate::cli::ExplainArgs;
@@ -16,7 +16,7 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     use crate::run::protocol::{Answer, Request};
     use crate::run::{client, show};
     use rxsteer_user::shown;
-    // A flow that can't be read is refused without asking an instance.
+    // A flow that cannot be parsed is refused without a request to the instance.
     args.flow().map_err(|why| anyhow::anyhow!(why))?;
     let socket = client::one(args.socket.as_deref(), None)?;
     let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow: args.what.clone() })?

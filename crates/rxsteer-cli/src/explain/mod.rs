@@ -21,22 +21,23 @@ use rxsteer_user::{Block, FrameMeta, PacketClock, sys};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Everything there is to say about one packet.
+/// The explanation of one packet.
 pub(crate) struct Explained {
-    /// "frame 7 of capture.pcap", or nothing for a flow that was typed in.
+    /// The capture and the frame's number in it, as in "frame 7 of capture.pcap"; `None` for a flow given on the
+    /// command line.
     pub(crate) of: Option<(String, u64)>,
-    /// Why the frame has no flow, where it has none.
+    /// Why the frame has no flow, if it has none.
     pub(crate) no_flow: Option<String>,
     pub(crate) key: FlowKey,
     pub(crate) hash_name: &'static str,
     pub(crate) hash_seed: Option<u128>,
-    /// Whether the secret was given, not made up.
+    /// Whether the secret was given; otherwise it was generated.
     pub(crate) seed_is_given: bool,
     pub(crate) policy: String,
     pub(crate) cpus: CpuSet,
     pub(crate) receiving_cpu: CpuId,
     pub(crate) decision: Explanation,
-    /// Frames decided on before.
+    /// Frames that were decided before this one.
     pub(crate) before: u64,
 }
 
@@ -165,7 +166,7 @@ fn explain_frame(
     }
 }
 
-/// The policy, as it is asked.
+/// The policy with everything needed for decisions.
 struct Setup {
     steering: Steering,
     hasher: Hasher,

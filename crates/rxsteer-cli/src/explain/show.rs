@@ -6,7 +6,7 @@ use rxsteer_user::core::explain::{DesiredState, NoSlot, Reason};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A few lines to read.
+/// A few lines of text.
 pub(crate) fn text(explained: &Explained) -> String {
     let mut text = String::new();
     let decision = &explained.decision;
@@ -49,7 +49,7 @@ pub(crate) fn text(explained: &Explained) -> String {
             }
             Some((cpu, ..)) => format!("its last packet went to CPU {cpu} and is under way"),
         };
-        // Each queue's table has one slot more, for packets without a flow.
+        // Each queue's table has one more slot, for packets without a flow.
         let index = flow.index % (flow.entries + 1);
         line("flow table", format!("slot {index} of {}: {state}", flow.entries));
     }
@@ -61,7 +61,7 @@ pub(crate) fn text(explained: &Explained) -> String {
     text
 }
 
-/// What the sock flow table says of a flow.
+/// The state of a flow in the sock flow table.
 pub(crate) fn desired_state(state: DesiredState) -> String {
     match state {
         DesiredState::Unset => "no desired CPU recorded".to_owned(),
@@ -124,7 +124,7 @@ pub(crate) fn reason(reason: &Reason) -> String {
     }
 }
 
-/// Why a flow has no sparse slot, where it might have one.
+/// Why a flow has no sparse slot, if it could have one.
 fn without_slot(why: Option<NoSlot>) -> &'static str {
     match why {
         None => "",
@@ -135,7 +135,7 @@ fn without_slot(why: Option<NoSlot>) -> &'static str {
     }
 }
 
-/// What would have to happen for its next packets to go elsewhere.
+/// What would make its next packets go elsewhere.
 fn moves(explained: &Explained) -> Vec<String> {
     let decision = &explained.decision;
     let mut moves = Vec::new();
@@ -191,7 +191,7 @@ fn moves(explained: &Explained) -> Vec<String> {
     moves
 }
 
-/// The same for programs.
+/// The explanation as JSON.
 pub(crate) fn json(explained: &Explained) -> Value {
     let decision = &explained.decision;
     let key = &explained.key;

@@ -1,4 +1,4 @@
-//! `rxsteer flows`: the largest flows of captures, and the CPUs they ran on.
+//! `rxsteer flows`: the largest flows of captures, and the CPUs that processed them.
 
 mod show;
 pub(crate) mod top;
@@ -19,7 +19,7 @@ use rxsteer_user::{FlowStats, Handler, OnFull, PacketList, PipelineConfig, Repor
 use std::sync::atomic::Ordering;
 use top::Top;
 
-/// All that there is to show.
+/// Everything that is shown.
 struct Found {
     top: Top,
     counts: FlowCounts,
@@ -31,7 +31,7 @@ struct Found {
     interrupted: bool,
 }
 
-/// A handler that does nothing but count.
+/// A handler that only counts.
 struct Counting {
     flows: Option<FlowStats>,
 }
@@ -99,13 +99,13 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     Ok(found.outcome())
 }
 
-/// The receive path that the frames go through: one RX queue, and nothing is lost to full backlogs.
+/// The receive path for the frames: one RX queue, and no frame is lost to a full backlog.
 fn pipeline_config(args: &FlowsArgs) -> anyhow::Result<PipelineConfig> {
     let steer = args.steer.settings()?;
     let mut config = PipelineConfig::new(steer.policy(), steer.cpus(sys::allowed_cpus())?);
     steer.apply(&mut config)?;
     config.on_full = OnFull::Wait;
-    // How fast it is does not matter, and a machine that does something else is not to wait for it.
+    // Speed does not matter here, and other work on the machine should not have to wait for pinned threads.
     config.pin = false;
     config.check()?;
     Ok(config)

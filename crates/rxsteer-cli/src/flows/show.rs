@@ -54,7 +54,7 @@ fn totals(text: &mut String, found: &Found) {
         let _ = writeln!(text, "{name:<12} {value}");
     };
     let (packets, bytes) = covered(found);
-    // By some of the fields alone a row is no flow, and may be a source, a network or a service.
+    // By only some of the fields, a row is not a flow; it may be a source, a network or a service.
     let rows = if found.view.mask == FlowMask::ALL { "flows" } else { "keys" };
     line(
         rows,
@@ -98,7 +98,7 @@ pub(super) fn json(found: &Found) -> String {
         let row = found.view.row(record);
         let mut object = Map::new();
         object.insert("rank".to_owned(), json!(index + 1));
-        // A record is plain data, which JSON has a form for.
+        // A record is plain data, which can always be written as JSON.
         if let Ok(Value::Object(record)) = serde_json::to_value(Line::from(&row)) {
             object.extend(record);
         }
@@ -125,7 +125,7 @@ pub(super) fn json(found: &Found) -> String {
     format!("{:#}\n", Value::Object(object))
 }
 
-/// What is to be known beside the figures.
+/// Remarks in addition to the figures.
 pub(super) fn notes(found: &Found) -> Vec<String> {
     let mut notes: Vec<String> = found.issues.iter().map(ToString::to_string).collect();
     if found.counts.evicted > 0 {
@@ -143,7 +143,7 @@ pub(super) fn notes(found: &Found) -> Vec<String> {
     notes
 }
 
-/// What stands in a column.
+/// The text of a column in a row.
 type Cell = fn(&Row<'_>) -> String;
 
 /// The columns of the fields that distinguish flows.
@@ -193,7 +193,7 @@ fn flags(flags: u8) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }
 
-/// The CPUs that counted packets of a flow; those without a block of their own are not known.
+/// The CPUs that counted packets of a flow; CPUs without a block of their own are unknown.
 fn cpus(record: &FlowRecord) -> String {
     let list = CpuSet::new(record.per_cpu.iter().map(|cpu| cpu.cpu));
     let unknown = if record.shared.packets > 0 { "…" } else { "" };

@@ -1,4 +1,4 @@
-//! The largest of many records, in memory for as many as are to be shown.
+//! The largest of many records; memory is used only for those that are shown.
 
 use clap::ValueEnum;
 use rxsteer_records::collecting::Consumer;
@@ -32,7 +32,7 @@ impl Measure {
     }
 }
 
-/// Orders records; by the key where they are alike, so that two runs show the same.
+/// The order of records. The key comes last, so that two runs with equal figures show the same.
 type Rank = (u64, u64, u64, Reverse<(FlowKey, u64)>);
 
 /// The largest records, and the sums of all.
@@ -40,9 +40,9 @@ type Rank = (u64, u64, u64, Reverse<(FlowKey, u64)>);
 pub(crate) struct Top {
     most: usize,
     pub(crate) by: Measure,
-    /// The smallest first, to be given up for a larger one.
+    /// The smallest first, since it is replaced by a larger one.
     heap: BinaryHeap<Reverse<Ranked>>,
-    /// Records seen, their packets and bytes.
+    /// Records seen, with their packets and bytes.
     pub(crate) records: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
@@ -55,12 +55,12 @@ struct Ranked {
 }
 
 impl Top {
-    /// The `most` largest.
+    /// Keeps the `most` largest records.
     pub(crate) fn new(most: usize, by: Measure) -> Top {
         Top { most, by, heap: BinaryHeap::new(), records: 0, packets: 0, bytes: 0 }
     }
 
-    /// The largest, the largest of them first.
+    /// The largest records, in descending order.
     pub(crate) fn records(&self) -> Vec<&FlowRecord> {
         let mut ranked: Vec<&Ranked> = self.heap.iter().map(|Reverse(ranked)| ranked).collect();
         ranked.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,14 +1,15 @@
-//! What follows from a comparison, in words. It may well be "leave it alone".
+//! The conclusion of a comparison, in words. It can be "leave it alone".
 
 use super::figure;
 use super::results::Results;
 use rxsteer_sim::compare::{Difference, Finding, LEVEL, WORTH};
 use rxsteer_sim::metric::Subject;
 
-/// The metrics that decide, the first that the scenario has: who serves requests counts those.
+/// The metrics that decide: the first one that the scenario has, so that a scenario with requests is judged by
+/// transactions.
 const GOALS: [&str; 2] = ["transactions_per_second", "bits_per_second"];
 
-/// The advice; `None` where nothing was compared.
+/// The advice; `None` if nothing was compared.
 pub(crate) fn advice(results: &Results) -> Option<String> {
     let baseline = &results.cells[0].label;
     if results.cells.len() < 2 {
@@ -32,8 +33,8 @@ pub(crate) fn advice(results: &Results) -> Option<String> {
     }))
 }
 
-/// The policy that gains most in what the machine is there for, if any does. Of those that gain about as
-/// much those that take the least CPU time, and of these the first that was named.
+/// The policy that improves the scenario's main metric most, if any does. Of policies with about the same gain, it is
+/// the one with the least CPU time, and of these the first in the list.
 fn on_goal(results: &Results, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let of_goal = || differences.iter().filter(|it| it.metric.name == goal && it.is_worth_it());
@@ -46,7 +47,7 @@ fn on_goal(results: &Results, differences: &[&Difference]) -> Option<String> {
     Some(format!("{}{}", sentence(results, best), price(results, differences, best)))
 }
 
-/// The policy that gains most elsewhere and costs nothing in what the machine is there for.
+/// The policy that improves another metric most, without a loss in the main metric.
 fn on_the_side(results: &Results, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let costs = |cell| {
@@ -87,7 +88,7 @@ fn sentence(results: &Results, best: &Difference) -> String {
     )
 }
 
-/// What gets worse under the policy that is advised.
+/// What gets worse under the advised policy.
 fn price(results: &Results, differences: &[&Difference], best: &Difference) -> String {
     let worse = |it: &&&Difference| it.cell == best.cell && it.finding() == Finding::Worse;
     let parts: Vec<String> = differences

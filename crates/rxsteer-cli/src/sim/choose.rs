@@ -1,4 +1,4 @@
-//! Which scenario: one that is built in, or a file; with what was set on the command line.
+//! The scenario of a run: a built-in one or a file, with the settings of the command line.
 
 use super::args::SimArgs;
 use super::from::{DEFAULT_SCENARIO, FromFiles};
@@ -9,23 +9,23 @@ use rxsteer_sim::file::builtin::{builtin, find};
 use rxsteer_sim::{Scenario, file};
 use std::path::Path;
 
-/// A scenario and where it is from.
+/// A scenario and its origin.
 pub(crate) struct Chosen {
-    /// The name of a built-in one, or the file's.
+    /// The name of a built-in scenario, or the file's name.
     pub(crate) name: String,
-    /// What was read.
+    /// The scenario's text.
     pub(crate) text: String,
     pub(crate) scenario: Scenario,
-    /// What was recorded, where the scenario's traffic is that.
+    /// The recording, if the scenario's traffic is recorded.
     pub(crate) from: Option<FromFiles>,
-    /// What is worth knowing before the run.
+    /// Remarks to print before the run.
     pub(crate) notes: Vec<String>,
 }
 
-/// The largest file that is read, in bytes; a scenario takes some thousand.
+/// The largest file that is read, in bytes. A scenario needs some thousand bytes.
 const LARGEST: u64 = 16 << 20;
 
-/// The scenario that the arguments ask for.
+/// The scenario that the arguments select.
 pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
     let default = args.from.is_given().then_some(DEFAULT_SCENARIO);
     let asked = args.scenario.as_deref().or(default).context("no scenario is named")?;
@@ -52,7 +52,7 @@ fn read(path: &str) -> anyhow::Result<String> {
     let names: Vec<&str> = builtin().iter().map(|builtin| builtin.name).collect();
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
-        // A word without folder or ending was meant for a name.
+        // A word without a folder or an extension was meant as a name.
         Err(_) if !path.contains(['/', '.']) => {
             let hint = nearest(path, &names);
             return Err(anyhow!("there is no scenario '{path}' and no file of that name; {hint}"));
@@ -70,7 +70,7 @@ fn read(path: &str) -> anyhow::Result<String> {
     })
 }
 
-/// Names are long, and what is typed is often their beginning, so that counts more than elsewhere.
+/// Names are long, and users often type only their beginning, so the beginning has more weight than elsewhere.
 fn nearest(word: &str, names: &[&str]) -> String {
     const ALIKE: f64 = 0.75;
     let word = word.to_lowercase();
@@ -100,7 +100,7 @@ pub(crate) fn list(json: bool) -> anyhow::Result<()> {
     output::print(&super::figure::lines(&table))
 }
 
-/// What a report shows beside its figures: the settings that were not the scenario's own.
+/// The settings that differ from the scenario's own, as a report shows them beside the figures.
 pub(crate) fn settings(args: &SimArgs) -> Vec<String> {
     let mut settings: Vec<String> =
         args.set.iter().map(|(key, value)| format!("--set {key}={value}")).collect();
@@ -112,7 +112,7 @@ pub(crate) fn settings(args: &SimArgs) -> Vec<String> {
     settings
 }
 
-/// The name of a scenario without folders and ending.
+/// The name of a scenario without folder and extension.
 pub(crate) fn short(name: &str) -> &str {
     Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
 }

@@ -1,4 +1,4 @@
-//! What a person reads of several policies: side by side, then the differences, then advice.
+//! The text output for several policies: a table side by side, then the differences, then the advice.
 
 use super::advice;
 use super::figure::{self, lines};
@@ -9,7 +9,7 @@ use rxsteer_sim::compare::Difference;
 use rxsteer_sim::metric::{METRICS, Metric, Subject, Unit, subjects};
 use std::fmt::Write;
 
-/// All policies in one table, with what distinguishes them.
+/// All policies in one table, followed by their differences.
 pub(crate) fn all(results: &Results) -> String {
     let mut text = format!("{}\n{}", side_by_side(results), busy(results));
     if !results.differences.is_empty() {
@@ -33,7 +33,7 @@ fn side_by_side(results: &Results) -> String {
     lines(&table)
 }
 
-/// A row per figure: its name, and what it is under each policy.
+/// One row per figure: its name, and its value under each policy.
 pub(crate) fn figures(results: &Results) -> Vec<Vec<String>> {
     let row = |(metric, of): (&'static Metric, Subject)| {
         let under = |cell: &Cell| figure::summary(metric.unit, cell.summary(metric, of).as_ref());
@@ -43,8 +43,8 @@ pub(crate) fn figures(results: &Results) -> Vec<Vec<String>> {
     rows(results).into_iter().map(row).collect()
 }
 
-/// The figures that are shown: those of the run that are not 0 everywhere, and each traffic's that add
-/// up to none of the run's. `reordered` is shown in any case.
+/// The figures that are shown: those of the run that are not 0 everywhere, and those of each traffic that do not add up
+/// to one of the run's. `reordered` is always shown.
 fn rows(results: &Results) -> Vec<(&'static Metric, Subject)> {
     const LEFT_OUT: [&str; 5] = ["packets", "arrived", "processed", "under_way", "cpu_packets"];
     let has = |metric: &Metric, of| {
@@ -90,7 +90,8 @@ fn differences(results: &Results) -> String {
     lines(&table)
 }
 
-/// A row per policy and headline figure: both, the difference, relatively, its probability, the finding.
+/// One row per policy and headline figure: both values, the difference, the relative difference, its probability, the
+/// finding.
 pub(crate) fn findings(results: &Results) -> Vec<Vec<String>> {
     let row = |it: &Difference| {
         vec![

@@ -1,4 +1,4 @@
-//! Every figure of every seed, one a row: what other programs group, join and plot.
+//! Every figure of every seed, one per row, for other programs to group, join and plot.
 
 use super::choose;
 use super::results::Results;
@@ -8,11 +8,11 @@ use rxsteer_sim::metric::{METRICS, Subject, subjects};
 const COLUMNS: [&str; 8] =
     ["scenario", "policy", "seed", "subject", "name", "metric", "unit", "value"];
 
-/// The file's bytes.
+/// The contents of the file.
 pub(crate) fn all(results: &Results) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS)?;
-    // Counts of runs that were given up are no figures of a seed, and nothing in a row could say so.
+    // The counts of unfinished runs are not figures of a seed, and a row has no field to say so.
     let cells = if results.is_unfinished() { &[][..] } else { &results.cells };
     for cell in cells {
         for run in &cell.runs {

@@ -1,4 +1,4 @@
-//! Figures as people read them: in the unit that suits them, with the interval in the same one.
+//! Figures as text: in a suitable unit, with the interval in the same unit.
 
 use crate::output::table::grouped;
 use comfy_table::Table;
@@ -6,7 +6,7 @@ use rxsteer_sim::Scenario;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_sim::summary::Summary;
 
-/// A mean, and its 95 % confidence interval where there are several seeds.
+/// A mean, and its 95 % confidence interval if there are several seeds.
 pub(crate) fn summary(unit: Unit, results: Option<&Summary>) -> String {
     match results {
         None => "-".to_owned(),
@@ -14,11 +14,11 @@ pub(crate) fn summary(unit: Unit, results: Option<&Summary>) -> String {
     }
 }
 
-/// `12.3 ± 0.4 µs`; what varies not at all has no interval.
+/// `12.3 ± 0.4 µs`; a value without variation has no interval.
 pub(crate) fn with_interval(unit: Unit, mean: f64, interval: Option<f64>) -> String {
     let (factor, name) = scale(unit, mean);
     let mean = mean / factor;
-    // What is rounding of the sums, and what no digit shows, is no spread.
+    // Rounding errors of the sums, and intervals that no digit shows, are left out.
     let least = if unit == Unit::Share { 0.005 } else { 0.0005 };
     let shows = |interval: &f64| *interval > mean.abs() * 1e-9 && *interval >= least;
     let interval = interval.map(|interval| interval / factor).filter(shows);
@@ -36,7 +36,7 @@ pub(crate) fn difference(unit: Unit, by: f64, interval: f64) -> String {
     format!("{sign}{}", with_interval(unit, by, Some(interval)))
 }
 
-/// What to divide by, and what the unit is called then.
+/// The divisor, and the name of the resulting unit.
 pub(crate) fn scale(unit: Unit, value: f64) -> (f64, &'static str) {
     let size = value.abs();
     let step = |names: [&'static str; 4]| match size {
@@ -55,7 +55,7 @@ pub(crate) fn scale(unit: Unit, value: f64) -> (f64, &'static str) {
     }
 }
 
-/// Enough decimals that the interval has two digits; without one, three digits of the value.
+/// Enough decimals for two digits of the interval; without an interval, for three digits of the value.
 fn decimals(unit: Unit, mean: f64, interval: Option<f64>) -> usize {
     let counts = matches!(unit, Unit::Packets | Unit::Events);
     let most = match unit {
@@ -67,7 +67,7 @@ fn decimals(unit: Unit, mean: f64, interval: Option<f64>) -> usize {
         Some(by) => (1 - by.log10().floor() as i32).clamp(0, most) as usize,
         None if counts && mean.fract() == 0.0 => 0,
         None if mean == 0.0 => 0,
-        // So that 100.0 and 99.9 stand alike.
+        // So that 100.0 and 99.9 have the same form.
         None if unit == Unit::Share && mean >= 1.0 => 1,
         None => (2 - mean.abs().log10().floor() as i32).clamp(0, 3) as usize,
     }
@@ -75,7 +75,7 @@ fn decimals(unit: Unit, mean: f64, interval: Option<f64>) -> usize {
 
 fn number(value: f64, decimals: usize) -> String {
     if decimals == 0 && value >= 0.0 {
-        // Large counts are read in groups of three digits.
+        // Large counts are written in groups of three digits.
         grouped(value.round() as u64)
     } else {
         format!("{value:.decimals$}")
@@ -87,7 +87,7 @@ pub(crate) fn plain(value: f64) -> String {
     with_interval(Unit::Ratio, value, None)
 }
 
-/// A number at an axis: no more digits than it needs.
+/// A number on an axis, with no more digits than it needs.
 pub(crate) fn tick(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -103,7 +103,7 @@ pub(crate) fn relative(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:+.1} %", share * 100.0))
 }
 
-/// What a figure is called: its metric, and of which traffic or CPU where the run has several.
+/// The name of a figure: its metric, and its traffic or CPU if the run has several.
 pub(crate) fn name(scenario: &Scenario, metric: &Metric, of: Subject) -> String {
     match of {
         Subject::Traffic(index) if scenario.traffic.len() > 1 => {

@@ -1,4 +1,4 @@
-//! `--from`: flows and their arrival from captures and flow records, in place of a scenario's traffic.
+//! `--from`: replaces a scenario's traffic by flows and arrival times from captures and flow records.
 //!
 //! ```text
 //!  capture ─► dissect ─► key, hash ─┐
@@ -22,10 +22,10 @@ use rxsteer_sim::scenario::Recorded;
 use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
 use std::path::{Path, PathBuf};
 
-/// The built-in machine that a recording is sent to where no scenario is named.
+/// The built-in machine that gets a recording if no scenario is named.
 pub(crate) const DEFAULT_SCENARIO: &str = "router-one-queue";
 
-/// The highest speed: a recording of a day then lasts less than a tenth of a millisecond.
+/// The highest speed. At this speed a recording of a day takes less than a tenth of a millisecond.
 const HIGHEST_SPEED: f64 = 1e9;
 
 /// The options about recordings.
@@ -88,19 +88,19 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     })
 }
 
-/// What was recorded, ready to be sent.
+/// A recording, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct FromFiles {
-    /// What the traffic is called: the first file's name.
+    /// The name of the traffic: the first file's name.
     name: String,
     recorded: Recorded,
     pub(crate) figures: RecordedFigures,
-    /// Damage of files, of which was used what came before it: exit status 1.
+    /// Damaged files, of which the part before the damage was used: exit status 1.
     pub(crate) issues: Vec<String>,
     args: FromArgs,
-    /// Flow records that were read; 0 where there are only captures.
+    /// Flow records that were read; 0 if there are only captures.
     records: u64,
-    /// Records of captures that were left out because their link type is unknown.
+    /// Records of captures that were skipped because their link type is unknown.
     skipped: u64,
 }
 
@@ -115,7 +115,7 @@ impl FromArgs {
         self.is_given() && self.from_hash_seed.is_none()
     }
 
-    /// What has to be known of runs that only differ by their seed.
+    /// A remark about runs that differ only by their seed.
     pub(crate) fn note_of_seeds(&self, seeds: u32, faults: u32) -> Option<String> {
         (self.from_hash_seed.is_some() && seeds > 1 && faults == 0).then(|| {
             format!(
@@ -125,7 +125,7 @@ impl FromArgs {
         })
     }
 
-    /// What of this changes the results, as it is typed.
+    /// The options here that change the results, in the form of the command line.
     pub(crate) fn settings(&self) -> Vec<String> {
         if !self.is_given() {
             return Vec::new();
@@ -149,8 +149,7 @@ impl FromArgs {
         .collect()
     }
 
-    /// Reads the files, if any are named; `seed` is what packets of flow records are spread by, where
-    /// they are spread at random.
+    /// Reads the files, if any are given. `seed` spreads the packets of flow records, if they are spread at random.
     pub(crate) fn read(&self, seed: u64) -> anyhow::Result<Option<FromFiles>> {
         if !self.is_given() {
             return Ok(None);
@@ -179,7 +178,7 @@ impl FromArgs {
         let Into { recording, issues, skipped, .. } = into;
         let name = name_of(&self.from[0]);
         let (recorded, figures) = recording.finish(self.from_speed).map_err(|why| {
-            // An empty file may be so because it is damaged.
+            // An empty file may be a damaged one.
             let damage: String = issues.iter().map(|issue| format!("{issue}; ")).collect();
             anyhow::anyhow!("can't simulate {name}: {damage}{why}")
         })?;
@@ -195,7 +194,7 @@ impl FromArgs {
     }
 }
 
-/// What both kinds of files are read into.
+/// The result of reading both kinds of files.
 struct Into {
     recording: Recording,
     hasher: Hasher,
@@ -212,7 +211,7 @@ fn name_of(file: &Path) -> String {
 }
 
 impl FromFiles {
-    /// The scenario with the recording as its traffic, and what the user should know of that.
+    /// The scenario with the recording as its traffic, and remarks for the user.
     pub(crate) fn replace(&self, scenario: &Scenario) -> anyhow::Result<(Scenario, Vec<String>)> {
         let (replaced, left_out) = replace_traffic(scenario, self.recorded.clone(), &self.name)?;
         replaced.check().map_err(|why| anyhow::anyhow!("can't simulate {}: {why}", self.name))?;
@@ -235,7 +234,7 @@ impl FromFiles {
         Ok((replaced, notes))
     }
 
-    /// What was read and made of it.
+    /// What was read, and what became of it.
     pub(crate) fn notes(&self) -> Vec<String> {
         let figures = &self.figures;
         let seconds = |ns: u64| format!("{:.6} s", ns as f64 / 1e9);
@@ -303,7 +302,7 @@ impl FromFiles {
         notes
     }
 
-    /// The same for programs.
+    /// The recording as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         let (figures, args) = (&self.figures, &self.args);
         serde_json::json!({

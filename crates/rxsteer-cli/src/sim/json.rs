@@ -10,7 +10,7 @@ use rxsteer_sim::summary::Summary;
 use rxsteer_sim::{RunResult, Scenario};
 use serde_json::{Map, Value, json};
 
-/// All of it as one object.
+/// All results as one object.
 pub(crate) fn all(results: &Results) -> Value {
     let scenario = results.scenario();
     json!({
@@ -56,8 +56,8 @@ fn one(scenario: &Scenario, run: &RunResult) -> Value {
     Value::Object(object)
 }
 
-/// An object with `run`, `traffic` and `cpus`, each with the metrics that `figure` has for it; it is
-/// asked for the number of a metric and a subject.
+/// An object with `run`, `traffic` and `cpus`, each with the metrics for which `figure` returns a value. The arguments
+/// of `figure` are the index of a metric, and a subject.
 fn grouped(
     scenario: &Scenario,
     figure: impl Fn(usize, Subject) -> Option<Value>,

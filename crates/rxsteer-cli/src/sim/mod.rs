@@ -1,7 +1,7 @@
-//! `rxsteer sim`: what a policy would do on a machine that is not there.
+//! `rxsteer sim`: what a policy would do on a simulated machine.
 //!
-//! [`choose`] finds the scenario, [`results`] holds what came of it; tables, JSON, CSV and the page
-//! with plots are made from that, each in a file of its own.
+//! [`choose`] finds the scenario, and [`results`] holds the results. Tables, JSON, CSV and the page with plots are made
+//! from those, each in its own file.
 
 mod advice;
 pub(crate) mod args;
@@ -95,7 +95,7 @@ fn text(results: &Results) -> String {
     format!("{}\n{figures}", table::head(results))
 }
 
-/// A cell for each policy; one for the scenario as it is where nothing is compared.
+/// One cell for each policy; if nothing is compared, one for the scenario as it is.
 fn cells(args: &SimArgs, chosen: &Chosen) -> anyhow::Result<Vec<Cell>> {
     let Some(Policies(policies)) = &args.compare else {
         return Ok(vec![cell(chosen.scenario.clone())]);
@@ -103,7 +103,7 @@ fn cells(args: &SimArgs, chosen: &Chosen) -> anyhow::Result<Vec<Cell>> {
     let with = |policy: &Policy| {
         let mut scenario = chosen.scenario.clone();
         let was = std::mem::replace(&mut scenario.steering.policy, policy.clone());
-        // What an event does not change stays: the policy that is compared.
+        // If an event does not change the policy, the policy of the comparison stays.
         for event in &mut scenario.events {
             if let EventKind::Steering(later) = &mut event.what
                 && later.policy == was
@@ -135,7 +135,7 @@ fn run(
     let runs = run_cells(cells.len(), plan, &scenario_of, &|| bar.inc(1), stop)?;
     bar.finish_and_clear();
     let differences = compare(&cells[0].scenario, &runs.cells);
-    // Better what was begun than nothing.
+    // Without a finished run, the unfinished ones are shown.
     let none_is_whole = runs.cells.iter().all(Vec::is_empty);
     let shown = if none_is_whole { runs.unfinished } else { runs.cells };
     for (cell, runs) in cells.iter_mut().zip(shown) {
@@ -155,7 +155,7 @@ fn run(
     })
 }
 
-/// What is simulated with a seed: the scenario, the faults of that seed, and for recordings its hash.
+/// The scenario for one seed: with the faults of that seed, and for recordings with its hash.
 fn scenario_of(scenario: &Scenario, seed: u64, args: &SimArgs) -> Scenario {
     let mut scenario = match args.faults {
         0 => scenario.clone(),
@@ -169,11 +169,11 @@ fn scenario_of(scenario: &Scenario, seed: u64, args: &SimArgs) -> Scenario {
 
 fn threads(args: &SimArgs) -> NonZeroUsize {
     let asked = args.threads.and_then(|threads| NonZeroUsize::new(usize::from(threads)));
-    // Where the host does not say how many CPUs it has, one thread is right on any.
+    // If the host does not report its number of CPUs, one thread is always right.
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// What a command line without `rxsteer sim` comes to; for tests.
+/// The results of a command line (without `rxsteer sim`), for tests.
 #[cfg(test)]
 fn results(line: &[&str]) -> Results {
     use crate::cli::{Cli, Command};

@@ -5,8 +5,8 @@
 //! policy = as in --policy: none, rps, bound:QUEUE=CPU{,QUEUE=CPU}, sparse[:loops=N], …
 //! ```
 //!
-//! After `bound:` a part of the form `QUEUE=CPU` (a sign and no colon) is its next binding; no policy
-//! looks like that, so any other part begins a policy.
+//! After `bound:`, a part of the form `QUEUE=CPU` (an equals sign and no colon) is its next binding. No policy has that
+//! form, so any other part begins a policy.
 
 use rxsteer_settings::policy;
 use rxsteer_user::core::Policy;

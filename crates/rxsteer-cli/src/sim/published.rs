@@ -1,5 +1,5 @@
-//! `--published` and `--fit`: what was published beside what the simulator predicts, and where the
-//! prediction's costs are from.
+//! `--published` and `--fit`: published measurements beside the simulator's predictions, and the origin of the costs
+//! behind the predictions.
 
 use super::figure::lines;
 use super::whole_file::WholeFile;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Options that say what is run, or how, where it is not a published table.
+/// Options about what is run and how; they conflict with a published table.
 const ELSE: [&str; 15] = [
     "scenario",
     "list",
@@ -36,7 +36,7 @@ const ELSE: [&str; 15] = [
     "from_inner",
 ];
 
-/// Widest line of a sentence.
+/// The widest line of a text.
 const WIDTH: usize = 100;
 
 /// Published tables, predicted.
@@ -70,7 +70,7 @@ fn parse_experiment(text: &str) -> Result<Experiment, String> {
     found.ok_or_else(|| format!("there is no published table '{text}'{}", suggestion(text, &names)))
 }
 
-/// Does what the options ask for; `None` if they ask for nothing.
+/// Executes the options; `None` if none of them is given.
 pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option<Outcome>> {
     if let Some(experiment) = args.published {
         let report = published::report(experiment)?;
@@ -226,7 +226,7 @@ fn figure(value: f64, unit: &str) -> String {
     }
 }
 
-/// A sentence behind a dash, in lines of at most [`WIDTH`].
+/// A sentence after a dash, in lines of at most [`WIDTH`].
 fn wrapped(sentence: &str) -> String {
     let (mut text, mut line) = (String::new(), String::from("-"));
     for word in sentence.split(' ') {

@@ -1,4 +1,4 @@
-//! What was run, and what came of it; everything that is printed or written is made from this.
+//! The settings and results of all runs; everything that is printed or written is made from these.
 
 use super::from::FromFiles;
 use crate::Outcome;
@@ -10,37 +10,37 @@ use rxsteer_sim::{RunResult, Scenario};
 
 /// One column: a policy, and the results of its seeds.
 pub(crate) struct Cell {
-    /// The policy, as people write it.
+    /// The policy in the syntax of `--policy`.
     pub(crate) label: String,
-    /// Without faults; those differ by seed.
+    /// The scenario without faults, which differ by seed.
     pub(crate) scenario: Scenario,
-    /// In the order of seeds.
+    /// The results in the order of seeds.
     pub(crate) runs: Vec<RunResult>,
 }
 
-/// All of it.
+/// All results.
 pub(crate) struct Results {
     /// The scenario's name.
     pub(crate) name: String,
     /// The scenario's text.
     pub(crate) text: String,
-    /// What was recorded, where that was sent.
+    /// The recording, if one was sent.
     pub(crate) from: Option<FromFiles>,
-    /// Options that changed it.
+    /// The options that changed the scenario.
     pub(crate) settings: Vec<String>,
     pub(crate) first_seed: u64,
-    /// Seeds that were asked for.
+    /// The number of seeds that were requested.
     pub(crate) seeds: u32,
     pub(crate) faults: u32,
-    /// At least one.
+    /// There is at least one cell.
     pub(crate) cells: Vec<Cell>,
-    /// Against the first cell; empty unless there are several.
+    /// Differences from the first cell; empty unless there are several cells.
     pub(crate) differences: Vec<Difference>,
     pub(crate) interrupted: bool,
 }
 
 impl Cell {
-    /// A figure by seed, where it is there.
+    /// The values of a figure for each seed that has it.
     pub(crate) fn values(&self, metric: &Metric, of: Subject) -> Vec<f64> {
         self.runs.iter().filter_map(|run| metric.value(&self.scenario, run, of)).collect()
     }
@@ -50,51 +50,51 @@ impl Cell {
         summarize(&self.values(metric, of))
     }
 
-    /// The mean of the metric of that name; 0 where there is none.
+    /// The mean of the metric with this name; 0 if there is none.
     pub(crate) fn mean(&self, name: &str, of: Subject) -> f64 {
         let metric = Metric::named(name);
         metric.and_then(|metric| self.summary(metric, of)).map_or(0.0, |results| results.mean)
     }
 
-    /// Runs that measured all they were to.
+    /// The number of runs that were measured completely.
     pub(crate) fn done(&self) -> usize {
         let whole_ns = self.scenario.measured_ns();
         self.runs.iter().filter(|run| run.measured_ns == whole_ns).count()
     }
 
-    /// Packets that came out of order, of all seeds.
+    /// Packets that arrived out of order, in all seeds.
     pub(crate) fn reordered(&self) -> u64 {
         self.runs.iter().map(|run| run.reordered).sum()
     }
 
-    /// Whether order is kept or was not promised: it can't be kept where interrupts are spread.
+    /// Whether order was kept, or was not promised: it cannot be kept if interrupts are spread.
     pub(crate) fn order_holds(&self) -> bool {
         self.reordered() == 0 || self.is_spread()
     }
 
-    /// Whether a card's interrupts go to several CPUs in turn.
+    /// Whether the interrupts of a NIC go to several CPUs in turn.
     pub(crate) fn is_spread(&self) -> bool {
         self.scenario.nics.iter().any(|nic| matches!(nic.interrupts, Interrupts::Spread(_)))
     }
 
-    /// Seeds whose packets do not add up.
+    /// The seeds in which the packet counts do not add up.
     pub(crate) fn lost_count(&self) -> Vec<u64> {
         self.runs.iter().filter(|run| !run.account.adds_up()).map(|run| run.seed).collect()
     }
 }
 
 impl Results {
-    /// What is simulated; the cells differ in policy only.
+    /// The simulated scenario; the cells differ only in their policy.
     pub(crate) fn scenario(&self) -> &Scenario {
         &self.cells[0].scenario
     }
 
-    /// Whether no run was done, and the runs of the cells are those that were given up.
+    /// Whether no run was finished, so that the cells contain unfinished runs.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.interrupted && self.cells.iter().all(|cell| cell.done() == 0)
     }
 
-    /// Whether order and conservation held everywhere.
+    /// The outcome: whether order and conservation held everywhere.
     pub(crate) fn outcome(&self) -> Outcome {
         let held = |cell: &Cell| cell.order_holds() && cell.lost_count().is_empty();
         if !self.cells.iter().all(held) || !self.issues().is_empty() {
@@ -106,12 +106,12 @@ impl Results {
         }
     }
 
-    /// Damage of what was recorded.
+    /// Damage in the recorded files.
     fn issues(&self) -> &[String] {
         self.from.as_ref().map_or(&[], |from| &from.issues)
     }
 
-    /// What to say on standard error about what went wrong.
+    /// Messages about problems, for standard error.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = self.issues().to_vec();
         for cell in &self.cells {
@@ -139,7 +139,7 @@ impl Results {
     }
 }
 
-/// The first few seeds.
+/// The first five seeds as text.
 fn listed(seeds: impl Iterator<Item = u64>) -> String {
     let seeds: Vec<String> = seeds.take(5).map(|seed| seed.to_string()).collect();
     seeds.join(", ")

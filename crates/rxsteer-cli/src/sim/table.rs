@@ -1,4 +1,4 @@
-//! What a person reads of one policy: its traffic, its CPUs, its totals.
+//! The text output for one policy: its traffic, its CPUs, its totals.
 
 use super::figure::{self, lines};
 use super::results::{Cell, Results};
@@ -9,7 +9,7 @@ use rxsteer_sim::metric::{Metric, Subject, Unit};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// CPUs are shown up to this many rows, then summed up.
+/// The most rows of CPUs; further CPUs are summed up.
 const MOST_ROWS: usize = 16;
 
 /// What was simulated, in two lines.
@@ -65,7 +65,7 @@ fn shown(cell: &Cell, name: &str, of: Subject) -> String {
     figure::summary(metric.unit, cell.summary(metric, of).as_ref())
 }
 
-/// A table with a row per traffic and a column for each metric, but for metrics without values.
+/// A table with one row per traffic, and one column for each metric that has values.
 fn by_traffic(cell: &Cell, columns: &[(&str, &str)]) -> String {
     let traffics = || (0..cell.scenario.traffic.len()).map(Subject::Traffic);
     let has = |name: &str| {
@@ -131,8 +131,8 @@ fn cpus(cell: &Cell) -> String {
     format!("{}{left_out}", lines(&table))
 }
 
-/// The CPUs to show, by id, and a line about the others: with many CPUs those are shown that were
-/// busiest in any of the cells.
+/// The ids of the CPUs to show, and a line about the others. If there are many CPUs, those are shown that were busiest
+/// in any cell.
 pub(crate) fn worth_showing(cells: &[Cell]) -> (Vec<usize>, String) {
     let busy = |id: usize| {
         let of_cells = cells.iter().map(|cell| cell.mean("busy", Subject::Cpu(id)));
@@ -184,7 +184,7 @@ fn totals(text: &mut String, cell: &Cell) {
     }
 }
 
-/// What refused frames, if anything.
+/// Why frames were refused, if any were.
 fn by_reason(cell: &Cell) -> String {
     let names = [
         "ring_full",
@@ -198,7 +198,7 @@ fn by_reason(cell: &Cell) -> String {
     if parts.is_empty() { parts } else { format!(": {parts}") }
 }
 
-/// Those of the named counts that are not 0.
+/// The named counts that are not 0.
 fn reasons(cell: &Cell, names: &[&str]) -> String {
     let counted = names.iter().filter(|name| cell.mean(name, Subject::Run) > 0.0);
     let parts = counted

@@ -1,4 +1,4 @@
-//! What is made of results: outcomes, advice, JSON and CSV.
+//! What is derived from results: outcomes, advice, JSON and CSV.
 
 use super::results::Results;
 use super::{advice, csv, json, results};
@@ -24,7 +24,7 @@ fn what_went_wrong_decides_the_outcome() {
     assert!(
         results.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
     );
-    // Where interrupts are spread order can't be kept.
+    // If interrupts are spread, order cannot be kept.
     let cpus = results.scenario().steering.cpus.clone();
     results.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
     assert_eq!(results.outcome(), Outcome::Interrupted);
@@ -33,7 +33,7 @@ fn what_went_wrong_decides_the_outcome() {
     assert!(results.notes()[0].contains("do not add up"), "{:?}", results.notes());
 }
 
-/// A difference by this share of a baseline of 100, with this corrected probability.
+/// A difference of this share of a baseline of 100, with this corrected probability.
 fn difference(cell: usize, metric: &str, share: f64, corrected: f64) -> Difference {
     let subject = if metric.starts_with("latency") { Subject::Traffic(0) } else { Subject::Run };
     let paired = Paired {
@@ -86,7 +86,7 @@ fn advice_names_the_best_and_what_it_costs() {
             .starts_with("rps is better than none: transactions +20.0 %")
     );
     results.cells[2].runs[0].reordered = 0;
-    // Of two that gain about as much, the one that takes less CPU time.
+    // Of two policies with about the same gain, the one with less CPU time is advised.
     results.differences[1].paired.difference = 20.9;
     let cheapest = (1..3).min_by(|a, b| {
         let cost = |cell: &usize| results.cells[*cell].mean("cpu_per_packet_ns", Subject::Run);
@@ -95,7 +95,7 @@ fn advice_names_the_best_and_what_it_costs() {
     let expected = format!("{} is better", results.cells[cheapest.unwrap()].label);
     assert!(advice::advice(&results).unwrap().starts_with(&expected), "{expected}");
     results.cells[2].runs[0].reordered = 1;
-    // What gains elsewhere is worth it where it costs nothing.
+    // A gain elsewhere is advised if it costs nothing in the main metric.
     results.differences =
         vec![difference(1, goal, 0.0, 1.0), difference(1, "cpu_per_packet_ns", -0.2, 0.01)];
     let advised = advice::advice(&results).unwrap();
@@ -105,7 +105,7 @@ fn advice_names_the_best_and_what_it_costs() {
     assert!(advice::advice(&results).unwrap().starts_with("leave it alone"));
 }
 
-/// The same figures in both files, and each metric of the run in the first.
+/// Both files have the same figures, and the first has each metric of the run.
 #[test]
 fn json_and_csv_hold_the_same() {
     let results = compared();
@@ -145,7 +145,7 @@ fn json_holds_nothing_of_the_host() {
     assert_ne!(with("1"), json::all(&results(&line[..5])).to_string(), "faults change it");
 }
 
-/// The tables of what a file holds can't fall behind the list.
+/// The tables in the documentation of the file formats must have every metric.
 #[test]
 fn every_metric_is_in_the_documentation() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sim.md");

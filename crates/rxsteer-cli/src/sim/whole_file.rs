@@ -1,5 +1,5 @@
-//! Files that are there when they are whole. That they can be written is found out before anything is
-//! simulated, not after an hour of it.
+//! Files that appear only when they are complete. Whether they can be written is checked before the simulation, not
+//! after an hour of it.
 
 use anyhow::anyhow;
 use rxsteer_records::temporary::folder_of;
@@ -9,16 +9,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A file to be.
+/// A file that does not exist yet.
 pub(crate) struct WholeFile {
     path: PathBuf,
     file: NamedTempFile,
-    /// Which option named it, to say what can be changed.
+    /// The option that named it, for messages.
     option: &'static str,
 }
 
 impl WholeFile {
-    /// A file to become `path`, which `option` asked for.
+    /// A file that will become `path`, as requested by `option`.
     pub(crate) fn beside(path: &Path, option: &'static str) -> anyhow::Result<WholeFile> {
         let failed = |error: &dyn std::fmt::Display| {
             anyhow!("can't write {}: {error}; name another place by {option}", shown(path))
@@ -29,7 +29,7 @@ impl WholeFile {
         let file = tempfile::Builder::new()
             .prefix(".rxsteer-sim.")
             .suffix(".part")
-            // As any other new file: what the umask leaves of it.
+            // Permissions as for any other new file, limited by the umask.
             .make_in(folder_of(path), |path| {
                 std::fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(path)
             })
@@ -37,7 +37,7 @@ impl WholeFile {
         Ok(WholeFile { path: path.to_owned(), file, option })
     }
 
-    /// Writes it and gives it its name.
+    /// Writes the file, and gives it its final name.
     pub(crate) fn finish(mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let (path, option) = (shown(&self.path), self.option);
         let failed = |error: io::Error| {

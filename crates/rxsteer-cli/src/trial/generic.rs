@@ -1,9 +1,9 @@
 //! Whether generic mode works on this kernel.
 //!
-//! Kernels were found (6.12, 6.18) whose CPUMAP hands socket buffers on with the Ethernet header still in front: it takes
-//! its length from `skb->mac_len`, which is not set by then (`cpu_map_generic_redirect` in kernel/bpf/cpumap.c). IP
-//! refuses such packets, and they are lost. So the same programs, in generic mode, first steer some UDP packets between
-//! two sockets on a veth pair in network namespaces of their own.
+//! On some kernels (6.12, 6.18) the CPUMAP was found to deliver socket buffers with the Ethernet header still in front:
+//! it takes the header's length from `skb->mac_len`, which is not yet set at that point (`cpu_map_generic_redirect` in
+//! kernel/bpf/cpumap.c). IP refuses such packets, and they are lost. So the trial first runs the same programs in
+//! generic mode, and steers some UDP packets between two sockets on a veth pair in network namespaces of its own.
 
 use super::{NO_CPUS, namespace, obstacle, setup};
 use crate::run::privileges::raise_memory_limit;
@@ -16,14 +16,13 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Packets that are sent, from so many ports, so that their flows go to several CPUs.
+/// The number of packets, and the number of source ports, which spread the flows over several CPUs.
 const PACKETS: usize = 64;
 const PORTS: usize = 16;
-/// For documentation alone (RFC 5737): no host is reached by them, least of all from these
-/// namespaces.
+/// Addresses for documentation only (RFC 5737): they belong to no host, least of all in these namespaces.
 const HERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-/// How long the next packet is waited for, once all are sent.
+/// How long the receiver waits for the next packet, once all are sent.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether every frame that generic mode redirects is delivered.
@@ -32,7 +31,7 @@ pub(crate) fn generic(host: &Host) -> Trial {
         return Trial::not_tried(why);
     }
     raise_memory_limit();
-    // Namespaces belong to threads.
+    // A namespace belongs to a thread.
     let tried = std::thread::scope(|scope| {
         let tried = scope.spawn(|| attempt(host)).join();
         tried.unwrap_or_else(|_| Err("the trial ended early".to_owned()))
@@ -49,7 +48,7 @@ pub(crate) fn generic(host: &Host) -> Trial {
     }
 }
 
-/// How many packets arrive. To be called by a thread that ends.
+/// How many packets arrive. The calling thread has to end afterwards.
 fn attempt(host: &Host) -> Result<usize, String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -69,7 +68,7 @@ fn attempt(host: &Host) -> Result<usize, String> {
     })
 }
 
-/// What the sending end says.
+/// A message of the sending end.
 enum Report {
     /// Its namespace.
     Namespace(File),
@@ -77,12 +76,13 @@ enum Report {
     Sent,
 }
 
-/// The sending end, in a namespace of its own: first reports it, then sends to each port that it receives.
+/// The sending end, in its own namespace: first reports the namespace, then sends packets to each port that it
+/// receives.
 fn send(reports: &Sender<Report>, commands: &Receiver<u16>) -> io::Result<()> {
     namespace::enter_new()?;
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
     reports.send(Report::Namespace(namespace::current()?)).map_err(|_| gone())?;
-    // 0: the pair is there.
+    // 0 means that the pair exists.
     commands.recv().map_err(|_| gone())?;
     namespace::bring_up(namespace::FAR, THERE)?;
     let sockets: Vec<UdpSocket> =
@@ -96,7 +96,7 @@ fn send(reports: &Sender<Report>, commands: &Receiver<u16>) -> io::Result<()> {
     Ok(())
 }
 
-/// The receiving end, which is steered. The outer error: it could not be set up.
+/// The receiving end, which is steered. The outer error means that it could not be set up.
 fn receive(
     host: &Host,
     reports: &Sender<u16>,
@@ -117,8 +117,8 @@ fn receive(
         batch += 1;
         Ok(count(&socket, batch))
     };
-    // Without the programs first: that finds the neighbour, and if packets are lost then this shows
-    // nothing.
+    // The first packets are sent without the programs. This resolves the neighbour, and if packets are lost already
+    // here, the trial has no result.
     if arrivals()? != PACKETS && arrivals()? != PACKETS {
         return Ok(Err("packets are lost on a new veth pair even without the programs".to_owned()));
     }
@@ -136,14 +136,14 @@ fn receive(
     if let Err(why) = path.attach(namespace::NEAR, "near", 1, false) {
         return Ok(Err(why.to_string()));
     }
-    // Some other reason may lose one, so there is a second attempt.
+    // A packet may be lost for another reason, so there is a second attempt.
     match arrivals()? {
         PACKETS => Ok(Ok(PACKETS)),
         _ => Ok(Ok(arrivals()?)),
     }
 }
 
-/// How many different packets of a batch come.
+/// How many different packets of a batch arrive.
 fn count(socket: &UdpSocket, batch: u8) -> usize {
     let mut seen = [false; PACKETS];
     let mut last = Instant::now();

@@ -1,7 +1,7 @@
-//! Trying what `rxsteer run` will do, before a user's frame is at risk: the programs are loaded and let go
-//! again; generic mode is tried on a veth pair in network namespaces of its own (`generic.rs`, `namespace.rs`).
+//! Tries in advance what `rxsteer run` does, before frames of a user are at risk: the programs are loaded and unloaded,
+//! and generic mode is tried on a veth pair in network namespaces of its own (`generic.rs`, `namespace.rs`).
 //!
-//! Outcomes are facts for `rxsteer-host`, which judges and loads nothing.
+//! The results are facts for `rxsteer-host`, which judges them, and loads nothing itself.
 
 mod generic;
 mod namespace;
@@ -14,7 +14,7 @@ use rxsteer_host::{Btf, Host, Trial};
 use rxsteer_user::core::CpuSet;
 use rxsteer_xdp::{LoadError, Mode, Setup, try_to_load};
 
-/// Whether the kernel takes the programs, and lets a process without capabilities use them.
+/// Whether the kernel accepts the programs, and a process without capabilities may use them.
 pub(crate) fn programs(host: &Host) -> Trial {
     if let Some(why) = obstacle(host) {
         return Trial::not_tried(why);
@@ -35,7 +35,7 @@ pub(crate) fn programs(host: &Host) -> Trial {
 
 const NO_CPUS: &str = "which CPUs there are is not known";
 
-/// Why nothing can be tried.
+/// Why the trial is impossible, if it is.
 fn obstacle(host: &Host) -> Option<String> {
     let capabilities = host.capabilities?;
     let missing = capabilities.missing();
@@ -51,14 +51,14 @@ fn obstacle(host: &Host) -> Option<String> {
     }
 }
 
-/// As small as it can be: the verifier looks at the same instructions whatever the sizes.
+/// The smallest possible setup: the verifier examines the same instructions for all sizes.
 fn setup(host: &Host, mode: Mode) -> Option<Setup> {
     let cpus = host.cpus.possible.as_ref().or(host.cpus.online.as_ref())?;
     let possible = CpuSet::new(cpus.iter().filter(|cpu| cpu.get() <= HIGHEST))?;
     let cpus = u32::from(possible.highest().get()) + 1;
     Some(Setup {
         mode,
-        // In generic mode each CPU that receives has a table.
+        // In generic mode each receiving CPU has a table.
         tables: if mode == Mode::Generic { cpus } else { 1 },
         possible,
         flow_cnt: 64,

@@ -1,5 +1,5 @@
-//! A veth pair between two network namespaces that belong to threads: when the threads end, whatever ends them, the
-//! kernel takes namespaces and pair away. Nothing has a name that could be left.
+//! A veth pair between two network namespaces that belong to threads. When the threads end, for whatever reason, the
+//! kernel removes namespaces and pair. Nothing has a name that could be left behind.
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::sched::{CloneFlags, unshare};
@@ -8,17 +8,17 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 
-/// Gives this thread a network namespace of its own. Takes CAP_SYS_ADMIN.
+/// Moves this thread into a new network namespace. Needs CAP_SYS_ADMIN.
 pub(super) fn enter_new() -> io::Result<()> {
     Ok(unshare(CloneFlags::CLONE_NEWNET)?)
 }
 
-/// That of this thread.
+/// The network namespace of this thread.
 pub(super) fn current() -> io::Result<File> {
     File::open("/proc/thread-self/ns/net")
 }
 
-/// The interfaces' numbers: far from those that new namespaces begin with.
+/// The indices of the interfaces, far above those that new namespaces begin with.
 pub(super) const NEAR: u32 = 901;
 /// See [`NEAR`].
 pub(super) const FAR: u32 = 902;
@@ -44,7 +44,7 @@ const IFA_LOCAL: u16 = 2;
 const AF_INET: u8 = 2;
 const PREFIX: u8 = 24;
 
-/// Makes a pair: one end here, the other in `other`.
+/// Creates a pair: one end here, the other in `other`.
 pub(super) fn add_pair(other: &File) -> io::Result<()> {
     let mut peer = link_header(FAR, 0);
     peer.extend(attribute(IFLA_IFNAME, b"far\0"));
@@ -57,7 +57,7 @@ pub(super) fn add_pair(other: &File) -> io::Result<()> {
     ask(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &body)
 }
 
-/// Gives an interface of this namespace an address of a /24, and brings it up.
+/// Gives an interface of this namespace an address in a /24 network, and brings it up.
 pub(super) fn bring_up(index: u32, address: Ipv4Addr) -> io::Result<()> {
     let mut body = vec![AF_INET, PREFIX, 0, 0];
     body.extend(index.to_ne_bytes());
@@ -67,7 +67,7 @@ pub(super) fn bring_up(index: u32, address: Ipv4Addr) -> io::Result<()> {
     ask(RTM_NEWLINK, 0, &link_header(index, IFF_UP))
 }
 
-/// `struct ifinfomsg`, with the flags that are to be set.
+/// `struct ifinfomsg`, with the flags to set.
 fn link_header(index: u32, flags: u32) -> Vec<u8> {
     let mut header = vec![0; 4];
     for word in [index, flags, flags] {
@@ -84,7 +84,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Asks for a change, and waits for the acknowledgement.
+/// Sends a request, and waits for its acknowledgement.
 fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
@@ -104,7 +104,7 @@ fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The error of an acknowledgement; 0 is none.
+/// The error code in an acknowledgement; 0 means success.
 fn error_in(answer: &[u8]) -> Option<i32> {
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
     let error = i32::from_ne_bytes(answer.get(HEADER..HEADER + 4)?.try_into().ok()?);

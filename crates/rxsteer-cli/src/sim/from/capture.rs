@@ -7,9 +7,9 @@ use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
 use rxsteer_user::source::{Fill, Source};
 use std::path::PathBuf;
 
-/// Reads captures, one after the other, until their end or until no more packets are taken.
+/// Reads captures one after the other, until their end or the maximum number of packets.
 pub(super) fn read(captures: &[PathBuf], into: &mut Into) -> anyhow::Result<()> {
-    // Only its own words: they name the cause already.
+    // Only the error's own text is used, since it already names the cause.
     let mut source = CaptureSource::open(captures, CaptureOptions::default())
         .map_err(|error| anyhow::anyhow!("{error}"))?;
     let mut block = Block::new();

@@ -1,8 +1,7 @@
-//! Flow records as recordings: the files that `rxsteer replay --flows` writes, of which only the
-//! columns about the flow, its counts and its time are looked at.
+//! Flow records as recordings: reads the files that `rxsteer replay --flows` writes, but only the columns about the
+//! flow, its counts and its times.
 //!
-//! As with captures, nothing after a damaged place is used, and what comes before it is. Other files
-//! go on.
+//! As with captures, records before a damaged place are used, and nothing after it. Other files are not affected.
 
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -22,10 +21,10 @@ use std::str::FromStr;
 const COLUMNS: [&str; 9] =
     ["src", "dst", "protocol", "src_port", "dst_port", "packets", "bytes", "first_ns", "last_ns"];
 
-/// Longest line of a .jsonl file, in bytes: one with all CPUs there can be fits.
+/// The longest line of a .jsonl file, in bytes. A line with all possible CPUs fits.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// A file of records, by its name's ending.
+/// The format of a file of records, by its extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Csv,
@@ -34,7 +33,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// `None` for anything that is no file of records.
+    /// `None` if it is not a file of records.
     pub(super) fn of(file: &Path) -> Option<Format> {
         let ending = file.extension()?.to_string_lossy().to_lowercase();
         match ending.as_str() {
@@ -46,7 +45,7 @@ impl Format {
     }
 }
 
-/// Records of all files, merged by time; says how many were read, at most `limit`.
+/// Reads the records of all files, merged by time, at most `limit`; returns their number.
 pub(super) fn read(
     files: &[PathBuf],
     how: Spread,
@@ -56,7 +55,7 @@ pub(super) fn read(
     let mut spans = Spans { spans: Vec::new(), limit: limit as usize };
     for file in files {
         let before = spans.spans.len();
-        // What can't be opened, or has no such columns, was not meant.
+        // A file that cannot be opened, or does not have these columns, is an error by the user.
         let damage = read_file(file, into, &mut spans)
             .with_context(|| format!("can't read flow records from {}", shown(file)))?;
         let Some(damage) = damage else { continue };
@@ -77,7 +76,7 @@ pub(super) fn read(
     Ok(read)
 }
 
-/// Records that were read, as many as may be.
+/// The records read so far, up to the limit.
 struct Spans {
     spans: Vec<FlowSpan>,
     limit: usize,
@@ -89,7 +88,7 @@ impl Spans {
     }
 }
 
-/// What is damaged, if anything is; an error where the file is no file of records.
+/// The damage, if there is any. A file that is not a file of records is an error instead.
 type Damage = Option<anyhow::Error>;
 
 fn read_file(file: &Path, into: &Into, spans: &mut Spans) -> anyhow::Result<Damage> {
@@ -127,7 +126,7 @@ fn csv(file: File, into: &Into, spans: &mut Spans) -> anyhow::Result<Damage> {
     Ok(None)
 }
 
-/// Where each column is.
+/// The position of each column.
 fn places(find: impl Fn(&str) -> Option<usize>) -> anyhow::Result<[usize; COLUMNS.len()]> {
     let mut places = [0; COLUMNS.len()];
     for (place, column) in places.iter_mut().zip(COLUMNS) {
@@ -172,7 +171,7 @@ fn json_line(line: &[u8], into: &Into) -> anyhow::Result<FlowSpan> {
     span(cells.each_ref().map(String::as_str), into)
 }
 
-/// A record from the texts of its columns, empty for fields that do not distinguish flows.
+/// A record from the texts of its columns. The text is empty for a field that does not distinguish flows.
 fn span(cells: [&str; COLUMNS.len()], into: &Into) -> anyhow::Result<FlowSpan> {
     let mut at = 0;
     let mut next = || {
@@ -194,7 +193,7 @@ fn span(cells: [&str; COLUMNS.len()], into: &Into) -> anyhow::Result<FlowSpan> {
     Ok(FlowSpan { key, hash, packets, bytes, first_ns, last_ns })
 }
 
-/// Records are of IP packets; without any address it doesn't matter of which.
+/// Records are of IP packets; without any address the version does not matter.
 fn version(src: Option<IpAddr>, dst: Option<IpAddr>) -> anyhow::Result<u8> {
     match (src.map(|src| src.is_ipv6()), dst.map(|dst| dst.is_ipv6())) {
         (Some(src), Some(dst)) if src != dst => bail!("src and dst are of different IP versions"),

@@ -33,7 +33,7 @@ fn line(port: u16, packets: u64, first_ns: u64) -> String {
     )
 }
 
-/// A pcap of frames at these microseconds, each with a UDP packet from its port.
+/// A pcap with frames at these microseconds, each with a UDP packet from its port.
 fn pcap(frames: &[(u32, u16)]) -> Vec<u8> {
     let mut pcap = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1] {
@@ -84,7 +84,7 @@ fn records_and_the_capture_of_the_same_packets_agree() {
     assert_eq!(bytes(&capture), [64; 3]);
     assert_eq!(capture.recorded.hashes, records.recorded.hashes, "as the same flows have");
     let times = |of: &FromFiles| of.recorded.packets.iter().map(|p| p.at_ns).collect::<Vec<_>>();
-    assert_eq!(times(&capture), times(&records)); // The record of one packet says nothing between.
+    assert_eq!(times(&capture), times(&records)); // The record of one packet has no time in between.
     assert!(records.notes().iter().any(|note| note.contains("evenly")), "{:?}", records.notes());
 }
 

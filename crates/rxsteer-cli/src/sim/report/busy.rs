@@ -1,4 +1,4 @@
-//! What each CPU did: interrupts and polling, protocol, applications, one on the other.
+//! The work of each CPU: interrupts and polling, protocol, applications, stacked.
 
 use super::chart::{INK, Legend, WIDTH, axes, colour, fitting, name_categories, svg, text};
 use crate::sim::figure;
@@ -6,7 +6,7 @@ use crate::sim::results::{Cell, Results};
 use plotters::prelude::*;
 use rxsteer_sim::metric::Subject;
 
-/// Parts of a bar from below, and what they are called.
+/// The parts of a bar from bottom to top, and their names.
 const PARTS: [(&str, &str); 3] = [
     ("receiving", "interrupts and polling"),
     ("protocol", "protocol"),
@@ -16,10 +16,10 @@ const PARTS: [(&str, &str); 3] = [
 /// Height of one policy's panel, in pixels.
 const PANEL: u32 = 210;
 
-/// Width of what stands beside a panel, in pixels.
+/// The width of the area beside a panel, in pixels.
 const ASIDE: u32 = 150;
 
-/// A panel per policy.
+/// One panel per policy.
 pub(super) fn stacked(results: &Results) -> anyhow::Result<String> {
     let names = PARTS.iter().enumerate();
     let legend = Legend::new(names.map(|(index, (_, name))| ((*name).to_owned(), colour(index))));

@@ -1,4 +1,4 @@
-//! What the plots have in common: size, colours, axes.
+//! Common parts of the plots: size, colours, axes.
 
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// Width of a plot, in pixels.
 pub(super) const WIDTH: u32 = 920;
 
-/// Colours that people with any colour vision distinguish (Okabe and Ito), on white.
+/// Colours that people with any colour vision can distinguish (Okabe and Ito), on white.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -23,19 +23,19 @@ pub(super) const INK: RGBColor = RGBColor(27, 31, 36);
 pub(super) const GREY: RGBColor = RGBColor(87, 96, 106);
 const LINES: RGBColor = RGBColor(225, 229, 233);
 
-/// The colour of the number `index`; they come again after the last.
+/// The colour with this index; after the last colour, they repeat.
 pub(super) fn colour(index: usize) -> RGBColor {
     COLOURS[index % COLOURS.len()]
 }
 
-/// The area that plots are drawn on, while one is.
+/// The drawing area of a plot.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// A plot of categories (from 0 on, each 1 wide) against a linear axis.
+/// A plot of categories (from 0, each of width 1) against a linear axis.
 pub(super) type Chart<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// Draws an SVG of that height.
+/// Draws an SVG of this height.
 pub(super) fn svg(
     height: u32,
     draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
@@ -55,7 +55,7 @@ pub(super) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&colour)
 }
 
-/// Text whose middle is where it is put.
+/// Text that is centred at its position.
 pub(super) fn centred(size: i32, colour: RGBColor) -> TextStyle<'static> {
     text(size, colour).pos(Pos::new(HPos::Center, VPos::Top))
 }
@@ -77,7 +77,7 @@ pub(super) fn axes<'a, 'b>(
     Ok(chart)
 }
 
-/// Horizontal lines with their values; categories are named by [`name_categories`].
+/// Horizontal lines with their values; [`name_categories`] names the categories.
 pub(super) fn mesh<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     unit: &str,
@@ -102,7 +102,7 @@ where
     Ok(())
 }
 
-/// Writes names under the categories, every so many if there are many.
+/// Writes names under the categories; if there are many, only at regular distances.
 pub(super) fn name_categories<Y: Ranged<ValueType = f64>>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     bottom: f64,
@@ -137,7 +137,7 @@ pub(super) fn interval<Y: Ranged<ValueType = f64>>(
     Ok(())
 }
 
-/// Names beside squares of their colours: where each is, in rows that are as wide as a plot.
+/// A legend: names beside squares of their colours, with the position of each, in rows as wide as a plot.
 pub(super) struct Legend {
     entries: Vec<(String, RGBColor, (i32, i32))>,
     rows: i32,
@@ -163,7 +163,7 @@ impl Legend {
         Legend { entries, rows }
     }
 
-    /// What it takes from a plot's height, in pixels.
+    /// The part of a plot's height that it takes, in pixels.
     pub(super) fn height(&self) -> u32 {
         (self.rows * Self::ROW) as u32
     }
@@ -178,10 +178,10 @@ impl Legend {
     }
 }
 
-/// About how wide a letter is, in pixels: no font is measured.
+/// The approximate width of a letter in pixels, since no font is measured.
 const LETTER: i32 = 6;
 
-/// As much of a name as has room in `width` pixels.
+/// As much of a name as fits into `width` pixels.
 pub(super) fn fitting(name: &str, width: i32) -> String {
     let room = (width / LETTER).max(2) as usize;
     if name.chars().count() <= room {

@@ -1,4 +1,4 @@
-//! What the machine is there for: a bar per policy, and a point per seed.
+//! The main metric of the scenario: a bar per policy, and a point per seed.
 
 use super::chart::{INK, axes, centred, colour, interval, name_categories, svg};
 use crate::sim::figure;
@@ -30,7 +30,7 @@ pub(super) fn bars(results: &Results, metric: &Metric) -> anyhow::Result<String>
             if by > 0.0 {
                 interval(&mut chart, x, (mean - by, mean + by), INK)?;
             }
-            // Beside many others there is room for the mean alone, and the interval is drawn.
+            // With many policies there is room only for the mean; the interval is drawn.
             let many = summaries.len() > 6;
             let text = figure::with_interval(metric.unit, it.mean, it.interval.filter(|_| !many));
             let label =
@@ -48,7 +48,7 @@ pub(super) fn spread(results: &Results, metric: &Metric) -> anyhow::Result<Strin
     let all = || cells.iter().flatten().copied();
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
     let (factor, unit) = figure::scale(metric.unit, most);
-    // Where nothing varies there still has to be an axis.
+    // Without variation an axis is still needed.
     let margin = ((most - least) / factor * 0.1).max(most / factor * 0.005).max(1e-9);
     let range = least / factor - margin..most / factor + margin;
     svg(320, |area| {

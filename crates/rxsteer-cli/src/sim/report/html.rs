@@ -1,8 +1,8 @@
-//! The page round the plots.
+//! The HTML page around the plots.
 
 use std::fmt::Write;
 
-/// How it looks: what is read on a screen and printed.
+/// The style, for screen and print.
 const STYLE: &str = "\
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #1b1f24; background: #f4f5f7; margin: 0 auto;
@@ -34,13 +34,13 @@ pub(super) fn page(title: &str, body: &str) -> String {
     )
 }
 
-/// A plot under its heading. `svg` is as it was drawn.
+/// A plot with a heading. `svg` is the drawn SVG.
 pub(super) fn figure(body: &mut String, heading: &str, svg: &str) {
     // Writing to a String does not fail.
     let _ = writeln!(body, "<section>\n<h2>{}</h2>\n{}\n</section>", escaped(heading), svg.trim());
 }
 
-/// A table under its heading; all cells are text.
+/// A table with a heading; all cells are text.
 pub(super) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[Vec<String>]) {
     let _ = writeln!(body, "<section>\n<h2>{}</h2>\n<table>\n<tr>", escaped(heading));
     for cell in header {
@@ -55,7 +55,7 @@ pub(super) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[V
     body.push_str("</tr>\n</table>\n</section>\n");
 }
 
-/// Text with nothing in it that HTML reads as its own.
+/// Text in which characters with a meaning in HTML are escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -71,7 +71,7 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// With a capital letter at the beginning.
+/// The text with a capital first letter.
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())

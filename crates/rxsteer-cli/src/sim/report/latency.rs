@@ -1,4 +1,4 @@
-//! How long it took: percentiles of a traffic under each policy, on a logarithmic axis.
+//! Latencies: percentiles of one traffic under each policy, on a logarithmic axis.
 
 use super::chart::{Legend, colour, interval, mesh, name_categories, svg};
 use crate::sim::figure;
@@ -14,7 +14,7 @@ const PERCENTILES: [(&str, &str); 4] = [
     ("latency_p999_ns", "p99.9"),
 ];
 
-/// `None` where no latency was measured under any policy.
+/// `None` if no latency was measured under any policy.
 pub(super) fn percentiles(results: &Results, traffic: usize) -> anyhow::Result<Option<String>> {
     let of = Subject::Traffic(traffic);
     let line = |cell: &crate::sim::results::Cell| {
@@ -27,7 +27,7 @@ pub(super) fn percentiles(results: &Results, traffic: usize) -> anyhow::Result<O
     if !least.is_finite() {
         return Ok(None);
     }
-    // Whole decades, so that the axis has a name at both ends.
+    // Whole decades, so that both ends of the axis have a label.
     let decade = |exponent: f64| 10f64.powf(exponent);
     let (low, high) = (decade((least / 1.1).log10().floor()), decade((most * 1.1).log10().ceil()));
     let labels = results.cells.iter().enumerate();
@@ -44,7 +44,7 @@ pub(super) fn percentiles(results: &Results, traffic: usize) -> anyhow::Result<O
         let names: Vec<String> = PERCENTILES.iter().map(|(_, name)| (*name).to_owned()).collect();
         name_categories(&mut chart, low, &names)?;
         for (index, line) in lines.iter().enumerate() {
-            // Side by side, so that intervals of policies that are alike can be distinguished.
+            // Side by side, so that the intervals of similar policies can be distinguished.
             let aside = (index as f64 - (lines.len() - 1) as f64 / 2.0) * 0.06;
             let at = |rank: usize| rank as f64 + 0.5 + aside;
             let points: Vec<(f64, f64)> =

@@ -1,5 +1,5 @@
-//! `--report DIR`: one page with everything in it, to be opened, mailed or kept. Plots are SVG inside the
-//! page; nothing is fetched from anywhere.
+//! `--report DIR`: one page with everything in it, to open, mail or keep. Plots are SVG inside the page, and the page
+//! loads nothing.
 
 mod busy;
 mod chart;
@@ -17,7 +17,7 @@ use rxsteer_user::shown;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The page to be, in a folder that is made if it is not there.
+/// The future page, in a folder that is created if it does not exist.
 pub(crate) fn place(dir: &Path) -> anyhow::Result<WholeFile> {
     std::fs::create_dir_all(dir).map_err(|error| {
         anyhow!("can't make the folder {}: {error}; name another place by --report", shown(dir))

@@ -1,4 +1,4 @@
-//! What is on the page.
+//! The contents of the page.
 
 use super::page;
 use crate::sim::results;
@@ -28,7 +28,7 @@ fn each_plot_is_on_the_page() {
     assert_eq!(count(&page, "<section>"), count(&page, "</section>"));
     // A point for each of 3 seeds under 2 policies, in 2 plots; 4 percentiles under 2 policies.
     assert_eq!(count(&page, "<circle"), 3 * 2 * 2 + 4 * 2);
-    // Nothing is fetched: the only addresses are names of SVG's.
+    // Nothing is loaded: the only addresses are SVG namespaces.
     assert_eq!(count(&page, "http"), count(&page, "http://www.w3.org/2000/svg"));
     assert!(!page.contains("<script") && !page.contains("src="));
 }
@@ -59,7 +59,7 @@ fn many_policies_and_long_names_have_room() {
     let page = page(&results).unwrap();
     let plots: Vec<&str> = page.split("<svg").skip(1).collect();
     assert_eq!(plots.len(), 4);
-    // The legend of the latencies takes two rows: one more entry is at its left than in one row.
+    // The legend of the latencies takes two rows: one more entry is at the left edge than with one row.
     let last = plots[3].split("</svg>").next().unwrap();
     assert_eq!(count(last, "x=\"94\""), 2, "{last}");
 }

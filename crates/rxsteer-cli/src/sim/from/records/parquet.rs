@@ -1,4 +1,4 @@
-//! Flow records of Parquet files, row by row; of the columns only those that are needed are decoded.
+//! Flow records of Parquet files, row by row; only the needed columns are decoded.
 
 use super::{COLUMNS, Damage, Into, Spans, places, span};
 use anyhow::Context;
@@ -37,7 +37,7 @@ pub(super) fn read(file: File, into: &Into, spans: &mut Spans) -> anyhow::Result
     Ok(None)
 }
 
-/// The texts of a row's columns, which stand in the order of the projection or of the file.
+/// The texts of a row's columns, whether they are in the order of the projection or of the file.
 fn cells(row: &Row) -> [String; COLUMNS.len()] {
     COLUMNS.map(|column| {
         let cell = row.get_column_iter().find(|(name, _)| *name == column);
