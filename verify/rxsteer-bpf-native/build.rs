@@ -1,9 +1,10 @@
-//! Compiles the shim, and with it the headers of the BPF programs, for this machine; and makes Rust of their numbers.
+//! Compiles the shim, and with it the headers of the BPF programs, for the host CPU; and generates Rust constants from
+//! their numbers.
 
 use std::path::{Path, PathBuf};
 
 fn main() {
-    // Asked now, not when this was compiled: a build script may be used by another checkout.
+    // This is read at run time, not at compile time: another checkout may use the same build script.
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let headers = Path::new(&here).join("../../crates/rxsteer-xdp/src/bpf");
     println!("cargo:rerun-if-changed=src");
@@ -21,12 +22,12 @@ fn main() {
     build.file("src/shim_parse.c").file("src/shim_policy.c").compile("rxsteer_bpf_native");
 }
 
-/// Writes the numbers of `src/abi.c` as Rust constants.
+/// Writes the numbers in `src/abi.c` as Rust constants.
 fn write_numbers(build: &cc::Build) {
     let folder = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     let assembly = folder.join("abi.s");
     let mut command = build.get_compiler().to_command();
-    // With link-time optimisation there would be no assembly yet.
+    // With link-time optimisation the compiler would not write assembly.
     command.args(["-fno-lto", "-S", "-o"]).arg(&assembly).arg("src/abi.c");
     let status = command.status().expect("the C compiler can be run");
     assert!(status.success(), "src/abi.c could not be compiled; the lines above say why");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The numbers of the headers and of the shims that Rust needs. Only the compiler knows them: this file is compiled to
- * assembly, from which build.rs makes Rust of the lines that begin with "->". The kernel's asm-offsets.c works alike. It
- * takes a C compiler and no clang, so that this crate's tests run where the BPF programs can't be built. */
+/* The numbers of the headers and of the shims that Rust needs. Only the compiler has their values: this file is
+ * compiled to assembly, and build.rs generates Rust from the lines that begin with "->". The kernel's asm-offsets.c
+ * works in the same way. This needs a C compiler but no clang, so that this crate's tests also run where the BPF
+ * programs cannot be built. */
 #include "shim_parse.c"
 #include "shim_policy.c"
 

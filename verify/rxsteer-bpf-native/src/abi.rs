@@ -1,4 +1,4 @@
-//! The numbers of the C side, made of `src/abi.c` by the build; what they mean stands in the headers.
+//! The numbers of the C side, which the build generates from `src/abi.c`; the headers describe them.
 
 #![allow(missing_docs)]
 

@@ -1,17 +1,17 @@
-//! Random frames of every kind that the parser knows, sound and damaged.
+//! Random frames of every kind that the parser supports, valid and damaged.
 
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Deepest nesting of packets: one more than is entered.
+/// The deepest nesting of packets: one more than the parser enters.
 const MAX_DEPTH: usize = 5;
 
-/// An endless series of random Ethernet frames, the same for the same seed.
+/// An endless series of random Ethernet frames; the same seed gives the same series.
 ///
-/// About half of the frames are sound; of the others, some are cut, some have changed bytes and
-/// some have padding. Addresses and ports often agree in their first bytes or altogether, so that
-/// every part of them decides which endpoint is the lower one.
+/// About half of the frames are valid. Of the others, some are truncated, some have changed bytes, and some have
+/// padding. Addresses and ports often agree in their first bytes or completely, so that every part of them is decisive
+/// for which endpoint is the lower one.
 #[derive(Debug)]
 pub struct Frames {
     rng: ChaCha8Rng,
@@ -19,7 +19,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The series of a seed; with `tunnels`, half of all packets carry another.
+    /// The series for a seed; with `tunnels`, half of all packets contain another packet.
     #[must_use]
     pub fn new(seed: u64, tunnels: bool) -> Frames {
         Frames { rng: ChaCha8Rng::seed_from_u64(seed), tunnels }
@@ -51,7 +51,7 @@ impl Frames {
         [&addresses[..], &kind.to_be_bytes(), &payload].concat()
     }
 
-    /// An ethertype and what it announces.
+    /// An ethertype and the packet that it announces.
     fn network(&mut self, depth: usize) -> (u16, Vec<u8>) {
         match self.rng.random_range(0..20) {
             0..9 => (0x0800, self.ipv4(depth)),
@@ -137,7 +137,7 @@ impl Frames {
         [&start[..], &src, &dst, &payload].concat()
     }
 
-    /// An extension header before `payload`, and its own number.
+    /// An extension header in front of `payload`, and the header's own protocol number.
     fn extension(&mut self, next: u8, payload: &[u8]) -> (u8, Vec<u8>) {
         let number = *[0, 43, 60, 135, 139, 140, 44, 51].choose(&mut self.rng).unwrap_or(&0);
         let units: u8 = self.rng.random_range(0..3);
@@ -251,7 +251,7 @@ impl Frames {
         packet
     }
 
-    /// As in an IPv4 header; mostly none, with the don't-fragment bit or without.
+    /// The fragment field of an IPv4 header; mostly no fragment, with or without the don't-fragment bit.
     fn fragment(&mut self) -> u16 {
         match self.rng.random_range(0..20) {
             0 => 0x2000,

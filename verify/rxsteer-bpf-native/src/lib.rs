@@ -1,9 +1,8 @@
-//! The C of the in-kernel path, compiled for this machine.
+//! The C code of the in-kernel path, compiled for the host CPU.
 //!
-//! The BPF programs are made of headers without a helper call in them; the shims include the same
-//! headers with memory in place of the kernel. So what they decide can be compared with
-//! `rxsteer-packet` and `rxsteer-core` millions of times a second, without root and under a fuzzer.
-//! Nothing but tests depends on this crate.
+//! The BPF programs consist of headers that call no helper. The shims include the same headers with memory instead of
+//! the kernel. So their decisions can be compared with `rxsteer-packet` and `rxsteer-core` millions of times a second,
+//! without root, and under a fuzzer. Only tests depend on this crate.
 #![deny(unsafe_code)]
 
 pub mod abi;

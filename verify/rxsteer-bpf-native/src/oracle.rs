@@ -1,11 +1,11 @@
-//! What the C parser must make of a frame, as `rxsteer-packet` says it.
+//! The result that the C parser must give for a frame, according to `rxsteer-packet`.
 
 use crate::{Class, Packet, hash, parse};
 use rxsteer_packet::{
     DissectOptions, FrameClass, HashWords, LinkType, SymmetricHash, dissect_by_walk,
 };
 
-/// Compares the C parser with `rxsteer-packet`, with the hash of one secret.
+/// Compares the C parser with `rxsteer-packet`, for the hash with one secret.
 #[derive(Debug)]
 pub struct Oracle {
     hash: SymmetricHash,
@@ -24,7 +24,7 @@ impl Oracle {
         self.hash.words()
     }
 
-    /// Asserts that `packet` is what must be read in `frame`.
+    /// Asserts that `packet` is the right result for `frame`.
     ///
     /// # Panics
     ///
@@ -44,8 +44,8 @@ impl Oracle {
         assert_eq!(packet.tcp_flags, flags, "{options:?} {packet:?} {frame:02x?}");
     }
 
-    /// Parses `frame` natively, with tunnels entered and without, read in place and by the walk
-    /// alone, and asserts that all of it is right.
+    /// Parses `frame` natively, with tunnels entered and not entered, in place and by the walk alone, and asserts that
+    /// all results are right.
     ///
     /// # Panics
     ///
@@ -54,7 +54,7 @@ impl Oracle {
         self.check_native_in_part(frame, frame.len());
     }
 
-    /// The same where no more than `linear` bytes of the frame can be read in place.
+    /// Does the same if at most `linear` bytes of the frame can be read in place.
     ///
     /// # Panics
     ///
@@ -71,7 +71,7 @@ impl Oracle {
                 let reversed = flow.src > flow.dst;
                 assert_eq!(packet.is_reversed(), reversed, "{packet:?} {frame:02x?}");
             }
-            // A plain IPv4 frame has no key in the one, and has it in the other.
+            // An IPv4 frame that is read in place has no key; after the walk it has one.
             let same = (packet.addresses, packet.rest) == (walked.addresses, walked.rest);
             assert!(same, "{options:?} {packet:?} {walked:?} {frame:02x?}");
             let key = dissect_by_walk(LinkType::Ethernet, frame, options).key;

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A prototype, compiled for tests alone: who decides while a change drains.
+ * A prototype that is compiled only for tests: which rules decide while a change drains.
  *
- * The programs have two phases for a change away from rules that leave slots alone (steer_unguarded.h): the same rules
- * with the guard, until every ring has drained past a snapshot; then the new rules. Here the new rules hold at once,
- * with the guard, and the previous ones stay beside them:
+ * The programs have two phases for a change away from rules that do not use slots (steer_unguarded.h): first the same
+ * rules with the guard, until every ring has drained past a snapshot; then the new rules. Here the new rules are active
+ * at once, with the guard, and the previous rules are kept beside them:
  *
  *   the ring that the previous rules choose for the flow     who decides
  *   ─────────────────────────────────────────────────────    ─────────────────────────────────────────────
  *   has not drained past the snapshot (STEER_CPU_HOLDS)      the previous rules, whatever the slot says
  *   has                                                      the guard: the flow's slot, then the new rules
  *
- * Each frame writes its slot from the change on, so once its previous ring has drained, a slot says all there is to
- * know of its flows: they had the same previous ring. Not so a boundary slot, whose flows were guarded all the while.
- * Rules that keep slots need no previous ones, and a second change while one drains keeps those of the first. When
- * a ring has drained is found out by user space, for all RX CPUs together, since an RX queue may change its CPU.
- * tests/change.rs runs it and today's phases.
+ * From the change on, each frame writes its slot. So once the previous ring of a slot's flows has drained, the slot is
+ * a complete record of its flows, since they had the same previous ring. This does not apply to a boundary slot, whose
+ * flows were guarded all the time. Rules that use slots need no previous rules, and a second change during the drain
+ * keeps the previous rules of the first. User space detects that a ring has drained, for all RX CPUs together, since an
+ * RX queue may change its CPU. tests/change.rs runs both this prototype and the present phases.
  */
 #ifndef STEER_PREVIOUS_H
 #define STEER_PREVIOUS_H
 
 #include "steer_policy.h"
 
-/* Another of enum steer_cpu_bits, in previous rules: their ring on this CPU has not drained past the change. */
+/* One more bit of enum steer_cpu_bits, for previous rules: their ring on this CPU has not drained past the change. */
 enum { STEER_CPU_HOLDS = 8 };
 
-/* Whether the previous rules decide; then where the packet goes. Those who passed have no ring: flushing sees to
- * them. */
+/* Whether the previous rules decide; if so, sets where the packet goes. Packets that passed have no ring; flushing
+ * handles them. */
 static __always_inline int steer_previous_holds(const struct steer_config *previous,
 						const struct steer_arrival *packet, struct steer_dest *dest)
 {

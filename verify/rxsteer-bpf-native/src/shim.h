@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the headers of the BPF programs are given in place of helpers. */
+/* Replacements for the helpers that the headers of the BPF programs need. */
 #ifndef SHIM_H
 #define SHIM_H
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The headers of the BPF programs with memory in place of helpers; src/ffi/parse.rs declares these
- * functions. */
+/* The headers of the BPF programs, with memory instead of helpers; src/ffi/parse.rs declares these functions. */
 #include <string.h>
 
 struct native_frame {
 	const unsigned char *bytes;
 	unsigned int length;
-	/* The first `linear` bytes of it, once more. */
+	/* A second copy of the first `linear` bytes. */
 	const unsigned char *in_place;
 	unsigned int linear;
 };
@@ -29,7 +28,7 @@ static int native_load(const struct native_frame *frame, unsigned int offset, vo
 #include "steer_parse.h"
 #include "steer_seq.h"
 
-/* `in_place`: the first `linear` bytes of the frame, once more. */
+/* `in_place` is a second copy of the first `linear` bytes of the frame. */
 void native_parse(const unsigned char *bytes, unsigned int length, unsigned char *in_place,
 		  unsigned int linear, int inner, const struct steer_hash_words *words,
 		  struct steer_packet *packet)
@@ -61,8 +60,8 @@ unsigned int native_hash_ipv6(const struct steer_hash_words *words, const __u64 
 	return steer_hash_ipv6(words, src, sport, dst, dport, protocol);
 }
 
-/* A frame that takes a number and gives it back. The table is one that every frame of a test shares, as on a
- * machine. Returns 0 when the frame can't carry one. */
+/* Writes a number into a frame. All frames of a test share the table of addresses, as on a real machine. Returns 0 when
+ * the frame cannot carry a number. */
 int native_encode_seq(unsigned char *bytes, unsigned int length, unsigned long long *addresses,
 		      const unsigned int number[3])
 {

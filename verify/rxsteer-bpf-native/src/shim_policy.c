@@ -7,27 +7,27 @@
 #include "steer_shared.h"
 
 struct native_sizes {
-	/* Highest CPU plus one, and how many of them may receive. */
+	/* The highest CPU id plus one, and how many CPUs may receive. */
 	__u32 cpus;
 	__u32 rx_cpus;
 	__u32 tables;
 	__u32 flow_log;
-	/* Entries, a power of two of at least 16. */
+	/* A power of two, at least 16. */
 	__u32 sock_entries;
 	__u32 sock_cpu_mask;
 	__u32 chains_log;
 	__u32 limit_lines;
 };
 
-/* Most RX queues of all devices. */
+/* The most RX queues of all devices together. */
 enum { MAX_ROWS = 64 };
 
 struct native_policy {
 	struct native_sizes sizes;
 	struct steer_config config;
-	/* What held before the last change, while that drains: previous.h. */
+	/* The rules before the last change, while that change drains: previous.h. */
 	struct steer_config previous;
-	/* Of the configuration, and behind them of the previous one. */
+	/* The rows of the configuration, followed by those of the previous configuration. */
 	struct steer_row rows[2 * MAX_ROWS];
 	struct steer_slot *slots;
 	struct steer_line *socks;
@@ -39,16 +39,16 @@ struct native_policy {
 	struct steer_limiter *limiters;
 	struct steer_bytes *limit_counts;
 	__u32 giving;
-	/* By ring its thread; and whether GRO flushes fully. */
+	/* By ring: its thread. And whether GRO flushes fully. */
 	struct steer_ring *threads;
 	__u32 flushes_fully;
-	/* Of the first 64 rings, those that are not there. */
+	/* One bit for each of the first 64 rings: the ring is missing. */
 	__u64 missing_rings;
-	/* Not 0: decisions are made with a look at `previous`. */
+	/* Not 0: decisions also consider `previous`. */
 	__u32 has_previous;
 };
 
-/* The accessors have no argument for whose state they reach into. */
+/* The state that the accessors use, since they have no argument for it. */
 static __thread struct native_policy *state;
 
 #define steer_cpus	 (state->sizes.cpus)
@@ -144,7 +144,7 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->socks = zeroed(sizes->sock_entries / STEER_LINE_WORDS, sizeof(*policy->socks));
 	policy->sparse = zeroed(sizes->cpus * STEER_SPARSE_ROW, sizeof(*policy->sparse));
 	policy->chains = zeroed((1u << sizes->chains_log) / STEER_LINE_WORDS, sizeof(*policy->chains));
-	/* A type with padding at its end, of lines that are aligned in the kernel. */
+	/* A type with padding at its end. In the kernel its lines are aligned. */
 	policy->hash_active = zeroed(sizes->rx_cpus, sizeof(*policy->hash_active));
 	policy->pairs =
 		zeroed((size_t)sizes->cpus * STEER_GENERATIONS * sizes->rx_cpus, sizeof(*policy->pairs));
@@ -185,7 +185,7 @@ struct native_rules {
 	__u32 unguarded;
 	/* Not 0: the previous rules may still decide (native_policy_keep_previous). */
 	__u32 has_previous;
-	/* Entries of the general map, which comes first; STEER_NO_CPU for CPUs that are offline. */
+	/* Entries of the general map, which comes first; STEER_NO_CPU stands for offline CPUs. */
 	__u32 map_len;
 	__u16 map[STEER_MAP_ENTRIES];
 	struct steer_row rows[MAX_ROWS];
@@ -219,7 +219,7 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 	config->no_hysteresis = rules->no_hysteresis;
 	config->boundary_slots = rules->boundary_slots;
 	config->unguarded = rules->unguarded;
-	/* While a change drains, no slot says by itself where a flow may go. */
+	/* While a change drains, a slot alone does not determine where a flow may go. */
 	config->simple = !rules->flow_limit && !rules->has_previous;
 	policy->has_previous = rules->has_previous;
 	config->map_len = rules->map_len;
@@ -232,7 +232,7 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 		add_members(config, rules->rows[i].first, rules->rows[i].len, rules->rows[i].number);
 }
 
-/* What holds now is what held before, from the next configuration on; no ring has drained past the change. */
+/* The present rules become the previous ones at the next configuration; no ring has drained past the change. */
 void native_policy_keep_previous(struct native_policy *policy)
 {
 	__u32 cpu;
@@ -244,13 +244,13 @@ void native_policy_keep_previous(struct native_policy *policy)
 		policy->previous.cpu[cpu] |= STEER_CPU_HOLDS;
 }
 
-/* The ring that the previous rules sent to on `cpu` has drained past the change. */
+/* The ring of `cpu` that the previous rules used has drained past the change. */
 void native_policy_release(struct native_policy *policy, __u32 cpu)
 {
 	policy->previous.cpu[cpu] &= ~STEER_CPU_HOLDS;
 }
 
-/* Of the first 64 rings, those that are not there. */
+/* Sets which of the first 64 rings are missing. */
 void native_policy_miss_rings(struct native_policy *policy, __u64 rings)
 {
 	policy->missing_rings = rings;
@@ -261,20 +261,20 @@ struct native_decision {
 	__u32 by;
 	__u32 cpu;
 	__u32 generation;
-	/* It passes; it is dropped by the flow limit. */
+	/* Whether the packet passes; whether the flow limit drops it. */
 	__u32 passes;
 	__u32 dropped;
 	__u32 seq;
-	/* It carries its number. */
+	/* The frame carries its number. */
 	__u32 carries;
-	/* As counted in steer_counters. */
+	/* Whether steer_counters counts it as off target. */
 	__u32 off_target;
-	/* It passes because there is no ring. */
+	/* The packet passes because there is no ring. */
 	__u32 without_ring;
 };
 
-/* One packet, as steer.bpf.c does it, of the flow table `table`. Not 0: `needs_metadata`, so that it can't go without
- * its number. */
+/* Decides for one packet of the flow table `table`, as steer.bpf.c does. If `needs_metadata` is not 0, the packet
+ * cannot be sent without its number. */
 void native_policy_decide(struct native_policy *policy, const struct steer_arrival *arrival, __u32 table,
 			  __u32 needs_metadata, struct native_decision *decision)
 {
@@ -346,7 +346,7 @@ void native_policy_forget_desired(struct native_policy *policy, __u32 hash)
 	steer_forget_desired(hash);
 }
 
-/* The numbers of a pair, all set. */
+/* Sets all numbers of a pair. */
 void native_policy_set_pair(struct native_policy *policy, __u32 rx_cpu, __u32 ring, __u32 tail,
 			    __u32 dequeued, __u32 delivered)
 {
@@ -366,7 +366,7 @@ __u32 native_policy_tail(struct native_policy *policy, __u32 rx_cpu, __u32 ring)
 	return steer_tail_line(rx_cpu, ring)->word[ring % STEER_LINE_WORDS];
 }
 
-/* The last packet that a slot names. */
+/* The last packet that a slot records. */
 struct native_last_packet {
 	__u32 seq;
 	__u32 cpu;
@@ -375,7 +375,7 @@ struct native_last_packet {
 	__u32 hysteresis;
 };
 
-/* 0: the flow's slot is unset. */
+/* Returns 0 if the flow's slot is unset. */
 __u32 native_policy_last_packet(struct native_policy *policy, __u32 table, __u32 hash,
 				struct native_last_packet *last)
 {
@@ -399,7 +399,8 @@ __u32 native_policy_sock_entry(struct native_policy *policy, __u32 index)
 	return steer_sock_line(index / STEER_LINE_WORDS)->word[index % STEER_LINE_WORDS];
 }
 
-/* The slot, plus one, that a flow of the queue with flow table `table` would use at a time. */
+/* The sparse slot plus one that a flow would use at time `now`, if the flow belongs to the queue with flow table
+ * `table`. */
 __u32 native_policy_slot_held(struct native_policy *policy, __u32 table, __u32 device, __u32 hash, __u64 now)
 {
 	struct steer_arrival arrival = { .row = table };
@@ -410,8 +411,7 @@ __u32 native_policy_slot_held(struct native_policy *policy, __u32 table, __u32 d
 	return steer_slot_held(&policy->config, &map, ((__u64)device + 1) << 32 | hash, now);
 }
 
-/* Whether every slot that was ever given stands in its flow's chain, once, and no other slot in
- * any. */
+/* Whether every slot that was ever assigned is exactly once in its flow's chain, and no other slot is in any chain. */
 __u32 native_policy_chains_are_sound(struct native_policy *policy)
 {
 	__u32 slots = policy->sizes.cpus * STEER_SPARSE_ROW, chain, next, steps, linked = 0,
@@ -435,7 +435,7 @@ __u32 native_policy_chains_are_sound(struct native_policy *policy)
 	return linked == given && !policy->giving;
 }
 
-/* The flow limit's last buckets, oldest first, plus one; 0: no packet yet. */
+/* The flow limit's last buckets plus one, oldest first; 0: no packet yet. */
 void native_policy_history(struct native_policy *policy, __u32 rx_cpu,
 			   __u32 history[STEER_FLOW_LIMIT_HISTORY])
 {
@@ -457,14 +457,14 @@ __u32 native_policy_limit_count(struct native_policy *policy, __u32 rx_cpu, __u3
 	return counts->byte[bucket % STEER_LINE_BYTES];
 }
 
-/* User space found out that what was sent until number `seq` is delivered or lost. */
+/* User space detected that all frames up to number `seq` are delivered or lost. */
 void native_policy_mark_delivered(struct native_policy *policy, __u32 rx_cpu, __u32 ring, __u32 seq)
 {
 	state = policy;
 	steer_publish(steer_pair_at(rx_cpu, ring), seq);
 }
 
-/* User space unsets a slot: see path/unguarded.rs. */
+/* User space unsets a slot; see path/unguarded.rs. */
 void native_policy_unset(struct native_policy *policy, __u32 index)
 {
 	state = policy;
@@ -476,7 +476,7 @@ void native_order_begin(struct native_policy *policy, __u32 flushes_fully)
 	policy->flushes_fully = flushes_fully;
 }
 
-/* A frame passes that carries number `seq`, unless that is 0. */
+/* A frame passes that carries number `seq`; if `seq` is 0, it carries none. */
 void native_order_passes(struct native_policy *policy, __u32 ring, __u32 rx_cpu, __u32 seq)
 {
 	state = policy;

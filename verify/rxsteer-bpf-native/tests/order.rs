@@ -1,9 +1,9 @@
-//! What counts as delivered (`steer_order.h`) is delivered, by a model of the kernel's thread and of GRO.
+//! Frames that count as delivered (`steer_order.h`) are delivered, in a model of the kernel's thread and of GRO.
 //!
-//! The model follows `cpu_map_kthread_run` of Linux 6.15 and later: it takes up to 8 frames, runs the program on each,
-//! ends the iteration, hands the frames to GRO, and flushes that when 64 have passed or the ring is empty. Where a
-//! tick is 1 ms or shorter and the ring is not empty, only packets are flushed that GRO did not get in this tick.
-//! Between any two steps the clock may go on, and any CPU may send.
+//! The model follows `cpu_map_kthread_run` of Linux 6.15 and later. The thread takes up to 8 frames, runs the program
+//! on each, ends the iteration, hands the frames to GRO, and flushes GRO when 64 frames have passed or the ring is
+//! empty. If a tick is 1 ms or shorter and the ring is not empty, the flush takes only packets that GRO did not get in
+//! this tick. Between any two steps the clock may advance, and any CPU may send.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::policy::RingThread;
 
 const RX_CPUS: u32 = 3;
-/// What a CPU holds until its poll ends, what the thread takes at a time, and after how many it flushes.
+/// The capacity of a bulk queue and of the thread's batch; and the number of frames until a flush.
 const BULK: usize = 8;
 const FLUSH_AFTER: usize = 64;
-/// More packets than this GRO does not hold.
+/// The most packets that GRO holds.
 const HELD: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,27 +28,27 @@ struct Frame {
 struct Model {
     rng: ChaCha8Rng,
     thread: RingThread,
-    /// A second has 1000 ticks or more.
+    /// Whether a second has 1000 ticks or more.
     ticks_are_short: bool,
-    /// How often the clock goes on: once in so many chances.
+    /// How often the clock advances: once in this many steps.
     tick_every: u32,
-    /// How often a CPU sends: likewise.
+    /// How often a CPU sends: once in this many steps.
     send_every: u32,
-    /// The tracepoint that shows sleep is attached.
+    /// Whether the tracepoint that shows sleep is attached.
     shows_sleep: bool,
     room: usize,
     jiffies: u32,
     tails: [u32; RX_CPUS as usize],
     bulk: [Vec<Frame>; RX_CPUS as usize],
     ring: VecDeque<Frame>,
-    /// What the thread has taken out and not yet handed to GRO.
+    /// Frames that the thread has taken out and not yet handed to GRO.
     batch: VecDeque<Frame>,
-    /// What GRO holds, and since when.
+    /// Frames that GRO holds, and since when.
     held: Vec<(Frame, u32)>,
     since_flush: usize,
-    /// How often `delivered` of a source went on while its ring was never empty.
+    /// How often a source's `delivered` advanced while its ring was never empty.
     went_on: u32,
-    /// A number counted as delivered that was not.
+    /// A number that counted as delivered and was not.
     violation: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Model {
             violation: None,
             rng,
         };
-        // Numbers that wrap around: the rings turn over once to get there.
+        // The numbers wrap: they advance in steps to the first number, which passes through the range once.
         if first != 0 {
             for rx_cpu in 0..RX_CPUS {
                 for number in [1 << 30, 1 << 31, 3 << 30, first] {
@@ -96,12 +96,12 @@ impl Model {
             return;
         }
         let rx_cpu = self.rng.random_range(0..RX_CPUS);
-        // Now and then a burst, so that a ring that was all but empty is not empty for long.
+        // Occasional bursts keep a nearly empty ring from being empty for long.
         let frames = if self.rng.random_ratio(1, 8) { 30..90 } else { 1..16 };
         for _ in 0..self.rng.random_range(frames) {
             let tail = &mut self.tails[rx_cpu as usize];
             *tail = tail.wrapping_add(1);
-            // Each eighth, and those the guard holds. 0 stands for none.
+            // Every eighth frame carries its number, and so do frames that the guard defers. 0 stands for none.
             let carries = *tail != 0 && (tail.is_multiple_of(8) || self.rng.random_ratio(1, 40));
             let frame = Frame { rx_cpu, number: *tail, carries };
             if self.bulk[rx_cpu as usize].len() == BULK {
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// The end of a poll, or a full bulk queue; what the ring has no room for is lost.
+    /// A bulk queue is flushed at the end of a poll or when it is full; frames without room in the ring are lost.
     fn empty_bulk(&mut self, rx_cpu: u32) {
         for frame in std::mem::take(&mut self.bulk[rx_cpu as usize]) {
             if self.ring.len() < self.room {
@@ -123,7 +123,7 @@ impl Model {
         }
     }
 
-    /// Whether all that counts as delivered is.
+    /// Checks that all frames that count as delivered are delivered.
     fn check(&mut self) {
         let held = self.held.iter().map(|(frame, _)| frame);
         let bulk = self.bulk.iter().flatten();
@@ -164,7 +164,7 @@ impl Model {
         self.check();
         while let Some(frame) = self.batch.pop_front() {
             self.meanwhile();
-            // GRO holds it, or hands it on; what is too much for it goes before.
+            // GRO holds the frame or hands it on. If GRO is full, its oldest frame goes first.
             if self.held.len() == HELD {
                 self.held.remove(0);
             }
@@ -183,7 +183,7 @@ impl Model {
     }
 }
 
-/// Runs the model for some thousands of iterations.
+/// Runs the model for some thousand iterations.
 fn run(seed: u64, ticks_are_short: bool, rule_flushes_fully: bool) -> Model {
     let mut model = Model::new(seed, ticks_are_short, rule_flushes_fully);
     for _ in 0..3000 {
@@ -209,7 +209,8 @@ fn what_counts_as_delivered_is_where_ticks_are_short() {
     for seed in 0..100 {
         let model = run(seed, true, false);
         assert_eq!(model.violation, None, "seed {seed}");
-        // It takes a tick, and 64 frames after it. A ring that is never empty must go on by this rule alone.
+        // It takes a tick, and 64 frames after it. If a ring is never empty, `delivered` must advance by this rule
+        // alone.
         let must_go_on = model.tick_every == 10 && model.send_every == 3;
         assert!(!must_go_on || model.went_on > 100, "seed {seed}: {}", model.went_on);
         went_on += model.went_on;

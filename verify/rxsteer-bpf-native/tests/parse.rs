@@ -34,7 +34,7 @@ fn random_frames_cut_at_every_length() {
     }
 }
 
-/// What is read in place of a frame that is there in part must be what is read of the whole one.
+/// Reading a frame of which only a part can be read in place must give the same as reading the whole frame.
 #[test]
 fn random_frames_of_which_a_part_can_be_read_in_place() {
     let oracle = Oracle::new([9; 16]);
@@ -47,13 +47,13 @@ fn random_frames_of_which_a_part_can_be_read_in_place() {
     }
 }
 
-/// Every frame of every shared capture; cut ones, as these are, too.
+/// Every frame of every shared capture; also truncated ones, which these are.
 #[test]
 fn captures() {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
     let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, Into::into);
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        // Not eprintln!: the test runner swallows that.
+        // eprintln! does not work here, since the test runner captures its output.
         let _ = writeln!(
             std::io::stderr(),
             "SKIPPED parse::captures: no folder {}; set RXSTEER_CAPTURES to the folder of captures",
@@ -69,7 +69,7 @@ fn captures() {
     assert!(frames > 1_000, "{} has only {frames} Ethernet frames", folder.display());
 }
 
-/// Checks the Ethernet frames of a file, if it is a capture: how many there were.
+/// Checks the Ethernet frames of a file, if it is a capture; returns their number.
 fn check_capture(path: &Path, oracle: &Oracle) -> usize {
     let Ok(mut source) = CaptureSource::open(&[path.to_owned()], CaptureOptions::default()) else {
         return 0;
@@ -104,8 +104,7 @@ proptest! {
     }
 }
 
-/// The random frames hold what they are said to hold: enough of each kind for the comparison to
-/// mean something.
+/// The random frames contain enough of each kind for the comparison to be meaningful.
 #[test]
 fn random_frames_are_of_every_kind() {
     use rxsteer_packet::{DissectOptions, FrameClass, dissect};

@@ -1,5 +1,4 @@
-//! The C policy, compiled for this machine, decides what `rxsteer-core` decides, and remembers what
-//! it remembers.
+//! The C policy, compiled for the host CPU, decides as `rxsteer-core` does, and keeps the same state.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -1,4 +1,4 @@
-//! A frame that carried a number is the frame it was, and the number the one it was given.
+//! After a frame carried a number, the frame is unchanged, and the number is the one that was written.
 
 use proptest::prelude::*;
 use rxsteer_bpf_native::Frames;
@@ -8,7 +8,7 @@ use rxsteer_bpf_native::seq::{Addresses, Number};
 /// Rings: CPU and generation.
 const RINGS: u32 = STEER_MAX_CPUS * STEER_GENERATIONS;
 
-/// Carries `number` in a copy of `frame`, if it can; the frame afterwards.
+/// Writes `number` into a copy of `frame` and reads it back, if the frame can carry one.
 fn there_and_back(addresses: &mut Addresses, frame: &[u8], number: Number) -> bool {
     let mut carrying = frame.to_vec();
     if !addresses.encode_seq(&mut carrying, number) {

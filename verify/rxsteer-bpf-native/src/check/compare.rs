@@ -1,4 +1,4 @@
-//! The comparison of what both sides remember, and of their reasons.
+//! Comparison of the state of both sides, and of the reasons for their decisions.
 
 use super::Subject;
 use super::world::{SECOND, World};
@@ -10,15 +10,15 @@ use rxsteer_core::sparse::SlotId;
 use rxsteer_core::{Arrival, FlowHash};
 
 impl<S: Subject> World<S> {
-    /// Both remember the same of the packet's slot.
+    /// Checks that both sides have the same state in the packet's slot.
     pub(super) fn check_guard(&mut self, arrival: &Arrival) {
         if arrival.hash.is_none() {
             return;
         }
-        // Rules without a guard have no slots in the core.
+        // For rules without a guard, the core has no slots.
         let Some(flow) = self.explain(arrival).flow else { return };
         let last = self.subject.last_packet(arrival.rx_queue.into(), arrival.hash.get());
-        // The core knows of no generations.
+        // The core has no generations.
         let core = flow.last.map(|(cpu, rx_cpu, seq)| LastPacket {
             seq,
             cpu: cpu.get().into(),
@@ -29,7 +29,7 @@ impl<S: Subject> World<S> {
         assert_eq!(last, core, "{arrival:?}");
     }
 
-    /// Both remember the same of every flow.
+    /// Checks that both sides have the same state for every flow.
     pub(super) fn compare_state(&mut self) {
         for index in 0..self.scenario.config.sock_flow_entries {
             let entry = self.socks.raw(FlowHash::from_raw(index));
@@ -55,7 +55,7 @@ impl<S: Subject> World<S> {
             return;
         }
         let explanation = self.explain(arrival);
-        // The desired CPU comes first and says nothing of the slot.
+        // The desired CPU comes first, and then the slot is unknown.
         let held = match explanation.reason {
             Reason::Rfs => return,
             Reason::Slot { slot: SlotId { cpu, loop_ }, held: true } => {
@@ -70,8 +70,7 @@ impl<S: Subject> World<S> {
         assert_eq!(slot, held, "{arrival:?}");
     }
 
-    /// The core's limiter shows nothing but its decisions; the other's counts must be those of its
-    /// own history.
+    /// The core's limiter shows only its decisions; the other side's counts must match its own history.
     fn compare_limiters(&self) {
         let Some(buckets) = self.scenario.config.flow_limit else { return };
         for rx_cpu in self.steerings.keys() {
@@ -84,7 +83,7 @@ impl<S: Subject> World<S> {
     }
 }
 
-/// The first packet of a burst had the target that the core says, and by the same rule.
+/// Checks that the first packet of a burst had the core's target, by the same rule.
 pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
     let by = match explanation.reason {
         Reason::PolicyNone

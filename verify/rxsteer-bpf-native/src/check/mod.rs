@@ -1,15 +1,14 @@
-//! Compares an implementation of the policy with `rxsteer-core`: decision by decision, and in between
-//! what both remember.
+//! Compares an implementation of the policy with `rxsteer-core`: decision by decision, and in between the state of
+//! both.
 //!
-//! Where the two differ by design, and how that is bridged:
-//! - in the kernel *every* decision passes the order guard, in the core those of `none`, `rps` and
-//!   `bound` do not: so guarded `rps` is compared with the core's `rfs` without desired CPUs; and `rps` as `run` has
-//!   it with the core's `rps`, where flows that share a slot have one target, and changes come when all is delivered;
-//! - in the kernel local packets pass and get no number: so the core's are not numbered;
-//! - packets without a flow are left alone in the kernel, and `bound` leaves none alone in the core:
-//!   there are none of them under `bound`;
-//! - a CPU has two rings (generations) in the kernel: numbers of the second begin 2³¹ after the
-//!   first's.
+//! The two differ by design in some points, which are bridged as follows:
+//! - In the kernel *every* decision passes the order guard; in the core, decisions of `none`, `rps` and `bound` do not.
+//!   So guarded `rps` is compared with the core's `rfs` without desired CPUs. `rps` as in `run` is compared with the
+//!   core's `rps`, with one target for all flows that share a slot, and changes are made when everything is delivered.
+//! - In the kernel, local packets pass and get no number, so the core's local packets are not numbered.
+//! - Packets without a flow are not steered in the kernel, and `bound` steers them in the core, so `bound` is tested
+//!   without such packets.
+//! - In the kernel a CPU has two rings (generations): the numbers of the second begin 2³¹ after those of the first.
 
 mod compare;
 mod rings;

@@ -1,4 +1,4 @@
-//! The rings between CPUs as the core sees them, and the test's own account of their numbers.
+//! The rings between CPUs as the core uses them, and the test's own account of their numbers.
 
 use crate::abi::STEER_GENERATIONS;
 use crate::policy::Decision;
@@ -8,10 +8,10 @@ use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{Backlogs, CpuId, Refusal};
 use std::collections::VecDeque;
 
-/// Tail, dequeued and delivered number of the frames from one source to one destination.
+/// Tail, dequeued and delivered number of the frames from one RX CPU to one ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    /// What the numbers of the first generation began after.
+    /// The numbers of the first generation begin after this one.
     start: u32,
     pub(crate) tail: u32,
     pub(crate) dequeued: u32,
@@ -27,11 +27,11 @@ pub(crate) struct Rings {
     pub(crate) size: u32,
 }
 
-/// Where generation 1 begins to count after generation 0: no test sends that many packets.
+/// The distance between the numbers of generation 1 and generation 0; no test sends that many packets.
 const APART: u32 = 1 << 31;
 
 impl Rings {
-    /// Empty rings whose numbers begin anywhere, many of them about to wrap.
+    /// Empty rings whose numbers begin anywhere; many are about to wrap.
     pub(crate) fn new(rng: &mut ChaCha8Rng, cpus: u32, rx_cpus: u32, size: u32) -> Rings {
         let mut pairs = Vec::new();
         for _ in 0..cpus * rx_cpus {
@@ -60,7 +60,7 @@ impl Rings {
         &self.pairs[self.index(rx_cpu, ring)]
     }
 
-    /// Everything that is known of every pair: source, destination and its numbers.
+    /// Every pair: RX CPU, ring, and numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, u32, &Pair)> {
         let ring_count = self.cpus * STEER_GENERATIONS;
         (0..)
@@ -68,8 +68,8 @@ impl Rings {
             .map(move |(at, pair): (u32, _)| (at / ring_count, at % ring_count, pair))
     }
 
-    /// Of a pair with something under way, some is taken off the ring and some of that delivered, or
-    /// all is.
+    /// Picks a pair with frames under way. Some of these frames are taken off the ring and some of those delivered, or
+    /// all are.
     pub(crate) fn advance(&mut self, rng: &mut ChaCha8Rng) -> Option<(u32, u32, [u32; 3])> {
         let busy = (0..self.pairs.len()).filter(|at| {
             let pair = &self.pairs[*at];
@@ -89,31 +89,29 @@ impl Rings {
         Some((at / ring_count, at % ring_count, [pair.tail, pair.dequeued, pair.delivered]))
     }
 
-    /// Whether what went as number `seq` from `rx_cpu` to `cpu`, by either generation, is
-    /// delivered.
+    /// Whether the packet with number `seq` from `rx_cpu` to `cpu`, in either generation, is delivered.
     pub(crate) fn is_delivered(&self, rx_cpu: u32, cpu: u32, seq: u32) -> bool {
         let start = self.pair(rx_cpu, cpu * STEER_GENERATIONS).start;
-        // From before the first.
+        // A number from before the first one.
         if start.wrapping_sub(seq) < 2 {
             return true;
         }
-        // Numbers begin after the start, and the first of generation 1 follow half the circle
-        // later.
+        // Numbers begin after the start, and those of generation 1 begin half the range later.
         let generation = u32::from(seq.wrapping_sub(start.wrapping_add(1)) >= APART);
         let pair = self.pair(rx_cpu, cpu * STEER_GENERATIONS + generation);
         (pair.delivered.wrapping_sub(seq) as i32) >= 0
     }
 }
 
-/// One producer's view of the rings, for a burst that the other side has decided on already: which of
-/// a CPU's rings a packet went to is its affair (the world checks it), and whether it is numbered.
+/// One producer's view of the rings, for a burst that the other side has already decided on. The core is not asked
+/// which of a CPU's rings a packet uses (the world checks that), nor whether it is numbered.
 pub(crate) struct Producer<'a> {
     pub(crate) rings: &'a mut Rings,
     pub(crate) rx_cpu: u32,
-    /// What the other side decided for the packets to come; `None`: the packet passes.
+    /// The other side's decisions for the packets to come; `None`: the packet passes.
     pub(crate) decided: VecDeque<Option<Decision>>,
     pub(crate) limited: bool,
-    /// The packet in work, once it has left `decided`.
+    /// The packet being decided, once it has left `decided`.
     pub(crate) current: Option<Option<Decision>>,
 }
 

@@ -1,4 +1,4 @@
-//! A machine, its interfaces and its settings, chosen at random.
+//! A random machine with its interfaces and settings.
 
 use crate::abi;
 use crate::policy::{NO_CPU, Row, Rules, Sizes};
@@ -12,17 +12,17 @@ use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, SlotOrder, SockFlowTable, St
 pub enum Kind {
     /// Nothing is steered.
     None,
-    /// By hash.
+    /// The hash decides.
     Rps,
-    /// By queue.
+    /// The queue decides.
     Bound,
-    /// By sparse slot, else by hash.
+    /// The sparse slot decides, otherwise the hash.
     Sparse,
-    /// By desired CPU, else by hash.
+    /// The desired CPU decides, otherwise the hash.
     Rfs,
-    /// By desired CPU, else by sparse slot, else by hash.
+    /// The desired CPU decides, otherwise the sparse slot, otherwise the hash.
     RfsSparse,
-    /// By hash as `run` has it: without hysteresis, and unguarded at times.
+    /// The hash decides, with the settings of `run`: without hysteresis, and unguarded at times.
     RpsAsRun,
 }
 
@@ -31,7 +31,7 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::None, Kind::Rps, Kind::Bound, Kind::Sparse, Kind::Rfs, Kind::RfsSparse];
 
-    /// Its number, of `enum steer_policy`.
+    /// Its number in `enum steer_policy`.
     fn number(self) -> u32 {
         match self {
             Kind::None => abi::STEER_NONE,
@@ -43,7 +43,8 @@ impl Kind {
         }
     }
 
-    /// Whether it can be changed without a transition: the core guards its decisions, or nothing is under way then.
+    /// Whether it can be changed without a transition: the core guards its decisions, or nothing is under way at a
+    /// change.
     pub(crate) fn can_change(self) -> bool {
         !matches!(self, Kind::None | Kind::Bound)
     }
@@ -55,24 +56,24 @@ pub(crate) struct Queue {
     /// The CPU that receives it.
     pub(crate) rx_cpu: u16,
     pub(crate) device: u16,
-    /// Which queue of its device it is.
+    /// The number of the queue on its device.
     pub(crate) number: u16,
 }
 
-/// What does not change, and the present settings.
+/// The fixed properties, and the present settings.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub(crate) kind: Kind,
     pub(crate) queues: Vec<Queue>,
     pub(crate) ring_size: u32,
     pub(crate) flow_log: u32,
-    /// Every CPU packets can be sent to.
+    /// Every CPU to which packets can be sent.
     pub(crate) possible: CpuSet,
     pub(crate) config: SteerConfig,
     /// CPUs whose second ring is in use.
     pub(crate) second_generation: Vec<u16>,
     pub(crate) local_by_ring: bool,
-    /// Frames go unguarded.
+    /// Whether frames go unguarded.
     pub(crate) unguarded: bool,
 }
 
@@ -84,14 +85,14 @@ fn cpu_set(ids: &[u16]) -> CpuSet {
     CpuSet::new(ids.iter().map(|id| cpu(*id))).expect("there is one")
 }
 
-/// So many CPUs of `of` at most.
+/// At most `most` CPUs of `of`.
 fn some(rng: &mut ChaCha8Rng, of: &[u16], most: usize) -> Vec<u16> {
     let count = rng.random_range(1..=most.min(of.len()));
     of.sample(rng, count).copied().collect()
 }
 
 impl Scenario {
-    /// A scenario for a policy. CPUs that packets can be sent to are among `cpus`.
+    /// A scenario for a policy. The CPUs to which packets can be sent are some of `cpus`.
     #[must_use]
     pub fn new(kind: Kind, cpus: &[u16], rng: &mut ChaCha8Rng) -> Scenario {
         let possible = some(rng, cpus, 12);
@@ -115,7 +116,7 @@ impl Scenario {
         config.flow_limit = rng.random_ratio(1, 2).then(|| 1 << rng.random_range(0..9));
         let ring_size = rng.random_range(8..80);
         let local_by_ring = !kind.can_change() && rng.random_ratio(1, 4);
-        // `rps` has no fallback but its hash; whether a flow may linger is the same to both.
+        // `rps` has no fallback except its hash; whether a flow may linger is the same for both sides.
         let is_rps = matches!(kind, Kind::Rps | Kind::RpsAsRun);
         if kind.can_change() && !is_rps && rng.random_ratio(1, 3) {
             config.fallback = Fallback::Local;
@@ -135,14 +136,14 @@ impl Scenario {
         scenario
     }
 
-    /// Other CPUs, other CPUs offline, other loops, other generations; also, where the core can do
-    /// it at once, another policy of its kind.
+    /// Changes CPUs, offline CPUs, loops and generations; and if the core can do it at once, also the policy, to
+    /// another one of its kind.
     pub(crate) fn change(&mut self, rng: &mut ChaCha8Rng) {
         let all: Vec<u16> = self.possible.iter().map(CpuId::get).collect();
         let loops = rng.random_range(1..=5);
         let map = self.map(rng, &all);
         self.config.cpus = CpuSet::new(map.iter().map(|id| cpu(*id))).expect("there is one");
-        // A CPU that receives is not offline.
+        // A receiving CPU cannot be offline.
         let receives = |id: &u16| self.queues.iter().any(|queue| queue.rx_cpu == *id);
         let idle: Vec<u16> = all.iter().copied().filter(|id| !receives(id)).collect();
         self.config.offline = None;
@@ -161,19 +162,19 @@ impl Scenario {
             Kind::None => Policy::None,
             Kind::Bound => self.bindings(rng, &all),
             Kind::RpsAsRun => Policy::Rps,
-            // The core's rps has no guard; its rfs without desired CPUs is rps with one.
+            // The core's rps has no guard; its rfs without desired CPUs is rps with a guard.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(loops),
             Kind::RfsSparse => Policy::RfsSparse(loops),
         };
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
-        // As `Settings::can_be_unguarded` of rxsteer-xdp.
+        // As in `Settings::can_be_unguarded` of rxsteer-xdp.
         let can_be = self.config.offline.is_none() && self.config.flow_limit.is_none();
         self.unguarded = self.kind == Kind::RpsAsRun && can_be && rng.random_ratio(3, 4);
     }
 
-    /// A CPU map. As run, the core's rps does not guard flows that share a slot and have two targets, as the kernel
-    /// does: so the CPUs divide the slots. (tests/change has boundary slots.)
+    /// A CPU map. For `rps` as in `run`, the core does not guard flows that share a slot and have two targets, but the
+    /// kernel does. So here the number of CPUs divides the number of slots. (tests/change has boundary slots.)
     fn map(&self, rng: &mut ChaCha8Rng, all: &[u16]) -> Vec<u16> {
         let mut map = some(rng, all, 8);
         if self.kind == Kind::RpsAsRun {
@@ -182,15 +183,14 @@ impl Scenario {
         map
     }
 
-    /// Changes that are the C side's own affair: which rings are in use, and whether local packets go
-    /// through one.
+    /// Changes that only concern the C side: which rings are in use, and whether local packets go through one.
     pub(crate) fn switch_rings(&mut self, rng: &mut ChaCha8Rng) {
         let all = self.possible.iter().map(CpuId::get);
         self.second_generation = all.filter(|_| rng.random_ratio(1, 3)).collect();
         self.local_by_ring = rng.random();
     }
 
-    /// Some queues are bound.
+    /// Binds some queues.
     fn bindings(&self, rng: &mut ChaCha8Rng, all: &[u16]) -> Policy {
         let mut bindings = Vec::new();
         for queue in 0..self.queues.len() as u16 {
@@ -202,7 +202,7 @@ impl Scenario {
         Policy::Bound(bindings)
     }
 
-    /// Sizes of the tables.
+    /// The sizes of the tables.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         let highest = self.possible.highest();
@@ -215,13 +215,13 @@ impl Scenario {
             flow_log: self.flow_log,
             sock_entries: self.config.sock_flow_entries,
             sock_cpu_mask: SockFlowTable::sock_cpu_mask(highest),
-            // Few chains: long ones are what is worth a test.
+            // Few chains, since long ones are the interesting case.
             chains_log: (slots / 4).next_power_of_two().max(abi::STEER_LINE_WORDS).ilog2(),
             limit_lines: self.config.flow_limit.unwrap_or(0).div_ceil(abi::STEER_LINE_BYTES).max(1),
         }
     }
 
-    /// The devices: how many RX queues each has, and the flow table of the first.
+    /// For each device its number of RX queues, and the flow table of the first.
     #[must_use]
     pub fn devices(&self) -> Vec<(u16, u32)> {
         let mut devices: Vec<(u16, u32)> = Vec::new();
@@ -239,7 +239,7 @@ impl Scenario {
             && !self.config.offline.as_ref().is_some_and(|offline| offline.contains(id))
     }
 
-    /// What the C side is given.
+    /// The rules for the C side.
     #[must_use]
     pub fn rules(&self) -> Rules {
         let mut rules = Rules {
@@ -300,7 +300,7 @@ impl Scenario {
         rules
     }
 
-    /// Flows that nothing places stay where they are received.
+    /// Whether flows that no rule places stay on the CPU that receives them.
     pub(crate) fn else_local(&self) -> bool {
         self.config.fallback == Fallback::Local
     }

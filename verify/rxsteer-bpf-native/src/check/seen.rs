@@ -1,34 +1,34 @@
-//! What a comparison came by.
+//! What a comparison covered.
 
 use crate::abi;
 
-/// What was seen, so that a test shows that it tested something.
+/// Counts of what was covered, so that a test can assert that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Packets decided on.
+    /// Packets that were decided on.
     pub packets: u64,
-    /// By the rule that chose the target.
+    /// Packets by the rule that chose the target.
     pub(crate) by_rule: [u64; abi::STEER_RULES as usize],
-    /// Went elsewhere than to its target.
+    /// Packets that did not go to their target.
     pub deferred: u64,
-    /// Went to another CPU than the last of their slot.
+    /// Packets that went to another CPU than the last packet of their slot.
     pub moved: u64,
-    /// Refused by the flow limit.
+    /// Packets that the flow limit refused.
     pub dropped: u64,
-    /// Went through a second ring.
+    /// Packets that went through a second ring.
     pub second_generation: u64,
-    /// Went unguarded.
+    /// Packets that went unguarded.
     pub unguarded: u64,
 }
 
 impl Seen {
-    /// Packets whose target that rule chose, of `enum steer_rule`.
+    /// Packets whose target was chosen by `rule`, a value of `enum steer_rule`.
     #[must_use]
     pub fn by(&self, rule: u32) -> u64 {
         self.by_rule[rule as usize]
     }
 
-    /// Counts all of `other` too.
+    /// Adds all counts of `other`.
     pub fn add(&mut self, other: &Seen) {
         self.packets += other.packets;
         for (mine, theirs) in self.by_rule.iter_mut().zip(other.by_rule) {

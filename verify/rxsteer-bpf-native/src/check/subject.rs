@@ -1,4 +1,4 @@
-//! What is compared with the core.
+//! The implementation that is compared with the core.
 
 use crate::policy::{Decision, LastPacket, LimitHistory, NativePolicy, Packet, Rules};
 use rand::RngExt;
@@ -6,29 +6,30 @@ use rand_chacha::ChaCha8Rng;
 
 /// An implementation of the policy in C: the native build, or the programs in the kernel.
 pub trait Subject {
-    /// The hash, not 0, of a new flow that packets can be made of.
+    /// Returns the hash, not 0, of a new flow that can have packets.
     fn new_flow(&mut self, rng: &mut ChaCha8Rng) -> u32;
-    /// From now on decisions are made by `rules`.
+    /// Makes `rules` decide from now on.
     fn configure(&mut self, rules: &Rules);
     /// Decides for one packet that belongs to flow table `table`.
     fn decide(&mut self, packet: &Packet, table: u32) -> Decision;
-    /// The application of the flow runs on `cpu`.
+    /// Records that the application of the flow runs on `cpu`.
     fn record_desired(&mut self, hash: u32, cpu: u32);
-    /// The flow has ended.
+    /// Records that the flow has ended.
     fn forget_desired(&mut self, hash: u32);
-    /// Sets the numbers of the frames from a source to a destination: tail, dequeued, delivered.
+    /// Sets the numbers of the frames from an RX CPU to a ring: tail, dequeued, delivered.
     fn set_pair(&mut self, pair: (u32, u32), numbers: [u32; 3]);
-    /// The number of the last frame from a source to a destination.
+    /// The number of the last frame from an RX CPU to a ring.
     fn tail(&self, pair: (u32, u32)) -> u32;
-    /// The last packet that the flow's slot names; `None` when it is unset.
+    /// The last packet that the flow's slot records; `None` when the slot is unset.
     fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket>;
     /// An entry of the sock flow table.
     fn sock_entry(&self, index: u32) -> u32;
-    /// The sparse slot that a flow of the queue with that flow table would use at a time: CPU and loop.
+    /// The sparse slot that a flow would use at time `now`, if the flow belongs to the queue with flow table `table`:
+    /// CPU and loop.
     fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)>;
-    /// Whether every sparse slot that was given stands in its flow's chain, and no other.
+    /// Whether every assigned sparse slot is in its flow's chain, and no other slot is.
     fn chains_are_sound(&mut self) -> bool;
-    /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
+    /// The buckets of the flow limit's last packets plus one, oldest first; 0: no packet yet.
     fn limit_history(&self, rx_cpu: u32) -> LimitHistory;
     /// How many packets of the history the flow limit counts in a bucket.
     fn limit_count(&self, rx_cpu: u32, bucket: u32) -> u32;

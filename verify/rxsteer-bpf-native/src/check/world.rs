@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(super) const SECOND: u64 = rxsteer_core::sparse::INACTIVE_AFTER_NS;
-/// Most packets of a burst: more than the core looks at in one go.
+/// The most packets of a burst; the core looks at fewer at a time.
 const MOST: usize = 150;
 
 /// One scenario, run by the core and by another implementation.
@@ -27,7 +27,7 @@ pub struct World<S> {
     pub(super) rng: ChaCha8Rng,
     rings: Rings,
     plan: Arc<Plan>,
-    /// By source.
+    /// By RX CPU.
     pub(super) steerings: BTreeMap<u16, Steering>,
     pub(super) socks: Arc<SockFlowTable>,
     pub(super) hashes: Vec<u32>,
@@ -36,11 +36,11 @@ pub struct World<S> {
 }
 
 impl<S: Subject> World<S> {
-    /// The beginning of `scenario`; `subject` has tables of its [`Scenario::sizes`], all empty.
+    /// The start of `scenario`; `subject` has empty tables with its [`Scenario::sizes`].
     ///
     /// # Panics
     ///
-    /// If the core takes the scenario for impossible.
+    /// If the core considers the scenario impossible.
     pub fn new(mut subject: S, scenario: Scenario, mut rng: ChaCha8Rng) -> World<S> {
         let sizes = scenario.sizes();
         let rings = Rings::new(&mut rng, sizes.cpus, sizes.rx_cpus, scenario.ring_size);
@@ -55,7 +55,7 @@ impl<S: Subject> World<S> {
             let queues: Vec<u16> = of.map(|(number, _)| number).collect();
             steerings.insert(queue.rx_cpu, Steering::of_plan(plan.clone(), queues));
         }
-        // `rps` reads no desired CPUs; the core's `rfs`, which stands for it, must be given none.
+        // `rps` reads no desired CPUs, so the core's `rfs`, which replaces it, must not get any.
         let socks = if scenario.kind == Kind::Rps {
             let highest = scenario.possible.highest();
             Arc::new(SockFlowTable::new(sizes.sock_entries, highest))
@@ -70,7 +70,7 @@ impl<S: Subject> World<S> {
         World { subject, scenario, rng, rings, plan, steerings, socks, hashes, now, seen }
     }
 
-    /// Sends bursts until `packets` packets were decided on, comparing everything: what was seen.
+    /// Sends bursts until `packets` packets were decided on, and compares everything. Returns what was covered.
     ///
     /// # Panics
     ///
@@ -96,7 +96,7 @@ impl<S: Subject> World<S> {
             1 | 2 => self.rng.random_range(1..20),
             _ => self.rng.random_range(1..MOST),
         };
-        // An elephant, for the flow limit.
+        // A flow with most of the packets, for the flow limit.
         let elephant = self.rng.random_ratio(1, 4);
         let mut hash = *self.hashes.choose(&mut self.rng).unwrap_or(&1);
         let mut arrivals = Vec::new();
@@ -108,7 +108,7 @@ impl<S: Subject> World<S> {
                 hash = self.subject.new_flow(&mut self.rng);
             }
             self.now += self.rng.random_range(0..1000);
-            // `bound` goes by queue alone in the core, and leaves these be in the kernel.
+            // In the core, `bound` decides by queue alone; in the kernel, it does not steer these packets.
             let unsteered = self.scenario.kind != Kind::Bound && self.rng.random_ratio(1, 100);
             arrivals.push(Arrival {
                 time_ns: self.now,
@@ -120,7 +120,7 @@ impl<S: Subject> World<S> {
         self.decide(&arrivals);
     }
 
-    /// Both decide on the burst, packet by packet and all at once.
+    /// Both sides decide on the burst: one packet by packet, the other all at once.
     fn decide(&mut self, arrivals: &[Arrival]) {
         let table = u32::from(arrivals[0].rx_queue);
         let queue = self.scenario.queues[table as usize];
@@ -182,8 +182,8 @@ impl<S: Subject> World<S> {
         self.seen.packets += arrivals.len() as u64;
     }
 
-    /// A packet goes through the ring that its CPU uses now, unless it must follow earlier ones; and
-    /// pass if it is local, unless earlier ones are on their way through a ring.
+    /// Checks the ring of a packet. It goes through the ring that its CPU uses now, unless it must follow earlier
+    /// packets. A local packet passes, unless earlier packets are on their way through a ring.
     fn check_ring(&self, last: Option<LastPacket>, decision: &Decision) {
         let is_under_way =
             |last: &LastPacket| !self.rings.is_delivered(last.rx_cpu, last.cpu, last.seq);
@@ -222,7 +222,7 @@ impl<S: Subject> World<S> {
         self.steerings[&rx_cpu].explain(arrival, &mut producer)
     }
 
-    /// What happens between bursts.
+    /// Events between bursts.
     fn events(&mut self) {
         for _ in 0..self.rng.random_range(0..6) {
             if let Some((rx_cpu, ring, numbers)) = self.rings.advance(&mut self.rng) {
@@ -241,7 +241,7 @@ impl<S: Subject> World<S> {
         }
         if self.rng.random_ratio(1, 100) {
             if self.scenario.unguarded && self.rng.random() {
-                // The guard comes first, by the same rules.
+                // First the guard is active again, with the same rules.
                 self.scenario.unguarded = false;
                 self.subject.configure(&self.scenario.rules());
             } else if self.scenario.kind.can_change() {
@@ -256,7 +256,7 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// Nothing is under way any more.
+    /// Delivers everything that is under way.
     fn deliver_all(&mut self) {
         while let Some((rx_cpu, ring, numbers)) = self.rings.advance(&mut self.rng) {
             self.subject.set_pair((rx_cpu, ring), numbers);
@@ -274,7 +274,7 @@ impl<S: Subject> World<S> {
             self.subject.forget_desired(hash);
             return;
         }
-        // Also on CPUs that packets can't be sent to, and above the highest.
+        // This includes CPUs to which packets cannot be sent, and ids above the highest.
         let id = self.rng.random_range(0..self.scenario.possible.highest().get() + 3);
         self.socks.record(FlowHash::from_raw(hash), CpuId::new(id).expect("it is small"));
         self.subject.record_desired(hash, id.into());

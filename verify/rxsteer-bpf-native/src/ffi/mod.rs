@@ -1,4 +1,4 @@
-//! The functions of the two shims: all of this crate that calls C.
+//! The functions of the two shims: all code of this crate that calls C.
 
 pub(crate) mod parse;
 pub mod policy;

@@ -4,26 +4,26 @@ use crate::abi;
 use rxsteer_core::{FlowKey, FlowWords};
 use rxsteer_packet::{DissectOptions, HashWords};
 
-/// What the C parser takes a frame for.
+/// The C parser's classification of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It has an IP header that can be read.
+    /// The frame has an IP header that can be read.
     Ip,
-    /// It does not claim to carry IP.
+    /// The frame does not claim to carry IP.
     NotIp,
-    /// It claims to, but the IP header cannot be read.
+    /// The frame claims to carry IP, but its IP header cannot be read.
     Malformed,
 }
 
-/// What the C parser reads in a frame: `struct steer_packet`.
+/// The C parser's result for a frame: `struct steer_packet`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
-    /// Of the steering key; 0: no flow.
+    /// The hash of the steering key; 0: no flow.
     pub hash: u32,
     /// The number of its [`Class`].
     pub class: u8,
-    /// 0 without a whole TCP header.
+    /// The TCP flags; 0 without a complete TCP header.
     pub tcp_flags: u8,
     /// Whether `key` is filled.
     pub has_key: u8,
@@ -70,7 +70,7 @@ unsafe extern "C" {
 }
 
 impl Packet {
-    /// What the frame is; `None` if the C code wrote a number that is none.
+    /// The class of the frame; `None` if the C code wrote an undefined number.
     #[must_use]
     pub fn class(&self) -> Option<Class> {
         match self.class.into() {
@@ -81,7 +81,7 @@ impl Packet {
         }
     }
 
-    /// The flow, from the key where there is one, else from `addresses` and `rest`.
+    /// The flow, from the key if there is one, otherwise from `addresses` and `rest`.
     #[must_use]
     pub fn flow(&self) -> Option<FlowKey> {
         if self.has_key == 1 {
@@ -93,7 +93,7 @@ impl Packet {
 }
 
 impl Packet {
-    /// Whether its source address is above its destination, of a packet that has a flow.
+    /// Whether the source address is above the destination address, for a packet that has a flow.
     #[must_use]
     pub fn is_reversed(&self) -> bool {
         // SAFETY: it lives until the call is over, and the layout is the same on both sides.
@@ -101,10 +101,10 @@ impl Packet {
     }
 }
 
-/// More than the parser reads in place.
+/// More bytes than the parser reads in place.
 const IN_PLACE: usize = 128;
 
-/// What `steer_parse()` makes of a frame of which the first `linear` bytes can be read in place.
+/// The result of `steer_parse()` for a frame whose first `linear` bytes can be read in place.
 ///
 /// # Panics
 ///
@@ -112,7 +112,7 @@ const IN_PLACE: usize = 128;
 #[must_use]
 pub fn parse(frame: &[u8], linear: usize, options: DissectOptions, words: &HashWords) -> Packet {
     let mut packet = Packet::default();
-    // A copy with other bytes after it, so that reading past its end makes a difference.
+    // A copy followed by other bytes, so that reading past its end changes the result.
     let mut in_place = [0xa5; IN_PLACE];
     let linear = linear.min(frame.len()).min(IN_PLACE);
     in_place[..linear].copy_from_slice(&frame[..linear]);

@@ -7,55 +7,55 @@ use std::ptr::NonNull;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Highest CPU plus one.
+    /// The highest CPU id plus one.
     pub cpus: u32,
-    /// Highest CPU that receives, plus one.
+    /// The highest id of a receiving CPU, plus one.
     pub rx_cpus: u32,
-    /// Flow tables: RX queues of all devices.
+    /// Flow tables: one for each RX queue of all devices.
     pub tables: u32,
-    /// Logarithm of the slots of one.
+    /// Logarithm of the number of slots of one flow table.
     pub flow_log: u32,
     /// Entries of the sock flow table, a power of two of at least 16.
     pub sock_entries: u32,
     /// The bits of an entry that hold the CPU plus one.
     pub sock_cpu_mask: u32,
-    /// Logarithm of the chains of sparse slots, at least 4.
+    /// Logarithm of the number of chains of sparse slots, at least 4.
     pub chains_log: u32,
-    /// Lines of 64 counts that the flow limit has for each source.
+    /// Lines of 64 counts that the flow limit has for each RX CPU.
     pub limit_lines: u32,
 }
 
-/// What decisions are made by: `struct native_rules`.
+/// The rules that make decisions: `struct native_rules`.
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Of `enum steer_policy`.
+    /// A value of `enum steer_policy`.
     pub policy: u32,
     /// Sparse slots of a CPU.
     pub loops: u32,
-    /// Packets a ring holds.
+    /// Capacity of a ring in packets.
     pub ring_size: u32,
-    /// Logarithm of the flow limit's buckets, plus one; 0: none.
+    /// Logarithm of the number of the flow limit's buckets, plus one; 0: no limit.
     pub flow_limit: u32,
-    /// For how long sparse slots and hashing are active.
+    /// How long sparse slots and hashing count as active.
     pub inactive_after: u64,
-    /// Local packets go through a ring.
+    /// Not 0: local packets go through a ring.
     pub local_by_ring: u32,
-    /// Not 0: flows that nothing places stay where they are received.
+    /// Not 0: flows that no rule places stay on the CPU that receives them.
     pub else_local: u32,
-    /// Not 0: `rows` hold.
+    /// Not 0: `rows` apply.
     pub by_queue: u32,
-    /// Not 0: a flow goes to its target as soon as it may.
+    /// Not 0: a flow goes to its target as soon as the order rule allows it.
     pub no_hysteresis: u32,
-    /// Not 0: some slots' flows have two targets.
+    /// Not 0: the flows of some slots have two targets.
     pub boundary_slots: u32,
-    /// Not 0: slots are left alone.
+    /// Not 0: slots are not used.
     pub unguarded: u32,
     /// Not 0: the previous rules may still decide ([`NativePolicy::keep_previous`]).
     pub has_previous: u32,
-    /// Entries of the general map, the first in `map`.
+    /// Entries of the general map, which comes first in `map`.
     pub map_len: u32,
-    /// All maps, one behind the other: CPUs, or [`NO_CPU`].
+    /// All maps, one after another: CPUs, or [`NO_CPU`].
     pub map: [u16; abi::STEER_MAP_ENTRIES as usize],
     /// By flow table.
     pub rows: [Row; abi::MAX_ROWS as usize],
@@ -63,7 +63,7 @@ pub struct Rules {
     pub cpu: [u8; abi::STEER_MAX_CPUS as usize],
 }
 
-/// What an RX queue has of its own: `struct steer_row`.
+/// The settings of one RX queue: `struct steer_row`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -77,7 +77,7 @@ pub struct Row {
     pub bound: u16,
 }
 
-/// In tables of CPUs: none.
+/// In tables of CPUs: no CPU.
 pub const NO_CPU: u16 = abi::STEER_NO_CPU as u16;
 const _: () = assert!(NO_CPU as u32 == abi::STEER_NO_CPU);
 
@@ -85,7 +85,7 @@ const _: () = assert!(NO_CPU as u32 == abi::STEER_NO_CPU);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// Not 0.
+    /// The flow hash, not 0.
     pub hash: u32,
     /// The CPU that receives it.
     pub rx_cpu: u32,
@@ -93,33 +93,33 @@ pub struct Packet {
     pub queue: u32,
     /// Its device.
     pub device: u32,
-    /// The hash its desired CPU is kept under.
+    /// The hash under which its desired CPU is stored.
     pub sock_hash: u32,
-    /// Its flow table, which is its queue's row.
+    /// Its flow table, which is also the row of its queue.
     pub row: u32,
     /// The time.
     pub now: u64,
 }
 
-/// What became of a packet: `struct native_decision`.
+/// The decision about a packet: `struct native_decision`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Its target.
     pub target: u32,
-    /// By which rule, of `enum steer_rule`.
+    /// The rule that chose the target, a value of `enum steer_rule`.
     pub by: u32,
-    /// Where it went.
+    /// The CPU that it went to.
     pub cpu: u32,
-    /// Through which of its rings.
+    /// The generation of the ring that it went through.
     pub generation: u32,
-    /// Not 0: it passes, through none.
+    /// Not 0: it passed, and went through no ring.
     pub passes: u32,
-    /// Not 0: nowhere, by the flow limit.
+    /// Not 0: the flow limit dropped it.
     pub dropped: u32,
-    /// Its number.
+    /// Its sequence number.
     pub seq: u32,
-    /// Not 0: it carries that.
+    /// Not 0: it carries its sequence number.
     pub carries: u32,
     /// Not 0: it is counted as off target.
     pub off_target: u32,
@@ -128,38 +128,38 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The ring it went to: CPU and generation.
+    /// The ring that it went to: CPU and generation.
     #[must_use]
     pub fn ring(&self) -> u32 {
         self.cpu * abi::STEER_GENERATIONS + self.generation
     }
 }
 
-/// The last packet that a slot names: `struct native_last_packet`.
+/// The last packet that a slot records: `struct native_last_packet`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastPacket {
-    /// Its number among those from `rx_cpu` to its ring.
+    /// Its sequence number among the packets from `rx_cpu` to its ring.
     pub seq: u32,
     /// The CPU it was sent to.
     pub cpu: u32,
-    /// Through which of its rings.
+    /// The generation of the ring that it was sent through.
     pub generation: u32,
     /// The CPU that received it.
     pub rx_cpu: u32,
-    /// How many packets in a row may still follow the slot rather than their target.
+    /// How many more packets in a row may follow the slot instead of their target.
     pub hysteresis: u32,
 }
 
 impl LastPacket {
-    /// The ring it was sent through: CPU and generation.
+    /// The ring that it was sent through: CPU and generation.
     #[must_use]
     pub fn ring(&self) -> u32 {
         self.cpu * abi::STEER_GENERATIONS + self.generation
     }
 }
 
-// Both sides have the same members, in the same order.
+// Both sides have the same members in the same order.
 const _: () = {
     assert!(size_of::<Sizes>() == abi::SIZE_OF_SIZES as usize);
     assert!(size_of::<Rules>() == abi::SIZE_OF_RULES as usize);
@@ -168,7 +168,7 @@ const _: () = {
     assert!(size_of::<LastPacket>() == abi::SIZE_OF_LAST_PACKET as usize);
 };
 
-/// Buckets of the flow limit's last packets.
+/// The buckets of the flow limit's last packets.
 pub type LimitHistory = [u32; abi::STEER_FLOW_LIMIT_HISTORY as usize];
 
 enum State {}
@@ -224,7 +224,7 @@ unsafe extern "C" {
     fn native_order_delivered(policy: *mut State, rx_cpu: u32, ring: u32) -> u32;
 }
 
-/// The C policy with tables of its own, all empty.
+/// The C policy with its own tables, which are empty at first.
 #[derive(Debug)]
 pub struct NativePolicy {
     state: NonNull<State>,
@@ -232,7 +232,7 @@ pub struct NativePolicy {
 }
 
 impl NativePolicy {
-    /// The policy with tables of these sizes; [`NativePolicy::configure`] comes next.
+    /// The policy with tables of these sizes; [`NativePolicy::configure`] has to follow.
     ///
     /// # Panics
     ///
@@ -253,11 +253,11 @@ impl NativePolicy {
         NativePolicy { state: NonNull::new(state).expect("it aborts without memory"), sizes }
     }
 
-    /// From now on decisions are made by `rules`.
+    /// Makes `rules` decide from now on.
     ///
     /// # Panics
     ///
-    /// If they name a CPU there is no room for.
+    /// If the rules name a CPU for which there is no room.
     pub fn configure(&mut self, rules: &Rules) {
         let known = |cpu: &u16| u32::from(*cpu) < self.sizes.cpus || *cpu == NO_CPU;
         assert!(rules.map.iter().all(known) && rules.map_len <= abi::STEER_MAX_CPUS);
@@ -273,19 +273,19 @@ impl NativePolicy {
         unsafe { native_policy_configure(self.state.as_ptr(), rules) }
     }
 
-    /// What holds now is the previous rules, of which no ring has drained past the change.
+    /// The present rules become the previous ones; no ring has drained past the change.
     pub fn keep_previous(&mut self) {
         // SAFETY: the state is there.
         unsafe { native_policy_keep_previous(self.state.as_ptr()) }
     }
 
-    /// Which of the first 64 rings are not there.
+    /// Sets which of the first 64 rings are missing.
     pub fn miss_rings(&mut self, rings: u64) {
         // SAFETY: the state is there.
         unsafe { native_policy_miss_rings(self.state.as_ptr(), rings) }
     }
 
-    /// The ring that the previous rules sent to on `cpu` has drained past the change.
+    /// The ring of `cpu` that the previous rules used has drained past the change.
     pub fn release(&mut self, cpu: u32) {
         assert!(cpu < self.sizes.cpus);
         // SAFETY: the state is there, and the CPU is one of its tables'.
@@ -297,7 +297,7 @@ impl NativePolicy {
         self.receive(packet, table, false)
     }
 
-    /// The same for one that may be unable to go without its number.
+    /// Decides for one packet; with `needs_metadata`, the packet cannot be sent without its number.
     pub fn receive(&mut self, packet: &Packet, table: u32, needs_metadata: bool) -> Decision {
         self.assert_table(table);
         assert!(packet.rx_cpu < self.sizes.rx_cpus && packet.hash != 0);
@@ -317,7 +317,7 @@ impl NativePolicy {
         decision
     }
 
-    /// User space found out that what `rx_cpu` sent to `ring` until number `seq` is delivered or lost.
+    /// User space detected that all frames from `rx_cpu` to `ring` up to number `seq` are delivered or lost.
     pub fn mark_delivered(&mut self, (rx_cpu, ring): (u32, u32), seq: u32) {
         self.assert_pair(rx_cpu, ring);
         // SAFETY: the state is there, and the pair is in range.
@@ -341,14 +341,14 @@ impl NativePolicy {
         unsafe { native_order_passes(self.state.as_ptr(), ring, rx_cpu, number.unwrap_or(0)) }
     }
 
-    /// The tracepoint `xdp_cpumap_kthread` of `ring`: in an iteration with `count` frames, at `jiffies`.
+    /// The tracepoint `xdp_cpumap_kthread` of `ring` fires in an iteration with `count` frames, at `jiffies`.
     pub fn goes_on(&mut self, ring: u32, count: u32, jiffies: u32) {
         self.assert_pair(0, ring);
         // SAFETY: the state is there, and so is the ring.
         unsafe { native_order_goes_on(self.state.as_ptr(), ring, count, jiffies) }
     }
 
-    /// The tracepoint `sched_switch`: the thread of `ring` goes to sleep.
+    /// The tracepoint `sched_switch` fires: the thread of `ring` goes to sleep.
     pub fn sleeps(&mut self, ring: u32) {
         self.assert_pair(0, ring);
         // SAFETY: the state is there, and so is the ring.
@@ -363,19 +363,19 @@ impl NativePolicy {
         unsafe { native_order_delivered(self.state.as_ptr(), rx_cpu, ring) }
     }
 
-    /// Whether GRO is flushed fully now and then, or only of what is older than the present tick.
+    /// Sets whether GRO is from time to time flushed fully, or only of packets that are older than the present tick.
     pub fn flushes_fully(&mut self, fully: bool) {
         // SAFETY: the state is there.
         unsafe { native_order_begin(self.state.as_ptr(), fully.into()) }
     }
 
-    /// The application of the flow runs on `cpu`.
+    /// Records that the application of the flow runs on `cpu`.
     pub fn record_desired(&mut self, hash: u32, cpu: u32) {
         // SAFETY: the state is there; any numbers will do.
         unsafe { native_policy_record_desired(self.state.as_ptr(), hash, cpu) }
     }
 
-    /// The flow has ended.
+    /// Records that the flow has ended.
     pub fn forget_desired(&mut self, hash: u32) {
         // SAFETY: as above.
         unsafe { native_policy_forget_desired(self.state.as_ptr(), hash) }
@@ -398,7 +398,7 @@ impl NativePolicy {
         unsafe { native_policy_tail(self.state.as_ptr(), rx_cpu, ring) }
     }
 
-    /// The last packet that the flow's slot names; `None` when it is unset.
+    /// The last packet that the flow's slot records; `None` when the slot is unset.
     #[must_use]
     pub fn last_packet(&self, table: u32, hash: u32) -> Option<LastPacket> {
         self.assert_table(table);
@@ -417,7 +417,8 @@ impl NativePolicy {
         unsafe { native_policy_sock_entry(self.state.as_ptr(), index) }
     }
 
-    /// The sparse slot that a flow of the queue with that flow table would use at a time: CPU and loop.
+    /// The sparse slot that a flow would use at time `now`, if the flow belongs to the queue with flow table `table`:
+    /// CPU and loop.
     #[must_use]
     pub fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)> {
         // SAFETY: the state is there; any numbers will do.
@@ -426,14 +427,14 @@ impl NativePolicy {
         slot.checked_sub(1).map(|slot| (slot / abi::STEER_SPARSE_ROW, slot % abi::STEER_SPARSE_ROW))
     }
 
-    /// Whether every sparse slot that was given stands in its flow's chain, and no other.
+    /// Whether every assigned sparse slot is in its flow's chain, and no other slot is.
     #[must_use]
     pub fn chains_are_sound(&self) -> bool {
         // SAFETY: the state is there.
         unsafe { native_policy_chains_are_sound(self.state.as_ptr()) != 0 }
     }
 
-    /// The buckets of the flow limit's last packets, oldest first, plus one; 0: none.
+    /// The buckets of the flow limit's last packets plus one, oldest first; 0: no packet yet.
     #[must_use]
     pub fn limit_history(&self, rx_cpu: u32) -> LimitHistory {
         assert!(rx_cpu < self.sizes.rx_cpus);
@@ -469,12 +470,13 @@ impl Drop for NativePolicy {
     }
 }
 
-/// What `steer_order.h` knows of one ring's kernel thread.
+/// The state of one ring's kernel thread in `steer_order.h`.
 #[derive(Debug)]
 pub struct RingThread(NativePolicy);
 
 impl RingThread {
-    /// Of a kernel whose GRO is flushed fully now and then, or only of what is older than the present tick.
+    /// A thread of a kernel whose GRO is from time to time flushed fully, or only of packets that are older than the
+    /// present tick.
     #[must_use]
     pub fn new(rx_cpus: u32, flushes_fully: bool) -> RingThread {
         let mut policy = NativePolicy::new(Sizes {
@@ -496,12 +498,12 @@ impl RingThread {
         self.0.passes(0, rx_cpu, number);
     }
 
-    /// The tracepoint `xdp_cpumap_kthread`: in an iteration with `count` frames, at `jiffies`.
+    /// The tracepoint `xdp_cpumap_kthread` fires in an iteration with `count` frames, at `jiffies`.
     pub fn goes_on(&mut self, count: u32, jiffies: u32) {
         self.0.goes_on(0, count, jiffies);
     }
 
-    /// The tracepoint `sched_switch`: the thread goes to sleep.
+    /// The tracepoint `sched_switch` fires: the thread goes to sleep.
     pub fn sleeps(&mut self) {
         self.0.sleeps(0);
     }

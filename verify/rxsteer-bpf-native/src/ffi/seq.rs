@@ -1,22 +1,22 @@
-//! Numbers that frames carry: `steer_seq.h`, by way of `shim_parse.c`.
+//! Sequence numbers that frames carry: `steer_seq.h`, through `shim_parse.c`.
 
 use crate::abi;
 
-/// Places of the table of addresses.
+/// Entries of the table of addresses.
 const PLACES: usize = abi::STEER_ADDRESSES as usize;
 
 /// A frame's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Number {
-    /// Its rank among those from `rx_cpu` to `ring`.
+    /// Its sequence number among the frames from `rx_cpu` to `ring`.
     pub seq: u32,
     /// The CPU that sent it, below [`abi::STEER_MAX_CPUS`].
     pub rx_cpu: u32,
-    /// Where to: CPU and generation.
+    /// The ring that it was sent to: CPU and generation.
     pub ring: u32,
 }
 
-/// The addresses that both sides know.
+/// The table of addresses that both sides use.
 #[derive(Debug)]
 pub struct Addresses(Box<[u64; PLACES]>);
 
@@ -54,7 +54,7 @@ impl Addresses {
         }
     }
 
-    /// Takes the number out of the frame again, if it carries one.
+    /// Removes the number from the frame, if it carries one.
     pub fn decode_seq(&self, frame: &mut [u8]) -> Option<Number> {
         let mut number = [0; 3];
         let length = frame.len() as u32;

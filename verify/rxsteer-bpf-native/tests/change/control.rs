@@ -1,6 +1,7 @@
-//! User space: the steps of a change, by either machine. Between any two of them the world goes on.
+//! The steps of user space in a change, in both procedures. Between any two steps the world continues.
 //!
-//! It follows `path/change.rs`, `path/unguarded.rs` and `rings.rs` of rxsteer-xdp, which act on the kernel's maps.
+//! The model follows `path/change.rs`, `path/unguarded.rs` and `rings.rs` of rxsteer-xdp, which operate on the kernel's
+//! maps.
 
 use crate::settings::Settings;
 use crate::world::{CPUS, Pair, RINGS, RX_CPUS, World};
@@ -8,58 +9,59 @@ use rand::RngExt;
 use rxsteer_bpf_native::abi::STEER_GENERATIONS;
 use rxsteer_bpf_native::policy::Rules;
 
-/// How a change away from unguarded frames is made.
+/// The procedure for a change away from unguarded frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
-    /// As it is: the same rules with the guard; all rings drain past a snapshot; the new rules.
+    /// The present procedure: the same rules with the guard; all rings drain past a snapshot; the new rules.
     Phases,
-    /// The prototype: the new rules at once, the previous ones beside them (`previous.h`).
+    /// The prototype: the new rules at once, with the previous ones beside them (`previous.h`).
     Previous,
 }
 
-/// A rule that can be left out, to see that the model needs it.
+/// A rule that can be left out, to show that the model needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Both: away from passing all frames go through the rings for a grace period.
+    /// Both: after a policy under which frames pass, all frames go through the rings for a grace period.
     Flush,
-    /// Both: a ring that is out of use is deleted only once it is drained.
+    /// Both: an unused ring is deleted only once it has drained.
     RetiredDrains,
-    /// Both: the guard is bypassed once rings have drained past a snapshot.
+    /// Both: frames go unguarded only once rings have drained past a snapshot.
     UnguardedAfterSnapshot,
-    /// Both: and not if a frame went off target since.
+    /// Both: and only if no frame went off target since.
     UnguardedOnTarget,
-    /// Both: then slots of before are unset, for their numbers wrap.
+    /// Both: then older slots are unset, since their numbers wrap.
     SlotsUnset,
-    /// Both: that snapshot is a grace period long, for bulk queues.
+    /// Both: the snapshot takes a grace period, because of bulk queues.
     LongSnapshot,
-    /// Both: a snapshot holds the numbers of all RX CPUs, and one that sent nothing says nothing.
+    /// Both: a snapshot has the numbers of all RX CPUs, and an RX CPU that sent nothing since is no evidence.
     LaterFrame,
-    /// Phases: the guard comes first.
+    /// Phases: the guard is activated first.
     GuardFirst,
-    /// Phases: and rings drain past a snapshot.
+    /// Phases: and then rings drain past a snapshot.
     RingsDrain,
-    /// Previous: as long as their ring holds.
+    /// Previous: the previous rules decide as long as their ring has not drained.
     PreviousDecides,
-    /// Previous: the snapshot is taken after the rules changed.
+    /// Previous: the snapshot is taken after the change of rules.
     SnapshotAfterChange,
-    /// Previous: flows of boundary slots go by their slots alone.
+    /// Previous: flows of boundary slots follow only their slots.
     BoundarySlots,
-    /// Previous: a second change keeps them.
+    /// Previous: a second change keeps the previous rules.
     SecondChange,
-    /// Previous: they send to the rings of their time.
+    /// Previous: the previous rules send to the rings that were used under them.
     OldGeneration,
-    /// Previous: a ring that holds is not deleted.
+    /// Previous: a ring that has not drained past the change is not deleted.
     HeldRingStays,
 }
 
-/// What a ring had been sent: by RX CPU.
+/// What had been sent to a ring, by RX CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sent {
     ring: u32,
     tails: [u32; RX_CPUS as usize],
 }
 
-/// A moment, a grace period long: what is in `before` was in its ring, or refused by it, when `after` was noted.
+/// A snapshot of a ring, which takes a grace period: the frames in `before` had entered the ring, or were refused by
+/// it, when `after` was noted.
 #[derive(Clone, Copy, Debug)]
 struct Snapshot {
     before: Sent,
@@ -74,15 +76,15 @@ pub(crate) struct Control {
     requested: Option<Settings>,
     generations: [u32; CPUS as usize],
     displaced: [bool; CPUS as usize],
-    /// By ring the size that it was made with.
+    /// By ring: its size.
     sizes: [u32; RINGS as usize],
     pub(crate) is_unguarded: bool,
-    /// What must be drained past: phases: before rules may change; previous: the rings that hold.
+    /// The snapshots past which rings must drain. Phases: before rules may change. Previous: until a ring is released.
     left: Option<Vec<Snapshot>>,
     approach: Option<(Vec<Snapshot>, u64)>,
     off_target_before: u64,
     marked: Vec<Sent>,
-    /// Ticks and frames from a request away from unguarded frames until the new rules held.
+    /// Ticks and frames from the request of a change away from unguarded frames until the new rules were active.
     pub(crate) waited: Vec<u64>,
     waits: u64,
     pub(crate) changes: u64,
@@ -128,7 +130,7 @@ impl Control {
         settings.rules(&self.generations, unguarded, has_previous)
     }
 
-    /// Makes rules hold.
+    /// Activates rules.
     fn activate(&mut self, settings: &Settings, unguarded: bool, has_previous: bool) {
         let rules = self.rules(settings, unguarded, has_previous);
         self.world.active = self.world.add(rules, Some(settings));
@@ -139,7 +141,7 @@ impl Control {
         self.sizes[ring as usize] = size;
     }
 
-    /// Asks for other settings. A CPU that goes away has its thread elsewhere from then on.
+    /// Requests other settings. If a CPU goes offline, its thread runs on another CPU from then on.
     pub(crate) fn apply(&mut self, settings: Settings) {
         for cpu in 0..CPUS as u16 {
             if self.settings.is_online(cpu) && !settings.is_online(cpu) {
@@ -182,7 +184,7 @@ impl Control {
         if self.machine == Machine::Phases && !self.is_guarded_and_drained() {
             return false;
         }
-        // The rings that frames go to without a slot.
+        // The rings that unguarded frames go to.
         let used: [u32; CPUS as usize] =
             std::array::from_fn(|cpu| cpu as u32 * STEER_GENERATIONS + self.generations[cpu]);
         let config = self.world.active;
@@ -222,7 +224,7 @@ impl Control {
         true
     }
 
-    /// Phases: the same rules with the guard, until no frame is under way that no slot knows of.
+    /// Phases: the same rules with the guard, until no frame is under way that no slot records.
     fn is_guarded_and_drained(&mut self) -> bool {
         if self.is_unguarded && !self.lacks(Rule::GuardFirst) {
             self.activate(&self.settings.clone(), false, false);
@@ -238,7 +240,7 @@ impl Control {
         false
     }
 
-    /// Previous: what holds is kept, with the rings that its frames are in.
+    /// Previous: keeps the active rules, and the rings with their frames.
     fn keep_previous(&mut self, mut config: usize) {
         if self.lacks(Rule::OldGeneration) || self.lacks(Rule::BoundarySlots) {
             let mut rules = self.world.config(config).clone();
@@ -255,7 +257,7 @@ impl Control {
         }
     }
 
-    /// Previous: rings that have drained past the change hold no longer; when none does, no frame needs the previous
+    /// Previous: releases rings that have drained past the change. When all are released, no frame needs the previous
     /// rules.
     fn release_drained(&mut self) {
         let Some(left) = self.left.take() else { return };
@@ -276,7 +278,7 @@ impl Control {
     }
 
     fn approach_unguarded(&mut self) {
-        // Previous: that a ring holds need not be asked. The snapshot is later than the change.
+        // Previous: rings that are not released need no check, since the snapshot is later than the change.
         if self.is_unguarded || !self.settings.can_be_unguarded() {
             return;
         }
@@ -351,7 +353,7 @@ impl Control {
             }
             planned.push(other);
         }
-        // What was sent to the CPU's rings before is that much older now.
+        // The slots' numbers for frames sent to the CPU's rings before are now older.
         for ring in planned {
             self.make(ring, next.queue_size);
             self.generations[ring as usize / 2] = ring % 2;
@@ -397,12 +399,12 @@ impl Control {
         (0..RINGS).filter(exists).map(|ring| self.sent(ring)).collect()
     }
 
-    /// Of all rings, where what matters is in them already.
+    /// A snapshot of all rings, when all relevant frames have already entered them.
     fn snapshot(&self) -> Vec<Snapshot> {
         self.all_sent().into_iter().map(|sent| Snapshot { before: sent, after: sent }).collect()
     }
 
-    /// The same where it need not be.
+    /// A snapshot of all rings, when relevant frames may still be in bulk queues.
     fn long_snapshot(&mut self) -> Vec<Snapshot> {
         let before = self.all_sent();
         if self.lacks(Rule::LongSnapshot) {
@@ -413,8 +415,8 @@ impl Control {
         before.into_iter().map(after).collect()
     }
 
-    /// Those of `before`, which is of a grace period ago, that were sent nothing since and are drained, as far as that
-    /// can be known.
+    /// The rings of `before`, which is from a grace period ago, to which nothing was sent since and which are drained,
+    /// as far as user space can detect that.
     fn drained(&mut self, before: &[Sent]) -> Vec<Sent> {
         let mut drained = Vec::new();
         for sent in before {
@@ -463,7 +465,8 @@ impl Control {
         }
     }
 
-    /// Numbers of a ring at rest go on by 2³¹, now and then: while frames go unguarded they do so unseen.
+    /// The numbers of a ring at rest occasionally advance by 2³¹. While frames go unguarded, user space does not see
+    /// that.
     pub(crate) fn wrap(&mut self) {
         let ring = self.world.rng.random_range(0..RINGS);
         let is_in_snapshot = self.left.is_some() || self.approach.is_some();

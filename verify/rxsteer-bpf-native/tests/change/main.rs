@@ -1,7 +1,7 @@
-//! Changes of rules keep the order of flows: of today's phases, and of a prototype (`src/previous.h`) that keeps the
-//! previous rules beside the present ones. The C decides, and each decision is compared with `rxsteer-core` by the same
-//! settings: the policies are as `run` has them, unguarded at times, with boundary slots. Each rule of user space is
-//! left out once, and then the model finds frames that come late.
+//! Changes of rules keep the order of flows: in the present phases, and in a prototype (`src/previous.h`) that keeps
+//! the previous rules beside the present ones. The C code decides, and each decision is compared with `rxsteer-core`
+//! with the same settings. The policies have the settings of `run`: unguarded at times, with boundary slots. Each rule
+//! of user space is left out once, and the model must then find frames out of order.
 
 mod control;
 mod oracle;
@@ -14,18 +14,18 @@ use rand_chacha::ChaCha8Rng;
 use settings::Settings;
 use world::{Seen, World};
 
-/// Runs of a machine, and changes in each.
+/// Runs of each procedure, and changes in each run.
 const RUNS: u64 = 120;
 const CHANGES: u64 = 30;
 
-/// Most ticks of a change, or until frames go unguarded.
+/// The most ticks of a change, or until frames go unguarded.
 const PATIENT: u32 = 400;
 
 fn run(machine: Machine, without: Option<Rule>, seed: u64) -> Control {
     let rng = ChaCha8Rng::seed_from_u64(seed);
     let mut control = Control::new(World::new(rng), machine, without);
     while control.changes < CHANGES {
-        // From every phase: unguarded frames, a change that still drains, and in between.
+        // Changes begin in every phase: while frames are unguarded, while a change still drains, and in between.
         let wanted = control.world.rng.random_range(0..3);
         for _ in 0..PATIENT {
             control.tick();
@@ -57,7 +57,7 @@ fn run(machine: Machine, without: Option<Rule>, seed: u64) -> Control {
     control
 }
 
-/// What all runs of a machine saw, and how long its changes away from unguarded frames waited, in ticks.
+/// The result of all runs of a procedure, and how many ticks its changes away from unguarded frames waited.
 fn all(machine: Machine) -> (Seen, Vec<u64>, u64) {
     let (mut all, mut waited, mut second) = (Seen::default(), Vec::new(), 0);
     for seed in 0..RUNS {
@@ -105,7 +105,7 @@ fn summary(waited: &[u64]) -> String {
     )
 }
 
-/// Without the rule a frame comes late, or finds no ring, in some of the runs.
+/// Asserts that without the rule, a frame is out of order or finds no ring in some run.
 fn needs(machine: Machine, rule: Rule) {
     let broken = (0..20 * RUNS).find(|seed| {
         let seen = run(machine, Some(rule), *seed).world.seen;

@@ -1,5 +1,5 @@
-//! What each frame's decision must be: the target is the core's, by the same settings at the same moment; and where it
-//! goes instead, by the order rule.
+//! The required decision for each frame: the target is the core's, for the same settings at the same moment; the order
+//! rule says where the frame goes instead.
 
 use crate::settings::Settings;
 use crate::world::FLOW_LOG;
@@ -8,11 +8,11 @@ use rxsteer_bpf_native::policy::{Decision, LastPacket, NativePolicy, Packet, Rul
 use rxsteer_core::{Arrival, Backlogs, CpuId, FlowHash, Refusal, Steering, Verdict};
 use std::collections::HashMap;
 
-/// Decisions of the core, by configuration and the CPU that receives.
+/// Steering of the core, by configuration and receiving CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle(HashMap<(usize, u32), Option<Steering>>);
 
-/// Queues that are always empty: targets are all that is asked for.
+/// Backlogs that are always empty, since only targets are needed.
 struct Empty;
 
 impl Backlogs for Empty {
@@ -34,7 +34,7 @@ impl Backlogs for Empty {
 }
 
 impl Oracle {
-    /// Asserts that `decision` has the core's target; whether the core has one.
+    /// Asserts that `decision` has the core's target; returns whether the core has one.
     pub(crate) fn check_target(
         &mut self,
         (config, settings): (usize, &Settings),
@@ -58,8 +58,8 @@ impl Oracle {
     }
 }
 
-/// Where a frame goes by the order rule, of rules that never move a flow by themselves: ring, or `None` to pass.
-/// `last` is what the slot named before.
+/// Where the order rule sends a frame, under rules that never move a flow by themselves: a ring, or `None` to pass.
+/// `last` is the previous content of the slot.
 pub(crate) fn goes_to(
     rules: &Rules,
     policy: &NativePolicy,
@@ -79,7 +79,7 @@ pub(crate) fn goes_to(
     if is_under_way && !is_unguarded { Some(last.ring()) } else { target }
 }
 
-/// The slot of a hash.
+/// The slot of a hash in a flow table.
 pub(crate) fn slot_of(hash: u32) -> u32 {
     hash >> (32 - FLOW_LOG)
 }

@@ -1,4 +1,4 @@
-//! Settings, and what they are compiled to: as `compile.rs` of rxsteer-xdp does it.
+//! Settings, compiled as in `compile.rs` of rxsteer-xdp.
 
 use crate::world::{CPUS, FLOW_LOG, QUEUES};
 use rand::RngExt;
@@ -19,12 +19,12 @@ pub(crate) enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) policy: Policy,
-    /// The general map, and those of queues.
+    /// The general map, and the maps of single queues.
     map: Vec<u16>,
     own: [Option<Vec<u16>>; QUEUES as usize],
     bound: [Option<u16>; QUEUES as usize],
     pub(crate) offline: Option<u16>,
-    /// Rings of another size are made in the other generation.
+    /// Rings of another size are created in the other generation.
     pub(crate) queue_size: u32,
 }
 
@@ -47,7 +47,7 @@ impl Settings {
             bound: std::array::from_fn(|_| {
                 rng.random_ratio(3, 4).then(|| rng.random_range(0..CPUS as u16))
             }),
-            // A CPU that receives is not offline.
+            // A receiving CPU cannot be offline.
             offline: rng.random_ratio(1, 6).then_some(CPUS as u16 - 1),
             queue_size: if rng.random_ratio(1, 4) { rng.random_range(0..3) } else { 0 },
         }
@@ -87,7 +87,7 @@ impl Settings {
         self.policy == Policy::Rps && cpu_of(first) != cpu_of(last)
     }
 
-    /// The same for the core, of a CPU that receives all queues; `None`: it depends on what applications do.
+    /// The core's settings for a CPU that receives all queues; `None` if they depend on what applications do.
     pub(crate) fn core(&self, rx_cpu: u32) -> Option<SteerConfig> {
         let cpu = |id: u16| CpuId::new(id).expect("ids are small here");
         let set = |ids: &[u16]| CpuSet::new(ids.iter().map(|id| cpu(*id))).expect("there is one");
@@ -111,7 +111,7 @@ impl Settings {
         Some(config)
     }
 
-    /// Frames that pass while an interface flushes go through the ring of the CPU that receives them.
+    /// Rules for an interface that flushes: frames that would pass go through the ring of the receiving CPU.
     pub(crate) fn flushing(generations: &[u32], has_previous: bool) -> Rules {
         let none = Settings {
             policy: Policy::None,

@@ -1,7 +1,7 @@
-//! Queues, CPUs and rings: frames on their way, in steps that user space may come between.
+//! Queues, CPUs and rings: the path of frames in steps, between which user space can act.
 //!
-//! The C decides and numbers (`steer_policy.h`, `previous.h`), and finds out what is delivered (`steer_order.h`). The
-//! rest is a model of the kernel: polls, bulk queues, CPUMAP rings, their threads, and GRO.
+//! The C code decides and numbers frames (`steer_policy.h`, `previous.h`), and detects what is delivered
+//! (`steer_order.h`). The rest is a model of the kernel: polls, bulk queues, CPUMAP rings, their threads, and GRO.
 
 use crate::oracle::{Oracle, goes_to, slot_of};
 use crate::settings::Settings;
@@ -13,7 +13,7 @@ use rxsteer_bpf_native::policy::{Decision, LastPacket, NativePolicy, Packet, Rul
 use std::collections::VecDeque;
 
 pub(crate) const CPUS: u32 = 4;
-/// RX CPUs: the first ones.
+/// The RX CPUs are the first ones.
 pub(crate) const RX_CPUS: u32 = 3;
 pub(crate) const QUEUES: u32 = 3;
 /// Few slots, so that flows share them.
@@ -24,13 +24,13 @@ const FLOWS: usize = 60;
 const BULK: usize = 8;
 const FLUSH_AFTER: usize = 64;
 
-/// A ring and an RX CPU, as the C has pairs.
+/// A ring and an RX CPU, like the pairs of the C code.
 pub(crate) type Pair = (u32, u32);
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     flow: usize,
-    /// Which of its flow's frames it is.
+    /// Its index among the frames of its flow.
     index: u64,
     rx_cpu: u32,
     seq: u32,
@@ -42,7 +42,7 @@ struct Flow {
     queue: u32,
     hash: u32,
     sent: u64,
-    /// Frames that came out, in order: the next one's index is no less.
+    /// The index after the last frame that came out; the next frame's index must not be lower.
     seen: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Ring {
     fifo: VecDeque<Frame>,
     held: Vec<Frame>,
     since_flush: usize,
-    /// Its thread gets no CPU time for so many chances.
+    /// The number of steps for which its thread gets no CPU time.
     pub(crate) stalled: u32,
     /// Frames that came out of it.
     pub(crate) passed: u64,
@@ -62,13 +62,13 @@ pub(crate) struct Ring {
 #[derive(Debug, Default)]
 struct RxCpu {
     poll: Option<Poll>,
-    /// By ring; emptied when full, and when the poll ends.
+    /// By ring; flushed when full, and when the poll ends.
     bulk: [Vec<Frame>; RINGS as usize],
-    /// Passed, and held by GRO until the poll ends.
+    /// Frames that passed and that GRO holds until the poll ends.
     held: Vec<Frame>,
-    /// Polls that ended.
+    /// The number of polls that ended.
     polls: u64,
-    /// It receives nothing for so many chances.
+    /// The number of steps for which it receives nothing.
     rests: u32,
 }
 
@@ -76,43 +76,43 @@ struct RxCpu {
 struct Poll {
     queue: u32,
     left: u32,
-    /// The frame's program is under way and has read which configuration holds.
+    /// The configuration that the frame's program has read, while the program is running.
     began: Option<usize>,
 }
 
-/// What happened.
+/// What happened in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) frames: u64,
-    /// Came out after a later one of their flow.
+    /// Frames that came out after a later frame of their flow.
     pub(crate) late: u64,
-    /// Refused by a full ring, or without one.
+    /// Frames refused by a full or missing ring.
     pub(crate) lost: u64,
     pub(crate) moved: u64,
     pub(crate) off_target: u64,
     pub(crate) unguarded: u64,
-    /// Decided to go where no ring is: the program would let it pass.
+    /// Frames that were sent to a missing ring; the program would let them pass.
     pub(crate) without_ring: u64,
-    /// Compared with the core's target and the order rule.
+    /// Frames that were compared with the core's target and the order rule.
     pub(crate) checked: u64,
 }
 
 pub(crate) struct World {
     pub(crate) rng: ChaCha8Rng,
     pub(crate) policy: NativePolicy,
-    /// Every configuration there was; the programs have two and the flushing one.
+    /// Every configuration so far; the programs have two and the flushing one.
     configs: Vec<(Rules, Option<Settings>)>,
     oracle: Oracle,
-    /// Which the C has loaded.
+    /// The configuration that the C code has loaded.
     loaded: usize,
     pub(crate) active: usize,
-    /// Holds instead, of interfaces that flush.
+    /// The configuration of interfaces that flush, while they do.
     pub(crate) flushing: Option<usize>,
     flows: Vec<Flow>,
-    /// By queue the CPU that polls it.
+    /// By queue: the CPU that polls it.
     polled_by: Vec<u32>,
     pub(crate) rings: Vec<Ring>,
-    /// By pair the last number: [rx_cpu][ring].
+    /// The last number of each pair: [rx_cpu][ring].
     pub(crate) tails: [[u32; RINGS as usize]; RX_CPUS as usize],
     rx: Vec<RxCpu>,
     jiffies: u32,
@@ -137,7 +137,7 @@ impl World {
         let mut tails = [[0; RINGS as usize]; RX_CPUS as usize];
         for (rx_cpu, of_rx_cpu) in (0..).zip(&mut tails) {
             for (ring, tail) in (0..).zip(of_rx_cpu) {
-                // Many are about to wrap.
+                // Many numbers are about to wrap.
                 *tail = if rng.random() { 0 } else { rng.random_range(0..400_u32).wrapping_neg() };
                 policy.set_pair((rx_cpu, ring), [*tail; 3]);
             }
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// A configuration that can be made active, and the settings it is of.
+    /// Adds a configuration that can be activated, with its settings.
     pub(crate) fn add(&mut self, rules: Rules, settings: Option<&Settings>) -> usize {
         self.configs.push((rules, settings.cloned()));
         self.configs.len() - 1
@@ -185,27 +185,27 @@ impl World {
         }
     }
 
-    /// A ring is made or deleted.
+    /// Creates or deletes a ring.
     pub(crate) fn set_ring(&mut self, ring: u32, exists: bool) {
         self.rings[ring as usize].exists = exists;
         let missing = (0..).zip(&self.rings).filter(|(_, ring)| !ring.exists);
         self.policy.miss_rings(missing.map(|(ring, _)| 1 << ring).sum());
     }
 
-    /// What `config` says is kept beside the next ones.
+    /// Keeps `config` as the previous rules beside the next ones.
     pub(crate) fn keep_previous(&mut self, config: usize) {
         self.load(config);
         self.policy.keep_previous();
     }
 
-    /// Some of what else goes on.
+    /// Runs some other events.
     pub(crate) fn meanwhile(&mut self) {
         for _ in 0..self.rng.random_range(0..40) {
             self.step();
         }
     }
 
-    /// Waits until every poll that is under way is over.
+    /// Waits until every poll that is under way has ended.
     pub(crate) fn grace(&mut self) {
         let before: Vec<Option<u64>> =
             self.rx.iter().map(|rx| rx.poll.is_some().then_some(rx.polls)).collect();
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Threads are stalled, queues polled by another CPU, applications move.
+    /// Stalls threads, changes the CPU that polls a queue, and moves applications.
     fn disturb(&mut self) {
         match self.rng.random_range(0..4) {
             0 => {
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// A step of an RX CPU: a poll begins, a program begins, or it ends; a poll ends.
+    /// A step of an RX CPU: a poll begins, a program begins or ends, or a poll ends.
     fn receive(&mut self, rx_cpu: u32) {
         let Some(poll) = &mut self.rx[rx_cpu as usize].poll else {
             if self.rx[rx_cpu as usize].rests > 0 {
@@ -310,7 +310,7 @@ impl World {
             now: self.jiffies.into(),
         };
         let last = self.policy.last_packet(queue, hash);
-        // A tagged one, now and then: both kinds may mix in a flow.
+        // Some frames are tagged; a flow may contain both kinds.
         let is_tagged = self.rng.random_ratio(1, 10);
         let decision = self.policy.receive(&packet, queue, is_tagged);
         self.check(config, &packet, last, is_tagged, &decision);
@@ -342,7 +342,7 @@ impl World {
         self.rx[rx_cpu as usize].bulk[ring as usize].push(frame);
     }
 
-    /// The decision is what it must be. Where previous rules may decide, their order shows whether they did well.
+    /// Checks the decision. While previous rules may decide, only the order of frames is checked.
     fn check(
         &mut self,
         config: usize,
@@ -374,7 +374,7 @@ impl World {
         }
     }
 
-    /// An iteration of a ring's thread, or its sleep. It can't run while a poll does on its CPU.
+    /// An iteration of a ring's thread, or its sleep. It cannot run during a poll on its CPU.
     fn run_thread(&mut self, number: u32) {
         let (cpu, ring) = (number / 2, &mut self.rings[number as usize]);
         if !ring.exists || self.rx.get(cpu as usize).is_some_and(|rx| rx.poll.is_some()) {
@@ -411,13 +411,14 @@ impl World {
         flow.seen = flow.seen.max(frame.index + 1);
     }
 
-    /// Whether nothing is in a ring or in its thread: what the thread's sleep shows.
+    /// Whether the ring and its thread are empty, which is what the thread's sleep shows.
     pub(crate) fn sleeps(&self, ring: u32) -> bool {
         let ring = &self.rings[ring as usize];
         ring.fifo.is_empty() && ring.held.is_empty()
     }
 
-    /// As if 2³¹ frames had passed: numbers of before seem to lie ahead. For a ring in which nothing is.
+    /// Advances a ring's numbers as if 2³¹ frames had passed, so that older numbers compare as later. Only for an empty
+    /// ring.
     pub(crate) fn wrap(&mut self, number: u32) {
         let in_bulk = self.rx.iter().any(|rx| !rx.bulk[number as usize].is_empty());
         if in_bulk || !self.sleeps(number) {
@@ -428,7 +429,7 @@ impl World {
             *tail = tail.wrapping_add((1 << 31) - 50);
             self.policy.set_pair((rx_cpu, number), [*tail; 3]);
         }
-        // The thread's snapshot of before is older than that.
+        // The thread's snapshot from before is older than that.
         self.policy.sleeps(number);
     }
 
