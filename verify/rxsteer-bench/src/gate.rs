@@ -1,8 +1,7 @@
-//! Are the two CPUs close to each other just now?
+//! A check that the two CPUs are currently close to each other.
 //!
-//! Two pinned threads throw one cache line to and fro. On a virtual machine the time of a throw
-//! jumps between modes, and everything that crosses CPUs jumps with it; a slice taken in the slow
-//! mode says nothing about the code.
+//! Two pinned threads pass one cache line back and forth. On a virtual machine the time of a pass jumps between modes,
+//! and with it the time of everything that crosses CPUs. A slice taken in the slow mode says nothing about the code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -10,33 +9,33 @@ use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Throws to and fro in one leg; one leg takes some 25 µs in the quick mode.
+/// Passes back and forth in one leg; one leg takes some 25 µs in the fast mode.
 const THROWS: u64 = 250;
-/// Legs of one check. The median leg counts, so that a preempted one doesn't.
+/// Legs of one check. The median leg counts, so that a preempted leg does not.
 const LEGS: u64 = 9;
 
-/// Two CPUs of this process, and how far apart they may be.
+/// Two CPUs of this process, and the longest time of a pass between them.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// The CPUs between which the cache line is thrown.
+    /// The CPUs between which the cache line is passed.
     pub cpus: (usize, usize),
-    /// The gate is open when one throw takes no more than this.
+    /// The gate is open when one pass takes no longer than this.
     pub limit_ns: f64,
 }
 
-/// Why there is no gate here.
+/// Why there is no gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoGate {
-    /// The user asked for none.
+    /// The user turned it off.
     TurnedOff,
     /// This process may run on one CPU only.
     OneCpu,
-    /// The host doesn't let threads choose their CPU.
+    /// The host does not allow threads to choose their CPU.
     CannotPin,
 }
 
 impl NoGate {
-    /// The reason as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub fn reason(self) -> &'static str {
         match self {
             Self::TurnedOff => "it was turned off",
@@ -61,16 +60,16 @@ impl Gate {
         Ok(gate)
     }
 
-    /// How long one throw takes now; `None` when a thread could not be pinned.
+    /// The present time of one pass; `None` if a thread could not be pinned.
     pub fn one_way_ns(&self) -> Option<f64> {
         let line = &Line(AtomicU64::new(0));
         let (near_cpu, far_cpu) = self.cpus;
-        // Two new threads each time, so that the caller's own may run where it likes: the threads
-        // that a case starts inherit the CPUs of the one that starts them.
+        // Two new threads each time, so that the caller's own thread stays unpinned: threads that a case starts inherit
+        // the CPUs of the thread that starts them.
         thread::scope(|scope| {
             let far = scope.spawn(move || pin(far_cpu).map(|()| line.send_back()));
             let near = scope.spawn(move || {
-                // The far side waits to be thrown to: we throw even when we could not be pinned.
+                // The far side waits for a pass, so this side passes even if it could not be pinned.
                 let pinned = pin(near_cpu);
                 let legs = line.throw_out(|| far.is_finished());
                 pinned.and(legs)
@@ -86,25 +85,25 @@ fn pin(cpu: usize) -> Option<()> {
     sched_setaffinity(None, &only).ok()
 }
 
-/// The line thrown: odd on its way out, even when it is back. Alone on a pair of cache lines, which
-/// x86 fetches together.
+/// The line that is passed: odd on its way out, even on its way back. It has a pair of cache lines for itself, since
+/// x86 fetches such pairs together.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
 impl Line {
-    /// The near side: the median leg's time for one throw, or `None` when the far side went away.
+    /// The near side: the median leg's time for one pass, or `None` when the far side has ended.
     fn throw_out(&self, far_gone: impl Fn() -> bool) -> Option<f64> {
         let mut legs = Vec::new();
         for leg in 0..=LEGS {
             let start = Instant::now();
             for throw in leg * THROWS..(leg + 1) * THROWS {
-                // ORDER: pairs with the loads of `send_back`; nothing else is handed over.
+                // ORDER: pairs with the loads of `send_back`; no other data is passed.
                 self.0.store(2 * throw + 1, Ordering::Release);
                 let mut spins = 0_u32;
                 // ORDER: pairs with the store of `send_back`.
                 while self.0.load(Ordering::Acquire) != 2 * throw + 2 {
                     spins = spins.wrapping_add(1);
-                    // A look at the thread now and then: it ends early when it couldn't be pinned.
+                    // Check the thread occasionally: it ends early if it could not be pinned.
                     if spins.is_multiple_of(1 << 16) && far_gone() {
                         return None;
                     }
@@ -112,7 +111,7 @@ impl Line {
             }
             legs.push(start.elapsed().as_nanos() as f64 / (2 * THROWS) as f64);
         }
-        // The first leg began before the other thread was there.
+        // The first leg began before the other thread was ready.
         crate::Quartiles::of(&legs[1..]).map(|q| q.median)
     }
 

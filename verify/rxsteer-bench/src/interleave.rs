@@ -1,4 +1,4 @@
-//! Variants taking turns, round after round.
+//! Variants that take turns, round after round.
 
 use std::hint::black_box;
 use std::thread;
@@ -11,33 +11,33 @@ use rand_chacha::ChaCha8Rng;
 use crate::left_out::measured;
 use crate::{Case, Gate, NoGate, Quartiles};
 
-/// Calls between two looks at the clock take at least this long, so that the look costs nothing.
+/// The shortest time of the calls between two reads of the clock, so that the read has no noticeable cost.
 const MIN_STRETCH: Duration = Duration::from_micros(200);
-/// A slice that the gate spoils is taken again this often; then its round goes without it.
+/// How often a slice is repeated if the gate rejects it; after that its round has no figure for the case.
 const RETRIES: u32 = 4;
-/// Before a slice we wait for the gate to open, this often, this long.
+/// How often, and for how long, a slice waits for the gate to open.
 const WAITS: u32 = 10;
 const WAIT: Duration = Duration::from_millis(30);
 
-/// How to measure.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How often every case has its turn.
+    /// How many turns every case has.
     pub rounds: usize,
-    /// How long a turn is.
+    /// The length of a turn.
     pub slice: Duration,
-    /// What a slice must pass, or why there is nothing.
+    /// The gate for slices, or why there is none.
     pub gate: Result<Gate, NoGate>,
-    /// Fixes the order of the turns.
+    /// Determines the order of the turns.
     pub seed: u64,
 }
 
-/// What came out.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// One for each case, in the order of the cases.
     pub measured: Vec<Measured>,
-    /// How the slices went.
+    /// Statistics of the slices.
     pub slices: Slices,
 }
 
@@ -50,39 +50,39 @@ pub struct Measured {
     pub name: &'static str,
     /// [`Case::baseline`].
     pub baseline: bool,
-    /// Time for one item, over the rounds; `None` when no slice passed the gate.
+    /// Time per item, over the rounds; `None` if no slice passed the gate.
     pub ns: Option<Quartiles>,
-    /// One for each baseline of the group other than the case itself.
+    /// One comparison for each other baseline of the group.
     pub against: Vec<Against>,
 }
 
-/// A case's time beside a baseline's, round by round.
+/// A case's time compared with a baseline's, round by round.
 #[derive(Clone, Debug)]
 pub struct Against {
     /// The name of the baseline.
     pub baseline: &'static str,
-    /// Below 1 the case is faster; `None` when no round has both.
+    /// Below 1 the case is faster; `None` if no round has both.
     pub ratio: Option<Quartiles>,
-    /// The case's time less the baseline's, in nanoseconds an item; likewise.
+    /// The case's time minus the baseline's, in nanoseconds per item; `None` if no round has both.
     pub more_ns: Option<Quartiles>,
 }
 
-/// How many slices counted.
+/// Counts of slices.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
     /// Slices that count.
     pub kept: u32,
-    /// Slices taken and thrown away, because the gate was shut after them.
+    /// Slices that were discarded, because the gate was closed after them.
     pub thrown_away: u32,
-    /// How often a slice had to wait, because the gate was shut before it.
+    /// How often a slice had to wait, because the gate was closed before it.
     pub waits: u32,
-    /// Turns that stayed without a figure after all the retries.
+    /// Turns without a figure after all retries.
     pub given_up: u32,
-    /// What the gate showed; `None` without a gate.
+    /// The times that the gate measured; `None` without a gate.
     pub one_way_ns: Option<Quartiles>,
 }
 
-/// Runs all cases by the plan. `progress` is called before each round of a group with what comes.
+/// Runs all cases with the parameters of `plan`. Before each round of a group, `progress` is called with a description.
 pub fn measure(cases: &mut [Case], plan: &Plan, progress: &mut dyn FnMut(&str)) -> Report {
     let mut order = ChaCha8Rng::seed_from_u64(plan.seed);
     let mut gated = GatedRun {
@@ -112,7 +112,7 @@ pub fn measure(cases: &mut [Case], plan: &Plan, progress: &mut dyn FnMut(&str)) 
     Report { measured, slices: gated.slices }
 }
 
-/// The groups in the order of their first case, with the places of their cases.
+/// The groups in the order of their first case, with the indices of their cases.
 fn groups_of(cases: &[Case]) -> Vec<(&'static str, Vec<usize>)> {
     let mut groups: Vec<(&'static str, Vec<usize>)> = Vec::new();
     for (at, case) in cases.iter().enumerate() {
@@ -124,7 +124,7 @@ fn groups_of(cases: &[Case]) -> Vec<(&'static str, Vec<usize>)> {
     groups
 }
 
-/// How many calls fill a stretch. The calls that find it out are the case's warm-up.
+/// The number of calls that take long enough for a read of the clock. The calls made to find it are the case's warm-up.
 fn calls_per_stretch(case: &mut Case) -> u64 {
     let mut calls = 1_u64;
     loop {
@@ -139,7 +139,7 @@ fn calls_per_stretch(case: &mut Case) -> u64 {
     }
 }
 
-/// Runs a case for a slice and returns the time of one item.
+/// Runs a case for one slice, and returns the time of one item.
 fn timed(case: &mut Case, calls: u64, slice: Duration) -> f64 {
     let (mut stretches, mut counts) = (0_u64, Duration::ZERO);
     let start = Instant::now();
@@ -179,7 +179,7 @@ fn summed_up(at: usize, cases: &[Case], figures: &[Vec<Option<f64>>]) -> Measure
     }
 }
 
-/// Asks the gate, and keeps count.
+/// Checks the gate, and counts the results.
 struct GatedRun<'plan> {
     gate: Option<&'plan Gate>,
     slices: Slices,
@@ -188,8 +188,7 @@ struct GatedRun<'plan> {
 }
 
 impl GatedRun<'_> {
-    /// A slice before and after which the gate was open, or `None` when there was none in all
-    /// tries.
+    /// Takes a slice before and after which the gate is open, or `None` if all tries failed.
     fn slice(&mut self, mut take: impl FnMut() -> f64) -> Option<f64> {
         for _ in 0..=RETRIES {
             if !self.opens() {
@@ -206,7 +205,7 @@ impl GatedRun<'_> {
         None
     }
 
-    /// Waits for the gate to open; false when it stays shut.
+    /// Waits for the gate to open; returns false if it stays closed.
     fn opens(&mut self) -> bool {
         for _ in 0..WAITS {
             if self.is_open() {
@@ -280,7 +279,7 @@ mod tests {
 
     #[test]
     fn gate_that_never_opens_leaves_no_figure_and_ends() {
-        // No throw takes no time, so a limit of 0 is a gate that stays shut.
+        // Every pass takes some time, so a gate with a limit of 0 stays closed.
         let Ok(gate) = Gate::find(0.0) else { return };
         let mut gated = GatedRun {
             gate: Some(&gate),

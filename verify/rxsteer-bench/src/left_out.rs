@@ -1,4 +1,4 @@
-//! Time that belongs to no item: preparing what is measured, or another thread's turn.
+//! Time that belongs to no item: preparation of the measured work, or another thread's turn.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ thread_local! {
     static LEFT_OUT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Does something within a case's `run` that is not measured. Looking at the clock takes some 50 ns,
-/// so what is measured between two of these should take some microseconds at least.
+/// Does something within a case's `run` that is not measured. Reading the clock takes some 50 ns, so the measured time
+/// between two of these calls should be at least some microseconds.
 pub fn unmeasured<T>(prepare: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let value = prepare();
@@ -16,13 +16,13 @@ pub fn unmeasured<T>(prepare: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Takes so much from the time of the running case: for one that knows itself which part of it
+/// Subtracts `time` from the time of the running case. This is for a case that determines itself which part of its time
 /// counts.
 pub fn leave_out(time: Duration) {
     LEFT_OUT.set(LEFT_OUT.get() + time);
 }
 
-/// Runs something and returns its time but for what was left out.
+/// Runs something, and returns its time without the time that was left out.
 pub(crate) fn measured(run: impl FnOnce()) -> Duration {
     LEFT_OUT.set(Duration::ZERO);
     let start = Instant::now();

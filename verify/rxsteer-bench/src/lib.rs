@@ -1,13 +1,12 @@
-//! Ratios that can be believed on a small, shared machine.
+//! Reliable ratios on a small, shared machine.
 //!
-//! A core that is shared with other people's work has modes: the same code runs 1.4 times slower
-//! for some seconds, and a cache line that took 45 ns to the other core takes 160. Two variants
-//! measured one after the other then differ by more than they do. So here
+//! A core that also runs other work has modes: the same code runs 1.4 times slower for some seconds, and a cache line
+//! that took 45 ns to the other core takes 160. Two variants that are measured one after the other then differ by more
+//! than they really do. Therefore
 //!
-//! - the variants of a group take turns in short slices, in random order, round after round
-//!   ([`interleave`]);
-//! - a figure is compared only with the others of its round; the result is the median of those
-//!   ratios, with quartiles ([`stats`]);
+//! - the variants of a group take turns in short slices, in random order, round after round ([`interleave`]);
+//! - a figure is compared only with the others of its round; the result is the median of those ratios, with quartiles
+//!   ([`stats`]);
 //! - a slice counts only if the two CPUs were close to each other before and after it ([`gate`]).
 //!
 //! ```text
@@ -16,8 +15,7 @@
 //!  ...                                                         median, quartiles over the rounds
 //! ```
 //!
-//! The crate knows nothing of packets, so the crates it measures can use its [`Case`] in their own
-//! benches.
+//! The crate does not depend on packets, so the crates that it measures can use its [`Case`] in their own benches.
 #![forbid(unsafe_code)]
 
 pub mod case;

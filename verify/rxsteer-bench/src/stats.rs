@@ -1,4 +1,4 @@
-//! Median and quartiles, and ratios that stay within a round.
+//! Median and quartiles, and ratios within a round.
 
 /// The middle half of a set of figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,8 +12,7 @@ pub struct Quartiles {
 }
 
 impl Quartiles {
-    /// The quartiles of `figures`, between neighbours by straight line; `None` when there is no
-    /// figure.
+    /// The quartiles of `figures`, with linear interpolation between neighbors; `None` if there is no figure.
     ///
     /// ```
     /// use rxsteer_bench::Quartiles;
@@ -44,7 +43,7 @@ impl Quartiles {
     }
 }
 
-/// The point of the sorted figures that `share` of them lie below.
+/// The point below which `share` of the sorted figures lie.
 fn between(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
@@ -78,8 +77,8 @@ mod tests {
 
     #[test]
     fn median_of_ratios_is_not_the_ratio_of_medians() {
-        // The machine was three times slower in some rounds. In four of five rounds ours took half
-        // the time; the medians of the two columns, each taken by itself, make it the whole time.
+        // The machine was three times slower in some rounds. In four of five rounds ours took half the time. The
+        // medians of the two columns, each taken separately, would show equal times.
         let ours = [5.0, 30.0, 15.0, 15.0, 5.0].map(Some);
         let theirs = [10.0, 15.0, 30.0, 30.0, 10.0].map(Some);
         let q = ratios(&ours, &theirs).unwrap();

@@ -1,12 +1,12 @@
-//! The cases of one crate under criterion, one after the other.
+//! Runs the cases of one crate under criterion, one after the other.
 
 use crate::Case;
 use crate::left_out::measured;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
 
-/// Runs `cases` as `cargo bench` of their crate asks for by its arguments: the `main` of a criterion
-/// benchmark. For ratios that hold on a noisy machine there is [`measure`](crate::measure).
+/// Runs `cases` as the arguments of `cargo bench` request: the `main` of a criterion benchmark. For ratios that are
+/// valid on a noisy machine, use [`measure`](crate::measure).
 pub fn under_criterion(cases: Vec<Case>) {
     let mut criterion = Criterion::default().configure_from_args();
     for mut case in cases {

@@ -1,4 +1,4 @@
-//! One producer's queue to one CPU, and who works on it.
+//! One producer's queue to one CPU, and the worker that processes it.
 
 use crate::flows::{List, Packet};
 use std::collections::VecDeque;
@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 /// A first-in, first-out queue whose positions are free-running and wrap.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// What is published and not completed, oldest first; what is in hand comes first.
+    /// Published packets that are not completed, oldest first; the packets in hand come first.
     packets: VecDeque<Packet>,
     /// The position the next packet gets.
     tail: u32,
-    /// Positions before this one are taken off the queue.
+    /// Packets at positions before this one were taken off the queue.
     dequeued: u32,
-    /// Positions before this one are completed.
+    /// Packets at positions before this one are completed.
     completed: u32,
     /// The CPU whose worker processes it.
     pub(crate) worker: usize,
@@ -35,7 +35,7 @@ impl Backlog {
         self.completed
     }
 
-    /// Packets that have room and are not taken off.
+    /// Packets that have room and were not taken off yet.
     pub(crate) fn waiting(&self) -> u32 {
         self.tail.wrapping_sub(self.dequeued)
     }
@@ -44,36 +44,36 @@ impl Backlog {
         self.dequeued.wrapping_sub(self.completed) as usize
     }
 
-    /// Published packets that can be taken.
+    /// Published packets that a worker can take.
     pub(crate) fn ready(&self) -> usize {
         self.packets.len() - self.in_hand()
     }
 
-    /// The next packet's position, which it has from now on.
+    /// Reserves the next packet's position, and returns it.
     pub(crate) fn reserve(&mut self) -> u32 {
         let position = self.tail;
         self.tail = position.wrapping_add(1);
         position
     }
 
-    /// Writes a packet to a slot that was reserved.
+    /// Writes a packet to a reserved slot.
     pub(crate) fn publish(&mut self, packet: Packet) {
         self.packets.push_back(packet);
     }
 
-    /// Whether every slot that was reserved holds a packet.
+    /// Whether every reserved slot holds a packet.
     pub(crate) fn is_published(&self) -> bool {
         self.tail.wrapping_sub(self.completed) as usize == self.packets.len()
     }
 
-    /// Takes `count` packets in hand, which are ready.
+    /// Takes `count` ready packets in hand.
     pub(crate) fn take(&mut self, count: usize) -> impl Iterator<Item = Packet> + '_ {
         let from = self.in_hand();
         self.dequeued = self.dequeued.wrapping_add(count as u32);
         self.packets.range(from..from + count).copied()
     }
 
-    /// Ends the first packet in hand. Says whether the count of completed packets wrapped.
+    /// Completes the first packet in hand. Returns whether the count of completed packets wrapped.
     pub(crate) fn complete(&mut self) -> Option<(Packet, bool)> {
         if self.in_hand() == 0 {
             return None;
@@ -88,10 +88,10 @@ impl Backlog {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) alive: bool,
-    /// The backlog it has a list of in hand, and the list.
+    /// The list that it has in hand, and the backlog of that list.
     pub(crate) hand: Option<(usize, List)>,
-    /// In how many of 256 turns it does something.
+    /// In how many of 256 turns it works.
     pub(crate) diligence: u32,
-    /// Turns it still stands.
+    /// Turns for which it is still stalled.
     pub(crate) stalled: u32,
 }

@@ -1,9 +1,9 @@
-//! Configurations, and what can be changed in one at run time.
+//! Configurations, and the parts of them that can be changed at run time.
 
 use crate::rng::SeededRng;
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, SteerConfig};
 
-/// What stays as it is throughout a run.
+/// What stays the same during a run.
 #[derive(Debug)]
 pub(crate) struct Shape {
     /// The possible CPUs, ascending.
@@ -34,7 +34,7 @@ impl Shape {
         (producer..self.queues).step_by(usize::from(self.producers))
     }
 
-    /// The configuration a run begins with.
+    /// The first configuration of a run.
     pub(crate) fn first_config(&self, rng: &mut SeededRng) -> SteerConfig {
         let receiving = (0..self.queues).map(|_| rng.pick(&self.cpus)).collect();
         let mut config = SteerConfig::new(self.policy(rng), self.some_cpus(rng), receiving);
@@ -48,7 +48,7 @@ impl Shape {
         config
     }
 
-    /// Changes one thing of `config`, or several.
+    /// Changes one or several settings of `config`.
     pub(crate) fn change(&self, rng: &mut SeededRng, config: &mut SteerConfig) {
         loop {
             match rng.below(10) {
@@ -77,7 +77,7 @@ impl Shape {
         }
     }
 
-    /// Any of the six.
+    /// Any of the six policies.
     fn policy(&self, rng: &mut SeededRng) -> Policy {
         match rng.below(6) {
             0 => Policy::None,
@@ -89,7 +89,7 @@ impl Shape {
         }
     }
 
-    /// A policy by which a flow's CPU never changes.
+    /// A policy under which a flow's CPU never changes.
     pub(crate) fn quiet_policy(&self, rng: &mut SeededRng) -> Policy {
         match rng.below(3) {
             0 => Policy::None,

@@ -1,4 +1,4 @@
-//! The flows of a run, and in which order their packets begin and end.
+//! The flows of a run, and the order in which their packets begin and end.
 
 use crate::rng::SeededRng;
 use crate::violation::{Fault, FlowName};
@@ -20,13 +20,13 @@ pub(crate) struct Flow {
     accepted: u32,
     begun: u32,
     completed: u32,
-    /// The list the last packet that began was in, and whose it is.
+    /// The list with the last packet that began, and the CPU of its worker.
     list: u64,
     list_cpu: CpuId,
 }
 
 impl Flow {
-    /// A packet of it.
+    /// A packet of this flow.
     pub(crate) fn arrival(&self, time_ns: u64) -> Arrival {
         Arrival { time_ns, hash: self.hash, rx_queue: self.rx_queue, reserved: 0 }
     }
@@ -50,17 +50,17 @@ pub(crate) struct Flows {
     flows: Vec<Flow>,
     /// By producer its flows, the busiest first.
     of_producer: Vec<Vec<u32>>,
-    /// How often a flow's packet was accepted for another CPU than the one before.
+    /// How often a flow's packet was accepted for another CPU than the previous packet.
     pub(crate) moves: u64,
 }
 
 impl Flows {
-    /// Flows for `queues` RX queues, of which each belongs to the producer `queue % producers`.
+    /// Flows for `queues` RX queues. Each queue belongs to the producer `queue % producers`.
     pub(crate) fn new(rng: &mut SeededRng, queues: u16, producers: u16) -> Flows {
         let most = rng.between(2, 9);
         let count = rng.between(1, 1 << most).max(u32::from(queues));
-        // Packets without a hash, and of a queue that isn't there, in some runs only: all of one
-        // queue are one flow.
+        // Only some runs have packets without a hash, or of a missing queue, since all such packets of one queue are
+        // one flow.
         let (nameless, stray) = (rng.pick(&[0, 0, 8]), rng.pick(&[0, 0, 8]));
         let mut flows = Flows {
             flows: Vec::with_capacity(count as usize),
@@ -69,7 +69,7 @@ impl Flows {
         };
         for index in 0..count {
             let rx_queue = match u16::try_from(index) {
-                // Each producer has something to do.
+                // Each producer gets a flow.
                 Ok(queue) if queue < queues => queue,
                 _ if rng.chance(stray) => queues,
                 _ => rng.below(u32::from(queues)) as u16,
@@ -78,7 +78,7 @@ impl Flows {
             let hash = if rng.chance(nameless) {
                 FlowHash::NONE
             } else if rng.chance(16) {
-                // The same flow through another queue, perhaps, as on a router.
+                // Some flows also arrive through another queue, as on a router.
                 before
             } else {
                 FlowHash::computed(rng.bits() as u32)
@@ -107,7 +107,7 @@ impl Flows {
         &self.flows[flow as usize]
     }
 
-    /// Packets accepted, of all flows.
+    /// Accepted packets of all flows.
     pub(crate) fn accepted(&self) -> u64 {
         self.flows.iter().map(|flow| u64::from(flow.accepted)).sum()
     }
@@ -120,13 +120,13 @@ impl Flows {
         &self.of_producer[producer]
     }
 
-    /// A flow of the producer, busy ones more often.
+    /// A flow of the producer; busy flows are more frequent.
     pub(crate) fn pick(&self, rng: &mut SeededRng, producer: usize) -> u32 {
         let own = &self.of_producer[producer];
         own[rng.skewed(own.len() as u32) as usize]
     }
 
-    /// A packet of `flow` has room in the backlog to `cpu`.
+    /// Accepts a packet of `flow`, for which the backlog to `cpu` has room.
     pub(crate) fn accept(&mut self, flow: u32, cpu: CpuId) -> Packet {
         let state = &mut self.flows[flow as usize];
         self.moves += u64::from(state.cpu != cpu && state.cpu != CpuId::NONE);
@@ -135,10 +135,10 @@ impl Flows {
         Packet { flow, number: state.accepted - 1 }
     }
 
-    /// A worker took the packet into `list`.
+    /// A worker has taken the packet into `list`.
     pub(crate) fn begin(&mut self, packet: Packet, list: List) -> Result<(), Fault> {
         let flow = &mut self.flows[packet.flow as usize];
-        // Every accepted packet begins some day, so that any but the next one has overtaken one.
+        // Every accepted packet begins at some time, so any packet but the next one has overtaken another.
         if packet.number != flow.begun {
             return Err(Fault::Overtakes {
                 flow: flow.name(),
@@ -147,7 +147,7 @@ impl Flows {
                 earlier: flow.begun,
             });
         }
-        // All that are in hand are in the list of the last of them: each of them passed here.
+        // All packets in hand are in the list of the last of them, since each of them passed this check.
         if flow.completed != flow.begun && flow.list != list.id {
             return Err(Fault::Beside {
                 flow: flow.name(),
@@ -162,7 +162,7 @@ impl Flows {
         Ok(())
     }
 
-    /// The packet is completed, or lost and counted.
+    /// The packet is completed, or it is lost and counted.
     pub(crate) fn complete(&mut self, packet: Packet) -> Result<(), Fault> {
         let flow = &mut self.flows[packet.flow as usize];
         if packet.number != flow.completed || flow.completed == flow.begun {

@@ -1,9 +1,8 @@
-//! A deterministic scheduler that tries to bring the packets of a flow out of order.
+//! A deterministic scheduler that tries to reorder the packets of a flow.
 //!
-//! The decisions are [`rxsteer_core::Steering`]'s, unchanged. Everything around it is made up from
-//! one seed, in one thread and without a clock: traffic, producers, backlogs, workers that dawdle
-//! and die, applications that move, and changes of plan. So a run that finds something finds it
-//! again.
+//! The decisions are those of [`rxsteer_core::Steering`], unchanged. Everything else is generated from one seed, in one
+//! thread and without a clock: traffic, producers, backlogs, workers that are slow or die, applications that move, and
+//! changes of plan. So a run that finds something can be repeated.
 //!
 //! ```text
 //!  applications ──► sock flow table      changes ──► plan, adopted by each producer when it likes
@@ -15,17 +14,15 @@
 //!                                             └────────► worker: takes a list, completes it later
 //! ```
 //!
-//! What is checked:
-//! - order: the accepted packets of an (RX queue, hash) begin one after the other, and none begins
-//!   while an earlier one is in hand elsewhere;
-//! - conservation: what was received was accepted or dropped, for a reason; what was accepted was
-//!   completed, or lost with its worker and counted;
-//! - rest: with everything completed no transition goes on, and each flow goes to the target of the
-//!   plan.
+//! Checks:
+//! - order: the accepted packets of an (RX queue, hash) begin one after the other, and none begins while an earlier one
+//!   is in hand elsewhere;
+//! - conservation: every received packet is accepted, or dropped with a reason; every accepted packet is completed, or
+//!   lost with its worker and counted;
+//! - rest: once everything is completed, no transition is under way, and each flow goes to the plan's target.
 //!
-//! Between any two questions that `decide` asks, workers and applications may go on, as they would
-//! beside a real receiver. [`Guard`] takes the order guard out, or half out: a check that could not
-//! fail would prove nothing.
+//! Between any two queries of `decide`, workers and applications may continue, as they would beside a real receiver.
+//! [`Guard`] disables the order guard completely or partly, since a check that cannot fail would prove nothing.
 #![forbid(unsafe_code)]
 
 mod backlog;
@@ -43,15 +40,15 @@ pub use search::{Progress, search};
 pub use summary::Summary;
 pub use violation::{Fault, FlowName, Violation};
 
-/// What a run is made of, beside its seed.
+/// The parameters of a run, besides its seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Packets received in a run, by all producers together.
     pub packets: u64,
-    /// How the question is answered whether packets are completed.
+    /// How queries for completed packets are answered.
     pub guard: Guard,
-    /// How many of the last events of the flow concerned, and of everything that concerns all
-    /// flows, are kept for a violation. They come from a second run.
+    /// How many of the last events are kept for a violation: events of the flow concerned, and those that concern all
+    /// flows. They come from a second run.
     pub trace: usize,
 }
 
@@ -64,13 +61,13 @@ impl Default for Options {
 /// How [`rxsteer_core::Backlogs::has_completed`] answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guard {
-    /// Truly.
+    /// Correctly.
     #[default]
     On,
     /// Always yes: the policy without its order guard.
     Off,
-    /// Yes as soon as a packet was *taken off* the queue: the kernel's answer, which lets a flow
-    /// move while its last list is in work.
+    /// Yes as soon as a packet is *taken off* the queue. This is the kernel's answer, with which a flow can move while
+    /// its last list is being processed.
     HeadAtDequeue,
 }
 

@@ -1,4 +1,4 @@
-//! `rxsteer-order`: runs many seeds, and prints the first that finds packets out of order.
+//! `rxsteer-order`: runs many seeds, and prints the first one that finds packets out of order.
 //!
 //! Exit status: 0 nothing was found, 1 a violation, 2 it could not run.
 #![forbid(unsafe_code)]
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Events of the flow that are shown for a violation.
+/// Events of the flow that are printed for a violation.
 const TRACE: usize = 40;
 
 /// Tries to bring the packets of a flow out of order: made-up traffic, workers, applications and
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(found.is_err()))
 }
 
-/// Searches on all CPUs, with a bar on standard error if that is a terminal.
+/// Searches on all CPUs, with a progress bar if standard error is a terminal.
 fn search_shown(seeds: Range<u64>, options: &Options) -> Result<Summary, Violation> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let progress = Progress::default();

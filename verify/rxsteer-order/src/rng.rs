@@ -1,4 +1,4 @@
-//! The one source of chance in a run.
+//! The only source of randomness in a run.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -16,18 +16,18 @@ impl SeededRng {
         self.0.next_u64()
     }
 
-    /// A number below `end`, which is above 0. Not quite even for ends that are no powers of two,
-    /// which is of no matter here.
+    /// A number below `end`, which is above 0. The distribution is slightly uneven if `end` is not a power of two,
+    /// which does not matter here.
     pub(crate) fn below(&mut self, end: u32) -> u32 {
         ((u64::from(self.0.next_u32()) * u64::from(end)) >> 32) as u32
     }
 
-    /// A number from `from` to and with `to`.
+    /// A number from `from` to `to`, inclusive.
     pub(crate) fn between(&mut self, from: u32, to: u32) -> u32 {
         from + self.below(to - from + 1)
     }
 
-    /// Yes in `share` of 256 cases.
+    /// True in `share` of 256 cases.
     pub(crate) fn chance(&mut self, share: u32) -> bool {
         self.0.next_u32() >> 24 < share
     }
@@ -37,8 +37,8 @@ impl SeededRng {
         choices[self.below(choices.len() as u32) as usize]
     }
 
-    /// A number below `end` of which small ones are far more frequent: about as often below 1 as
-    /// from 1 to 2, from 3 to 6, and so on. (Zipf's law with exponent 1, in steps.)
+    /// A number below `end`. Small numbers are far more frequent: 0 is about as frequent as 1 to 2 together, 3 to 6
+    /// together, and so on. (Zipf's law with exponent 1, in steps.)
     pub(crate) fn skewed(&mut self, end: u32) -> u32 {
         let bits = self.bits();
         let levels = end.ilog2() + 1;

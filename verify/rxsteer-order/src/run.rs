@@ -1,4 +1,4 @@
-//! One run: a seed, and what comes of it.
+//! One run of a seed, and its result.
 
 use crate::Options;
 use crate::change::Shape;
@@ -10,13 +10,13 @@ use rxsteer_core::order::HYSTERESIS;
 use rxsteer_core::{Arrival, CpuId, CpuSet, DropReason, Plan, SteerConfig, Steering, Verdict};
 use std::sync::Arc;
 
-/// Most packets of a batch: more than `decide` loads ahead at a time.
+/// The most packets of a batch; `decide` prefetches fewer at a time.
 const BATCH: usize = 80;
 
-/// Runs `seed`, and checks everything that is to be checked.
+/// Runs `seed` with all checks.
 ///
 /// # Errors
-/// [`Violation`], the first that was found.
+/// The first [`Violation`] that was found.
 pub fn run(seed: u64, options: &Options) -> Result<Summary, Violation> {
     let mut first = Run::new(seed, options);
     let fault = match first.go(options.packets) {
@@ -25,7 +25,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Violation> {
     };
     let mut violation = Violation::new(seed, options, fault);
     if options.trace > 0 {
-        // The same once more, and this time it is known whom to look at.
+        // Runs the seed again, now that the flow to trace is known.
         let mut again = Run::new(seed, options);
         let flow = violation.fault.flow().and_then(|name| again.world.flows.find(name));
         again.world.trace.flow = Some(flow.unwrap_or(u32::MAX));
@@ -40,12 +40,12 @@ struct Run {
     world: World,
     shape: Shape,
     producers: Vec<Producer>,
-    /// The plan published last, and how many there were.
+    /// The plan that was published last, and the number of plans so far.
     plan: Arc<Plan>,
     published: u64,
-    /// CPUs that the configuration calls offline though their workers are well.
+    /// CPUs that are offline in the configuration, although their workers are alive.
     shut: Vec<bool>,
-    /// Turns until a plan says what happened to the CPUs.
+    /// Turns until a plan reflects the changes of CPUs.
     news_in: Option<u32>,
     phase: Phase,
     now_ns: u64,
@@ -54,28 +54,28 @@ struct Run {
 /// An RX thread.
 struct Producer {
     steering: Steering,
-    /// Which of the published plans it has.
+    /// The number of the plan that it has adopted.
     adopted: u64,
-    /// Whether a transition was seen that did not end yet.
+    /// Whether a transition was seen that has not ended yet.
     in_transition: bool,
-    /// The batch in work, and how much of it is decided.
+    /// The present batch, and the number of packets decided so far.
     arrivals: Vec<Arrival>,
     flows: Vec<u32>,
     done: usize,
 }
 
-/// What goes on for a while.
+/// The intensities of events for some time.
 #[derive(Debug)]
 struct Phase {
     rounds_left: u32,
-    /// Packets of a batch, at most.
+    /// The most packets of a batch.
     batch: u32,
-    /// Turns of workers after a batch, at most.
+    /// The most turns of workers after a batch.
     steps: u32,
-    /// How far time goes on from packet to packet: below this power of two, in nanoseconds.
+    /// The time between packets is below this power of two, in nanoseconds.
     time_log: u32,
-    /// In how many of 256 turns applications move, plans change, CPUs are lost or come back, and a
-    /// producer that is to adopt a plan does.
+    /// In how many of 256 turns applications move, plans change, CPUs are lost or come back, and a producer adopts a
+    /// pending plan.
     applications: u32,
     changes: u32,
     cpus: u32,
@@ -145,7 +145,7 @@ impl Run {
         Ok(summary)
     }
 
-    /// A batch of some producer, and whatever else happens about that time.
+    /// A batch of one producer, and other events at that time.
     fn turn(&mut self, packets_left: u64) -> Result<(), Fault> {
         if self.phase.rounds_left == 0 {
             self.next_phase();
@@ -207,12 +207,12 @@ impl Run {
         }
     }
 
-    /// Makes a plan of `config` as the CPUs are now, for producers to adopt.
+    /// Creates a plan from `config` with the present CPUs, for producers to adopt.
     fn publish(&mut self, mut config: SteerConfig) {
         let workers = &self.world.workers;
         let is_gone = |cpu: &usize| self.shut[*cpu] || !workers[*cpu].alive;
         let gone: Vec<usize> = (0..workers.len()).filter(is_gone).collect();
-        // A machine without a CPU steers nothing.
+        // A machine without a CPU cannot steer, so one CPU stays.
         let gone = if gone.len() == workers.len() { &gone[1..] } else { &gone };
         config.offline = CpuSet::new(gone.iter().map(|cpu| self.shape.cpus[*cpu]));
         self.plan = Arc::new(self.plan.next(&config).expect("made to be possible"));
@@ -231,7 +231,7 @@ impl Run {
         });
     }
 
-    /// The producer goes over to the plan published last.
+    /// The producer changes to the plan that was published last.
     fn adopt(&mut self, index: usize) {
         let producer = &mut self.producers[index];
         let mut view = View { world: &mut self.world, producer: index as u16 };
@@ -248,7 +248,7 @@ impl Run {
         });
     }
 
-    /// A new batch for the producer.
+    /// Receives a new batch for the producer.
     fn receive(&mut self, index: usize, packets_left: u64) {
         let world = &mut self.world;
         let producer = &mut self.producers[index];
@@ -262,7 +262,7 @@ impl Run {
             self.now_ns = match bits & 0x3ff {
                 // Slots of sparse flows expire after a second.
                 0 => self.now_ns + 900_000_000 + later,
-                // Clocks are set back; a capture may have been merged badly.
+                // Clocks are set back, or a capture was merged badly.
                 1 | 2 => self.now_ns.saturating_sub(later * 8),
                 _ => self.now_ns + later,
             };
@@ -273,7 +273,7 @@ impl Run {
         world.summary.received += count;
     }
 
-    /// Decides on what is left of the producer's batch, and publishes what got room.
+    /// Decides on the rest of the producer's batch, and publishes the packets that got room.
     fn decide(&mut self, index: usize) -> Result<(), Fault> {
         let producer = &mut self.producers[index];
         let world = &mut self.world;
@@ -329,8 +329,8 @@ impl Run {
         Ok(())
     }
 
-    /// With nothing under way no transition goes on, and each flow goes where a policy without a
-    /// history chooses: now, and after a change to rules that keep no table.
+    /// When nothing is under way, no transition may be under way, and each flow must go where a policy without history
+    /// sends it: now, and after a change to rules that keep no table.
     fn check_rest(&mut self) -> Result<(), Fault> {
         // Applications would change targets.
         self.world.meddling = 0;
@@ -346,7 +346,7 @@ impl Run {
         for index in 0..self.producers.len() {
             self.check_drained(index)?;
             let queues = self.shape.queues_of(index as u16);
-            // It shares the slots of sparse flows, and at the same time both find the same there.
+            // It shares the slots of sparse flows, and at the same time both have the same result there.
             let fresh = Steering::of_plan(self.plan.clone(), queues);
             for place in 0..self.world.flows.of_producer(index).len() {
                 let flow = self.world.flows.of_producer(index)[place];
@@ -361,7 +361,7 @@ impl Run {
         if self.producers[index].adopted != self.published {
             self.adopt(index);
         }
-        // A size of the flow tables may have had to wait; one decision each lets old ones go.
+        // A new size of the flow tables may have been delayed; one decision each releases the old tables.
         for _ in 0..2 {
             self.decide(index)?;
         }
@@ -373,7 +373,7 @@ impl Run {
         }
     }
 
-    /// The first packets may follow other flows of their slot; after that nothing keeps the flow.
+    /// The first packets may follow other flows of their slot; after that nothing defers the flow.
     fn check_place(&mut self, index: usize, flow: u32, fresh: &Steering) -> Result<(), Fault> {
         let state = self.world.flows.get(flow);
         let (name, arrival) = (state.name(), state.arrival(self.now_ns));

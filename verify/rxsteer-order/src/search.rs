@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Seeds a thread takes at a time.
 const CHUNK: u64 = 8;
 
-/// How far a search is, for whoever looks on.
+/// The progress of a search, for display.
 #[derive(Debug, Default)]
 pub struct Progress(AtomicU64);
 
@@ -19,16 +19,16 @@ impl Progress {
     /// Runs done.
     #[must_use]
     pub fn done(&self) -> u64 {
-        // ORDER: Relaxed; a figure to look at.
+        // ORDER: Relaxed; the number is only for display.
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Runs every seed of `seeds` on `threads` threads. What comes of it depends on neither their
-/// number nor their speed: every seed below one that finds something is run.
+/// Runs every seed of `seeds` on `threads` threads. The result depends neither on the number of threads nor on their
+/// speed: every seed below one that finds something is run.
 ///
 /// # Errors
-/// [`Violation`], that of the lowest seed.
+/// The [`Violation`] of the lowest seed.
 pub fn search(
     seeds: Range<u64>,
     options: &Options,
@@ -36,15 +36,14 @@ pub fn search(
     progress: &Progress,
 ) -> Result<Summary, Violation> {
     let next = AtomicU64::new(seeds.start);
-    // Seeds from here on need not be run any more.
+    // Seeds from here on no longer need to be run.
     let end = AtomicU64::new(seeds.end);
     let total = Mutex::new((Summary::default(), None::<Violation>));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 let mut sum = Summary::default();
-                // ORDER: Relaxed, here and below; the counters hand out work, and results pass
-                // through the lock.
+                // ORDER: Relaxed, here and below; the counters distribute work, and results pass through the lock.
                 loop {
                     let from = next.fetch_add(CHUNK, Ordering::Relaxed);
                     if from >= end.load(Ordering::Relaxed) {
@@ -79,7 +78,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A panic is a violation as well, and has a seed.
+/// A panic counts as a violation of its seed.
 fn run_caught(seed: u64, options: &Options) -> Result<Summary, Violation> {
     catch_unwind(AssertUnwindSafe(|| run(seed, options))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

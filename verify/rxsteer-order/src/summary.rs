@@ -1,4 +1,4 @@
-//! What runs went through.
+//! What runs covered.
 
 use rxsteer_core::Drops;
 
@@ -17,23 +17,23 @@ pub struct Summary {
     pub drops: Drops,
     /// Accepted packets that were lost with their worker, and counted as completed.
     pub lost: u64,
-    /// Times a batch had to wait for room.
+    /// How often a batch had to wait for room.
     pub waits: u64,
-    /// Packets accepted for another CPU than their flow's packet before.
+    /// Packets that were accepted for another CPU than the previous packet of their flow.
     pub moves: u64,
-    /// Decisions by which a flow was deferred: it stayed where its packets were.
+    /// Decisions that deferred a flow: it stayed where its packets were.
     pub deferred: u64,
     /// Packets whose target is the CPU where their application runs.
     pub rfs: u64,
     /// Packets whose target is the CPU of their sparse slot.
     pub in_slots: u64,
-    /// Times an application's flow was recorded or forgotten.
+    /// How often an application's flow was recorded or forgotten.
     pub records: u64,
     /// Plans published.
     pub changes: u64,
-    /// Plans adopted, by each producer; some are followed by another before they are.
+    /// Plans adopted, by each producer; a plan may be replaced before it is adopted.
     pub adopted: u64,
-    /// Transitions that lasted.
+    /// Transitions that took some time.
     pub transitions: u64,
     /// Of these, those that ended while packets were received.
     pub ended: u64,
@@ -43,7 +43,7 @@ pub struct Summary {
     pub cpu_returns: u64,
     /// Backlogs whose count of completed packets wrapped.
     pub wraps: u64,
-    /// Runs in which one did.
+    /// Runs with such a backlog.
     pub wrapped_runs: u64,
 }
 
@@ -56,7 +56,7 @@ impl Summary {
         }
     }
 
-    /// Every count but the drops, with its name.
+    /// Every count except the drops, with its name.
     #[must_use]
     pub fn counts(&self) -> [(&'static str, u64); 19] {
         [

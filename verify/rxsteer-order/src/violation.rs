@@ -1,10 +1,10 @@
-//! What a run can find.
+//! The violations that a run can find.
 
 use crate::{Guard, Options};
 use rxsteer_core::CpuId;
 use std::fmt;
 
-/// A flow as the order rule knows it: what came in through one RX queue with one hash.
+/// A flow in the sense of the order rule: packets with one hash from one RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowName {
     /// The RX queue.
@@ -19,19 +19,19 @@ impl fmt::Display for FlowName {
     }
 }
 
-/// What went wrong. Packets of a flow are numbered from 0 as they were accepted.
+/// The violation. Packets of a flow are numbered from 0 in the order in which they were accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A packet begins before an earlier one of its flow.
     #[error("reordered ({flow}): packet {number} begins on CPU {cpu} before packet {earlier} does")]
     Overtakes {
-        /// Whose packet.
+        /// The packet's flow.
         flow: FlowName,
-        /// Which.
+        /// The packet's number.
         number: u32,
-        /// Where it begins.
+        /// The CPU where it begins.
         cpu: CpuId,
-        /// The first one that has not begun.
+        /// The first packet that has not begun.
         earlier: u32,
     },
     /// A packet begins while an earlier one of its flow is in hand elsewhere.
@@ -40,44 +40,44 @@ pub enum Fault {
          hand on CPU {other}"
     )]
     Beside {
-        /// Whose packet.
+        /// The packet's flow.
         flow: FlowName,
-        /// Which.
+        /// The packet's number.
         number: u32,
-        /// Where it begins.
+        /// The CPU where it begins.
         cpu: CpuId,
-        /// The first one that is in hand.
+        /// The first packet that is in hand.
         earlier: u32,
-        /// Whose hand.
+        /// The CPU that has that packet in hand.
         other: CpuId,
     },
     /// A packet ends before an earlier one of its flow, or before it began.
     #[error("reordered ({flow}): packet {number} ends before packet {earlier} does")]
     EndsEarly {
-        /// Whose packet.
+        /// The packet's flow.
         flow: FlowName,
-        /// Which.
+        /// The packet's number.
         number: u32,
-        /// The first one that has not ended.
+        /// The first packet that has not ended.
         earlier: u32,
     },
-    /// A packet was sent to a CPU that packets can't be sent to.
+    /// A packet was sent to a CPU to which packets cannot be sent.
     #[error("a packet was sent to CPU {0}, which is none of the possible ones")]
     NotPossible(CpuId),
-    /// Packets got lost, or were made.
+    /// Packets were lost or added.
     #[error("the counts don't add up: {0}")]
     Unbalanced(String),
-    /// Nothing is under way, and a transition goes on.
+    /// A transition is under way although no packet is.
     #[error("producer {0} is not drained though nothing is under way")]
     Undrained(u16),
-    /// Nothing is under way, and a flow does not go to the target of the plan.
+    /// A flow does not go to the plan's target although none of its packets is under way.
     #[error("nothing of the flow ({flow}) is under way, and it goes to CPU {cpu}, not {target}")]
     Misplaced {
         /// The flow.
         flow: FlowName,
-        /// Where it goes.
+        /// The CPU that it goes to.
         cpu: CpuId,
-        /// The target of the plan.
+        /// The plan's target.
         target: CpuId,
     },
     /// The code under test panicked.
@@ -86,7 +86,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The flow concerned, if it is one.
+    /// The flow concerned, if the fault concerns one.
     pub(crate) fn flow(&self) -> Option<FlowName> {
         match self {
             Fault::Overtakes { flow, .. }
@@ -98,12 +98,12 @@ impl Fault {
     }
 }
 
-/// A run that went wrong, and how to have it again.
+/// A failed run, with everything needed to repeat it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
-    /// The packets it was to receive.
+    /// The number of packets to receive in the run.
     pub packets: u64,
     /// The guard it ran with.
     pub guard: Guard,

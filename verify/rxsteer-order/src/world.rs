@@ -1,5 +1,4 @@
-//! What lies around the policy: backlogs, workers, applications, and the backlogs that `decide`
-//! sees.
+//! The surroundings of the policy: backlogs, workers, applications, and the backlogs as `decide` sees them.
 
 use crate::Guard;
 use crate::backlog::{Backlog, Worker};
@@ -13,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Most packets a worker takes at a time.
+/// The most packets that a worker takes at a time.
 const LIST: u32 = 64;
 
 #[derive(Debug)]
@@ -21,23 +20,23 @@ pub(crate) struct World {
     pub(crate) rng: SeededRng,
     pub(crate) flows: Flows,
     pub(crate) workers: Vec<Worker>,
-    /// By producer and CPU.
+    /// Indexed by producer and CPU.
     pub(crate) backlogs: Vec<Backlog>,
     /// The desired CPUs of applications.
     pub(crate) socks: Arc<SockFlowTable>,
     pub(crate) summary: Summary,
     pub(crate) trace: Trace,
-    /// What a worker found.
+    /// A violation that a worker found.
     fault: Option<Fault>,
     cpus: Vec<CpuId>,
-    /// By CPU id the index in `cpus`.
+    /// By CPU id: the index in `cpus`.
     index_of: Vec<u8>,
-    /// Most packets that wait in a backlog.
+    /// The most packets that wait in a backlog.
     limit: u32,
-    /// What a full backlog answers.
+    /// The answer of a full backlog.
     full: Refusal,
     guard: Guard,
-    /// How often others go on while a producer decides, in 256 questions.
+    /// How often workers and applications continue while a producer decides, in 256 queries.
     pub(crate) meddling: u32,
     lists: u64,
 }
@@ -75,7 +74,7 @@ impl World {
             index_of[cpu.index()] = index;
         }
         let backlogs = usize::from(shape.producers) * cpus.len();
-        // Near enough to the wrap for most backlogs to come to it.
+        // Near enough to the wrap for most backlogs to reach it.
         let near = (packets / backlogs as u64).clamp(1, 2000) as u32;
         let limit = 1 << rng.between(2, 8);
         let full = rng.pick(&[Refusal::Drop(DropReason::BacklogFull), Refusal::Wait]);
@@ -113,19 +112,19 @@ impl World {
         Some(usize::from(producer) * self.cpus.len() + self.index(cpu)?)
     }
 
-    /// What was found since it was asked last.
+    /// The violation that was found since the last call.
     pub(crate) fn found(&mut self) -> Result<(), Fault> {
         self.fault.take().map_or(Ok(()), Err)
     }
 
     fn check(&mut self, found: Result<(), Fault>) {
-        // The first one shows most.
+        // The first violation is the most informative.
         if let (Err(fault), None) = (found, &self.fault) {
             self.fault = Some(fault);
         }
     }
 
-    /// A turn of some worker.
+    /// One turn of a random worker.
     pub(crate) fn step(&mut self) {
         let worker = self.rng.below(self.workers.len() as u32) as usize;
         let state = &mut self.workers[worker];
@@ -145,7 +144,7 @@ impl World {
             None => self.take_some(worker),
             Some((backlog, _)) => {
                 let mut count = self.backlogs[backlog].in_hand() as u32;
-                // Now and then it reports half-way.
+                // Sometimes it completes only a part.
                 if self.rng.chance(48) {
                     count = self.rng.between(1, count);
                 }
@@ -154,7 +153,7 @@ impl World {
         }
     }
 
-    /// The worker takes a list from one of its backlogs in hand, if there is anything.
+    /// The worker takes a list from one of its backlogs, if there is one.
     fn take_some(&mut self, worker: usize) {
         let backlogs = self.backlogs.len();
         let from = self.rng.below(backlogs as u32) as usize;
@@ -181,8 +180,8 @@ impl World {
         self.check(found);
     }
 
-    /// The worker ends the first `count` packets it has in hand; they are `lost` when it dies over
-    /// them, and count as completed all the same.
+    /// The worker completes the first `count` packets in hand. If it dies, they are `lost`, and still count as
+    /// completed.
     fn complete(&mut self, worker: usize, count: u32, lost: bool) {
         let Some((backlog, list)) = self.workers[worker].hand else { return };
         for _ in 0..count {
@@ -208,7 +207,7 @@ impl World {
         }
     }
 
-    /// Every worker goes on until nothing is under way.
+    /// Every worker continues until nothing is under way.
     pub(crate) fn drain(&mut self) {
         for worker in 0..self.workers.len() {
             self.complete_all(worker, false);
@@ -223,7 +222,7 @@ impl World {
         }
     }
 
-    /// Some applications go elsewhere, or end.
+    /// Moves or ends some applications.
     pub(crate) fn applications_move(&mut self, most: u32) {
         let producers = self.backlogs.len() / self.cpus.len();
         for _ in 0..self.rng.between(1, most) {
@@ -241,7 +240,7 @@ impl World {
         }
     }
 
-    /// A worker dies, and others go on with its backlogs. One always stays. Says whether one died.
+    /// A worker dies, and others take over its backlogs. One worker always stays. Returns whether one died.
     pub(crate) fn lose_cpu(&mut self) -> bool {
         let worker = self.rng.below(self.workers.len() as u32) as usize;
         if !self.workers[worker].alive || self.workers.iter().filter(|w| w.alive).count() < 2 {
@@ -262,8 +261,7 @@ impl World {
         true
     }
 
-    /// A CPU is back, and its worker takes its backlogs over from whoever had them. Says whether
-    /// one is.
+    /// A CPU comes back, and its worker takes its backlogs back. Returns whether one came back.
     pub(crate) fn return_cpu(&mut self) -> bool {
         let worker = self.rng.below(self.workers.len() as u32) as usize;
         if self.workers[worker].alive {
@@ -273,7 +271,7 @@ impl World {
         for backlog in (worker..self.backlogs.len()).step_by(self.cpus.len()) {
             let before = self.backlogs[backlog].worker;
             if self.workers[before].hand.is_some_and(|(in_hand, _)| in_hand == backlog) {
-                // A list is finished by whoever began it.
+                // The worker that began a list finishes it.
                 self.complete_all(before, false);
             }
             self.backlogs[backlog].worker = worker;
@@ -283,7 +281,7 @@ impl World {
         true
     }
 
-    /// Others go on while a producer decides.
+    /// Workers and applications continue while a producer decides.
     #[inline]
     fn meddle(&mut self) {
         if self.meddling > 0 && self.rng.chance(self.meddling) {
@@ -299,7 +297,7 @@ pub(crate) struct View<'world> {
 }
 
 impl View<'_> {
-    /// The backlog to `cpu`; a fault where there can't be one.
+    /// The backlog to `cpu`; a fault if there cannot be one.
     #[inline]
     fn backlog(&mut self, producer: u16, cpu: CpuId) -> Option<&mut Backlog> {
         match self.world.backlog(producer, cpu) {

@@ -1,4 +1,4 @@
-//! A short slice of the search; `cargo xtask order` is the whole.
+//! A small part of the search; `cargo xtask order` runs all of it.
 
 use rxsteer_core::DropReason;
 use rxsteer_order::{Fault, Guard, Options, Progress, Summary, Violation, run, search};
@@ -14,7 +14,7 @@ fn seeds(count: u64, guard: Guard) -> Result<Summary, Violation> {
     search(0..count, &options(guard), 2, &Progress::default())
 }
 
-/// What the slice went through, which several tests look at.
+/// The result of this part, which several tests use.
 fn slice() -> &'static Result<Summary, Violation> {
     static SLICE: OnceLock<Result<Summary, Violation>> = OnceLock::new();
     SLICE.get_or_init(|| seeds(2000, Guard::On))
@@ -32,7 +32,7 @@ fn with_the_guard_nothing_is_reordered_or_lost() {
     assert_eq!(summary.accepted, summary.completed + summary.lost);
 }
 
-/// Nothing was found where there was something to find.
+/// The runs found nothing, and they covered what could fail.
 #[test]
 fn slice_has_everything_in_it() {
     let summary = slice().as_ref().unwrap_or_else(|violation| panic!("{violation}"));
