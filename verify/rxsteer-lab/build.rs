@@ -1,6 +1,6 @@
-//! Compiles the BPF programs and puts them where the library takes them from.
+//! Compiles the BPF programs, and puts them where the library includes them from.
 
-/// Where the kernel's structures are declared, for all BPF programs of the workspace.
+/// The folder with the declarations of kernel structures, for all BPF programs of the workspace.
 #[cfg(feature = "bpf")]
 const KERNEL: &str = "../../crates/rxsteer-xdp/src/bpf";
 
@@ -16,7 +16,7 @@ fn main() {
     write_numbers();
 }
 
-/// Makes Rust constants of `enum lab_numbers`, which the type information of one of the objects has.
+/// Generates Rust constants from `enum lab_numbers`, which is in the type information of one of the objects.
 #[cfg(feature = "bpf")]
 fn write_numbers() {
     use libbpf_rs::btf::{Btf, types::Enum};
@@ -33,14 +33,14 @@ fn write_numbers() {
     std::fs::write(folder.join("numbers.rs"), numbers).expect("the build's folder can be written");
 }
 
-/// Makes `PROGRAM.o` in the build's output folder of `src/bpf/PROGRAM.bpf.c`. Not a skeleton: its Rust is unsafe,
-/// and the lab does without.
+/// Compiles `src/bpf/PROGRAM.bpf.c` to `PROGRAM.o` in the build's output folder. It generates no skeleton, since a
+/// skeleton has unsafe Rust code, and the lab has none.
 #[cfg(feature = "bpf")]
 fn compile(program: &str) {
     use std::{env, path::PathBuf};
     let folder = |variable| PathBuf::from(env::var_os(variable).unwrap_or_default());
     let source = folder("CARGO_MANIFEST_DIR").join(format!("src/bpf/{program}.bpf.c"));
-    // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
+    // On some distributions <asm/types.h> is in a folder of the machine's architecture.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
     let kernel = format!("-I{}", folder("CARGO_MANIFEST_DIR").join(KERNEL).display());

@@ -1,6 +1,6 @@
-//! An application that keeps moving: it reads numbered datagrams from connected UDP sockets, and
-//! changes CPU every so many of them. Receive flow steering follows it, so its flows' CPUs keep
-//! changing too, and whether each flow still arrives in order is the question.
+//! An application that moves all the time: it reads numbered datagrams from connected UDP sockets, and changes its CPU
+//! after a number of them. Receive flow steering follows it, so the CPUs of its flows change as well. The check is
+//! whether each flow still arrives in order.
 //!
 //! The order in which a UDP socket is read is the order of delivery, so this check needs no BPF.
 
@@ -16,7 +16,7 @@ use crate::cpus::pin;
 use crate::error::{LabError, Result, Tried};
 use crate::namespace::Namespace;
 
-/// What an application read.
+/// What an application has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Datagrams read.
@@ -25,13 +25,13 @@ pub struct Heard {
     pub late: u64,
     /// Those with the number of the one before.
     pub repeated: u64,
-    /// Numbers passed over: datagrams that were lost on the way, or are late.
+    /// Numbers that were skipped: datagrams that were lost on the way, or are late.
     pub skipped: u64,
     /// How often the reader changed CPU.
     pub moves: u64,
 }
 
-/// A reader on a thread of its own; it ends when this is dropped.
+/// A reader in its own thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct MovingApplication {
     stop: Arc<AtomicBool>,
@@ -39,8 +39,8 @@ pub struct MovingApplication {
 }
 
 impl MovingApplication {
-    /// Opens a socket for each (local, remote) pair, and reads them all, on each CPU of `cpus` in
-    /// turn for `packets_each` datagrams.
+    /// Opens a socket for each (local, remote) pair, and reads them all, on each CPU of `cpus` in turn for
+    /// `packets_each` datagrams.
     pub fn start(
         namespace: &Namespace,
         pairs: &[(SocketAddr, SocketAddr)],
@@ -55,7 +55,7 @@ impl MovingApplication {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Ends the application once it has read what there is.
+    /// Ends the application once it has read everything that is there.
     pub fn finish(mut self) -> Result<Heard> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
@@ -72,13 +72,13 @@ impl Drop for MovingApplication {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What it prints now is not used.
+            // Its result is no longer used.
             let _ = thread.join();
         }
     }
 }
 
-/// A datagram socket at (local, remote), which refuses rather than waits.
+/// A non-blocking datagram socket at (local, remote).
 pub(crate) fn connected((local, remote): &(SocketAddr, SocketAddr)) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(local).tried(|| format!("listen on {local}"))?;
     socket.connect(remote).tried(|| format!("connect to {remote}"))?;
@@ -123,7 +123,7 @@ fn read(
 fn take(socket: &UdpSocket, next: &mut u64, heard: &mut Heard, until: u64) {
     let mut bytes = [0; 2048];
     while heard.datagrams < until {
-        // An error is reported once (a port without a listener yet), and then the socket goes on.
+        // The socket reports an error once (a port that has no listener yet), and works afterwards.
         let Ok(length) = socket.recv(&mut bytes) else { return };
         let Some(number) = bytes[..length].get(8..16).and_then(|number| number.try_into().ok())
         else {

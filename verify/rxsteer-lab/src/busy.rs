@@ -1,4 +1,4 @@
-//! Busy processes: ordinary ones that want all of a CPU, as a server's other work does.
+//! Busy processes: ordinary processes that use a whole CPU, like the other work of a server.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,11 +9,11 @@ use rustix::process::Signal;
 use crate::error::{LabError, Result};
 use crate::process::Process;
 
-/// CPU time after which one ends by itself, unless it is ended before, in seconds.
+/// The CPU time in seconds after which a process ends by itself, unless it is ended before.
 const MOST_CPU_S: u32 = 1800;
 
-/// Processes that use their CPU without a pause, each in a session of its own, so that autogroup scheduling gives each
-/// a share of its own, as it does to what is typed at different terminals. They end when this is dropped.
+/// Processes that use their CPU without a pause. Each has its own session, so that autogroup scheduling gives each a
+/// separate share, as it does for commands in different terminals. They end when this is dropped.
 #[derive(Debug)]
 pub struct BusyProcesses {
     processes: Vec<Process>,
@@ -24,8 +24,8 @@ impl BusyProcesses {
     pub fn start(cpus: &[usize], each: usize) -> Result<BusyProcesses> {
         let script = format!("ulimit -t {MOST_CPU_S}; while :; do :; done");
         let start = |cpu: &usize| {
-            // Each of these becomes the next, so the process is the one that is busy. It ends with the thread that
-            // started it, also when that is killed.
+            // Each of these commands replaces itself by the next, so the process is the busy one. It ends with the
+            // thread that started it, even if that thread is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "setsid", "taskset", "-c", &cpu.to_string()]);
             command.args(["sh", "-c", &script]);
@@ -35,17 +35,17 @@ impl BusyProcesses {
         Ok(BusyProcesses { processes: cpus.map(start).collect::<Result<_>>()? })
     }
 
-    /// Stops them until [`BusyProcesses::resume`].
+    /// Stops the processes until [`BusyProcesses::resume`].
     pub fn pause(&mut self) -> Result<()> {
         self.processes.iter_mut().try_for_each(|process| process.signal(Signal::STOP))
     }
 
-    /// Lets them go on.
+    /// Continues the processes.
     pub fn resume(&mut self) -> Result<()> {
         self.processes.iter_mut().try_for_each(|process| process.signal(Signal::CONT))
     }
 
-    /// The CPU time of each.
+    /// The CPU time of each process.
     pub fn cpu_times(&self) -> Result<Vec<Duration>> {
         let time = |process: &Process| {
             let path = PathBuf::from(format!("/proc/{}/schedstat", process.child.id()));

@@ -1,4 +1,4 @@
-//! Real clients: what is installed is run, and what it reports is read.
+//! Real clients: runs installed programs, and reads their reports.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::error::{LabError, Result, Tried};
 use crate::namespace::Namespace;
 use crate::process::{Process, output, shown};
 
-/// A server that listens; stopped when this is dropped.
+/// A server that listens; it is stopped when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     _process: Process,
@@ -30,7 +30,7 @@ pub fn iperf3_server(namespace: &Namespace, cpu: Option<usize>) -> Result<Server
     Ok(server)
 }
 
-/// What `iperf3` reports of a run.
+/// The report of an `iperf3` run.
 #[derive(Debug, Clone, Copy)]
 pub struct Iperf {
     /// Bytes that arrived.
@@ -41,12 +41,12 @@ pub struct Iperf {
     pub packets: u64,
 }
 
-/// Runs `iperf3 -c SERVER` with more options, to its end.
+/// Runs `iperf3 -c SERVER` with more options until it ends.
 pub fn iperf3(namespace: &Namespace, server: IpAddr, options: &[&str]) -> Result<Iperf> {
     let mut command = namespace.command("iperf3");
     command.args(["-c", &server.to_string(), "-p", "5201", "--json"]).args(options);
     let mut text = output(&mut command)?;
-    // Between two runs the server ends the one and opens its socket anew, and refuses who comes meanwhile.
+    // Between two runs the server closes and reopens its socket, and refuses connections meanwhile.
     for _ in 0..10 {
         if !["unable to connect", "the server is busy"].iter().any(|stderr| text.contains(stderr)) {
             break;
@@ -70,7 +70,7 @@ pub fn iperf3(namespace: &Namespace, server: IpAddr, options: &[&str]) -> Result
     })
 }
 
-/// Pings `count` times, quickly; returns how many came back.
+/// Pings `count` times at short intervals; returns the number of replies.
 pub fn ping(namespace: &Namespace, address: IpAddr, count: u32) -> Result<u32> {
     let text = namespace.run(&format!("ping -n -q -i 0.005 -W 2 -c {count} {address}"))?;
     let received = text.split(", ").find_map(|part| part.strip_suffix(" received"));
@@ -102,12 +102,12 @@ pub fn nginx(namespace: &Namespace) -> Result<Server> {
     Ok(server)
 }
 
-/// What `wrk` reports of a run.
+/// The report of a `wrk` run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrk {
     /// Requests answered.
     pub requests: u64,
-    /// Socket errors, and answers that were not 2xx or 3xx.
+    /// Socket errors, and responses other than 2xx or 3xx.
     pub errors: u64,
 }
 

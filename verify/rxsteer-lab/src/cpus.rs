@@ -1,4 +1,4 @@
-//! CPUs: which are there, pinning to them, and taking one away.
+//! CPUs: lists them, pins threads to them, and takes one offline.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::error::{Result, Tried};
 use crate::process::typed;
 
-/// How many CPUs are online; they are taken to be numbered from 0.
+/// How many CPUs are online; their numbers are assumed to begin at 0 without gaps.
 pub fn online_cpus() -> usize {
     let is_online = |cpu: &usize| {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
-        // CPU 0 has no such file where it cannot be taken away.
+        // CPU 0 has no such file if it cannot be taken offline.
         Path::new(&folder).is_dir()
             && std::fs::read_to_string(format!("{folder}/online"))
                 .map_or(true, |text| text.trim() == "1")
@@ -29,11 +29,12 @@ pub fn pin(cpu: usize) -> Result<()> {
 /// A kernel thread that empties a CPUMAP ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingThread {
-    /// The CPU that the ring is of.
+    /// The CPU of the ring.
     pub cpu: u32,
-    /// Its number.
+    /// Its process id.
     pub process: u32,
-    /// The CPUs it may run on. One that may run anywhere was moved away when its CPU went, and stays so.
+    /// The CPUs on which it may run. A thread that may run on any CPU was moved away when its CPU went offline, and
+    /// stays so.
     pub may_run_on: String,
 }
 
@@ -53,7 +54,7 @@ impl RingThread {
         Ok(format!("{policy} {number}"))
     }
 
-    /// Whether it is there still.
+    /// Whether the thread still exists.
     pub fn is_there(&self) -> bool {
         let comm = std::fs::read_to_string(format!("/proc/{}/comm", self.process));
         comm.is_ok_and(|name| name.starts_with("cpumap/"))
@@ -61,7 +62,7 @@ impl RingThread {
 }
 
 impl RingThread {
-    /// How often it went to sleep, as it does when its ring is empty.
+    /// How often it went to sleep, which it does when its ring is empty.
     pub fn sleeps(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.process);
         let status = std::fs::read_to_string(&path).tried(|| format!("read {path}"))?;
@@ -71,14 +72,14 @@ impl RingThread {
 }
 
 impl RingThread {
-    /// Lets it run after every ordinary process of its CPU, so that frames wait long in its ring. It has to be in the
-    /// class of ordinary processes (`--threads other`).
+    /// Gives it the lowest priority among the ordinary processes of its CPU, so that frames wait long in its ring. The
+    /// thread has to be in the class of ordinary processes (`--threads other`).
     pub fn go_last(&self) -> Result<()> {
         typed(&format!("renice -n 19 -p {}", self.process)).map(drop)
     }
 }
 
-/// The threads of the CPUMAP rings of a process' maps.
+/// The threads of the CPUMAP rings in a process's maps.
 pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
     let maps: Vec<String> = descriptors(process)?
         .iter()
@@ -99,7 +100,7 @@ pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
     Ok(processes.flatten().filter_map(|entry| of_map(entry.path())).collect())
 }
 
-/// What the kernel says of each descriptor of a process.
+/// The kernel's information about each descriptor of a process.
 pub(crate) fn descriptors(process: u32) -> Result<Vec<String>> {
     let folder = format!("/proc/{process}/fdinfo");
     let entries = std::fs::read_dir(&folder).tried(|| format!("list {folder}"))?;
@@ -108,12 +109,12 @@ pub(crate) fn descriptors(process: u32) -> Result<Vec<String>> {
 
 const BPF_MAP_TYPE_CPUMAP: &str = "16";
 
-/// What stands behind `name` in a file of names and values.
+/// The text after `name` in a file of names and values.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// A CPU that is offline; online again when this is dropped.
+/// A CPU that is offline; it is online again when this is dropped.
 #[derive(Debug)]
 pub struct Offline {
     file: PathBuf,

@@ -1,6 +1,8 @@
-//! Numbered datagrams from real sockets: slower than [`crate::LiveFrames`], but by any driver, and with the stack of the sender.
+//! Numbered datagrams from real sockets: slower than [`crate::LiveFrames`], but they work with any driver, and use the
+//! sender's stack.
 //!
-//! They carry what the frames of `LiveFrames` carry, so `OrderCheck` and [`crate::MovingApplication`] read both.
+//! They carry the same content as the frames of `LiveFrames`, so `OrderCheck` and [`crate::MovingApplication`] read
+//! both.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -17,12 +19,12 @@ use crate::namespace::Namespace;
 pub(crate) const MAGIC: u64 = 0x5258_5354;
 /// Datagrams of one flow in a row.
 const TRAIN: u64 = 4;
-/// Bytes of a datagram, so that its frame has those of `LiveFrames`.
+/// The size of a datagram in bytes, so that its frame is as long as those of `LiveFrames`.
 const BYTES: usize = 48;
-/// Between two rounds of all flows.
+/// The pause between two rounds of all flows.
 const REST: Duration = Duration::from_micros(200);
 
-/// A sender on a thread of its own; it ends when this is dropped.
+/// A sender in its own thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Datagrams {
     shared: Arc<Shared>,
@@ -37,7 +39,7 @@ struct Shared {
 }
 
 impl Datagrams {
-    /// Sends from now on, on `cpu`; flow i goes from `pairs[i].0` to `pairs[i].1`.
+    /// Starts to send on `cpu`; flow i goes from `pairs[i].0` to `pairs[i].1`.
     pub fn start(
         namespace: &Namespace,
         pairs: &[(SocketAddr, SocketAddr)],
@@ -48,24 +50,24 @@ impl Datagrams {
         let shared = Arc::new(Shared::default());
         let report = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
-            // Where it runs makes no difference to what it sends.
+            // The datagrams are the same on any CPU.
             let _ = pin(cpu);
             send(&sockets, &report);
         });
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Stops sending for a while.
+    /// Pauses the sender.
     pub fn pause(&self) {
         self.shared.rest.store(true, Ordering::Relaxed);
     }
 
-    /// Goes on sending.
+    /// Continues to send.
     pub fn resume(&self) {
         self.shared.rest.store(false, Ordering::Relaxed);
     }
 
-    /// How many datagrams were sent.
+    /// The number of datagrams sent.
     pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
     }
@@ -75,7 +77,7 @@ impl Drop for Datagrams {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It does nothing that could fail.
+            // The thread cannot fail.
             let _ = thread.join();
         }
     }
@@ -93,7 +95,7 @@ fn send(sockets: &[UdpSocket], shared: &Shared) {
             bytes[..8].copy_from_slice(&(MAGIC << 32 | flow).to_be_bytes());
             for _ in 0..TRAIN {
                 bytes[8..16].copy_from_slice(&number.to_be_bytes());
-                // What was refused (a full queue, or an error that a former datagram brought) was not sent.
+                // A refused datagram (a full queue, or the error of an earlier datagram) was not sent.
                 if socket.send(&bytes).is_ok() {
                     *number += 1;
                     shared.sent.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How long packets take from their sender to the network stack, whatever steers them.
+//! The delay of packets from their sender to the network stack, for any kind of steering.
 
 use libbpf_rs::{Link as BpfLink, MapCore, MapFlags, Object};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,9 +12,9 @@ use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delay.o"));
 
-/// Delays are counted in so many nanoseconds.
+/// The unit of delays in nanoseconds.
 const UNIT: u64 = LAB_DELAY_UNIT as u64;
-/// Buckets of each power of two.
+/// The number of buckets for each power of two.
 const STEPS: u64 = LAB_DELAY_STEPS as u64;
 const BUCKETS: usize = LAB_DELAY_BUCKETS as usize;
 
@@ -24,7 +24,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Counts of delays; a bucket is 3 % wide, or 256 ns.
+/// Counts of delays; a bucket is 3 % wide, but at least 256 ns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delays(Vec<u64>);
 
@@ -35,28 +35,28 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// Notes a delay.
+    /// Counts a delay.
     pub fn add(&mut self, ns: u64) {
         self.0[bucket(ns)] += 1;
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another value.
     pub fn merge(&mut self, other: &Delays) {
         self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count += more);
     }
 
-    /// What was counted since an earlier look.
+    /// The delays that were counted since an earlier value.
     pub fn since(&self, earlier: &Delays) -> Delays {
         let counts = self.0.iter().zip(&earlier.0).map(|(now, then)| now.saturating_sub(*then));
         Delays(counts.collect())
     }
 
-    /// How many there are.
+    /// The number of delays.
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The delay that `share` of them do not exceed, in nanoseconds; `None` where there is none.
+    /// The delay that `share` of the delays do not exceed, in nanoseconds; `None` if there are none.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let place = (self.count() as f64 * share).ceil().max(1.0) as u64;
         let mut below = 0;
@@ -90,7 +90,7 @@ fn lowest_of(bucket: usize) -> u64 {
     }
 }
 
-/// The first 22 bytes of a payload that is measured: who it is, and when it was sent.
+/// The first 22 bytes of a measured payload: its flow, and the time at which it was sent.
 pub(crate) fn stamped(flow: u32, at_ns: u64) -> [u8; 22] {
     let mut bytes = [0; 22];
     bytes[..8].copy_from_slice(&(MAGIC << 32 | u64::from(flow)).to_be_bytes());
@@ -98,14 +98,14 @@ pub(crate) fn stamped(flow: u32, at_ns: u64) -> [u8; 22] {
     bytes
 }
 
-/// When such a payload was sent.
+/// The time at which such a payload was sent.
 pub(crate) fn sent_at(payload: &[u8]) -> Option<u64> {
     let word = |at: usize| Some(u64::from_be_bytes(payload.get(at..at + 8)?.try_into().ok()?));
     (word(0)? >> 32 == MAGIC).then_some(())?;
     word(8)
 }
 
-/// Measures what arrives at an interface, as long as this lives.
+/// Measures packets that arrive at an interface, until this is dropped.
 #[derive(Debug)]
 pub struct DelayCheck {
     object: Object,
@@ -113,7 +113,7 @@ pub struct DelayCheck {
 }
 
 impl DelayCheck {
-    /// Measures from now on.
+    /// Starts to measure.
     pub fn new(namespace: &Namespace, end: &End) -> Result<Self> {
         let settings: Vec<u8> =
             [end.index, namespace.inode()?].into_iter().flat_map(u32::to_ne_bytes).collect();
@@ -130,7 +130,7 @@ impl DelayCheck {
         Ok(Self { object, _link: link })
     }
 
-    /// What has arrived so far.
+    /// The delays of the packets so far.
     pub fn delays(&self) -> Result<Delays> {
         let map = map(&self.object, "delay_buckets")?;
         let count = |bucket: usize| -> Result<u64> {

@@ -1,8 +1,8 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use std::io;
 
-/// What went wrong, and where.
+/// What failed, and where.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// Another program failed.
@@ -15,47 +15,47 @@ pub enum LabError {
         /// What it printed to standard error.
         stderr: String,
     },
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A BPF program could not be loaded, attached or run.
     #[cfg(feature = "bpf")]
     #[error("cannot {what}: {source}")]
     Bpf {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What libbpf said.
+        /// The error of libbpf.
         source: libbpf_rs::Error,
     },
-    /// Something did not happen in the time it had.
+    /// Something did not happen in time.
     #[error("{what} within {seconds} s; {stderr}")]
     Late {
-        /// What was waited for, as "... did not ...".
+        /// The event, in the form "... did not ...".
         what: String,
-        /// How long.
+        /// The timeout.
         seconds: u64,
-        /// What is known.
+        /// Further information.
         stderr: String,
     },
-    /// Another program printed what we cannot read.
+    /// Another program printed something that cannot be parsed.
     #[error("cannot read what {who} printed: {why}")]
     Unreadable {
         /// The program.
         who: String,
-        /// What is wrong with it.
+        /// The problem with its output.
         why: String,
     },
 }
 
-/// What the lab returns.
+/// The result type of the lab.
 pub type Result<T> = std::result::Result<T, LabError>;
 
-/// Says what was tried when the system refuses it.
+/// Adds the operation to an error of the system.
 pub(crate) trait Tried<T> {
     fn tried(self, what: impl FnOnce() -> String) -> Result<T>;
 }
@@ -66,7 +66,7 @@ impl<T, E: Into<io::Error>> Tried<T> for std::result::Result<T, E> {
     }
 }
 
-/// Says what was tried when libbpf fails.
+/// Adds the operation to an error of libbpf.
 #[cfg(feature = "bpf")]
 pub(crate) trait Bpf<T> {
     fn bpf(self, what: impl FnOnce() -> String) -> Result<T>;

@@ -1,4 +1,4 @@
-//! Every frame to one CPU, or to two in turns, without a guard: what steering is measured against.
+//! Every frame goes to one CPU, or in turns to two, without a guard: the baseline for steering.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -11,22 +11,22 @@ use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fixed.o"));
 
-/// Where frames are sent.
+/// Where the fixed steering sends frames.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedRoute {
-    /// The CPU of the first `every` frames, or of all.
+    /// The CPU of the first `every` frames, or of all frames.
     pub cpu: u32,
     /// The CPU of the next `every` frames.
     pub other: u32,
-    /// How many go to each in turn; 0: all go to `cpu`.
+    /// How many frames go to each CPU in turn; 0: all go to `cpu`.
     pub every: u32,
-    /// Whether frames end where they arrive, before they cost anything more.
+    /// Whether frames are dropped on arrival, before they cause further cost.
     pub drop: bool,
     /// Frames that may wait for a CPU.
     pub queue_size: u32,
 }
 
-/// Such steering on an interface; detached when this is dropped.
+/// Fixed steering on an interface; it is detached when this is dropped.
 #[derive(Debug)]
 pub struct Fixed {
     object: Object,
@@ -34,7 +34,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Attaches it.
+    /// Attaches the fixed steering.
     pub fn attach(namespace: &Namespace, end: &End, route: FixedRoute) -> Result<Self> {
         let FixedRoute { cpu, other, every, drop, queue_size } = route;
         let settings: Vec<u8> =
@@ -63,7 +63,7 @@ impl Fixed {
 }
 
 impl Fixed {
-    /// The kernel's numbers of the program that redirects and of the one where frames arrive.
+    /// The kernel's ids of the program that redirects, and of the program where frames arrive.
     pub fn program_ids(&self) -> Result<[u32; 2]> {
         let id = |name| -> Result<u32> {
             let program = program(&self.object, name)?;
@@ -73,7 +73,7 @@ impl Fixed {
     }
 }
 
-/// A program that does nothing at each switch of a CPU: what one that does something is measured against.
+/// A program that does nothing at each context switch: the baseline for a program that does something.
 #[derive(Debug)]
 pub struct EmptySwitch {
     object: Object,
@@ -81,7 +81,7 @@ pub struct EmptySwitch {
 }
 
 impl EmptySwitch {
-    /// Attaches it.
+    /// Attaches the program.
     pub fn attach() -> Result<Self> {
         let spec = ObjectSpec {
             bytes: OBJECT,
@@ -96,7 +96,7 @@ impl EmptySwitch {
         Ok(Self { object, _link: link })
     }
 
-    /// The kernel's number of the program.
+    /// The kernel's id of the program.
     pub fn program_id(&self) -> Result<u32> {
         let program = program(&self.object, "fixed_switch")?;
         libbpf_rs::Program::id_from_fd(program.as_fd()).bpf(|| "find fixed_switch".to_owned())
@@ -113,7 +113,7 @@ pub struct EmptySockets {
 impl EmptySockets {
     const PROGRAMS: [&str; 2] = ["fixed_receives", "fixed_sends"];
 
-    /// Attaches them.
+    /// Attaches the programs.
     pub fn attach() -> Result<Self> {
         let spec = ObjectSpec {
             bytes: OBJECT,
@@ -129,7 +129,7 @@ impl EmptySockets {
         Ok(Self { object, _links: links })
     }
 
-    /// The kernel's numbers of the programs at receives and at sends.
+    /// The kernel's ids of the programs at receives and at sends.
     pub fn program_ids(&self) -> Result<[u32; 2]> {
         let id = |name: &str| {
             let program = program(&self.object, name)?;
@@ -139,7 +139,7 @@ impl EmptySockets {
     }
 }
 
-/// Counts the frames that any program's CPUMAP hands over, as long as this lives.
+/// Counts the frames that the CPUMAP of any program delivers, until this is dropped.
 #[derive(Debug)]
 pub struct Arrivals {
     object: Object,
@@ -147,7 +147,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Counts from now on.
+    /// Starts to count.
     pub fn new() -> Result<Self> {
         let spec = ObjectSpec {
             bytes: OBJECT,
@@ -162,7 +162,7 @@ impl Arrivals {
         Ok(Self { object, _link: link })
     }
 
-    /// Frames that each CPU took.
+    /// The number of frames that each CPU took.
     pub fn by_cpu(&self) -> Result<Vec<u64>> {
         on_each_cpu(&self.object, "fixed_arrivals", 0)
     }

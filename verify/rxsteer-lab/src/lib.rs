@@ -1,20 +1,21 @@
-//! Testbeds, load, and what live tests measure.
+//! Testbeds, load, and measurements for live tests.
 //!
-//! A test of steering in the kernel needs a network that is no other flow's, more packets than a
-//! socket can send, and a check whether they arrived in order. Here are all three:
+//! A test of steering in the kernel needs a network without other flows, more packets than a socket can send, and a
+//! check whether they arrived in order. This crate has all three:
 //!
-//! - [`Testbed`]: network namespaces joined by veth pairs, gone when it is dropped, or by two cards of this machine;
+//! - [`Testbed`]: network namespaces joined by veth pairs, which are deleted when it is dropped, or by two NICs of this
+//!   machine;
 //! - `LiveFrames`: numbered frames, millions a second, made by an XDP program;
-//! - [`Datagrams`]: the same numbers from real sockets, by any driver;
-//! - `OrderCheck`: a program at the door of the network stack that checks the numbers of each flow;
-//! - `DelayCheck` and `SocketLoad`: paced datagrams, and how long they take to the stack;
-//! - [`BusyProcesses`]: what a CPU does beside receiving;
-//! - [`MovingApplication`]: real sockets, whose reader keeps changing CPU;
-//! - [`Steering`]: `rxsteer run` in a namespace, and what it reports;
-//! - [`clients`]: iperf3, nginx with wrk, and ping, and what they report.
+//! - [`Datagrams`]: the same numbers from real sockets, with any driver;
+//! - `OrderCheck`: a program at the entry of the network stack that checks the numbers of each flow;
+//! - `DelayCheck` and `SocketLoad`: paced datagrams, and their delay until they reach the stack;
+//! - [`BusyProcesses`]: other work of a CPU that receives;
+//! - [`MovingApplication`]: real sockets whose reader moves from CPU to CPU;
+//! - [`Steering`]: `rxsteer run` in a namespace, and its reports;
+//! - [`clients`]: iperf3, nginx with wrk, and ping, and their reports.
 //!
-//! What must hold: nothing outlives its owner. Namespaces and processes go when their value is
-//! dropped, also when a test panics; what a killed test left is removed by the next.
+//! Invariant: nothing outlives its owner. Namespaces and processes are removed when their value is dropped, also when a
+//! test panics; the next test removes what a killed test left.
 #![forbid(unsafe_code)]
 
 mod application;

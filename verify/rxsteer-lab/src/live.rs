@@ -1,8 +1,7 @@
-//! Numbered frames by the million: an XDP program makes them, and the other end of a veth pair
-//! receives them natively.
+//! Millions of numbered frames: an XDP program makes them, and the other end of a veth pair receives them natively.
 //!
-//! The kernel runs the program 64 times before it flushes (its default for live frames). Each call
-//! costs some 24 ms before the first frame, so a call asks for a million.
+//! The kernel runs the program 64 times before it flushes (its default for live frames). Each call takes some 24 ms
+//! before the first frame, so a call requests a million frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
@@ -22,11 +21,11 @@ use crate::testbed::{End, Link};
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/live.o"));
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 1 << 1;
-/// Frames a call asks for at most.
+/// The most frames that a call requests.
 const A_CALL: u64 = 1_000_000;
-/// Bytes that the programs cut off each frame: lab.h says why.
+/// The bytes that the programs cut off each frame; lab.h has the reason.
 pub(crate) const SPARE: usize = LAB_SPARE as usize;
-/// Where frames without a listener go: the receiver has no such address, and drops them.
+/// The destination of frames without a listener: the receiver does not have this address, and drops them.
 const ELSEWHERE: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(198, 18, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
@@ -48,20 +47,20 @@ pub enum Family {
     V6,
 }
 
-/// What is sent.
+/// The properties of the frames to send.
 #[derive(Debug, Clone)]
 pub struct Traffic {
-    /// How many flows.
+    /// The number of flows.
     pub flows: u32,
     /// Packets of one flow in a row.
     pub train: u32,
-    /// Flows in random order; else each in its turn.
+    /// Whether flows are in random order; otherwise they take turns.
     pub random: bool,
-    /// Least time between two frames.
+    /// The shortest time between two frames.
     pub pace: Duration,
-    /// The first so many flows go to the receiver's address, each to a port of its own.
+    /// The number of flows that go to the receiver's address, each to its own port.
     pub listeners: u32,
-    /// Where the other flows go: to no listener, unless one is named.
+    /// The destination of the other flows; by default it has no listener.
     pub elsewhere: Option<IpAddr>,
     /// Length of the frame.
     pub length: u32,
@@ -132,7 +131,7 @@ fn padded(address: &[u8; 4]) -> [u8; 16] {
     all
 }
 
-/// A source of numbered frames. Its numbers go on from one call to the next.
+/// A source of numbered frames. Its numbers continue from one call to the next.
 #[derive(Debug)]
 pub struct LiveFrames {
     object: Object,
@@ -141,7 +140,7 @@ pub struct LiveFrames {
 }
 
 impl LiveFrames {
-    /// Makes a source of frames from `link.near` to `link.far`.
+    /// Creates a source of frames from `link.near` to `link.far`.
     pub fn new(link: &Link, traffic: &Traffic) -> Result<Self> {
         let settings = traffic.settings(link);
         let spec = ObjectSpec {
@@ -153,8 +152,7 @@ impl LiveFrames {
         Ok(Self { object: spec.load()?, flows: traffic.flows, length: traffic.length as usize })
     }
 
-    /// Sends frames on `cpu`, from the namespace that has the near end; returns how long that took,
-    /// without the time to begin.
+    /// Sends frames on `cpu` from the namespace of the near end; returns the time that took, without the time to start.
     pub fn send(&self, from: &Namespace, cpu: usize, frames: u64) -> Result<Duration> {
         from.inside(|| {
             pin(cpu)?;
@@ -169,7 +167,7 @@ impl LiveFrames {
         })
     }
 
-    /// Sends frames on `cpu`, `at_once` in each call, until it is stopped.
+    /// Sends frames on `cpu`, `at_once` per call, until it is stopped.
     pub fn send_until(
         &self,
         from: &Namespace,
@@ -199,14 +197,14 @@ impl LiveFrames {
         Ok(now.saturating_sub(Duration::from_nanos(begun)))
     }
 
-    /// How many frames of each flow were made.
+    /// The number of frames made for each flow.
     pub fn sent(&self) -> Result<Vec<u64>> {
         let map = map(&self.object, "live_sequences")?;
         (0..self.flows).map(|flow| Ok(words(&map, flow)?.first().copied().unwrap_or(0))).collect()
     }
 }
 
-/// Runs a program `frames` times, each on a frame that begins as `frame`; what it makes of it is sent.
+/// Runs a program `frames` times, each time on a frame that begins with `frame`; the resulting frame is sent.
 pub(crate) fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8], frames: u64) -> Result<()> {
     let input = ProgramInput {
         data_in: Some(frame),
@@ -217,17 +215,17 @@ pub(crate) fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8], frames: u64
     program.test_run(input).map(drop).bpf(|| format!("send {frames} live frames"))
 }
 
-/// An XDP program that passes everything, on an interface: what a veth end needs to receive live
-/// frames without any steering. Detached when this is dropped.
+/// An XDP program on an interface that passes everything: a veth end needs it to receive live frames without any
+/// steering. It is detached when this is dropped.
 #[derive(Debug)]
 pub struct Pass {
-    /// Detaches it when it is dropped.
+    /// Detaches the program when it is dropped.
     link: BpfLink,
     _object: Object,
 }
 
 impl Pass {
-    /// Attaches it.
+    /// Attaches the program.
     pub fn attach(namespace: &Namespace, end: &End) -> Result<Self> {
         let settings = Traffic::default().settings(&Link { near: end.clone(), far: end.clone() });
         let spec = ObjectSpec {
@@ -245,7 +243,7 @@ impl Pass {
         Ok(Self { link, _object: object })
     }
 
-    /// The number of the program, as the kernel shows it.
+    /// The BPF link that attaches the program.
     pub fn link(&self) -> std::os::fd::BorrowedFd<'_> {
         self.link.as_fd()
     }

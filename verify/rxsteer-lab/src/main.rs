@@ -1,4 +1,4 @@
-//! The lab from the command line: load on a testbed of its own, and what came of it.
+//! The lab on the command line: load on its own testbed, and the results.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 

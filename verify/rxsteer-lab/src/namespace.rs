@@ -1,7 +1,7 @@
-//! A network namespace of our own.
+//! A network namespace of the lab.
 //!
-//! Threads of this process enter it by `setns`; other programs are started by `ip netns exec`,
-//! which gives them the /sys that belongs to the namespace.
+//! Threads of this process enter it by `setns`. Other programs are started by `ip netns exec`, which mounts the
+//! namespace's own /sys for them.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -16,9 +16,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::error::{Result, Tried};
 use crate::process::{output, typed};
 
-/// Where `ip netns` keeps namespaces.
+/// The folder in which `ip netns` keeps namespaces.
 const FOLDER: &str = "/run/netns";
-/// Our names: this, the process id, a number.
+/// The prefix of our names; the process id and a number follow.
 const PREFIX: &str = "rxs-";
 
 /// A network namespace, deleted when this is dropped.
@@ -28,7 +28,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one, with its loopback up.
+    /// Creates a namespace whose loopback interface is up.
     pub fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         sweep();
@@ -40,45 +40,45 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name, as `ip netns` knows it.
+    /// Its name in `ip netns`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its inode number, by which the kernel's structures know it.
+    /// Its inode number, which the kernel's structures contain.
     pub fn inode(&self) -> Result<u32> {
         let about = std::fs::metadata(self.path());
         // The kernel's own field is 32 bits wide.
         about.map(|about| about.ino() as u32).tried(|| format!("look at {}", self.path().display()))
     }
 
-    /// A command that will run in it.
+    /// A command that runs in the namespace.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);
         command
     }
 
-    /// Runs a command line of words without blanks in it.
+    /// Runs a command line of words without blanks in the namespace.
     pub fn run(&self, line: &str) -> Result<String> {
         let mut words = line.split_whitespace();
         output(self.command(words.next().unwrap_or_default()).args(words))
     }
 
-    /// Runs `ip` on it.
+    /// Runs `ip` on the namespace.
     pub fn ip(&self, line: &str) -> Result<String> {
         typed(&format!("ip -netns {} {line}", self.name))
     }
 
-    /// Writes a file of its /sys.
+    /// Writes a file of the namespace's /sys.
     pub fn write_sys(&self, path: &str, text: &str) -> Result<()> {
         let script = "printf %s \"$2\" >\"$1\"";
         output(self.command("sh").args(["-c", script, "sh", path, text])).map(drop)
     }
 
-    /// Does something on a thread that is in it, and returns what comes of it.
+    /// Runs `work` in a thread that is in the namespace, and returns its result.
     ///
-    /// Sockets made there stay in the namespace, and threads started there begin in it.
+    /// Sockets that are created there stay in the namespace, and threads that are started there begin in it.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let path = self.path();
         std::thread::scope(|scope| {
@@ -101,8 +101,8 @@ impl Drop for Namespace {
     }
 }
 
-/// Ends the processes in a namespace of ours, and deletes it; its interfaces go with it. What is not
-/// there any more needs nothing, so errors say nothing.
+/// Ends the processes in one of our namespaces, and deletes it with its interfaces. Errors are ignored, since they mean
+/// that something is already gone.
 fn remove(name: &str) {
     let processes = typed(&format!("ip netns pids {name}")).unwrap_or_default();
     for process in processes.split_whitespace().filter_map(|number| number.parse().ok()) {
@@ -122,7 +122,7 @@ fn enter(path: &Path) -> Result<()> {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).tried(what)
 }
 
-/// Deletes the namespaces of processes that are no more: a killed test can't clean up.
+/// Deletes the namespaces of processes that no longer exist, since a killed test cannot clean up.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {

@@ -1,23 +1,23 @@
-//! Loading the lab's BPF objects: one program of each, with its settings and map sizes.
+//! Loads the lab's BPF objects: single programs of them, with their settings and map sizes.
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder};
 
 use crate::error::{Bpf, LabError, Result};
 
-/// What is loaded of an object.
+/// What to load of an object.
 pub(crate) struct ObjectSpec<'a> {
     /// The compiled object.
     pub(crate) bytes: &'a [u8],
-    /// The programs; the others are left out.
+    /// The programs to load; the others are left out.
     pub(crate) programs: &'a [&'a str],
-    /// Its read-only settings, as the C structure stands in memory.
+    /// Its read-only settings, in the memory layout of the C structure.
     pub(crate) settings: &'a [u8],
-    /// A map and how many entries it has.
+    /// A map, and its number of entries.
     pub(crate) map: (&'a str, u32),
 }
 
 impl ObjectSpec<'_> {
-    /// Loads it.
+    /// Loads the object.
     pub(crate) fn load(&self) -> Result<Object> {
         let what = || format!("load the BPF program {}", self.programs.join(" and "));
         let mut open = ObjectBuilder::default().open_memory(self.bytes).bpf(what)?;
@@ -36,7 +36,7 @@ impl ObjectSpec<'_> {
         open.load().bpf(what)
     }
 
-    /// Writes the settings, the only read-only data of our objects.
+    /// Writes the settings, which are the only read-only data of our objects.
     fn set(&self, data: Option<&mut [u8]>) -> Result<()> {
         let data = data.unwrap_or_default();
         if data.len() != self.settings.len() {
@@ -50,7 +50,7 @@ impl ObjectSpec<'_> {
     }
 }
 
-/// The map of a name; our objects have it.
+/// The map with this name, which our objects have.
 pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {
     object.maps().find(|map| map.name() == name).ok_or_else(|| LabError::Unreadable {
         who: "the compiler".to_owned(),
@@ -58,7 +58,7 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'
     })
 }
 
-/// The program of a name; our objects have it.
+/// The program with this name, which our objects have.
 pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::ProgramMut<'a>> {
     object.progs_mut().find(|program| program.name() == name).ok_or_else(|| LabError::Unreadable {
         who: "the compiler".to_owned(),
@@ -66,7 +66,7 @@ pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::P
     })
 }
 
-/// The value of an array map at an index, as words of 64 bits.
+/// The value of an array map at an index, as 64-bit words.
 pub(crate) fn words(map: &impl MapCore, index: u32) -> Result<Vec<u64>> {
     let what = || format!("read {}", map.name().to_string_lossy());
     let value = map.lookup(&index.to_ne_bytes(), MapFlags::ANY).bpf(what)?.unwrap_or_default();
@@ -82,7 +82,7 @@ pub(crate) fn on_each_cpu(object: &Object, name: &str, word: usize) -> Result<Ve
     Ok(values.iter().map(|value| in_words(value).get(word).copied().unwrap_or(0)).collect())
 }
 
-/// Bytes as words of 64 bits.
+/// Bytes as 64-bit words.
 fn in_words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect()
 }

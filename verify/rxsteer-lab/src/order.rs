@@ -1,4 +1,4 @@
-//! Whether numbered frames reach the network stack in order, seen from its door.
+//! Checks at the entry of the network stack whether numbered frames arrive in order.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::testbed::End;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/order.o"));
 
-/// A check that runs as long as this lives.
+/// A check that runs until this is dropped.
 #[derive(Debug)]
 pub struct OrderCheck {
     object: Object,
@@ -19,27 +19,27 @@ pub struct OrderCheck {
     _link: BpfLink,
 }
 
-/// What was seen, of one flow or of all.
+/// The results of the check, for one flow or for all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Frames delivered, as their sender counts them.
     pub frames: u64,
-    /// Socket buffers delivered: less than frames if some were merged.
+    /// Socket buffers delivered: fewer than frames if some frames were merged.
     pub buffers: u64,
-    /// Socket buffers of several frames.
+    /// Socket buffers with several frames.
     pub merged: u64,
-    /// Socket buffers that came after a later one of their flow.
+    /// Socket buffers that arrived after a later one of their flow.
     pub late: u64,
     /// How often a flow was delivered on another CPU than before.
     pub moves: u64,
-    /// The furthest that one came late, in frames of its flow.
+    /// The largest distance by which a frame was late, in frames of its flow.
     pub furthest: u64,
-    /// The CPU of the last one, of one flow.
+    /// The CPU of the last one, for a single flow.
     pub cpu: Option<u64>,
 }
 
 impl OrderCheck {
-    /// Checks what arrives at an interface from now on, of flows 0 to `flows` - 1.
+    /// Starts to check frames of flows 0 to `flows` - 1 that arrive at an interface.
     pub fn new(namespace: &Namespace, end: &End, flows: u32) -> Result<Self> {
         let settings: Vec<u8> =
             [end.index, namespace.inode()?].into_iter().flat_map(u32::to_ne_bytes).collect();
@@ -56,7 +56,7 @@ impl OrderCheck {
         Ok(Self { object, flows, _link: link })
     }
 
-    /// What was seen of each flow.
+    /// The results for each flow.
     pub fn flows(&self) -> Result<Vec<Seen>> {
         let map = map(&self.object, "order_flows")?;
         (0..self.flows)
@@ -76,7 +76,7 @@ impl OrderCheck {
             .collect()
     }
 
-    /// What was seen of all.
+    /// The results for all flows together.
     pub fn total(&self) -> Result<Seen> {
         let flows = self.flows()?;
         let sum = |of: fn(&Seen) -> u64| flows.iter().map(of).sum();
@@ -91,17 +91,17 @@ impl OrderCheck {
         })
     }
 
-    /// Numbered frames by the CPU that took them into the stack.
+    /// Numbered frames, by the CPU that passed them to the stack.
     pub fn by_cpu(&self) -> Result<Vec<u64>> {
         on_each_cpu(&self.object, "order_frames", 0)
     }
 
-    /// Frames of any kind, numbered or not, by the CPU that took them into the stack.
+    /// All frames, numbered or not, by the CPU that passed them to the stack.
     pub fn all_by_cpu(&self) -> Result<Vec<u64>> {
         on_each_cpu(&self.object, "order_frames", 1)
     }
 
-    /// Waits until nothing has arrived for a while; returns what was seen of all flows.
+    /// Waits until nothing has arrived for a while; returns the results for all flows.
     pub fn drained(&self) -> Result<Seen> {
         let mut before = None;
         loop {

@@ -1,4 +1,4 @@
-//! Other programs: run to their end, or kept as long as a value lives.
+//! Other programs: run until they end, or until a value is dropped.
 
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{LabError, Result, Tried};
 
-/// A command as it would be typed.
+/// A command in the form in which a user would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 pub(crate) fn finish(command: &mut Command) -> Result<Output> {
     let output = command.stdin(Stdio::null()).output();
     output.tried(|| format!("start `{}`; is it installed?", shown(command)))
 }
 
-/// Runs a command and returns what it printed, unless it failed.
+/// Runs a command, and returns its output unless it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = finish(command)?;
     if output.status.success() {
@@ -38,12 +38,12 @@ pub(crate) fn typed(line: &str) -> Result<String> {
     output(Command::new(words.next().unwrap_or_default()).args(words))
 }
 
-/// A program that runs; killed when this is dropped.
+/// A running program; it is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
-    /// As it was typed.
+    /// The command, as a user would type it.
     shown: String,
-    /// It.
+    /// The process.
     pub(crate) child: Child,
 }
 
@@ -55,22 +55,22 @@ impl Process {
         Ok(Self { shown, child })
     }
 
-    /// Sends a signal; to one that has ended, none.
+    /// Sends a signal, unless the process has ended.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         if let Ok(Some(_)) = self.child.try_wait() {
             return Ok(());
         }
-        // A child that was not waited for keeps its number, so this is no stranger.
+        // A child keeps its process id until it is waited for, so this is no other process.
         kill_process(Pid::from_child(&self.child), signal)
             .tried(|| format!("send {signal:?} to `{}`", self.shown))
     }
 
-    /// Whether it has ended, and how.
+    /// Whether it has ended, and its status.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().tried(|| format!("wait for `{}`", self.shown))
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let started = Instant::now();
         loop {
@@ -91,7 +91,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; then both do nothing.
+        // It may have ended by itself; both calls then do nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! BPF programs that the kernel has, by its own account.
+//! The BPF programs in the kernel, according to the kernel.
 
 use libbpf_rs::query::ProgInfoIter;
 
@@ -8,15 +8,15 @@ use crate::error::Result;
 /// A BPF program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
-    /// The kernel's number of it.
+    /// The kernel's id of the program.
     pub id: u32,
     /// Its name in `rxsteer-xdp/src/bpf`, of which the kernel keeps 15 characters.
     pub name: String,
-    /// Instructions that the verifier looked at (Linux 5.16 and later).
+    /// Instructions that the verifier examined (Linux 5.16 and later).
     pub verified_instructions: u32,
 }
 
-/// The programs of a process, those that it has descriptors of.
+/// The programs of which a process has descriptors.
 pub fn loaded(process: u32) -> Result<Vec<Loaded>> {
     let ids: Vec<u32> = descriptors(process)?
         .iter()
@@ -31,7 +31,7 @@ pub fn loaded(process: u32) -> Result<Vec<Loaded>> {
     Ok(loaded.collect())
 }
 
-/// Whether the kernel has a program of this number.
+/// Whether the kernel has a program with this id.
 pub fn is_loaded(id: u32) -> bool {
     ProgInfoIter::default().any(|program| program.id == id)
 }

@@ -1,4 +1,4 @@
-//! Recorded frames, sent as they are, in their order, received natively at the other end.
+//! Sends recorded frames unchanged and in order; the other end receives them natively.
 
 use libbpf_rs::{MapCore, MapFlags};
 
@@ -10,14 +10,14 @@ use crate::numbers::LAB_LONGEST_FRAME;
 use crate::objects::{ObjectSpec, map, program};
 use crate::testbed::Link;
 
-/// The longest frame, with its Ethernet header.
+/// The longest frame, including its Ethernet header.
 const LONGEST: usize = LAB_LONGEST_FRAME as usize;
-/// The shortest.
+/// The shortest frame.
 const SHORTEST: usize = 14;
-/// Frames that are handed to the kernel at a time.
+/// The number of frames in one call to the kernel.
 const AT_ONCE: usize = 4096;
 
-/// Sends those of `frames` that fit, from 14 to 1514 bytes, on `cpu`; returns how many.
+/// Sends those of `frames` on `cpu` that have 14 to 1514 bytes; returns their number.
 pub fn send_recorded(
     from: &Namespace,
     link: &Link,

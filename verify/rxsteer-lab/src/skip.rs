@@ -1,16 +1,16 @@
-//! What a live test needs, and saying aloud that it is not there.
+//! The requirements of a live test, and the message that reports what is missing.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Says that a test is skipped, and why.
+/// Prints that a test is skipped, and why.
 pub fn skipped(test: &str, reason: &str) {
-    // Not eprintln!: the test runner swallows that.
+    // eprintln! does not work here, since the test runner captures its output.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
 }
 
-/// What is missing of root and of `programs`, if anything.
+/// Which of root and `programs` is missing, if any is.
 pub fn missing(programs: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("it makes network namespaces, which takes root".to_owned());
@@ -25,14 +25,14 @@ pub fn missing(programs: &[&str]) -> Option<String> {
     (!absent.is_empty()).then(|| format!("not installed here: {}", absent.join(", ")))
 }
 
-/// One live test at a time: they measure, and there are few CPUs.
+/// Ensures that only one live test runs at a time, since tests measure, and there are few CPUs.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    // A test that failed leaves nothing that the next would trip over.
+    // A failed test leaves nothing that affects the next one.
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How much is done: `short` in every test run, `full` when `RXSTEER_LIVE=full` asks for it.
+/// The amount of work: `short` in every test run, `full` if `RXSTEER_LIVE=full` is set.
 pub fn slice<T>(short: T, full: T) -> T {
     if std::env::var_os("RXSTEER_LIVE").is_some_and(|how| how == "full") { full } else { short }
 }

@@ -23,9 +23,9 @@ use crate::testbed::Testbed;
 
 const SOURCE_PORT: u16 = 10_000;
 const PORT: u16 = 20_000;
-/// So much waits in each socket that slow readers lose nothing.
+/// The receive buffer of each socket, so that slow readers lose nothing.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// Between two bursts of the sender.
+/// The time between two bursts of the sender.
 const PACE: Duration = Duration::from_micros(100);
 
 /// The sockets of all flows, and their readers.
@@ -39,7 +39,7 @@ pub struct SocketLoad {
 }
 
 impl SocketLoad {
-    /// Opens sockets on both ends of the first link for so many flows, and starts a reader on each of the CPUs.
+    /// Opens sockets on both ends of the first link for `flows` flows, and starts a reader on each of `cpus`.
     pub fn start(testbed: &Testbed, flows: u16, cpus: &[usize]) -> Result<Self> {
         let (near, far) = (testbed.link().near.ipv4, testbed.link().far.ipv4);
         let open = |local: SocketAddr, remote: SocketAddr| {
@@ -85,8 +85,8 @@ impl SocketLoad {
         Ok(load)
     }
 
-    /// Sends at a rate on `cpu`, from a thread that comes before ordinary ones; returns how many were sent, and for how
-    /// long.
+    /// Sends at a rate on `cpu`, from a thread that has priority over ordinary threads; returns how many datagrams were
+    /// sent, and how long that took.
     pub fn send(&self, cpu: usize, per_second: u32, time: Duration) -> Result<(u64, Duration)> {
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
@@ -107,11 +107,11 @@ impl SocketLoad {
                 return (sent, elapsed);
             }
             let due = (elapsed.as_secs_f64() * f64::from(per_second)) as u64;
-            // Not to catch up for ever where the CPU is too slow: the other threads there have to run.
+            // The catch-up is limited if the CPU is too slow, since the other threads on the CPU have to run.
             for _ in 0..due.saturating_sub(tried).min(u64::from(per_second) / 1000 + 1) {
                 let flow = (tried % self.sending.len() as u64) as usize;
                 let payload = stamped(flow as u32, monotonic_ns());
-                // What the system refuses is not sent, and not lost on the way.
+                // A datagram that the system refuses was not sent, so it is not lost on the way.
                 sent += u64::from(self.sending[flow].send(&payload).is_ok());
                 tried += 1;
             }
@@ -120,12 +120,12 @@ impl SocketLoad {
         }
     }
 
-    /// Datagrams that the readers have read.
+    /// The number of datagrams that the readers have read.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// From send to read, of all that was read since the last time this was asked.
+    /// The delays from send to read of all datagrams that were read since the last call.
     pub fn take_delays(&self) -> Delays {
         let mut all = Delays::default();
         for delays in &self.delays {
@@ -153,7 +153,7 @@ impl Drop for SocketLoad {
     }
 }
 
-/// Above that of the rings' threads, as interrupts are.
+/// A higher priority than that of the rings' threads, like that of interrupts.
 pub const SENDER_PRIORITY: u32 = 2;
 
 fn read(
@@ -176,7 +176,7 @@ fn read(
             if ready.revents().is_empty() {
                 continue;
             }
-            // Bounded, so that no socket keeps the others waiting.
+            // Limited, so that one socket does not delay the others.
             for _ in 0..64 {
                 let Ok(length) = socket.recv(&mut bytes) else { break };
                 if let Some(at) = sent_at(&bytes[..length]) {

@@ -1,4 +1,4 @@
-//! `rxsteer run` or `rxsteer live` in a namespace, and what it reports.
+//! `rxsteer run` or `rxsteer live` in a namespace, and its reports.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::process::{Process, output, typed};
 
-/// How long it may take to attach. Loading BPF programs takes about a second on an idle machine, and half a minute in a virtual
-/// one without hardware help.
+/// The timeout for attaching. Loading BPF programs takes about a second on an idle machine, and half a minute in a
+/// virtual machine without hardware support.
 const TO_ATTACH: Duration = Duration::from_secs(60);
 
-/// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this program. `None` with
-/// the reason where it is not there, or has no `run`.
+/// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this program. An error has the reason if
+/// the binary is missing or has no `run`.
 pub fn rxsteer() -> std::result::Result<PathBuf, String> {
     let beside = || {
         let own = std::env::current_exe().ok()?;
-        // Programs stand in a folder of the build, tests in one below it.
+        // Programs are in a folder of the build, and tests in a subfolder of it.
         let mut folders = own.ancestors().skip(1).take(2).map(|folder| folder.join("rxsteer"));
         folders.find(|path| path.is_file())
     };
@@ -42,41 +42,41 @@ pub fn rxsteer() -> std::result::Result<PathBuf, String> {
     }
 }
 
-/// The totals that `rxsteer run` and `rxsteer status` report.
+/// The totals in the reports of `rxsteer run` and `rxsteer status`.
 #[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
 pub struct Totals {
     /// Frames the XDP program saw.
     pub received: u64,
-    /// Left to the stack where they were.
+    /// Frames that passed to the stack on the CPU that received them.
     pub passed: u64,
-    /// Handed to the stack on the CPU they were sent to.
+    /// Frames handed to the stack on the CPU to which they were sent.
     pub delivered: u64,
-    /// Sent to a CPU.
+    /// Frames that were sent to a CPU.
     pub redirected: u64,
-    /// Flows that changed CPU.
+    /// How often flows changed their CPU.
     pub moves: u64,
-    /// Moves refused by the order guard.
+    /// Moves that the order guard deferred.
     pub deferred: u64,
     /// Frames dropped, by reason.
     pub drops: serde_json::Map<String, Value>,
-    /// What else it reports, for whoever reads a failure.
+    /// All other counters, for the message of a failed test.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
 }
 
 impl Totals {
-    /// All drops.
+    /// The sum of all drops.
     pub fn dropped(&self) -> u64 {
         self.drops.values().filter_map(Value::as_u64).sum()
     }
 
-    /// Frames received that are in no other count; 0 once traffic has stopped.
+    /// Received frames that are in no other count; 0 once traffic has stopped.
     pub fn unaccounted(&self) -> i128 {
         let known = [self.passed, self.delivered, self.dropped()];
         i128::from(self.received) - known.map(i128::from).iter().sum::<i128>()
     }
 
-    /// Reads them from what was printed: under `totals`, or at the top.
+    /// Parses the totals of a report: under `totals`, or at the top level.
     pub fn of(report: &Value) -> Result<Self> {
         let totals = report.get("totals").unwrap_or(report);
         serde_json::from_value(totals.clone()).map_err(|why| LabError::Unreadable {
@@ -86,11 +86,11 @@ impl Totals {
     }
 }
 
-/// A running `rxsteer run`; killed when this is dropped, unless it was stopped.
+/// A running `rxsteer run`; it is killed when this is dropped, unless it was stopped.
 #[derive(Debug)]
 pub struct Steering {
     process: Process,
-    /// What it has said on standard error.
+    /// Its output on standard error.
     stderr: Arc<Mutex<String>>,
     /// Collects standard output.
     printed: Option<JoinHandle<String>>,
@@ -102,7 +102,7 @@ impl Steering {
         Self::start_by(namespace, &[], arguments)
     }
 
-    /// The same, by another program that becomes it, such as `setpriv`.
+    /// Does the same through another program that executes it, such as `setpriv`.
     pub fn start_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
         Self::begin_by(namespace, by, "run", arguments)?.ready("steering", arguments)
     }
@@ -112,7 +112,7 @@ impl Steering {
         Self::begin_by(namespace, &[], "live", arguments)?.ready("rxsteer: receiving", arguments)
     }
 
-    /// Waits until it has said a line that begins so.
+    /// Waits until a line on standard error begins with `words`.
     fn ready(mut self, words: &str, arguments: &[&str]) -> Result<Self> {
         let started = Instant::now();
         loop {
@@ -131,7 +131,7 @@ impl Steering {
         }
     }
 
-    /// Starts it, and waits for nothing.
+    /// Starts it, and does not wait.
     pub fn begin(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
         Self::begin_by(namespace, &[], "run", arguments)
     }
@@ -174,7 +174,7 @@ impl Steering {
         let printed = process.child.stdout.take().map(|mut pipe| {
             std::thread::spawn(move || {
                 let mut text = String::new();
-                // What could be read before an error is all there is.
+                // Everything that could be read before an error.
                 let _ = pipe.read_to_string(&mut text);
                 text
             })
@@ -182,12 +182,12 @@ impl Steering {
         Ok(Self { process, stderr, printed })
     }
 
-    /// What it has said on standard error so far.
+    /// Its output on standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until it has said something that contains `words`.
+    /// Waits until its output on standard error contains `words`.
     pub fn says(&self, words: &str, timeout: Duration) -> Result<()> {
         let started = Instant::now();
         while !self.stderr().contains(words) {
@@ -209,7 +209,7 @@ impl Steering {
         self.process.wait(Duration::from_secs(10)).map(drop)
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.child.id()
     }
@@ -220,17 +220,17 @@ impl Steering {
         Ok(text.split_whitespace().filter_map(|number| number.parse().ok()).collect())
     }
 
-    /// Whether it has ended, and how.
+    /// Whether it has ended, and its status.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.process.ended()
     }
 
-    /// Waits for it to end by itself.
+    /// Waits until it ends by itself.
     pub fn wait(&mut self, timeout: Duration) -> Result<ExitStatus> {
         self.process.wait(timeout)
     }
 
-    /// Asks it to end, and returns what it reports, and how long it took to.
+    /// Stops it; returns its report, and how long it took to end.
     pub fn stop(mut self) -> Result<(Value, Duration)> {
         self.process.signal(Signal::TERM)?;
         let asked = Instant::now();
@@ -257,7 +257,7 @@ impl Steering {
         Ok((status, report))
     }
 
-    /// Asks it to end, and returns its totals.
+    /// Stops it; returns its totals.
     pub fn totals(self) -> Result<Totals> {
         Totals::of(&self.stop()?.0)
     }

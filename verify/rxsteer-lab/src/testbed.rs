@@ -1,8 +1,8 @@
-//! Namespaces joined by veth pairs, or by cards of this machine.
+//! Namespaces joined by veth pairs, or by NICs of this machine.
 //!
-//! Each pair has a sending end, with transmit checksum offload off (its frames must carry
-//! checksums: a frame that was redirected has no one else to make one), and a receiving end, the
-//! one that is steered. Addresses and neighbours are given, so no frame but ours is on the wire.
+//! Each pair has a sending end and a receiving end, which is the one that is steered. The sending end has transmit
+//! checksum offload turned off: its frames must have complete checksums, since nothing computes them after a redirect.
+//! Addresses and neighbors are configured statically, so the link has only the test's frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::process::typed;
 
-/// How a pair is made.
+/// The properties of a pair.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkOptions {
-    /// Queues of each direction.
+    /// The number of queues in each direction.
     pub queues: usize,
-    /// Whether the receiving end merges packets before the stack sees them, UDP ones too.
+    /// Whether the receiving end merges packets before the stack gets them, including UDP packets.
     pub gro: bool,
     /// Largest packet.
     pub mtu: usize,
@@ -31,19 +31,19 @@ impl Default for LinkOptions {
 /// One end of a pair.
 #[derive(Debug, Clone)]
 pub struct End {
-    /// Name of the interface.
+    /// The name of the interface.
     pub name: String,
-    /// Its number, in its namespace.
+    /// Its index in its namespace.
     pub index: u32,
-    /// Its address on the wire.
+    /// Its MAC address.
     pub mac: [u8; 6],
-    /// Its IPv4 address, of a /24.
+    /// Its IPv4 address, in a /24 network.
     pub ipv4: Ipv4Addr,
-    /// Its IPv6 address, of a /64.
+    /// Its IPv6 address, in a /64 network.
     pub ipv6: Ipv6Addr,
 }
 
-/// A pair: `near` in the namespace that sends, `far` in the one that receives.
+/// A pair: `near` in the sending namespace, `far` in the receiving one.
 #[derive(Debug, Clone)]
 pub struct Link {
     /// The sending end.
@@ -52,36 +52,36 @@ pub struct Link {
     pub far: End,
 }
 
-/// Namespaces in a row, each joined to the next; everything goes when this is dropped.
+/// Namespaces in a row, each joined to the next; everything is removed when this is dropped.
 #[derive(Debug)]
 pub struct Testbed {
-    /// The namespaces, in their order.
+    /// The namespaces, in order.
     pub namespaces: Vec<Namespace>,
     /// `links[i]` joins namespace i to namespace i + 1.
     pub links: Vec<Link>,
-    /// Interfaces that go back to where they came from.
+    /// Interfaces that are moved back when this is dropped.
     cards: Vec<Card>,
 }
 
-/// An interface of this machine, as long as it is in a namespace of ours.
+/// An interface of this machine, while it is in one of our namespaces.
 #[derive(Debug)]
 struct Card {
     /// The index of that namespace.
     namespace: usize,
     /// Its name there.
     name: String,
-    /// Its name where it came from, the namespace of process 1.
+    /// Its name in its original namespace, that of process 1.
     home: String,
 }
 
-/// How long a card may take to find its link.
+/// The timeout for a NIC to detect its link.
 const TO_LINK: Duration = Duration::from_secs(20);
 
 impl Drop for Testbed {
     fn drop(&mut self) {
         for Card { namespace, name, home } in &self.cards {
             let namespace = &self.namespaces[*namespace];
-            // The next test says so if it does not find it.
+            // If the NIC is not moved back, the next test reports it.
             let _ = namespace.ip(&format!("link set {name} down"));
             let _ = namespace.ip(&format!("link set {name} netns 1 name {home}"));
         }
@@ -100,8 +100,8 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Two hosts, joined by two cards of this machine where `RXSTEER_CARDS` names them ("SENDING RECEIVING", joined outside
-    /// of the machine), and by a veth pair elsewhere. Cards keep the settings they have.
+    /// Two hosts. If `RXSTEER_CARDS` names two NICs ("SENDING RECEIVING") that are joined outside of the machine, these
+    /// join the hosts; otherwise a veth pair does. NICs keep their settings.
     pub fn cards_or_pair(options: LinkOptions) -> Result<Self> {
         let Ok(cards) = std::env::var("RXSTEER_CARDS") else { return Self::hosts(options) };
         let mut testbed = Self {
@@ -118,7 +118,7 @@ impl Testbed {
                 name: name.to_owned(),
                 home: home.to_owned(),
             });
-            // Its own address on the wire: QEMU's vmxnet3 hears nothing under another one.
+            // Its own MAC address is kept: QEMU's vmxnet3 receives nothing under another one.
             let shown = testbed.namespaces[index].ip(&format!("-o link show {name}"))?;
             let mac = own_mac(&shown);
             let end = testbed.bring_up(index, name, 0, if index == 0 { 1 } else { 2 }, mac)?;
@@ -135,7 +135,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Waits until the cards have found their link.
+    /// Waits until the NICs have detected their link.
     fn linked(&self) -> Result<()> {
         let started = Instant::now();
         for Card { namespace, name, .. } in &self.cards {
@@ -154,7 +154,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Two hosts with a router between them, that forwards.
+    /// Two hosts with a forwarding router between them.
     pub fn router(options: LinkOptions) -> Result<Self> {
         let namespaces = vec![Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let mut testbed = Self { namespaces, links: vec![], cards: vec![] };
@@ -170,12 +170,12 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// The namespace that sends, of [`Testbed::hosts`].
+    /// The sending namespace of [`Testbed::hosts`].
     pub fn sender(&self) -> &Namespace {
         &self.namespaces[0]
     }
 
-    /// The namespace that receives on the first link.
+    /// The receiving namespace of the first link.
     pub fn receiver(&self) -> &Namespace {
         &self.namespaces[1]
     }
@@ -185,7 +185,7 @@ impl Testbed {
         &self.links[0]
     }
 
-    /// Joins two more interfaces of the first two namespaces: link `links.len() - 1`.
+    /// Joins two more interfaces of the first two namespaces; the new link is `links.len() - 1`.
     pub fn another_link(&mut self, options: LinkOptions) -> Result<&Link> {
         let number = self.links.len();
         self.join_pair(0, 1, number, options)?;
@@ -223,8 +223,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Gives an interface its addresses. Those of the wire are chosen, unless it has one to keep,
-    /// so that no neighbour need be asked for.
+    /// Configures the addresses of an interface. Its MAC address is chosen, unless it has to keep its own, so that no
+    /// neighbor discovery is needed.
     fn bring_up(
         &self,
         index: usize,
@@ -242,7 +242,7 @@ impl Testbed {
             ipv4: Ipv4Addr::new(10, 77, wire, host),
             ipv6: Ipv6Addr::new(0xfd77, 0, 0, u16::from(wire), 0, 0, 0, u16::from(host)),
         };
-        // Neither router solicitations nor reports of multicast groups: only frames that are counted.
+        // Router solicitations and multicast reports are turned off, so that all frames are counted ones.
         namespace.run(&format!(
             "sysctl -q -w net.ipv6.conf.{name}.accept_dad=0 \
              net.ipv6.conf.{name}.addr_gen_mode=1 net.ipv6.conf.{name}.router_solicitations=0"
@@ -269,7 +269,7 @@ fn know(namespace: &Namespace, own: &End, neighbour: &End) -> Result<()> {
     Ok(())
 }
 
-/// The address on the wire that `ip -o link` shows.
+/// The MAC address in the output of `ip -o link`.
 fn own_mac(shown: &str) -> Option<[u8; 6]> {
     let text = shown.split_once("link/ether ")?.1.split(' ').next()?;
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());

@@ -1,4 +1,4 @@
-//! The lab's own instruments: they must find what is there before they judge anything else.
+//! Tests of the lab's own instruments, which must be reliable before they judge anything else.
 #![cfg(feature = "bpf")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rxsteer_lab::{
 
 const FRAMES: u64 = 20_000;
 
-/// Whether `test` can run here; says why if not.
+/// Whether `test` can run here; prints the reason if not.
 fn can_run(test: &str) -> bool {
     let reason = missing(&["ip", "ethtool", "sysctl"]);
     if let Some(reason) = &reason {
@@ -19,13 +19,13 @@ fn can_run(test: &str) -> bool {
     reason.is_none()
 }
 
-/// Whether most of the frames arrived. All do, but while a stray packet has the receiver run on the
-/// other CPU: then its queue of 256 can overflow.
+/// Whether most of the frames arrived. Normally all do; but while a stray packet makes the receiver run on the other
+/// CPU, its queue of 256 can overflow.
 fn most(frames: u64) -> bool {
     (FRAMES / 2..=FRAMES).contains(&frames)
 }
 
-/// Sends frames over a pair, and returns what was seen of them.
+/// Sends frames over a pair, and returns what the check saw.
 fn sent(options: LinkOptions, traffic: &Traffic) -> Seen {
     let testbed = Testbed::hosts(options).unwrap();
     let far = &testbed.link().far;
@@ -73,7 +73,7 @@ fn merged_segments_are_counted_as_frames() {
         let seen = sent(LinkOptions { gro: true, ..LinkOptions::default() }, &traffic);
         assert_eq!(seen.late, 0, "{family:?}");
         assert!(most(seen.frames), "{family:?}: {seen:?}");
-        // Only segments with right checksums are merged.
+        // Only segments with correct checksums are merged.
         assert!(seen.merged > FRAMES / 100 && seen.buffers < FRAMES / 2, "{family:?}: {seen:?}");
     }
 }
@@ -97,7 +97,7 @@ fn late_frames_are_found() {
     assert!(seen.late >= 5 && seen.furthest >= 500, "{seen:?}");
 }
 
-/// How many frames came late when every 16th is sent to the other CPU.
+/// The number of frames that are late when every 16th is sent to the other CPU.
 fn late_of_unguarded(options: LinkOptions, frames: u64) -> u64 {
     let testbed = Testbed::hosts(options).unwrap();
     let far = &testbed.link().far;
@@ -121,7 +121,7 @@ fn moving_without_a_guard_makes_packets_late() {
     let _alone = alone();
     for gro in [false, true] {
         let late = late_of_unguarded(LinkOptions { gro, ..LinkOptions::default() }, 100_000);
-        // Packets by the ten thousand in prototypes; none at all would mean that nothing is checked.
+        // The prototypes had tens of thousands of late packets; none at all would mean that the check does not work.
         assert!(late > 0, "gro {gro}");
     }
 }
@@ -144,7 +144,7 @@ fn moving_application_reads_what_arrives() {
     let frames = LiveFrames::new(testbed.link(), &traffic).unwrap();
     frames.send(testbed.sender(), 0, 8000).unwrap();
     let heard = application.finish().unwrap();
-    // The reader shares the CPU with the sender, so a full socket may lose some; what it loses it skips.
+    // The reader shares the CPU with the sender, so a full socket may lose datagrams, which are then skipped numbers.
     assert!(heard.datagrams > 0 && heard.moves > 0, "{heard:?}");
     assert_eq!((heard.late, heard.repeated), (0, 0));
     assert!(heard.datagrams + heard.skipped <= 2000, "{heard:?}");

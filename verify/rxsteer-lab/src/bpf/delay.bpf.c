@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * How long packets took from their sender to the network stack of the CPU that processes them.
+ * The delay of packets from their sender to the network stack of the CPU that processes them.
  *
- * Each payload holds the monotonic time it was sent at. This runs for each socket buffer as the stack takes it from a
- * device (netif_receive_skb), after any steering, whatever kind it is.
+ * Each payload holds the monotonic time at which it was sent. The program runs for each socket buffer when the stack
+ * takes it from a device (netif_receive_skb), after any kind of steering.
  */
 #include "lab.h"
 #include <linux/bpf.h>
@@ -35,7 +35,7 @@ struct delay_packet {
 	__be64 sent_at;
 } __attribute__((packed));
 
-/* As Delays::bucket of src/delay.rs. */
+/* The same as Delays::bucket of src/delay.rs. */
 static __always_inline __u32 bucket(__u64 ns)
 {
 	__u64 value = ns / LAB_DELAY_UNIT;

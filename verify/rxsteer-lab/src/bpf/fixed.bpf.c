@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The simplest steering there is: every frame to one CPU, or to two in turns, without asking whether a flow may
- * move. What rxsteer's cost and hand-off rate are measured against, and proof that moving without a guard brings
- * packets out of order here.
+ * The simplest possible steering: every frame goes to one CPU, or in turns to two, whether or not a flow may move.
+ * rxsteer's cost and hand-off rate are measured against it. It also proves that moving flows without a guard reorders
+ * packets on this testbed.
  */
 #include "lab.h"
 #include <linux/bpf.h>
@@ -22,7 +22,7 @@ struct {
 
 static __u64 seen;
 
-/* Frames taken from CPUMAP rings, by the CPU that took them; of any program's. */
+/* Frames taken from the CPUMAP rings of any program, by the CPU that took them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -35,7 +35,7 @@ int fixed_entry(struct xdp_md *ctx)
 {
 	__u32 cpu = fixed_config.cpu;
 
-	/* Approximate where several CPUs receive, which is good enough. */
+	/* The count is approximate if several CPUs receive, which is sufficient. */
 	if (fixed_config.every && seen++ / fixed_config.every % 2)
 		cpu = fixed_config.other;
 	return bpf_redirect_map(&fixed_cpus, cpu, XDP_PASS);
@@ -47,7 +47,7 @@ int fixed_arrive(struct xdp_md *ctx)
 	return fixed_config.drop ? XDP_DROP : XDP_PASS;
 }
 
-/* What the kernel takes to time a program that does nothing at each switch of a CPU. */
+/* The kernel's cost to time a program that does nothing, at each context switch. */
 SEC("tp_btf/sched_switch")
 int fixed_switch(void *ctx)
 {

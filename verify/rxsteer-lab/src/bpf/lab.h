@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the lab's BPF programs and its user space share. The build makes Rust of the numbers. src/objects.rs, live.rs,
- * recorded.rs, order.rs and delay.rs write and read the structures field by field, in this order, and refuse another size.
+ * What the lab's BPF programs and its user space share. The build generates Rust from the numbers. src/objects.rs,
+ * live.rs, recorded.rs, order.rs and delay.rs write and read the structures field by field, in this order, and refuse
+ * any other size.
  */
 #ifndef RXSTEER_LAB_H
 #define RXSTEER_LAB_H
@@ -9,13 +10,13 @@
 #include <linux/types.h>
 
 enum lab_numbers {
-	/* The upper half of the flow number in a payload: what does not have it is not ours. */
+	/* The upper half of the flow number in a payload; packets without it are ignored. */
 	LAB_MAGIC = 0x52585354,
-	/* Flows of one source address; the next flow has the next address. */
+	/* Flows with one source address; the next flow has the next address. */
 	LAB_FLOWS_PER_ADDRESS = 4096,
-	/* An Ethernet frame of 1500 bytes. */
+	/* The longest Ethernet frame, for an MTU of 1500 bytes. */
 	LAB_LONGEST_FRAME = 1514,
-	/* Bytes that a frame is made shorter by before it is sent. */
+	/* The bytes by which a frame is shortened before it is sent. */
 	LAB_SPARE = 4,
 	/* Buckets of delays: in units of 256 ns, 32 steps for each power of two. */
 	LAB_DELAY_UNIT = 256,
@@ -32,20 +33,20 @@ struct lab_number {
 
 /* What the frame source sends. */
 struct lab_live_config {
-	/* Least time between two frames; 0 sends as fast as it goes. */
+	/* The shortest time between two frames; 0: as fast as possible. */
 	__u64 pace_ns;
-	/* The interface that frames leave by. */
+	/* The interface through which frames are sent. */
 	__u32 ifindex;
 	__u32 flows;
 	/* Packets of one flow in a row. */
 	__u32 train;
-	/* Flows in random order; else each in its turn. */
+	/* Whether flows are in random order; otherwise they take turns. */
 	__u32 random;
-	/* The first so many flows go to `listener`, the others to `elsewhere`. */
+	/* The number of flows that go to `listener`; the others go to `elsewhere`. */
 	__u32 listeners;
-	/* Length of the frame, Ethernet header included. */
+	/* Length of the frame, including the Ethernet header. */
 	__u32 length;
-	/* Host byte order. Flow f has source port + f % LAB_FLOWS_PER_ADDRESS, and, if it goes to a listener,
+	/* Ports, in host byte order. Flow f has source port + f % LAB_FLOWS_PER_ADDRESS, and if it goes to a listener,
 	 * destination port + f. */
 	__u16 source_port;
 	__u16 destination_port;
@@ -62,46 +63,47 @@ struct lab_live_config {
 	__u8 elsewhere[16];
 };
 
-/* A frame sent as it is. */
+/* A frame that is sent unchanged. */
 struct lab_frame {
 	__u32 length;
 	__u8 bytes[LAB_LONGEST_FRAME + 2];
 };
 
-/* Where everything is sent. */
+/* The settings of the fixed steering. */
 struct lab_fixed_config {
 	__u32 cpu;
-	/* So many frames to `cpu`, so many to `other`; 0: all to `cpu`. */
+	/* How many frames go to `cpu`, and then to `other`, in turns; 0: all go to `cpu`. */
 	__u32 every;
 	__u32 other;
-	/* Whether frames end where they arrive. */
+	/* Whether frames are dropped on arrival. */
 	__u32 drop;
 };
 
-/* What the order check looks at. */
+/* The settings of the order check. */
 struct lab_order_config {
-	/* Interface, and the inode number of its network namespace: the same ifindex is in several. */
+	/* The interface, and the inode number of its network namespace, since several namespaces have the same
+	 * ifindex. */
 	__u32 ifindex;
 	__u32 netns;
 };
 
-/* What the order check found in one flow. */
+/* The results of the order check for one flow. */
 struct lab_flow {
 	/* One more than the highest sequence number delivered. */
 	__u64 next;
 	/* Frames delivered, as the sender counts them. */
 	__u64 frames;
-	/* Socket buffers delivered: less than frames if some were merged. */
+	/* Socket buffers delivered: fewer than frames if some frames were merged. */
 	__u64 buffers;
-	/* Socket buffers of several frames. */
+	/* Socket buffers with several frames. */
 	__u64 merged;
-	/* Socket buffers that came after a later one. */
+	/* Socket buffers that arrived after a later one. */
 	__u64 late;
 	/* How often the flow was delivered on another CPU than before. */
 	__u64 moves;
-	/* The CPU of the last one, plus one. */
+	/* The CPU of the last one plus one. */
 	__u64 cpu;
-	/* The furthest a frame came late. */
+	/* The largest distance by which a frame was late. */
 	__u64 furthest;
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A source of numbered frames: run by BPF_PROG_TEST_RUN with live frames, each run makes one frame and sends it out
- * of an interface; what is behind that (the other end of a veth pair) receives it natively.
+ * A source of numbered frames. BPF_PROG_TEST_RUN runs it with live frames: each run makes one frame, and sends it out
+ * of an interface. The other side of that interface (the other end of a veth pair) receives it natively.
  *
- * The kernel uses the pages of frames again and again, and a frame that was forwarded comes back with the next hop's
- * addresses: so every header is written anew each time. The payload is zero but for the number, which makes the
- * checksum that of the headers and the number.
+ * The kernel reuses the pages of frames, and a page of a forwarded frame contains the addresses of the next hop. So
+ * every header is written again each time. The payload is zero except for the number, so the checksum covers only the
+ * headers and the number.
  */
 #include "lab.h"
 #include <linux/bpf.h>
@@ -22,7 +22,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 const volatile struct lab_live_config live_config;
 
-/* The numbers of lab.h, of which build.rs makes Rust: the type information has the enums that variables have. */
+/* The numbers of lab.h, from which build.rs generates Rust: type information contains the enums that variables have. */
 enum lab_numbers lab_numbers;
 
 /* The next sequence number of each flow. */
@@ -33,8 +33,8 @@ struct {
 	__type(value, __u64);
 } live_sequences SEC(".maps");
 
-/* When the first frame of a call was made, by the monotonic clock; user space sets it to 0 before the call. The time
- * that the kernel reports leaves out what other threads took of the CPU meanwhile. */
+/* The monotonic time at which the first frame of a call was made; user space sets it to 0 before the call. The duration
+ * that the kernel reports does not include the time for which other threads had the CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -42,7 +42,7 @@ struct {
 	__type(value, __u64);
 } live_begun SEC(".maps");
 
-/* One thread runs the program, so these need no care. */
+/* Only one thread runs the program, so these need no synchronization. */
 static __u64 made;
 static __u32 current_flow;
 static __u64 due_ns;
@@ -64,7 +64,7 @@ static long is_due(__u32 round, void *unused)
 	return bpf_ktime_get_ns() >= due_ns;
 }
 
-/* Waits until the next frame is due. Who was held up does not hurry to make up for it. */
+/* Waits until the next frame is due. After a delay, it does not send faster to catch up. */
 static __always_inline void wait_turn(void)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -108,7 +108,7 @@ static __always_inline __be16 destination_port(__u32 flow)
 	return bpf_htons(live_config.destination_port + (flow < live_config.listeners ? flow : 0));
 }
 
-/* The source address `bytes` long, of which the last two are counted up. */
+/* Writes the source address of `bytes` bytes; the flow is added to its last two bytes. */
 static __always_inline void source_address(__u8 *to, __u32 bytes, __u32 flow)
 {
 	__u32 last;
@@ -133,7 +133,7 @@ static __always_inline void write_number(struct lab_number *number, __u32 flow, 
 	number->sequence = bpf_cpu_to_be64(sequence);
 }
 
-/* `sum` is that of the pseudo header's addresses. */
+/* `sum` is the sum of the pseudo-header's addresses. */
 static __always_inline int write_udp(void *at, void *end, __u32 sum, __u32 length, __u32 flow, __u64 sequence)
 {
 	struct udphdr *udp = at;
@@ -224,8 +224,8 @@ static __always_inline int write_ipv6(void *at, void *end, __u32 flow, __u64 seq
 }
 
 /*
- * Is given a frame that is LAB_SPARE longer. A frame that had metadata and was dropped comes back with a note of its
- * length (xdp_frame.metasize), which the kernel writes anew only if the program changes the frame's bounds.
+ * The input is a frame that is LAB_SPARE bytes longer. A dropped frame that had metadata is reused with the old
+ * metadata length (xdp_frame.metasize), which the kernel updates only if the program changes the frame's bounds.
  */
 SEC("xdp")
 int live_frame(struct xdp_md *ctx)
@@ -262,7 +262,7 @@ int live_frame(struct xdp_md *ctx)
 	return bpf_redirect(live_config.ifindex, 0);
 }
 
-/* Frames that are sent as they are, in their order. */
+/* Frames that are sent unchanged, in order. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -270,7 +270,7 @@ struct {
 	__type(value, struct lab_frame);
 } live_recorded_frames SEC(".maps");
 
-/* Is given a frame longer than the longest, and makes the next recorded one of it. */
+/* The input is a frame longer than the longest, which is replaced by the next recorded frame. */
 SEC("xdp")
 int live_recorded(struct xdp_md *ctx)
 {
@@ -290,7 +290,7 @@ int live_recorded(struct xdp_md *ctx)
 	return bpf_redirect(live_config.ifindex, 0);
 }
 
-/* What a veth end needs so that frames of the other end arrive natively, without any steering. */
+/* A veth end needs a program so that frames of the other end arrive natively; this one does no steering. */
 SEC("xdp.frags")
 int live_pass(struct xdp_md *ctx)
 {

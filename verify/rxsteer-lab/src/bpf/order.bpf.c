@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Whether numbered frames are delivered in order.
+ * Checks whether numbered frames are delivered in order.
  *
- * Runs for each socket buffer as the network stack takes it from a device (netif_receive_skb), on the CPU that
- * processes it: after steering, before the protocols. So it sees forwarded and local packets alike, at any rate.
- * Two CPUs may deliver packets of one flow at the same time, so the highest number is raised by compare-and-swap;
- * whoever finds a higher one than its own came late.
+ * The program runs for each socket buffer when the network stack takes it from a device (netif_receive_skb), on the CPU
+ * that processes it: after steering, and before the protocols. So it sees both forwarded and local packets, at any
+ * rate. Two CPUs may deliver packets of one flow at the same time, so the highest number is raised by compare-and-swap.
+ * A packet that finds a higher number than its own is late.
  */
 #include "lab.h"
 #include <linux/bpf.h>
@@ -42,10 +42,10 @@ struct {
 	__type(value, struct lab_frames);
 } order_frames SEC(".maps");
 
-/* IPv6, TCP, and the number. */
+/* The most bytes: IPv6, TCP, and the number. */
 enum { MOST_BYTES = 40 + 20 + sizeof(struct lab_number) };
 
-/* Where the number stands, from the network header on; 0: nowhere. */
+/* The offset of the number from the network header; 0: there is none. */
 static __always_inline __u32 number_offset(const __u8 *bytes, __be16 ethertype)
 {
 	__u32 header = ethertype == bpf_htons(ETH_P_IP) ? 20 : 40;
@@ -76,11 +76,11 @@ static __always_inline void raise(struct lab_flow *flow, __u64 first, __u64 last
 			return;
 		seen = found;
 	}
-	/* No flow loses 64 times; but what was not judged must not pass for good. */
+	/* No flow loses 64 times in a row; but a packet that was not judged must not count as in order. */
 	__sync_fetch_and_add(&flow->late, 1);
 }
 
-/* What a socket buffer says it is, if it is one of ours: its flow and its first number. */
+/* Reads the flow and the first number of a socket buffer, if it is one of ours. */
 static __always_inline int read_number(const struct sk_buff *skb, __u32 *flow, __u64 *first)
 {
 	__u8 bytes[MOST_BYTES];

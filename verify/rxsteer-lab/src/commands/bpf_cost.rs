@@ -1,8 +1,8 @@
-//! What the BPF programs cost: nanoseconds a frame beside a program that only redirects to a fixed CPU, and
-//! what the verifier had to look at.
+//! The cost of the BPF programs: nanoseconds per frame compared with a program that only redirects to a fixed CPU, and
+//! how much the verifier had to examine.
 //!
-//! The kernel itself takes the times (`kernel.bpf_stats_enabled`) while live frames pass, so the frames'
-//! own way is not in them. Its two looks at the clock are in each figure, and go out in the difference.
+//! The kernel itself measures the times (`kernel.bpf_stats_enabled`) while live frames pass, so the path of the frames
+//! is not included. The kernel's two reads of the clock are part of each figure, and cancel out in the difference.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use rxsteer_lab::{
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::{Value, json};
 
-/// Slots of the flow table by default, as `rxsteer run` has them for one RX queue.
+/// The default number of slots of the flow table, as `rxsteer run` uses it for one RX queue.
 pub(super) const FLOW_CNT: u32 = 32768;
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
@@ -66,24 +66,24 @@ pub(crate) struct Options {
     policies: Vec<String>,
 }
 
-/// One of the things compared.
+/// One of the compared configurations.
 struct Variant {
     name: String,
     source: LiveFrames,
-    /// The program at the interface, the one where frames arrive, and the one at switches of a CPU, where there is
+    /// The program at the interface, the program where frames arrive, and the program at context switches, if there is
     /// one.
     programs: [u32; 3],
     _path: Option<Path>,
 }
 
-/// What is timed in a turn: the programs, and the empty one that runs at the same switches.
+/// The programs that are timed in a turn, and the empty one that runs at the same context switches.
 const TIMED: usize = 4;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     timed(|| measure(options))
 }
 
-/// Measures while the kernel takes the times of programs.
+/// Measures while the kernel times programs.
 pub(super) fn timed(measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
     let before = fs::read_to_string(STATS).with_context(|| format!("can't read {STATS}"))?;
     fs::write(STATS, "1").with_context(|| format!("can't write {STATS}"))?;
@@ -119,7 +119,8 @@ fn measure(options: &Options) -> Result<Value> {
     for (case, link) in cases.iter().zip(&testbed.links[1..]) {
         variants.push(steered(receiver, link, case, options, &traffic)?);
     }
-    // The last at the tracepoint, where the others have fetched what it takes: they can only look dearer for it.
+    // The empty program is attached last, when the others have already fetched the data it needs. This can only make
+    // the others look more expensive.
     let empty_switch = EmptySwitch::attach()?;
     let empty = empty_switch.program_id()?;
     let mut rows: BTreeMap<usize, Vec<[Option<f64>; TIMED]>> = BTreeMap::new();
@@ -129,7 +130,7 @@ fn measure(options: &Options) -> Result<Value> {
         order.shuffle(&mut rng);
         for &index in &order {
             let cost = turn(&variants[index], empty, sender, options.frames)?;
-            // The first turn of each pays for what is made at first use.
+            // The first turn of each variant includes first-time costs, and is discarded.
             if round > 0 {
                 rows.entry(index).or_default().push(cost);
             }
@@ -138,7 +139,7 @@ fn measure(options: &Options) -> Result<Value> {
     Ok(report(options, &variants, &rows, verifier()?))
 }
 
-/// What the verifier says of each program; the same for all policies, which are one program.
+/// The verifier's statistics of each program; all policies are the same program.
 fn verifier() -> Result<Vec<Value>> {
     let programs = rxsteer_xdp::testing::verify(&setup(true, FLOW_CNT)?)?;
     let row = |program: &rxsteer_xdp::testing::Verified| {
@@ -170,11 +171,11 @@ pub(super) fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
     })
 }
 
-/// A way to run a policy.
+/// One way to run a policy.
 struct Case<'a> {
     policy: &'a str,
     flow_stats: bool,
-    /// The programs look for partial checksums, as on a veth or virtio_net; on a NIC they don't.
+    /// Whether the programs look for partial checksums, as on a veth or virtio_net. On a NIC they do not.
     partial: bool,
 }
 
@@ -191,7 +192,7 @@ impl Case<'_> {
     }
 }
 
-/// rxsteer on an interface of its own.
+/// rxsteer on its own interface.
 fn steered(
     receiver: &Namespace,
     link: &Link,
@@ -215,7 +216,7 @@ fn steered(
     })
 }
 
-/// Lets the steps be taken that follow upon attaching: at rest some policies ask no guard.
+/// Runs the ticks after attaching: some policies stop using the guard when they are at rest.
 pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
     for _ in 0..4 {
         path.tick()?;
@@ -223,8 +224,8 @@ pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a run of each program in one turn; none where a program did not run, as the one at switches does
-/// not while no policy needs it.
+/// Nanoseconds per run of each program in one turn; `None` if a program did not run, like the one at context switches
+/// while no policy needs it.
 fn turn(
     variant: &Variant,
     empty: u32,
@@ -269,7 +270,7 @@ fn report(
         let (ours, theirs) = (column(index, program), column(0, program));
         shown(Quartiles::of_pairs(&ours, &theirs, |ours, theirs| ours - theirs))
     };
-    // Both ran at the same switches, in the same turn.
+    // Both ran at the same context switches in the same turn.
     let switch = |index: usize| {
         Quartiles::of_pairs(&column(index, 2), &column(index, 3), |ours, empty| ours - empty)
     };

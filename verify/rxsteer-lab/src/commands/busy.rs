@@ -1,17 +1,18 @@
-//! Packets beside busy processes: who loses some, and who keeps them waiting.
+//! Packets beside busy processes: which methods lose or delay packets.
 //!
 //! ```text
 //!   CPU 0: sender (SCHED_FIFO), reader, busy processes      CPU 1: reader, busy processes
 //!     └─► veth ─► [no steering | kernel RPS | rxsteer] ─► CPUs 0 and 1 ─► sockets ─► readers
 //! ```
 //!
-//! - Busy processes are ordinary ones that never sleep, each in a session of its own (autogroup gives each its share).
-//! - The sender stands for a NIC, which no process keeps waiting: it comes before all others of CPU 0, sends bursts
-//!   every 100 µs, and sleeps between them.
-//! - The delay of a packet is that from its sending to the network stack of the CPU that processes it. What a reader
-//!   waits for its CPU then is the same whatever steers; it is shown beside.
-//! - Without steering and with the kernel's RPS there is no XDP program on the interface.
-//! - Methods take turns, in another order each round; nothing of one is loaded in another's turn.
+//! - Busy processes are ordinary processes that never sleep. Each has its own session, so that autogroup gives each its
+//!   share.
+//! - The sender stands for a NIC, which processes cannot delay: it has priority over everything else on CPU 0, sends
+//!   bursts every 100 µs, and sleeps between them.
+//! - The delay of a packet is the time from its sending to the network stack of the CPU that processes it. How long a
+//!   reader then waits for its CPU does not depend on the steering; it is shown separately.
+//! - Without steering, and with the kernel's RPS, the interface has no XDP program.
+//! - Methods take turns, in a different order each round. While one has its turn, no other is loaded.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ use super::starving;
 const FLOWS: u16 = 200;
 const CPUS: [usize; 2] = [0, 1];
 const SENDER: usize = 0;
-/// A turn in which other processes took more of a CPU than this is taken again, so often.
+/// How often a turn is repeated in which other processes took more of a CPU than allowed.
 const RETRIES: u32 = 2;
 
 /// Loss and delay beside busy processes: no steering, the kernel's RPS, and `rxsteer run` with each scheduling class of
@@ -69,7 +70,7 @@ pub(crate) struct Options {
     write: Option<PathBuf>,
 }
 
-/// What decides where packets are processed.
+/// The method that decides where packets are processed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Method {
     None,
@@ -98,7 +99,7 @@ impl Method {
     }
 }
 
-/// What came of a rate in a turn.
+/// The result of one rate in a turn.
 #[derive(Clone)]
 struct Figure {
     round: u32,
@@ -107,9 +108,9 @@ struct Figure {
     rate: u32,
     sent: u64,
     sent_per_second: f64,
-    /// Sent, and never in the stack.
+    /// Packets that were sent, and never reached the stack.
     lost: u64,
-    /// In the stack, and never read.
+    /// Packets that reached the stack, and were never read.
     unread: u64,
     p50_us: f64,
     p99_us: f64,
@@ -122,7 +123,7 @@ impl Figure {
         100.0 * (self.lost + self.unread) as f64 / self.sent.max(1) as f64
     }
 
-    /// Whether packets were lost that `baseline` did not lose, or waited longer than there.
+    /// Whether more packets were lost than with `baseline`, and whether packets waited longer.
     fn is_worse_than(&self, baseline: &Figure) -> (bool, bool) {
         let more_lost = self.loss() > baseline.loss() + LOSS_TOLERANCE;
         let later = self.p99_us > baseline.p99_us * DELAY_FACTOR + DELAY_TOLERANCE_US;
@@ -147,9 +148,10 @@ impl Figure {
     }
 }
 
-/// Losses may differ by so many percent of what was sent: what is under way when the readers are asked.
+/// The allowed difference of losses, in percent of the packets sent: packets that are under way when the readers are
+/// queried.
 const LOSS_TOLERANCE: f64 = 0.01;
-/// A delay counts as longer beyond this factor of the other and this many microseconds more.
+/// A delay counts as longer if it exceeds the other one by this factor and by this many microseconds.
 const DELAY_FACTOR: f64 = 1.25;
 const DELAY_TOLERANCE_US: f64 = 50.0;
 
@@ -201,7 +203,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     Ok(report)
 }
 
-/// A method's turn.
+/// One turn of a method.
 struct Turn<'a> {
     testbed: &'a Testbed,
     method: Method,
@@ -211,7 +213,7 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Sets the method up, sends each rate beside the busy processes, and takes it away.
+    /// Sets up the method, sends each rate beside the busy processes, and removes the method.
     fn take(&self, processes: &mut BusyProcesses, rates: &[u32]) -> Result<Vec<Figure>> {
         let receiver = self.testbed.receiver();
         let mask = if self.method == Method::KernelRps { "3" } else { "0" };
@@ -225,7 +227,8 @@ impl Turn<'_> {
         };
         let load = SocketLoad::start(self.testbed, FLOWS, &CPUS)?;
         let check = DelayCheck::new(receiver, &self.testbed.link().far)?;
-        // Flows get their slots, neighbours and routes are found; half a second later `rps` goes without its guard.
+        // Flows get their slots, and neighbors and routes are resolved; half a second later `rps` goes without the
+        // guard.
         load.send(SENDER, 5000, Duration::from_millis(200))?;
         sleep(Duration::from_millis(500));
         processes.resume()?;
@@ -245,7 +248,7 @@ impl Turn<'_> {
         let others = Others::now();
         let (sent, took) = load.send(SENDER, rate, self.time)?;
         let others = Others::now().share_since(&others);
-        // All that is under way arrives, and is read.
+        // Waits until everything under way has arrived and was read.
         let mut read = load.received();
         for _ in 0..60 {
             if read - read_before >= sent {
@@ -273,7 +276,7 @@ impl Turn<'_> {
     }
 }
 
-/// All that was measured.
+/// All measurements.
 struct Report {
     figures: Vec<Figure>,
     starving: Vec<starving::Row>,
@@ -289,7 +292,7 @@ impl Report {
         self.figures.iter().filter(is_meant).collect()
     }
 
-    /// In how many rounds a method lost more than the kernel's RPS did, and in how many its packets waited longer.
+    /// In how many rounds a method lost more than the kernel's RPS, and in how many its packets waited longer.
     fn verdict(&self, method: Method, busy: usize, rate: u32) -> (usize, usize) {
         let baseline = self.of(Method::KernelRps, busy, rate);
         let compared = self.of(method, busy, rate).into_iter().filter_map(|figure| {
@@ -301,7 +304,7 @@ impl Report {
         })
     }
 
-    /// Numbers of busy processes and rates, as they were measured.
+    /// The measured combinations of busy processes and rates.
     fn cells(&self) -> Vec<(usize, u32)> {
         let mut cells: Vec<(usize, u32)> =
             self.figures.iter().map(|figure| (figure.busy, figure.rate)).collect();

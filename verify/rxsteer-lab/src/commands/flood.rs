@@ -1,4 +1,4 @@
-//! Numbered live frames through `rxsteer run`, or past it.
+//! Sends numbered live frames through `rxsteer run`, or without it.
 
 use std::time::{Duration, Instant};
 

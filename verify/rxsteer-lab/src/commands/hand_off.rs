@@ -1,4 +1,4 @@
-//! How many packets a second one CPU can hand to another.
+//! How many packets a second one CPU can hand off to another.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     Ok(measure(&mut variants, &options.plan)?.report("fixed"))
 }
 
-/// rxsteer on the far end of a link, sending everything to CPU 1, where it ends.
+/// Attaches rxsteer to the far end of a link; it sends everything to CPU 1, where frames are dropped.
 fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
     let setup = Setup {
         mode: Mode::Native,
@@ -106,8 +106,9 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
     Ok(path)
 }
 
-/// The kernel's RPS on the far end of a link, sending everything to CPU 1, where it is dropped before the protocols. No
-/// XDP program: GRO, which merges none of these frames, gives the veth the queue that live frames are put in.
+/// Turns on the kernel's RPS at the far end of a link; it sends everything to CPU 1, where frames are dropped before
+/// the protocols. There is no XDP program: GRO, which merges none of these frames, gives the veth the queue that live
+/// frames need.
 fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
     let name = &link.far.name;
     receiver.run(&format!("ethtool -K {name} gro on rx-gro-list off"))?;
@@ -119,7 +120,7 @@ fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
     Ok(())
 }
 
-/// The same turn without a CPUMAP: frames that CPU 1 took up by its own count, so others' are among them.
+/// A turn without a CPUMAP: frames that CPU 1 processed by its own count, which includes other traffic.
 fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
     let on_cpu_1 = || {
         let load = Load::look().context("the kernel does not say what its CPUs received")?;
@@ -132,7 +133,7 @@ fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f6
     Ok(f64::from(on_cpu_1()?.wrapping_sub(before)) / took.as_secs_f64())
 }
 
-/// One turn: frames that CPU 1 took, for each second that CPU 0 sent.
+/// One turn: frames that CPU 1 took, per second of sending by CPU 0.
 fn handed_over(
     source: &LiveFrames,
     sender: &Namespace,
@@ -142,7 +143,7 @@ fn handed_over(
     let on_cpu_1 = || -> Result<u64> { Ok(arrivals.by_cpu()?.get(1).copied().unwrap_or(0)) };
     let before = on_cpu_1()?;
     let took = source.send(sender, 0, frames)?;
-    // What waits in a ring of 16384 is taken in less than that.
+    // A full ring of 16384 frames is processed in less than that.
     sleep(Duration::from_millis(20));
     Ok((on_cpu_1()? - before) as f64 / took.as_secs_f64())
 }

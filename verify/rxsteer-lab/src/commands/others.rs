@@ -1,35 +1,35 @@
-//! CPU time that processes other than ours take: a turn in which a compiler ran is no measurement.
+//! CPU time of processes other than ours: a turn during which a compiler ran is not a valid measurement.
 //!
-//! Kernel threads are not counted: those that work for us can't be distinguished from those that don't. A child's
-//! time counts when its parent takes note of its end, so that one which began and ended in between is not missed;
-//! some of it may be from before, which can only throw a turn away that was good.
+//! Kernel threads are not counted, since those that work for us cannot be distinguished from others. A child's time
+//! counts when its parent waits for it, so a child that began and ended in between is included. Some of its time may be
+//! from before the turn, which can only discard a valid turn.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// `getconf CLK_TCK`: what /proc counts in, on every architecture the programs are built for.
+/// `getconf CLK_TCK`: the unit of /proc, on every architecture for which the programs are built.
 const TICK: Duration = Duration::from_millis(10);
 /// `PF_KTHREAD` of the kernel.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What others had taken at a moment.
+/// The CPU time that other processes had taken at one moment.
 pub(crate) struct Others {
     at: Instant,
     /// By process.
     ticks: BTreeMap<u32, u64>,
 }
 
-/// A line of /proc/PID/stat, as far as it is needed.
+/// The needed fields of a line of /proc/PID/stat.
 struct Stat {
     parent: u32,
     flags: u64,
-    /// Its own time, and that of its children that have ended.
+    /// Its own time, and the time of its children that have ended.
     ticks: u64,
 }
 
 impl Others {
-    /// Looks at all processes but this one and its children.
+    /// Reads all processes except this one and its children.
     pub(crate) fn now() -> Others {
         let own = std::process::id();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -42,7 +42,7 @@ impl Others {
         Others { at: Instant::now(), ticks: ticks.collect() }
     }
 
-    /// The share of one CPU that others took since `before`.
+    /// The share of one CPU that other processes took since `before`.
     pub(crate) fn share_since(&self, before: &Others) -> f64 {
         let more = |(process, ticks): (&u32, &u64)| {
             ticks.saturating_sub(before.ticks.get(process).copied().unwrap_or(0))
@@ -55,7 +55,7 @@ impl Others {
 
 impl Stat {
     fn of(line: &str) -> Option<Stat> {
-        // After the name in brackets, which may itself hold brackets.
+        // The fields follow the name in brackets, and the name may itself contain brackets.
         let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let ticks = (14..=17).map(|number| field(number).unwrap_or(0)).sum();
@@ -88,7 +88,7 @@ mod tests {
     fn busy_neighbour_is_noticed_and_we_are_not() {
         let before = Others::now();
         assert!(!before.ticks.contains_key(&std::process::id()));
-        // A grandchild is none of ours: its parent is a shell.
+        // A grandchild does not count as ours, since its parent is a shell.
         let script = "timeout 0.5 sh -c 'while :; do :; done' & wait";
         let mut shell = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(400));

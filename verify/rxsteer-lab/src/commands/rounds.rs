@@ -1,5 +1,4 @@
-//! Variants taking turns, round after round: on a noisy machine only figures of the same round can
-//! be compared.
+//! Variants that take turns, round after round: on a noisy machine, only figures of the same round can be compared.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::others::Others;
 
-/// A slice that the gate spoils is taken again this often; then its round goes without it.
+/// How often a turn is repeated if the gate rejects it; after that its round has no figure for the variant.
 const RETRIES: u32 = 4;
 
-/// Before a turn we wait for the gate to open, this often, this long.
+/// How often, and for how long, a turn waits for the gate to open.
 const WAITS: u32 = 10;
 const WAIT: Duration = Duration::from_millis(30);
 
@@ -38,30 +37,30 @@ pub(crate) struct Plan {
     others: f64,
 }
 
-/// One way to do it.
+/// One of the compared variants.
 pub(crate) struct Variant<'a> {
     pub(crate) name: &'static str,
-    /// One turn: packets a second.
+    /// Runs one turn; returns packets a second.
     pub(crate) turn: Box<dyn FnMut() -> Result<f64> + 'a>,
 }
 
-/// What came out: a row for each variant, a figure for each round.
+/// The result: a row for each variant, with a figure for each round.
 pub(crate) struct Figures {
     names: Vec<&'static str>,
     rows: Vec<Vec<Option<f64>>>,
     thrown_away: ThrownAway,
 }
 
-/// Turns that don't count, and why.
+/// Discarded turns, by reason.
 #[derive(Default)]
 struct ThrownAway {
-    /// A cache line took too long from CPU to CPU.
+    /// Turns in which a cache line took too long from CPU to CPU.
     by_gate: u32,
-    /// Other processes took too much of a CPU.
+    /// Turns in which other processes took too much of a CPU.
     by_others: u32,
 }
 
-/// Lets the variants take turns.
+/// Measures the variants in turns.
 pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figures> {
     let gate =
         Gate::find(plan.gate_ns).map_err(|why| anyhow::anyhow!("no gate: {}", why.reason()))?;
@@ -70,7 +69,7 @@ pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figur
     let mut rows = vec![vec![]; variants.len()];
     let mut thrown_away = ThrownAway::default();
     let mut order: Vec<usize> = (0..variants.len()).collect();
-    // The first turn of each pays for what is made at first use.
+    // The first turn of each variant includes first-time costs, and is discarded.
     for variant in variants.iter_mut() {
         (variant.turn)()?;
     }
@@ -114,7 +113,7 @@ pub(crate) fn measure(variants: &mut [Variant<'_>], plan: &Plan) -> Result<Figur
 }
 
 impl Figures {
-    /// The figures, and those of each variant over those of `baseline` in the same round.
+    /// The figures, and the ratio of each variant to `baseline` in the same round.
     pub(crate) fn report(&self, baseline: &str) -> Value {
         let base = self.names.iter().position(|name| *name == baseline).unwrap_or(0);
         let shown = |quartiles: Option<Quartiles>, digits: f64| {

@@ -1,26 +1,25 @@
-//! Sparse flows in a router: two flows that the kernel's RPS puts on one CPU, and two that it
-//! spreads.
+//! Sparse flows in a router: two flows that the kernel's RPS puts on one CPU, and two flows that it spreads.
 //!
 //! ```text
 //!   host ──► in0 ─► [which CPU?] ─► NAT, route ─► out1 ──► host that drops
 //!   CPU 0                          CPU 0 or 1
 //! ```
 //!
-//! What makes it show steering, and not something else:
+//! The following ensures that the experiment measures steering, and nothing else:
 //!
-//! - The work of a packet is that of a real router: address translation by nftables, connection tracking with it,
-//!   and routing. It has to be dearer than making the packet, or the sender is what is measured.
-//! - Nothing merges packets, neither where they come in nor where they go out. GRO had made one packet of some
-//!   thirty, and then there was nothing left to spread.
-//! - The sender is on CPU 0, so flows that collide do so on CPU 1. If they did on CPU 0, RPS would be slowed by the
-//!   sender as well.
-//! - The threads of the CPUMAP come before the sender (class FIFO, as is usual), as the soft interrupts do in which
-//!   RPS and an unsteered router work. With `--threads other` they share CPU 0 with it.
-//! - Without steering and with the kernel's RPS no XDP program is on the interface, but GRO is, which merges no UDP:
-//!   without either a veth has no queue of its own that live frames could be put in. The same two with a program that
-//!   passes everything are measured beside.
-//! - Packets count that were forwarded by the time the last one was sent, so that a longer queue is not taken for
-//!   more speed.
+//! - The work per packet is that of a real router: address translation by nftables with connection tracking, and
+//!   routing. It has to be more expensive than making the packet; otherwise the sender is measured.
+//! - Packets are not merged, neither on arrival nor on departure. With GRO, some thirty packets became one, and nothing
+//!   was left to spread.
+//! - The sender is on CPU 0, so colliding flows collide on CPU 1. On CPU 0, RPS would also be slowed down by the
+//!   sender.
+//! - The threads of the CPUMAP have priority over the sender (class FIFO, the default), like the soft interrupts in
+//!   which RPS and an unsteered router work. With `--threads other` they share CPU 0 with the sender.
+//! - Without steering, and with the kernel's RPS, the interface has no XDP program, but it has GRO, which merges no
+//!   UDP. Without either, a veth has no queue of its own for live frames. The same two methods with a program that
+//!   passes everything are measured as well.
+//! - Packets count if they were forwarded before the last one was sent, so a longer queue does not look like higher
+//!   speed.
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -33,12 +32,12 @@ use std::time::Duration;
 
 use super::rounds::{Plan, Variant, measure};
 
-/// A network behind the last host, which drops what is sent there.
+/// A network behind the last host, which drops the packets sent to it.
 const BEHIND: &str = "203.0.113.0/24";
 const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-/// Flows looked at for two that share a CPU and two that don't.
+/// Candidate flows, of which two share a CPU and two do not.
 const CANDIDATES: u32 = 64;
-/// The CPU that sends and receives, and the other one.
+/// The CPU that sends and receives, and the other CPU.
 const SENDER: usize = 0;
 const OTHER: u64 = 1;
 
@@ -76,13 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     }))
 }
 
-/// A router with a way to the network behind, which hides its senders; the kernel's RPS is on where `cpus` is a
-/// mask.
+/// A router with a route to the network behind it, which masquerades its senders. `mask` is the CPU mask of the
+/// kernel's RPS, or 0.
 fn router(mask: &str) -> Result<Testbed> {
     let testbed = Testbed::router(LinkOptions::default())?;
     let (router, last) = (testbed.receiver(), testbed.links[1].far.ipv4);
     router.ip(&format!("route add {BEHIND} via {last}"))?;
-    // RPS off is 0, which is how it begins.
+    // The mask 0 turns RPS off, which is the default.
     router.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", mask)?;
     router.run("nft add table ip hide")?;
     router.run("nft add chain ip hide leaving { type nat hook postrouting priority 100 ; }")?;
@@ -90,20 +89,20 @@ fn router(mask: &str) -> Result<Testbed> {
     Ok(testbed)
 }
 
-/// What receives the frames of a router.
+/// The way by which a router receives frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Door {
-    /// An XDP program, which takes no GRO.
+    /// An XDP program, without GRO.
     Program,
-    /// A veth's own queue, which takes GRO.
+    /// A veth's own queue, with GRO.
     Queue,
 }
 
-/// Turns off what a veth turns on when it gets an XDP program, and what the testbed does where frames end.
+/// Turns off what a veth turns on when it gets an XDP program, and what the testbed turns on where frames end.
 ///
-/// There GRO stays on, though nothing is left that it would merge: with it a veth is polled from a queue of its own.
-/// Without it what was forwarded would go through the backlog of its CPU, the very queue that RPS fills, and be
-/// dropped there. For the same reason it stays on where frames come in without a program.
+/// In the last namespace, GRO stays on, though there is nothing left to merge: with GRO, a veth is polled from its own
+/// queue. Without it, forwarded packets would go through the backlog of their CPU, which is the queue that RPS fills,
+/// and would be dropped there. For the same reason GRO stays on where frames arrive without a program.
 fn no_merging(testbed: &Testbed, door: Door) -> Result<()> {
     let gro = if door == Door::Queue { "on" } else { "off" };
     testbed.receiver().run(&format!("ethtool -K in0 gro {gro} rx-gro-list off"))?;
@@ -116,7 +115,8 @@ fn traffic(first_port: u16, flows: u32) -> Traffic {
     Traffic { flows, elsewhere, source_port: first_port, length: 64, ..Traffic::default() }
 }
 
-/// Source ports of the first of two flows that the kernel puts on the other CPU, and of two it puts on both.
+/// Source ports: that of the first of two flows that the kernel puts on the other CPU, and that of the first of two
+/// flows that it puts on both CPUs.
 fn pairs() -> Result<(u16, u16)> {
     let testbed = router("3")?;
     no_merging(&testbed, Door::Queue)?;
@@ -137,7 +137,7 @@ fn pairs() -> Result<(u16, u16)> {
     Ok((find(collide, "CPU 1 together")?, find(split, "both CPUs")?))
 }
 
-/// A way through a router: frames sent, and those that came out.
+/// A path through a router: the source of frames, and the check of those that came out.
 struct Way {
     source: LiveFrames,
     arriving: OrderCheck,
@@ -157,13 +157,13 @@ impl Way {
         let before = self.arriving.total()?.frames;
         let took = self.source.send(from, SENDER, frames)?;
         let forwarded = self.arriving.total()?.frames - before;
-        // The next turn begins with empty queues.
+        // Lets the queues drain before the next turn.
         self.arriving.drained()?;
         Ok(forwarded as f64 / took.as_secs_f64())
     }
 }
 
-/// The flows from `port` and the next one, through each kind of router.
+/// Sends the flows from `port` and the next port through each kind of router.
 fn forwarded(options: &Options, port: u16) -> Result<Value> {
     let [none, rps, passed, rps_passed] = [router("0")?, router("3")?, router("0")?, router("3")?];
     let steered = router("0")?;

@@ -1,8 +1,8 @@
-//! What the programs cost that follow applications (rfs): nanoseconds for each send and each receive of a socket, over
-//! a program that does nothing at the same tracepoint.
+//! The cost of the programs that follow applications (rfs): nanoseconds per send and per receive of a socket, compared
+//! with a program that does nothing at the same tracepoint.
 //!
-//! The kernel takes the times, as for `bpf-cost`. Every send and receive of the host runs them, whatever the socket; an
-//! unconnected one is known by its state alone.
+//! The kernel measures the times, as for `bpf-cost`. Every send and receive on the host runs these programs, for any
+//! socket; an unconnected socket is recognized by its state alone.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -84,7 +84,8 @@ fn measure(options: &Options) -> Result<Value> {
     let settings = Settings::new(Policy::Rfs, "0-1".parse()?);
     let path = Path::load(&setup(true, FLOW_CNT)?, &settings)?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
-    // Behind ours at each tracepoint, where they find the socket in the cache: they can only look cheaper for it.
+    // These are attached after ours at each tracepoint, where they find the socket in the cache. This can only make
+    // them look cheaper.
     let empty = EmptySockets::attach()?;
     let [empty_receives, empty_sends] = empty.program_ids()?;
     let programs = [ids["steer_sends"], ids["steer_receives"], empty_sends, empty_receives];
@@ -110,7 +111,7 @@ fn measure(options: &Options) -> Result<Value> {
                 let (ns, count) = (after[at].0 - before[at].0, after[at].1 - before[at].1);
                 (count > 0).then(|| ns as f64 / count as f64)
             });
-            // The first turn of each pays for what is made at first use.
+            // The first turn of each pair includes first-time costs, and is discarded.
             if round > 0 {
                 rows.entry(index).or_default().push(cost);
             }

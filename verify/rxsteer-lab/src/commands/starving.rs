@@ -1,7 +1,7 @@
-//! What is left to an ordinary process of a CPU whose ring never empties.
+//! The CPU time that is left for an ordinary process of a CPU whose ring is never empty.
 //!
-//! CPU 0 sends as fast as it can, all of it to the ring of CPU 1, which takes less. One busy process is on CPU 1, and a
-//! thread that sleeps for 20 ms at a time, as `ssh` would, and notes how much later it woke up.
+//! CPU 0 sends as fast as it can to the ring of CPU 1, which processes less than that. CPU 1 has one busy process, and
+//! a thread that sleeps for 20 ms at a time, as `ssh` would, and notes how late it wakes up.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,16 @@ use rxsteer_lab::{
 use serde_json::{Value, json};
 
 const CLASSES: [&str; 5] = ["other", "nice:-13", "nice:-20", "fifo:1", "fifo:50"];
-/// Some periods of the deadline server and of real-time throttling, a second each.
+/// Some periods of the deadline server and of real-time throttling, which are one second each.
 const TIME: Duration = Duration::from_secs(6);
 
-/// What one class left.
+/// The result of one class.
 pub(crate) struct Row {
     class: &'static str,
-    /// The least of all rounds, of one CPU.
+    /// The lowest share of one CPU in all rounds.
     share: f64,
     latest_ms: f64,
-    /// Whether the ring's thread slept meanwhile.
+    /// How often the ring's thread slept meanwhile.
     slept: u64,
 }
 
@@ -91,7 +91,7 @@ fn turn(testbed: &Testbed, class: &'static str) -> Result<Row> {
     Ok(Row { class, share, latest_ms, slept })
 }
 
-/// The most that an ordinary thread on CPU 1 woke up too late.
+/// The longest delay of a wake-up of an ordinary thread on CPU 1.
 fn latest_wake_up(stop: &AtomicBool) -> Result<Duration> {
     const REST: Duration = Duration::from_millis(20);
     pin(1)?;

@@ -1,5 +1,5 @@
-//! How long `status`, `status --flows` and `explain --live` take, and how long they keep the event thread from its
-//! ticks, with as many slots and flows as there are on a large host.
+//! How long `status`, `status --flows` and `explain --live` take, and how long they delay the event thread's ticks,
+//! with as many slots and flows as on a large host.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     rounds: usize,
 }
 
-/// What is asked: nothing, for the event thread's own work.
+/// The requests; the first is none, for the event thread's own work.
 const QUESTIONS: [(&str, Option<&str>); 4] = [
     ("nothing", None),
     ("status", Some(r#"{"do":"status"}"#)),
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let steering = Steering::start(testbed.receiver(), &arguments)?;
     let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
     let source = LiveFrames::new(testbed.link(), &traffic)?;
-    // Each flow comes to a second CPU.
+    // Each flow moves to a second CPU.
     for cpus in ["cpus=0-0", "cpus=1-1"] {
         ask(&socket, &format!(r#"{{"do":"set","settings":["{cpus}"]}}"#))?;
         for _ in 0..2 {
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     for (name, question) in QUESTIONS {
         let (mut took, mut rounds) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
-            // Begins to look for the longest round anew.
+            // Resets the longest round.
             ask(&socket, r#"{"do":"status"}"#)?;
             match question {
                 None => sleep(Duration::from_millis(300)),
@@ -100,7 +100,7 @@ fn ask(socket: &Path, request: &str) -> Result<Value> {
     }
 }
 
-/// Median, quartiles and the longest.
+/// Median, quartiles and maximum.
 fn shown(figures: &[f64]) -> Value {
     let round = |figure: f64| (figure * 1000.0).round() / 1000.0;
     let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -13,10 +13,10 @@ use serde_json::Value;
 const SEED: &str = "0123456789abcdef0123456789abcdef";
 const TEST: &str = "captures::recorded_frames_go_where_replay_sends_them";
 
-/// The Ethernet frames of a capture that fit a network of 1500 bytes.
+/// The Ethernet frames of a capture that fit an MTU of 1500 bytes.
 pub(super) fn frames(path: &Path) -> Vec<Vec<u8>> {
     let Ok(mut source) = CaptureSource::open(&[path.to_owned()], CaptureOptions::default()) else {
-        // Some captures are there to be refused.
+        // Some captures are invalid on purpose.
         return vec![];
     };
     let mut frames = vec![];
@@ -44,7 +44,7 @@ pub(super) fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, pcap).unwrap();
 }
 
-/// Packets of each CPU in a replay.
+/// The packets of each CPU in a replay.
 fn replayed(pcap: &Path) -> Vec<u64> {
     let mut replay = Command::new(rxsteer().unwrap());
     replay.args(["replay", "--policy", "rps", "--cpus", "0-1", "--json", "--hash-seed", SEED]);
@@ -55,7 +55,7 @@ fn replayed(pcap: &Path) -> Vec<u64> {
     cpus.iter().map(|cpu| cpu["packets"].as_u64().unwrap()).collect()
 }
 
-/// Frames with a partial checksum that have passed so far.
+/// The number of frames with a partial checksum that have passed so far.
 fn partial_checksums(socket: &str) -> u64 {
     let status: Value =
         serde_json::from_str(&super::ask(&["status", "--json", "--socket", socket])).unwrap();
@@ -87,9 +87,9 @@ fn recorded_frames_go_where_replay_sends_them() {
     let pcap = folder.path().join("frames.pcap");
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Neither host says anything by itself: what arrives is what was recorded.
+    // Neither host sends anything by itself, so only recorded frames arrive.
     testbed.sender().run("sysctl -q -w net.ipv6.conf.out0.disable_ipv6=1").unwrap();
-    // With the guard, flows that share a slot of the flow table follow each other for a while.
+    // With the guard, flows that share a slot of the flow table would follow each other for a while.
     let mut arguments = vec!["in0", "--policy", "rps", "--cpus", "0-1", "--hash-seed", SEED];
     arguments.extend(["--queue-size", "16384", "--without-order-guard"]);
     let socket = folder.path().join("socket").display().to_string();
@@ -106,7 +106,7 @@ fn recorded_frames_go_where_replay_sends_them() {
         send_recorded(testbed.sender(), link, 0, &frames).unwrap();
         check.drained().unwrap();
         let (live, replay) = (check.all_by_cpu().unwrap(), replayed(&pcap));
-        // Frames with a partial checksum pass, so they stay on CPU 0, which receives all.
+        // Frames with a partial checksum pass, so they stay on CPU 0, which receives all frames.
         let before = partial;
         partial = partial_checksums(&socket);
         let stayed = live[0].wrapping_sub(replay[0]);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rxsteer_lab::{End, LinkOptions, OrderCheck, Steering, Testbed, clients, slice};
 
-/// Two hosts, the second steered by the default policy.
+/// Two hosts; the second is steered with the default policy.
 fn steered(gro: bool) -> (Testbed, Steering) {
     let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
     let steering = Steering::start(testbed.receiver(), &["in0", "--cpus", "0-1"]).unwrap();
@@ -15,7 +15,7 @@ fn addresses(end: &End) -> [IpAddr; 2] {
     [end.ipv4.into(), end.ipv6.into()]
 }
 
-/// Stops it, and asserts that it lost sight of nothing.
+/// Stops rxsteer, and asserts that every frame is accounted for.
 fn accounted(steering: Steering) {
     let totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");

@@ -1,4 +1,4 @@
-//! Every frame received is passed, delivered or dropped, exactly, however small the ring.
+//! Every received frame passes, is delivered or is dropped, exactly, for any size of the ring.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use rxsteer_lab::{
     Family, LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Totals, Traffic, rxsteer, slice,
 };
 
-/// Floods an interface that is steered to `cpus`, and returns what rxsteer counted.
+/// Floods an interface that is steered to `cpus`; returns the counters of rxsteer, and the frames that the stack saw.
 fn flood(queue_size: &str, cpus: &str, policy: &str, family: Family) -> (Totals, u64) {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
@@ -37,7 +37,7 @@ fn nothing_is_unaccounted_for() {
         let (totals, seen) = flood(queue_size, "0-1", "rps", family);
         assert_eq!(totals.unaccounted(), 0, "ring {queue_size}: {totals:?}");
         assert!(totals.received > 50_000, "ring {queue_size}: {totals:?}");
-        // A few more than the numbered ones: what hosts say to each other by themselves.
+        // There are a few more than the numbered ones: frames that hosts send by themselves.
         let more = (totals.passed + totals.delivered).saturating_sub(seen);
         assert!(more < 1000, "ring {queue_size}: {seen} seen by the stack, {totals:?}");
     }
@@ -49,8 +49,7 @@ fn what_a_small_ring_refuses_is_counted() {
     else {
         return;
     };
-    // The receiving CPU is also the one steered to: no thread empties its ring of 8 while a list of
-    // up to 64 is put in.
+    // The receiving CPU is also the target: no thread empties its ring of 8 while a list of up to 64 is put in.
     let (totals, _) = flood("8", "0-0", "rps", Family::V4);
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
     assert!(totals.dropped() > 0, "{totals:?}");
@@ -87,7 +86,7 @@ fn drops_never_get_fewer_from_one_reading_to_the_next() {
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Threads of the ordinary class: others empty their rings in time.
+    // Threads of the ordinary class, since others empty their rings in time.
     let ring = ["--queue-size", "64", "--threads", "other"];
     let to = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
     let arguments = [&to[..], &ring].concat();
@@ -96,7 +95,7 @@ fn drops_never_get_fewer_from_one_reading_to_the_next() {
     let stop = AtomicBool::new(false);
     let readings = std::thread::scope(|scope| {
         let reading = scope.spawn(|| read_drops(&socket, &stop));
-        // Short lists, so that there is an end of one whenever drops are read.
+        // Short lists, so that a list often ends while drops are read.
         for _ in 0..slice(50, 500) {
             source.send(testbed.sender(), 0, 2000).unwrap();
         }

@@ -1,5 +1,5 @@
-//! Senders that leave checksums to a device, as every new veth does: their connections live, and
-//! users are warned.
+//! Senders that leave checksums to a device, as every new veth does: their connections keep working, and users are
+//! warned.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use rxsteer_lab::{Link, LinkOptions, Namespace, Steering, Testbed};
 use super::{ask, set};
 
 const SOON: Duration = Duration::from_secs(20);
-/// Bytes of a transfer, in each direction.
+/// The bytes of a transfer, in each direction.
 const BYTES: usize = 300_000;
 
-/// Sends bytes from the near end of a link to the far one by TCP, and back; returns how many came back.
+/// Sends bytes by TCP from the near end of a link to the far end and back; returns how many came back.
 fn transfer(link: &Link, from: &Namespace, to: &Namespace, v6: bool) -> std::io::Result<usize> {
     let address: IpAddr = if v6 { link.far.ipv6.into() } else { link.far.ipv4.into() };
     let listener = to.inside(|| Ok(TcpListener::bind(SocketAddr::new(address, 0)))).unwrap()?;
@@ -44,7 +44,7 @@ fn transfer(link: &Link, from: &Namespace, to: &Namespace, v6: bool) -> std::io:
     })
 }
 
-/// Whether transfers work over link `number`.
+/// Whether transfers over link `number` work.
 fn works(testbed: &Testbed, number: usize) -> Result<(), String> {
     for v6 in [false, true] {
         let link = &testbed.links[number];
@@ -56,7 +56,7 @@ fn works(testbed: &Testbed, number: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Frames that passed for lack of a complete checksum, and frames that were sent to a CPU.
+/// Frames that passed because their checksum was incomplete, and frames that were sent to a CPU.
 fn counted(socket: &str) -> (u64, u64) {
     let status: serde_json::Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
@@ -91,7 +91,7 @@ fn connections_of_containers_with_checksum_offload_live_under_every_policy() {
     assert_eq!(stderr.matches("without a complete").count(), 1, "it is said once: {stderr}");
     let (partial, redirected) = counted(&socket);
     assert!(partial > 1000, "{partial} passed");
-    // Once the sender fills them in, the same interface is steered.
+    // Once the sender computes the checksums, the same interface is steered.
     testbed.sender().run("ethtool -K out0 tx off").unwrap();
     assert_eq!(works(&testbed, 0), Ok(()));
     let (after, steered) = counted(&socket);

@@ -1,4 +1,4 @@
-//! A CPU goes and comes back under traffic.
+//! A CPU goes offline and comes back under traffic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use rxsteer_lab::{
     skipped, slice,
 };
 
-/// How long it may take until a CPU that is back is used as before, on a machine that others use, too.
+/// The timeout until a CPU that is back is used as before, on a machine with other load.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Takes CPU 1 away and brings it back `times` times under traffic, away and there for `rest` each time; then
-/// nothing may be late or unaccounted for, CPU 1 has to be used again, and each ring be emptied on its CPU.
+/// Takes CPU 1 offline and online `times` times under traffic, for `rest` each time. Afterwards no frame may be late or
+/// unaccounted for, CPU 1 has to be used again, and each ring has to be emptied on its own CPU.
 fn away_and_back(test: &str, times: u32, rest: Duration) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let switch =
@@ -31,7 +31,7 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
     let on_cpu_1 = || check.by_cpu().unwrap()[1];
-    // Sorted by CPU, where each ring's thread may run.
+    // The CPUs on which each ring's thread may run, sorted by the ring's CPU.
     let threads = || {
         let mut threads = ring_threads(steering.id()).unwrap();
         threads.sort_by_key(|thread| thread.cpu);
@@ -45,7 +45,7 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
             std::thread::sleep(rest);
             drop(gone);
         }
-        // What is noticed is mended a few ticks later.
+        // The instance repairs this a few ticks after it detects it.
         let (begun, before) = (Instant::now(), on_cpu_1());
         let is_mended = || on_cpu_1() > before && threads() == ["0", "1"];
         while !is_mended() && begun.elapsed() < TIMEOUT {

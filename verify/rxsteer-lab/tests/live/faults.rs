@@ -1,4 +1,4 @@
-//! Faults from outside: other programs, other instances, interfaces that go.
+//! Faults from outside: other programs, other instances, interfaces that disappear.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts one that cannot run, and returns what it said.
+/// Starts an instance that cannot run, and returns its messages.
 fn refused(testbed: &Testbed, arguments: &[&str]) -> String {
     let mut steering = Steering::begin(testbed.receiver(), arguments).unwrap();
     let status = steering.wait(SOON).unwrap();
     assert_eq!(status.code(), Some(2), "{}", steering.stderr());
-    // Its last words may still be on their way through the pipe.
+    // Its last message may still be on its way through the pipe.
     let started = Instant::now();
     while steering.stderr().is_empty() && started.elapsed() < Duration::from_secs(2) {
         std::thread::sleep(Duration::from_millis(5));
@@ -64,7 +64,7 @@ fn it_ends_soon_after_it_is_asked_to() {
     assert_eq!(super::program_on(testbed.receiver(), "in0"), None);
 }
 
-/// What happens to the second of two interfaces, by an `ip` command line.
+/// What an `ip` command does to the second of two interfaces.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Deleted,
@@ -81,7 +81,7 @@ impl Fate {
         }
     }
 
-    /// Whether it is what status reports of an interface.
+    /// Whether the status of an interface reports it.
     fn is_reported(self, interface: &Value) -> bool {
         match self {
             Self::Deleted => interface["state"] == "deleted",
@@ -91,7 +91,7 @@ impl Fate {
     }
 }
 
-/// Waits until `rxsteer status` reports so of an interface.
+/// Waits until `rxsteer status` reports the expected state of an interface.
 fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), String> {
     let started = Instant::now();
     loop {
@@ -111,7 +111,7 @@ fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), Strin
     }
 }
 
-/// The first interface goes on when something happens to the second, and status says what.
+/// The first interface keeps working when something happens to the second, and status reports what happened.
 fn others_go_on(fate: Fate) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();

@@ -1,5 +1,5 @@
-//! Each packet of a flow is in its flow's counts, or in those that ended, were cleared or found no room, exactly,
-//! whatever moves, ends and is cleared.
+//! Each packet of a flow is counted exactly once: in its flow, or in the counters of ended, cleared or refused packets,
+//! whatever moves, ends or is cleared.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{ask, set};
 
-/// What `rxsteer status` says, with as many flows as it lists.
+/// The output of `rxsteer status` with as many flows as it lists.
 fn status(socket: &str, reset: bool) -> Value {
     let command = ["status", "--json", "--flows", "1000", "--socket", socket];
     let reset: &[&str] = if reset { &["--reset"] } else { &[] };
@@ -21,7 +21,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The packets of each flow of a list, by its name.
+/// The packets of each flow in a list, by the flow's name.
 fn packets(flows: &Value) -> BTreeMap<String, u64> {
     let mut report = BTreeMap::new();
     for flow in flows.as_array().map(Vec::as_slice).unwrap_or_default() {
@@ -34,13 +34,13 @@ fn packets(flows: &Value) -> BTreeMap<String, u64> {
     report
 }
 
-/// The packets of the flow whose frames come from so many ports above the first.
+/// The packets of flow number `flow`, whose source port is that number above the first port.
 fn of_flow(report: &BTreeMap<String, u64>, traffic: &Traffic, flow: usize) -> u64 {
     let port = format!(":{} -> ", usize::from(traffic.source_port) + flow);
     report.iter().filter(|(name, _)| name.contains(&port)).map(|(_, packets)| packets).sum()
 }
 
-/// All packets of flows are somewhere.
+/// Asserts that all packets of flows are counted somewhere.
 fn adds_up(status: &Value) -> u64 {
     let at = &status["flow_statistics"];
     let all: u64 =
@@ -93,7 +93,7 @@ fn totals_are_what_was_sent_across_moves_and_resets() {
         "{cleared}"
     );
     assert!(adds_up(&cleared) >= sent, "{sent} {cleared}");
-    // From here on each flow has exactly what it sends.
+    // From here on each flow has exactly the packets that it sends.
     let before = source.sent().unwrap();
     assert_eq!(number(&status(&socket, false)["flow_statistics"]["packets"]), 0);
     source.send(testbed.sender(), 0, 8000).unwrap();
@@ -117,7 +117,7 @@ fn ended_flow_hands_its_last_counts_on() {
     let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     testbed.another_link(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
-    // Lines for fewer flows than there are.
+    // There are lines for fewer flows than there are flows.
     let arguments =
         ["in0", "in1", "--policy", "rfs", "--cpus", "0-0", "--flow-cnt", "32", "--socket", &socket];
     let steering = Steering::start(receiver, &arguments).unwrap();
@@ -132,7 +132,7 @@ fn ended_flow_hands_its_last_counts_on() {
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
         source.send(testbed.sender(), 0, 2000).unwrap();
         sent += source.sent().unwrap().iter().sum::<u64>();
-        // So long a flow is not ended for another.
+        // A flow that is idle for less time is not ended in favor of another one.
         std::thread::sleep(Duration::from_millis(1500));
         let status = status(&socket, false);
         assert!(adds_up(&status) >= sent, "{sent} {status}");
@@ -143,14 +143,14 @@ fn ended_flow_hands_its_last_counts_on() {
     let at = &report["flow_statistics"];
     assert_eq!(number(&at["records_lost"]), 0, "{report}");
     assert_eq!(ended.values().sum::<u64>(), number(&at["ended"]), "{report}");
-    // Beside them are the host's own, such as multicast reports.
+    // Other flows are those of the host itself, such as multicast reports.
     let ours = |mut flows: BTreeMap<String, u64>| {
         flows.retain(|name, _| name.contains(":20000"));
         flows
     };
     let sent = ours(ended);
     assert!(sent.len() > 20 && sent.values().all(|packets| *packets == 100), "{sent:?}");
-    // An interface that goes ends its flows.
+    // The flows of a deleted interface end.
     let listed = ours(packets(&report["largest_flows"]));
     receiver.ip("link del in0").unwrap();
     let gone = (0..200).find_map(|_| {

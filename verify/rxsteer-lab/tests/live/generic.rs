@@ -1,4 +1,4 @@
-//! Generic mode: tried on interfaces of its own first, so that no frame of a user's is at risk.
+//! Generic mode is first tried on interfaces of its own, so that no frame of a user is at risk.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,7 @@ fn socket(namespace: &Namespace, address: std::net::Ipv4Addr) -> UdpSocket {
     socket
 }
 
-/// Sends packets from many ports, slowly, until it is stopped; returns how many were sent and how
-/// many came.
+/// Slowly sends packets from many ports until it is stopped; returns how many were sent, and how many arrived.
 fn traffic(testbed: &Testbed, stop: &AtomicBool) -> (u64, u64) {
     let (near, far) = (&testbed.link().near, &testbed.link().far);
     let into = socket(testbed.receiver(), far.ipv4);
@@ -26,7 +25,7 @@ fn traffic(testbed: &Testbed, stop: &AtomicBool) -> (u64, u64) {
     std::thread::scope(|scope| {
         let counted = scope.spawn(|| {
             let (mut came, mut buffer) = (0, [0; 64]);
-            // After the last one it waits a little longer than it may take.
+            // After the last packet, the receiver waits a little longer than a packet may take.
             loop {
                 match into.recv_from(&mut buffer) {
                     Ok(_) => came += 1,
@@ -48,7 +47,7 @@ fn traffic(testbed: &Testbed, stop: &AtomicBool) -> (u64, u64) {
     })
 }
 
-/// `rxsteer run` where the driver refuses native mode: it steers in generic mode and loses nothing, or is refused
+/// `rxsteer run` if the driver refuses native mode: it steers in generic mode and loses nothing, or it is refused
 /// before anything is attached, and loses nothing.
 fn loses_nothing(arguments: &[&str]) {
     let testbed = Testbed::hosts(LinkOptions { queues: 2, ..LinkOptions::default() }).unwrap();
@@ -68,7 +67,7 @@ fn loses_nothing(arguments: &[&str]) {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        // Some packets more, by what holds now.
+        // Some more packets in the final state.
         std::thread::sleep(Duration::from_secs(1));
         stop.store(true, Ordering::Release);
         let counts = counted.join().unwrap();

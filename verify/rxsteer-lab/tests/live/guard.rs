@@ -1,4 +1,4 @@
-//! Flows that move because the set of CPUs changes: merged TCP segments, which no socket takes.
+//! Flows that move because the set of CPUs changes: merged TCP segments that no socket takes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rxsteer_lab::{
 
 use super::set;
 
-/// Changes the CPUs of a running rxsteer, to and fro, for a time; returns how often.
+/// Changes the CPUs of a running rxsteer back and forth for a time; returns how often.
 fn keep_changing(socket: &str, time: Duration) -> u32 {
     let started = Instant::now();
     let mut changes = 0;
@@ -108,7 +108,7 @@ fn flows_at_rest_are_not_deferred() {
     let steering = Steering::start(receiver, &arguments).unwrap();
     let traffic = Traffic { flows: 5, ..Traffic::default() };
     let source = LiveFrames::new(link, &traffic).unwrap();
-    // Few, so that the last ones carry no number.
+    // Few frames, so that the last ones carry no number.
     for cpus in ["cpus=1-1", "cpus=0-0", "cpus=1-1"] {
         source.send(testbed.sender(), 0, 30).unwrap();
         std::thread::sleep(Duration::from_secs(1));

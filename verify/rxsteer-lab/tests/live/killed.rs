@@ -1,4 +1,4 @@
-//! Killed at any moment, it leaves nothing behind, and the next start works.
+//! If it is killed at any moment, it leaves nothing behind, and the next start works.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn nothing_is_left_of_one_that_was_killed() {
     let rounds = slice(10, 200);
     for round in 0..rounds {
         let mut steering = Steering::begin(receiver, &arguments).unwrap();
-        // Spread over the time to attach and half as much again, in an order that jumps about.
+        // The delays cover 1.5 times the time to attach, in an irregular order.
         let share = f64::from(round * 7919 % rounds) / f64::from(rounds) * 1.5;
         std::thread::sleep(to_attach.mul_f64(share));
         let ended = steering.ended().unwrap();

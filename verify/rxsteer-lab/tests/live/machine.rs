@@ -1,9 +1,10 @@
-//! What `check` says of this machine holds: it steers in order by each policy and loses count of nothing, or `run` refuses before
-//! a frame is touched.
+//! The result of `check` for this machine is right: either each policy steers in order and every frame is accounted
+//! for, or `run` refuses before a frame is affected.
 //!
-//! On a veth pair, or on two cards of the machine (`RXSTEER_CARDS`), by datagrams that any driver can send. In the virtual machines of
-//! `cargo xtask vm` these are most of the tests. `RXSTEER_REFUSED` holds words of the reason where `run` must refuse. What is measured
-//! goes to the file `RXSTEER_MEASURED`, a JSON object for each test. `RXSTEER_FRAMES` says how many numbered frames each test takes.
+//! The tests run on a veth pair, or on two NICs of the machine (`RXSTEER_CARDS`), with datagrams that any driver can
+//! send. They are most of the tests in the virtual machines of `cargo xtask vm`. If `run` must refuse,
+//! `RXSTEER_REFUSED` has words of the expected reason. Measurements are written to the file `RXSTEER_MEASURED`, as a
+//! JSON object for each test. `RXSTEER_FRAMES` is the number of numbered frames for each test.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -19,14 +20,14 @@ use rxsteer_lab::{
 use serde_json::{Map, Value, json};
 
 const FLOWS: u16 = 8;
-/// Datagrams the application reads before it moves on.
+/// The datagrams that the application reads before it moves.
 const EACH: u64 = 256;
-/// What takes longer has stopped.
+/// Anything that takes longer counts as stopped.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two changes of settings.
+/// The time between two changes of settings.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(200);
 
-/// What was measured; written down when this is dropped, however far it came.
+/// The measurements; they are written when this is dropped, however far the test came.
 struct Record(Map<String, Value>);
 
 impl Record {
@@ -47,12 +48,13 @@ impl Drop for Record {
         let Some(path) = std::env::var_os("RXSTEER_MEASURED") else { return };
         let line = format!("{}\n", Value::Object(std::mem::take(&mut self.0)));
         let file = OpenOptions::new().create(true).append(true).open(path);
-        // Nothing can be returned in the middle of a panic; a row that is missing is seen.
+        // An error cannot be returned during a panic; a missing row is noticed.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
 
-/// `rxsteer check INTERFACE --json` in a namespace: whether it can run, and the findings that stand against it.
+/// Runs `rxsteer check INTERFACE --json` in a namespace; returns whether rxsteer can run, and the findings that prevent
+/// it.
 fn check(namespace: &Namespace, interface: &str) -> (bool, Vec<Value>) {
     let mut command = namespace.command(rxsteer().unwrap());
     let output = command.args(["check", interface, "--json"]).output().unwrap();
@@ -65,7 +67,7 @@ fn check(namespace: &Namespace, interface: &str) -> (bool, Vec<Value>) {
     (can_run, findings.filter(|finding| finding["blocks"] == true).cloned().collect())
 }
 
-/// Does with ethtool what `check` asks for, and returns what it says then.
+/// Applies the ethtool commands that `check` suggests, and returns the result of another `check`.
 fn prepared(namespace: &Namespace, interface: &str, record: &mut Record) -> (bool, Vec<Value>) {
     let (can_run, obstacles) = check(namespace, interface);
     let fixes: Vec<&str> = obstacles.iter().filter_map(|finding| finding["fix"].as_str()).collect();
@@ -80,7 +82,7 @@ fn prepared(namespace: &Namespace, interface: &str, record: &mut Record) -> (boo
     check(namespace, interface)
 }
 
-/// Words of the reason for which `run` must refuse here.
+/// Words of the reason for which `run` must refuse here, if it must.
 fn must_refuse(policy: &str) -> Option<String> {
     let everywhere = std::env::var("RXSTEER_REFUSED").ok();
     let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
@@ -89,7 +91,7 @@ fn must_refuse(policy: &str) -> Option<String> {
     everywhere.or_else(|| (policy.contains("rfs") && !has_rfs()).then(|| "rfs".to_owned()))
 }
 
-/// It must be refused, as `check` says, and nothing be attached.
+/// Asserts that `run` refuses, as `check` reports, and that nothing is attached.
 fn refused(testbed: &Testbed, policy: &str, words: &str, record: &mut Record) {
     let (receiver, far) = (testbed.receiver(), &testbed.link().far.name);
     let (can_run, obstacles) = prepared(receiver, far, record);
@@ -99,7 +101,7 @@ fn refused(testbed: &Testbed, policy: &str, words: &str, record: &mut Record) {
         assert!(!steering.stderr().starts_with("steering"), "it steers: {}", steering.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Its last words may still be on their way through the pipe.
+    // Its last message may still be on its way through the pipe.
     std::thread::sleep(Duration::from_millis(200));
     let stderr = steering.stderr();
     record.note("refused", stderr.trim());
@@ -107,19 +109,19 @@ fn refused(testbed: &Testbed, policy: &str, words: &str, record: &mut Record) {
     assert_eq!(status.and_then(|status| status.code()), Some(2), "{stderr}");
     assert!(stderr.contains(words), "{words:?} is not the reason: {stderr}");
     assert_eq!(super::program_on(receiver, far), None, "it left a program");
-    // A policy may be refused where others work.
+    // A policy may be refused on a machine where others work.
     let others_work = std::env::var_os("RXSTEER_REFUSED").is_none();
     assert_eq!(can_run, others_work, "check says otherwise: {obstacles:?}; run said: {stderr}");
 }
 
-/// The CPUs that are online, as `--cpus` takes them.
+/// The online CPUs, in the syntax of `--cpus`.
 fn online() -> String {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let cpus = text.trim();
     if cpus.contains(['-', ',']) { cpus.to_owned() } else { format!("{cpus}-{cpus}") }
 }
 
-/// Arguments of `run`; `default` is the policy that it takes by itself.
+/// Arguments of `run`; with `default`, it chooses its policy itself.
 fn arguments<'a>(interface: &'a str, policy: &'a str) -> Vec<&'a str> {
     match policy {
         "default" => vec![interface],
@@ -127,7 +129,7 @@ fn arguments<'a>(interface: &'a str, policy: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// `bound` with the RX queues of an interface on the CPUs that are online, in turns.
+/// A `bound` policy that assigns the RX queues of an interface to the online CPUs in turn.
 fn bound(namespace: &Namespace, interface: &str) -> String {
     let listed = namespace.run(&format!("ls /sys/class/net/{interface}/queues")).unwrap();
     let queues = listed.split_whitespace().filter(|name| name.starts_with("rx-")).count();
@@ -137,7 +139,7 @@ fn bound(namespace: &Namespace, interface: &str) -> String {
     format!("bound:{}", pairs.join(","))
 }
 
-/// Runs a command of a running rxsteer that may say that a change is still pending.
+/// Runs `set`, which may report that the change is still pending.
 fn try_set(socket: &str, settings: &str) -> Output {
     let mut set = Command::new(rxsteer().unwrap());
     set.args(["set", "--socket", socket]).args(settings.split(' ')).output().unwrap()
@@ -146,11 +148,11 @@ fn try_set(socket: &str, settings: &str) -> Output {
 fn status(socket: &str) -> Value {
     let report: Value =
         serde_json::from_str(&super::ask(&["status", "--json", "--socket", socket])).unwrap();
-    // One instance, or a list of them.
+    // One instance, or a list of instances.
     report.get(0).unwrap_or(&report).clone()
 }
 
-/// Waits until something is so, and fails when it takes too long.
+/// Waits for a condition, and fails if it takes too long.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -159,14 +161,14 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for so many more frames.
+/// Waits for `more` frames.
 fn wait_for_frames(what: &str, check: &OrderCheck, more: u64) {
     let before = check.total().unwrap().frames;
     wait_until(what, || check.total().unwrap().frames >= before + more);
 }
 
-/// Starts `rxsteer run` while frames flow. Returns it with the longest time that no frame arrived, until a thousand had
-/// arrived through it.
+/// Starts `rxsteer run` while frames flow. Returns it with the longest time without a frame, until a thousand frames
+/// had arrived through it.
 fn attach(receiver: &Namespace, run: &[&str], order: &OrderCheck) -> (Steering, Duration) {
     let mut steering = Steering::begin(receiver, run).unwrap();
     let started = Instant::now();
@@ -196,14 +198,14 @@ fn attach(receiver: &Namespace, run: &[&str], order: &OrderCheck) -> (Steering, 
     (steering, longest)
 }
 
-/// The features of an interface that are on.
+/// The enabled features of an interface.
 fn features_on(namespace: &Namespace, interface: &str) -> Vec<String> {
     let listed = namespace.run(&format!("ethtool -k {interface}")).unwrap();
     let on = listed.lines().filter_map(|line| line.trim().split_once(": on"));
     on.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Bytes that a TCP stream carries, where there is iperf3.
+/// The bytes that a TCP stream transfers, if iperf3 is installed.
 fn tcp_bytes(testbed: &Testbed) -> Option<u64> {
     if missing(&["iperf3", "ss"]).is_some() {
         return None;
@@ -215,7 +217,7 @@ fn tcp_bytes(testbed: &Testbed) -> Option<u64> {
     Some(report.received)
 }
 
-/// Datagrams and who reads them, from one CPU after the other.
+/// Datagrams, and an application that reads them on one CPU after the other.
 fn traffic(testbed: &Testbed) -> (MovingApplication, Datagrams) {
     let link = testbed.link();
     let pairs: Vec<(SocketAddr, SocketAddr)> = (0..FLOWS)
@@ -227,13 +229,13 @@ fn traffic(testbed: &Testbed) -> (MovingApplication, Datagrams) {
     (application, Datagrams::start(testbed.sender(), &pairs, 0).unwrap())
 }
 
-/// Numbered frames that have to arrive while settings change.
+/// The numbered frames that have to arrive while settings change.
 fn frames() -> u64 {
     let given = std::env::var("RXSTEER_FRAMES").ok();
     given.map_or(slice(10_000, 100_000), |text| text.parse().unwrap())
 }
 
-/// Lets numbered frames flow while settings change; returns how many changes there were.
+/// Changes settings while numbered frames flow; returns the number of changes.
 fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
     let cpus = online();
     let away = if policy == "rps" { "sparse" } else { "rps" };
@@ -253,7 +255,7 @@ fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
         let step = &steps[changes % steps.len()];
         let output = try_set(socket, step);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        // A slow machine may need more than the five seconds after which it says so.
+        // A slow machine may need more than five seconds; the command then reports that.
         assert!(output.status.success() || stderr.contains("under way"), "set {step}: {stderr}");
         changes += usize::from(output.status.success());
         std::thread::sleep(BETWEEN_CHANGES);
@@ -266,7 +268,7 @@ fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
     changes as u64
 }
 
-/// What a killed instance has left, if anything.
+/// What a killed instance has left behind, if anything.
 fn left(
     namespace: &Namespace,
     interface: &str,
@@ -287,7 +289,7 @@ fn left(
     program.map(|program| format!("the program {} {}", program.id, program.name))
 }
 
-/// All of it, by one policy.
+/// The whole test for one policy.
 fn steers(test: &str, policy: &str) {
     let Some(_alone) = super::ready(&format!("machine::{test}"), &[], 1) else { return };
     let mut record = Record::of(test, policy);
@@ -307,7 +309,7 @@ fn steers(test: &str, policy: &str) {
     let mut run = arguments(&far.name, policy);
     run.extend(["--cpus", &cpus, "--socket", &socket]);
 
-    // Attached, changed and detached while frames flow.
+    // Attaches, changes settings and detaches while frames flow.
     let order = OrderCheck::new(receiver, far, u32::from(FLOWS)).unwrap();
     let (application, datagrams) = traffic(&testbed);
     wait_for_frames("frames before it is attached", &order, 100);
@@ -357,7 +359,7 @@ fn steers(test: &str, policy: &str) {
     assert_eq!((late, heard.repeated), (0, 0), "{seen:?} {heard:?}");
     datagrams.resume();
 
-    // Killed while frames flow.
+    // Kills the instance while frames flow.
     let steering = Steering::start(receiver, &run).unwrap();
     if let Some(bytes) = tcp_bytes(&testbed) {
         record.note("tcp_bytes", bytes);
@@ -375,13 +377,13 @@ fn steers(test: &str, policy: &str) {
         assert!(started.elapsed() < TIMEOUT, "of one that was killed there is left: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Whoever looks next takes its name away.
+    // The next process that looks removes its socket.
     let _ = Command::new(rxsteer().unwrap()).arg("status").output().unwrap();
     assert!(std::fs::symlink_metadata(&name).is_err(), "{name} is left");
     record.note("clean_after_kill", true);
 }
 
-/// What comes late without rxsteer says nothing about it.
+/// Measures late frames without rxsteer, which are not caused by it.
 #[test]
 fn not_steered() {
     let Some(_alone) = super::ready("machine::not_steered", &[], 1) else { return };

@@ -1,7 +1,7 @@
-//! `rxsteer run` on live traffic, in network namespaces of its own.
+//! Tests of `rxsteer run` with live traffic in network namespaces.
 //!
-//! Each test is a short slice, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it
-//! is the whole length. They take root and, but for a few, two CPUs; else they say SKIPPED.
+//! Each test is short, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it runs at full length. The
+//! tests need root and, with few exceptions, two CPUs; otherwise they print SKIPPED.
 #![cfg(feature = "bpf")]
 
 mod advice;
@@ -38,7 +38,7 @@ use std::sync::MutexGuard;
 use rxsteer_lab::{alone, missing, online_cpus, rxsteer, skipped};
 use serde_json::Value;
 
-/// The turn of `test`, or `None` after saying why it is skipped.
+/// Returns the lock for `test`; otherwise prints why it is skipped, and returns `None`.
 fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'static, ()>> {
     let always = ["ip", "ethtool", "sysctl"];
     let programs: Vec<&str> = always.iter().chain(programs).copied().collect();
@@ -54,7 +54,7 @@ fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'stati
     Some(alone())
 }
 
-/// What a running rxsteer answers to a command.
+/// The answer of a running rxsteer to a command.
 fn ask(command: &[&str]) -> String {
     let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -67,7 +67,7 @@ fn set(socket: &str, settings: &str) {
     ask(&[&["set", "--socket", socket], &*settings].concat());
 }
 
-/// The number of the XDP program on an interface, as `ip` shows it.
+/// The id of the XDP program on an interface, as `ip` shows it.
 fn program_on(namespace: &rxsteer_lab::Namespace, interface: &str) -> Option<u64> {
     let text = namespace.ip(&format!("-j link show dev {interface}")).unwrap();
     let shown: Value = serde_json::from_str(&text).unwrap();
@@ -78,7 +78,7 @@ fn program_on(namespace: &rxsteer_lab::Namespace, interface: &str) -> Option<u64
 struct Busy(Child);
 
 impl Busy {
-    /// One on this CPU.
+    /// Starts a busy process on this CPU.
     fn on(cpu: usize) -> Busy {
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"]);

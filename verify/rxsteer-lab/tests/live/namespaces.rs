@@ -1,4 +1,4 @@
-//! Whose sockets say where a flow is desired.
+//! Which sockets set desired CPUs.
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
@@ -30,7 +30,7 @@ fn send_on(cpu: usize, socket: &UdpSocket) {
     });
 }
 
-/// Where rxsteer would send the flow's next frame, by its application.
+/// The desired CPU of the flow's next frame, according to rxsteer.
 fn desired(socket: &str, flow: &str) -> Value {
     let report: Value =
         serde_json::from_str(&ask(&["explain", flow, "--live", "--json", "--socket", socket]))
@@ -40,8 +40,8 @@ fn desired(socket: &str, flow: &str) -> Value {
     decision["target"].clone()
 }
 
-/// A victim's application sends on CPU 0; a socket in another namespace, with the same addresses and ports, sends one
-/// datagram on CPU 1. Returns where the victim's flow is desired before that and after it.
+/// The application of a victim sends on CPU 0. A socket in another namespace, with the same addresses and ports, sends
+/// one datagram on CPU 1. Returns the desired CPU of the victim's flow before and after that.
 fn attack(test: &str, more: &[&str]) -> Option<(Value, Value)> {
     let _alone = super::ready(test, &[], 2)?;
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Numbered packets to an application that keeps moving between two CPUs arrive in order; the same
-//! run without the guard finds some that don't.
+//! Numbered packets to an application that moves between two CPUs arrive in order; the same run without the guard finds
+//! packets out of order.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use rxsteer_lab::{
     Totals, Traffic, slice,
 };
 
-/// Flows with a listener; as many others have none.
+/// The flows with a listener; the same number of flows has none.
 const LISTENERS: u16 = 2;
-/// Datagrams the application reads before it moves on.
+/// The datagrams that the application reads before it moves.
 const EACH: u64 = 64;
 
 struct Run {
@@ -20,7 +20,7 @@ struct Run {
     totals: Totals,
 }
 
-/// One run: frames at most every 2 µs, in trains of 4, so that there is something to merge.
+/// One run: frames at most every 2 µs, in trains of 4, so that GRO can merge frames.
 fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) -> Run {
     let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
@@ -51,7 +51,7 @@ fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) 
     Run { seen, heard: application.finish().unwrap(), totals: steering.totals().unwrap() }
 }
 
-/// The guarded run: nothing late, though flows moved.
+/// The guarded run: no frame is late, although flows moved.
 fn in_order(test: &str, queue_size: &str, gro: bool, family: Family, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let Run { seen, heard, totals } =
@@ -84,7 +84,7 @@ fn large_rings_keep_order_of_merged_packets() {
 
 #[test]
 fn slots_without_statistics_keep_order() {
-    // Eight flows' slots share a line of the cache then.
+    // Without statistics, eight flows' slots share a cache line.
     let test = "order::slots_without_statistics_keep_order";
     in_order(test, "2048", true, Family::V6, &["--no-flow-stats"]);
 }

@@ -1,4 +1,4 @@
-//! Interfaces that a pattern brings: what they take of memory, and that there is room for them.
+//! Interfaces that match a pattern: how much memory they take, and that there is room for them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::ask;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Kernel memory that the BPF maps of a process take.
+/// The kernel memory of a process's BPF maps.
 fn map_bytes(process: u32) -> u64 {
     let entries = std::fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
     let mut maps: Vec<(u64, u64)> = entries

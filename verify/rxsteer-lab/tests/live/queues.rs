@@ -1,6 +1,6 @@
-//! CPU maps and bindings of single interfaces and RX queues, and what is left where it is received.
+//! CPU maps and bindings of single interfaces and RX queues, and flows that stay where they are received.
 //!
-//! Frames that an XDP program sends into a veth arrive on the RX queue of the CPU they are sent on.
+//! Frames that an XDP program sends into a veth arrive on the RX queue of the sending CPU.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use super::{ask, set};
 
 const TWO_QUEUES: LinkOptions = LinkOptions { queues: 2, gro: false, mtu: 1500 };
 
-/// So many flows that each CPU of a map gets some.
+/// Enough flows for each CPU of a map to get some.
 fn traffic() -> Traffic {
     Traffic { flows: 64, pace: Duration::from_micros(4), ..Traffic::default() }
 }
 
-/// By CPU the frames that were delivered there, or lost on the way there; by those that have any.
+/// By CPU: the frames that were delivered there, or lost on the way there. CPUs without frames are left out.
 fn sent_to(report: &Value) -> BTreeMap<u64, u64> {
     let sent = |cpu: &Value| {
         let drops = cpu["drops"].as_object().unwrap().values().filter_map(Value::as_u64);
@@ -34,10 +34,10 @@ fn sent_to(report: &Value) -> BTreeMap<u64, u64> {
         .collect()
 }
 
-/// Frames that a host may send by itself (reports of multicast listeners), which may be among those counted.
+/// Frames that a host may send by itself (multicast listener reports), which may be counted as well.
 const STRAY: u64 = 10;
 
-/// So many frames were sent to each CPU, and none to any other, but for stray ones.
+/// Asserts how many frames were sent to each CPU; other CPUs may only have stray frames.
 fn assert_sent(report: &Value, expected: &[(u64, u64)]) {
     let sent = sent_to(report);
     let of = |cpu: &u64| expected.iter().find(|(known, _)| known == cpu).map_or(0, |known| known.1);
@@ -46,7 +46,7 @@ fn assert_sent(report: &Value, expected: &[(u64, u64)]) {
     assert!(all && sent.iter().all(fits), "{expected:?} {sent:?} {report}");
 }
 
-/// Sends `frames` on a CPU through a link, and waits until they have arrived.
+/// Sends `frames` frames on a CPU through a link, and waits until they have arrived.
 fn send(testbed: &Testbed, link: usize, cpu: usize, frames: u64) {
     let link = &testbed.links[link];
     let check = OrderCheck::new(testbed.receiver(), &link.far, traffic().flows).unwrap();
@@ -176,8 +176,8 @@ fn flows_without_a_desired_cpu_stay_where_they_are_received() {
     assert!(report["local"].as_u64().unwrap() >= 30_000, "{report}");
 }
 
-/// An application moves between two CPUs; `more` says where its flow may follow. What was reported, and how many frames
-/// had it as their target.
+/// An application moves between two CPUs; `more` sets where its flow may follow. Returns the report, and how many
+/// frames had the application's CPU as their target.
 fn followed(more: &[&str]) -> (Value, u64) {
     let testbed = Testbed::hosts(TWO_QUEUES).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());

@@ -1,4 +1,5 @@
-//! SIGHUP has the configuration file read again, ends what has none, and stays ignored where it was at the start.
+//! SIGHUP makes an instance read its configuration file again; without a file, SIGHUP ends it. If SIGHUP was ignored at
+//! the start, it stays ignored.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! In shadow no frame is redirected, whatever is set meanwhile, and no change into it or out of it reorders a flow.
+//! In shadow mode no frame is redirected, whatever is set meanwhile, and no change into or out of shadow mode reorders
+//! a flow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use rxsteer_lab::{
 
 use super::{Busy, set};
 
-/// Sends numbered frames from CPU 0, which is busy otherwise, while `changes` happen. The threads of rings come after
-/// all else on their CPU, so that what was redirected waits long.
+/// Sends numbered frames from CPU 0, which also has other work, while `changes` happen. The threads of the rings have
+/// the lowest priority on their CPU, so redirected frames wait long.
 fn under_changes(start: &[&str], changes: impl FnOnce(&str, &Steering)) -> (Seen, Totals) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -37,7 +38,7 @@ fn under_changes(start: &[&str], changes: impl FnOnce(&str, &Steering)) -> (Seen
 
 fn threads_go_last(steering: &Steering) {
     for thread in ring_threads(steering.id()).unwrap() {
-        // One that ends this moment needs nothing.
+        // The thread may be ending at this moment, which is fine.
         let _ = thread.go_last();
     }
 }
@@ -94,7 +95,7 @@ fn no_frame_is_redirected_in_shadow_when_a_cpu_goes_and_comes_back() {
         for _ in 0..slice(2, 20) {
             let gone = offline(1).unwrap();
             steering.says("CPU 1 went offline", Duration::from_secs(20)).unwrap();
-            // The change that follows takes some ticks.
+            // The resulting change takes some ticks.
             std::thread::sleep(Duration::from_millis(600));
             drop(gone);
             std::thread::sleep(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! The scheduling class of the rings' threads: each has it from its first frame on, and it goes with them.
+//! The scheduling class of the rings' threads: each thread has it from its first frame on, until the thread ends.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::{ask, set};
 
-/// How long it may take until rings are made, on a machine that others use, too.
+/// The timeout for creating rings, on a machine with other load.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Waits until each of CPUs 0 and 1 has one thread, none of which is in `former`, and returns their classes.
+/// Waits until each of CPUs 0 and 1 has one thread that is not in `former`, and returns their classes.
 fn classes_after(steering: &Steering, former: &[RingThread]) -> Vec<String> {
     let asked = Instant::now();
     loop {
@@ -30,7 +30,7 @@ fn classes_after(steering: &Steering, former: &[RingThread]) -> Vec<String> {
     }
 }
 
-/// Process, scheduling class, real-time priority and nice value of everything that runs.
+/// Process, scheduling class, real-time priority and nice value of all processes.
 fn classes_of_all() -> BTreeMap<String, String> {
     let output = std::process::Command::new("ps").args(["-eo", "pid=,cls=,rtprio=,ni="]).output();
     let text = String::from_utf8(output.unwrap().stdout).unwrap();
@@ -123,7 +123,7 @@ fn without_cap_sys_nice_it_steers_and_says_what_to_do() {
     assert_eq!(classes_after(&steering, &[]), ["SCHED_OTHER 0"; 2]);
     let status = status(&socket);
     assert!(status["threads_problem"].as_str().unwrap().contains("CAP_SYS_NICE"), "{status}");
-    // A change that needs it is refused as a whole; others work.
+    // A change that needs the capability is refused as a whole; other changes work.
     let refused = std::process::Command::new(rxsteer_lab::rxsteer().unwrap())
         .args(["set", "--socket", &socket, "threads=fifo:2"])
         .output()
@@ -134,11 +134,11 @@ fn without_cap_sys_nice_it_steers_and_says_what_to_do() {
     steering.totals().unwrap();
 }
 
-/// Sends to CPUs that are busy with other work, and returns what became of the frames.
+/// Sends to CPUs that are busy with other work; returns what happened to the frames.
 fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) -> (Totals, Value) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
-    // So short a queue is full after some milliseconds without its thread.
+    // Without its thread, such a short queue is full after some milliseconds.
     let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--queue-size", "128"];
     let arguments = [&arguments, &["--threads", class, "--socket", &socket][..]].concat();
     let steering = Steering::start(namespace, &arguments).unwrap();
@@ -149,7 +149,7 @@ fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) 
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 20_000, &stop));
         std::thread::sleep(slice(Duration::from_secs(2), Duration::from_secs(20)));
-        // The sender is an ordinary process as well, and may have had no time yet.
+        // The sender is an ordinary process as well, and may not have had any CPU time yet.
         let asked = Instant::now();
         while source.sent().unwrap().iter().sum::<u64>() < 20_000 && asked.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(100));
@@ -158,7 +158,7 @@ fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) 
         sending.join().unwrap().unwrap();
     });
     drop(busy);
-    // A tick, so that the last losses are noticed.
+    // A tick, so that the last losses are detected.
     std::thread::sleep(Duration::from_millis(300));
     let report = status(&socket);
     (steering.totals().unwrap(), report)
@@ -171,7 +171,7 @@ fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_reported(
     let Some(_alone) = super::ready(test, &["chrt", "setsid", "taskset"], 2) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
-    // Whether a thread waits long enough to lose frames is the scheduler's choice: it gets several turns.
+    // Whether a thread waits long enough to lose frames depends on the scheduler, so there are several turns.
     let of_cpus = |report: &Value, name: &str| {
         let cpus = report["cpus"].as_array().unwrap();
         cpus.iter().filter_map(|cpu| cpu["thread"][name].as_u64()).sum::<u64>()
@@ -193,12 +193,13 @@ fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_reported(
 
     let (first, report) = beside_busy_processes(receiver, &testbed, "fifo:1");
     assert_eq!(first.unaccounted(), 0, "{first:?}");
-    // Far from none, for other tests may use the machine.
+    // The limit is far above zero, since other tests may use the machine.
     let share = |totals: &Totals| totals.dropped() as f64 / totals.received as f64;
     assert!(share(&first) < share(&ordinary).max(0.05), "{first:?} {report}");
 }
 
-/// What `cargo xtask busy` measures: each packet that was sent has its delay, and it is not the whole time since the boot.
+/// The measurement of `cargo xtask busy`: each packet that was sent has a delay, and the delay is not the time since
+/// the boot.
 #[test]
 fn delay_check_sees_each_packet() {
     let Some(_alone) = super::ready("threads::delay_check_sees_each_packet", &["chrt"], 1) else {

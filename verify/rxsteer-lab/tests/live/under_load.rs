@@ -1,4 +1,4 @@
-//! Faults while frames flow: traffic goes on, counts add up, and what was said was true.
+//! Faults while frames flow: traffic continues, counts add up, and reports were true.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::{ask, set};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A run with traffic, while something is done to it.
+/// A run with traffic, to which a fault happens.
 struct Run<'a> {
     testbed: &'a Testbed,
     steering: &'a mut Steering,
@@ -40,7 +40,7 @@ impl Run<'_> {
     }
 }
 
-/// Steers `in0` and `in1` and sends numbered frames to the former while `fault` happens.
+/// Steers `in0` and `in1`, and sends numbered frames to `in0` while `fault` happens.
 fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, Totals) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -63,7 +63,7 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
         let mut run =
             Run { testbed: &testbed, steering: &mut steering, socket: &socket, check: &check };
         run.goes_on();
-        // Ends what sends, also when a check fails.
+        // Ends the sender, also when a check fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fault(&mut run)));
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap().unwrap();
@@ -73,7 +73,7 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
     (seen, steering.totals().unwrap())
 }
 
-/// Nothing late, nothing unaccounted for.
+/// Asserts that no frame is late or unaccounted for.
 fn is_sound((seen, totals): (Seen, Totals)) {
     assert!(seen.frames > 1000 && seen.late == 0, "{seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
@@ -119,7 +119,7 @@ fn another_number_of_queues_stops_nothing_and_has_its_tables() {
         run.testbed.receiver().run("ethtool -L in0 rx 2").unwrap();
         run.testbed.sender().run("ethtool -L out0 tx 2").unwrap();
         run.goes_on();
-        // Those of an interface that was named have room for as many as there are CPUs.
+        // A named interface has flow tables for as many queues as there are CPUs.
         std::thread::sleep(Duration::from_secs(2));
         assert!(!run.steering.stderr().contains("flow tables for"), "{}", run.steering.stderr());
     }));
@@ -168,7 +168,7 @@ fn another_program_can_not_take_its_place() {
     }));
 }
 
-/// The number of the BPF link by which a process has an interface.
+/// The ids of the BPF links by which a process is attached to interfaces.
 pub(crate) fn links_of(process: u32) -> Vec<String> {
     let entries = std::fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
     let xdp_link = |entry: std::fs::DirEntry| {
@@ -247,7 +247,7 @@ fn starts_and_stops_under_load_lose_and_leave_nothing() {
     });
 }
 
-/// The kernel's switch for its BPF compiler, put back when this is dropped.
+/// The kernel's switch for the BPF JIT compiler; it is restored when this is dropped.
 struct Jit(String);
 
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";

@@ -1,4 +1,4 @@
-//! Policies that never move a flow leave the guard out; changes keep the order all the same.
+//! Policies that never move a flow do not use the guard; changes keep the order nevertheless.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::{ask, set};
 
-/// How long it may take until frames go unguarded: some ticks, on a machine that others use, too.
+/// The timeout until frames go unguarded: some ticks, on a machine with other load.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Ends what sends, also when a check fails before its end.
+/// Ends the sender, also when a check fails before the end.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -23,11 +23,11 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What a running rxsteer says of itself.
+/// The status of a running rxsteer.
 fn status(socket: &str) -> Value {
     let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
-    // One instance, or a list of them.
+    // One instance, or a list of instances.
     report.get(0).unwrap_or(&report).clone()
 }
 
@@ -44,19 +44,19 @@ fn wait_until_unguarded(socket: &str) {
     }
 }
 
-/// Changes away from frames without guard, again and again, under load, from where some or all go to a CPU that can't
-/// keep up; nothing may come late.
+/// Changes away from unguarded frames, again and again under load. Before each change, some or all frames go to a CPU
+/// that cannot keep up. No frame may be late.
 fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Threads that can be made to wait.
+    // Threads whose priority can be lowered.
     let ordinary = ["--threads", "other"];
     let start = ["in0", "--policy", "rps", "--cpus", cpus, "--socket", &socket];
     let steering = Steering::start(receiver, &[&start, &ordinary[..], more].concat()).unwrap();
-    // So many that most send nothing while the rules change.
+    // So many flows that most of them send nothing during a change of rules.
     let traffic = Traffic {
         flows: 4096,
         train: 4,
@@ -68,7 +68,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
-    // Those that keep what they know of flows, and those that don't; CPUs, rings, and settings that take the guard.
+    // Policies that remember flows, and policies that do not; CPUs, rings, and settings that need the guard.
     let away = [
         "cpus=1-1",
         "policy=sparse cpus=1-1",
@@ -120,30 +120,30 @@ fn merged_unguarded_segments_keep_order() {
 
 #[test]
 fn unguarded_segments_keep_order_by_the_rule_for_short_ticks() {
-    // Where a second has 1000 ticks, that GRO has flushed must be found in another way. Whether that is right
-    // shows by its model (rxsteer-bpf-native), as long as ticks are long here.
+    // If a second has 1000 ticks, GRO's flushes must be detected in another way. As long as ticks are long here, only
+    // the model (rxsteer-bpf-native) shows whether that is right.
     let test = "unguarded::unguarded_segments_keep_order_by_the_rule_for_short_ticks";
     changes_keep_order(test, "0-0", true, Protocol::Tcp, &["--as-with-short-ticks"]);
 }
 
 #[test]
 fn unguarded_flows_that_share_a_slot_keep_order() {
-    // Each slot has 64 flows; those of CPU 1 are quick, those of CPU 0 wait.
+    // Each slot has 64 flows; those of CPU 1 are fast, and those of CPU 0 wait.
     let test = "unguarded::unguarded_flows_that_share_a_slot_keep_order";
     changes_keep_order(test, "0-1", false, Protocol::Udp, &["--flow-cnt", "64"]);
 }
 
-/// Changes while a ring is never empty, so that its thread does not sleep: what it has delivered, it must publish
-/// all the same.
+/// Changes while a ring is never empty, so that its thread does not sleep. It must publish what it has delivered
+/// nevertheless.
 fn busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
-    // With all that is started here, so that nothing keeps the other CPU from sending.
+    // Everything that is started here is also pinned to CPU 1, so that nothing delays the sender on the other CPU.
     pin(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Its thread must not be quicker than what is sent.
+    // Its thread must not be faster than the sender.
     let ordinary = ["--threads", "other"];
     let start = ["in0", "--policy", "rps", "--cpus", "1-1", "--socket", &socket];
     let steering = Steering::start(receiver, &[&start, &ordinary[..], more].concat()).unwrap();
@@ -156,7 +156,7 @@ fn busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let sleeps = || thread.sleeps().unwrap();
     let mut without_sleep = false;
     std::thread::scope(|scope| {
-        // Its ring is empty between two calls alone.
+        // Its ring is empty only between two calls.
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 4_000_000, &stop));
         let ends = Ends(&stop);
         for _ in 0..slice(100, 200) {
@@ -199,7 +199,7 @@ fn losses_are_reported_while_frames_flow() {
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // The CPU that sends is the one that is to take them.
+    // The sending CPU is also the target.
     let start =
         ["in0", "--policy", "rps", "--cpus", "0-0", "--queue-size", "64", "--socket", &socket];
     let ordinary = ["--threads", "other"];
@@ -222,7 +222,7 @@ fn losses_are_reported_while_frames_flow() {
             let (lost, waiting, status) = report();
             assert_eq!(status["guarded"], false, "{status}");
             assert!(lost >= before, "what was lost was taken back: {before}, then {status}");
-            // The ring, a batch of its thread's, and for either CPU a bulk queue and the frame that finds it full.
+            // The ring, one batch of its thread, and for both CPUs a bulk queue and the frame that finds it full.
             assert!(waiting <= 64 + 8 + 2 * 9, "more waits than there is room for: {status}");
             before = lost;
         }

@@ -56,8 +56,8 @@ fn change_that_can_not_be_made_in_time_is_withdrawn() {
     let steering =
         Steering::start(testbed.receiver(), &[&start[..], &["--socket", &socket]].concat())
             .unwrap();
-    // Its thread gets so little time beside a busy process that the ring is never empty: there is no moment at which
-    // every frame may pass.
+    // Beside a busy process, its thread gets so little CPU time that the ring is never empty: there is no moment at
+    // which every frame may pass.
     for thread in ring_threads(steering.id()).unwrap() {
         let idle = ["-i", "-p", "0", &thread.process.to_string()];
         assert!(Command::new("chrt").args(idle).status().unwrap().success());
@@ -78,7 +78,7 @@ fn change_that_can_not_be_made_in_time_is_withdrawn() {
     assert_eq!(output.status.code(), Some(2), "{stderr} {now}");
     assert!(stderr.contains("was withdrawn"), "{stderr}");
     assert_eq!(now["settings"]["shadow"], false, "{now}");
-    // What was begun of the change is taken back once the ring has drained, which takes its thread time.
+    // The begun change is undone once the ring has drained, for which the thread needs CPU time.
     let later = (0..300).find_map(|_| {
         std::thread::sleep(Duration::from_millis(100));
         let now = status(&socket);
