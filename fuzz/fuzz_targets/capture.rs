@@ -1,5 +1,5 @@
-//! Any bytes as a capture: nothing panics, nothing is made up, and it does not matter in which
-//! pieces the bytes arrive.
+//! Arbitrary bytes as a capture: the reader must not panic or invent data, and the result must not depend on the pieces
+//! in which the bytes arrive.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,10 +9,10 @@ use rxsteer_user::source::{Fill, Source, SourceIssue};
 use std::io::{Cursor, Read};
 use std::sync::{LazyLock, Mutex};
 
-/// Decompressed bytes that are looked at; a few bytes can stand for gigabytes.
+/// The most decompressed bytes that are read, since a few bytes can expand to gigabytes.
 const MOST: u64 = 32 << 20;
 
-/// Gives a few bytes at a time.
+/// A reader that returns a few bytes at a time.
 struct Trickle(Cursor<Vec<u8>>, usize);
 
 impl Read for Trickle {
@@ -31,7 +31,7 @@ struct Outcome {
 }
 
 fn read_all(reader: Box<dyn Read + Send>, rx_queues: RxQueues) -> Option<Outcome> {
-    // Made anew for each input, it would take most of the time.
+    // The block is reused, since creating it for each input would take most of the time.
     static BLOCK: LazyLock<Mutex<Block>> = LazyLock::new(Mutex::default);
     let mut block = BLOCK.lock().expect("no other thread");
     block.clear();
@@ -60,7 +60,7 @@ fn read_all(reader: Box<dyn Read + Send>, rx_queues: RxQueues) -> Option<Outcome
     }
 }
 
-/// How many bytes there are as decompressed, up to the first error, `MOST` at most.
+/// The number of decompressed bytes up to the first error, at most `MOST`.
 fn decompressed_length(data: &[u8]) -> u64 {
     let mut reader: Box<dyn Read> = match data {
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(data)),
@@ -90,7 +90,7 @@ fuzz_target!(|data: &[u8]| {
     let Some(outcome) = &whole else { return };
     let length = decompressed_length(data);
     if length < MOST {
-        // A decompressor that fails may have given more, or less, in larger pieces.
+        // A decompressor that fails may have returned more, or less, in larger pieces.
         let slack = if length == data.len() as u64 { 0 } else { 32 * 1024 };
         assert!(outcome.delivered <= length + slack, "{} of {length}", outcome.delivered);
         assert!(outcome.skipped <= (length + slack) / 12);

@@ -1,8 +1,8 @@
-//! Any bytes under any link type: the dissector must not panic or leave the frame, and the fast
-//! path must not differ from it.
+//! Arbitrary bytes under any link type: the dissector must not panic or read outside the frame, and the fast path must
+//! give the same result.
 //!
-//! The first byte chooses the link type (low three bits) and whether tunnels are entered (the
-//! top bit); the rest is the frame.
+//! The first byte selects the link type (low three bits), and whether tunnels are entered (the top bit); the rest is
+//! the frame.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

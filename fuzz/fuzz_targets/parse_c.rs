@@ -1,6 +1,6 @@
-//! Any bytes as an Ethernet frame: the C parser of the in-kernel path must read what rxsteer-packet
-//! reads, in place and by its walk. The first byte says how much of the frame is there in place;
-//! something else follows it in memory.
+//! Arbitrary bytes as an Ethernet frame: the C parser of the in-kernel path must give the same result as
+//! rxsteer-packet, in place and by its walk. The first byte determines how much of the frame can be read in place;
+//! other bytes follow that part in memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Starts the table of ratios, which is a bench target of this package: only an optimised build is
-//! worth measuring, and only it needs the crates we compare with.
+//! Starts the table of ratios, which is a bench target of this package: only an optimised build is worth measuring, and
+//! only this target needs the crates that serve as baselines.
 
 #[path = "bench_options.rs"]
 mod bench_options;
@@ -12,8 +12,7 @@ pub(crate) use bench_options::Options;
 
 use crate::{Outcome, shell};
 
-/// Hands on the command line as it was typed; it has been checked by [`Options`], which the table
-/// reads again.
+/// Passes the command line on unchanged. [`Options`] has checked it, and the table parses it again.
 pub(crate) fn run() -> Result<Outcome> {
     let mut bench = shell::cargo();
     bench.args(["bench", "--quiet", "--package", "xtask", "--bench", "table", "--"]);

@@ -1,4 +1,4 @@
-//! The options of `cargo xtask bench`. `cargo xtask` checks them, the table itself obeys them.
+//! The options of `cargo xtask bench`. `cargo xtask` checks them, and the table uses them.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! What the BPF programs cost, as one table: the lab measures, here it is run and shown.
+//! The cost of the BPF programs as one table: runs the measurements of the lab, and prints them.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     frames: Option<u64>,
 }
 
-/// What is measured, and how it is asked for.
+/// The loads to measure, and the lab's options for them.
 const LOADS: [(&str, &[&str]); 3] = [
     ("1000 flows, one frame of each in turn", &["--flows", "1000"]),
     ("10,000 flows, trains of 8 frames", &["--flows", "10000", "--train", "8"]),
@@ -78,7 +78,7 @@ fn lab() -> std::process::Command {
     shell::command(&shell::target_dir("release").join("rxsteer-lab").to_string_lossy())
 }
 
-/// What the lab reports, or why it can't run here.
+/// The lab's report, or why the lab cannot run here.
 fn report(lab: &mut std::process::Command) -> Result<std::result::Result<Value, String>> {
     match shell::output(lab)? {
         Ok(stderr) => {
@@ -91,7 +91,7 @@ fn report(lab: &mut std::process::Command) -> Result<std::result::Result<Value, 
     }
 }
 
-/// What rfs adds to each send and receive.
+/// The cost that rfs adds to each send and receive.
 fn sockets(report: &Value) {
     println!(
         "64-byte messages over loopback; {} a turn, {} rounds",
@@ -127,7 +127,7 @@ fn costs(name: &str, report: &Value) {
         let entry = spread(&row["entry_over_fixed_ns"]);
         let arrival = spread(&row["arrival_over_fixed_ns"]);
         let switch = spread(&row["switch_over_empty_ns"]);
-        // The fixed redirect itself is over nothing: its own time.
+        // The fixed redirect has no baseline: its own time is shown.
         if row["policy"] == "fixed" {
             let (entry, arrival) = (spread(&row["entry_ns"]), spread(&row["arrival_ns"]));
             println!("  {:34}{entry:>24}{arrival:>24}", "(the fixed redirect itself)");
@@ -147,7 +147,7 @@ fn spread(quartiles: &Value) -> String {
     }
 }
 
-/// What the verifier looked at.
+/// How much the verifier examined.
 fn verified(programs: &Value) {
     println!(
         "  {:34}{:>24}   stack: bytes of the program + of each of its functions",

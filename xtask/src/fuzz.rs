@@ -1,4 +1,4 @@
-//! Frames and captures that are not written by hand.
+//! Fuzzing of the dissectors and of the capture reader.
 
 use std::fs;
 
@@ -35,14 +35,14 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         ));
     }
     for target in chosen {
-        // New inputs go to the first corpus: the one in the repository is only read.
+        // New inputs are written to the first corpus; the one in the repository is only read.
         let found = shell::target_dir("fuzz-corpus").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
         let kept = shell::root().join("fuzz/corpus").join(target);
 
         let mut fuzz = shell::cargo();
         fuzz.args(["fuzz", "run", target]).arg(found).args(kept.is_dir().then_some(kept));
-        // The sanitizer's flags are unstable; with RUSTC_BOOTSTRAP the stable compiler takes them.
+        // The sanitizer's flags are unstable; with RUSTC_BOOTSTRAP the stable compiler accepts them.
         fuzz.arg("--")
             .arg(format!("-max_total_time={}", options.seconds))
             .args(["-print_final_stats=1", "-timeout=10"])
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The targets that there are: the files of fuzz/fuzz_targets.
+/// All targets: the files of fuzz/fuzz_targets.
 fn targets() -> Result<Vec<String>> {
     let folder = shell::root().join("fuzz/fuzz_targets");
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Experiments of `rxsteer-lab`, built as they are released.
+//! Experiments of `rxsteer-lab`, in a release build.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub(crate) struct Options {
     options: Vec<String>,
 }
 
-/// Runs an experiment; it takes root, clang and two CPUs.
+/// Runs an experiment, which needs root, clang and two CPUs.
 pub(crate) fn run(experiment: &str, options: &Options) -> Result<Outcome> {
     let cargo = ["--quiet", "--release", "--package", "rxsteer-lab", "--package", "rxsteer-cli"];
     if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
@@ -29,7 +29,7 @@ pub(crate) fn run(experiment: &str, options: &Options) -> Result<Outcome> {
     };
     let mut lab = Command::new(folder.join("release/rxsteer-lab"));
     lab.arg(experiment).args(&options.options);
-    // Its own status distinguishes a finding from what could not be run.
+    // Its own exit status distinguishes a finding from a failure to run.
     match lab.status().context("cannot start rxsteer-lab")?.code() {
         Some(0) => Ok(Outcome::Passed),
         Some(1) => Ok(Outcome::Failed),

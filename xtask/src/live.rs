@@ -1,4 +1,4 @@
-//! Tests of `rxsteer run` on live traffic, at length.
+//! Long tests of `rxsteer run` on live traffic.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -22,7 +22,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
-    // The tests run the binary beside them, which testing their own crate does not build.
+    // The tests run the binary in their build folder, which a test build of their own crate does not build.
     let build = shell::cargo().args(["build", "--quiet", "--package", "rxsteer-cli"]).status()?;
     if !build.success() {
         bail!("rxsteer does not build");

@@ -1,8 +1,7 @@
-//! The checks and benchmarks that take too long for every build, or need more than a stable
-//! compiler.
+//! The checks and benchmarks that take too long for every build, or need more than a stable compiler.
 //!
-//! A check that this machine can't do says SKIPPED with the reason and exits 0. Exit 1: a check
-//! failed. Exit 2: it could not be run.
+//! If this machine cannot run a check, the check prints SKIPPED with the reason, and exits with 0. Exit 1: a check
+//! failed. Exit 2: a check could not be run.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 
@@ -69,11 +68,11 @@ enum Task {
     Ci,
 }
 
-/// How a task ended that could be started.
+/// The result of a task that could be started.
 enum Outcome {
     Passed,
     Failed,
-    /// This machine can't do it, and why, and what would help.
+    /// This machine cannot run the task; holds the reason and the remedy.
     Skipped(String),
 }
 

@@ -1,4 +1,4 @@
-//! Seeds by the thousand for the order guard: the deterministic scheduler of `rxsteer-order`.
+//! Thousands of seeds for the order guard: the deterministic scheduler of `rxsteer-order`.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -28,7 +28,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let (which, number) = options.seed.map_or(("--seeds", options.seeds), |seed| ("--seed", seed));
     let cargo = ["--quiet", "--release", "--package", "rxsteer-order"];
-    // What is not built has found nothing.
+    // If the program does not build, it has no findings.
     if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
         bail!("rxsteer-order does not build");
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         .args(cargo)
         .args(["--", which, &number.to_string(), "--packets", &options.packets.to_string()])
         .args(["--guard", &options.guard]);
-    // Its own status distinguishes a finding from a command line that it refuses.
+    // Its own exit status distinguishes a finding from a refused command line.
     match order.status().context("cannot start cargo")?.code() {
         Some(0) => Ok(Outcome::Passed),
         Some(1) => Ok(Outcome::Failed),

@@ -1,5 +1,5 @@
-//! `cargo xtask package`: makes the package of every crate that is meant for others, as `cargo publish` would, and its
-//! documentation, as docs.rs would.
+//! `cargo xtask package`: makes the package of every published crate, as `cargo publish` would, and its documentation,
+//! as docs.rs would.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -19,17 +19,17 @@ pub(crate) struct Options {
     build: bool,
 }
 
-/// What cargo says of the workspace.
+/// The metadata of the workspace, from cargo.
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
 }
 
-/// What a manifest says of its package.
+/// The manifest of a package.
 #[derive(Deserialize)]
 struct Package {
     name: String,
-    /// Registries that it may be published to; `None`: all of them.
+    /// Registries to which it may be published; `None`: all.
     publish: Option<Vec<String>>,
     description: Option<String>,
     license: Option<String>,
@@ -40,12 +40,12 @@ struct Package {
     categories: Vec<String>,
     #[serde(default)]
     targets: Vec<Target>,
-    /// What the manifest says to other programs, docs.rs among them.
+    /// The manifest's data for other programs, such as docs.rs.
     #[serde(default)]
     metadata: serde_json::Value,
 }
 
-/// One thing that is built of a package.
+/// A build target of a package.
 #[derive(Deserialize)]
 struct Target {
     kind: Vec<String>,
@@ -65,7 +65,7 @@ impl Package {
         self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
     }
 
-    /// What its manifest lacks.
+    /// The fields that its manifest lacks.
     fn missing(&self) -> Vec<&'static str> {
         let has = [
             ("description", self.description.is_some()),
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(if faults == 0 { Outcome::Passed } else { Outcome::Failed })
 }
 
-/// Makes the documentation of `packages`; a warning is a failure.
+/// Builds the documentation of `packages`; a warning counts as a failure.
 fn document(packages: &[&Package], features: &[&str]) -> Result<Outcome> {
     let mut doc = shell::cargo();
     let given = std::env::var("RUSTDOCFLAGS").unwrap_or_default();
@@ -117,7 +117,7 @@ fn document(packages: &[&Package], features: &[&str]) -> Result<Outcome> {
     shell::outcome(&mut doc)
 }
 
-/// The packages of the workspace that are meant for others.
+/// The packages of the workspace that are published.
 fn published() -> Result<Vec<Package>> {
     let mut command = shell::cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -126,7 +126,7 @@ fn published() -> Result<Vec<Package>> {
     Ok(metadata.packages.into_iter().filter(Package::is_meant_for_others).collect())
 }
 
-/// Which of [`FILES`] a package lacks.
+/// Those of [`FILES`] that a package lacks.
 fn missing_files(package: &str) -> Result<Vec<&'static str>> {
     let mut command = shell::cargo();
     command.args(["package", "--quiet", "--allow-dirty", "--list", "-p", package]);

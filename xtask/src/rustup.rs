@@ -1,4 +1,4 @@
-//! What the compiler in use has, and what rustup can add to it.
+//! The components of the present compiler, and those that rustup can add.
 
 use anyhow::{Context, Result};
 
@@ -11,7 +11,7 @@ pub(crate) fn host() -> Result<String> {
     Ok(host.context("`rustc -vV` names no host; is this rustc?")?.to_owned())
 }
 
-/// Makes sure that the source of the standard library is there, or says why not.
+/// Ensures that the source of the standard library is installed; the inner error is why it is not.
 pub(crate) fn std_source() -> Result<std::result::Result<(), String>> {
     let sysroot = rustc(&["--print", "sysroot"])?;
     let there =

@@ -20,22 +20,22 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// The cargo that runs us.
+/// The cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     command(&cargo)
 }
 
-/// The build folder `target/NAME`, or the one in a folder that the user chose: a build with other
-/// flags must not push the usual one out of its folder.
+/// The build folder `target/NAME`, or that name in the folder that the user chose: a build with other flags must not
+/// replace the usual build in its folder.
 pub(crate) fn target_dir(name: &str) -> PathBuf {
     let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let base = chosen.unwrap_or_else(|| root().join("target"));
-    // Where we stand; the commands run in the root.
+    // Absolute, since the commands run in the root of the repository.
     std::path::absolute(&base).unwrap_or(base).join(name)
 }
 
-/// The user's RUSTFLAGS, and `more`.
+/// The user's RUSTFLAGS followed by `more`.
 pub(crate) fn rustflags(more: &str) -> String {
     let given = std::env::var("RUSTFLAGS").unwrap_or_default();
     format!("{given} {more}").trim().to_owned()
@@ -47,7 +47,7 @@ pub(crate) fn outcome(command: &mut Command) -> Result<Outcome> {
     Ok(if status.success() { Outcome::Passed } else { Outcome::Failed })
 }
 
-/// Runs a command quietly and returns what it printed, or what it complained of.
+/// Runs a command quietly; returns its output, or its error messages if it failed.
 pub(crate) fn output(command: &mut Command) -> Result<std::result::Result<String, String>> {
     let output = command.stdin(Stdio::null()).output().with_context(|| cannot_start(command))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

@@ -1,4 +1,4 @@
-//! The fits of published machines, made again: does the committed file come out, to the digit?
+//! Repeats the fits of published machines, and compares the result with the committed file digit by digit.
 
 use anyhow::Result;
 use clap::Args;
@@ -19,7 +19,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
-    // Not optimized further than tests are: that would take longer to build than it saves.
+    // With the optimization level of tests: a higher one would take longer to build than it saves.
     let mut fits = shell::cargo();
     fits.args(["test", "--package", "rxsteer-sim", "--test", "published"]);
     fits.args(["--", "--include-ignored", "fit_of"]);

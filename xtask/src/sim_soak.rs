@@ -1,4 +1,4 @@
-//! The simulator's scenarios with random faults, by the thousand: the example `soak` of `rxsteer-sim`.
+//! Thousands of runs of the simulator's scenarios with random faults: the example `soak` of `rxsteer-sim`.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -30,7 +30,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let (which, number) = options.seed.map_or(("--seeds", options.seeds), |seed| ("--seed", seed));
     let cargo = ["--quiet", "--release", "--package", "rxsteer-sim", "--example", "soak"];
-    // What is not built has found nothing.
+    // If the program does not build, it has no findings.
     if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
         bail!("the example soak of rxsteer-sim does not build");
     }
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     if let Some(scenario) = &options.scenario {
         soak.args(["--scenario", scenario]);
     }
-    // Its own status distinguishes a finding from a command line that it refuses.
+    // Its own exit status distinguishes a finding from a refused command line.
     match soak.status().context("cannot start cargo")?.code() {
         Some(0) => Ok(Outcome::Passed),
         Some(1) => Ok(Outcome::Failed),

@@ -1,8 +1,8 @@
 //! The tests of the crates with threads, under ThreadSanitizer.
 //!
-//! The sanitizer sees only what was built with it, so the standard library is built along. Both
-//! flags are unstable ones; RUSTC_BOOTSTRAP lets the stable compiler take them, so what is tested
-//! is what is shipped.
+//! The sanitizer sees only code that was built with it, so the standard library is built as well. Both flags are
+//! unstable. With RUSTC_BOOTSTRAP the stable compiler accepts them, so the tests use the compiler of the released
+//! binaries.
 
 use anyhow::Result;
 use clap::Args;
@@ -30,20 +30,20 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Skipped(format!("tsan: {why}")));
     }
     let mut test = shell::cargo();
-    // Doc tests are left out: they show how to call, and are built without the flags.
+    // Doc tests are left out: they only show calls, and are built without the flags.
     test.args(["test", "-Zbuild-std", "--lib", "--tests", "--no-fail-fast", "--target", &host])
         .arg("--target-dir")
         .arg(shell::target_dir("tsan"))
         .args(options.package.iter().flat_map(|name| ["--package", name]))
         .args(&options.filter)
         .env("RUSTC_BOOTSTRAP", "1")
-        // A test asks for more memory than there is, to be refused it.
+        // One test requests more memory than there is, and expects the refusal.
         .env("TSAN_OPTIONS", "allocator_may_return_null=1")
         .env("RUSTFLAGS", shell::rustflags("-Zsanitizer=thread"));
     shell::outcome(&mut test)
 }
 
-/// The targets of the sanitizer, of those rxsteer runs on.
+/// Whether the sanitizer supports this target, of those that rxsteer supports.
 fn has_tsan(host: &str) -> bool {
     ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"].contains(&host)
 }

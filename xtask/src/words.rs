@@ -1,4 +1,5 @@
-//! `cargo xtask words`: looks for words that are not to come back. `scripts/words.txt` lists them with the better ones.
+//! `cargo xtask words`: finds words that must not be used again. `scripts/words.txt` lists them with their
+//! replacements.
 
 use std::fs;
 
@@ -7,10 +8,10 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Where the words are.
+/// The file with the words.
 const LIST: &str = "scripts/words.txt";
 
-/// Files that hold such words by right: the list, this check, the history, licences, and what others wrote.
+/// Files that may contain such words: the list, this check, the history, licences, and lock files.
 const LEFT_OUT: [&str; 7] = [
     LIST,
     "xtask/src/words.rs",
@@ -29,10 +30,10 @@ pub(crate) struct Options {}
 /// One line of the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Rule {
-    /// Each a word, or several in a row; in lower case.
+    /// Each phrase is one or several words in lower case.
     phrases: Vec<Vec<String>>,
     better: String,
-    /// Where the word is right: a file, or a folder.
+    /// Where the word is allowed: a file, or a folder.
     exceptions: Vec<String>,
 }
 
@@ -54,11 +55,11 @@ pub(crate) fn run(_options: &Options) -> Result<Outcome> {
     let mut count = 0;
     for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
         let file = shell::root().join(path);
-        // What a link leads to has a path of its own.
+        // The target of a link is listed with its own path.
         if LEFT_OUT.contains(&path) || file.is_symlink() {
             continue;
         }
-        // A capture is no text; a file that was just deleted is not there.
+        // A capture is not text, and a file that was just deleted does not exist.
         let Ok(text) = fs::read_to_string(file) else { continue };
         for (line, found, rule) in findings(path, &text, &rules) {
             println!("{path}:{line}: '{found}' was replaced by: {}", rule.better);
@@ -93,7 +94,7 @@ fn rules(text: &str) -> Result<Vec<Rule>> {
         .collect()
 }
 
-/// The words of a text with the lines they stand in, in lower case: `wish_mask` and `WishMask` are two each.
+/// The words of a text in lower case, with their line numbers: `wish_mask` and `WishMask` are two words each.
 fn parts(text: &str) -> impl Iterator<Item = (usize, String)> {
     (1..).zip(text.lines()).flat_map(|(line, text)| {
         let mut words: Vec<(usize, String)> = Vec::new();
@@ -113,7 +114,7 @@ fn parts(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Each use of a word of the list in a file: its line, the words, and the rule.
+/// Each use of a listed word in a file: its line, the words, and the rule.
 fn findings<'rules>(
     path: &str,
     text: &str,

@@ -1,8 +1,8 @@
 //! The table of ratios: `cargo xtask bench` builds and runs it.
 //!
-//! The cases stand beside the crates they measure, in `benches/kernels.rs`; criterion runs the same
-//! ones there. Here all of them meet in one process. Run without `--bench`, as by `cargo test
-//! --benches`, each case runs once and nothing is measured.
+//! The cases are beside the crates that they measure, in `benches/kernels.rs`, where criterion runs the same cases.
+//! Here the cases of all crates run in one process. Without `--bench`, as in `cargo test --benches`, each case runs
+//! once, and nothing is measured.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints the table")]
 
 #[path = "../../src/bench_options.rs"]
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     clear_progress();
     let text = if options.json { show::json(&report, &plan) } else { show::table(&report, &plan) };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // The reader has seen enough.
+        // The reader of the output closed it early.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: cannot write the table: {error}");
@@ -91,7 +91,7 @@ fn run_each_once(cases: &mut [Case]) {
     println!("{count} cases ran once each; nothing was measured (`cargo xtask bench` measures)");
 }
 
-/// The cases with `text` in the name of their group or their own, and the baselines these need.
+/// The cases with `text` in the name of their group or in their own name, and the baselines that they need.
 fn filtered(mut cases: Vec<Case>, text: &str) -> Vec<Case> {
     let wanted = |case: &Case| case.group.contains(text) || case.name.contains(text);
     let groups: Vec<&str> =
@@ -106,7 +106,7 @@ fn names(cases: &[Case]) -> String {
     lines.join("\n")
 }
 
-/// Says on a terminal what is being measured.
+/// Shows on a terminal what is being measured.
 fn progress() -> impl FnMut(&str) {
     let terminal = io::stderr().is_terminal();
     move |what| {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::targets::{self, Limit, Verdict};
 
-/// The table, and below it how far to trust it.
+/// The table, followed by remarks on its reliability.
 pub(crate) fn table(report: &Report, plan: &Plan) -> String {
     let mut table = Table::new();
     let rule = LineStyle::none().fill('─').junction('─');
@@ -38,8 +38,7 @@ pub(crate) fn table(report: &Report, plan: &Plan) -> String {
     format!("{}\n\n{}", table.trim_fmt(), trust(report, plan))
 }
 
-/// The rows of a case, without the group: one for each baseline, and one for each target in
-/// nanoseconds.
+/// The rows of a case, without the group: one for each baseline, and one for each target in nanoseconds.
 fn rows(measured: &Measured) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for target in targets::of(measured) {
@@ -91,7 +90,7 @@ fn more_ns(q: Quartiles) -> String {
     format!("{:+.1} ns ({:+.1}–{:+.1})", q.median, q.q1, q.q3)
 }
 
-/// Three digits that count.
+/// A number with three significant digits.
 fn figure(value: f64) -> String {
     let decimals = if value >= 99.95 {
         0
@@ -140,7 +139,7 @@ fn trust(report: &Report, plan: &Plan) -> String {
     text
 }
 
-/// The whole report for a program.
+/// The report as JSON.
 pub(crate) fn json(report: &Report, plan: &Plan) -> String {
     let Slices { kept, thrown_away, waits, given_up, one_way_ns } = &report.slices;
     let gate = match &plan.gate {

@@ -1,5 +1,4 @@
-//! What the cases are to reach. The one list of targets; a ratio is time by time, so smaller is
-//! faster.
+//! The targets of the cases, in a single list. A ratio is time divided by time, so smaller is faster.
 
 use std::fmt;
 
@@ -14,13 +13,13 @@ pub(crate) struct Target {
     pub(crate) limit: Limit,
 }
 
-/// What a case may take.
+/// The limit for a case.
 pub(crate) enum Limit {
-    /// At most so much of the time of this baseline.
+    /// At most this share of the baseline's time.
     Ratio { baseline: &'static str, at_most: f64 },
-    /// At most so many nanoseconds an item more than this baseline takes.
+    /// At most this many nanoseconds per item more than the baseline.
     MoreNs { baseline: &'static str, at_most: f64 },
-    /// At most so many nanoseconds an item, on a quiet machine.
+    /// At most this many nanoseconds per item, on a quiet machine.
     Ns { at_most: f64 },
 }
 
@@ -61,7 +60,7 @@ const NO_STATISTICS: &str = "nothing but two looks at the clock per list";
 const DISSECTING: &str = "each packet's flow and flags, read from its headers";
 const STATISTICS: &str = "flow statistics";
 
-/// What a visit of a flow's blocks may take: no more for thousands of possible CPUs than for two.
+/// The limit for a visit of a flow's blocks: it takes no longer for thousands of possible CPUs than for two.
 const fn visit(group: &'static str) -> Target {
     target(group, MASK_8192, Ratio { baseline: MASK_2, at_most: 1.5 })
 }
@@ -137,10 +136,10 @@ pub(crate) const TARGETS: &[Target] = &[
     target(PATH, "rxsteer, rfs+sparse, flow limit, recording", Ns { at_most: 22.0 }),
 ];
 
-/// How a limit was kept.
+/// Whether a limit was met.
 pub(crate) enum Verdict {
     Met,
-    /// By this much of the limit: 0.1 is 10 % too slow.
+    /// By this share of the limit: 0.1 is 10 % too slow.
     MissedBy(f64),
     /// There is no figure.
     Open,
@@ -162,14 +161,14 @@ pub(crate) fn of(measured: &Measured) -> impl Iterator<Item = &'static Target> {
     TARGETS.iter().filter(move |target| target.group == group && target.case == case)
 }
 
-/// Whether a target divides by this case.
+/// Whether a target uses this case as its baseline.
 pub(crate) fn divide_by(case: &Case) -> bool {
     TARGETS
         .iter()
         .any(|target| target.group == case.group && target.limit.baseline() == Some(case.name))
 }
 
-/// The targets that belong to no case: a name was changed in one place only.
+/// The targets that belong to no case, since a name was changed in only one place.
 pub(crate) fn astray(cases: &[Case]) -> Vec<&'static Target> {
     let there = |group, name| cases.iter().any(|case| case.group == group && case.name == name);
     let reached = |target: &&Target| {
@@ -180,7 +179,7 @@ pub(crate) fn astray(cases: &[Case]) -> Vec<&'static Target> {
 }
 
 impl Limit {
-    /// What is divided by, where the limit is a ratio.
+    /// The baseline, if the limit has one.
     pub(crate) fn baseline(&self) -> Option<&'static str> {
         match *self {
             Ratio { baseline, .. } | MoreNs { baseline, .. } => Some(baseline),
@@ -188,7 +187,7 @@ impl Limit {
         }
     }
 
-    /// Holds the median against the limit.
+    /// Compares the median with the limit.
     pub(crate) fn verdict(&self, measured: &Measured) -> Verdict {
         let against = |baseline| measured.against.iter().find(|other| other.baseline == baseline);
         let (figure, at_most) = match *self {

@@ -1,4 +1,4 @@
-//! One guest: QEMU without hardware help, a folder shared with it, a time limit.
+//! One guest: QEMU without hardware support, a shared folder, and a time limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,13 +15,13 @@ use super::matrix::Machine;
 use super::results::Left;
 use crate::shell;
 
-/// What the tests in a guest are.
+/// The tests for a guest.
 pub(crate) struct Tests {
     /// The binary of the live tests.
     pub(crate) binary: PathBuf,
     /// Names of tests.
     pub(crate) names: Vec<String>,
-    /// Variables that they read.
+    /// The environment variables that they read.
     pub(crate) environment: Vec<(String, String)>,
     /// How QEMU runs the CPUs of the guest.
     pub(crate) threads: Threads,
@@ -30,35 +30,36 @@ pub(crate) struct Tests {
 /// How QEMU runs the CPUs of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// One after the other, in one thread.
+    /// One after another, in one thread.
     Single,
-    /// Side by side. Before QEMU 8.1 a CPU may run code that another one has changed meanwhile, and the kernel changes its own
-    /// code where tracepoints are used (QEMU's commit deba78709a, "accel/tcg: Always lock pages before translation").
+    /// In parallel. Before QEMU 8.1 a CPU may run code that another CPU has changed meanwhile, and the kernel changes
+    /// its own code where tracepoints are used (QEMU's commit deba78709a, "accel/tcg: Always lock pages before
+    /// translation").
     Multi,
 }
 
-/// The folder that a guest shares with the host; gone when this is dropped.
+/// The folder that a guest shares with the host; it is removed when this is dropped.
 struct Shared(PathBuf);
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // What cannot be removed is removed before the next guest starts.
+        // If it cannot be removed now, it is removed before the next guest starts.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A running guest; ended when this is dropped.
+/// A running guest; it is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself; then both do nothing.
+        // It may have ended by itself; both calls then do nothing.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Boots a machine, and returns what it left, and how it ended.
+/// Boots a machine; returns the files that it left, and how it ended.
 pub(crate) fn run(
     machine: &Machine,
     kernel: &Path,
@@ -104,16 +105,16 @@ pub(crate) fn run(
     Ok((Left { stuck_at, ..Left::read(folder) }, ended))
 }
 
-/// A machine that runs programs says so every five seconds; one that has not for so long hangs.
+/// A machine that runs programs reports so every five seconds. If it has not done so for this time, it hangs.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// How long ago the machine last wrote that it runs programs; none before it first did.
+/// How long ago the machine last reported that it runs programs; zero before the first report.
 fn silence(folder: &Path) -> Duration {
     let written = fs::metadata(folder.join("alive")).and_then(|file| file.modified());
     written.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
 }
 
-/// The functions of the kernel that the CPUs were found in, looked at again and again, by the monitor.
+/// The kernel functions that the CPUs run, by repeated queries of QEMU's monitor.
 fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
     const LOOKS: u32 = 50;
     monitor.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -127,7 +128,7 @@ fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
     let mut text = String::new();
     for _ in 0..LOOKS {
         monitor.write_all(b"info registers -a\n").context("no monitor")?;
-        // The registers of the last CPU have come when the prompt has.
+        // When the prompt is there, the registers of the last CPU are complete.
         let end = text.len();
         while !text[end..].contains("RIP=") || !text.trim_end().ends_with("(qemu)") {
             let mut bytes = [0; 4096];
@@ -149,7 +150,7 @@ fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("; "))
 }
 
-/// CPU and program counter, of each time that the monitor showed the registers of one.
+/// CPU and program counter, for each time that the monitor showed the registers of a CPU.
 fn program_counters(text: &str) -> impl Iterator<Item = (u32, u64)> {
     text.split("CPU#").skip(1).filter_map(|registers| {
         let cpu = registers.split_whitespace().next()?.parse().ok()?;
@@ -158,7 +159,7 @@ fn program_counters(text: &str) -> impl Iterator<Item = (u32, u64)> {
     })
 }
 
-/// A new folder for a guest; those that were left by processes that are no more go.
+/// A new folder for a guest; removes the folders of processes that no longer exist.
 fn new_folder(name: &str) -> Result<PathBuf> {
     let all = shell::target_dir("vm/guests");
     fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
@@ -174,13 +175,13 @@ fn new_folder(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// What guest.sh is to do, in its language.
+/// The commands for guest.sh, as shell assignments.
 fn plan(machine: &Machine, kernel: &Path, tests: &Tests) -> Result<String> {
     let version = fs::read_dir(kernel.join("lib/modules"))
         .and_then(|mut folder| folder.next().transpose())
         .with_context(|| format!("cannot list {}", kernel.display()))?
         .with_context(|| format!("{} has no modules", kernel.display()))?;
-    // The guest sees the host's files at the same place.
+    // The guest has the host's files at the same paths.
     let modules = fs::canonicalize(version.path()).context("cannot find the modules")?;
     let offline: Vec<String> = machine.offline.iter().map(u32::to_string).collect();
     let mut text = format!(
@@ -200,13 +201,13 @@ fn plan(machine: &Machine, kernel: &Path, tests: &Tests) -> Result<String> {
     Ok(text)
 }
 
-/// A word for a shell.
+/// A quoted shell word.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// QEMU as it is started. It ends with us, whatever ends us; what joins its cards is in a network namespace of its own, and
-/// goes with it.
+/// The command line of QEMU. QEMU ends with this process, however that ends. Its NICs are joined in a network namespace
+/// of its own, which is removed with it.
 fn command(
     machine: &Machine,
     kernel: &Path,
@@ -241,22 +242,22 @@ fn command(
     };
     command.args(["-virtfs", &share(Path::new("/"), "host", ",readonly=on,multidevs=remap")]);
     command.args(["-virtfs", &share(shared, "shared", "")]);
-    // Before the cards: an IOMMU must be there first.
+    // The IOMMU must come before the NICs.
     command.args(&machine.qemu);
     command.args(cards(machine));
     command
 }
 
-/// Ports of the host, in the guest's own network namespace, by which its cards are joined.
+/// Ports that join the NICs, in the network namespace of QEMU.
 const PORT: u16 = 10_000;
 
-/// Two cards that are joined outside of the machine.
+/// Two NICs that are joined outside of the machine.
 fn cards(machine: &Machine) -> Vec<String> {
     let Some(device) = machine.card() else { return vec![] };
     let mut options = Vec::new();
     for number in 0..2 {
         let (net, mut queues) = match machine.queues {
-            // Not a hub of QEMU's, which brings frames out of order.
+            // A hub of QEMU is not used, since it reorders frames.
             1 => (
                 format!(
                     "socket,id=net{number},udp=127.0.0.1:{},localaddr=127.0.0.1:{}",

@@ -1,4 +1,4 @@
-//! What booting machines takes of this host: programs, the tests' binaries, kernels.
+//! What this host needs to boot machines: programs, the binaries of the tests, kernels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::matrix::Kernel;
 use crate::shell;
 
-/// What is started here, and the Debian package that has it.
+/// The programs that are used here, and their Debian packages.
 const PROGRAMS: [(&str, &str); 8] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
@@ -22,7 +22,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("ethtool", "ethtool"),
 ];
 
-/// All that each machine needs.
+/// The files that each machine needs.
 pub(crate) struct Kit {
     /// The binary of the live tests.
     pub(crate) live: PathBuf,
@@ -31,12 +31,12 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    /// Looks and builds; the inner error is why no machine can be booted here.
+    /// Finds and builds everything; the inner error is why no machine can be booted here.
     pub(crate) fn new() -> Result<Result<Self, String>> {
         if let Some(why) = missing()? {
             return Ok(Err(why));
         }
-        // Both as the tests here use them: the same build, in the same folder.
+        // Both are built as for the tests on this host: the same build, in the same folder.
         let rxsteer = built(&["build", "--package", "rxsteer-cli"], "bin", "rxsteer")?;
         let live = built(
             &["test", "--no-run", "--package", "rxsteer-lab", "--test", "live"],
@@ -55,7 +55,7 @@ impl Kit {
         }
     }
 
-    /// The folder of a kernel, fetched if it is not there; the inner error is why it can't be.
+    /// The folder of a kernel, which is downloaded if it is missing; the inner error is why that failed.
     pub(crate) fn kernel(&self, name: &str, kernel: &Kernel) -> Result<Result<PathBuf, String>> {
         let all = shell::target_dir("vm/kernels");
         fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
@@ -72,7 +72,7 @@ impl Kit {
         }))
     }
 
-    /// The initramfs of a kernel. It is made each time: that is quick, and then it is what the scripts say.
+    /// The initramfs of a kernel. It is made each time, which is fast, so that it always matches the scripts.
     pub(crate) fn initramfs(&self, name: &str, kernel: &Path) -> Result<PathBuf> {
         let all = shell::target_dir("vm/initramfs");
         fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
@@ -90,7 +90,7 @@ fn script(name: &str) -> PathBuf {
     shell::root().join("xtask/vm").join(name)
 }
 
-/// Why no machine can be booted here, if none can.
+/// Why no machine can be booted here, if none can be.
 fn missing() -> Result<Option<String>> {
     if std::env::consts::ARCH != "x86_64" {
         return Ok(Some("the kernels are those of x86-64 machines".to_owned()));
@@ -112,11 +112,11 @@ fn missing() -> Result<Option<String>> {
         )));
     }
     let user = shell::output(shell::command("id").arg("-u"))?.unwrap_or_default();
-    // The machine sees the host's files as its user does, and needs those that only root may read.
+    // The machine accesses the host's files as this user, and needs files that only root may read.
     Ok((user != "0").then(|| "it takes root, to show the host's files to the machine".to_owned()))
 }
 
-/// Builds something by cargo, and says where it is.
+/// Builds something with cargo; returns its path.
 fn built(arguments: &[&str], kind: &str, name: &str) -> Result<PathBuf> {
     let mut cargo = shell::cargo();
     cargo
@@ -135,7 +135,7 @@ fn built(arguments: &[&str], kind: &str, name: &str) -> Result<PathBuf> {
         .with_context(|| format!("cargo does not say where {name} is"))
 }
 
-/// The executable that a message of cargo names, if it is the one.
+/// The executable in a message of cargo, if it is the one that was built.
 fn executable(line: &str, kind: &str, name: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let target = &message["target"];
@@ -144,7 +144,7 @@ fn executable(line: &str, kind: &str, name: &str) -> Option<PathBuf> {
     is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
 }
 
-/// The tests that a test program lists.
+/// The tests in the list of a test program.
 fn listed(stderr: &str, parts: &[String]) -> Result<Vec<String>> {
     let names = stderr.lines().filter_map(|line| line.strip_suffix(": test"));
     let names: Vec<String> = names.map(str::to_owned).collect();

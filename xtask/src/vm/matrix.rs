@@ -1,11 +1,11 @@
-//! The matrix: kernels and machines, as xtask/vm/vm.toml has them, and which of them are meant.
+//! The matrix of kernels and machines in xtask/vm/vm.toml, and the selection of machines.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-/// Drivers that a machine can have, with the QEMU device of their card; veth takes none.
+/// The drivers that a machine can have, with the QEMU device of their NIC; veth has none.
 const DRIVERS: [(&str, Option<&str>); 5] = [
     ("veth", None),
     ("virtio_net", Some("virtio-net-pci")),
@@ -14,7 +14,7 @@ const DRIVERS: [(&str, Option<&str>); 5] = [
     ("e1000", Some("e1000")),
 ];
 
-/// Where a kernel comes from.
+/// The origin of a kernel.
 #[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kernel {
@@ -26,11 +26,11 @@ pub(crate) struct Kernel {
     refused: Option<String>,
 }
 
-/// A machine that is booted.
+/// A machine to boot.
 #[derive(Debug, Clone, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
-    /// What it is called in results.
+    /// Its name in results.
     pub(crate) name: String,
     /// The name of its kernel.
     pub(crate) kernel: String,
@@ -38,18 +38,18 @@ pub(crate) struct Machine {
     pub(crate) driver: String,
     /// How many CPUs it has.
     pub(crate) cpus: u32,
-    /// RX queues of each card.
+    /// RX queues of each NIC.
     #[serde(default = "one")]
     pub(crate) queues: u32,
-    /// QEMU's description of the CPUs, where their number is not all.
+    /// QEMU's description of the CPUs, if their number is not sufficient.
     pub(crate) smp: Option<String>,
     /// Boot parameters.
     #[serde(default)]
     pub(crate) append: String,
-    /// More options of QEMU.
+    /// Additional options of QEMU.
     #[serde(default)]
     pub(crate) qemu: Vec<String>,
-    /// More properties of the cards.
+    /// Additional properties of the NICs.
     #[serde(default)]
     pub(crate) device: String,
     /// CPUs that are offline.
@@ -58,9 +58,9 @@ pub(crate) struct Machine {
     /// Names of live tests, or parts of them.
     #[serde(default = "machine_tests")]
     pub(crate) tests: Vec<String>,
-    /// Words of the reason for which `rxsteer run` must refuse; it must work where there are none.
+    /// Words of the reason for which `rxsteer run` must refuse; without them it must work.
     pub(crate) refused: Option<String>,
-    /// Those of them that ./test runs; it boots none of which it runs none.
+    /// The tests that ./test runs; it does not boot a machine for which this is empty.
     #[serde(default)]
     pub(crate) quick: Vec<String>,
 }
@@ -74,13 +74,13 @@ fn machine_tests() -> Vec<String> {
 }
 
 impl Machine {
-    /// The QEMU device of its cards, if it has any.
+    /// The QEMU device of its NICs, if it has any.
     pub(crate) fn card(&self) -> Option<&'static str> {
         DRIVERS.iter().find(|(driver, _)| *driver == self.driver).and_then(|(_, card)| *card)
     }
 }
 
-/// The whole file.
+/// The contents of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Matrix {
@@ -90,7 +90,7 @@ pub(crate) struct Matrix {
     pub(crate) machines: Vec<Machine>,
 }
 
-/// Which machines are meant: those to which all that is given applies.
+/// The selected machines: those that match all given criteria.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     /// Names of machines.
@@ -101,14 +101,14 @@ pub(crate) struct Selection {
     pub(crate) drivers: Vec<String>,
     /// Number of CPUs.
     pub(crate) cpus: Option<u32>,
-    /// More boot parameters.
+    /// Additional boot parameters.
     pub(crate) append: Option<String>,
-    /// Only those that ./test boots.
+    /// Whether only the machines are selected that ./test boots.
     pub(crate) quick: bool,
 }
 
 impl Matrix {
-    /// Reads the text of the file, and checks that it fits together.
+    /// Parses the file, and checks that its parts are consistent.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut matrix: Self = toml::from_str(text)?;
         let mut names: Vec<String> = Vec::new();
@@ -128,7 +128,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// The machines that are meant. A kernel and a driver that no machine of the file joins make a machine of their own.
+    /// The selected machines. If no machine of the file has a given kernel and driver, a machine is generated for them.
     pub(crate) fn select(&self, selection: &Selection) -> Result<Vec<Machine>> {
         let Selection { machines, kernels, drivers, cpus, append, quick } = selection;
         known("machine", machines, self.machines.iter().map(|machine| &*machine.name))?;
@@ -158,7 +158,7 @@ impl Matrix {
         Ok(meant)
     }
 
-    /// A machine for each kernel with each driver.
+    /// A machine for each combination of a kernel and a driver.
     fn made_up(&self, kernels: &[String], drivers: &[String], cpus: u32) -> Result<Vec<Machine>> {
         let all: Vec<String> = self.kernels.keys().cloned().collect();
         let virtio = ["virtio_net".to_owned()];
@@ -190,7 +190,7 @@ impl Matrix {
     }
 }
 
-/// What of a machine can't be.
+/// Checks that a machine is possible.
 fn check(machine: &Machine) -> Result<()> {
     let Machine { name, driver, cpus, queues, offline, .. } = machine;
     ensure!(

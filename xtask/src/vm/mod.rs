@@ -1,7 +1,8 @@
 //! Live tests in virtual machines: other kernels, drivers and CPUs than this host has.
 //!
-//! What is tried is data (xtask/vm/vm.toml). QEMU boots a packaged kernel without hardware help, with the host's root file
-//! system under an overlay, and the live tests run there as they do here. Slow, so nothing here measures speed.
+//! The tests are defined by data (xtask/vm/vm.toml). QEMU boots a packaged kernel without hardware support, with the
+//! host's root file system under an overlay, and the live tests run there as they do on the host. This is slow, so
+//! nothing here measures speed.
 
 mod guest;
 mod host;
@@ -73,13 +74,13 @@ pub(crate) struct Options {
     tests: Vec<String>,
 }
 
-/// How often a machine is booted that dies of a fault of the emulator.
+/// How often a machine is booted if it dies of a fault of the emulator.
 const ATTEMPTS: u32 = 4;
 
-/// Numbered frames of each test of `machine::`, but in the short slice of ./test.
+/// Numbered frames of each test of `machine::`, except in the short run of ./test.
 const FRAMES: &str = "100000";
 
-/// What came of all.
+/// The overall result.
 #[derive(Default)]
 struct Counts {
     passed: usize,
@@ -165,7 +166,7 @@ fn one(
         environment.push(("RXSTEER_FRAMES".to_owned(), FRAMES.to_owned()));
     }
     let mut results = Results { day: host::day(), ..Results::default() };
-    // ./test must be reliable; longer runs are after what goes wrong between CPUs.
+    // ./test must be reliable; longer runs look for errors between CPUs.
     let threads = if options.quick { Threads::Single } else { Threads::Multi };
     let mut tests =
         Tests { binary: kit.live.clone(), names: kit.tests(names)?, environment, threads };
@@ -184,7 +185,7 @@ fn one(
         let finished = left.finished();
         tests.names.retain(|name| !finished.iter().any(|test| test.name == *name));
         results.tests.extend(finished);
-        // What a test measured that did not end, it measures again.
+        // If a test did not end, its measurements are discarded, since it will measure again.
         let ended = &results.tests;
         results
             .measured
@@ -196,7 +197,7 @@ fn one(
         );
     }
     results.seconds = started.elapsed().as_secs();
-    // What was asked for beside the matrix says nothing about its rows.
+    // A machine that is not in the matrix says nothing about the rows of the matrix.
     let is_of_the_matrix = matrix.machines.iter().any(|row| row.name == machine.name);
     if is_of_the_matrix && !options.quick {
         let all = kept(&machine.name).filter(|_| !options.tests.is_empty()).map(|mut before| {
@@ -208,7 +209,7 @@ fn one(
     Ok(Ok(results))
 }
 
-/// Where the last results of a machine are.
+/// The file with the last results of a machine.
 fn place(machine: &str) -> PathBuf {
     shell::target_dir("vm/results").join(format!("{machine}.json"))
 }
@@ -220,7 +221,7 @@ fn keep(machine: &Machine, results: &Results) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What a machine measured last.
+/// The last results of a machine.
 fn kept(machine: &str) -> Option<Results> {
     serde_json::from_slice(&std::fs::read(place(machine)).ok()?).ok()
 }
@@ -245,7 +246,7 @@ fn list(machines: &[Machine], json: bool) {
     }
 }
 
-/// Says what came of a machine, and counts it.
+/// Prints the result of a machine, and counts it.
 fn show(machine: &Machine, results: &Result<Results, String>, counts: &mut Counts, json: bool) {
     let say = |line: &str| {
         if !json {

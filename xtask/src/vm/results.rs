@@ -1,4 +1,4 @@
-//! What came of a machine: the verdicts of its tests, and what they measured.
+//! The results of a machine: the verdicts of its tests, and their measurements.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,71 +6,71 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Lines of the console that are shown of a machine that did not come to its end.
+/// The lines of the console that are shown if a machine did not finish.
 const LAST_LINES: usize = 25;
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Passed,
-    /// With what it said.
+    /// With its error message.
     Failed(String),
     /// With the reason.
     Skipped(String),
 }
 
-/// A test, and how it ended.
+/// A test and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Test {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
 }
 
-/// What a test of `machine::` measured of one policy; what is `None` it did not come to.
+/// The measurements of a test of `machine::` for one policy; a value is `None` if the test did not reach it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Measured {
     /// The name of the test.
     pub(crate) test: Option<String>,
     pub(crate) policy: String,
-    /// The policy that `run` took, where none was given.
+    /// The policy that `run` chose, if none was given.
     pub(crate) took: Option<String>,
     /// `native` or `generic`.
     pub(crate) mode: Option<String>,
-    /// Commands that `check` asked for beforehand.
+    /// The commands that `check` suggested beforehand.
     pub(crate) after: Vec<String>,
     /// The reason for which `run` refused.
     pub(crate) refused: Option<String>,
-    /// Instructions that the verifier looked at, of each program.
+    /// Instructions that the verifier examined, for each program.
     pub(crate) verified: BTreeMap<String, u64>,
     pub(crate) frames: Option<u64>,
     pub(crate) late: Option<u64>,
     pub(crate) moves: Option<u64>,
-    /// Settings changed meanwhile.
+    /// Changes of settings meanwhile.
     pub(crate) changes: Option<u64>,
     pub(crate) received: Option<u64>,
     pub(crate) dropped: Option<u64>,
     pub(crate) unaccounted: Option<i64>,
-    /// Frames arrived before it was attached, while it was, and after.
+    /// Whether frames arrived before rxsteer was attached, while it was attached, and afterwards.
     pub(crate) attached_under_traffic: Option<bool>,
-    /// Nothing was left of one that was killed.
+    /// Whether a killed instance left nothing behind.
     pub(crate) clean_after_kill: Option<bool>,
-    /// Bytes that a TCP stream carried through it, and before it was attached.
+    /// Bytes that a TCP stream transferred with rxsteer, and before it was attached.
     pub(crate) tcp_bytes: Option<u64>,
     pub(crate) tcp_bytes_before: Option<u64>,
-    /// The longest time that no frame arrived while it was being attached, in milliseconds.
+    /// The longest time without a frame while rxsteer was being attached, in milliseconds.
     pub(crate) attach_pause_ms: Option<f64>,
-    /// Features of the interface that were on before it was attached, and off while it was.
+    /// Features of the interface that were on before rxsteer was attached, and off while it was.
     pub(crate) features_off: Vec<String>,
 }
 
-/// What came of one machine.
+/// The results of one machine.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// What `uname -r` said.
+    /// The output of `uname -r`.
     pub(crate) kernel: String,
-    /// When it was run.
+    /// The date of the run.
     #[serde(default)]
     pub(crate) day: String,
     pub(crate) seconds: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Takes what another run of the same machine found: its tests stand for those of the same names.
+    /// Takes over the results of a newer run of the same machine: they replace those of tests with the same names.
     pub(crate) fn take(&mut self, newer: &Self) {
         self.tests.retain(|test| !newer.tests.iter().any(|new| new.name == test.name));
         self.tests.extend(newer.tests.iter().cloned());
@@ -93,29 +93,29 @@ impl Results {
     }
 }
 
-/// What a machine left in its folder.
+/// The files that a machine left in its folder.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// What the tests printed.
+    /// The output of the tests.
     pub(crate) out: String,
-    /// What they complained of.
+    /// Their error output.
     pub(crate) err: String,
-    /// What they measured, a JSON object a line.
+    /// Their measurements, as one JSON object per line.
     pub(crate) measured: String,
     /// The kernel's log at the end.
     pub(crate) log: String,
-    /// What `uname -r` said.
+    /// The output of `uname -r`.
     pub(crate) kernel: String,
-    /// Status of the tests; none if the machine did not come to its end.
+    /// The exit status of the tests; `None` if the machine did not finish.
     pub(crate) status: Option<String>,
-    /// What the console showed, and what QEMU said.
+    /// The output of the console and of QEMU.
     pub(crate) console: String,
-    /// The functions that its CPUs were found in when it hung.
+    /// The functions that its CPUs ran when it hung.
     pub(crate) stuck_at: String,
 }
 
 impl Left {
-    /// Reads the folder; what is not there is empty.
+    /// Reads the folder; missing files count as empty.
     pub(crate) fn read(folder: &Path) -> Self {
         let text = |name: &str| {
             let bytes = fs::read(folder.join(name)).unwrap_or_default();
@@ -134,16 +134,16 @@ impl Left {
         }
     }
 
-    /// Whether the machine died of a fault of the emulator: QEMU, where it runs CPUs side by side, may run a breakpoint that the
-    /// kernel has taken away already, while it changed its own code. The kernel then gives up, or, where it has kprobes, tries the
-    /// same instruction again for ever.
+    /// Whether the machine died of a fault of the emulator. If QEMU runs CPUs in parallel, it may execute a breakpoint
+    /// that the kernel has already removed while it changed its own code. The kernel then gives up, or, with kprobes,
+    /// tries the same instruction again for ever.
     pub(crate) fn is_fault_of_the_emulator(&self) -> bool {
         self.status.is_none()
             && (self.console.contains("int3: 0000") || self.stuck_at.contains("exc_int3"))
     }
 
-    /// The verdicts of the tests of these names, and what else has failed. `ended` says how the machine ended if it did not come to its
-    /// end: then the test that ran has failed, and those after it.
+    /// The verdicts of the tests with these names, and any other failures. `ended` says how the machine ended if it did
+    /// not finish: then the running test has failed, and so have the tests after it.
     pub(crate) fn tests(&self, names: &[String], ended: &str) -> Vec<Test> {
         let mut tests = self.finished();
         if self.status.is_none() {
@@ -162,12 +162,12 @@ impl Left {
         tests
     }
 
-    /// The tests that came to their end.
+    /// The tests that have finished.
     pub(crate) fn finished(&self) -> Vec<Test> {
         self.out.lines().filter_map(|line| self.test(line)).collect()
     }
 
-    /// What a line says of a test, if it does.
+    /// The result of a test in this line, if there is one.
     fn test(&self, line: &str) -> Option<Test> {
         let (name, verdict) = line
             .strip_prefix("test ")?
@@ -189,7 +189,7 @@ impl Left {
         Some(Test { name: name.to_owned(), verdict })
     }
 
-    /// Why a test left itself out. It names itself with the file it is in before its name.
+    /// Why a test was skipped. The message has the test's file in front of its name.
     fn skipped(&self, name: &str) -> Option<String> {
         self.err.lines().find_map(|line| {
             let (stderr, reason) = line.split_once("SKIPPED ")?.1.split_once(": ")?;
@@ -197,7 +197,7 @@ impl Left {
         })
     }
 
-    /// What a test that failed said.
+    /// The message of a failed test.
     fn stderr(&self, name: &str) -> String {
         let head = format!("---- {name} stdout ----\n");
         let stderr = self.out.split_once(&head).map_or("it said nothing", |(_, rest)| rest);
@@ -206,7 +206,7 @@ impl Left {
         stderr[..end].trim().to_owned()
     }
 
-    /// What was measured.
+    /// The measurements.
     pub(crate) fn measured(&self) -> Vec<Measured> {
         self.measured.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
@@ -223,7 +223,8 @@ fn last(text: &str) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// What a kernel's log complains of. A machine without hardware help is slow, so that a CPU is late is no complaint.
+/// The problem in a kernel's log, if there is one. A machine without hardware support is slow, so a late CPU is not a
+/// problem.
 fn complaint(log: &str) -> Option<String> {
     let is_bad = |line: &&str| {
         ["BUG: ", "WARNING: ", "Oops", "Call Trace"].iter().any(|word| line.contains(word))

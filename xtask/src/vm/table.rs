@@ -1,4 +1,4 @@
-//! docs/results/machines.md: what was measured in each machine, by policy.
+//! docs/results/machines.md: the measurements of each machine, by policy.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ Made by `cargo xtask vm --results docs/results/machines.md`; what is not measure
 Beside the day stands the commit that was tested; what was measured before that was recorded has none.
 ";
 
-/// The whole file; `kept` has the last results of a machine.
+/// The whole file; `kept` returns the last results of a machine.
 pub(crate) fn make(matrix: &Matrix, kept: &dyn Fn(&str) -> Option<Results>) -> String {
     let mut text = HEAD.to_owned();
     let mut not_run = String::new();
@@ -42,7 +42,7 @@ pub(crate) fn make(matrix: &Matrix, kept: &dyn Fn(&str) -> Option<Results>) -> S
     text
 }
 
-/// What else is to be said of a machine than its kernel, driver, queues and CPUs.
+/// The properties of a machine besides its kernel, driver, queues and CPUs.
 pub(crate) fn more(machine: &Machine) -> String {
     let mut more = Vec::new();
     more.extend(machine.smp.clone());
@@ -52,7 +52,7 @@ pub(crate) fn more(machine: &Machine) -> String {
     more.join("; ")
 }
 
-/// What a machine is, what is expected of it, and how it is run.
+/// The machine, its expected result, and the command that runs it.
 fn head(text: &mut String, before: &str, after: &str, machine: &Machine, kernel: &str) {
     let Machine { name, driver, queues, cpus, .. } = machine;
     let plural =
@@ -100,13 +100,13 @@ fn section(text: &mut String, machine: &Machine, results: &Results) {
     }
 }
 
-/// What a failed test said, without where.
+/// The message of a failed test, without its location.
 fn reason(stderr: &str) -> &str {
     let lines = stderr.lines().filter(|line| !line.is_empty() && !line.starts_with("thread '"));
     lines.into_iter().next().unwrap_or(stderr)
 }
 
-/// Text that can stand in one line of a table.
+/// Text that fits into one line of a table.
 fn cell(text: &str) -> String {
     const MOST: usize = 300;
     let text = text.replace('|', "\\|").replace('\n', " ");
