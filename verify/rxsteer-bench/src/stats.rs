@@ -12,7 +12,7 @@ pub struct Quartiles {
 }
 
 impl Quartiles {
-    /// The quartiles of `figures`, with linear interpolation between neighbors; `None` if there is no figure.
+    /// The quartiles of `figures`, with linear interpolation between neighbours; `None` if there is no figure.
     ///
     /// ```
     /// use rxsteer_bench::Quartiles;

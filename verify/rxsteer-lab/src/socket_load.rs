@@ -1,7 +1,7 @@
 //! Paced datagrams between connected sockets: the load of a server that also does other work.
 //!
 //! ```text
-//!   sender, CPU 0, SCHED_FIFO: a NIC is not kept waiting by processes either
+//!   sender, CPU 0, SCHED_FIFO: like a NIC, it is not delayed by processes
 //!     └─ 200 flows ─► veth ─► [which CPU?] ─► 200 connected sockets ─► a reader on each CPU, ordinary class
 //! ```
 

@@ -2,7 +2,7 @@
 //!
 //! Each pair has a sending end and a receiving end, which is the one that is steered. The sending end has transmit
 //! checksum offload turned off: its frames must have complete checksums, since nothing computes them after a redirect.
-//! Addresses and neighbors are configured statically, so the link has only the test's frames.
+//! Addresses and neighbours are configured statically, so the link has only the test's frames.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -224,7 +224,7 @@ impl Testbed {
     }
 
     /// Configures the addresses of an interface. Its MAC address is chosen, unless it has to keep its own, so that no
-    /// neighbor discovery is needed.
+    /// neighbour discovery is needed.
     fn bring_up(
         &self,
         index: usize,

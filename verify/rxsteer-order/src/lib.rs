@@ -5,7 +5,7 @@
 //! changes of plan. So a run that finds something can be repeated.
 //!
 //! ```text
-//!  applications ──► sock flow table      changes ──► plan, adopted by each producer when it likes
+//!  applications ──► sock flow table      changes ──► plan, which each producer adopts at some time
 //!                          │                          │
 //!  traffic ──► producer ──►└──────── decide ◄─────────┘
 //!              (RX thread)             │

@@ -210,7 +210,7 @@ fn check(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Whether all names are among those there are.
+/// Checks that all names are known.
 fn known<'a>(what: &str, names: &[String], there: impl Iterator<Item = &'a str>) -> Result<()> {
     let there: Vec<&str> = there.collect();
     match names.iter().find(|name| !there.contains(&name.as_str())) {

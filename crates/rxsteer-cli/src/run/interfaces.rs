@@ -313,7 +313,7 @@ impl<P: Datapath> Instance<P> {
     fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<String> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
-            // Enough messages about refused interfaces were printed.
+            // Enough interfaces were already reported as refused.
             return None;
         }
         let Err(why) = self.try_to_attach(link, links, now) else {

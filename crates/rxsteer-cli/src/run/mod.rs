@@ -5,7 +5,7 @@
 //!     │                                                     │ control socket: protocol.rs, registry.rs
 //!  events.rs    one thread, one poll: signals, links, clock  ◄── queries.rs  another one: answers clients
 //!     │
-//!  instance.rs, interfaces.rs   settings, CPUs, links: what becomes of them ──► datapath.rs ──► rxsteer-xdp
+//!  instance.rs, interfaces.rs   settings, CPUs, links: state and changes ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
 //! Invariants: nothing is attached unless everything can be attached; nothing is left behind, however the program ends;

@@ -104,7 +104,7 @@ impl SimArgs {
     }
 }
 
-/// Any text; what it names is looked up later.
+/// Accepts any text; the scenario is looked up later.
 fn scenario(text: &str) -> Result<String, Infallible> {
     Ok(text.to_owned())
 }

@@ -1,6 +1,6 @@
 //! `rxsteer sim` in a build without the simulator.
 
-/// The command says how to get it, whatever is given.
+/// Fails for any arguments, with a message that says how to build the simulator.
 pub(crate) fn command(_args: &args::SimArgs) -> anyhow::Result<crate::Outcome> {
     anyhow::bail!(
         "this build has no simulator. Rebuild with the default features: cargo build --release \

@@ -56,7 +56,7 @@ pub(crate) struct PublishedArgs {
           conflicts_with_all = ["csv", "report"], help_heading = "Published tables")]
     pub(crate) fit: Option<Experiment>,
 
-    // What conflicts with what is required takes the requirement away, so the conflicts are here too.
+    // An option that conflicts with a required one removes the requirement, so the conflicts are repeated here.
     /// Write what --fit finds to this file, e.g. fits/rfs.toml
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fit", conflicts_with_all = ELSE,
           conflicts_with = "published",

@@ -4,7 +4,7 @@
  *
  * A flow is counted in a *line*: a slot, and the steer_flow of the same number. The first choice for a flow's line is
  * the flow's own slot, so that guard state and counts share one cache line. If another flow is counted there, one of
- * the three neighboring lines is taken, and then one of the four lines of a second set.
+ * the three neighbouring lines is taken, and then one of the four lines of a second set.
  *
  *   slot:  packets and bytes sent to its present CPU        steer_flow:  list of CPUs it was sent to before,
  *                                                                        packets and bytes of each

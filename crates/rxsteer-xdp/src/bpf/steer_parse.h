@@ -5,11 +5,11 @@
  * other frames are walked (steer_walk.h). Invariant: both give the same results as rxsteer_packet::dissect.
  *
  * No helper is called by name. The includer has to define before:
- *   STEER_FRAME                              the type of a frame: what the next four take
- *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; 0 when they are there
- *   STEER_FRAME_LEN(frame)                   its bytes, all of them
+ *   STEER_FRAME                              the type of a frame, the argument of the next four
+ *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; returns 0 if they exist
+ *   STEER_FRAME_LEN(frame)                   the length of the whole frame in bytes
  *   STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame)
- *                                            the part of it that can be read in place, none perhaps
+ *                                            the part that can be read in place, possibly empty
  *   STEER_REPEAT(count, function, context)   calls long function(__u32 index, void *context) until
  *                                            it returns 1, `count` times at most
  */

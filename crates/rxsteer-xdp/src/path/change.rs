@@ -97,8 +97,8 @@ impl Path {
     }
 
     /// The flow limit computes the number of waiting frames from sequence numbers. Since the limit was activated, every
-    /// frame that can carries its number. If a source no longer sends, its last frames from before are marked delivered
-    /// once they are.
+    /// frame that can carry its number does so. If a source no longer sends, its last frames from before are marked
+    /// delivered once they are.
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit

@@ -227,7 +227,7 @@ impl Turn<'_> {
         };
         let load = SocketLoad::start(self.testbed, FLOWS, &CPUS)?;
         let check = DelayCheck::new(receiver, &self.testbed.link().far)?;
-        // Flows get their slots, and neighbors and routes are resolved; half a second later `rps` goes without the
+        // Flows get their slots, and neighbours and routes are resolved; half a second later `rps` goes without the
         // guard.
         load.send(SENDER, 5000, Duration::from_millis(200))?;
         sleep(Duration::from_millis(500));

@@ -132,7 +132,7 @@ fn ended_flow_hands_its_last_counts_on() {
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
         source.send(testbed.sender(), 0, 2000).unwrap();
         sent += source.sent().unwrap().iter().sum::<u64>();
-        // A flow that is idle for less time is not ended in favor of another one.
+        // A flow that is idle for less time is not ended in favour of another one.
         std::thread::sleep(Duration::from_millis(1500));
         let status = status(&socket, false);
         assert!(adds_up(&status) >= sent, "{sent} {status}");

@@ -91,7 +91,7 @@ fn slots_without_statistics_keep_order() {
 
 #[test]
 fn small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks() {
-    // That the rule is right shows by its model (rxsteer-bpf-native); here, that flows move by it.
+    // The model in rxsteer-bpf-native shows that the rule is right; this test shows that flows move by it.
     let test = "order::small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks";
     in_order(test, "64", true, Family::V4, &["--as-with-short-ticks"]);
 }
@@ -101,7 +101,7 @@ fn without_the_guard_packets_come_late() {
     let Some(_alone) = super::ready("order::without_the_guard_packets_come_late", &[], 2) else {
         return;
     };
-    // Some slices find none, since it takes a move at the wrong time; ten in a row don't.
+    // A short run may find none, since that takes a move at the wrong time; ten runs in a row find some.
     let found = (0..10)
         .any(|_| run("2048", false, Family::V4, &["--without-order-guard"], 300_000).seen.late > 0);
     assert!(found, "nothing came late without the guard, so the other tests show nothing");

@@ -55,7 +55,7 @@ pub(super) fn read(
     let mut spans = Spans { spans: Vec::new(), limit: limit as usize };
     for file in files {
         let before = spans.spans.len();
-        // A file that cannot be opened, or does not have these columns, is an error by the user.
+        // A file that cannot be opened or lacks these columns is an error, not damage.
         let damage = read_file(file, into, &mut spans)
             .with_context(|| format!("can't read flow records from {}", shown(file)))?;
         let Some(damage) = damage else { continue };
