@@ -76,7 +76,7 @@ static __always_inline void raise(struct lab_flow *flow, __u64 first, __u64 last
 			return;
 		seen = found;
 	}
-	/* No packet loses the exchange 64 times in a row; but a packet that was not judged must not count as in order. */
+	/* No packet loses the exchange 64 times in a row; but one that was not judged must not count as in order. */
 	__sync_fetch_and_add(&flow->late, 1);
 }
 
