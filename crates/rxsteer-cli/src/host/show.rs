@@ -59,7 +59,11 @@ impl Looked {
             interfaces.push(LookedAt {
                 knobs: InterfaceKnobs::look(root, &link.name)?,
                 offloads: facts.and_then(|facts| facts.offloads),
-                spreading: root.is_host().then(|| Spreading::look(link.index)).unwrap_or_default(),
+                spreading: if root.is_host() {
+                    Spreading::look(link.index)
+                } else {
+                    Spreading::default()
+                },
             });
         }
         let before = Load::look_in(root);
@@ -166,7 +170,7 @@ impl Looked {
 
     /// The CPUs by cache: package, node, and which of them are siblings.
     fn domains(&self) -> Vec<(String, String)> {
-        let mut groups: BTreeMap<(Option<u32>, Option<u32>, Option<u16>), Vec<_>> = BTreeMap::new();
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
         for place in self.topology.cpus.iter().filter(|place| place.online) {
             let cache = place.last_level_cache.as_ref().map(|set| set.lowest().get());
             groups.entry((place.package, place.node, cache)).or_default().push(place);
