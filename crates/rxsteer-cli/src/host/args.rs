@@ -163,7 +163,9 @@ pub(crate) struct ApplyArgs {
 #[command(after_help = "Examples:\n  \
     rxsteer host restore\n  \
     rxsteer host restore --yes --json | jq '.values[] | select(.outcome != \"restored\")'\n\n\
-    Exit status: 0 all is as before; 1 something could not be set back, and stays on record; 2 it could not run.")]
+    Interfaces of other network namespaces are restored there: ip netns exec NAME rxsteer host restore.\n\n\
+    Exit status: 0 all of this network namespace is as before; 1 something could not be set back, and stays on record; \
+    2 it could not run.")]
 pub(crate) struct RestoreArgs {
     /// Do not ask
     #[arg(long)]

@@ -57,6 +57,11 @@ impl Outcome {
     pub fn stays(&self) -> bool {
         matches!(self, Self::OtherNamespace { .. } | Self::Failed { .. })
     }
+
+    /// Whether something of this network namespace is not as before for want of a write.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
 }
 
 /// Restores all that is on record, the last change first, and takes off the record what needs no other attempt.
