@@ -11,7 +11,7 @@
 use crate::fallback::{express::expressed, hold};
 use crate::host::args::parse_verify;
 use crate::host::question::Waiting;
-use crate::host::recommend::{Recommended, measure};
+use crate::host::recommend::{Recommended, attaches, measure};
 use crate::output::{note, print};
 use crate::run::args::RunArgs;
 use crate::{Outcome, check};
@@ -102,7 +102,12 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Success);
     }
     let options = options_for(args, &recommended);
-    match native(args, &recommended, &options, &waiting, until)? {
+    // It is measured, so what is said of veths in general does not count.
+    let native = match attaches(link, &Host::look()) {
+        Ok(()) => native(args, &recommended, &options, &waiting, until)?,
+        Err(why) => Native::Not(why),
+    };
+    match native {
         Native::Ended(outcome) => return Ok(outcome),
         Native::Not(why) => note(&format!("rxsteer: step 2: native XDP: no, because {why}")),
     }
@@ -238,9 +243,6 @@ mod with_xdp {
         waiting: &Waiting,
         until: Option<Instant>,
     ) -> anyhow::Result<Native> {
-        if let Err(why) = &recommended.facts.run {
-            return Ok(Native::Not(why.clone()));
-        }
         let name = &recommended.facts.knobs.name;
         note(&format!(
             "rxsteer: step 2: native XDP: rxsteer run {name} {}; measured for {:?} before and after. Softirq here is all the \

@@ -118,8 +118,17 @@ pub(crate) fn measure(
     each.collect()
 }
 
-/// Whether `rxsteer run` can steer an interface in native mode, as `rxsteer check` judges; else why not.
-pub(crate) fn runs(link: &Link, host: &Host) -> Result<(), String> {
+/// Whether `rxsteer run` is worth naming for an interface; else why not.
+fn runs(link: &Link, host: &Host) -> Result<(), String> {
+    attaches(link, host)?;
+    if link.is("veth") {
+        return Err("on veth pairs native XDP costs more than steering gains".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether `rxsteer run` can attach to an interface in native mode, as `rxsteer check` judges; else why not.
+pub(crate) fn attaches(link: &Link, host: &Host) -> Result<(), String> {
     if cfg!(not(feature = "xdp")) {
         return Err("this build has no in-kernel path".to_owned());
     }
@@ -128,9 +137,6 @@ pub(crate) fn runs(link: &Link, host: &Host) -> Result<(), String> {
     let findings = [judge::host(host), judge::interface(&interface, host)].concat();
     if let Some(finding) = findings.iter().find(|finding| finding.blocks) {
         return Err(finding.what.clone());
-    }
-    if interface.link.is("veth") {
-        return Err("on veth pairs native XDP costs more than steering gains".to_owned());
     }
     match interface.xdp {
         Some(xdp) if !xdp.redirects() => Err("its driver has no native XDP".to_owned()),

@@ -153,3 +153,26 @@ fn auto_says_each_step_and_leaves_nothing() {
     }
     assert_eq!(map(&namespace), "");
 }
+
+#[test]
+fn auto_tries_native_xdp_and_takes_it_off() {
+    let test = "advice::auto_tries_native_xdp_and_takes_it_off";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let link = testbed.link();
+    let pairs = [((link.near.ipv4, 10_000).into(), (link.far.ipv4, 20_000).into())];
+    let sender = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
+    let auto = ["auto", "in0", "--sample", "1s", "--verify", "3s", "--duration", "6s", "--anyway"];
+    let options = ["--policy", "rps", "--cpus", "0-1"];
+    let output = output(testbed.receiver(), &[&auto[..], &options].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Which of them is better depends on the machine: it steers, or says what was worse and goes on.
+    let steers = said.contains("native XDP steers");
+    let goes_on = said.contains("it is worse") && said.contains("step 3");
+    assert!(said.contains("rxsteer run in0 --policy=rps") && (steers || goes_on), "{said}");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let shown = testbed.receiver().command("ip").args(["link", "show", "in0"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(!shown.contains("xdp"), "{shown}");
+    drop(sender);
+}
