@@ -194,6 +194,12 @@ impl BacklogSender {
         (self.ring.waiting_at_most(), limit)
     }
 
+    /// Whether half as many packets wait as may, and how far the worker is.
+    pub(crate) fn is_half_full(&mut self) -> (bool, u32) {
+        let completed = self.ring.completed();
+        (self.ring.waiting_at_most() > self.ring.limit() / 2, completed)
+    }
+
     /// Lets `max_backlog` packets wait from now on.
     pub(crate) fn set_limit(&mut self, max_backlog: u32) {
         self.ring.set_limit(max_backlog);

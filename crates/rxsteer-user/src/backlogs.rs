@@ -22,8 +22,11 @@ pub(crate) struct FramesOfBlock<'a> {
     pub(crate) now: u32,
 }
 
-/// How long packets wait for room after receiving was stopped. Workers that make progress take the packets in less
-/// time.
+/// What an RX thread rests at a time, and how often, while the worker on its CPU catches up.
+const REST: Duration = Duration::from_micros(50);
+const MOST_RESTS: u32 = 2;
+
+/// How long packets in hand wait for room once receiving was stopped. Workers that make progress take them in less.
 const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
 
 /// The request to stop an RX thread, and when the thread first saw it.
@@ -223,7 +226,26 @@ impl BacklogSet {
         }
     }
 
-    /// Called at the end of a poll or before a wait: the worker on this CPU may run.
+    /// Leaves the CPU to the worker that runs on it, a short time, while half as many packets wait there as may and it
+    /// gets on: what this thread received meanwhile, that worker could only lose. Longer waits would be at the cost of
+    /// other CPUs.
+    #[inline]
+    pub(crate) fn let_own_worker_catch_up(&mut self) {
+        let own = &mut self.backlogs[usize::from(self.own)];
+        let (mut is_behind, mut completed) = own.is_half_full();
+        let mut rests = 0;
+        while is_behind && rests < MOST_RESTS {
+            std::thread::sleep(REST);
+            rests += 1;
+            let before = completed;
+            (is_behind, completed) = own.is_half_full();
+            if completed == before {
+                break;
+            }
+        }
+    }
+
+    /// The end of a poll, or a wait in its middle: the worker on this CPU may run.
     pub(crate) fn kick_own(&mut self) {
         if std::mem::take(&mut self.own_unkicked) {
             let own = usize::from(self.own);

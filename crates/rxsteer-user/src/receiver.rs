@@ -170,7 +170,11 @@ impl Receiver {
 
     fn run_at_once(&mut self, source: &mut dyn Source, request: &Stop<'_>, stop: &AtomicBool) {
         let mut idle = Idle::default();
+        let lets_catch_up = self.pin && source.drops_early() && !self.backlogs.must_wait();
         while !request.is_set() {
+            if lets_catch_up {
+                self.backlogs.let_own_worker_catch_up();
+            }
             let received = self.report.packets;
             // Numbering writes into blocks, so it needs ones of its own.
             let shared = if self.order_tracker.is_none() { source.shared_block() } else { None };

@@ -54,6 +54,12 @@ pub trait Source: Send {
         0
     }
 
+    /// Whether what is not received in time is dropped before it costs anything here: then the RX thread lets its CPU's
+    /// worker catch up rather than receive packets that it would have to drop.
+    fn drops_early(&self) -> bool {
+        false
+    }
+
     /// How far it is: units done and units in all (bytes of a file, frames of a synthetic load).
     /// `None` when there is no end to measure by.
     fn progress(&self) -> Option<(u64, u64)> {
@@ -88,6 +94,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn kernel_drops(&self) -> u64 {
         (**self).kernel_drops()
+    }
+
+    fn drops_early(&self) -> bool {
+        (**self).drops_early()
     }
 
     fn progress(&self) -> Option<(u64, u64)> {

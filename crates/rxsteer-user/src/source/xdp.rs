@@ -227,4 +227,8 @@ impl Source for XdpSource {
     fn kernel_drops(&self) -> u64 {
         self.kernel_drops
     }
+
+    fn drops_early(&self) -> bool {
+        true
+    }
 }
