@@ -262,6 +262,7 @@ impl Block {
     }
 
     /// The memory its frames lie in, where that is lent.
+    #[cfg(feature = "xdp")]
     pub(crate) fn lent(&self) -> Option<&Lent> {
         match &self.bytes {
             Bytes::Own(_) => None,

@@ -138,6 +138,8 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
     json!({
         "io": way.name(),
         "bridge": args.bridge,
+        "zero_copy": args.zero_copy,
+        "busy_poll_us": args.busy_poll,
         "steered_to": config.cpus.to_string(),
         "rx_cpus": config.rx_cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(),
         "rx_queues": config.rx_queues,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What must hold: a frame is in one place. It goes back when its batch is dropped *and* it is in no TX ring; only the
-//! socket that it was received by, its *home*, gives it to the kernel again. So nobody can still read a frame that the
+//! socket that it was received by, its *home*, gives it to the kernel again. So no thread can still read a frame that the
 //! kernel writes.
 
 use super::sys::Mapping;
@@ -106,7 +106,7 @@ impl Frames {
         }
     }
 
-    /// Gives frames that nobody uses any more back to their home.
+    /// Gives frames that no one uses any more back to their home.
     fn give_back(&self, home: u32, frames: Vec<u32>) {
         if frames.is_empty() {
             self.keep_list(frames);
