@@ -3,7 +3,7 @@
 //! ```text
 //!  measured ─► nothing to relieve, one flow, the NIC's own RSS ──► said, and left alone
 //!      │
-//!  native XDP: rxsteer run as a process of its own ──► worse, or it can't run ─► ended
+//!  native XDP: rxsteer run as a process of its own ──► not better, or it can't run ─► ended
 //!      │                                                                          │
 //!  held until a signal                                    the kernel's RPS and RFS ──► worse ─► set back
 //! ```
@@ -98,7 +98,11 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     let is_left =
         !matches!(recommended.found.action, Action::Run { .. } | Action::KernelSteering(_));
     if is_left && !args.anyway {
-        note("rxsteer: nothing is changed; --anyway goes on all the same");
+        note(if recommended.found.commands.is_empty() {
+            "rxsteer: nothing is changed; --anyway goes on all the same"
+        } else {
+            "rxsteer: nothing is changed: the NIC's own settings are yours to make (see above); --anyway goes on without them"
+        });
         return Ok(Outcome::Success);
     }
     let options = options_for(args, &recommended);
@@ -192,6 +196,7 @@ fn kernel(
 /// What came of native XDP.
 enum Native {
     /// It steered until this end.
+    #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "there is no native XDP"))]
     Ended(Outcome),
     /// It does not, and why.
     Not(String),
@@ -286,9 +291,17 @@ mod with_xdp {
             return Ok(Native::Not(format!("rxsteer run ended with {status}")));
         }
         let verdict = judge(&turns);
-        print(&table(&turns, &verdict))?;
-        if let Verdict::Worse { what } = verdict {
-            return Ok(Native::Not(format!("it is worse ({})", what.join("; "))));
+        // Only what is better is kept here: the kernel's own steering comes next.
+        print(&table(&turns, &verdict).replace("; it is kept", ""))?;
+        match verdict {
+            Verdict::Better { .. } => {}
+            Verdict::Worse { what } => {
+                return Ok(Native::Not(format!("it is worse ({})", what.join("; "))));
+            }
+            Verdict::Same => return Ok(Native::Not("it makes no clear difference".to_owned())),
+            Verdict::TooQuiet { .. } => {
+                return Ok(Native::Not("too few packets came to compare".to_owned()));
+            }
         }
         note("rxsteer: native XDP steers; as before when this ends");
         loop {

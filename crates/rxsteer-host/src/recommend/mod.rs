@@ -258,7 +258,8 @@ impl Judge<'_> {
     fn by_nic(&self) -> Option<Recommendation> {
         let (knobs, spreading) = (&self.facts.knobs, &self.facts.spreading);
         let name = self.name;
-        // One that is off and would be reset is worse than one queue.
+        // A veth has channels, and no hash to spread by.
+        knobs.driver.as_ref()?;
         let cores = self.near_cores().map_or(1, |cores| cores.len() as u32);
         if let Some(channels) = spreading.channels
             && channels.used < channels.most.min(cores)

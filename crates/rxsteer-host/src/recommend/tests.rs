@@ -104,6 +104,7 @@ fn recorded_hosts() {
 
 #[test]
 fn what_a_measurement_leads_to() {
+    let veth = MachineSpec::cpus(8).nic(NicSpec::made_by("veth0", "veth", 1));
     let eth0 = MachineSpec::cpus(8).nic(NicSpec::named("eth0"));
     let queues = MachineSpec::cpus(8)
         .nic(NicSpec::named("eth0").queues(8, 8).interrupts(0..8).driver("igb"));
@@ -148,6 +149,13 @@ fn what_a_measurement_leads_to() {
             &eth0,
             Box::new(|facts, _| {
                 facts.spreading.channels = Some(Channels { used: 1, most: 32 });
+            }),
+        ),
+        (
+            "a veth that could have more queues, which have no hash",
+            &veth,
+            Box::new(|facts, _| {
+                facts.spreading.channels = Some(Channels { used: 1, most: 2 });
             }),
         ),
         (
