@@ -8,6 +8,7 @@ use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::host::args::HostArgs;
 use crate::live::args::LiveArgs;
+use crate::out::OutArgs;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
@@ -145,12 +146,13 @@ pub(crate) struct DemoArgs {
     rxsteer replay capture.pcap --change-at 2s:policy=sparse,cpus=0-1 --change-at 5s:cpus=0-3\n  \
     rxsteer replay capture.pcap --flows flows.csv --anonymize\n  \
     rxsteer replay capture.pcap --flows networks.csv --key src/24,dst/24\n  \
-    rxsteer replay capture.pcap --flows all-flows --partition-by hash-prefix\n\n\
+    rxsteer replay capture.pcap --flows all-flows --partition-by hash-prefix\n  \
+    rxsteer replay capture.pcap --cpus 4 --out pcap:parts/%d.pcap.zst\n\n\
     Keys of --synthetic: packets (1e6), flows (1000), share (equal, zipf:EXPONENT), size (60, \
     60-1514, imix), protocol (tcp, udp, mixed), ip (4, 6, mixed), flood (none, spoofed:SHARE, \
     same-hash:SHARE), rate (frames per second of capture time, 1e6), seed (1).\n\n\
     Exit status: 0 success; 1 a capture is damaged, a worker died, a flow was reordered, or flow records \
-    could not be written; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
+    or packets could not be written; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
 pub(crate) struct ReplayArgs {
     /// pcap or pcapng, plain, gzip or zstd; - is standard input
     ///
@@ -168,7 +170,7 @@ pub(crate) struct ReplayArgs {
     ///
     /// The flow hash has a random secret, in the kernel too, so one replay is one draw. With --seeds the report has the
     /// minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default) and those that follow it.
-    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with = "flows")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with_all = ["flows", "out"])]
     pub(crate) seeds: Option<u32>,
 
     #[command(flatten)]
@@ -242,6 +244,9 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     pub(crate) records: RecordArgs,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
 
     /// Print one JSON object instead of tables
     #[arg(long, help_heading = "Output")]

@@ -103,6 +103,7 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
         apps: apps.clone(),
         flows: None,
         next: None,
+        out: None,
     };
     Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |_, _| {})?)
 }

@@ -19,6 +19,7 @@ mod help;
 mod host;
 mod input;
 mod live;
+mod out;
 mod output;
 mod progress;
 mod record_args;

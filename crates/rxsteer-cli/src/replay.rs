@@ -8,6 +8,7 @@ use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
 use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
+use crate::out;
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerSettings;
@@ -15,6 +16,7 @@ use crate::work::{Apps, Work};
 use anyhow::Context;
 use rxsteer_records::recording::Recorded;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
+use rxsteer_user::sink::{Sink, SinkReport};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::{Source, SourceIssue};
 use rxsteer_user::{
@@ -47,6 +49,8 @@ pub(crate) struct Run {
     pub(crate) changes: usize,
     /// What became of the flow records, where they were asked for.
     pub(crate) recorded: Option<Recorded>,
+    /// What became of the packets that were to be written, where that was asked for.
+    pub(crate) out: Option<Vec<SinkReport>>,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
 }
@@ -60,6 +64,7 @@ impl Run {
             || worker_died
             || self.report.reordered > 0
             || self.recorded.as_ref().is_some_and(|recorded| recorded.failure.is_some())
+            || self.out.iter().flatten().any(|out| out.error.is_some())
         {
             Outcome::Findings
         } else {
@@ -87,14 +92,18 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         let secrets = seeds::Secrets::new(hash_seed, count)?;
         return seeds::command(args, config, &input, sources, secrets, &stop);
     }
+    let mut sinks = args.out.open(args.captures.iter(), &config, &stop)?;
     let begun = Instant::now();
     let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
     let mut watch = None;
     let replay = Replay::of(args);
     let mut report = once(&replay, &config, &mut sources, &stop, flows, |receivers| {
+    let out = |cpu| sinks.as_mut().map(|sinks| sinks.take(cpu));
+    let mut report = once(args, &config, &mut sources, &stop, (flows, out), |receivers| {
         let progress = receivers.iter().map(Receiver::progress).collect();
         watch = Some(Watch::start(progress, args.json));
     })?;
+    report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
     drop(watch);
     // ORDER: Relaxed; all threads have ended.
@@ -116,6 +125,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         max_backlog: config.max_backlog,
         changes: config.changes.len(),
         recorded,
+        out: sinks.map(|sinks| sinks.counts().report()),
         elapsed,
         interrupted,
     };
@@ -171,12 +181,17 @@ fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
 }
 
 /// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows.
+/// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows, `out` what its
+/// packets are written to.
 fn once(
     replay: &Replay,
     config: &PipelineConfig,
     sources: &mut [Box<dyn Source>],
     stop: &Arc<AtomicBool>,
-    mut flows: impl FnMut(CpuId) -> Option<FlowStats>,
+    (mut flows, mut out): (
+        impl FnMut(CpuId) -> Option<FlowStats>,
+        impl FnMut(CpuId) -> Option<Sink>,
+    ),
     started: impl FnOnce(&[Receiver]),
 ) -> Result<Report<Work>, PipelineError> {
     let work = |cpu| Work {
@@ -185,6 +200,7 @@ fn once(
         apps: replay.apps.clone(),
         flows: flows(cpu),
         next: None,
+        out: out(cpu),
     };
     rxsteer_user::run(config, sources, replay.speed, stop, work, |receivers, _| started(receivers))
 }
@@ -279,6 +295,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "key": args.records.flows.as_ref().map(|_| args.records.table.mask().to_string()),
         "anonymize": args.records.table.anonymize.map(|mode| mode.to_string()),
         "partition_by": args.records.partition_by.map(|rule| rule.to_string()),
+        "out": args.out.out.as_ref().map(ToString::to_string),
     })
 }
 
@@ -321,6 +338,9 @@ pub(crate) fn report_after(run: &Run) {
     }
     if let Some(failure) = run.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref()) {
         output::note(&format!("rxsteer: {}", output::error_text(failure)));
+    }
+    for problem in out::problems(run.out.iter().flatten()) {
+        output::note(&format!("rxsteer: {problem}"));
     }
     let full = run.report.drops.get(DropReason::BacklogFull);
     if full > 0 {

@@ -2,6 +2,7 @@
 
 use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::packet::Dissection;
+use rxsteer_user::sink::Sink;
 use rxsteer_user::{FlowStats, Handler, Packet, PacketList, Report};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,8 @@ pub(crate) struct Work {
     pub(crate) flows: Option<FlowStats>,
     /// What becomes of packets then: they are sent on, or nothing.
     pub(crate) next: Option<Box<dyn Handler>>,
+    /// Writes the packets, where that is asked for.
+    pub(crate) out: Option<Sink>,
 }
 
 impl Handler for Work {
@@ -31,6 +34,11 @@ impl Handler for Work {
         }
         if !self.per_packet.is_zero() {
             self.spin(list);
+        if let Some(out) = &mut self.out {
+            out.write(list);
+        }
+        if self.per_packet.is_zero() {
+            return;
         }
         if let Some(next) = &mut self.next {
             next.handle(list);

@@ -4,6 +4,7 @@
 //! This is the only crate that maps memory of the kernel. What it hands out is safe to use; `rxsteer-user` makes
 //! sources of it.
 
+mod interface_out;
 mod lent;
 pub mod packet;
 mod ring;
@@ -11,4 +12,5 @@ mod sys;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 
+pub use interface_out::{PacketSender, Tap};
 pub use lent::Lent;

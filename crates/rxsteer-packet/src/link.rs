@@ -61,6 +61,22 @@ impl LinkType {
     }
 
     /// The name that libpcap uses for the link type, in lower case.
+    /// Its LINKTYPE_ number, as capture files have it: <https://www.tcpdump.org/linktypes.html>.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        match self {
+            LinkType::Ethernet => 1,
+            LinkType::LinuxSll => 113,
+            LinkType::LinuxSll2 => 276,
+            LinkType::Null => 0,
+            LinkType::Loop => 108,
+            LinkType::Raw => 101,
+            LinkType::Ipv4 => 228,
+            LinkType::Ipv6 => 229,
+        }
+    }
+
+    /// The name libpcap knows it by, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -44,6 +44,7 @@ mod printable;
 mod receiver;
 mod report;
 mod rx_report;
+pub mod sink;
 pub mod source;
 pub mod sys;
 mod worker;

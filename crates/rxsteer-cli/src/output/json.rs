@@ -1,6 +1,7 @@
 //! The machine-readable report.
 
 use super::error_text;
+use crate::out;
 use crate::replay::Run;
 use crate::work::at_home;
 use hdrhistogram::Histogram;
@@ -51,6 +52,7 @@ pub(crate) fn run(run: &Run) -> Value {
     put("per_cpu", report.per_cpu.iter().map(per_cpu).collect());
     put("errors", issues(&run.issues));
     put("flow_statistics", run.recorded.as_ref().map_or(Value::Null, recorded));
+    put("out", run.out.as_deref().map_or(Value::Null, out::json));
     put("settings", run.settings.clone());
     put("interrupted", json!(run.interrupted));
     put("elapsed_ns", json!(run.elapsed.as_nanos() as u64));

@@ -1,5 +1,6 @@
 //! The report a person reads.
 
+use crate::out;
 use crate::replay::Run;
 use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
@@ -184,6 +185,9 @@ fn totals(text: &mut String, run: &Run) {
     line("order", format!("{} reordered, {} moves", grouped(report.reordered), report.moves));
     if let Some(recorded) = &run.recorded {
         line("flow records", flow_records(recorded));
+    }
+    if let Some(written) = &run.out {
+        line("written", out::text(written));
     }
     if run.changes > 0 {
         line("changes", format!("{} of {} made", report.changes_made, run.changes));

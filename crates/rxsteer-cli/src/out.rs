@@ -1,0 +1,133 @@
+//! `--out`: packets go on to other programs, by an output for each CPU.
+
+use crate::help::words;
+use crate::input::refuse_input;
+use crate::output;
+use crate::output::table::grouped;
+use crate::words::suggestion;
+use clap::{Args, ValueHint};
+use rxsteer_user::PipelineConfig;
+use rxsteer_user::printable;
+use rxsteer_user::sink::{SinkDrop, SinkKind, SinkReport, SinkSpec, SinkSpecError, Sinks};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Where packets go beside the report.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct OutArgs {
+    /// Write the packets, e.g. pcap:parts/%d.pcap
+    ///
+    /// Each CPU's worker writes the packets that it processes, in order, to an output of its own; %d stands for the CPU.
+    /// pcap:DIR/%d.pcap and pcap:DIR/%d.pcap.zst are files. pipe:PATH%d are named pipes, made if they do not exist; the run
+    /// begins when each has a reader. tap:NAME%d are tap interfaces, made for the run. veth:NAME%d are interfaces that exist.
+    /// If a pipe or an interface is full, packets wait or are dropped, by the same rule as for a full backlog.
+    #[arg(long, value_name = "KIND:NAME", value_hint = ValueHint::AnyPath, help_heading = "Output",
+          value_parser = words(SinkKind::WORDS, parse_out))]
+    pub(crate) out: Option<SinkSpec>,
+}
+
+fn parse_out(text: &str) -> Result<SinkSpec, String> {
+    text.parse().map_err(|error: SinkSpecError| match &error {
+        SinkSpecError::Kind(word) => format!("{error}{}", suggestion(word, &SinkKind::WORDS)),
+        _ => error.to_string(),
+    })
+}
+
+impl OutArgs {
+    /// Opens an output for each worker of `config`, if outputs are asked for. None may be one of `inputs`.
+    pub(crate) fn open(
+        &self,
+        inputs: impl Iterator<Item = impl AsRef<Path>> + Clone,
+        config: &PipelineConfig,
+        stop: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Option<Sinks>> {
+        let Some(spec) = &self.out else { return Ok(None) };
+        let workers = config.workers();
+        for file in spec.files(workers.iter()) {
+            refuse_input(&file, "--out", inputs.clone())?;
+        }
+        if config.policy.remembers_flows() || !config.changes.is_empty() {
+            output::note(
+                "rxsteer: here a flow can move to another CPU, and goes on in that CPU's output; a program that follows \
+                 connections then sees a part of them. --policy rps keeps each flow in one output.",
+            );
+        }
+        let waiting = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
+            output::note(&format!("rxsteer: waiting for readers of {}", names.join(", ")));
+        };
+        // Only its own words: they name the cause already.
+        let sinks = Sinks::open(spec, &workers, config.on_full, stop, waiting);
+        sinks.map(Some).map_err(|error| anyhow::anyhow!("{error}"))
+    }
+}
+
+/// Every output as an object.
+pub(crate) fn json(outputs: &[SinkReport]) -> Value {
+    let one = |out: &SinkReport| {
+        let drops = SinkDrop::ALL.iter().zip(out.drops);
+        let dropped: serde_json::Map<_, _> =
+            drops.map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect();
+        json!({
+            "cpu": out.cpu.get(),
+            "name": out.name,
+            "written": out.written,
+            "bytes": out.bytes,
+            "dropped": dropped,
+            "error": out.error,
+        })
+    };
+    outputs.iter().map(one).collect()
+}
+
+/// All outputs in one line of the report.
+pub(crate) fn text(outputs: &[SinkReport]) -> String {
+    let sum = |of: fn(&SinkReport) -> u64| grouped(outputs.iter().map(of).sum());
+    let mut text =
+        format!("{} packets ({} bytes) to ", sum(|out| out.written), sum(|out| out.bytes));
+    match outputs {
+        [one] => text += &printable(&one.name),
+        [first, .., last] => {
+            let (first, last) = (printable(&first.name), printable(&last.name));
+            text += &format!("{} outputs, {first} to {last}", outputs.len());
+        }
+        [] => text += "no output",
+    }
+    for reason in SinkDrop::ALL {
+        let count: u64 = outputs.iter().map(|out| out.drops[reason as usize]).sum();
+        if count > 0 {
+            text += &format!("; {} not written {}", grouped(count), reason.help());
+        }
+    }
+    text
+}
+
+/// What went wrong with outputs, a line each.
+pub(crate) fn problems<'a>(outputs: impl Iterator<Item = &'a SinkReport>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut no_room = 0;
+    for out in outputs {
+        no_room += out.drops[SinkDrop::NoRoom as usize];
+        lines.extend(out.error.clone());
+    }
+    if no_room > 0 {
+        lines.push(format!(
+            "{no_room} packets were not written because a pipe or an interface was full; use --on-full wait to lose \
+             nothing, or read faster"
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_kinds_are_named_with_the_nearest() {
+        assert!(parse_out("pacp:x.pcap").unwrap_err().contains("did you mean 'pcap'?"));
+        assert!(parse_out("vethh:x").unwrap_err().contains("did you mean 'veth'?"));
+    }
+}

@@ -1,0 +1,123 @@
+//! Opening all outputs before anything starts, so that what can be refused is refused then.
+
+use super::SinkError;
+use super::interface::Interface;
+use super::spec::{SinkKind, SinkSpec};
+use super::write::{Out, Zstd};
+use crate::sink::stream::Stream;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long to wait before looking again whether a pipe has a reader.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A named pipe that was made here, removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct MadePipe(PathBuf);
+
+impl Drop for MadePipe {
+    fn drop(&mut self) {
+        // Somebody else may have removed it.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// What one CPU's packets are written to, and what is to be removed afterwards.
+pub(super) type Opened = (Out, Option<MadePipe>);
+
+/// Opens these names. Pipes are opened when all of them have a reader; `waiting` is told, once, of those that have none.
+pub(super) fn open(
+    spec: &SinkSpec,
+    names: &[String],
+    stop: &AtomicBool,
+    waiting: impl FnOnce(&[&str]),
+) -> Result<Vec<Opened>, SinkError> {
+    match spec.kind() {
+        SinkKind::Pcap { zstd } => {
+            if let Some(folder) = spec.folder().filter(|folder| !folder.exists()) {
+                let made = fs::create_dir(folder);
+                made.map_err(|error| SinkError::create(folder, error))?;
+            }
+            names.iter().map(|name| open_file(Path::new(name), zstd)).collect()
+        }
+        SinkKind::Pipe => open_pipes(names, stop, waiting),
+        SinkKind::Tap => {
+            names.iter().map(|name| Ok((Out::Interface(Interface::tap(name)?), None))).collect()
+        }
+        SinkKind::Veth => {
+            names.iter().map(|name| Ok((Out::Interface(Interface::packet(name)?), None))).collect()
+        }
+    }
+}
+
+fn open_file(path: &Path, zstd: bool) -> Result<Opened, SinkError> {
+    let create = |path| {
+        let file = File::create(path)?;
+        Ok(if zstd { Out::Zstd(Zstd::new(file)?) } else { Out::File(Stream::new(file)) })
+    };
+    create(path).map(|out| (out, None)).map_err(|error| SinkError::create(path, error))
+}
+
+fn open_pipes(
+    names: &[String],
+    stop: &AtomicBool,
+    waiting: impl FnOnce(&[&str]),
+) -> Result<Vec<Opened>, SinkError> {
+    let mut waiting = Some(waiting);
+    let mut made =
+        names.iter().map(|name| make_pipe(Path::new(name))).collect::<Result<Vec<_>, _>>()?;
+    let mut opened: Vec<Option<File>> = names.iter().map(|_| None).collect();
+    loop {
+        for (name, pipe) in names.iter().zip(&mut opened) {
+            if pipe.is_none() {
+                *pipe = open_pipe(Path::new(name))?;
+            }
+        }
+        let without = names.iter().zip(&opened).filter(|(_, pipe)| pipe.is_none());
+        let without: Vec<&str> = without.map(|(name, _)| name.as_str()).collect();
+        if without.is_empty() {
+            break;
+        }
+        if let Some(waiting) = waiting.take() {
+            waiting(&without);
+        }
+        // ORDER: Relaxed; a request without data.
+        if stop.load(Ordering::Relaxed) {
+            return Err(SinkError::NoReader(without.join(", ")));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    let streams = opened.into_iter().flatten().map(|pipe| Out::Pipe(Stream::new(pipe)));
+    Ok(streams.zip(made.drain(..)).collect())
+}
+
+/// Makes a named pipe where there is nothing; refuses anything else that is no pipe.
+fn make_pipe(path: &Path) -> Result<Option<MadePipe>, SinkError> {
+    match fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => Ok(None),
+        Ok(_) => Err(SinkError::NotAPipe(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let mode = Mode::RUSR | Mode::WUSR;
+            let made = mknodat(CWD, path, FileType::Fifo, mode, 0);
+            made.map_err(|error| SinkError::create(path, error.into()))?;
+            Ok(Some(MadePipe(path.to_owned())))
+        }
+        Err(error) => Err(SinkError::create(path, error)),
+    }
+}
+
+/// The pipe, if it has a reader.
+fn open_pipe(path: &Path) -> Result<Option<File>, SinkError> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(pipe) => Ok(Some(File::from(pipe))),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(SinkError::create(path, error.into())),
+    }
+}
