@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::cli::DemoArgs;
-use crate::output::{self, json, table};
+use crate::output::{self, table};
 use crate::work::{Apps, Work, at_home};
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::{Hasher, SymmetricHash};
@@ -159,7 +159,7 @@ fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
                 "meaning": meaning,
                 "packets": report.packets,
                 "delivered": report.delivered,
-                "dropped": json::drops(&report.drops),
+                "dropped": rxsteer_user::drops_to_json(&report.drops),
                 "reordered": report.reordered,
                 "imbalance": report.imbalance(),
                 "packets_per_cpu": packets,

@@ -43,6 +43,8 @@ mod pipeline;
 mod printable;
 mod receiver;
 mod report;
+#[cfg(feature = "json")]
+mod report_json;
 mod rx_report;
 pub mod sink;
 pub mod source;
@@ -62,6 +64,8 @@ pub use pipeline::{Control, Pipeline, StillReceiving, run};
 pub use printable::{printable, shown};
 pub use receiver::{MAX_BATCH, OnFull, Receiver};
 pub use report::{CpuReport, Report};
+#[cfg(feature = "json")]
+pub use report_json::drops_to_json;
 pub use rx_report::{BacklogReport, RxProgress};
 
 pub use rxsteer_core as core;

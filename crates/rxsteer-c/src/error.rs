@@ -1,0 +1,45 @@
+//! What went wrong last, for each thread.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why a call failed, in a sentence that says what to do.
+pub(crate) type Error = Box<dyn std::error::Error>;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Does what a function of the library does: an error and a panic become the last error and `failed`.
+pub(crate) fn guard<T>(failed: T, work: impl FnOnce() -> Result<T, Error>) -> T {
+    let message = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(result)) => return result,
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => format!("a bug in rxsteer, please report it: {}", text(&*panic)),
+    };
+    set(&message);
+    failed
+}
+
+fn set(message: &str) {
+    // Names in messages are escaped, so there is no NUL in them; if there is, it ends the message.
+    let bytes = message.bytes().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
+    let message = CString::new(bytes).unwrap_or_default();
+    // A thread that ends has nobody left to ask.
+    let _ = LAST.try_with(|last| last.replace(message));
+}
+
+/// The last error of this thread; its memory stays until the next one.
+pub(crate) fn last() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}

@@ -1,0 +1,304 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Safety
+//!
+//! This crate is for C; Rust programs use `rxsteer`. What a caller has to keep to stands at each function, and in the header.
+//! No panic leaves a function: it becomes the last error. Pointers are read for as long as it is said, and never kept.
+//!
+//! `types.rs` is what C programs see, `instance.rs` is what is behind it in safe Rust, and this file is all between.
+
+mod error;
+mod instance;
+mod types;
+
+pub use instance::Instance;
+pub use types::*;
+
+use error::{Error, guard};
+use instance::Settings;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a function returns that succeeded.
+pub const RXSTEER_OK: c_int = 0;
+/// What a function returns that failed; rxsteer_last_error() says why.
+pub const RXSTEER_ERROR: c_int = -1;
+
+/// Most packets in a list; the worker's limit.
+const LONGEST_LIST: usize = 64;
+
+/// Opens a source of packets: the name of a capture (pcap or pcapng, as it is or in gzip or zstd; - is standard input),
+/// capture:NAME, or synthetic:SPEC, made-up packets as by rxsteer replay --synthetic. Other words before a colon are kept for
+/// sources of later versions, such as live interfaces.
+///
+/// Returns NULL if it can't be opened. What is returned has to be given to rxsteer_close.
+///
+/// # Safety
+/// `source` ends in NUL. `options` is NULL or points to a structure of `options->size` bytes, whose strings are NULL or end
+/// in NUL. All of it is read before this returns, and not kept.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_open(
+    source: *const c_char,
+    options: *const Options,
+) -> *mut Instance {
+    guard(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let source = unsafe { string(source) }.ok_or("source is NULL; name a capture")?;
+        // SAFETY: the caller's promise.
+        let settings = unsafe { settings(options) }?;
+        Ok(Box::into_raw(Box::new(Instance::open(source.to_bytes(), &settings)?)))
+    })
+}
+
+/// How many workers call the handler: one for each CPU that a packet can go to.
+///
+/// # Safety
+/// `rx` is NULL, or is from rxsteer_open and was not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_workers(rx: *const Instance) -> usize {
+    // SAFETY: the caller's promise.
+    guard(0, || Ok(unsafe { instance(rx) }?.workers()))
+}
+
+/// Receives all packets of the source, and returns when they are processed, or were after rxsteer_stop. `handler` is called
+/// by the workers' threads, with `user` as it is given here. A source can be run once.
+///
+/// Returns RXSTEER_OK or RXSTEER_ERROR. A capture that is cut short is no error: see the report's `issues`.
+///
+/// # Safety
+/// `rx` is NULL, or is from rxsteer_open and is not closed before this returns. `handler` is NULL or may be called from any
+/// thread, several at a time, with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_run(
+    rx: *const Instance,
+    handler: Handler,
+    user: *mut c_void,
+) -> c_int {
+    guard(RXSTEER_ERROR, || {
+        // SAFETY: the caller's promise.
+        let instance = unsafe { instance(rx) }?;
+        let function = handler.ok_or("handler is NULL; give a function to call with packets")?;
+        let refused: Arc<Mutex<Option<Verdict>>> = Arc::default();
+        let handler = |worker| CHandler {
+            function,
+            user,
+            worker,
+            packets: Vec::with_capacity(LONGEST_LIST),
+            refused: refused.clone(),
+        };
+        let message = || {
+            let verdict = (*refused.lock().unwrap_or_else(PoisonError::into_inner))?;
+            Some(format!(
+                "the handler returned {verdict}, and this version knows RXSTEER_CONSUMED (0) alone; the worker ended"
+            ))
+        };
+        instance.run(handler, message)?;
+        Ok(RXSTEER_OK)
+    })
+}
+
+/// Ends a run early; what was received is still processed. Any thread may call it at any time, a handler and a handler of
+/// signals among them.
+///
+/// # Safety
+/// `rx` is NULL, or is from rxsteer_open and is not closed before this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_stop(rx: *const Instance) {
+    // No guard: it can't panic, and a handler of signals must not touch memory of the thread.
+    // SAFETY: the caller's promise.
+    if let Some(instance) = unsafe { rx.as_ref() } {
+        instance.stop();
+    }
+}
+
+/// Writes what the run did to `report`, as far as `report->size` goes. Returns RXSTEER_ERROR before rxsteer_run has returned.
+///
+/// # Safety
+/// `rx` is NULL, or is from rxsteer_open and was not closed. `report` is NULL or points to `report->size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_get_report(rx: *const Instance, report: *mut Report) -> c_int {
+    guard(RXSTEER_ERROR, || {
+        // SAFETY: the caller's promise.
+        let from = *unsafe { instance(rx) }?.report()?;
+        if report.is_null() {
+            return Err("report is NULL; give the address of an rxsteer_report".into());
+        }
+        // SAFETY: the caller's promise; every report has a size.
+        let size = unsafe { (&raw const (*report).size).read() };
+        check_size("report", size)?;
+        let from = Report { size, ..from };
+        let copied = size.min(size_of::<Report>());
+        // SAFETY: `copied` bytes are in both, and the rest up to `size` is the caller's.
+        unsafe {
+            std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), report.cast(), copied);
+            report.cast::<u8>().add(copied).write_bytes(0, size - copied);
+        }
+        Ok(RXSTEER_OK)
+    })
+}
+
+/// What the run did, as a JSON object with the names that rxsteer replay --json has. The string belongs to `rx`. Returns NULL
+/// before rxsteer_run has returned.
+///
+/// # Safety
+/// `rx` is NULL, or is from rxsteer_open and was not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_report_json(rx: *const Instance) -> *const c_char {
+    // SAFETY: the caller's promise.
+    guard(std::ptr::null(), || Ok(unsafe { instance(rx) }?.json()?.as_ptr()))
+}
+
+/// Gives back all that rxsteer_open took. NULL is ignored. Returns RXSTEER_ERROR, and gives back nothing, while rxsteer_run
+/// runs: stop it and wait until it returns.
+///
+/// # Safety
+/// `rx` is NULL, or is from rxsteer_open and was not closed. Nothing may use it, or what it owned, from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rxsteer_close(rx: *mut Instance) -> c_int {
+    guard(RXSTEER_ERROR, || {
+        // SAFETY: the caller's promise.
+        let Some(instance) = (unsafe { rx.as_ref() }) else { return Ok(RXSTEER_OK) };
+        if instance.is_running() {
+            return Err("rxsteer_run has not returned; call rxsteer_stop and wait for it first".into());
+        }
+        // SAFETY: it came from a Box in rxsteer_open, and is given back once.
+        drop(unsafe { Box::from_raw(rx) });
+        Ok(RXSTEER_OK)
+    })
+}
+
+/// Why the last function that failed in this thread did so: a sentence without an end of line, or an empty string. It stays
+/// until a function fails in this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn rxsteer_last_error() -> *const c_char {
+    error::last()
+}
+
+/// The version of this library, such as 0.2.0; RXSTEER_VERSION is that of the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn rxsteer_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// A C function as the handler of a worker.
+struct CHandler {
+    function: unsafe extern "C" fn(*mut c_void, *const List) -> Verdict,
+    user: *mut c_void,
+    worker: u32,
+    /// Of the list at hand; otherwise empty.
+    packets: Vec<Packet>,
+    /// A verdict that is not known.
+    refused: Arc<Mutex<Option<Verdict>>>,
+}
+
+// SAFETY: who calls rxsteer_run promises that the function may be called with `user` from any thread. `packets` is empty
+// when a handler goes from one thread to another.
+unsafe impl Send for CHandler {}
+
+impl rxsteer::Handler for CHandler {
+    fn handle(&mut self, list: &rxsteer::PacketList<'_>) {
+        self.packets.extend(list.iter().map(|packet| {
+            let meta = packet.meta();
+            Packet {
+                data: packet.bytes().as_ptr(),
+                timestamp_ns: meta.timestamp_ns,
+                captured_len: meta.captured_len,
+                wire_len: meta.wire_len,
+                hash: packet.hash().get(),
+                rx_queue: meta.rx_queue,
+                link_type: meta.link.number(),
+            }
+        }));
+        let seen = List {
+            size: size_of::<List>(),
+            packet_size: size_of::<Packet>(),
+            packets: self.packets.as_ptr(),
+            count: self.packets.len(),
+            cpu: u32::from(list.cpu().get()),
+            worker: self.worker,
+        };
+        // SAFETY: the promise of who called rxsteer_run; the list and its packets live until this returns.
+        let verdict = unsafe { (self.function)(self.user, &raw const seen) };
+        self.packets.clear();
+        if verdict != RXSTEER_CONSUMED {
+            self.refuse(verdict);
+        }
+    }
+}
+
+impl CHandler {
+    /// Ends this worker: its list counts as dropped, and rxsteer_run returns an error.
+    #[cold]
+    fn refuse(&self, verdict: Verdict) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(verdict);
+        // Without the panic hook, which would print.
+        std::panic::resume_unwind(Box::new(format!("it returned the unknown verdict {verdict}")));
+    }
+}
+
+/// What `rx` points to.
+///
+/// # Safety
+/// It is NULL, or is from rxsteer_open and is not closed while the reference lives.
+unsafe fn instance<'a>(rx: *const Instance) -> Result<&'a Instance, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { rx.as_ref() }.ok_or_else(|| "rx is NULL; open a source with rxsteer_open first".into())
+}
+
+/// A string of C; `None` for NULL.
+///
+/// # Safety
+/// It is NULL or ends in NUL, and is not written while the reference lives.
+unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// The options, as far as the caller knows them. What this library does not know has to be zero.
+///
+/// # Safety
+/// They are NULL, or of as many bytes as they say, and their strings are NULL or end in NUL.
+unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
+    if options.is_null() {
+        return Ok(Settings::default());
+    }
+    // SAFETY: the caller's promise; all options have a size.
+    let size = unsafe { (&raw const (*options).size).read() };
+    check_size("options", size)?;
+    let known = size.min(size_of::<Options>());
+    // SAFETY: zeros are NULL and 0; of the caller's bytes those are copied that it has.
+    let given = unsafe {
+        let mut given: Options = std::mem::zeroed();
+        std::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut given).cast(), known);
+        given
+    };
+    // SAFETY: these bytes are within `size`.
+    let unknown = unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
+    if given.reserved != 0 || unknown.iter().any(|byte| *byte != 0) {
+        return Err("options: a field is set that this version does not know; use a newer library, or leave it zero".into());
+    }
+    let text = |option: *const c_char, name: &str| {
+        // SAFETY: the caller's promise.
+        let text = unsafe { string(option) }.map(|text| text.to_str().map(str::to_owned)).transpose();
+        text.map_err(|_| format!("options: {name} is not UTF-8"))
+    };
+    Ok(Settings {
+        policy: text(given.policy, "policy")?,
+        cpus: text(given.cpus, "cpus")?,
+        max_backlog: given.max_backlog,
+        batch: given.batch,
+        flags: given.flags,
+    })
+}
+
+/// No version's structures are larger; a size that was not set likely is.
+const LARGEST: usize = 4096;
+
+/// Whether a structure's size can be one.
+fn check_size(name: &str, size: usize) -> Result<(), Error> {
+    if (size_of::<usize>()..=LARGEST).contains(&size) {
+        return Ok(());
+    }
+    Err(format!("{name}: its size is {size}; set {name}.size to sizeof({name}) first").into())
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * What the library promises at its boundary, mistakes of the caller included. Prints what does not hold, and ends with 1.
+ */
+#include <pthread.h>
+#include <rxsteer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures;
+
+#define CHECK(condition)                                                               \
+    do {                                                                               \
+        if (!(condition)) {                                                            \
+            fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #condition,     \
+                    rxsteer_last_error());                                             \
+            failures++;                                                                \
+        }                                                                              \
+    } while (0)
+
+#define SAYS(words) (strstr(rxsteer_last_error(), words) != NULL)
+
+enum { WORKERS = 2 };
+
+struct seen {
+    uint64_t packets[WORKERS], captured[WORKERS], sum[WORKERS];
+    uint64_t last_time[WORKERS];
+    int out_of_order, odd;
+    rxsteer *rx;
+};
+
+static rxsteer_verdict look(void *user, const rxsteer_list *list)
+{
+    struct seen *seen = user;
+    if (list->size < sizeof *list || list->packet_size < sizeof(rxsteer_packet) || !list->count ||
+        list->worker >= WORKERS || list->cpu != list->worker)
+        seen->odd = 1;
+    for (size_t i = 0; i < list->count; i++) {
+        const rxsteer_packet *packet = rxsteer_packet_at(list, i);
+        /* Reads each byte, for the address sanitizer. */
+        for (uint32_t byte = 0; byte < packet->captured_len; byte++)
+            seen->sum[list->worker] += packet->data[byte];
+        seen->packets[list->worker]++;
+        seen->captured[list->worker] += packet->captured_len;
+        /* One RX queue, and flows that stay: a worker sees them as they came. */
+        if (packet->timestamp_ns < seen->last_time[list->worker])
+            seen->out_of_order = 1;
+        seen->last_time[list->worker] = packet->timestamp_ns;
+        if (packet->link_type != 1 || packet->wire_len < packet->captured_len || !packet->hash)
+            seen->odd = 1;
+    }
+    return RXSTEER_CONSUMED;
+}
+
+static rxsteer_verdict drop_all(void *user, const rxsteer_list *list)
+{
+    (void)user, (void)list;
+    return 7;
+}
+
+static rxsteer_verdict stop_from_handler(void *user, const rxsteer_list *list)
+{
+    struct seen *seen = user;
+    (void)list;
+    if (rxsteer_close(seen->rx) == RXSTEER_OK)
+        seen->odd = 1;
+    rxsteer_stop(seen->rx);
+    return RXSTEER_CONSUMED;
+}
+
+static void *stop(void *rx)
+{
+    rxsteer_stop(rx);
+    return NULL;
+}
+
+static rxsteer_options defaults(void)
+{
+    rxsteer_options options = { .size = sizeof options, .cpus = "0-1", .flags = RXSTEER_NO_PIN };
+    return options;
+}
+
+static void runs(void)
+{
+    rxsteer_options options = defaults();
+    options.flags |= RXSTEER_CHECK_ORDER;
+    options.batch = 32;
+    options.max_backlog = 100;
+    rxsteer *rx = rxsteer_open("synthetic:packets=50000,flows=100,size=60-1514", &options);
+    CHECK(rx);
+    if (!rx)
+        return;
+    struct seen seen = { .rx = rx };
+    rxsteer_report report = { .size = sizeof report };
+    CHECK(rxsteer_workers(rx) == WORKERS);
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_ERROR && SAYS("no report before"));
+    CHECK(!rxsteer_report_json(rx));
+    CHECK(rxsteer_run(rx, NULL, &seen) == RXSTEER_ERROR && SAYS("handler is NULL"));
+    CHECK(rxsteer_run(rx, look, &seen) == RXSTEER_OK);
+    CHECK(seen.packets[0] + seen.packets[1] == 50000);
+    CHECK(!seen.out_of_order && !seen.odd);
+    CHECK(rxsteer_run(rx, look, &seen) == RXSTEER_ERROR && SAYS("run already"));
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK);
+    CHECK(report.size == sizeof report);
+    CHECK(report.packets == 50000 && report.delivered == 50000 && report.dropped == 0);
+    CHECK(report.bytes == seen.captured[0] + seen.captured[1]);
+    CHECK(report.reordered == 0 && report.issues == 0 && report.workers_lost == 0);
+    const char *json = rxsteer_report_json(rx);
+    CHECK(json && json[0] == '{' && strstr(json, "\"delivered\":50000"));
+    CHECK(rxsteer_get_report(rx, NULL) == RXSTEER_ERROR && SAYS("report is NULL"));
+
+    /* A program of before some field, and one of after the next. */
+    struct { rxsteer_report report; uint64_t more; } larger = { { 0 }, 9 };
+    larger.report.size = sizeof larger;
+    CHECK(rxsteer_get_report(rx, &larger.report) == RXSTEER_OK);
+    CHECK(larger.report.packets == 50000 && larger.more == 0);
+    rxsteer_report smaller;
+    memset(&smaller, 0x55, sizeof smaller);
+    smaller.size = offsetof(rxsteer_report, bytes);
+    CHECK(rxsteer_get_report(rx, &smaller) == RXSTEER_OK);
+    CHECK(smaller.packets == 50000 && smaller.bytes == 0x5555555555555555u);
+    smaller.size = 0;
+    CHECK(rxsteer_get_report(rx, &smaller) == RXSTEER_ERROR && SAYS("sizeof(report)"));
+    CHECK(rxsteer_close(rx) == RXSTEER_OK);
+}
+
+static void stops(void)
+{
+    rxsteer_options options = defaults();
+    struct seen seen = { 0 };
+    rxsteer *rx = rxsteer_open("synthetic:packets=1000000000", &options);
+    CHECK(rx);
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, stop, rx));
+    CHECK(rxsteer_run(rx, look, &seen) == RXSTEER_OK);
+    pthread_join(thread, NULL);
+    rxsteer_report report = { .size = sizeof report };
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK && report.packets < 1000000000);
+    CHECK(report.packets == report.delivered);
+    CHECK(rxsteer_close(rx) == RXSTEER_OK);
+
+    seen.rx = rx = rxsteer_open("synthetic:packets=1000000000", &options);
+    CHECK(rxsteer_run(rx, stop_from_handler, &seen) == RXSTEER_OK && !seen.odd);
+    CHECK(rxsteer_close(rx) == RXSTEER_OK);
+}
+
+static void unknown_verdict_ends_the_run(void)
+{
+    rxsteer_options options = defaults();
+    rxsteer *rx = rxsteer_open("synthetic:packets=10000", &options);
+    CHECK(rx);
+    CHECK(rxsteer_run(rx, drop_all, NULL) == RXSTEER_ERROR && SAYS("the handler returned 7"));
+    rxsteer_report report = { .size = sizeof report };
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK);
+    CHECK(report.workers_lost == WORKERS && report.packets == report.delivered + report.dropped);
+    CHECK(rxsteer_close(rx) == RXSTEER_OK);
+}
+
+static void refuses(const char *source, rxsteer_options options, const char *words)
+{
+    rxsteer *rx = rxsteer_open(source, &options);
+    if (rx || !SAYS(words)) {
+        fprintf(stderr, "%s should be refused by '%s', and says: %s\n", source ? source : "NULL", words,
+                rxsteer_last_error());
+        failures++;
+    }
+    rxsteer_close(rx);
+}
+
+static void refusals(void)
+{
+    const char *fine = "synthetic:packets=10";
+    rxsteer_options options = defaults();
+    refuses(NULL, options, "source is NULL");
+    refuses("/no/such/file", options, "there is no such file");
+    refuses("capture:/no/such/file", options, "there is no such file");
+    refuses("packet:eth0", options, "reads no source 'packet:'");
+    refuses("synthetic:flws=1", options, "flws");
+    options.size = 0;
+    refuses(fine, options, "sizeof(options)");
+    options.size = (size_t)-1;
+    refuses(fine, options, "sizeof(options)");
+    options = defaults(), options.flags = 1u << 31;
+    refuses(fine, options, "flags");
+    options = defaults(), options.reserved = 1;
+    refuses(fine, options, "a field is set");
+    options = defaults(), options.policy = "rsp";
+    refuses(fine, options, "policy 'rsp'");
+    options = defaults(), options.policy = "\xff";
+    refuses(fine, options, "not UTF-8");
+    options = defaults(), options.cpus = "3-1";
+    refuses(fine, options, "cpus '3-1'");
+    options = defaults(), options.max_backlog = 0xffffffff;
+    refuses(fine, options, "");
+
+    struct { rxsteer_options options; uint64_t more; } newer = { defaults(), 0 };
+    newer.options.size = sizeof newer;
+    rxsteer *rx = rxsteer_open(fine, &newer.options);
+    CHECK(rx && rxsteer_workers(rx) == WORKERS);
+    rxsteer_close(rx);
+    newer.more = 1;
+    CHECK(!rxsteer_open(fine, &newer.options) && SAYS("a field is set"));
+    /* A program of before the second field. */
+    rxsteer_options older = { .size = offsetof(rxsteer_options, policy), .policy = (const char *)1 };
+    rx = rxsteer_open(fine, &older);
+    CHECK(rx);
+    rxsteer_close(rx);
+
+    CHECK(rxsteer_workers(NULL) == 0 && SAYS("rx is NULL"));
+    CHECK(rxsteer_run(NULL, look, NULL) == RXSTEER_ERROR && SAYS("rx is NULL"));
+    CHECK(rxsteer_close(NULL) == RXSTEER_OK);
+    rxsteer_stop(NULL);
+}
+
+int main(void)
+{
+    CHECK(!strcmp(rxsteer_version(), RXSTEER_VERSION));
+    CHECK(!strcmp(rxsteer_last_error(), ""));
+    runs();
+    stops();
+    unknown_verdict_ends_the_run();
+    refusals();
+    if (!failures)
+        puts("all holds");
+    return failures != 0;
+}

@@ -1,0 +1,87 @@
+//! A report as a JSON object, named by the list of counters.
+
+use crate::report::{CpuReport, Report};
+use hdrhistogram::Histogram;
+use rxsteer_core::Drops;
+use rxsteer_core::counters::{CpuCounter, RxCounter, SteerCounter};
+use rxsteer_packet::Malformed;
+use serde_json::{Map, Value, json};
+
+impl<H> Report<H> {
+    /// All figures of the run, and `per_cpu` an array with those of each CPU; handlers are left out. Bytes are those on the
+    /// wire, times are in nanoseconds, quantiles are null without a packet.
+    #[must_use]
+    pub fn to_json(&self) -> Map<String, Value> {
+        let mut object = Map::new();
+        let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        for counter in RxCounter::ALL {
+            put(counter.name(), json!(self.rx_counter(*counter)));
+        }
+        let reasons = Malformed::ALL.iter().zip(self.malformed);
+        let reasons = reasons.map(|(reason, count)| (reason.name().to_owned(), json!(count)));
+        put("malformed_by_reason", reasons.collect());
+        put("flows_bidirectional", json!(self.distinct_flows.bidirectional()));
+        put("flows_unidirectional", json!(self.distinct_flows.unidirectional()));
+        put("flows_steered", json!(self.steered_flows));
+        put("largest_flow_packets", json!(self.largest_flow));
+        put("packets_untracked", json!(self.untracked_packets));
+        put("reordered", json!(self.reordered));
+        put("moves", json!(self.moves));
+        for counter in SteerCounter::ALL {
+            put(counter.name(), json!(self.steering.get(*counter)));
+        }
+        put("changes_made", json!(self.changes_made));
+        put("dropped", drops_to_json(&self.drops));
+        put("delivered", json!(self.delivered));
+        put("imbalance", json!(self.imbalance()));
+        let delay = self.delay_ns();
+        put("delay_p50_ns", quantile(&delay, 0.5));
+        put("delay_p99_ns", quantile(&delay, 0.99));
+        put("per_cpu", self.per_cpu.iter().map(per_cpu).collect());
+        object
+    }
+
+    fn rx_counter(&self, counter: RxCounter) -> u64 {
+        match counter {
+            RxCounter::Received => self.packets,
+            RxCounter::Bytes => self.bytes,
+            RxCounter::NotIp => self.not_ip,
+            RxCounter::Malformed => self.malformed.iter().sum(),
+            RxCounter::TransportTruncated => self.transport_truncated,
+            RxCounter::KernelDrops => self.kernel_drops,
+            RxCounter::UnknownRxQueue => self.unknown_rx_queue,
+        }
+    }
+}
+
+/// Drops by reason.
+#[must_use]
+pub fn drops_to_json(drops: &Drops) -> Value {
+    drops.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
+}
+
+/// A quantile in nanoseconds; null without a packet.
+fn quantile(delays: &Histogram<u64>, quantile: f64) -> Value {
+    if delays.is_empty() { Value::Null } else { json!(delays.value_at_quantile(quantile)) }
+}
+
+fn per_cpu(cpu: &CpuReport) -> Value {
+    let mut object = Map::new();
+    object.insert("cpu".to_owned(), json!(cpu.cpu.get()));
+    for counter in CpuCounter::ALL {
+        let value = match counter {
+            CpuCounter::Packets => cpu.packets,
+            CpuCounter::Bytes => cpu.bytes,
+            CpuCounter::Lists => cpu.lists,
+            CpuCounter::Kicks => cpu.kicks,
+            CpuCounter::Dropped => cpu.drops.total(),
+        };
+        object.insert(counter.name().to_owned(), json!(value));
+    }
+    object.insert("flows".to_owned(), json!(cpu.flows));
+    object.insert("delay_p50_ns".to_owned(), quantile(&cpu.delay_ns, 0.5));
+    object.insert("delay_p99_ns".to_owned(), quantile(&cpu.delay_ns, 0.99));
+    object.insert("pinned".to_owned(), json!(cpu.pinned));
+    object.insert("failure".to_owned(), json!(cpu.failure));
+    Value::Object(object)
+}
