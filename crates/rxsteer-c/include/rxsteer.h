@@ -202,6 +202,10 @@ typedef struct rxsteer_report {
      * Workers that ended early.
      */
     uint64_t workers_lost;
+    /**
+     * Packets of a live interface that the kernel dropped, since memory for them was full; not in `packets`.
+     */
+    uint64_t kernel_drops;
 } rxsteer_report;
 
 /**
@@ -215,8 +219,8 @@ extern "C" {
 
 /**
  * Opens a source of packets: the name of a capture (pcap or pcapng, as it is or in gzip or zstd; - is standard input),
- * capture:NAME, or synthetic:SPEC, made-up packets as by rxsteer replay --synthetic. Other words before a colon are kept for
- * sources of later versions, such as live interfaces.
+ * capture:NAME, live:INTERFACE, which takes CAP_NET_RAW and is run until it is stopped, or synthetic:SPEC, made-up packets
+ * as by rxsteer replay --synthetic. packet: and xdp: are kept for later versions.
  *
  * Returns NULL if it can't be opened. What is returned has to be given to rxsteer_close.
  *

@@ -4,7 +4,10 @@ use crate::error::Error;
 use crate::types::{
     RXSTEER_CHECK_ORDER, RXSTEER_DROP_WHEN_FULL, RXSTEER_LOOK_INTO_TUNNELS, RXSTEER_NO_PIN, Report,
 };
-use rxsteer::source::{CaptureOptions, CaptureSource, Source, SourceIssue, SyntheticSource};
+use rxsteer::source::{
+    CaptureOptions, CaptureSource, PacketOptions, PacketSource, Source, SourceIssue,
+    SyntheticSource,
+};
 use rxsteer::{CpuId, CpuSet, Handler, OnFull, PipelineBuilder, allowed_cpus, printable};
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -12,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What is before the colon of a source.
-const KINDS: [&str; 2] = ["capture", "synthetic"];
+const KINDS: [&str; 3] = ["capture", "live", "synthetic"];
 /// Kinds that later versions read, so that no file is taken for them.
-const LATER_KINDS: [&str; 3] = ["live", "packet", "xdp"];
+const LATER_KINDS: [&str; 2] = ["packet", "xdp"];
 
 /// What a program asks for, read from its options.
 #[derive(Debug, Default)]
@@ -85,10 +88,12 @@ impl Instance {
         refused: impl FnOnce() -> Option<String>,
     ) -> Result<(), Error> {
         let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut source = source.ok_or("the source was run already; open it again to run it again")?;
+        let mut source =
+            source.ok_or("the source was run already; open it again to run it again")?;
         let running = Running::new(&self.running);
         let workers = &self.workers;
-        let number = |cpu| workers.iter().position(|worker| *worker == cpu).unwrap_or_default() as u32;
+        let number =
+            |cpu| workers.iter().position(|worker| *worker == cpu).unwrap_or_default() as u32;
         let report = self.builder.run(&mut source, |cpu| handler(number(cpu)));
         drop(running);
         let report = report?;
@@ -108,6 +113,7 @@ impl Instance {
             moves: report.moves,
             issues: issues.len() as u64,
             workers_lost: lost as u64,
+            kernel_drops: report.kernel_drops,
         };
         // JSON escapes control characters, NUL among them.
         let json = CString::new(serde_json::Value::Object(json).to_string())?;
@@ -128,7 +134,9 @@ impl Instance {
     }
 
     fn finished(&self) -> Result<&Finished, Error> {
-        self.finished.get().ok_or_else(|| "there is no report before rxsteer_run has returned".into())
+        self.finished
+            .get()
+            .ok_or_else(|| "there is no report before rxsteer_run has returned".into())
     }
 }
 
@@ -159,17 +167,25 @@ fn issue(issue: &SourceIssue) -> serde_json::Value {
 }
 
 fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
-    let known = RXSTEER_DROP_WHEN_FULL | RXSTEER_NO_PIN | RXSTEER_CHECK_ORDER | RXSTEER_LOOK_INTO_TUNNELS;
+    let known =
+        RXSTEER_DROP_WHEN_FULL | RXSTEER_NO_PIN | RXSTEER_CHECK_ORDER | RXSTEER_LOOK_INTO_TUNNELS;
     let unknown = settings.flags & !known;
     if unknown != 0 {
-        return Err(format!("flags: this version does not know {unknown:#x}; use a newer library, or leave it out").into());
+        return Err(format!(
+            "flags: this version does not know {unknown:#x}; use a newer library, or leave it out"
+        )
+        .into());
     }
     let has = |flag| settings.flags & flag != 0;
     let policy = settings.policy.as_deref().unwrap_or("rps");
-    let policy = policy.parse().map_err(|error| format!("policy '{}': {error}", printable(policy)))?;
+    let policy =
+        policy.parse().map_err(|error| format!("policy '{}': {error}", printable(policy)))?;
     let cpus: CpuSet = match &settings.cpus {
-        Some(cpus) => cpus.parse().map_err(|error| format!("cpus '{}': {error}", printable(cpus)))?,
-        None => allowed_cpus().ok_or("the system does not say which CPUs there are; set the option cpus")?,
+        Some(cpus) => {
+            cpus.parse().map_err(|error| format!("cpus '{}': {error}", printable(cpus)))?
+        }
+        None => allowed_cpus()
+            .ok_or("the system does not say which CPUs there are; set the option cpus")?,
     };
     let on_full = if has(RXSTEER_DROP_WHEN_FULL) { OnFull::Drop } else { OnFull::Wait };
     let mut builder = PipelineBuilder::new(policy, cpus)
@@ -190,12 +206,16 @@ fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
 /// `KIND:NAME`, or the name of a capture.
 fn open_source(source: &[u8]) -> Result<Box<dyn Source>, Error> {
     use std::os::unix::ffi::OsStrExt;
-    let kind = source.split(|byte| *byte == b':').next().and_then(|kind| std::str::from_utf8(kind).ok());
+    let kind =
+        source.split(|byte| *byte == b':').next().and_then(|kind| std::str::from_utf8(kind).ok());
     let kind = kind.filter(|kind| kind.len() < source.len());
     let (kind, name) = match kind {
         Some(kind) if LATER_KINDS.contains(&kind) => {
             let kinds = KINDS.join(":, ");
-            return Err(format!("this version reads no source '{kind}:', only {kinds}:; use a newer library").into());
+            return Err(format!(
+                "this version reads no source '{kind}:', only {kinds}:; use a newer library"
+            )
+            .into());
         }
         Some(kind) if KINDS.contains(&kind) => (kind, &source[kind.len() + 1..]),
         _ => ("capture", source),
@@ -203,6 +223,12 @@ fn open_source(source: &[u8]) -> Result<Box<dyn Source>, Error> {
     if kind == "synthetic" {
         let spec = std::str::from_utf8(name)?.parse()?;
         return Ok(Box::new(SyntheticSource::new(spec, 1, (0, 1))));
+    }
+    if kind == "live" {
+        return Ok(Box::new(PacketSource::with(
+            std::str::from_utf8(name)?,
+            PacketOptions::default(),
+        )?));
     }
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
     Ok(Box::new(CaptureSource::open(&[path], CaptureOptions::default())?))

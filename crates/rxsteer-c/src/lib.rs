@@ -28,8 +28,8 @@ pub const RXSTEER_ERROR: c_int = -1;
 const LONGEST_LIST: usize = 64;
 
 /// Opens a source of packets: the name of a capture (pcap or pcapng, as it is or in gzip or zstd; - is standard input),
-/// capture:NAME, or synthetic:SPEC, made-up packets as by rxsteer replay --synthetic. Other words before a colon are kept for
-/// sources of later versions, such as live interfaces.
+/// capture:NAME, live:INTERFACE, which takes CAP_NET_RAW and is run until it is stopped, or synthetic:SPEC, made-up packets
+/// as by rxsteer replay --synthetic. packet: and xdp: are kept for later versions.
 ///
 /// Returns NULL if it can't be opened. What is returned has to be given to rxsteer_close.
 ///
@@ -159,7 +159,9 @@ pub unsafe extern "C" fn rxsteer_close(rx: *mut Instance) -> c_int {
         // SAFETY: the caller's promise.
         let Some(instance) = (unsafe { rx.as_ref() }) else { return Ok(RXSTEER_OK) };
         if instance.is_running() {
-            return Err("rxsteer_run has not returned; call rxsteer_stop and wait for it first".into());
+            return Err(
+                "rxsteer_run has not returned; call rxsteer_stop and wait for it first".into()
+            );
         }
         // SAFETY: it came from a Box in rxsteer_open, and is given back once.
         drop(unsafe { Box::from_raw(rx) });
@@ -274,13 +276,15 @@ unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
         given
     };
     // SAFETY: these bytes are within `size`.
-    let unknown = unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
+    let unknown =
+        unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
     if given.reserved != 0 || unknown.iter().any(|byte| *byte != 0) {
         return Err("options: a field is set that this version does not know; use a newer library, or leave it zero".into());
     }
     let text = |option: *const c_char, name: &str| {
         // SAFETY: the caller's promise.
-        let text = unsafe { string(option) }.map(|text| text.to_str().map(str::to_owned)).transpose();
+        let text =
+            unsafe { string(option) }.map(|text| text.to_str().map(str::to_owned)).transpose();
         text.map_err(|_| format!("options: {name} is not UTF-8"))
     };
     Ok(Settings {

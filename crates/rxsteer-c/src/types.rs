@@ -107,4 +107,6 @@ pub struct Report {
     pub issues: u64,
     /// Workers that ended early.
     pub workers_lost: u64,
+    /// Packets of a live interface that the kernel dropped, since memory for them was full; not in `packets`.
+    pub kernel_drops: u64,
 }

@@ -176,6 +176,7 @@ static void refusals(void)
     refuses("/no/such/file", options, "there is no such file");
     refuses("capture:/no/such/file", options, "there is no such file");
     refuses("packet:eth0", options, "reads no source 'packet:'");
+    refuses("live:no-such-interface", options, "no-such-interface");
     refuses("synthetic:flws=1", options, "flws");
     options.size = 0;
     refuses(fine, options, "sizeof(options)");

@@ -32,7 +32,8 @@ fn output(command: &mut Command) -> Output {
 }
 
 fn text(output: &Output) -> String {
-    let [out, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let [out, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{out}{errors}")
 }
 
@@ -62,7 +63,9 @@ impl Installed {
             let only = folder.path().join("only");
             fs::create_dir(&only).expect("a folder");
             fs::hard_link(built.join("librxsteer_c.a"), only.join("librxsteer_c.a"))
-                .or_else(|_| fs::copy(built.join("librxsteer_c.a"), only.join("librxsteer_c.a")).map(drop))
+                .or_else(|_| {
+                    fs::copy(built.join("librxsteer_c.a"), only.join("librxsteer_c.a")).map(drop)
+                })
                 .expect("the static library");
             install(&only, &folder.path().join("static"));
             Installed { folder }
@@ -126,7 +129,8 @@ fn capture(folder: &Path, name: &str) -> PathBuf {
         frame
     };
     let frames = [frame(1, false), frame(2, true), frame(1, false), frame(1, true)];
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1]);
     for frame in frames {
         let len = frame.len() as u32;
@@ -153,7 +157,11 @@ fn example_counts_what_is_in_a_capture() {
             );
             let missing = output(installed.command(&program).arg("/no/such/file"));
             assert_eq!(missing.status.code(), Some(2));
-            assert!(text(&missing).contains("/no/such/file: there is no such file"), "{}", text(&missing));
+            assert!(
+                text(&missing).contains("/no/such/file: there is no such file"),
+                "{}",
+                text(&missing)
+            );
         }
     }
 }
@@ -169,14 +177,20 @@ fn boundary_holds_under_the_address_sanitizer() {
         if !output(&mut probe).status.success() {
             skipped(
                 "boundary_holds_under_the_address_sanitizer",
-                &format!("{compiler} has no address sanitizer here; install its runtime (libclang-rt-dev)"),
+                &format!(
+                    "{compiler} has no address sanitizer here; install its runtime (libclang-rt-dev)"
+                ),
             );
             continue;
         }
         for (kind, sanitizers) in [("shared", None), ("static", Some(SANITIZERS))] {
             let more: Vec<&str> = sanitizers.into_iter().collect();
             let program = installed.compile(compiler, kind, "tests/boundary.c", &more);
-            assert_eq!(succeed(&mut installed.command(&program)), "all holds\n", "{compiler}, {kind}");
+            assert_eq!(
+                succeed(&mut installed.command(&program)),
+                "all holds\n",
+                "{compiler}, {kind}"
+            );
             let program = installed.compile(compiler, kind, "examples/talkers.c", &more);
             let capture = capture(installed.folder.path(), "sanitizer.pcap");
             assert!(succeed(installed.command(&program).arg(capture)).starts_with("4 packets"));
@@ -193,18 +207,29 @@ fn valgrind_finds_nothing() {
     let program = installed.compile("gcc", "shared", "examples/talkers.c", &["-O1"]);
     let mut valgrind = Command::new("valgrind");
     valgrind.env("LD_LIBRARY_PATH", installed.prefix("shared").join("lib"));
-    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    let said = succeed(valgrind.arg(&program).arg(capture(installed.folder.path(), "valgrind.pcap")).arg("0-1"));
+    valgrind.args([
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite",
+    ]);
+    let said = succeed(
+        valgrind.arg(&program).arg(capture(installed.folder.path(), "valgrind.pcap")).arg("0-1"),
+    );
     assert!(said.starts_with("4 packets"), "{said}");
 }
 
 /// The header is C++ as well.
 #[test]
 fn header_compiles_as_cpp() {
-    let compilers = ["g++", "clang++"].into_iter().filter(|compiler| ready("header_compiles_as_cpp", &[compiler]));
+    let compilers = ["g++", "clang++"]
+        .into_iter()
+        .filter(|compiler| ready("header_compiles_as_cpp", &[compiler]));
     for compiler in compilers {
         let mut command = Command::new(compiler);
         command.args(["-x", "c++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
-        succeed(command.arg(here().join("tests/boundary.hpp")).arg("-I").arg(here().join("include")));
+        succeed(
+            command.arg(here().join("tests/boundary.hpp")).arg("-I").arg(here().join("include")),
+        );
     }
 }

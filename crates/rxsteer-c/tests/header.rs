@@ -21,7 +21,8 @@ static inline const rxsteer_packet *rxsteer_packet_at(const rxsteer_list *list, 
 
 fn generated() -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut config = cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("cbindgen.toml");
+    let mut config =
+        cbindgen::Config::from_file(here.join("cbindgen.toml")).expect("cbindgen.toml");
     config.header = Some("/* Made by cbindgen from the sources of rxsteer-c; do not edit. SPDX-License-Identifier: MIT OR Apache-2.0 */".to_owned());
     config.after_includes = Some(after_includes());
     let source = |name: &str| here.join("src").join(name);
@@ -37,7 +38,10 @@ fn generated() -> String {
     let header = String::from_utf8(header).expect("UTF-8");
     // Rust's headings of documentation.
     let header = header.replace(" * # Safety\n", " * What the caller promises:\n");
-    header.replace("#ifdef __cplusplus\n}  // extern \"C\"", &format!("{TRAILER}\n\n#ifdef __cplusplus\n}}  // extern \"C\""))
+    header.replace(
+        "#ifdef __cplusplus\n}  // extern \"C\"",
+        &format!("{TRAILER}\n\n#ifdef __cplusplus\n}}  // extern \"C\""),
+    )
 }
 
 #[test]

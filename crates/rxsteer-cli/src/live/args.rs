@@ -1,6 +1,7 @@
 //! The options of `rxsteer live`.
 
 use crate::change_spec::parse_interval;
+use crate::out::OutArgs;
 use crate::record_args::RecordArgs;
 use crate::steer_args::SteerArgs;
 use crate::words::whole;
@@ -27,6 +28,11 @@ const MOST_RING: u64 = 1024;
     xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records could not \
     be written; 2 it could not run.")]
+    rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n\n\
+    Interfaces go on receiving as before: packets are copies for this program, taken before the firewall. Each interface is an \
+    RX queue, in the order in which they are named. Ctrl-C ends with the report.\n\n\
+    Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
+    could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
     /// Interfaces, by name
     #[arg(value_name = "IFACE", required = true)]
@@ -110,6 +116,9 @@ pub(crate) struct LiveArgs {
 
     #[command(flatten)]
     pub(crate) records: RecordArgs,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
 
     /// Print JSON lines: one each second, the last one is the report
     #[arg(long, help_heading = "Output")]

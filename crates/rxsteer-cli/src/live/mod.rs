@@ -16,6 +16,9 @@ use crate::work::Work;
 use args::{Io, LiveArgs};
 use open::{Named, Opened, Way, open};
 use rxsteer_user::core::CpuId;
+use rxsteer_user::core::{CpuId, MAX_RX_QUEUES};
+use rxsteer_user::sink::Sink;
+use rxsteer_user::source::Source;
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::{Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys};
 use serde_json::{Value, json};
@@ -47,6 +50,9 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let mut next = handlers(outgoing, config.workers().len())?;
     // What was received until a signal came is all there is: nothing is interrupted.
     end_on_signals(vec![end.clone()])?;
+    // Before anything is received: readers of pipes may let it wait.
+    let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
+    let (mut sources, links) = open(args, &end)?;
     let input = Input {
         captures: &[],
         synthetic: None,
@@ -62,6 +68,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         apps: None,
         flows: recording.as_mut().and_then(|recording| recording.stats(cpu)),
         next: next.pop(),
+        out: sinks.as_mut().map(|sinks| sinks.take(cpu)),
     };
     let mut interfaces = Vec::new();
     let mut watch = None;
@@ -79,6 +86,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         });
     drop(watch);
     let mut report = report?;
+    report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
     let used = report.handlers.iter_mut().filter_map(|(_, work)| work.flows.take()).collect();
     let recorded = recording.map(|recording| recording.finish(used)).transpose()?;
@@ -96,6 +104,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         max_backlog: config.max_backlog,
         changes: 0,
         recorded,
+        out: sinks.map(|sinks| sinks.counts().report()),
         elapsed,
         interrupted: false,
     };
@@ -153,6 +162,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "copy": args.copy,
         "ring_bytes": args.ring_size << 20,
         "work_ns": args.work_ns,
+        "out": args.out.out.as_ref().map(ToString::to_string),
     })
 }
 
