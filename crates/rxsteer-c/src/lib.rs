@@ -299,9 +299,9 @@ unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
 /// No version's structures are larger; a size that was not set likely is.
 const LARGEST: usize = 4096;
 
-/// Whether a structure's size can be one.
+/// Whether a structure's size can be one: never one that ends within a pointer.
 fn check_size(name: &str, size: usize) -> Result<(), Error> {
-    if (size_of::<usize>()..=LARGEST).contains(&size) {
+    if (size_of::<usize>()..=LARGEST).contains(&size) && size.is_multiple_of(size_of::<usize>()) {
         return Ok(());
     }
     Err(format!("{name}: its size is {size}; set {name}.size to sizeof({name}) first").into())

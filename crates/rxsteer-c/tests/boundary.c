@@ -2,11 +2,16 @@
  *
  * What the library promises at its boundary, mistakes of the caller included. Prints what does not hold, and ends with 1.
  */
+#define _DEFAULT_SOURCE /* usleep */
+#include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <rxsteer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static int failures;
 
@@ -145,6 +150,50 @@ static void stops(void)
     CHECK(rxsteer_close(rx) == RXSTEER_OK);
 }
 
+/* A live interface, where the machine lets it: what the kernel gives is processed, and a stop ends it. */
+static rxsteer_verdict stop_at_first(void *user, const rxsteer_list *list)
+{
+    struct seen *seen = user;
+    __atomic_add_fetch(&seen->packets[0], list->count, __ATOMIC_RELAXED);
+    rxsteer_stop(seen->rx);
+    return RXSTEER_CONSUMED;
+}
+
+static void *send_datagrams(void *user)
+{
+    struct seen *seen = user;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9) };
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int i = 0; i < 1000 && !__atomic_load_n(&seen->packets[0], __ATOMIC_RELAXED); i++) {
+        if (sendto(fd, "x", 1, 0, (struct sockaddr *)&to, sizeof to) < 0 && errno == ENETUNREACH)
+            break;
+        usleep(10000);
+    }
+    close(fd);
+    rxsteer_stop(seen->rx);
+    return NULL;
+}
+
+static void live(void)
+{
+    rxsteer_options options = defaults();
+    struct seen seen = { 0 };
+    seen.rx = rxsteer_open("live:lo", &options);
+    if (!seen.rx) {
+        fprintf(stderr, "no live interface: %s\n", rxsteer_last_error());
+        return;
+    }
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, send_datagrams, &seen));
+    CHECK(rxsteer_run(seen.rx, stop_at_first, &seen) == RXSTEER_OK);
+    pthread_join(thread, NULL);
+    rxsteer_report report = { .size = sizeof report };
+    CHECK(rxsteer_get_report(seen.rx, &report) == RXSTEER_OK);
+    CHECK(report.packets == report.delivered && report.delivered == seen.packets[0]);
+    CHECK(rxsteer_close(seen.rx) == RXSTEER_OK);
+}
+
 static void unknown_verdict_ends_the_run(void)
 {
     rxsteer_options options = defaults();
@@ -179,6 +228,8 @@ static void refusals(void)
     refuses("live:no-such-interface", options, "no-such-interface");
     refuses("synthetic:flws=1", options, "flws");
     options.size = 0;
+    refuses(fine, options, "sizeof(options)");
+    options.size = offsetof(rxsteer_options, policy) + 2;
     refuses(fine, options, "sizeof(options)");
     options.size = (size_t)-1;
     refuses(fine, options, "sizeof(options)");
@@ -220,6 +271,7 @@ int main(void)
     CHECK(!strcmp(rxsteer_last_error(), ""));
     runs();
     stops();
+    live();
     unknown_verdict_ends_the_run();
     refusals();
     if (!failures)

@@ -186,11 +186,11 @@ fn boundary_holds_under_the_address_sanitizer() {
         for (kind, sanitizers) in [("shared", None), ("static", Some(SANITIZERS))] {
             let more: Vec<&str> = sanitizers.into_iter().collect();
             let program = installed.compile(compiler, kind, "tests/boundary.c", &more);
-            assert_eq!(
-                succeed(&mut installed.command(&program)),
-                "all holds\n",
-                "{compiler}, {kind}"
-            );
+            let said = succeed(&mut installed.command(&program));
+            let left_out = said.strip_prefix("all holds\n").unwrap_or_else(|| panic!("{said}"));
+            if !left_out.is_empty() {
+                skipped("boundary_holds_under_the_address_sanitizer", left_out.trim_end());
+            }
             let program = installed.compile(compiler, kind, "examples/talkers.c", &more);
             let capture = capture(installed.folder.path(), "sanitizer.pcap");
             assert!(succeed(installed.command(&program).arg(capture)).starts_with("4 packets"));

@@ -15,6 +15,7 @@ const PAUSE_AT_MOST: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 mod errno {
     pub(super) const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
     pub(super) const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+    pub(super) const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
     pub(super) const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
     pub(super) const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
     pub(super) const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
@@ -92,6 +93,8 @@ impl Interface {
             Err(error) => match error.raw_os_error() {
                 Some(errno::EAGAIN | errno::ENOBUFS) => Ok(Sent::NoRoom),
                 Some(errno::EMSGSIZE | errno::EINVAL) => Ok(Sent::Length),
+                // What a tap says that is down.
+                Some(errno::EIO) => Err(rustix::io::Errno::NETDOWN.into()),
                 _ => Err(error),
             },
         }
