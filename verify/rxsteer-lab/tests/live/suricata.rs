@@ -80,7 +80,9 @@ fn suricata(namespace: &Namespace, interface: &str, folder: &Path, settings: &[&
     command.args(["-c", "/etc/suricata/suricata.yaml", "-S", "/dev/null", "-k", "none", "-l"]);
     command.arg(folder).arg(format!("--af-packet={interface}"));
     let socket = format!("unix-command.filename={}", folder.join("socket").display());
-    let mut all = vec!["stats.interval=1", "stream.midstream=false", &socket];
+    // The settings of its first entry are for this interface.
+    let entry = format!("af-packet.0.interface={interface}");
+    let mut all = vec!["stats.interval=1", "stream.midstream=false", &socket, &entry];
     all.extend(settings);
     for setting in all {
         command.args(["--set", setting]);
@@ -146,7 +148,12 @@ fn streams_are_whole_behind_outputs() {
     live.says("receiving from");
     let folders = [0, 1].map(|cpu| folder.path().join(format!("w{cpu}")));
     let folders = [folders[0].as_path(), folders[1].as_path()];
-    let readers = [0, 1].map(|cpu| suricata(receiver, &format!("w{cpu}"), folders[cpu], &[]));
+    // Sockets of two interfaces can't be in one fanout group.
+    let groups = ["af-packet.0.cluster-id=98", "af-packet.0.cluster-id=99"];
+    let readers = [0, 1].map(|cpu| {
+        let settings = ["af-packet.0.threads=1", groups[cpu]];
+        suricata(receiver, &format!("w{cpu}"), folders[cpu], &settings)
+    });
     send_recorded(testbed.sender(), testbed.link(), 0, &frames).unwrap();
     check(&folders, frames.len());
     for folder in folders {
