@@ -27,7 +27,7 @@ fn set(message: &str) {
     // Names in messages are escaped, so there is no NUL in them; if there is, it ends the message.
     let bytes = message.bytes().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
     let message = CString::new(bytes).unwrap_or_default();
-    // A thread that ends has nobody left to ask.
+    // A thread that ends asks no more.
     let _ = LAST.try_with(|last| last.replace(message));
 }
 

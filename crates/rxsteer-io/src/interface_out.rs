@@ -22,7 +22,7 @@ impl Tap {
         // SAFETY: a path that ends in NUL, and no memory beside it.
         let fd = owned(unsafe { libc::open(c"/dev/net/tun".as_ptr(), flags) })?;
         let mut request = request(name)?;
-        // TUN_EXCL: a tap that somebody keeps is not taken over.
+        // TUN_EXCL: a tap of another process is not taken over.
         let kind = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL;
         request.ifr_ifru.ifru_flags = kind as libc::c_short;
         ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request)?;
@@ -140,7 +140,7 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was just opened, and nobody else has it.
+    // SAFETY: it was just opened, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -23,7 +23,7 @@ pub(super) struct MadePipe(PathBuf);
 
 impl Drop for MadePipe {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
+        // Another process may have removed it.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -31,7 +31,7 @@ impl Drop for MadePipe {
 /// What one CPU's packets are written to, and what is to be removed afterwards.
 pub(super) type Opened = (Out, Option<MadePipe>);
 
-/// Opens these names. Pipes are opened when all of them have a reader; `waiting` is told, once, of those that have none.
+/// Opens these names. Pipes are opened when all of them have a reader; `waiting` is called once with those that have none.
 pub(super) fn open(
     spec: &SinkSpec,
     names: &[String],

@@ -240,8 +240,8 @@ fn nothing_is_opened_where_one_can_not_be() {
     let stop = Arc::new(AtomicBool::new(false));
     let open = |spec: String, stop: &Arc<AtomicBool>, waiting: &mut Vec<String>| {
         let cpus = "0-1".parse().unwrap();
-        let told = |names: &[&str]| waiting.extend(names.iter().map(ToString::to_string));
-        Sinks::open(&spec.parse().unwrap(), &cpus, OnFull::Wait, stop, told)
+        let keep = |names: &[&str]| waiting.extend(names.iter().map(ToString::to_string));
+        Sinks::open(&spec.parse().unwrap(), &cpus, OnFull::Wait, stop, keep)
             .unwrap_err()
             .to_string()
     };

@@ -129,7 +129,7 @@ impl Sink {
     /// Writes what still waits, and closes the output: whoever reads a pipe finds its end. Nothing is written after it.
     pub fn finish(&mut self) {
         if self.link.is_none() {
-            // Readers are told that there was nothing.
+            // A reader finds an empty stream.
             self.begin(LinkType::Ethernet);
         }
         while let Out::Pipe(stream) = &self.out

@@ -116,7 +116,7 @@ const FLOWS: u16 = 50;
 fn numbered(count: u32) -> Vec<Vec<u8>> {
     (0..count)
         .map(|number| {
-            // Addresses that no host here has, so nobody answers.
+            // Addresses that no host here has, so none answers.
             let mut frame = vec![2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 9, 2, 8, 0];
             frame.extend([0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
             let port = 1000 + number as u16 % FLOWS;
