@@ -1,11 +1,11 @@
 //! `--out`: packets go on to other programs, by an output for each CPU.
 
-use crate::help::words;
 use crate::input::refuse_input;
 use crate::output;
 use crate::output::table::grouped;
 use crate::words::suggestion;
 use clap::{Args, ValueHint};
+use rxsteer_settings::words;
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::printable;
 use rxsteer_user::sink::{SinkDrop, SinkKind, SinkReport, SinkSpec, SinkSpecError, Sinks};
