@@ -97,9 +97,8 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
     let mut watch = None;
     let replay = Replay::of(args);
-    let mut report = once(&replay, &config, &mut sources, &stop, flows, |receivers| {
     let out = |cpu| sinks.as_mut().map(|sinks| sinks.take(cpu));
-    let mut report = once(args, &config, &mut sources, &stop, (flows, out), |receivers| {
+    let mut report = once(&replay, &config, &mut sources, &stop, (flows, out), |receivers| {
         let progress = receivers.iter().map(Receiver::progress).collect();
         watch = Some(Watch::start(progress, args.json));
     })?;
@@ -180,7 +179,6 @@ fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
     )
 }
 
-/// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows.
 /// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows, `out` what its
 /// packets are written to.
 fn once(

@@ -34,11 +34,9 @@ impl Handler for Work {
         }
         if !self.per_packet.is_zero() {
             self.spin(list);
+        }
         if let Some(out) = &mut self.out {
             out.write(list);
-        }
-        if self.per_packet.is_zero() {
-            return;
         }
         if let Some(next) = &mut self.next {
             next.handle(list);

@@ -60,8 +60,7 @@ impl LinkType {
         })
     }
 
-    /// The name that libpcap uses for the link type, in lower case.
-    /// Its LINKTYPE_ number, as capture files have it: <https://www.tcpdump.org/linktypes.html>.
+    /// The LINKTYPE_ number of the link type, as capture files have it: <https://www.tcpdump.org/linktypes.html>.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -76,7 +75,7 @@ impl LinkType {
         }
     }
 
-    /// The name libpcap knows it by, in lower case.
+    /// The name that libpcap uses for the link type, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

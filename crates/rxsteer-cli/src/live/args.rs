@@ -22,15 +22,11 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 eth1 --policy sparse --cpus 0-7 --duration 10s\n  \
     rxsteer live eth0 --filter 'tcp port 443' --count 100000 --json | tail -1\n  \
     rxsteer live wg0 --promiscuous --flows flows.csv\n  \
-    rxsteer live eth0 --bridge eth1 --policy sparse --cpus 0-3\n\n\
+    rxsteer live eth0 --bridge eth1 --policy sparse --cpus 0-3\n  \
+    rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n\n\
     By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
     taken before the firewall. Each interface is an RX queue, in the order in which they are named. By AF_XDP sockets (--io \
     xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report.\n\n\
-    Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records could not \
-    be written; 2 it could not run.")]
-    rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n\n\
-    Interfaces go on receiving as before: packets are copies for this program, taken before the firewall. Each interface is an \
-    RX queue, in the order in which they are named. Ctrl-C ends with the report.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {

@@ -45,14 +45,13 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let hash_seed = steer.apply(&mut config)?;
     config.check()?;
     let end = Arc::new(AtomicBool::new(false));
-    let opened = open(args, way, &named, &end)?;
-    let Opened { mut sources, links, modes, outgoing, _kept } = opened;
-    let mut next = handlers(outgoing, config.workers().len())?;
     // What was received until a signal came is all there is: nothing is interrupted.
     end_on_signals(vec![end.clone()])?;
     // Before anything is received: readers of pipes may let it wait.
     let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
-    let (mut sources, links) = open(args, &end)?;
+    let opened = open(args, way, &named, &end)?;
+    let Opened { mut sources, links, modes, outgoing, _kept } = opened;
+    let mut next = handlers(outgoing, config.workers().len())?;
     let input = Input {
         captures: &[],
         synthetic: None,

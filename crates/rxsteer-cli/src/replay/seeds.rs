@@ -234,7 +234,7 @@ pub(crate) fn draws(
         }
         config.hasher = Hasher::Symmetric(SymmetricHash::new(secret.0.to_be_bytes()));
         let mut sources = frames.open()?;
-        let report = once(replay, config, &mut sources, stop, |_| None, |_| {})?;
+        let report = once(replay, config, &mut sources, stop, (|_| None, |_| None), |_| {})?;
         if frames.loaded.is_none() {
             frames.sources = sources;
         }
@@ -316,37 +316,6 @@ pub(super) fn command(
     let bar = progress::runs(u64::from(secrets.count), args.json);
     let replay = Replay::of(args);
     let draws = draws(&replay, &mut config, &mut frames, secrets, stop, &bar)?;
-    let (mut draws, mut failures, mut reordered, mut last) = (Vec::new(), Vec::new(), 0, None);
-    for secret in secrets.all() {
-        if is_interrupted() {
-            break;
-        }
-        config.hasher = Hasher::Symmetric(SymmetricHash::new(secret.0.to_be_bytes()));
-        let mut frames: Vec<Box<dyn Source>> = match &fits {
-            Some(loaded) => loaded.iter().map(|it| Box::new(it.clone()) as _).collect(),
-            None => input.open()?,
-        };
-        let report = once(args, &config, &mut frames, stop, (|_| None, |_| None), |_| {})?;
-        if fits.is_none() {
-            sources = frames;
-        }
-        // A part of the input says nothing about the whole.
-        if is_interrupted() {
-            break;
-        }
-        bar.inc(1);
-        reordered += report.reordered;
-        let failed = |cpu: &rxsteer_user::CpuReport| {
-            let failure = cpu.failure.as_ref()?;
-            Some(format!(
-                "--hash-seed {:x}: the worker of CPU {} ended early: {failure}",
-                secret.0, cpu.cpu
-            ))
-        };
-        failures.extend(report.per_cpu.iter().filter_map(failed));
-        draws.push(Draw { secret, figures: Figure::ALL.map(|figure| figure.of(&report)) });
-        last = Some(report);
-    }
     bar.finish_and_clear();
     // ORDER: Relaxed; a request without data.
     let interrupted = stop.load(Ordering::Relaxed);
