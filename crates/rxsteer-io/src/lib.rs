@@ -5,6 +5,7 @@
 //! sources of it.
 
 mod frames;
+mod interface_out;
 mod lent;
 pub mod packet;
 mod ring;

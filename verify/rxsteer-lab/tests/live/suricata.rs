@@ -47,7 +47,7 @@ fn segment(
 
 /// Whole connections, all at the same time.
 fn connections() -> Vec<Vec<u8>> {
-    let mut steps: Vec<Vec<(bool, u8, (u32, u32), usize)>> = Vec::new();
+    let mut steps = Vec::<Vec<_>>::new();
     for _ in 0..STREAMS {
         let (mut client, mut server) = (1, 1);
         let mut all =
@@ -98,11 +98,9 @@ fn suricata(namespace: &Namespace, interface: &str, folder: &Path, settings: &[&
 /// The last figures that Suricata wrote.
 fn figures(folder: &Path) -> Value {
     let events = std::fs::read_to_string(folder.join("eve.json")).unwrap_or_default();
-    let events = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events
-        .filter(|event| event["event_type"] == "stats")
-        .last()
-        .map_or(Value::Null, |event| event["stats"].clone())
+    let mut events = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let last = events.rfind(|event| event["event_type"] == "stats");
+    last.map_or(Value::Null, |event| event["stats"].clone())
 }
 
 /// A figure of all of them together.
