@@ -36,4 +36,9 @@ if [ -z "$installed" ]; then
   exit 1
 fi
 install -m 644 "$here/include/rxsteer.h" "$root/include/rxsteer.h"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/rxsteer.pc.in" >"$root/lib/pkgconfig/rxsteer.pc"
+# A build together with crates that use AF_XDP has libbpf in it.
+libbpf=
+if [ -f "$root/lib/librxsteer.a" ] && grep -q elf_begin "$root/lib/librxsteer.a"; then
+  libbpf=" -lelf -lz"
+fi
+sed -e "s|@LIBBPF@|$libbpf|" -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/rxsteer.pc.in" >"$root/lib/pkgconfig/rxsteer.pc"

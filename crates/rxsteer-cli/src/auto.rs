@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Steer an interface the best way there is here, measured before and after
+/// Steer an interface in the best way, measured before and after
 ///
 /// First it measures whether a CPU is short of time; without need it changes nothing. Then it tries native XDP (rxsteer run),
 /// and where that can't run or is worse, the kernel's own RPS and RFS. What is worse is set back. It steers until it ends; the
@@ -267,7 +267,7 @@ mod with_xdp {
         let socket = folder.path().join("auto.sock");
         let program = std::env::current_exe().context("can't find the program's own path")?;
         let mut run = Command::new(program);
-        run.args(["run", name, "--mode", "native", "--socket"])
+        run.args(["run", name, "--mode", "native", "--end-with-parent", "--socket"])
             .arg(&socket)
             .args(options.arguments());
         let child = run.stdin(Stdio::null()).spawn().context("can't start rxsteer run")?;

@@ -36,8 +36,7 @@ use std::time::Duration;
         rxsteer demo                           what does steering do?\n  \
         rxsteer compare capture.pcap --cpus 4  which policy spreads this over 4 CPUs?\n  \
         rxsteer flows capture.pcap             which flows are the largest?\n  \
-        rxsteer check                          can this host steer, does it help?\n  \
-        rxsteer host show eth0                 and what does the kernel steer by itself?\n  \
+        rxsteer host recommend eth0            does steering help here, and how?\n  \
         rxsteer sim rpc-8 --compare rps,rfs    and on a simulated machine?\n\n\
         rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\n\
         Exit status: 0 success, 1 findings, 2 it could not run, 130 interrupted."

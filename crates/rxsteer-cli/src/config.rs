@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 /// Check a file of settings before rxsteer run reads it
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  rxsteer config check /etc/rxsteer/rxsteer.toml")]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     command: ConfigCommand,

@@ -6,10 +6,11 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 35] = [
+const SELDOM: [&str; 37] = [
     "anonymize-key",
     "app-migrate",
     "batch",
+    "busy-poll",
     "change-at",
     "else",
     "faults",
@@ -42,6 +43,7 @@ const SELDOM: [&str; 35] = [
     "sock-flow-entries",
     "threads",
     "work-ns",
+    "zero-copy",
 ];
 
 /// Reads the command line.

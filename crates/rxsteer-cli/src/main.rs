@@ -137,14 +137,16 @@ fn of_another_command(option: &str, command: &str) -> Option<String> {
     let has = |of: &&clap::Command| of.get_arguments().any(|arg| arg.get_long() == Some(name));
     let commands = cli.get_subcommands().filter(has);
     let commands: Vec<String> = commands.map(|of| format!("rxsteer {}", of.get_name())).collect();
-    if commands.is_empty() {
-        return None;
-    }
+    let (last, others) = commands.split_last()?;
+    let commands = match others {
+        [] => last.clone(),
+        _ => format!("{} and {last}", others.join(", ")),
+    };
     let not = match cli.find_subcommand(command) {
         Some(_) => format!(", not of rxsteer {command}"),
         None => String::new(),
     };
-    Some(format!("{option} is an option of {}{not}", commands.join(" and ")))
+    Some(format!("{option} is an option of {commands}{not}"))
 }
 
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {

@@ -38,7 +38,7 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_enum, value_name = "WAY", default_value_t = Io::Auto, help_heading = "Receiving")]
     pub(crate) io: Io,
 
-    /// Send what is received on by this interface, and what that receives by the first: a wire with steering in it
+    /// Send on by this interface what the first receives, and the other way round
     ///
     /// Both directions, by AF_XDP sockets; order per flow holds on the wire. Packets come to nothing else on this host.
     /// Such as: --bridge eth1

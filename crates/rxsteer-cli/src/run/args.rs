@@ -73,6 +73,10 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     pub(crate) as_with_short_ticks: bool,
 
+    /// For rxsteer auto: end when the process that started this one ends, for whatever reason
+    #[arg(long, hide = true)]
+    pub(crate) end_with_parent: bool,
+
     #[command(flatten, next_help_heading = "Steering")]
     pub(crate) options: Options<RunSettings>,
 

@@ -97,6 +97,9 @@ mod running {
     pub(crate) fn command(args: RunArgs) -> anyhow::Result<Outcome> {
         // From here on signals are blocked until they are read, also while programs are loaded.
         let signals = events::signals()?;
+        if args.end_with_parent {
+            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
+        }
         let settings = args.settings()?;
         let begin = || -> anyhow::Result<_> {
             let mut plan = attach::plan(&args, &settings)?;

@@ -66,12 +66,15 @@ fn few_places_are_reported() {
 #[test]
 fn what_another_command_can_is_named_with_it() {
     for (arguments, part) in [
-        (&["a.pcap", "--app-cpus", "1"][..], "--app-cpus is an option of rxsteer replay, not of"),
+        (
+            &["a.pcap", "--app-cpus", "1"][..],
+            "--app-cpus is an option of rxsteer replay and rxsteer compare, not of",
+        ),
         (
             &["a.pcap", "--flows", "a.csv"],
-            "--flows is an option of rxsteer replay and rxsteer status, not of",
+            "--flows is an option of rxsteer replay, rxsteer live and rxsteer status, not of",
         ),
-        (&["a.pcap", "--rx-queues=4"], "rxsteer replay and rxsteer explain"),
+        (&["a.pcap", "--rx-queues=4"], " and rxsteer explain, not of"),
         (&["a.pcap", "--top", "-1"], "whole number from 1 to 100000"),
         (&["a.pcap", "--anonymize", "16/32"], "--anonymize=16/32"),
         (&[], "- is standard input"),

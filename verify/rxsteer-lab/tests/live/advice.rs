@@ -176,3 +176,25 @@ fn auto_tries_native_xdp_and_takes_it_off() {
     assert!(!shown.contains("xdp"), "{shown}");
     drop(sender);
 }
+
+#[test]
+fn auto_that_was_killed_leaves_no_program() {
+    let test = "advice::auto_that_was_killed_leaves_no_program";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let auto = ["auto", "in0", "--sample", "1s", "--verify", "60s", "--anyway", "--policy", "rps"];
+    let mut auto = command(receiver, &[&auto[..], &["--cpus", "0-1"]].concat());
+    let mut child = auto.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let until = |attached: bool| {
+        let begun = Instant::now();
+        while super::program_on(receiver, "in0").is_some() != attached {
+            assert!(begun.elapsed() < Duration::from_secs(30), "attached: {}", !attached);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until(true);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until(false);
+}

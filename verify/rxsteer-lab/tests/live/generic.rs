@@ -77,7 +77,7 @@ fn loses_nothing(arguments: &[&str]) {
                 assert_eq!(status.code(), Some(2), "{stderr}");
                 assert!(stderr.contains("loses frames in generic mode"), "{stderr}");
                 assert!(stderr.contains("nothing is attached"), "{stderr}");
-                assert!(stderr.contains("rps_cpus"), "what else helps is not said: {stderr}");
+                assert!(stderr.contains("--fallback"), "what else helps is not said: {stderr}");
             }
             None => {
                 let (report, _) = steering.stop().unwrap();
