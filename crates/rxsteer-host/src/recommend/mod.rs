@@ -1,7 +1,7 @@
 //! What to do for one interface: from facts and a measurement to a recommendation, with the rule that led there.
 //!
 //! A pure function: it looks at nothing but its arguments. Whether a CPU is short of time is [`relief`]'s to say, as for
-//! `rxsteer check`, so the two agree. Sets and sizes are [`sets`]'s, by Documentation/networking/scaling.rst.
+//! `rxsteer check`, so the two agree. Sets and sizes are `sets`'s, by Documentation/networking/scaling.rst.
 
 mod facts;
 mod sets;

@@ -182,8 +182,10 @@ fn auto_that_was_killed_leaves_no_program() {
     let test = "advice::auto_that_was_killed_leaves_no_program";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
-    let receiver = testbed.receiver();
-    let auto = ["auto", "in0", "--sample", "1s", "--verify", "60s", "--anyway", "--policy", "rps"];
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    let pairs = [((link.near.ipv4, 10_000).into(), (link.far.ipv4, 20_000).into())];
+    let sender = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
+    let auto = ["auto", "in0", "--sample", "1s", "--verify", "10s", "--anyway", "--policy", "rps"];
     let mut auto = command(receiver, &[&auto[..], &["--cpus", "0-1"]].concat());
     let mut child = auto.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let until = |attached: bool| {
@@ -197,4 +199,5 @@ fn auto_that_was_killed_leaves_no_program() {
     child.kill().unwrap();
     child.wait().unwrap();
     until(false);
+    drop(sender);
 }
