@@ -133,7 +133,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&(table::run(&run, table::room_on_terminal()) + &pointer(args, &run.cpus)))?;
     }
-    report_after(&run);
+    report_after(&run, true);
     for note in advice::after(&run, &config, args.speed) {
         output::note(&format!("rxsteer: {note}"));
     }
@@ -163,7 +163,7 @@ impl Replay {
     }
 }
 
-/// Where the same traffic under all policies is to be had; nothing for generated frames.
+/// The command that replays the same traffic under all policies; nothing for generated frames.
 fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
     let is_plain =
         |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
@@ -324,7 +324,8 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
     }
 }
 
-pub(crate) fn report_after(run: &Run) {
+/// Notes on what went wrong in a run. `can_wait`: the command has `--on-full wait`.
+pub(crate) fn report_after(run: &Run, can_wait: bool) {
     if run.report.changes_made < run.changes {
         output::note(&format!(
             "rxsteer: {} of {} changes were made; the input ended before the others were due",
@@ -344,16 +345,21 @@ pub(crate) fn report_after(run: &Run) {
     if full > 0 {
         output::note(&format!(
             "rxsteer: {full} packets were dropped because a backlog held its limit of {} packets. \
-             Raise --max-backlog, name more --cpus, or use --on-full wait to lose nothing.",
-            run.max_backlog
+             Raise --max-backlog, {}.",
+            run.max_backlog,
+            if can_wait {
+                "name more --cpus, or use --on-full wait to lose nothing"
+            } else {
+                "or name more --cpus"
+            }
         ));
     }
     let no_buffer = run.report.drops.get(DropReason::NoBuffer);
     if no_buffer > 0 {
         output::note(&format!(
             "rxsteer: {no_buffer} packets were dropped because the waiting frames took all the memory \
-             that they may take (1 GiB per receiving thread). Lower --max-backlog, or use --on-full \
-             wait to lose nothing."
+             that they may take (1 GiB per receiving thread). Lower --max-backlog{}.",
+            if can_wait { ", or use --on-full wait to lose nothing" } else { "" }
         ));
     }
     for cpu in &run.report.per_cpu {
@@ -366,9 +372,13 @@ pub(crate) fn report_after(run: &Run) {
     {
         output::note(&format!(
             "rxsteer: {} packets of new flows are in no flow record, because records could not be \
-             written as fast as flows came. Use --on-full wait, which waits for the records, or raise \
-             --max-flows.",
-            recorded.counts.refused
+             written as fast as flows came. {} --max-flows.",
+            recorded.counts.refused,
+            if can_wait {
+                "Use --on-full wait, which waits for the records, or raise"
+            } else {
+                "Raise"
+            }
         ));
     }
     if run.report.untracked_packets > 0 {

@@ -112,7 +112,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&table::run(&run, table::room_on_terminal()))?;
     }
-    report_after(&run);
+    report_after(&run, false);
     note_kernel_drops(&run, args.ring_size);
     Ok(run.outcome())
 }

@@ -76,7 +76,7 @@ pub fn restore(
     let interfaces = identities(root);
     let mut restored = Vec::new();
     for change in changes.iter().rev() {
-        let outcome = match whereabouts(root, &interfaces, change, namespace) {
+        let outcome = match file_of(root, &interfaces, change, namespace) {
             Ok(path) => back(root, &mut journal, change, path),
             Err(outcome) => outcome,
         };
@@ -105,7 +105,7 @@ fn identities(root: &Root) -> Result<Vec<Identity>, HostError> {
 
 /// The file that a value is in now, or why there is none. An interface is known by its number and address: one of the same
 /// name may be another, and one that was renamed is the same.
-fn whereabouts(
+fn file_of(
     root: &Root,
     interfaces: &Result<Vec<Identity>, HostError>,
     change: &Change,
