@@ -224,12 +224,12 @@ mod with_xdp {
     use crate::host::question::Waiting;
     use crate::host::recommend::Recommended;
     use crate::output::{note, print};
-    use crate::run::client;
     use anyhow::Context;
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     use rxsteer_host::Load;
     use rxsteer_host::change::{Measured, Turn, Verdict, judge, measured};
+    use rxsteer_status::client;
     use rxsteer_user::core::CpuSet;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};

@@ -14,8 +14,9 @@ pub(crate) fn command(_args: &SetArgs) -> anyhow::Result<Outcome> {
 pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     use crate::output;
     use crate::run::args::LiveSettings;
-    use crate::run::protocol::{Answer, Request};
-    use crate::run::{client, show};
+    use crate::run::show;
+    use rxsteer_status::client;
+    use rxsteer_status::protocol::{Answer, Request};
     use rxsteer_user::shown;
     let (interface, settings) = match args.what.split_first() {
         Some((first, rest)) if !first.contains('=') => (Some(first.as_str()), rest),

@@ -34,7 +34,8 @@ fn print_kernel(sets: &[fallback::Set], json: bool) -> anyhow::Result<Outcome> {
 /// The command.
 #[cfg(feature = "xdp")]
 pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
-    use crate::run::{client, show};
+    use crate::run::show;
+    use rxsteer_status::client;
     let kernel = kernel(args);
     let sockets = match (&args.socket, &args.interface) {
         (None, None) => client::sockets(),

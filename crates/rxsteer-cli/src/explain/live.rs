@@ -13,8 +13,9 @@ pub(super) fn command(_args: &ExplainArgs) -> anyhow::Result<Outcome> {
 #[cfg(feature = "xdp")]
 pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     use crate::output;
-    use crate::run::protocol::{Answer, Request};
-    use crate::run::{client, show};
+    use crate::run::show;
+    use rxsteer_status::client;
+    use rxsteer_status::protocol::{Answer, Request};
     use rxsteer_user::shown;
     // A flow that cannot be parsed is refused without a request to the instance.
     args.flow().map_err(|why| anyhow::anyhow!(why))?;

@@ -2,7 +2,6 @@
 
 use super::args::{FixedSettings, ModeChoice, RfsNamespaces, RunArgs, RunSettings};
 use super::change::HostCpus;
-use super::client;
 use super::datapath::Datapath;
 use super::instance::{Fixed, Instance};
 use super::interfaces::{MAX_INTERFACES, tables};
@@ -16,6 +15,7 @@ use rxsteer_host::{
     Finding, Host, Interface, Link, Pattern, State, Trial, default_cpus, default_policy, judge,
     links,
 };
+use rxsteer_status::client::{self, network_namespace};
 use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, ThreadClass};
 use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
@@ -293,7 +293,7 @@ fn attempt(
     let fixed = Fixed {
         patterns: plan.patterns.clone(),
         socket,
-        network_namespace: watch::network_namespace(),
+        network_namespace: network_namespace(),
         flow_cnt: setup.flow_cnt,
         sock_flow_entries: setup.sock_flow_entries,
         rfs_namespaces: asked.rfs_namespaces(),
@@ -359,7 +359,7 @@ fn setup(args: &RunArgs, asked: &FixedSettings, plan: &Plan) -> anyhow::Result<S
             .next_power_of_two(),
         rfs_namespace: match asked.rfs_namespaces() {
             // The kernel's own number has 32 bits.
-            RfsNamespaces::Own => watch::network_namespace().map(|inode| inode as u32),
+            RfsNamespaces::Own => network_namespace().map(|inode| inode as u32),
             RfsNamespaces::All => None,
         },
         secret: seed.0.to_be_bytes(),

@@ -2,9 +2,10 @@
 
 use super::datapath::{Counted, DatapathView};
 use super::flows;
-use super::flows_shown::FlowStatisticsShown;
 use super::instance::Shown;
-use super::protocol::{Counts, CpuStatus, InterfaceStatus, RxShown, Status, ThreadShown};
+use rxsteer_status::{
+    Command, Counts, CpuStatus, FlowStatisticsShown, InterfaceStatus, RxShown, Status, ThreadShown,
+};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_xdp::{Latest, RxCounts};
@@ -101,6 +102,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
     let statistics = (flows > 0).then(|| view.flows());
     let (ended, not_kept) = if flows > 0 { view.ended(flows) } else { (Vec::new(), 0) };
     Status {
+        command: Command::Run,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         socket: instance.socket.display().to_string(),
@@ -119,7 +121,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
             .into_iter()
             .map(|(cpu, counts)| {
                 let thread = threads.remove(&cpu).unwrap_or_default();
-                CpuStatus { cpu, counts, thread }
+                CpuStatus { cpu, counts, thread, delay: None }
             })
             .collect(),
         flow_statistics: statistics.as_ref().map(|statistics| FlowStatisticsShown {
@@ -133,6 +135,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         largest_flows: statistics
             .map_or_else(Vec::new, |statistics| flows::largest(statistics.flows, flows)),
         ended_flows: ended.iter().map(flows::flow_shown).collect(),
+        events: Vec::new(),
         totals,
     }
 }

@@ -3,7 +3,6 @@
 
 use super::datapath::Datapath;
 use super::instance::Instance;
-use super::protocol::Answer;
 use super::queries::{EventReply, EventRequest, Inbox};
 use super::reload::Reload;
 use super::watch::{self, LinkNews};
@@ -15,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rxsteer_host::{Link, links, steered_by_kernel};
+use rxsteer_status::protocol::Answer;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 

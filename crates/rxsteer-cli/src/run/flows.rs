@@ -1,10 +1,10 @@
 //! Live flows: the largest ones, and where a flow is and why.
 
 use super::datapath::DatapathView;
-use super::flows_shown::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown};
 use super::instance::Shown;
 use crate::explain::flow::shown;
 use crate::explain::show::{desired_state, reason, reason_json};
+use rxsteer_status::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown};
 use rxsteer_user::core::explain::Reason;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{DeviceId, LiveDecision, LiveFlow};

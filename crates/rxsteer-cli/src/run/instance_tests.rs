@@ -129,7 +129,7 @@ impl DatapathView<u32> for MockView {
 }
 
 /// The status of the instance, as clients see it.
-pub(crate) fn status(instance: &mut Instance<Mock>) -> super::super::protocol::Status {
+pub(crate) fn status(instance: &mut Instance<Mock>) -> rxsteer_status::Status {
     count::status(&instance.latest(), &MockView, 0)
 }
 

@@ -1,7 +1,7 @@
 //! Why rings lost frames, and what to do about it, as text.
 
-use super::protocol::{CpuStatus, Status};
 use crate::output::table::grouped;
+use rxsteer_status::{CpuStatus, Status};
 use rxsteer_user::core::counters::LiveCpuCounter;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use std::fmt::Write;
@@ -90,8 +90,8 @@ fn remedy(cpu: &CpuStatus, status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::instance::tests::{instance, link, status};
-    use super::super::protocol::{Counts, Drops, ThreadShown};
     use super::*;
+    use rxsteer_status::{Counts, Drops, ThreadShown};
 
     /// A CPU that lost frames while its thread waited, was busy, and in bursts.
     fn advice_for(class: Option<&str>, lost: [u64; 3], queue_size: u32) -> String {
@@ -107,7 +107,7 @@ mod tests {
             _ => 0,
         });
         let counts = Counts { drops, ..Counts::default() };
-        status.cpus = vec![CpuStatus { cpu: 1, counts, thread }];
+        status.cpus = vec![CpuStatus { cpu: 1, counts, thread, delay: None }];
         losses(&status)
     }
 

@@ -22,10 +22,6 @@ mod attach;
 #[cfg(feature = "xdp")]
 pub(crate) mod change;
 #[cfg(feature = "xdp")]
-pub(crate) mod client;
-#[cfg(feature = "xdp")]
-mod control;
-#[cfg(feature = "xdp")]
 mod count;
 #[cfg(feature = "xdp")]
 mod datapath;
@@ -33,8 +29,6 @@ mod datapath;
 mod events;
 #[cfg(feature = "xdp")]
 mod flows;
-#[cfg(feature = "xdp")]
-mod flows_shown;
 #[cfg(feature = "xdp")]
 mod instance;
 #[cfg(feature = "xdp")]
@@ -46,13 +40,9 @@ mod memory;
 #[cfg(feature = "xdp")]
 pub(crate) mod privileges;
 #[cfg(feature = "xdp")]
-pub(crate) mod protocol;
-#[cfg(feature = "xdp")]
 mod queries;
 #[cfg(feature = "xdp")]
 mod queue_names;
-#[cfg(feature = "xdp")]
-mod registry;
 #[cfg(feature = "xdp")]
 mod reload;
 #[cfg(feature = "xdp")]
@@ -83,13 +73,14 @@ pub(crate) use running::command;
 #[cfg(feature = "xdp")]
 mod running {
     use super::args::RunArgs;
-    use super::control::Control;
-    use super::protocol::Answer;
     use super::queries::QueryServer;
     use super::reload::Reload;
-    use super::{attach, events, privileges, registry, show};
+    use super::{attach, events, privileges, show};
     use crate::Outcome;
     use crate::output;
+    use rxsteer_status::control::Control;
+    use rxsteer_status::protocol::Answer;
+    use rxsteer_status::registry;
     use rxsteer_user::core::ThreadClass;
     use std::time::Instant;
 

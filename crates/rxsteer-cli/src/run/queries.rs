@@ -9,15 +9,15 @@
 //! The event thread never waits for this thread. It publishes its state (`Latest<Shown>`), and answers the requests
 //! that it gets.
 
-use super::control::{CHANGE_TAKES, Control, Server};
 use super::count;
 use super::datapath::{Datapath, DatapathView};
 use super::flows;
 use super::instance::Shown;
-use super::protocol::{Answer, Request};
 use crate::explain::flow::FlowArg;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rxsteer_status::control::{CHANGE_TAKES, Control, Server};
+use rxsteer_status::protocol::{Answer, Request};
 use rxsteer_xdp::Latest;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

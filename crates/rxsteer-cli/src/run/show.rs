@@ -1,10 +1,12 @@
 //! The state of an instance, as text.
 
-use super::flows_shown::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere};
 use super::losses::{losses, milliseconds};
-use super::protocol::{Counts, CpuStatus, InterfaceStatus, SettingsShown, Status};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
+use rxsteer_status::{
+    Counts, CpuStatus, DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere, InterfaceStatus,
+    SettingsShown, Status,
+};
 use rxsteer_user::core::Fallback;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;

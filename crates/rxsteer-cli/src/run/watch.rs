@@ -4,7 +4,6 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rxsteer_host::cpus;
 use rxsteer_user::core::{CpuId, CpuSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 
 /// RTNLGRP_LINK (include/uapi/linux/rtnetlink.h).
 const LINK_GROUP: u32 = 1;
@@ -57,11 +56,6 @@ pub(crate) fn possible() -> Option<CpuSet> {
 
 fn reachable(cpus: &CpuSet) -> Option<CpuSet> {
     CpuSet::new(cpus.iter().filter(|cpu: &CpuId| cpu.get() <= cpus::HIGHEST))
-}
-
-/// The network namespace of this process, by its inode number.
-pub(crate) fn network_namespace() -> Option<u64> {
-    Some(std::fs::metadata("/proc/self/ns/net").ok()?.ino())
 }
 
 #[cfg(test)]

@@ -12,15 +12,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// The directories, in order of preference.
-pub(crate) fn directories() -> Vec<PathBuf> {
+pub fn directories() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     let own = own.map(|dir| Path::new(&dir).join("rxsteer"));
     [Some(PathBuf::from("/run/rxsteer")), own].into_iter().flatten().collect()
 }
 
 /// The socket of this instance; it is removed when this is dropped.
-pub(crate) struct Registered {
-    pub(crate) path: PathBuf,
+pub struct Registered {
+    /// The path of the socket.
+    pub path: PathBuf,
     /// The link in the registry, if the socket itself is elsewhere.
     name: Option<PathBuf>,
 }
@@ -36,7 +37,7 @@ impl Drop for Registered {
 }
 
 /// Listens at `socket`, or at this process's path in the registry.
-pub(crate) fn register(socket: Option<&Path>) -> anyhow::Result<(UnixListener, Registered)> {
+pub fn register(socket: Option<&Path>) -> anyhow::Result<(UnixListener, Registered)> {
     register_in(&directories(), socket)
 }
 
@@ -108,7 +109,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
 }
 
 /// The sockets of all instances; sockets without a listener are removed.
-pub(crate) fn instances() -> Vec<PathBuf> {
+pub fn instances() -> Vec<PathBuf> {
     directories().iter().flat_map(|directory| instances_in(directory)).collect()
 }
 

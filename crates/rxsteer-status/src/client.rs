@@ -1,10 +1,12 @@
 //! Requests to running instances.
 
-use super::protocol::{Answer, MAX_ANSWER, Request, Status};
-use super::{registry, watch};
+use crate::protocol::{Answer, MAX_ANSWER, Request};
+use crate::registry;
+use crate::status::Status;
 use anyhow::Context;
 use rxsteer_user::shown;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +18,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Sends a request to the instance at `socket`.
-pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
+pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
     match asked(socket, request, REPLY_TIMEOUT)? {
         Answer::Error(why) => anyhow::bail!(why),
         answer => Ok(answer),
@@ -52,7 +54,7 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
 }
 
 /// The status of the instance at `socket`.
-pub(crate) fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
+pub fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
     match ask(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
         _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
@@ -60,7 +62,7 @@ pub(crate) fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<S
 }
 
 /// The status of all instances that answer.
-pub(crate) fn running() -> Vec<Status> {
+pub fn running() -> Vec<Status> {
     let status =
         |socket: PathBuf| match asked(&socket, &Request::Status { flows: 0, reset: false }, SHORT)
             .ok()?
@@ -72,7 +74,7 @@ pub(crate) fn running() -> Vec<Status> {
 }
 
 /// The sockets of all instances.
-pub(crate) fn sockets() -> anyhow::Result<Vec<PathBuf>> {
+pub fn sockets() -> anyhow::Result<Vec<PathBuf>> {
     let sockets = registry::instances();
     anyhow::ensure!(
         !sockets.is_empty(),
@@ -87,7 +89,7 @@ pub(crate) fn sockets() -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// The instance at `socket`; otherwise the instance that steers `interface`; otherwise the only instance.
-pub(crate) fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
+pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(socket) = socket {
         return Ok(socket.to_owned());
     }
@@ -105,7 +107,7 @@ pub(crate) fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Res
     let steers = |status: &&Status| status.interfaces.iter().any(|known| known.name == interface);
     let found: Vec<&Status> = instances.iter().filter(steers).collect();
     // Interfaces in several network namespaces can have the same name; the one in this namespace is meant.
-    let here = found.iter().find(|status| status.network_namespace == watch::network_namespace());
+    let here = found.iter().find(|status| status.network_namespace == network_namespace());
     match (here, found.as_slice()) {
         (Some(status), _) => Ok(PathBuf::from(&status.socket)),
         (None, [status]) => Ok(PathBuf::from(&status.socket)),
@@ -118,6 +120,12 @@ pub(crate) fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Res
             listed(&instances)
         ),
     }
+}
+
+/// The network namespace of this process, by its inode number.
+#[must_use]
+pub fn network_namespace() -> Option<u64> {
+    Some(std::fs::metadata("/proc/self/ns/net").ok()?.ino())
 }
 
 fn listed(instances: &[Status]) -> String {

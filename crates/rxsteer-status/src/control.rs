@@ -3,7 +3,7 @@
 //! Everything has a limit: clients, the length of a request, the length of an answer, and a client's idle time. If a
 //! client does not read, its further requests are not served, and it is disconnected.
 
-use super::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request};
+use crate::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -11,14 +11,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// The most clients at the same time.
-pub(crate) const MAX_CLIENTS: usize = 16;
+pub const MAX_CLIENTS: usize = 16;
 /// A client that is idle for this long is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// After this time a change is reported as still under way.
-pub(super) const CHANGE_TAKES: Duration = Duration::from_secs(5);
+pub const CHANGE_TAKES: Duration = Duration::from_secs(5);
 
 /// The socket and its clients.
-pub(crate) struct Control {
+pub struct Control {
     listener: UnixListener,
     clients: Vec<Client>,
 }
@@ -37,7 +37,7 @@ struct Client {
 }
 
 /// Serves requests.
-pub(crate) trait Server {
+pub trait Server {
     /// The answer to a request; `None` if it comes later.
     fn serve(&mut self, request: &Request) -> Option<Answer>;
     /// Whether the requested changes are done, and the answer to them.
@@ -47,13 +47,17 @@ pub(crate) trait Server {
 }
 
 impl Control {
-    pub(crate) fn new(listener: UnixListener) -> std::io::Result<Control> {
+    /// Serves clients of this listener.
+    ///
+    /// # Errors
+    /// When it can't be made non-blocking.
+    pub fn new(listener: UnixListener) -> std::io::Result<Control> {
         listener.set_nonblocking(true)?;
         Ok(Control { listener, clients: Vec::new() })
     }
 
     /// The descriptors to wait for.
-    pub(crate) fn wait_for(&self) -> Vec<PollFd<'_>> {
+    pub fn wait_for(&self) -> Vec<PollFd<'_>> {
         let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         // A client that waits for a change is left out, even for its disconnection: poll would report that at once,
         // again and again, until the change is done.
@@ -71,17 +75,17 @@ impl Control {
     }
 
     /// Whether a request has already been read, so that there is no need to wait.
-    pub(crate) fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         self.clients.iter().any(Client::has_request)
     }
 
     /// Whether a client waits for a change to be done.
-    pub(crate) fn has_waiting(&self) -> bool {
+    pub fn has_waiting(&self) -> bool {
         self.clients.iter().any(|client| client.waiting.is_some())
     }
 
     /// Serves all clients that can be served without waiting: one request each.
-    pub(crate) fn serve(&mut self, now: Instant, server: &mut impl Server) {
+    pub fn serve(&mut self, now: Instant, server: &mut impl Server) {
         self.accept(now);
         let (done, answer) = match self.clients.iter().any(|client| client.waiting.is_some()) {
             true => server.changed(),

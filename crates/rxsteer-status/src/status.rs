@@ -1,148 +1,144 @@
-//! The protocol of the control socket: one JSON object per line, a request or its answer.
-//!
-//! ```text
-//! {"do":"status","flows":10,"reset":false}        {"status":{…}}
-//! {"do":"set","settings":["policy=rps"]}          {"set":{…}}
-//! {"do":"explain","flow":"10.0.0.1:1-10.0.0.2:2/tcp"}   {"explain":{…}}
-//! anything else                                   {"error":"what is wrong"}
-//! ```
+//! What an instance shows: its settings, interfaces, CPUs and counters.
 
-use super::flows_shown::{FlowShown, FlowStatisticsShown, FlowWhere};
-use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
+use crate::flow::{FlowShown, FlowStatisticsShown};
+use crate::{Delay, Event};
+use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The longest request, in bytes.
-pub(crate) const MAX_REQUEST: usize = 64 << 10;
-/// The longest answer, in bytes.
-pub(crate) const MAX_ANSWER: usize = 1 << 20;
-
-/// A client's request.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Request {
-    /// The status of the instance.
-    Status {
-        /// Flows to list, the largest first.
-        #[serde(default)]
-        flows: u32,
-        /// Whether flow statistics are cleared afterwards.
-        #[serde(default)]
-        reset: bool,
-    },
-    /// Changes settings; the answer comes when the change is done.
-    Set {
-        /// `SETTING=VALUE`.
-        settings: Vec<String>,
-    },
-    /// Where a flow is, and why.
-    Explain {
-        /// The flow in the syntax of `rxsteer explain`.
-        flow: String,
-    },
-}
-
-/// The answer to a request.
-#[derive(Debug, Serialize, Deserialize)]
+/// The command that an instance runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    Status(Box<Status>),
-    Set(Changed),
-    Explain(Box<FlowWhere>),
-    Error(String),
+pub enum Command {
+    /// `rxsteer run`: the in-kernel path.
+    #[default]
+    Run,
+    /// `rxsteer live`: packets of live interfaces in user space.
+    Live,
+    /// `rxsteer replay`: packets of captures in user space.
+    Replay,
 }
 
 /// An instance and its counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Status {
-    pub(crate) version: String,
-    pub(crate) pid: u32,
+pub struct Status {
+    /// The command that shows this.
+    #[serde(default)]
+    pub command: Command,
+    /// The version of rxsteer.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
     /// The path of its socket.
-    pub(crate) socket: String,
+    pub socket: String,
     /// The network namespace it runs in, by its inode number.
-    pub(crate) network_namespace: Option<u64>,
+    pub network_namespace: Option<u64>,
     /// The id of the XDP program.
-    pub(crate) program_id: u32,
-    pub(crate) running_ns: u64,
+    pub program_id: u32,
+    /// Nanoseconds since it was started: the time of all counts.
+    pub running_ns: u64,
     /// Kernel memory of the BPF maps in bytes; null if the kernel does not report it.
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) policy: String,
-    pub(crate) settings: SettingsShown,
+    pub memory_bytes: Option<u64>,
+    /// The policy.
+    pub policy: String,
+    /// The active settings.
+    pub settings: SettingsShown,
     /// Whether a change is under way: frames that were sent by the old settings are not yet delivered.
-    pub(crate) changing: bool,
+    pub changing: bool,
     /// Whether the order guard applies. It does not apply if the policy never moves a flow, once no frames of former
     /// settings are under way.
-    pub(crate) guarded: bool,
+    pub guarded: bool,
     /// Why the rings' threads are not in the class of the settings, if they are not.
     #[serde(default)]
-    pub(crate) threads_problem: Option<String>,
+    pub threads_problem: Option<String>,
     /// The longest time since the last status that the event thread worked without a look at its events, in
     /// nanoseconds.
     #[serde(default)]
-    pub(crate) longest_round_ns: u64,
-    pub(crate) interfaces: Vec<InterfaceStatus>,
-    pub(crate) cpus: Vec<CpuStatus>,
+    pub longest_round_ns: u64,
+    /// Its interfaces.
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Every CPU that it steers to or receives on.
+    pub cpus: Vec<CpuStatus>,
+    /// The sums over all CPUs.
     #[serde(flatten)]
-    pub(crate) totals: Counts,
+    pub totals: Counts,
     /// Totals of the packets that were counted for flows, if flows are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) flow_statistics: Option<FlowStatisticsShown>,
+    pub flow_statistics: Option<FlowStatisticsShown>,
     /// The largest flows, if they are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) largest_flows: Vec<FlowShown>,
+    pub largest_flows: Vec<FlowShown>,
+    /// The last events, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
     /// Flows that ended since flows were last requested, if flows are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) ended_flows: Vec<FlowShown>,
+    pub ended_flows: Vec<FlowShown>,
 }
 
 /// The active settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SettingsShown {
-    pub(crate) policy: String,
-    pub(crate) mode: String,
-    pub(crate) cpus: String,
+pub struct SettingsShown {
+    /// The policy.
+    pub policy: String,
+    /// Native or generic XDP.
+    pub mode: String,
+    /// The CPUs that packets are steered to.
+    pub cpus: String,
     /// CPU maps of single interfaces and RX queues: "eth0:0=0-3".
-    pub(crate) rps_maps: Vec<String>,
+    pub rps_maps: Vec<String>,
     /// How a flow is placed that no other rule places: hash or local.
     #[serde(rename = "else")]
-    pub(crate) fallback: String,
+    pub fallback: String,
     /// CPUs to which rfs sends a flow if its application runs there; `None`: every online CPU.
-    pub(crate) rfs_cpus: Option<String>,
+    pub rfs_cpus: Option<String>,
     /// The offline CPUs of all CPUs.
-    pub(crate) offline: Option<String>,
-    pub(crate) queue_size: u32,
-    pub(crate) flow_limit: Option<u32>,
+    pub offline: Option<String>,
+    /// Packets that may wait for one CPU.
+    pub queue_size: u32,
+    /// Buckets of the flow limit, if it is on.
+    pub flow_limit: Option<u32>,
     /// Scheduling class of the rings' threads.
-    pub(crate) threads: String,
-    pub(crate) shadow: bool,
-    pub(crate) flow_cnt: u32,
-    pub(crate) sock_flow_entries: u32,
+    pub threads: String,
+    /// Whether it decides and counts only.
+    pub shadow: bool,
+    /// Slots of each flow table.
+    pub flow_cnt: u32,
+    /// Slots of the table of desired CPUs.
+    pub sock_flow_entries: u32,
     /// The network namespaces whose sockets set desired CPUs: `own` or `all`.
-    pub(crate) rfs_namespaces: String,
-    pub(crate) inner: bool,
-    pub(crate) flow_stats: bool,
-    pub(crate) order_guard: bool,
+    pub rfs_namespaces: String,
+    /// Whether flows inside tunnels are steered.
+    pub inner: bool,
+    /// Whether flows are counted.
+    pub flow_stats: bool,
+    /// Whether the order guard is in use.
+    pub order_guard: bool,
 }
 
 /// One interface.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct InterfaceStatus {
-    pub(crate) name: String,
-    pub(crate) ifindex: u32,
-    pub(crate) state: State,
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Its state.
+    pub state: State,
     /// Why the interface is not steered, if it is not; otherwise its warnings.
-    pub(crate) why: Option<String>,
+    pub why: Option<String>,
     /// RX queues with a flow table; in generic mode receiving CPUs with one.
-    pub(crate) flow_tables: u16,
+    pub flow_tables: u16,
+    /// What was received on it.
     #[serde(flatten)]
-    pub(crate) counts: RxShown,
+    pub counts: RxShown,
 }
 
 /// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub enum State {
     /// Frames are steered.
     Steered,
     /// Frames would be steered, but the interface is down.
@@ -159,7 +155,8 @@ pub(crate) enum State {
 
 impl State {
     /// The name of the state.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Steered => "steered",
             Self::Down => "down",
@@ -175,7 +172,7 @@ impl State {
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct RxShown(Map<String, Value>);
+pub struct RxShown(Map<String, Value>);
 
 impl Default for RxShown {
     /// Contains all counters, also while they are 0.
@@ -190,12 +187,14 @@ impl RxShown {
     /// The counters that are left out.
     const DROPS: [LiveCounter; 2] = [LiveCounter::RedirectErrors, LiveCounter::FlowLimitDrops];
 
-    pub(crate) fn get(&self, counter: LiveCounter) -> u64 {
+    /// The count with this name in the list of counters.
+    #[must_use]
+    pub fn get(&self, counter: LiveCounter) -> u64 {
         self.0.get(counter.name()).and_then(Value::as_u64).unwrap_or(0)
     }
 
     /// Adds to every counter.
-    pub(crate) fn add(&mut self, count: impl Fn(LiveCounter) -> u64) {
+    pub fn add(&mut self, count: impl Fn(LiveCounter) -> u64) {
         for counter in LiveCounter::ALL.iter().filter(|counter| !Self::DROPS.contains(counter)) {
             let sum = self.get(*counter) + count(*counter);
             self.0.insert(counter.name().to_owned(), sum.into());
@@ -205,51 +204,62 @@ impl RxShown {
 
 /// Frames that were lost, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Drops {
+pub struct Drops {
     /// For a single CPU: all frames that were sent to it and never arrived. In totals: without `redirect_errors`.
-    pub(crate) ring_full: u64,
-    pub(crate) alloc: u64,
+    pub ring_full: u64,
+    /// The kernel had no memory for them.
+    pub alloc: u64,
     /// Only in totals.
-    pub(crate) redirect_errors: u64,
+    pub redirect_errors: u64,
     /// Dropped by the flow limit, for the CPU that received.
-    pub(crate) flow_limit: u64,
+    pub flow_limit: u64,
 }
 
 impl Drops {
     /// The sum of all drops.
-    pub(crate) fn total(&self) -> u64 {
+    #[must_use]
+    pub fn total(&self) -> u64 {
         self.ring_full + self.alloc + self.redirect_errors + self.flow_limit
     }
 }
 
 /// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counts {
-    pub(crate) delivered: u64,
-    pub(crate) drops: Drops,
+pub struct Counts {
+    /// Packets that were delivered on the CPU.
+    pub delivered: u64,
+    /// Packets that were dropped.
+    pub drops: Drops,
     /// Frames that are in a ring now, or on their way into it.
-    pub(crate) waiting: u64,
+    pub waiting: u64,
+    /// What was received.
     #[serde(flatten)]
-    pub(crate) rx: RxShown,
+    pub rx: RxShown,
 }
 
 /// The counters of one CPU: what it received, and what was delivered on it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CpuStatus {
-    pub(crate) cpu: u16,
+pub struct CpuStatus {
+    /// The CPU.
+    pub cpu: u16,
+    /// What it received, and what was delivered on it.
     #[serde(flatten)]
-    pub(crate) counts: Counts,
+    pub counts: Counts,
     /// The thread of its ring.
     #[serde(default)]
-    pub(crate) thread: ThreadShown,
+    pub thread: ThreadShown,
+    /// The delay of sampled packets that were delivered on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
 }
 
 /// The kernel thread that empties a CPU's ring: what it did, and what the ring lost meanwhile, by the names in the list
 /// of counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ThreadShown {
+pub struct ThreadShown {
     /// The thread's scheduling class, whichever process set it; null if it cannot be read.
-    pub(crate) class: Option<String>,
+    pub class: Option<String>,
+    /// By name.
     #[serde(flatten)]
     counts: BTreeMap<String, u64>,
 }
@@ -266,45 +276,23 @@ impl ThreadShown {
         LiveCpuCounter::Rate,
     ];
 
-    pub(crate) fn new(class: Option<String>, count: impl Fn(LiveCpuCounter) -> u64) -> ThreadShown {
+    /// The thread's counters.
+    #[must_use]
+    pub fn new(class: Option<String>, count: impl Fn(LiveCpuCounter) -> u64) -> ThreadShown {
         let counts = Self::COUNTERS.map(|counter| (counter.name().to_owned(), count(counter)));
         ThreadShown { class, counts: counts.into() }
     }
 
-    pub(crate) fn get(&self, counter: LiveCpuCounter) -> u64 {
+    /// The count with this name in the list of counters.
+    #[must_use]
+    pub fn get(&self, counter: LiveCpuCounter) -> u64 {
         self.counts.get(counter.name()).copied().unwrap_or(0)
     }
-}
-
-/// The result of a change.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Changed {
-    /// Whether everything sent by the old settings is delivered; `false`: frames are still under way.
-    pub(crate) done: bool,
-    /// Whether the new settings are active; `false`: the former settings are still active.
-    #[serde(default)]
-    pub(crate) holds: bool,
-    pub(crate) settings: Box<SettingsShown>,
-}
-
-/// Reads a request.
-pub(crate) fn request(line: &str) -> Result<Request, String> {
-    serde_json::from_str(line).map_err(|error| format!("invalid request: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requests_are_read_and_mistakes_named() {
-        assert_eq!(request(r#"{"do":"status"}"#), Ok(Request::Status { flows: 0, reset: false }));
-        let set = Request::Set { settings: vec!["policy=rps".to_owned()] };
-        assert_eq!(request(&serde_json::to_string(&set).unwrap()), Ok(set));
-        for bad in ["", "x", "{}", r#"{"do":"stop"}"#, r#"{"do":"status","flws":1}"#] {
-            assert!(request(bad).unwrap_err().starts_with("invalid request: "), "{bad}");
-        }
-    }
 
     #[test]
     fn totals_stand_beside_the_rest() {
@@ -316,7 +304,7 @@ mod tests {
         let drops = Drops { alloc: 2, ..Drops::default() };
         let thread = ThreadShown::new(Some("fifo:1".to_owned()), |_| 4);
         let counts = Counts { rx, drops, delivered: 5, waiting: 0 };
-        let cpu = CpuStatus { cpu: 3, counts, thread };
+        let cpu = CpuStatus { cpu: 3, counts, thread, delay: None };
         let value = serde_json::to_value(&cpu).unwrap();
         assert_eq!((&value["received"], &value["drops"]["alloc"]), (&14.into(), &2.into()));
         assert_eq!((&value["flow_limit_drops"], &value["moves"]), (&Value::Null, &2.into()));

@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod control;
+mod delay;
+mod event;
+mod flow;
+pub mod protocol;
+mod rates;
+pub mod registry;
+mod status;
+#[doc(hidden)]
+pub mod testing;
+
+pub use delay::Delay;
+pub use event::Event;
+pub use flow::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere, LastShown, ShareShown};
+pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
+pub use status::{
+    Command, Counts, CpuStatus, Drops, InterfaceStatus, RxShown, SettingsShown, State, Status,
+    ThreadShown,
+};
