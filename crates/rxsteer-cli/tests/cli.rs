@@ -154,6 +154,16 @@ fn unknown_link_type_is_refused_by_number() {
 }
 
 #[test]
+fn misspelt_interface_of_live_is_refused_with_the_nearest() {
+    let output = rxsteer(&["live", "loo", "--duration", "1s"]);
+    assert_eq!(status(&output), 2);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("did you mean 'lo'?") || stderr.contains("there are"), "{stderr}");
+    let output = rxsteer(&["live", "lo", "lo", "--duration", "1s"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("lo is named twice"));
+}
+
+#[test]
 fn wrong_arguments_are_refused_before_anything_starts() {
     for (arguments, expected) in [
         (&["--policy", "rsp"][..], "did you mean 'rps'?"),

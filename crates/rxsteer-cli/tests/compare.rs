@@ -79,7 +79,7 @@ fn policies_stand_side_by_side_with_the_null() {
     assert_eq!((&compared["rule"], &compared["policy"]), (&"steer".into(), &"rps".into()));
     let advice = compared["advice"].as_str().expect("text");
     assert!(advice.starts_with("Use rps") && advice.contains("1.0 x without steering"), "{advice}");
-    assert!(commands(&compared)[0].contains("/rps_cpus"), "{:?}", commands(&compared));
+    assert!(commands(&compared)[0].contains("host apply"), "{:?}", commands(&compared));
 }
 
 #[test]

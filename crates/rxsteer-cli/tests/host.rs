@@ -133,6 +133,20 @@ fn dry_run_writes_nothing() {
 }
 
 #[test]
+fn off_is_written_read_back_and_restored() {
+    let host = Host::small();
+    host.says(&["apply", "eth0", "--cpus", "0-3", "--rfs", "--yes"], 0);
+    let set = (host.value(RPS), host.value(FLOWS));
+    let text = host.says(&["apply", "eth0", "--off", "--yes"], 0);
+    assert!(text.contains("RPS of RX queue 0: off"), "{text}");
+    assert_eq!((&*host.value(RPS), &*host.value(FLOWS)), ("0000\n", "0\n"), "{set:?}");
+    assert!(host.says(&["apply", "eth0", "--off", "--yes"], 0).contains("is set so already"));
+    host.says(&["restore", "--yes"], 0);
+    assert_eq!(host.value(RPS), "0000\n");
+    assert!(host.says(&["apply", "eth0", "--off", "--rfs", "--yes"], 2).contains("--rfs"));
+}
+
+#[test]
 fn without_a_terminal_it_takes_a_yes() {
     let host = Host::small();
     assert!(host.says(&["apply", "eth0"], 2).contains("--yes"));

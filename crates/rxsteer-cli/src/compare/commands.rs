@@ -2,7 +2,7 @@
 
 use super::advice::Advice;
 use crate::check;
-use rxsteer_host::{CpuMask, Host, Interface, Root, Topology, can_run, judge, links};
+use rxsteer_host::{Host, Interface, can_run, judge, links};
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::printable;
 
@@ -10,8 +10,6 @@ use rxsteer_user::printable;
 const MOST: usize = 4;
 /// What stands for an interface that is not on this host.
 const SOME: &str = "IFACE";
-/// Entries of the sock flow table, for all flows of the host: the kernel documentation's example.
-const SOCK_FLOW_ENTRIES: u32 = 32_768;
 
 /// Commands, and what they do.
 #[derive(Debug, Default)]
@@ -32,7 +30,6 @@ pub(super) fn of(
     let mut commands = Commands::default();
     let Some(policy) = &advice.policy else { return Ok(commands) };
     let host = Host::look();
-    let ids = Topology::look(&Root::host()).ids();
     let online = host.cpus.online.as_ref();
     let is_here = online.is_some_and(|online| cpus.iter().all(|cpu| online.contains(cpu)));
     let interfaces: Vec<Interface> = match interface {
@@ -55,7 +52,7 @@ pub(super) fn of(
                  interface in the place of {SOME}"
             )
         });
-        commands.for_interface(SOME, policy, cpus, inner, ids, true);
+        commands.for_interface(SOME, policy, cpus, inner, true);
     }
     let can_host = can_run(&judge::host(&host));
     for interface in &interfaces {
@@ -75,7 +72,7 @@ pub(super) fn of(
             ));
             SOME
         };
-        commands.for_interface(name, policy, cpus, inner, ids, can);
+        commands.for_interface(name, policy, cpus, inner, can);
     }
     if policy.loops().is_some() {
         commands.notes.push(
@@ -98,26 +95,17 @@ impl Commands {
         policy: &Policy,
         cpus: &CpuSet,
         inner: bool,
-        ids: usize,
         can_run: bool,
     ) {
-        let queues = format!("/sys/class/net/{name}/queues/rx-*");
         let mut add = |command: String, what: &str| self.lines.push((command, what.to_owned()));
         // The kernel's has neither sparse nor, for most tunnels, inner headers.
         if policy.loops().is_none() && !inner {
-            let mask = CpuMask(Some(cpus.clone())).hex(ids);
-            add(format!("echo {mask} | sudo tee {queues}/rps_cpus"), "the kernel's own RPS");
-            if policy.is_rfs() {
-                let entries = SOCK_FLOW_ENTRIES;
-                add(format!("sudo sysctl -w net.core.rps_sock_flow_entries={entries}"), "and RFS");
-                add(
-                    format!(
-                        "for queue in {queues}; do echo $(({entries} / $(ls -d {queues} | wc -l))) | sudo tee \
-                         $queue/rps_flow_cnt; done"
-                    ),
-                    "and its flow tables",
-                );
-            }
+            let (with, what) =
+                if policy.is_rfs() { (" --rfs", "RPS and RFS") } else { ("", "RPS") };
+            add(
+                format!("sudo rxsteer host apply {name} --cpus {cpus}{with}"),
+                &format!("the kernel's own {what}; rxsteer host restore sets it back"),
+            );
         }
         if can_run && cfg!(feature = "xdp") {
             let with = if inner { " --inner" } else { "" };
@@ -146,19 +134,19 @@ mod tests {
     fn lines(policy: &str, cpus: &str, inner: bool) -> Vec<String> {
         let mut commands = Commands::default();
         let policy = policy.parse().unwrap();
-        commands.for_interface("eth0", &policy, &cpus.parse().unwrap(), inner, 16, true);
+        commands.for_interface("eth0", &policy, &cpus.parse().unwrap(), inner, true);
         commands.lines.into_iter().map(|(command, _)| command).collect()
     }
 
     #[test]
     fn kernel_and_run_are_named_where_they_can_do_it() {
         let rps = lines("rps", "0-3", false);
-        assert_eq!(rps[0], "echo 000f | sudo tee /sys/class/net/eth0/queues/rx-*/rps_cpus");
+        assert_eq!(rps[0], "sudo rxsteer host apply eth0 --cpus 0-3");
         let of_run = |lines: &[String]| lines.iter().any(|line| line.contains("rxsteer run"));
         assert_eq!(of_run(&rps), cfg!(feature = "xdp"));
-        assert_eq!(lines("rfs", "0-3", false).len(), 3 + usize::from(cfg!(feature = "xdp")));
+        assert_eq!(lines("rfs", "0-3", false)[0], "sudo rxsteer host apply eth0 --cpus 0-3 --rfs");
         for only_run in [lines("sparse", "0-3", false), lines("rps", "0-3", true)] {
-            assert!(!only_run.iter().any(|line| line.contains("rps_cpus")), "{only_run:?}");
+            assert!(!only_run.iter().any(|line| line.contains("host apply")), "{only_run:?}");
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
         rfs: args.rfs,
         xps: args.xps,
         flow_limit: args.flow_limit,
+        off: args.off,
         ..Wanted::default()
     };
     let (topology, globals) = (Topology::look(root), Globals::look(root));

@@ -99,7 +99,8 @@ pub(crate) struct RecommendArgs {
     rxsteer host apply eth0 --cpus 0-3 --rfs --yes\n  \
     rxsteer host apply eth0 --cpus 1-3 --verify 30s   and back if it got worse\n  \
     rxsteer host apply eth0 --cpus 1-3 --confirm 1m   and back unless you press Enter\n  \
-    rxsteer host apply eth0 --cpus 0-3 --yes --persist   again at each boot\n\n\
+    rxsteer host apply eth0 --cpus 0-3 --yes --persist   again at each boot\n  \
+    rxsteer host apply eth0 --off                     no RPS and RFS by the kernel\n\n\
     The kernel reorders flows that move while its masks change; rxsteer run does not.\n\n\
     Exit status: 0 it is set; 1 the kernel refused it, it was worse or not confirmed, and all is as before; 2 it could \
     not run, and nothing was changed.")]
@@ -120,6 +121,10 @@ pub(crate) struct ApplyArgs {
     /// Sets rps_sock_flow_entries to 32768, unless it is larger, and rps_flow_cnt to that divided by the RX queues.
     #[arg(long)]
     pub(crate) rfs: bool,
+
+    /// Turn the kernel's RPS and RFS of this interface off, as rxsteer run needs it
+    #[arg(long, conflicts_with_all = ["cpus", "rfs", "persist"])]
+    pub(crate) off: bool,
 
     /// XPS: each CPU sends by TX queues of its own
     #[arg(long)]

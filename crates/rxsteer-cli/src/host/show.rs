@@ -348,10 +348,11 @@ impl LookedAt {
         let function = rss.function.as_deref().unwrap_or("an unknown function");
         let fields = |flow: &str| {
             let fields = rss.fields.get(flow)?;
-            Some(format!(
-                "; {flow} by {}",
-                if fields.is_empty() { "nothing".to_owned() } else { fields.join(", ") }
-            ))
+            // A driver shows no field for kinds of packets that it does not hash.
+            Some(match fields.is_empty() {
+                true => format!("; {flow} is not hashed"),
+                false => format!("; {flow} by {}", fields.join(", ")),
+            })
         };
         let shown: String = ["tcp4", "udp4", "ip4"].into_iter().filter_map(fields).collect();
         format!("{table}, by {function}{shown}")

@@ -30,7 +30,7 @@ const MOST_RING: u64 = 1024;
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
-    /// Interfaces, by name
+    /// Interfaces, by name or pattern, as there are at the start
     #[arg(value_name = "IFACE", required = true)]
     pub(crate) interfaces: Vec<String>,
 

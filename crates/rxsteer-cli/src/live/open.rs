@@ -2,6 +2,7 @@
 
 use super::args::{Io, LiveArgs};
 use super::filter;
+use crate::check;
 use anyhow::{Context, bail, ensure};
 use rxsteer_user::core::MAX_RX_QUEUES;
 use rxsteer_user::source::Source;
@@ -65,14 +66,18 @@ pub(super) struct Named {
 
 /// The interfaces of the arguments, with the RX queues that they are received by.
 pub(super) fn interfaces(args: &LiveArgs, way: Way) -> anyhow::Result<Vec<Named>> {
-    let names: Vec<&String> = args.interfaces.iter().chain(&args.bridge).collect();
-    for (index, name) in names.iter().enumerate() {
+    let given: Vec<&String> = args.interfaces.iter().chain(&args.bridge).collect();
+    for (index, name) in given.iter().enumerate() {
         ensure!(
-            !names[..index].contains(name),
+            !given[..index].contains(name),
             "{} is named twice; its packets would count twice",
             printable(name)
         );
     }
+    let links = rxsteer_host::links()?;
+    let names: Vec<String> = given.into_iter().cloned().collect();
+    // A misspelt name is refused with the nearest one.
+    let names: Vec<_> = check::chosen(&names, &links)?.iter().map(|link| &link.name).collect();
     ensure!(
         args.bridge.is_none() || names.len() == 2,
         "--bridge joins two interfaces: name one before it"

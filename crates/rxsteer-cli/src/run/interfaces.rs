@@ -134,8 +134,8 @@ impl<P: Datapath> Instance<P> {
             let queues: Vec<String> = by_kernel.iter().map(ToString::to_string).collect();
             remarks.push(format!(
                 "the kernel's RPS is on for RX queue {}: it sends packets to other CPUs once more after rxsteer, so \
-                 where they are processed, and in what order, rests on the kernel. To steer by rxsteer alone: echo 0 | \
-                 tee /sys/class/net/{}/queues/rx-*/rps_cpus",
+                 where they are processed, and in what order, rests on the kernel. To steer by rxsteer alone: \
+                 rxsteer host apply {} --off",
                 queues.join(", "),
                 known.name
             ));

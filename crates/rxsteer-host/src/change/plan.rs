@@ -29,6 +29,8 @@ pub struct Wanted {
     pub xps: bool,
     /// Flows that fill a backlog are dropped first.
     pub flow_limit: bool,
+    /// Neither RPS nor RFS: packets stay where they are received. `cpus`, `queues` and `rfs` do not count then.
+    pub off: bool,
 }
 
 /// An interface as it was when it was written to: a later one of that name is another.
@@ -149,13 +151,17 @@ impl Plan {
         let (writes, notes) = (Vec::new(), Vec::new());
         let mut planner = Planner { tree, interface, topology, owner, writes, notes };
         // The order of effect: a flow table is of use with a sock flow table, a CPU map sends packets on at once.
-        if wanted.rfs {
+        if wanted.off {
+            planner.off()?;
+        } else if wanted.rfs {
             planner.rfs(globals)?;
         }
         if wanted.flow_limit {
             planner.flow_limit(globals)?;
         }
-        planner.rps(&cpus, &wanted.queues)?;
+        if !wanted.off {
+            planner.rps(&cpus, &wanted.queues)?;
+        }
         if wanted.xps {
             planner.xps()?;
         }
@@ -268,6 +274,23 @@ impl<T: Tree> Planner<'_, T> {
             self.notes.push(format!(
                 "all packets go to CPU {cpus}: that spreads nothing; name more CPUs with --cpus"
             ));
+        }
+        Ok(())
+    }
+
+    /// The sock flow table stays: it is of all interfaces, and of no effect without flow tables.
+    fn off(&mut self) -> Result<(), PlanError> {
+        let none = CpuMask(None).hex(self.topology.ids());
+        for queue in &self.interface.rx {
+            let knobs = [
+                ("rps_cpus", queue.rps_cpus.is_some(), none.as_str(), "RPS"),
+                ("rps_flow_cnt", queue.rps_flow_cnt.is_some(), "0", "RFS"),
+            ];
+            for (knob, _, text, what) in knobs.into_iter().filter(|(_, is_there, ..)| *is_there) {
+                let path = rx_file(&self.interface.name, queue.queue, knob);
+                let meaning = format!("{what} of RX queue {}: off", queue.queue);
+                self.set(path, text, meaning, true)?;
+            }
         }
         Ok(())
     }

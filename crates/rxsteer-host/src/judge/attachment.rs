@@ -84,8 +84,7 @@ fn mode(interface: &Interface, host: &Host) -> Finding {
     match &host.generic {
         Trial::Fails { what, .. } if is_known => {
             let other = format!(
-                "the kernel's own RPS: echo MASK > /sys/class/net/{name}/queues/rx-0/rps_cpus; or a NIC whose driver \
-                 has native XDP"
+                "the kernel's own RPS: rxsteer host apply {name}; or a NIC whose driver has native XDP"
             );
             Finding::blocker(
                 topic,

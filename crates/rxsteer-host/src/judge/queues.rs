@@ -58,21 +58,20 @@ fn kernel_rps(interface: &Interface) -> Finding {
     };
     let rps: Vec<u32> = with(|queue| !queue.rps_cpus.is_empty()).collect();
     let rfs: Vec<u32> = with(|queue| queue.rps_cpus.is_empty()).collect();
-    let (mut what, mut fix) = (Vec::new(), Vec::new());
-    for (queues, mechanism, file) in [(&rps, "RPS", "rps_cpus"), (&rfs, "RFS", "rps_flow_cnt")] {
+    let mut what = Vec::new();
+    for (queues, mechanism) in [(&rps, "RPS"), (&rfs, "RFS")] {
         if !queues.is_empty() {
             what.push(format!(
                 "{mechanism} of the kernel is on for RX queue{} {}",
                 if queues.len() == 1 { "" } else { "s" },
                 numbers(queues)
             ));
-            fix.push(format!("echo 0 | tee /sys/class/net/{name}/queues/rx-*/{file}"));
         }
     }
     if what.is_empty() {
         return Finding::fine(topic, "off");
     }
-    Finding::blocker(topic, listed(&what), why, fix.join("; "))
+    Finding::blocker(topic, listed(&what), why, format!("rxsteer host apply {name} --off"))
 }
 
 /// At most eight of them.

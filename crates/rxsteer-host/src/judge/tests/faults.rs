@@ -212,7 +212,7 @@ fn generic_mode_that_loses_frames_is_refused_where_it_is_needed() {
     let what = "64 of 64 frames were lost".to_owned();
     let host = Host { generic: Trial::Fails { what, log: String::new() }, ..good_host() };
     let judged = |nic: &Interface| super::interface(nic, &host);
-    let says = ["64 of 64", "no native XDP", "/sys/class/net/eth0/queues/rx-0/rps_cpus"];
+    let says = ["64 of 64", "no native XDP", "rxsteer host apply eth0"];
     let nic_without = nic(|nic| nic.xdp = Some(XdpFeatures::default()));
     only(&judged(&nic_without), "xdp_mode", State::No, true, &says);
     let veth_without =

@@ -114,10 +114,7 @@ fn kernels_own_steering_is_in_the_way() {
     let no = |queues: &[(u32, &str)], says: &[&str]| {
         only(&judged(queues), "kernel_rps", State::No, true, says)
     };
-    no(
-        &[(0, "f"), (3, "f")],
-        &["RX queues 0 and 3", "echo 0 | tee /sys/class/net/eth0/queues/rx-*/rps_cpus"],
-    );
-    no(&[(1, "")], &["RFS", "rps_flow_cnt"]);
+    no(&[(0, "f"), (3, "f")], &["RX queues 0 and 3", "rxsteer host apply eth0 --off"]);
+    no(&[(1, "")], &["RFS", "rxsteer host apply eth0 --off"]);
     no(&(0..64).map(|queue| (queue, "1")).collect::<Vec<_>>(), &["5, 6, 7 and 56 more"]);
 }
