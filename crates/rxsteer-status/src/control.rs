@@ -94,13 +94,16 @@ impl Control {
         // A later change replaces an earlier one, so only the last change can be withdrawn.
         let last = self.clients.iter().filter_map(|client| client.waiting).max();
         for client in &mut self.clients {
-            if let Some(since) = client.waiting
-                && (done || now.duration_since(since) >= CHANGE_TAKES)
-            {
-                client.waiting = None;
-                match !done && Some(since) == last {
-                    true => client.send(&server.give_up()),
-                    false => client.send(&answer),
+            if let Some(since) = client.waiting {
+                // A client that was stopped (ctrl-c) no longer wants its change.
+                let is_gone = client.hung_up();
+                if done || is_gone || now.duration_since(since) >= CHANGE_TAKES {
+                    client.waiting = None;
+                    client.dead |= is_gone;
+                    match !done && Some(since) == last {
+                        true => client.send(&server.give_up()),
+                        false => client.send(&answer),
+                    }
                 }
             }
             client.go_on(now, server);

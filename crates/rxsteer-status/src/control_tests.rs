@@ -234,7 +234,20 @@ fn client_that_goes_while_it_waits_for_a_change_wakes_no_thread() {
     drop(client);
     let ready = nix::poll::poll(&mut bench.control.wait_for(), nix::poll::PollTimeout::ZERO);
     assert_eq!(ready, Ok(0));
-    bench.fake.done = true;
     bench.rounds();
     assert!(bench.control.clients.is_empty());
+    assert_eq!(bench.fake.withdrawn, 1, "its change is withdrawn");
+}
+
+#[test]
+fn client_that_only_ends_its_requests_waits_for_its_change() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    client.write_all(b"{\"do\":\"set\",\"settings\":[\"policy=rps\"]}\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    bench.rounds();
+    assert_eq!((bench.control.clients.len(), bench.fake.withdrawn), (1, 0));
+    bench.fake.done = true;
+    bench.rounds();
+    assert!(line(&client).unwrap().contains("\"done\":true"));
 }
