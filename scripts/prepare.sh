@@ -144,7 +144,7 @@ is_new_enough() {
 # Whoever sources this uses these two: arguments for cargo build, test and clippy (all of the workspace, or all but the
 # in-kernel path), and why the in-kernel path is left out, empty where it is built.
 # shellcheck disable=SC2034
-features=() no_bpf=
+features=(--features rxsteer/xdp) no_bpf=
 
 prepare_bpf() {
   can_compile_bpf && return

@@ -7,6 +7,7 @@
 //! | configure and start | [`PipelineBuilder`]: the policy, the CPUs, and what differs from the defaults |
 //! | process packets | [`Handler`], called with a [`PacketList`]; a [`Packet`] has its bytes, its hash and its key |
 //! | receive frames | [`source`] for live interfaces, captures and made-up traffic, or [`Receiver`] for frames of your own |
+//! | send packets on, with the feature `xdp` | `forward`: a bridge between interfaces that filters |
 //! | give packets to other programs | [`sink`]: files, pipes and interfaces, one for each CPU |
 //! | act while packets flow | [`Control`]: change the policy, stop a worker; [`FlowRecorder`]: where applications run |
 //! | read what happened | [`Report`] |
@@ -79,6 +80,8 @@
 
 mod builder;
 pub mod flows;
+#[cfg(feature = "xdp")]
+pub mod forward;
 pub mod sink;
 pub mod source;
 

@@ -6,4 +6,9 @@ pub use rxsteer_user::source::packet::{
     FilterInstruction, LiveError, PacketError, PacketOptions, PacketSource,
 };
 pub use rxsteer_user::source::synthetic::{SpecError, SyntheticSource, SyntheticSpec};
+#[cfg(feature = "xdp")]
+pub use rxsteer_user::source::xdp::{
+    Port, XdpError, XdpMode, XdpOptions, XdpPort, XdpQueue, XdpReceiver, XdpSource,
+    open as open_xdp,
+};
 pub use rxsteer_user::source::{Fill, IssueKind, Source, SourceIssue};
