@@ -34,7 +34,7 @@ mod skeleton {
 /// The variables of the programs that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
-    steer_config, steer_counters, steer_ended, steer_flow, steer_flow_key, steer_hash_active,
+    steer_config, steer_counters, steer_delays, steer_ended, steer_flow, steer_flow_key, steer_hash_active,
     steer_limiter, steer_line, steer_pair, steer_ring, steer_row, steer_slot, steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
@@ -89,6 +89,8 @@ pub(crate) const CPU_DESIRED: u8 = byte(cpu_bits::STEER_CPU_DESIRED);
 /// Flags of an interface.
 pub(crate) const FLUSHING: u32 = device_flags::STEER_FLUSHING.0;
 pub(crate) const MAY_BE_PARTIAL: u32 = device_flags::STEER_MAY_BE_PARTIAL.0;
+/// Buckets of the delays of sampled frames.
+pub(crate) const DELAY_BUCKETS: usize = limits::STEER_DELAY_BUCKETS.0 as usize;
 /// Rules, as indices of counters by rule.
 pub(crate) const BY_LOCAL: usize = rules::STEER_BY_LOCAL.0 as usize;
 pub(crate) const BY_BOUND: usize = rules::STEER_BY_BOUND.0 as usize;
@@ -210,6 +212,7 @@ macro_rules! pod {
 }
 pod!(
     steer_counters,
+    steer_delays,
     steer_ring,
     steer_flow,
     steer_flow_key,

@@ -1,6 +1,8 @@
 //! The counters of the programs.
 
-use crate::abi::{BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, GENERATIONS, steer_counters};
+use crate::abi::{
+    BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, DELAY_BUCKETS, GENERATIONS, steer_counters,
+};
 use crate::path::DeviceId;
 use crate::rings::Rings;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
@@ -77,6 +79,17 @@ pub struct CpuCounts {
     longest_wait_ns: u64,
     per_second: u64,
     class: Option<ThreadClass>,
+    delays: Delays,
+}
+
+/// By bucket, the sampled frames of this delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Delays([u64; DELAY_BUCKETS]);
+
+impl Default for Delays {
+    fn default() -> Delays {
+        Delays([0; DELAY_BUCKETS])
+    }
 }
 
 impl CpuCounts {
@@ -88,6 +101,9 @@ impl CpuCounts {
             let state = rings.ring_states.get(ring);
             let (lost, waiting) = rings.lost_and_waiting(ring);
             let waits = rings.waits(ring);
+            let mut delays = sum.delays;
+            let counted = rings.delays.get(ring).count;
+            delays.0.iter_mut().zip(counted).for_each(|(sum, count)| *sum += count);
             CpuCounts {
                 passed: sum.passed + state.passed,
                 alloc_drops: sum.alloc_drops + state.alloc_drops,
@@ -101,6 +117,7 @@ impl CpuCounts {
                 longest_wait_ns: sum.longest_wait_ns.max(waits.longest_wait_ns),
                 per_second: sum.per_second + waits.per_second,
                 class: sum.class,
+                delays,
             }
         })
     }
@@ -109,6 +126,14 @@ impl CpuCounts {
     #[must_use]
     pub fn thread_class(&self) -> Option<ThreadClass> {
         self.class
+    }
+
+    /// How many sampled frames (one of 256) had each delay, from their arrival in the program at the interface to
+    /// their arrival in the program in the ring's thread. Buckets are by nanoseconds, four for each power of two, as
+    /// in `bpf/steer_delay.h`; the last one also has all longer delays.
+    #[must_use]
+    pub fn delays(&self) -> &[u64] {
+        &self.delays.0
     }
 
     /// Whether any frame was ever sent to the CPU.

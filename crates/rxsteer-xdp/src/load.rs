@@ -190,6 +190,8 @@ pub(crate) fn open(
     size(&mut maps.steer_pairs, ring_count * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.cpus * ring_count.div_ceil(LINE_WORDS))?;
     size(&mut maps.steer_rings, ring_count)?;
+    size(&mut maps.steer_sents, sizes.cpus * ring_count)?;
+    size(&mut maps.steer_delay_counts, ring_count)?;
     size(&mut maps.steer_counts, sizes.cpus * sizes.interfaces)?;
     size(&mut maps.steer_limiters, sizes.cpus)?;
     size(&mut maps.steer_limit_bytes, sizes.cpus * sizes.limit_lines)?;
@@ -296,6 +298,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         Array::<steer_ring>::new(&maps.steer_rings)?,
         Array::<steer_pair>::new(&maps.steer_pairs)?,
         Array::new(&maps.steer_tails)?,
+        Array::new(&maps.steer_delay_counts)?,
     );
     Ok(Loaded {
         rings: SharedRings::new(rings),

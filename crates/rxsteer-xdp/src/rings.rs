@@ -5,7 +5,9 @@
 //! there), is created as the CPU's other generation. Flows move to it one by one, as the order guard allows. When
 //! nothing is under way in the old ring, it is deleted.
 
-use crate::abi::{Array, GENERATIONS, LINE_WORDS, steer_line, steer_pair, steer_ring};
+use crate::abi::{
+    Array, GENERATIONS, LINE_WORDS, steer_delays, steer_line, steer_pair, steer_ring,
+};
 use crate::setup::MIN_QUEUE_SIZE;
 use crate::threads::Threads;
 use crate::waits::{Reading, Waits};
@@ -32,6 +34,8 @@ pub(crate) struct Rings {
     pub(crate) ring_states: Array<steer_ring>,
     pub(crate) pairs: Array<steer_pair>,
     pub(crate) tails: Array<steer_line>,
+    /// By ring: how many sampled frames had each delay.
+    pub(crate) delays: Array<steer_delays>,
     /// By ring: the frames that had been sent to it when it was created.
     sent_when_made: Box<[u32]>,
     /// By ring: the frames sent and seen when that was last noted, and how often in a row they were the same.
@@ -128,6 +132,7 @@ impl Rings {
         ring_states: Array<steer_ring>,
         pairs: Array<steer_pair>,
         tails: Array<steer_line>,
+        delays: Array<steer_delays>,
     ) -> Rings {
         let cpus = (ring_states.len() / GENERATIONS) as usize;
         Rings {
@@ -145,6 +150,7 @@ impl Rings {
             ring_states,
             pairs,
             tails,
+            delays,
         }
     }
 

@@ -12,6 +12,7 @@ mod ffi;
 mod frames;
 mod oracle;
 
+pub use ffi::delay;
 pub use ffi::parse::{Class, Packet, hash, parse};
 pub use ffi::policy;
 pub use ffi::seq;

@@ -123,6 +123,7 @@ static __u32 *steer_giving(void)
 
 #include "steer_policy.h"
 #include "steer_order.h"
+#include "steer_delay.h"
 #include "previous.h"
 
 static void *zeroed(size_t count, size_t size)
@@ -501,4 +502,26 @@ __u32 native_order_delivered(struct native_policy *policy, __u32 rx_cpu, __u32 r
 {
 	state = policy;
 	return steer_pair_at(rx_cpu, ring)->delivered;
+}
+
+__u32 native_delay_is_sampled(__u32 seq)
+{
+	return steer_is_sampled(seq);
+}
+
+void native_delay_note_sent(struct steer_sent *sent, __u32 dequeued, __u32 seq, __u64 now)
+{
+	struct steer_pair pair = { .dequeued = dequeued };
+
+	steer_note_sent(sent, &pair, seq, now);
+}
+
+__s64 native_delay_of(const struct steer_sent *sent, __u32 seq, __u64 now)
+{
+	return steer_delay_of(sent, seq, now);
+}
+
+__u32 native_delay_bucket(__u64 delay)
+{
+	return steer_delay_bucket(delay);
 }

@@ -15,6 +15,7 @@
 #include "steer_maps.h"
 #include "steer_seq.h"
 #include "steer_order.h"
+#include "steer_delay.h"
 
 /* Takes the sequence number off the frame; returns 0 when the frame has none. */
 static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)
@@ -73,6 +74,25 @@ static __always_inline void steer_arrived_without_seq(struct steer_running *runn
 	steer_passed(ring);
 }
 
+/* Counts the delay of a frame that is sampled. A function of its own, as steer_sample (steer_send.h). */
+__noinline int steer_count_delay(__u32 rx_cpu, __u32 ring, __u32 seq)
+{
+	const struct steer_sent *sent = steer_sent_at(rx_cpu, ring);
+	struct steer_delays *delays = steer_delays_at(ring);
+	__u32 bucket;
+	__s64 delay;
+
+	if (!sent || !delays)
+		return 0;
+	delay = steer_delay_of(sent, seq, bpf_ktime_get_ns());
+	if (delay < 0)
+		return 0;
+	bucket = steer_delay_bucket(delay);
+	if (bucket < STEER_DELAY_BUCKETS)
+		WRITE_ONCE(delays->count[bucket], delays->count[bucket] + 1);
+	return 0;
+}
+
 static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 {
 	struct steer_running *running = steer_running_at(bpf_get_smp_processor_id());
@@ -93,6 +113,8 @@ static __always_inline int steer_arrived(struct xdp_md *ctx, __u32 generation)
 		return steer_cpumap_verdict;
 	steer_passed(ring);
 	steer_dequeued(ring, pair, number.rx_cpu, number.seq);
+	if (steer_is_sampled(number.seq))
+		steer_count_delay(number.rx_cpu, number.ring, number.seq);
 	if (running->ring[number.ring % STEER_GENERATIONS] != number.ring + 1)
 		WRITE_ONCE(running->ring[number.ring % STEER_GENERATIONS], number.ring + 1);
 	/* bpf_get_current_pid_tgid is not used here, since XDP programs may call it only since Linux 6.10. */

@@ -115,6 +115,10 @@ STEER_LINES(steer_pairs, struct steer_pair);
 /* Indexed by RX CPU, each in its own row, and ring / STEER_LINE_WORDS. */
 STEER_LINES(steer_tails, struct steer_line);
 STEER_LINES(steer_rings, struct steer_ring);
+/* Indexed by RX CPU, each in its own row, and ring. */
+STEER_LINES(steer_sents, struct steer_sent);
+/* Indexed by ring. */
+STEER_LINES(steer_delay_counts, struct steer_delays);
 /* Indexed by RX CPU and interface. */
 STEER_LINES(steer_counts, struct steer_counters);
 STEER_LINES(steer_limiters, struct steer_limiter);
@@ -202,6 +206,18 @@ static __always_inline struct steer_line *steer_tail_line(__u32 rx_cpu, __u32 ri
 static __always_inline struct steer_ring *steer_ring_at(__u32 ring)
 {
 	return bpf_map_lookup_elem(&steer_rings, &ring);
+}
+
+static __always_inline struct steer_sent *steer_sent_at(__u32 rx_cpu, __u32 ring)
+{
+	__u32 index = rx_cpu * (steer_cpus * STEER_GENERATIONS) + ring;
+
+	return bpf_map_lookup_elem(&steer_sents, &index);
+}
+
+static __always_inline struct steer_delays *steer_delays_at(__u32 ring)
+{
+	return bpf_map_lookup_elem(&steer_delay_counts, &ring);
 }
 
 static __always_inline struct steer_running *steer_running_at(__u32 cpu)

@@ -10,6 +10,19 @@
 #include "steer_world.h"
 #include "steer_seq.h"
 #include "steer_order.h"
+#include "steer_delay.h"
+
+/* Notes when a frame was sent that is sampled. A function of its own, which the verifier checks once, and which the
+ * other frames do not call. */
+__noinline int steer_sample(__u32 rx_cpu, __u32 ring, __u32 seq)
+{
+	struct steer_sent *sent = steer_sent_at(rx_cpu, ring);
+	const struct steer_pair *pair = steer_pair_at(rx_cpu, ring);
+
+	if (sent && pair)
+		steer_note_sent(sent, pair, seq, bpf_ktime_get_ns());
+	return 0;
+}
 
 /* Whether the frame can carry the sequence number in its header; the result is that of steer_address_index(). It cannot
  * do so behind metadata of another program, since that metadata would be taken for ours; nor in generic mode, where the
@@ -101,8 +114,11 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 	}
 	if (STEER_REDIRECT(dest) != XDP_REDIRECT)
 		return -1;
-	if (address_index)
+	if (address_index) {
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
+		if (steer_is_sampled(number.seq))
+			steer_sample(rx_cpu, number.ring, number.seq);
+	}
 	tails->word[number.ring % STEER_LINE_WORDS] = number.seq;
 	*seq = number.seq;
 	steer_report_seq(number.seq);
@@ -164,6 +180,8 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	}
 	if (address_index)
 		steer_encode_seq((void *)(long)ctx->data, (void *)(long)ctx->data_end, address_index, &number);
+	if ((address_index || in_front) && steer_is_sampled(number.seq))
+		steer_sample(work->rx_cpu, ring, number.seq);
 	tails->word[ring % STEER_LINE_WORDS] = number.seq;
 	if ((slot->packed & STEER_SLOT_CPU) && (slot->packed & STEER_SLOT_CPU) != dest->cpu + 1)
 		counters->moves++;

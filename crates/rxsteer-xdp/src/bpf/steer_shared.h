@@ -54,6 +54,9 @@ enum steer_limits {
 	 * rewritten. A third configuration applies to interfaces that flush. */
 	STEER_CONFIG_FLUSHING = 2,
 	STEER_CONFIGS = 3,
+	/* Words of a struct steer_sent, and buckets of a struct steer_delays. */
+	STEER_SENT_WORDS = 8,
+	STEER_DELAY_BUCKETS = 132,
 };
 
 enum steer_policy {
@@ -261,6 +264,17 @@ struct steer_pair {
 	__u32 snapshot;
 	/* Whether the ring's list has the RX CPU. */
 	__u32 listed;
+};
+
+/* When sampled frames from one RX CPU to one ring were sent, written by the RX CPU; see steer_delay.h. */
+struct steer_sent {
+	__u64 word[STEER_SENT_WORDS];
+};
+_Static_assert(sizeof(struct steer_sent) == 64, "a cache line");
+
+/* For one ring, how many sampled frames had each delay, written by the ring's thread. */
+struct steer_delays {
+	__u64 count[STEER_DELAY_BUCKETS];
 };
 
 /* The state of a ring, written only by the ring's kernel thread. */

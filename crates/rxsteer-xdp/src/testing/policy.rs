@@ -275,6 +275,8 @@ fn size_maps(
     size(&mut maps.steer_pairs, ring_states * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.rx_cpus * ring_states.div_ceil(LINE_WORDS))?;
     size(&mut maps.steer_rings, ring_states)?;
+    size(&mut maps.steer_sents, sizes.rx_cpus * ring_states)?;
+    size(&mut maps.steer_delay_counts, ring_states)?;
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
     size(&mut maps.steer_limiters, sizes.rx_cpus)?;
     size(&mut maps.steer_limit_bytes, sizes.rx_cpus * sizes.limit_lines)?;
