@@ -14,7 +14,7 @@ mod status;
 pub mod testing;
 
 pub use delay::Delay;
-pub use event::Event;
+pub use event::{Audience, Event, EventKind, EventLog, Happened, KEPT as EVENTS_KEPT};
 pub use flow::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere, LastShown, ShareShown};
 pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
 pub use status::{

@@ -107,7 +107,7 @@ fn each_delay_is_that_of_its_frame() {
                 (0..sends).for_each(|_| model.send());
                 (0..arrives).for_each(|_| model.arrive());
             }
-            assert!(model.arrived > 200, "seed {seed}: {} sampled frames", model.arrived);
+            assert!(model.arrived > 50, "seed {seed}: {} sampled frames", model.arrived);
             let least = if room < 1000 { 0.9 } else { 0.75 };
             let share = f64::from(model.found) / f64::from(model.arrived);
             assert!(share > least, "seed {seed}, room {room}: {share} of the samples were found");
@@ -123,16 +123,17 @@ fn full_ring_has_all_its_samples() {
         (0..room).for_each(|_| model.send());
         (0..room).for_each(|_| model.arrive());
     }
-    // One block at the beginning and one at each end may be incomplete.
-    assert!(model.found + 1 >= model.arrived, "{} of {}", model.found, model.arrived);
+    // Numbers begin at 1, so a round has one number of a ninth block.
+    assert!(model.arrived > 300, "{}", model.arrived);
+    assert!(model.found + 4 >= model.arrived, "{} of {}", model.found, model.arrived);
 }
 
 #[test]
 fn overloaded_ring_still_has_samples() {
-    // The thread takes one frame while the CPU sends ten, so nine of ten frames are refused.
+    // The thread takes one frame while the CPU sends some ten, so nine of ten frames are refused.
     let mut model = Model::new(3, 2048, 0);
     for _ in 0..200_000 {
-        (0..10).for_each(|_| model.send());
+        (0..model.rng.random_range(1..20)).for_each(|_| model.send());
         model.arrive();
     }
     assert!(model.found > 50, "{} of {}", model.found, model.arrived);

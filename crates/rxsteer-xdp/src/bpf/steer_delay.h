@@ -70,11 +70,11 @@ static __always_inline __s64 steer_delay_of(const struct steer_sent *sent, __u32
 	return delay < 0 ? 0 : delay >> STEER_SENT_BLOCK_BITS;
 }
 
-/* The bucket of a delay, as in rxsteer_status::Delay: four for each power of two. Without a branch, since the verifier
- * would follow each of them. */
+/* The bucket of a delay, as in rxsteer_status::Delay: four for each power of two. Without a branch for each bit, since
+ * the verifier would follow each of them. */
 static __always_inline __u32 steer_delay_bucket(__u64 delay)
 {
-	__u64 value = delay | 4, bits = value;
+	__u64 value = delay < 4 ? 4 : delay, bits = value;
 	__u32 log, bucket;
 
 	/* The position of the highest bit: all bits below it are set, and counted. */
