@@ -11,6 +11,7 @@ mod cli;
 mod compare;
 mod config;
 mod demo;
+mod events_out;
 mod explain;
 mod fallback;
 mod flows;

@@ -1,4 +1,4 @@
-//! `rxsteer status`: how running instances are.
+//! `rxsteer status`: how running instances are, once or again and again.
 
 use crate::run::args::StatusArgs;
 use crate::{Outcome, fallback, output};
@@ -34,7 +34,6 @@ fn print_kernel(sets: &[fallback::Set], json: bool) -> anyhow::Result<Outcome> {
 /// The command.
 #[cfg(feature = "xdp")]
 pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
-    use crate::run::show;
     use rxsteer_status::client;
     let kernel = kernel(args);
     let sockets = match (&args.socket, &args.interface) {
@@ -50,14 +49,99 @@ pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
         }
     }
     let sockets = sockets?;
-    for (index, socket) in sockets.iter().enumerate() {
-        let status = client::status(socket, args.flows, args.reset)?;
-        if args.json {
-            output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
-        } else {
-            let gap = if index == 0 && kernel.is_empty() { "" } else { "\n" };
-            output::print(&format!("{gap}{}", show::status(&status)))?;
+    match args.interval {
+        Some(interval) => looks::repeated(args, &sockets, interval),
+        None => looks::one(args, &sockets, kernel.is_empty()),
+    }
+}
+
+/// What instances show, once or again and again.
+#[cfg(feature = "xdp")]
+mod looks {
+    use crate::run::args::StatusArgs;
+    use crate::run::show;
+    use crate::{Outcome, output};
+    use rxsteer_status::{Rates, Status, client};
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    /// The time between the two looks that a single status takes for its rates.
+    const BETWEEN: Duration = Duration::from_millis(500);
+
+    /// One status of each instance; as text with the rates of the last half second.
+    pub(super) fn one(
+        args: &StatusArgs,
+        sockets: &[PathBuf],
+        is_first: bool,
+    ) -> anyhow::Result<Outcome> {
+        let mut before = Vec::new();
+        if !args.json {
+            for socket in sockets {
+                before.push(client::status(socket, 0, false)?);
+            }
+            std::thread::sleep(BETWEEN);
+        }
+        for (index, socket) in sockets.iter().enumerate() {
+            let status = client::status(socket, args.flows, args.reset)?;
+            if args.json {
+                output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
+            } else {
+                let rates = before.get(index).and_then(|before| Rates::between(before, &status));
+                let gap = if index == 0 && is_first { "" } else { "\n" };
+                output::print(&format!("{gap}{}", show::status(&status, rates.as_ref())))?;
+            }
+        }
+        Ok(Outcome::Success)
+    }
+
+    /// The status of each instance with its rates, once an interval, until nobody reads it or no instance is left.
+    pub(super) fn repeated(
+        args: &StatusArgs,
+        sockets: &[PathBuf],
+        interval: Duration,
+    ) -> anyhow::Result<Outcome> {
+        let mut watched: Vec<(&PathBuf, Status)> = Vec::new();
+        for socket in sockets {
+            watched.push((socket, client::status(socket, 0, false)?));
+        }
+        let mut next = Instant::now();
+        let mut gap = "";
+        loop {
+            // Where a look took longer than the interval, none is made up for.
+            next = (next + interval).max(Instant::now());
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            let mut left = Vec::new();
+            for (socket, before) in watched {
+                let status = match client::status(socket, args.flows, false) {
+                    Ok(status) => status,
+                    Err(why) => {
+                        output::note(&format!("rxsteer: {}", output::error_text(&why)));
+                        continue;
+                    }
+                };
+                let rates = Rates::between(&before, &status);
+                let text = if args.json {
+                    line(&status, rates.as_ref())?
+                } else {
+                    format!("{gap}{}", show::status(&status, rates.as_ref()))
+                };
+                gap = "\n";
+                if !output::print_more(&text)? {
+                    return Ok(Outcome::Success);
+                }
+                left.push((socket, status));
+            }
+            watched = left;
+            if watched.is_empty() {
+                return Ok(Outcome::Findings);
+            }
         }
     }
-    Ok(Outcome::Success)
+
+    /// The status with its rates in one line of JSON.
+    fn line(status: &Status, rates: Option<&Rates>) -> anyhow::Result<String> {
+        let mut value = serde_json::to_value(status)?;
+        value["rates"] = serde_json::to_value(rates)?;
+        Ok(format!("{value}\n"))
+    }
 }

@@ -59,6 +59,7 @@ kinds! {
     ChangeRefused, "change_refused", Log, "A change of settings was refused.";
     ChangeWithdrawn, "change_withdrawn", Log, "A change took too long and was withdrawn.";
     Reloaded, "reloaded", Everyone, "The file of settings was read again.";
+    ReloadRefused, "reload_refused", Everyone, "The file of settings was read again and refused.";
     ThreadsProblem, "threads_problem", Everyone, "The rings' threads are not in the scheduling class of the settings.";
     Moves, "moves", Log, "How many packets moved their flow to another CPU, and how many were deferred.";
     Drops, "drops", Log, "A CPU's ring, the flow limit or a lack of memory dropped many packets.";

@@ -27,6 +27,9 @@ pub struct FlowShown {
     pub moves: u32,
     /// Seconds since its last packet.
     pub idle_s: f64,
+    /// The CPU that its last packet was sent to, if it is known.
+    #[serde(default)]
+    pub last_cpu: Option<u16>,
     /// All TCP flags that were seen.
     pub tcp_flags: u8,
     /// Its packets by CPU.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// The longest request, in bytes.
 pub const MAX_REQUEST: usize = 64 << 10;
 /// The longest answer, in bytes.
-pub const MAX_ANSWER: usize = 1 << 20;
+pub const MAX_ANSWER: usize = 2 << 20;
 
 /// A client's request.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -128,6 +128,9 @@ pub struct InterfaceStatus {
     pub state: State,
     /// Why the interface is not steered, if it is not; otherwise its warnings.
     pub why: Option<String>,
+    /// Nanoseconds since it was attached; 0 if it is not attached.
+    #[serde(default)]
+    pub running_ns: u64,
     /// RX queues with a flow table; in generic mode receiving CPUs with one.
     pub flow_tables: u16,
     /// What was received on it.

@@ -46,6 +46,8 @@ pub struct LiveFlow {
     pub moves: u32,
     /// Seconds since its last packet.
     pub idle_s: f64,
+    /// The CPU that its last packet was sent to.
+    pub last_cpu: CpuId,
     /// The TCP flags seen.
     pub tcp_flags: u8,
 }
@@ -67,6 +69,7 @@ impl LiveFlow {
             other_cpus: CpuShare::default(),
             moves: 0,
             idle_s: f64::INFINITY,
+            last_cpu: CpuId::MAX,
             tcp_flags: 0,
         }
     }
@@ -84,7 +87,11 @@ impl LiveFlow {
         self.share_on(slot.cpu).add(slot.packets, slot.bytes);
         self.moves = self.moves.saturating_add(slot.moves);
         self.tcp_flags |= slot.tcp_flags;
-        self.idle_s = self.idle_s.min(idle_s);
+        // A flow can be counted in several lines: it arrived on several RX queues.
+        if idle_s < self.idle_s {
+            self.idle_s = idle_s;
+            self.last_cpu = CpuId::new(slot.cpu).unwrap_or(CpuId::MAX);
+        }
     }
 
     fn share_on(&mut self, cpu: u16) -> &mut CpuShare {

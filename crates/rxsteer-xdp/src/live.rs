@@ -1,8 +1,9 @@
 //! The counters of the programs.
 
 use crate::abi::{
-    BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, DELAY_BUCKETS, GENERATIONS, steer_counters,
+    Array, BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, DELAY_BUCKETS, GENERATIONS, steer_counters,
 };
+use crate::load::Sizes;
 use crate::path::DeviceId;
 use crate::rings::Rings;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
@@ -170,6 +171,21 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What the maps hold now.
+    pub(crate) fn of(counts: &Array<steer_counters>, rings: &Rings, sizes: Sizes) -> Counters {
+        let (cpus, interfaces) = (sizes.cpus, sizes.interfaces);
+        let rows = (0..cpus).flat_map(|cpu| (0..interfaces).map(move |device| (cpu, device)));
+        let received = rows.filter_map(|(cpu, device)| {
+            let counts = RxCounts::of(counts.get(cpu * interfaces + device));
+            counts.is_used().then(|| (cpu_of(cpu), DeviceId(device as u16), counts))
+        });
+        let processed = (0..cpus).filter_map(|cpu| {
+            let counts = CpuCounts::of(rings, cpu);
+            counts.is_used().then(|| (cpu_of(cpu), counts))
+        });
+        Counters { received: received.collect(), processed: processed.collect() }
+    }
+
     /// The sum over all CPUs and interfaces.
     #[must_use]
     pub fn total(&self, counter: LiveCounter) -> u64 {

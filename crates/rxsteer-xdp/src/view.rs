@@ -11,7 +11,7 @@ use crate::abi::{
 use crate::flows::{EndedFlows, FlowStatistics, Line, Lines, LiveFlow};
 use crate::grace::Grace;
 use crate::latest::Latest;
-use crate::live::{Counters, CpuCounts, RxCounts, cpu_of};
+use crate::live::Counters;
 use crate::load::{LoadError, Loaded, Sizes};
 use crate::path::DeviceId;
 use crate::rings::SharedRings;
@@ -125,18 +125,7 @@ impl View {
                 self.rings.lock().find_lost(short);
             }
         }
-        let (cpus, interfaces) = (self.sizes.cpus, self.sizes.interfaces);
-        let rows = (0..cpus).flat_map(|cpu| (0..interfaces).map(move |device| (cpu, device)));
-        let received = rows.filter_map(|(cpu, device)| {
-            let counts = RxCounts::of(self.counts.get(cpu * interfaces + device));
-            counts.is_used().then(|| (cpu_of(cpu), DeviceId(device as u16), counts))
-        });
-        let rings = self.rings.lock();
-        let processed = (0..cpus).filter_map(|cpu| {
-            let counts = CpuCounts::of(&rings, cpu);
-            counts.is_used().then(|| (cpu_of(cpu), counts))
-        });
-        Counters { received: received.collect(), processed: processed.collect() }
+        Counters::of(&self.counts, &self.rings.lock(), self.sizes)
     }
 
     /// Every flow that is counted.

@@ -11,10 +11,16 @@ use std::io::Write;
 /// Prints to standard output, without control characters but for line ends and tabs. Where that is closed, whoever read it
 /// has seen enough (`rxsteer … | head`), and nothing is said.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    print_more(text).map(|_| ())
+}
+
+/// The same where more is to follow; returns whether anybody still reads.
+pub(crate) fn print_more(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(printable_lines(text).as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("can't write the result to standard output"),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("can't write the result to standard output"),
     }
 }
 

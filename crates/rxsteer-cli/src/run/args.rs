@@ -1,6 +1,7 @@
 //! What `rxsteer run`, `status` and `set` are given.
 
 use crate::change_spec::parse_interval;
+use crate::events_out::EventsArg;
 use crate::settings_file;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
@@ -31,7 +32,8 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0 --shadow --duration 1m   what would it do?\n  \
     rxsteer run wg0 --fallback                the kernel's own steering where XDP can't\n  \
     rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
-    rxsteer run eth0 --config /etc/rxsteer/rxsteer.toml --json > report.json\n\n\
+    rxsteer run eth0 --config /etc/rxsteer/rxsteer.toml --json > report.json\n  \
+    rxsteer run 'veth*' --events /var/log/rxsteer.jsonl\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
     packaging/systemd/rxsteer@.service.\n\n\
     With --config, SIGHUP (kill -HUP PID, systemctl reload) makes rxsteer read the file again and change settings as \
@@ -64,6 +66,9 @@ pub(crate) struct RunArgs {
     /// Print the final report as one JSON object instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) events: EventsArg,
 
     /// For tests of the order guard: without it, flows are reordered
     #[arg(long, hide = true)]
@@ -179,9 +184,11 @@ impl FixedSettings {
 #[command(after_help = "Examples:\n  \
     rxsteer status\n  \
     rxsteer status eth0 --flows 10\n  \
+    rxsteer status --interval 1s              again each second, until Ctrl-C\n  \
     rxsteer status --json | jq .drops\n  \
+    rxsteer status --json --interval 5s | jq .rates.totals\n  \
     rxsteer status eth0 --flows 10 --reset    show the flows' counts, then count from 0\n\n\
-    Exit status: 0 success; 2 no instance runs, or one did not answer.")]
+    Exit status: 0 success; 1 with --interval: no instance is left; 2 no instance runs, or one did not answer.")]
 pub(crate) struct StatusArgs {
     /// Only the instance that steers this interface; by default all instances
     #[arg(value_name = "IFACE", conflicts_with = "socket")]
@@ -196,10 +203,16 @@ pub(crate) struct StatusArgs {
     pub(crate) flows: u32,
 
     /// Then clear the flow statistics; other counters continue
-    #[arg(long)]
+    #[arg(long, conflicts_with = "interval")]
     pub(crate) reset: bool,
 
-    /// Print one JSON object for each instance instead of tables
+    /// Again each time this time has passed, with what happened per second meanwhile, until Ctrl-C
+    ///
+    /// Without it the tables show the rates of half a second, and JSON has none.
+    #[arg(long, value_name = "TIME", value_parser = parse_pause)]
+    pub(crate) interval: Option<Duration>,
+
+    /// Print one JSON object for each instance instead of tables; with --interval one line each, with rates
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -269,6 +282,16 @@ impl RfsNamespaces {
 /// The scheduling class of the rings' threads.
 fn parse_threads(text: &str) -> Result<ThreadClass, String> {
     text.parse().map_err(|error: ThreadClassError| error.to_string())
+}
+
+/// The shortest `--interval`: a look takes some hundredths of a second.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+fn parse_pause(text: &str) -> Result<Duration, String> {
+    match parse_interval(text)? {
+        pause if pause < SHORTEST_PAUSE => Err("it is at least 100ms; write e.g. 1s".to_owned()),
+        pause => Ok(pause),
+    }
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

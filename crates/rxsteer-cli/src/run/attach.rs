@@ -16,6 +16,7 @@ use rxsteer_host::{
     links,
 };
 use rxsteer_status::client::{self, network_namespace};
+use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, ThreadClass};
 use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
@@ -387,35 +388,35 @@ fn prev_power_of_two(number: u64) -> u64 {
 }
 
 /// What a user should know beside the figures.
-pub(crate) fn warn_before<P: Datapath>(instance: &Instance<P>, notes: &[String]) {
-    for note in notes {
-        output::note(&format!("rxsteer: {note}"));
-    }
+pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) -> Vec<Happened> {
+    let mut say = notes.to_vec();
     if instance.settings.shadow {
-        output::note(
-            "rxsteer: in shadow every frame goes where it would have gone. What is counted as moved is what the \
-             policy says: nothing completes here, so what the order guard would refuse can't be counted",
+        say.push(
+            "in shadow every frame goes where it would have gone. What is counted as moved is what the policy says: \
+             nothing completes here, so what the order guard would refuse can't be counted"
+                .to_owned(),
         );
     }
     if instance.settings.without_guard {
-        output::note("rxsteer: the order guard is off: flows will be reordered");
+        say.push("the order guard is off: flows will be reordered".to_owned());
     }
+    let mut events = Vec::new();
     if let Some(why) = instance.path.threads_problem() {
-        output::note(&format!(
-            "rxsteer: {why}. While other processes use a CPU, its ring can lose frames"
-        ));
+        let text = format!("{why}. While other processes use a CPU, its ring can lose frames");
+        events.push(Happened::new(EventKind::ThreadsProblem, text));
     } else if let Some(share) = instance.settings.threads.ordinary_share()
         && share < 0.05
     {
-        output::note(&format!(
-            "rxsteer: threads at {} leave an ordinary process {:.1} % of a CPU whose ring never empties; nice:{} leaves \
-             5 %",
+        say.push(format!(
+            "threads at {} leave an ordinary process {:.1} % of a CPU whose ring never empties; nice:{} leaves 5 %",
             instance.settings.threads,
             share * 100.0,
             ThreadClass::FAIR_NICE
         ));
     }
     if instance.interfaces.is_empty() {
-        output::note("rxsteer: no interface fits yet; waiting for one to appear");
+        say.push("no interface fits yet; waiting for one to appear".to_owned());
     }
+    let warning = |text| Happened::new(EventKind::Warning, text);
+    say.into_iter().map(warning).chain(events).collect()
 }

@@ -4,7 +4,7 @@ use super::datapath::{Counted, DatapathView};
 use super::flows;
 use super::instance::Shown;
 use rxsteer_status::{
-    Command, Counts, CpuStatus, FlowStatisticsShown, InterfaceStatus, RxShown, Status, ThreadShown,
+    Command, Counts, CpuStatus, Delay, FlowStatisticsShown, InterfaceStatus, RxShown, Status, ThreadShown,
 };
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -66,9 +66,11 @@ pub(crate) fn status<D: Copy + PartialEq>(
         }
     }
     let mut threads = BTreeMap::new();
+    let mut delays = BTreeMap::new();
     for (cpu, row) in &counted.processed {
         let class = row.thread_class().map(|class| class.to_string());
         threads.insert(cpu.get(), ThreadShown::new(class, |counter| row.get(counter)));
+        delays.insert(cpu.get(), delay(row.delays()));
         let counts = cpus.entry(cpu.get()).or_default();
         counts.delivered += row.get(LiveCpuCounter::Delivered);
         counts.drops.alloc += row.get(LiveCpuCounter::AllocDrops);
@@ -92,6 +94,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
             ifindex: known.index,
             state: known.state,
             why: known.why.clone(),
+            running_ns: known.since.map_or(0, |since| since.elapsed().as_nanos() as u64),
             flow_tables: known.tables,
             counts,
         }
@@ -121,7 +124,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
             .into_iter()
             .map(|(cpu, counts)| {
                 let thread = threads.remove(&cpu).unwrap_or_default();
-                CpuStatus { cpu, counts, thread, delay: None }
+                CpuStatus { cpu, counts, thread, delay: delays.remove(&cpu) }
             })
             .collect(),
         flow_statistics: statistics.as_ref().map(|statistics| FlowStatisticsShown {
@@ -135,9 +138,15 @@ pub(crate) fn status<D: Copy + PartialEq>(
         largest_flows: statistics
             .map_or_else(Vec::new, |statistics| flows::largest(statistics.flows, flows)),
         ended_flows: ended.iter().map(flows::flow_shown).collect(),
-        events: Vec::new(),
+        events: instance.events.to_vec(),
         totals,
     }
+}
+
+/// The delays of sampled frames, without the buckets at the end that are empty.
+fn delay(counts: &[u64]) -> Delay {
+    let used = counts.iter().rposition(|count| *count != 0).map_or(0, |last| last + 1);
+    Delay { buckets: counts[..used].to_vec() }
 }
 
 fn redirect_errors<D: Copy>(counted: &Counted<D>, is_meant: impl Fn(D) -> bool) -> u64 {

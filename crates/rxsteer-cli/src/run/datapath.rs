@@ -1,11 +1,14 @@
 //! The in-kernel path as an instance needs it. This is a trait, so that tests can simulate what happens to a running
 //! instance (an interface is deleted, a CPU goes offline, another process detaches the program).
 
+use super::summaries::Lately;
+use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{
     CpuCounts, DeviceId, FlowExplained, FlowStatistics, LinkState, LiveFlow, Mode, Path, Progress,
     RxCounts, Settings, View,
 };
+use std::collections::BTreeMap;
 
 /// The counters at one moment.
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub(crate) trait Datapath: Sized + 'static {
     fn is_drained(&mut self) -> bool;
     /// What each CPU received from an interface, also right after the interface was detached.
     fn received(&self, device: Self::Device) -> Vec<(CpuId, RxCounts)>;
+    /// What each CPU did until now, for events. The last lost frames may be missing.
+    fn lately(&self) -> BTreeMap<u16, Lately>;
 }
 
 /// The programs in the kernel, as another thread sees them. Nothing here blocks the datapath's owner.
@@ -145,6 +150,31 @@ impl Datapath for Path {
 
     fn received(&self, device: DeviceId) -> Vec<(CpuId, RxCounts)> {
         Path::received(self, device)
+    }
+
+    fn lately(&self) -> BTreeMap<u16, Lately> {
+        let counters = self.counters();
+        let mut cpus: BTreeMap<u16, Lately> = BTreeMap::new();
+        for (cpu, _, row) in &counters.received {
+            let counts = cpus.entry(cpu.get()).or_default();
+            counts.received += row.get(LiveCounter::Received);
+            counts.moves += row.get(LiveCounter::Moves);
+            counts.deferred += row.get(LiveCounter::Deferred);
+            counts.flow_limit += row.get(LiveCounter::FlowLimitDrops);
+        }
+        for (cpu, row) in &counters.processed {
+            let counts = cpus.entry(cpu.get()).or_default();
+            counts.delivered = row.get(LiveCpuCounter::Delivered);
+            counts.lost = row.get(LiveCpuCounter::Lost);
+            counts.alloc = row.get(LiveCpuCounter::AllocDrops);
+            counts.while_waiting = row.get(LiveCpuCounter::LostWaiting);
+            counts.while_busy = row.get(LiveCpuCounter::LostBusy);
+            counts.in_bursts = row.get(LiveCpuCounter::LostBurst);
+            counts.waited_ns = row.get(LiveCpuCounter::ThreadWaited);
+            counts.longest_wait_ns = row.get(LiveCpuCounter::LongestWait);
+            counts.class = row.thread_class().map(|class| class.to_string());
+        }
+        cpus
     }
 }
 

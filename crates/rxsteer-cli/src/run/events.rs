@@ -5,9 +5,10 @@ use super::datapath::Datapath;
 use super::instance::Instance;
 use super::queries::{EventReply, EventRequest, Inbox};
 use super::reload::Reload;
+use super::summaries::{self, Summaries};
 use super::watch::{self, LinkNews};
 use crate::Outcome;
-use crate::output;
+use crate::events_out::EventsOut;
 use anyhow::Context;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,6 +16,7 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rxsteer_host::{Link, links, steered_by_kernel};
 use rxsteer_status::protocol::Answer;
+use rxsteer_status::{EventKind, Happened};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,9 @@ struct Schedule {
     tick: Instant,
     look: Instant,
     list: Instant,
+    /// When counts are summed up next, and what they were.
+    sum: Instant,
+    summaries: Summaries,
     /// The number of interfaces whose queues have been checked: one at each look.
     turn: usize,
     /// Whether interfaces have to be listed now.
@@ -70,11 +75,20 @@ pub(crate) fn run<P: Datapath>(
     signals: &SignalFd,
     reload: Option<&Reload>,
     until: Option<Instant>,
+    out: &mut EventsOut,
 ) -> anyhow::Result<Outcome> {
     let now = Instant::now();
     // Changes since interfaces were listed for attaching count as news, too.
-    let mut schedule =
-        Schedule { news: LinkNews::open(), tick: now, look: now, list: now, turn: 0, stale: true };
+    let mut schedule = Schedule {
+        news: LinkNews::open(),
+        tick: now,
+        look: now,
+        list: now,
+        sum: now,
+        summaries: Summaries::new(now),
+        turn: 0,
+        stale: true,
+    };
     loop {
         let now = Instant::now();
         if until.is_some_and(|until| now >= until) {
@@ -83,19 +97,21 @@ pub(crate) fn run<P: Datapath>(
         if let Some(signal) = signals.read_signal()? {
             match reload {
                 Some(reload) if signal.ssi_signo == Signal::SIGHUP as u32 => {
-                    print(vec![instance.reload(reload)]);
+                    let event = instance.reload(reload);
+                    say(instance, out, [event]);
                     instance.show();
                 }
                 _ => return Ok(Outcome::Success),
             }
         }
         inbox.answer(|request| instance.reply_to(request));
-        if schedule.go_on(now, instance) {
+        if schedule.go_on(now, instance, out) {
             instance.show();
         }
         instance.rounds.took(now.elapsed());
         if instance.is_deserted() {
-            output::note("rxsteer: no interface is left to steer");
+            let event = Happened::new(EventKind::Ended, "no interface is left to steer");
+            say(instance, out, [event]);
             return Ok(Outcome::Findings);
         }
         wait(&schedule, inbox, signals, until)?;
@@ -104,45 +120,60 @@ pub(crate) fn run<P: Datapath>(
 
 impl Schedule {
     /// Does the work that is due; returns whether there was any.
-    fn go_on<P: Datapath>(&mut self, now: Instant, instance: &mut Instance<P>) -> bool {
+    fn go_on<P: Datapath>(
+        &mut self,
+        now: Instant,
+        instance: &mut Instance<P>,
+        out: &mut EventsOut,
+    ) -> bool {
+        let mut events = Vec::new();
         let ticks = now >= self.tick;
         if ticks {
-            print(instance.tick());
+            events.extend(instance.tick());
             self.tick = now + TICK;
         }
         if now >= self.look {
             self.look = now + LOOK;
             self.stale |= instance.lost_a_program() || instance.has_doubts();
             let online = watch::online().unwrap_or_else(|| instance.cpus.online.clone());
-            print(instance.see_online(&online));
-            print(instance.look_at_checksums());
+            events.extend(instance.see_online(&online));
+            events.extend(instance.look_at_checksums());
             let live = instance.live_links();
             if let Some(link) = live.get(self.turn % live.len().max(1)) {
-                print(look_at_queues(instance, link));
+                events.extend(look_at_queues(instance, link));
             }
             self.turn = self.turn.wrapping_add(1);
+        }
+        if now >= self.sum {
+            self.sum = now + summaries::LOOK;
+            events.extend(self.summaries.look(now, &instance.path.lately(), &instance.shown()));
+            instance.events.overdue(now).iter().for_each(|event| out.take(event));
         }
         self.stale |= match &self.news {
             Some(news) => news.take(),
             None => now >= self.list,
         };
         let again = ticks && instance.has_retry(now);
-        if !self.stale && !again {
-            return ticks;
-        }
-        (self.stale, self.list) = (false, now + LIST);
+        let is_due = self.stale || again;
         // If interfaces cannot be listed now, the known state stays.
-        let Ok(links) = links() else { return ticks };
-        print(instance.see_links(&links, now));
-        if again {
-            print(instance.retry(&links, now).into_iter().collect());
+        let links = if is_due { links().ok() } else { None };
+        if is_due {
+            (self.stale, self.list) = (false, now + LIST);
         }
-        true
+        if let Some(links) = &links {
+            events.extend(instance.see_links(links, now));
+            if again {
+                events.extend(instance.retry(links, now));
+            }
+        }
+        let is_news = ticks || links.is_some() || !events.is_empty();
+        say(instance, out, events);
+        is_news
     }
 }
 
-/// The messages about an interface's queues.
-fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<String> {
+/// The events of an interface's queues.
+fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<Happened> {
     let (Some(used), Some(by_kernel)) = (link.rx_queues(), steered_by_kernel(link)) else {
         return Vec::new();
     };
@@ -150,11 +181,17 @@ fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<S
     instance.see_queues(link.index, used, &by_kernel)
 }
 
-fn print(lines: Vec<String>) {
-    for line in lines {
-        // As at the start: these lines are the output of the program, and the others are remarks.
-        let prefix = if line.starts_with("steering ") { "" } else { "rxsteer: " };
-        output::note(&format!("{prefix}{line}"));
+/// Adds what happened to the instance's events, and takes them to where they go.
+pub(crate) fn say<P: Datapath>(
+    instance: &mut Instance<P>,
+    out: &mut EventsOut,
+    happened: impl IntoIterator<Item = Happened>,
+) {
+    let now = Instant::now();
+    for happened in happened {
+        if let Some(event) = instance.events.add(happened, now) {
+            out.take(&event);
+        }
     }
 }
 
@@ -183,20 +220,23 @@ fn wait(
 }
 
 /// Lets frames under way arrive, then detaches the programs.
-pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>) {
+pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut) {
+    let overtaken = |why: String| {
+        let text = format!("frames under way may be overtaken by what follows: {why}");
+        Happened::new(EventKind::Warning, text)
+    };
     let end = Instant::now() + DRAIN;
     if let Err(why) = instance.path.begin_drain() {
-        output::note(&format!("rxsteer: frames under way may be overtaken by what follows: {why}"));
+        say(instance, out, [overtaken(why)]);
     }
     while !instance.path.is_drained() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
         // This is not the instance's tick, which may apply settings again that failed before.
         if let Err(why) = instance.path.tick() {
-            output::note(&format!(
-                "rxsteer: frames under way may be overtaken by what follows: {why}"
-            ));
+            say(instance, out, [overtaken(why)]);
             break;
         }
     }
     instance.detach_all();
+    instance.events.rest(Instant::now()).iter().for_each(|event| out.take(event));
 }

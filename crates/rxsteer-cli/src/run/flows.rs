@@ -35,6 +35,7 @@ pub(crate) fn flow_shown(flow: &LiveFlow) -> FlowShown {
         bytes: total.bytes,
         moves: flow.moves,
         idle_s: flow.idle_s,
+        last_cpu: Some(flow.last_cpu.get()),
         tcp_flags: flow.tcp_flags,
         cpus,
         other_cpus: flow.other_cpus.packets,

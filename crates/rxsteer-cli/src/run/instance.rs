@@ -2,7 +2,7 @@
 //! `interfaces.rs`.
 //!
 //! Both files do I/O only through [`Datapath`]: the caller passes the state of the host ([`Instance::see_links`],
-//! [`Instance::see_online`]), and messages are returned as lines.
+//! [`Instance::see_online`]), and what happened is returned as events.
 
 use super::args::LiveSettings;
 use super::args::RfsNamespaces;
@@ -11,9 +11,10 @@ use super::count::Former;
 use super::datapath::Datapath;
 use super::interfaces::Steered;
 use super::queue_names;
+use super::reload::changes;
 use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
-use rxsteer_status::{RxShown, SettingsShown, State};
+use rxsteer_status::{Event, EventKind, EventLog, Happened, RxShown, SettingsShown, State};
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use rxsteer_xdp::{Latest, Settings};
 use std::path::PathBuf;
@@ -63,6 +64,8 @@ pub(crate) struct Shown<D> {
     /// read matches `interfaces`.
     pub(crate) attachments: u64,
     pub(crate) rounds: Arc<Rounds>,
+    /// The last events.
+    pub(crate) events: Arc<[Event]>,
 }
 
 /// The state of an interface, as it is shown.
@@ -74,6 +77,8 @@ pub(crate) struct InterfaceShown<D> {
     pub(crate) why: Option<String>,
     pub(crate) tables: u16,
     pub(crate) device: Option<D>,
+    /// When it was attached, if it still is.
+    pub(crate) since: Option<Instant>,
     /// The counts of an interface that is no longer attached.
     pub(crate) counts: Arc<RxShown>,
 }
@@ -106,6 +111,14 @@ pub(crate) struct Instance<P: Datapath> {
     unapplied: bool,
     /// The last reported failure.
     failure: Option<String>,
+    /// What is reported once the changes that are under way are complete.
+    requested: Vec<String>,
+    /// What the next tick returns.
+    unsaid: Vec<Happened>,
+    /// Why the rings' threads are not in their class, as it was reported last.
+    pub(super) threads_said: Option<String>,
+    /// The last events, and their limits.
+    pub(crate) events: EventLog,
     pub(crate) former: Arc<Former>,
     pub(super) attachments: u64,
     pub(super) rounds: Arc<Rounds>,
@@ -126,6 +139,10 @@ impl<P: Datapath> Instance<P> {
             changing: false,
             unapplied: false,
             failure: None,
+            requested: Vec::new(),
+            unsaid: Vec::new(),
+            threads_said: None,
+            events: EventLog::new(Instant::now()),
             former: Arc::default(),
             seen: None,
             attachments: 0,
@@ -158,6 +175,7 @@ impl<P: Datapath> Instance<P> {
                 .or_else(|| (!known.remarks.is_empty()).then(|| known.remarks.join("; "))),
             tables: known.tables,
             device: known.device,
+            since: known.device.map(|_| known.since),
             counts: known.counts.clone(),
         });
         Shown {
@@ -175,11 +193,12 @@ impl<P: Datapath> Instance<P> {
             former: self.former.clone(),
             attachments: self.attachments,
             rounds: self.rounds.clone(),
+            events: self.events.latest(),
         }
     }
 
-    /// Notes which CPUs are online now; returns the messages about it.
-    pub(crate) fn see_online(&mut self, online: &CpuSet) -> Vec<String> {
+    /// Notes which CPUs are online now; returns the events.
+    pub(crate) fn see_online(&mut self, online: &CpuSet) -> Vec<Happened> {
         if self.cpus.online == *online {
             return Vec::new();
         }
@@ -188,12 +207,17 @@ impl<P: Datapath> Instance<P> {
         let before = std::mem::replace(&mut self.settings.offline, offline.clone());
         let mut say = Vec::new();
         if let Some(gone) = without(offline.as_ref(), before.as_ref()) {
-            say.push(format!(
+            let text = format!(
                 "CPU {gone} went offline: what is there is delivered, then its flows go elsewhere"
-            ));
+            );
+            let event = Happened::new(EventKind::CpuOffline, text);
+            say.push(event.with("cpus", gone.to_string()));
+            self.requested.push(format!("without CPU {gone}"));
         }
         if let Some(back) = without(before.as_ref(), offline.as_ref()) {
-            say.push(format!("CPU {back} is online again"));
+            let event = Happened::new(EventKind::CpuOnline, format!("CPU {back} is online again"));
+            say.push(event.with("cpus", back.to_string()));
+            self.requested.push(format!("with CPU {back}"));
         }
         if !say.is_empty() {
             self.unapplied = true;
@@ -202,18 +226,21 @@ impl<P: Datapath> Instance<P> {
         say
     }
 
-    fn apply_again(&mut self) -> Option<String> {
+    fn apply_again(&mut self) -> Option<Happened> {
         match self.path.apply(&self.settings) {
             Ok(()) => {
                 (self.unapplied, self.changing) = (false, true);
                 None
             }
-            Err(why) => Some(format!("change still pending: {why}")),
+            Err(why) => {
+                let text = format!("change still pending: {why}");
+                Some(Happened::new(EventKind::ChangePending, text))
+            }
         }
     }
 
-    /// The event thread calls this ten times a second; returns messages.
-    pub(crate) fn tick(&mut self) -> Vec<String> {
+    /// The event thread calls this ten times a second; returns the events.
+    pub(crate) fn tick(&mut self) -> Vec<Happened> {
         let (changing, failure) = match self.path.tick() {
             Ok(changing) => (changing, None),
             Err(why) => (true, Some(why.to_string())),
@@ -225,7 +252,30 @@ impl<P: Datapath> Instance<P> {
         }
         let news = failure.clone().filter(|_| failure != self.failure);
         self.failure = failure;
-        news.into_iter().collect()
+        let mut say = std::mem::take(&mut self.unsaid);
+        say.extend(news.map(|why| Happened::new(EventKind::ChangePending, why)));
+        say.extend(self.look_at_threads());
+        if self.is_change_done() && !self.requested.is_empty() {
+            let changes = std::mem::take(&mut self.requested).join(", ");
+            let text = format!(
+                "{changes}: the change is complete, and what was sent before it is delivered"
+            );
+            let event = Happened::new(EventKind::ChangeDone, text);
+            say.push(event.with("changes", changes).with("policy", self.settings.policy.to_string()));
+        }
+        say
+    }
+
+    /// The event that the rings' threads are no longer in their class, or are again.
+    fn look_at_threads(&mut self) -> Option<Happened> {
+        let problem = self.path.threads_problem();
+        if problem == self.threads_said {
+            return None;
+        }
+        self.threads_said.clone_from(&problem);
+        let text = problem
+            .unwrap_or_else(|| format!("the rings' threads are at {}", self.settings.threads));
+        Some(Happened::new(EventKind::ThreadsProblem, text))
     }
 
     /// Whether all requested changes are complete.
@@ -235,7 +285,13 @@ impl<P: Datapath> Instance<P> {
 
     /// Begins a change of settings, or returns why it cannot be made.
     pub(crate) fn set(&mut self, settings: &[String]) -> Result<(), String> {
-        self.change_to(LiveSettings::parse(settings)?.onto(&self.settings, &self.cpus)?)
+        let wanted = LiveSettings::parse(settings)
+            .and_then(|settings| settings.onto(&self.settings, &self.cpus));
+        wanted.and_then(|wanted| self.change_to(wanted)).inspect_err(|why| {
+            let text = format!("{} is refused: {why}", settings.join(" "));
+            let event = Happened::new(EventKind::ChangeRefused, text);
+            self.unsaid.push(event.with("settings", settings.to_vec()));
+        })
     }
 
     /// Begins the change to other settings, or returns why they are refused.
@@ -252,6 +308,7 @@ impl<P: Datapath> Instance<P> {
         }
         if wanted != self.settings {
             self.path.apply(&wanted)?;
+            self.requested.extend(changes(&self.settings, &wanted));
             (self.settings, self.changing, self.unapplied) = (wanted, true, false);
         }
         Ok(())
@@ -270,10 +327,14 @@ impl<P: Datapath> Instance<P> {
             "frames that were sent under the present settings still wait in a CPU's queue"
                 .to_owned()
         });
-        Answer::Error(format!(
+        let text = format!(
             "the change could not be made in time and was withdrawn: {why}. The settings are as they were; try again, \
              or with less load"
-        ))
+        );
+        let changes = std::mem::take(&mut self.requested).join(", ");
+        let event = Happened::new(EventKind::ChangeWithdrawn, format!("{changes}: {text}"));
+        self.unsaid.push(event.with("changes", changes));
+        Answer::Error(text)
     }
 
     /// The answer to a change.

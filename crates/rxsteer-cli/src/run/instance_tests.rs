@@ -2,11 +2,13 @@
 
 use super::super::count;
 use super::super::datapath::{Counted, DatapathView};
+use super::super::summaries::Lately;
 use super::*;
 use rxsteer_host::Link;
 use rxsteer_user::core::{CpuId, FlowKey, Policy, ThreadClass};
 use rxsteer_xdp::{DeviceId, FlowExplained, FlowStatistics, LiveFlow, Mode, RxCounts};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 /// Records the requests that it gets.
 #[derive(Default)]
@@ -27,8 +29,10 @@ pub(crate) struct Mock {
     unguarded: bool,
     /// The new names of interfaces.
     pub(crate) names: Vec<String>,
+    /// Why threads are not in their class.
+    threads_problem: Option<String>,
     /// Frames without a complete checksum, by interface.
-    pub(crate) partial: std::collections::BTreeMap<u32, u64>,
+    pub(crate) partial: BTreeMap<u32, u64>,
 }
 
 impl Datapath for Mock {
@@ -83,7 +87,7 @@ impl Datapath for Mock {
         self.unguarded
     }
     fn threads_problem(&self) -> Option<String> {
-        None
+        self.threads_problem.clone()
     }
     fn begin_drain(&mut self) -> Result<(), String> {
         Ok(())
@@ -93,6 +97,9 @@ impl Datapath for Mock {
     }
     fn received(&self, _device: u32) -> Vec<(CpuId, RxCounts)> {
         Vec::new()
+    }
+    fn lately(&self) -> BTreeMap<u16, Lately> {
+        BTreeMap::new()
     }
 }
 
@@ -131,6 +138,11 @@ impl DatapathView<u32> for MockView {
 /// The status of the instance, as clients see it.
 pub(crate) fn status(instance: &mut Instance<Mock>) -> rxsteer_status::Status {
     count::status(&instance.latest(), &MockView, 0)
+}
+
+/// The texts of events.
+pub(crate) fn texts(events: Vec<Happened>) -> Vec<String> {
+    events.into_iter().map(|event| event.text).collect()
 }
 
 pub(crate) fn link(index: u32, name: &str) -> Link {
@@ -184,12 +196,12 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
 fn cpu_goes_and_comes_back() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let online = |text: &str| text.parse::<CpuSet>().unwrap();
-    assert_eq!(instance.see_online(&online("0-3")), [""; 0]);
+    assert_eq!(texts(instance.see_online(&online("0-3"))), [""; 0]);
     assert!(instance.path.applied.is_empty());
-    let lines = instance.see_online(&online("0,2"));
+    let lines = texts(instance.see_online(&online("0,2")));
     assert!(lines.len() == 1 && lines[0].starts_with("CPU 1,3 went offline"), "{lines:?}");
     assert_eq!(instance.path.applied.last().unwrap().offline, "1,3".parse().ok());
-    let lines = instance.see_online(&online("0-2"));
+    let lines = texts(instance.see_online(&online("0-2")));
     assert_eq!(lines, ["CPU 1 is online again"]);
     assert_eq!(instance.path.applied.last().unwrap().offline, "3".parse().ok());
     instance.see_online(&online("0-3"));
@@ -200,7 +212,7 @@ fn cpu_goes_and_comes_back() {
 fn what_can_not_be_applied_is_tried_again() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     instance.path.busy = Some("a change is under way".to_owned());
-    let lines = instance.see_online(&"0".parse().unwrap());
+    let lines = texts(instance.see_online(&"0".parse().unwrap()));
     assert_eq!(lines[1], "change still pending: a change is under way");
     instance.tick();
     assert!(instance.path.applied.is_empty() && !instance.is_change_done());
@@ -256,13 +268,13 @@ fn change_that_takes_too_long_is_withdrawn() {
 #[test]
 fn frames_without_a_checksum_are_reported_once() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
-    assert_eq!(instance.look_at_checksums(), [""; 0]);
+    assert_eq!(texts(instance.look_at_checksums()), [""; 0]);
     instance.path.partial.insert(2, 1);
-    let lines = instance.look_at_checksums();
+    let lines = texts(instance.look_at_checksums());
     assert!(lines.len() == 1 && lines[0].starts_with("b: 1 frame came without"), "{lines:?}");
     assert!(lines[0].contains("ethtool -K PEER tx off"), "{lines:?}");
     instance.path.partial.insert(2, 9);
-    assert_eq!(instance.look_at_checksums(), [""; 0]);
+    assert_eq!(texts(instance.look_at_checksums()), [""; 0]);
 }
 
 #[test]
@@ -270,9 +282,9 @@ fn change_that_fails_is_said_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     set(&mut instance, &["queue-size=16384"]).unwrap();
     instance.path.fails = true;
-    let lines = instance.tick();
+    let lines = texts(instance.tick());
     assert!(lines.len() == 1 && lines[0].contains("no memory"), "{lines:?}");
-    assert_eq!(instance.tick(), [""; 0]);
+    assert_eq!(texts(instance.tick()), [""; 0]);
     assert!(!instance.is_change_done());
     instance.path.fails = false;
     instance.tick();
@@ -288,8 +300,8 @@ fn queues_that_are_not_there_are_refused() {
         assert!(why.contains("no RX queue") || why.contains("b is not steered"), "{why}");
     }
     assert!(instance.path.applied.is_empty());
-    let texts = ["policy=bound:a:1=1,veth3:5=2", "rps-map=a:1=2-3", "else=local", "rfs-cpus=3"];
-    set(&mut instance, &texts).unwrap();
+    let changes = ["policy=bound:a:1=1,veth3:5=2", "rps-map=a:1=2-3", "else=local", "rfs-cpus=3"];
+    set(&mut instance, &changes).unwrap();
     let shown = instance.shown();
     assert_eq!(
         (shown.policy.as_str(), shown.fallback.as_str()),
@@ -299,7 +311,7 @@ fn queues_that_are_not_there_are_refused() {
         (shown.rps_maps, shown.rfs_cpus),
         (vec!["a:1=2-3".to_owned()], Some("3".to_owned()))
     );
-    let lines = instance.see_links(&[link(1, "a"), link(2, "veth3")], Instant::now());
+    let lines = texts(instance.see_links(&[link(1, "a"), link(2, "veth3")], Instant::now()));
     assert!(
         lines[0].ends_with("veth3 has 2 RX queues; without effect: policy bound:veth3:5"),
         "{lines:?}"
@@ -321,4 +333,64 @@ fn what_is_shown_is_of_the_last_time_it_was_shown() {
     assert_eq!(shown.get().attachments, attachments, "what went before is shown until then");
     instance.show();
     assert_ne!(shown.get().attachments, attachments, "numbers of interfaces may be used again");
+}
+
+fn kinds(events: &[Happened]) -> Vec<EventKind> {
+    events.iter().map(|event| event.kind).collect()
+}
+
+#[test]
+fn changes_are_events_when_they_are_done_refused_or_withdrawn() {
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    assert!(set(&mut instance, &["policy=x"]).is_err());
+    let said = instance.tick();
+    assert_eq!(kinds(&said), [EventKind::ChangeRefused]);
+    assert_eq!(said[0].fields["settings"], serde_json::json!(["policy=x"]));
+    set(&mut instance, &["policy=rfs", "queue-size=512"]).unwrap();
+    assert_eq!(instance.tick(), [], "it is under way");
+    let said = instance.tick();
+    assert_eq!(kinds(&said), [EventKind::ChangeDone]);
+    let changes = "policy=rfs (was rps), queue-size=512 (was 64)";
+    assert_eq!(said[0].fields["changes"], changes);
+    assert!(said[0].text.starts_with(changes), "{said:?}");
+    let before = instance.settings.clone();
+    set(&mut instance, &["policy=none"]).unwrap();
+    instance.path.in_force = Some(before);
+    assert!(matches!(instance.give_up(), Answer::Error(_)));
+    let said = instance.tick();
+    assert_eq!(kinds(&said), [EventKind::ChangeWithdrawn], "{said:?}");
+    assert!(said[0].text.starts_with("policy=none (was rfs): the change could not"), "{said:?}");
+    instance.tick();
+    assert_eq!(instance.tick(), [], "what was withdrawn is not done");
+    let said = instance.see_online(&"0-2".parse().unwrap());
+    assert_eq!(kinds(&said), [EventKind::CpuOffline]);
+    instance.tick();
+    let said = instance.tick();
+    assert_eq!(kinds(&said), [EventKind::ChangeDone]);
+    assert_eq!(said[0].fields["changes"], "without CPU 3");
+}
+
+#[test]
+fn threads_that_lose_their_class_are_reported_once() {
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    assert_eq!(instance.tick(), []);
+    instance.path.threads_problem = Some("it lacks CAP_SYS_NICE".to_owned());
+    assert_eq!(texts(instance.tick()), ["it lacks CAP_SYS_NICE"]);
+    assert_eq!(instance.tick(), []);
+    instance.path.threads_problem = None;
+    assert_eq!(texts(instance.tick()), ["the rings' threads are at fifo:1"]);
+}
+
+#[test]
+fn events_are_in_the_status() {
+    let mut instance = instance(&["a"], &[link(1, "a")]);
+    let _latest = instance.latest();
+    for happened in instance.see_online(&"0-2".parse().unwrap()) {
+        instance.events.add(happened, Instant::now()).unwrap();
+    }
+    instance.show();
+    let status = status(&mut instance);
+    assert_eq!(status.events.len(), 1);
+    assert_eq!((status.events[0].number, status.events[0].kind.as_str()), (1, "cpu_offline"));
+    assert!(status.interfaces[0].running_ns > 0);
 }

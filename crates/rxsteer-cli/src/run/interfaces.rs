@@ -7,7 +7,7 @@ use super::instance::Instance;
 use super::queue_names;
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
-use rxsteer_status::{RxShown, State};
+use rxsteer_status::{EventKind, Happened, RxShown, State};
 use rxsteer_xdp::Mode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,6 +52,8 @@ pub(crate) struct Steered<D> {
     pub(crate) why: Option<String>,
     /// Set while the interface is attached.
     pub(crate) device: Option<D>,
+    /// When it was attached, or refused.
+    pub(crate) since: Instant,
     /// The counts of an interface that is no longer attached.
     pub(crate) counts: Arc<RxShown>,
     /// Something is inconsistent. The state is read once more before anything is reported, since an interface that is
@@ -101,6 +103,7 @@ impl<P: Datapath> Instance<P> {
             state: if link.up { State::Steered } else { State::Down },
             why: None,
             device: Some(device),
+            since: Instant::now(),
             counts: Arc::default(),
             doubtful: false,
             said_partial: false,
@@ -124,8 +127,13 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Notes an interface's RX queues: their number, and those that the kernel steers itself. Both may have changed
-    /// since the interface was attached. Returns the messages about it.
-    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<String> {
+    /// since the interface was attached. Returns the events.
+    pub(crate) fn see_queues(
+        &mut self,
+        index: u32,
+        used: u32,
+        by_kernel: &[u32],
+    ) -> Vec<Happened> {
         let is_native = self.path.mode() == Mode::Native;
         let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
         let Some(known) = self.interfaces.iter_mut().find(is_it) else { return Vec::new() };
@@ -149,35 +157,40 @@ impl<P: Datapath> Instance<P> {
         }
         let before = std::mem::replace(&mut known.remarks, remarks);
         let new = known.remarks.iter().filter(|remark| !before.contains(remark));
-        let mut say: Vec<String> = new.map(|remark| format!("{}: {remark}", known.name)).collect();
+        let warning = |text: &str| warning(&known.name, text);
+        let mut say: Vec<Happened> = new.map(|remark| warning(remark)).collect();
         if known.remarks.is_empty() && !before.is_empty() {
-            say.push(format!("{}: its RX queues are steered by rxsteer alone again", known.name));
+            say.push(warning("its RX queues are steered by rxsteer alone again"));
         }
         say
     }
 
     /// Finds interfaces that receive frames without a complete checksum; reports each of them once.
-    pub(crate) fn look_at_checksums(&mut self) -> Vec<String> {
+    pub(crate) fn look_at_checksums(&mut self) -> Vec<Happened> {
         let mut say = Vec::new();
         for known in self.interfaces.iter_mut().filter(|known| !known.said_partial) {
             let count = known.device.map_or(0, |device| self.path.partial_checksums(device));
             if count > 0 {
                 known.said_partial = true;
-                say.push(format!(
-                    "{}: {} came without a complete TCP, UDP or SCTP checksum: the sender has checksum offload on. Such \
+                let text = format!(
+                    "{} came without a complete TCP, UDP or SCTP checksum: the sender has checksum offload on. Such \
                      frames pass and are not steered, since receivers would drop them after a redirect; rxsteer status \
                      counts them. To steer them: ethtool -K PEER tx off, where PEER is the interface that sends them (a \
                      veth's other end, in its network namespace)",
-                    known.name,
                     plural(usize::try_from(count).unwrap_or(usize::MAX), "frame")
-                ));
+                );
+                say.push(warning(&known.name, &text));
             }
         }
         say
     }
 
-    /// The message about an interface that is steered from now on.
-    pub(crate) fn steering(&self, name: &str) -> String {
+    /// The event of an interface that is steered from now on.
+    pub(crate) fn steering(&self, name: &str) -> Happened {
+        steered(name, self.steering_text(name))
+    }
+
+    fn steering_text(&self, name: &str) -> String {
         let known = self.interfaces.iter().find(|known| known.name == name);
         let tables = known.map_or(0, |known| known.tables);
         let mode = self.path.mode();
@@ -197,12 +210,15 @@ impl<P: Datapath> Instance<P> {
         )
     }
 
-    /// The message about an interface that appeared, and about queues in the settings that it does not have.
-    fn steering_from_now(&self, link: &Link) -> String {
+    /// The event of an interface that appeared, with the queues in the settings that it does not have.
+    fn steering_from_now(&self, link: &Link) -> Happened {
         let there = (link.name.as_str(), (self.fixed.rx_queues)(link));
         let lacking = queue_names::lacking(&self.settings, there);
-        let steering = self.steering(&link.name);
-        lacking.map_or_else(|| steering.clone(), |lacking| format!("{steering}; {lacking}"))
+        let text = self.steering_text(&link.name);
+        steered(
+            &link.name,
+            lacking.map_or_else(|| text.clone(), |lacking| format!("{text}; {lacking}")),
+        )
     }
 
     /// The interfaces that are steered, with the number of RX queues that they use.
@@ -211,8 +227,8 @@ impl<P: Datapath> Instance<P> {
         live.map(|known| (known.name.as_str(), known.rx_queues)).collect()
     }
 
-    /// Notes which interfaces exist now; returns the messages about it.
-    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<String> {
+    /// Notes which interfaces exist now; returns the events.
+    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<Happened> {
         let mut say = Vec::new();
         for known in &mut self.interfaces {
             if known.is_live() {
@@ -240,9 +256,9 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Tries one refused interface that matches a pattern again, if its time has come: the reason for the refusal (an
-    /// offload, say) may have been removed since. Returns no message if the interface is still refused. One interface
+    /// offload, say) may have been removed since. Returns no event if the interface is still refused. One interface
     /// at a time is tried, since the thread that does this also makes the ticks that keep flows moving.
-    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<String> {
+    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<Happened> {
         let place = self.next_retry(now)?;
         let known = self.interfaces.remove(place);
         let link = links.iter().find(|link| link.index == known.index)?;
@@ -310,7 +326,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Attaches to an interface that appeared.
-    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<String> {
+    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<Happened> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
             // Enough interfaces were already reported as refused.
@@ -319,7 +335,10 @@ impl<P: Datapath> Instance<P> {
         let Err(why) = self.try_to_attach(link, links, now) else {
             return Some(self.steering_from_now(link));
         };
-        let lines = format!("{} is not steered: {why}", link.name);
+        let text = format!("{} is not steered: {why}", link.name);
+        let event = Happened::new(EventKind::InterfaceRefused, text)
+            .with("interface", link.name.clone())
+            .with("why", why.clone());
         self.interfaces.push(Steered {
             index: link.index,
             name: link.name.clone(),
@@ -328,6 +347,7 @@ impl<P: Datapath> Instance<P> {
             state: State::Refused,
             why: Some(why),
             device: None,
+            since: now,
             counts: Arc::default(),
             doubtful: false,
             said_partial: false,
@@ -335,7 +355,7 @@ impl<P: Datapath> Instance<P> {
             remarks: Vec::new(),
             retry: Some(Retry::first(now)),
         });
-        Some(lines)
+        Some(event)
     }
 
     /// Whether nothing is left to steer: no pattern can match a new interface, and the named interfaces are gone, or
@@ -376,7 +396,7 @@ fn see<P: Datapath>(
     former: &mut Arc<Former>,
     known: &mut Steered<P::Device>,
     links: &[Link],
-) -> Option<String> {
+) -> Option<Happened> {
     let device = known.device?;
     let attached = path.is_attached(device);
     let link = links.iter().find(|link| link.index == known.index);
@@ -401,7 +421,9 @@ fn see<P: Datapath>(
         known.device = None;
         known.counts = Arc::new(Arc::make_mut(former).keep(&path.received(device)));
         (known.state, known.why) = (state, Some(why.to_owned()));
-        return Some(format!("{} is no longer steered: {why}", known.name));
+        let text = format!("{} is no longer steered: {why}", known.name);
+        let event = Happened::new(EventKind::InterfaceGone, text);
+        return Some(event.with("interface", known.name.clone()).with("state", state.name()));
     };
     known.doubtful = false;
     known.address.clone_from(&link.address);
@@ -416,7 +438,19 @@ fn see<P: Datapath>(
         known.state = state;
         lines.push(format!("{} is {}", known.name, if link.up { "up again" } else { "down" }));
     }
-    (!lines.is_empty()).then(|| lines.join("; "))
+    (!lines.is_empty()).then(|| {
+        let event = Happened::new(EventKind::InterfaceChanged, lines.join("; "));
+        event.with("interface", known.name.clone()).with("state", known.state.name())
+    })
+}
+
+fn steered(name: &str, text: String) -> Happened {
+    Happened::new(EventKind::InterfaceSteered, text).with("interface", name)
+}
+
+fn warning(name: &str, text: &str) -> Happened {
+    let event = Happened::new(EventKind::InterfaceWarning, format!("{name}: {text}"));
+    event.with("interface", name)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How an instance reacts when interfaces change, with a mock datapath.
 
-use super::super::instance::tests::{Mock, instance, link, looked, status};
+use super::super::instance::tests::{Mock, instance, link, looked, status, texts};
 use super::*;
 
 fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
@@ -73,20 +73,20 @@ fn named_interfaces_that_were_all_detached_leave_nothing_to_do() {
 #[test]
 fn queues_that_the_kernel_steers_or_that_have_no_table_are_reported_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
-    assert_eq!(instance.see_queues(1, 2, &[]), [""; 0]);
-    let lines = instance.see_queues(1, 2, &[0, 1]);
+    assert_eq!(texts(instance.see_queues(1, 2, &[])), [""; 0]);
+    let lines = texts(instance.see_queues(1, 2, &[0, 1]));
     assert!(lines.len() == 1 && lines[0].starts_with("a: the kernel's RPS is on"), "{lines:?}");
     assert!(lines[0].contains("RX queue 0, 1") && lines[0].contains("/a/queues"), "{lines:?}");
-    assert_eq!(instance.see_queues(1, 2, &[0, 1]), [""; 0], "it was said");
+    assert_eq!(texts(instance.see_queues(1, 2, &[0, 1])), [""; 0], "it was said");
     let status = status(&mut instance);
     assert_eq!(status.interfaces[0].state, State::Steered);
     assert!(status.interfaces[0].why.as_ref().is_some_and(|why| why.contains("RPS is on")));
-    let lines = instance.see_queues(1, 4, &[0, 1]);
+    let lines = texts(instance.see_queues(1, 4, &[0, 1]));
     assert!(
         lines.len() == 1 && lines[0].contains("4 RX queues now, and flow tables for 2"),
         "{lines:?}"
     );
-    let lines = instance.see_queues(1, 2, &[]);
+    let lines = texts(instance.see_queues(1, 2, &[]));
     assert_eq!(lines, ["a: its RX queues are steered by rxsteer alone again"]);
 }
 
@@ -126,8 +126,9 @@ fn pattern_takes_what_appears() {
     assert!(!instance.has_retry(later(4)), "each was tried once more");
     instance.path.refuses.clear();
     assert!(!instance.has_retry(later(9)), "the second time they wait twice as long");
-    let lines = instance.retry(&links, later(11));
-    assert_eq!(lines.as_deref(), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
+    let event = instance.retry(&links, later(11));
+    assert_eq!(
+        event.as_ref().map(|event| &*event.text), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
     assert_eq!(instance.path.attached, [2, 3]);
     assert!(instance.has_retry(later(11)), "the one that another program is on");
     // An interface with the same name is another interface.
@@ -164,12 +165,12 @@ fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_looked_at_on
     assert!(rounds <= 6000 / 30, "{rounds} looks at the host in 600 s");
     instance.path.refuses.clear();
     let now = start + Duration::from_secs(700);
-    assert!(instance.retry(&links, now).is_some_and(|lines| lines.starts_with("steering v")));
+    assert!(instance.retry(&links, now).is_some_and(|event| event.text.starts_with("steering v")));
     assert_eq!(instance.path.attached.len(), 1, "one at a time");
 }
 
 fn see(instance: &mut Instance<Mock>, links: &[Link]) -> Vec<String> {
-    instance.see_links(links, Instant::now())
+    texts(instance.see_links(links, Instant::now()))
 }
 
 fn attached() -> rxsteer_host::Attached {

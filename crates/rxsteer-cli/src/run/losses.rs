@@ -1,7 +1,7 @@
 //! Why rings lost frames, and what to do about it, as text.
 
 use crate::output::table::grouped;
-use rxsteer_status::{CpuStatus, Status};
+use rxsteer_status::{CpuStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCpuCounter;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use std::fmt::Write;
@@ -16,14 +16,14 @@ pub(super) fn losses(status: &Status) -> String {
     let mut text = String::new();
     for cpu in status.cpus.iter().filter(|cpu| cpu.counts.drops.ring_full != 0) {
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{:<13}{}", "full queue", what(cpu, status));
-        let _ = writeln!(text, "{:<13}-> {}", "", remedy(cpu, status));
+        let _ = writeln!(text, "{:<13}{}", "full queue", what(cpu, &status.settings));
+        let _ = writeln!(text, "{:<13}-> {}", "", remedy(cpu, &status.settings));
     }
     text
 }
 
 /// "CPU 1 lost 12 345 frames: 12 000 while its thread waited for the CPU (812 ms in all, 412 ms at a time)"
-fn what(cpu: &CpuStatus, status: &Status) -> String {
+pub(super) fn what(cpu: &CpuStatus, settings: &SettingsShown) -> String {
     let thread = |counter| cpu.thread.get(counter);
     let lost = cpu.counts.drops.ring_full;
     let mut causes = Vec::new();
@@ -42,7 +42,7 @@ fn what(cpu: &CpuStatus, status: &Status) -> String {
     }
     let burst = thread(LiveCpuCounter::LostBurst);
     if burst != 0 {
-        let size = grouped(u64::from(status.settings.queue_size));
+        let size = grouped(u64::from(settings.queue_size));
         causes
             .push(format!("{} in bursts of more than the {size} frames it holds", grouped(burst)));
     }
@@ -54,13 +54,12 @@ fn what(cpu: &CpuStatus, status: &Status) -> String {
 }
 
 /// The remedy for the cause of most losses.
-fn remedy(cpu: &CpuStatus, status: &Status) -> String {
+pub(super) fn remedy(cpu: &CpuStatus, settings: &SettingsShown) -> String {
     let thread = |counter| cpu.thread.get(counter);
     let [waiting, busy, burst] =
         [LiveCpuCounter::LostWaiting, LiveCpuCounter::LostBusy, LiveCpuCounter::LostBurst]
             .map(thread);
-    let without = status
-        .settings
+    let without = settings
         .cpus
         .parse::<CpuSet>()
         .ok()
@@ -79,8 +78,8 @@ fn remedy(cpu: &CpuStatus, status: &Status) -> String {
     if busy >= burst && busy != 0 {
         return "this CPU can't keep up; steer to more CPUs: rxsteer set cpus=LIST".to_owned();
     }
-    match status.settings.queue_size.saturating_mul(4).min(rxsteer_xdp::MAX_QUEUE_SIZE) {
-        larger if larger > status.settings.queue_size => {
+    match settings.queue_size.saturating_mul(4).min(rxsteer_xdp::MAX_QUEUE_SIZE) {
+        larger if larger > settings.queue_size => {
             format!("a longer queue: rxsteer set queue-size={larger}")
         }
         _ => other_cpus,

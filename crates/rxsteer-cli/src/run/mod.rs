@@ -47,8 +47,12 @@ mod queue_names;
 mod reload;
 #[cfg(feature = "xdp")]
 pub(crate) mod show;
+#[cfg(feature = "xdp")]
+mod show_rates;
 #[cfg(all(test, feature = "xdp"))]
 mod show_tests;
+#[cfg(feature = "xdp")]
+mod summaries;
 #[cfg(feature = "xdp")]
 mod watch;
 
@@ -77,6 +81,7 @@ mod running {
     use super::reload::Reload;
     use super::{attach, events, privileges, show};
     use crate::Outcome;
+    use crate::events_out::EventsTo;
     use crate::output;
     use rxsteer_status::control::Control;
     use rxsteer_status::protocol::Answer;
@@ -92,6 +97,7 @@ mod running {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
         }
         let settings = args.settings()?;
+        let events_to = EventsTo::open(&args.events)?;
         let begin = || -> anyhow::Result<_> {
             let mut plan = attach::plan(&args, &settings)?;
             let (listener, registered) = registry::register(args.socket.as_deref())?;
@@ -111,32 +117,39 @@ mod running {
         };
         // New threads get their class later, too; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
-        let names: Vec<&str> =
-            instance.interfaces.iter().map(|known| known.name.as_str()).collect();
-        for name in names {
-            output::note(&instance.steering(name));
-        }
-        attach::warn_before(&instance, &notes);
+        let mut out = events_to.begin()?;
+        let steered = instance.interfaces.iter().map(|known| instance.steering(&known.name));
+        let mut happened: Vec<_> = steered.collect();
+        happened.extend(attach::warnings(&instance, &notes));
+        // The warnings have it.
+        instance.threads_said = instance.path.threads_problem().map(|why| why.to_string());
+        events::say(&mut instance, &mut out, happened);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let json = args.json;
+        let (json, to_stderr) = (args.json, args.events.is_stdout());
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
         let (queries, mut inbox) =
             QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;
         // New threads start without the privileges that were dropped.
         let queries = queries.open(Control::new(listener)?)?;
         let reload = Reload::new(args, settings.fixed, defaults);
-        let ended = events::run(&mut instance, &mut inbox, &signals, reload.as_ref(), until)?;
+        let ended =
+            events::run(&mut instance, &mut inbox, &signals, reload.as_ref(), until, &mut out)?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         let queries = queries.close(inbox)?;
-        events::stop(&mut instance);
+        events::stop(&mut instance, &mut out);
+        out.close();
         instance.show();
         let Answer::Status(status) = queries.status(0, false) else {
             unreachable!("it is asked for")
         };
-        if json {
-            output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
+        let report = match json {
+            true => format!("{:#}\n", serde_json::to_value(&status)?),
+            false => show::status(&status, None),
+        };
+        if to_stderr {
+            output::note(report.trim_end());
         } else {
-            output::print(&show::status(&status))?;
+            output::print(&report)?;
         }
         drop(registered);
         Ok(ended)

@@ -5,6 +5,7 @@ use super::args::{FixedSettings, LiveSettings, RunArgs};
 use super::change::{HostCpus, cant_change};
 use super::datapath::Datapath;
 use super::instance::Instance;
+use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
@@ -78,24 +79,33 @@ impl Reload {
 }
 
 impl<P: Datapath> Instance<P> {
-    /// Reads the file again, and begins the change to its settings; returns a message of one line.
-    pub(crate) fn reload(&mut self, reload: &Reload) -> String {
+    /// Reads the file again, and begins the change to its settings; returns the event.
+    pub(crate) fn reload(&mut self, reload: &Reload) -> Happened {
         let (file, before) = (reload.file(), self.settings.clone());
-        match reload.wanted(&self.cpus).and_then(|wanted| self.change_to(wanted)) {
-            Err(why) => format!("{file} is not reloaded, and all settings stay: {why}"),
-            Ok(()) => {
-                let (before, after) = (listed(&before), listed(&self.settings));
-                let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
-                let changed: Vec<String> = changed
-                    .map(|((key, before), (_, after))| format!("{key}={after} (was {before})"))
-                    .collect();
-                match changed.is_empty() {
-                    true => format!("{file} is reloaded: no setting changes"),
-                    false => format!("{file} is reloaded: {}", changed.join(", ")),
+        let (kind, text) =
+            match reload.wanted(&self.cpus).and_then(|wanted| self.change_to(wanted)) {
+                Err(why) => (
+                    EventKind::ReloadRefused,
+                    format!("{file} is not reloaded, and all settings stay: {why}"),
+                ),
+                Ok(()) => {
+                    let changed = changes(&before, &self.settings);
+                    let text = match changed.is_empty() {
+                        true => format!("{file} is reloaded: no setting changes"),
+                        false => format!("{file} is reloaded: {}", changed.join(", ")),
+                    };
+                    (EventKind::Reloaded, text)
                 }
-            }
-        }
+            };
+        Happened::new(kind, text).with("file", file)
     }
+}
+
+/// What differs between two settings, as "policy=rps (was rfs)".
+pub(super) fn changes(before: &Settings, after: &Settings) -> Vec<String> {
+    let (before, after) = (listed(before), listed(after));
+    let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
+    changed.map(|((key, before), (_, after))| format!("{key}={after} (was {before})")).collect()
 }
 
 /// Settings by their names in `rxsteer set`.

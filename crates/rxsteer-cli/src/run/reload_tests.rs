@@ -35,13 +35,13 @@ fn reload_applies_what_the_file_says_now() {
     let file = dir.path().join("rxsteer.toml");
     let begin = "policy = 'rps'\ncpus = '0-1'\nqueue-size = 64\n";
     let (mut instance, reload) = started(&file, &["--else", "local"], begin);
-    let lines = instance.reload(&reload);
+    let lines = instance.reload(&reload).text;
     assert!(lines.ends_with("rxsteer.toml is reloaded: no setting changes"), "{lines}");
     assert!(instance.path.applied().is_empty());
 
     std::fs::write(&file, "policy = 'rfs'\nelse = 'hash'\nqueue-size = 64\nflow-limit = 8\n")
         .unwrap();
-    let lines = instance.reload(&reload);
+    let lines = instance.reload(&reload).text;
     let changes = "policy=rfs (was rps), cpus=0-3 (was 0-1), flow-limit=8 (was off)";
     assert!(lines.ends_with(&format!("is reloaded: {changes}")), "{lines}");
     let applied = instance.path.applied().last().unwrap();
@@ -68,12 +68,12 @@ fn reload_is_refused_as_a_whole() {
         ("policy = ", "is not right"),
     ] {
         std::fs::write(&file, text).unwrap();
-        let lines = instance.reload(&reload);
+        let lines = instance.reload(&reload).text;
         assert!(lines.contains("is not reloaded, and all settings stay: "), "{lines}");
         assert!(lines.contains(part), "{text}: {lines}");
     }
     std::fs::remove_file(&file).unwrap();
-    let lines = instance.reload(&reload);
+    let lines = instance.reload(&reload).text;
     assert!(lines.contains("can't read"), "{lines}");
     assert!(instance.path.applied().is_empty() && instance.settings == before);
 }

@@ -1,11 +1,12 @@
 //! The state of an instance, as text.
 
 use super::losses::{losses, milliseconds};
+use super::show_rates;
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_status::{
     Counts, CpuStatus, DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere, InterfaceStatus,
-    SettingsShown, Status,
+    Rates, SettingsShown, Status,
 };
 use rxsteer_user::core::Fallback;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -15,8 +16,8 @@ use std::time::Duration;
 /// If there are more CPUs than this, those with nothing to show are left out.
 const MOST_ROWS: usize = 16;
 
-/// Interfaces, CPUs, totals.
-pub(crate) fn status(status: &Status) -> String {
+/// Interfaces, CPUs, totals; and what happens per second, if two looks showed it.
+pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     let running = Duration::from_secs(Duration::from_nanos(status.running_ns).as_secs());
     let mut text = format!(
         "rxsteer, process {}, running for {}, socket {}\n",
@@ -46,10 +47,13 @@ pub(crate) fn status(status: &Status) -> String {
         );
     }
     text.push('\n');
-    text.push_str(&interfaces(&status.interfaces));
+    text.push_str(&interfaces(&status.interfaces, rates));
     text.push('\n');
     text.push_str(&cpus(&status.cpus));
     text.push('\n');
+    if let Some(rates) = rates {
+        text.push_str(&show_rates::cpus(rates));
+    }
     text.push_str(&threads(&status.cpus));
     text.push_str(&totals(&status.totals));
     text.push_str(&losses(status));
@@ -59,6 +63,9 @@ pub(crate) fn status(status: &Status) -> String {
     if !status.largest_flows.is_empty() {
         text.push('\n');
         text.push_str(&flows(&status.largest_flows));
+    }
+    if !status.events.is_empty() {
+        text.push_str(&show_rates::events(&status.events));
     }
     if !status.ended_flows.is_empty() {
         text.push_str("\nFlows that ended since flows were asked for last\n");
@@ -98,24 +105,41 @@ pub(crate) fn settings(settings: &SettingsShown) -> String {
     text
 }
 
-fn interfaces(interfaces: &[InterfaceStatus]) -> String {
-    let header =
-        ["interface", "state", "tables", "received", "passed", "redirected", "malformed", ""];
-    let mut table = new(&header, &[0, 1, 7]);
+fn interfaces(interfaces: &[InterfaceStatus], rates: Option<&Rates>) -> String {
+    let mut header =
+        vec!["interface", "state", "for", "tables", "received", "passed", "redirected", "malformed"];
+    if rates.is_some() {
+        header.extend(["packets/s", "bits/s"]);
+    }
+    header.push("");
+    let mut table = new(&header, &[0, 1, header.len() - 1]);
     for known in interfaces {
         let counts = &known.counts;
-        table.add_row(vec![
+        let mut row = vec![
             known.name.clone(),
             known.state.name().to_owned(),
+            since(known),
             known.flow_tables.to_string(),
             grouped(counts.get(LiveCounter::Received)),
             grouped(counts.get(LiveCounter::Passed)),
             grouped(counts.get(LiveCounter::Redirected)),
             grouped(counts.get(LiveCounter::Malformed)),
-            known.why.clone().unwrap_or_default(),
-        ]);
+        ];
+        if let Some(rates) = rates {
+            row.extend(show_rates::interface(rates, &known.name));
+        }
+        row.push(known.why.clone().unwrap_or_default());
+        table.add_row(row);
     }
     lines(&table)
+}
+
+/// How long an interface has been attached, to the second.
+fn since(known: &InterfaceStatus) -> String {
+    match Duration::from_nanos(known.running_ns).as_secs() {
+        0 => "-".to_owned(),
+        seconds => humantime::format_duration(Duration::from_secs(seconds)).to_string(),
+    }
 }
 
 /// The columns of the receiving side, after the CPU's number.
@@ -345,6 +369,6 @@ fn guard(at: &DecisionShown) -> String {
     }
 }
 
-fn lines(table: &comfy_table::Table) -> String {
+pub(super) fn lines(table: &comfy_table::Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

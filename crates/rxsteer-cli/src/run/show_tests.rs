@@ -2,6 +2,8 @@
 
 use super::show;
 use insta::assert_snapshot;
+use rxsteer_status::{Delay, Event, EventKind, Rates, Status};
+use rxsteer_user::core::counters::LiveCounter;
 use serde_json::Value;
 
 fn recorded(text: &str) -> Value {
@@ -12,7 +14,7 @@ fn recorded(text: &str) -> Value {
 fn status(change: impl FnOnce(&mut Value)) -> String {
     let mut status = recorded(include_str!("testdata/status.json"));
     change(&mut status);
-    show::status(&serde_json::from_value(status).expect("a status"))
+    show::status(&serde_json::from_value(status).expect("a status"), None)
 }
 
 #[test]
@@ -54,6 +56,42 @@ fn snapshots_of_status() {
         status["cpus"].as_array_mut().expect("CPUs").extend(more);
     });
     assert_snapshot!("status-many-cpus", many_cpus);
+}
+
+#[test]
+fn snapshot_of_rates_and_events() {
+    let recorded: Value = recorded(include_str!("testdata/status.json"));
+    let before: Status = serde_json::from_value(recorded).expect("a status");
+    let mut now = before.clone();
+    now.running_ns += 500_000_000;
+    let received = |counter| match counter {
+        LiveCounter::Received | LiveCounter::Redirected => 50_000,
+        LiveCounter::Bytes => 50_000 * 1400,
+        LiveCounter::Moves => 3,
+        _ => 0,
+    };
+    now.interfaces[0].counts.add(received);
+    now.interfaces[0].running_ns = 3_723_000_000_000;
+    now.cpus[0].counts.rx.add(received);
+    now.totals.rx.add(received);
+    now.cpus[1].counts.delivered += 49_500;
+    now.cpus[1].counts.drops.ring_full += 500;
+    now.totals.delivered += 49_500;
+    now.totals.drops.ring_full += 500;
+    let mut delay = Delay { buckets: vec![0; 60] };
+    (delay.buckets[Delay::bucket_of(12_000)], delay.buckets[Delay::bucket_of(80_000)]) = (97, 3);
+    now.cpus[1].delay = Some(delay);
+    now.events = (1..=7)
+        .map(|number| Event {
+            number,
+            time_ns: 1_795_000_000_000_000_000 + number * 1_000_000_000,
+            kind: EventKind::CpuOnline.name().to_owned(),
+            text: format!("CPU {number} is online again"),
+            fields: serde_json::Map::new(),
+        })
+        .collect();
+    let rates = Rates::between(&before, &now);
+    assert_snapshot!("status-rates", show::status(&now, rates.as_ref()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Path;
 use super::attach::DeviceId;
-use crate::live::RxCounts;
+use crate::live::{Counters, RxCounts};
 use crate::load::LoadError;
 use crate::view::{Known, View};
 use rxsteer_core::CpuId;
@@ -23,6 +23,14 @@ impl Path {
             is_unguarded: self.is_unguarded(),
             devices: self.known_devices(),
         });
+    }
+
+    /// All present counts. This does not wait for a grace period, so the last lost frames may not be found yet
+    /// ([`View::counters`] finds them).
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let rings = self.loaded.rings.lock();
+        Counters::of(&self.loaded.counts, &rings, self.loaded.sizes)
     }
 
     /// The counts of each CPU that received frames of an interface. This does not wait for a grace period.

@@ -1,0 +1,229 @@
+//! Where events go: as messages to people, as JSON lines to programs.
+//!
+//! ```text
+//!  --events FILE   JSON lines to FILE ─┐
+//!  --events -      … to stdout         ├─ by a thread of its own; messages to stderr as without it
+//!  under systemd   … to the journal  ──┘  (instead of messages)
+//!  otherwise       messages to stderr
+//! ```
+//!
+//! The thread that makes events never waits for a reader: lines that a slow reader leaves no room for are counted and left
+//! out.
+
+use crate::output;
+use anyhow::Context;
+use clap::{Args, ValueHint};
+use nix::sys::stat::fstat;
+use rxsteer_status::{Audience, Event, EventKind};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::time::Duration;
+
+/// Lines that may wait for a slow reader.
+const ROOM: usize = 1024;
+/// How long the end of the program waits for the last lines to be written.
+const END: Duration = Duration::from_secs(1);
+
+/// Where events go.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct EventsArg {
+    /// Also write what happens to this file, or with - to standard output: one JSON object a line
+    ///
+    /// Each line has number, time_ns (Unix time), kind, text and fields, e.g. {"number":3,"time_ns":1795448400000000000,
+    /// "kind":"cpu_offline","text":"CPU 1 went offline: …","fields":{"cpus":"1"}}. A file is continued. With - the report at
+    /// the end goes to standard error. Without this option, a process that systemd started writes these lines to the journal,
+    /// in place of its messages. Example: --events - | jq -r .kind
+    #[arg(long = "events", value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    pub(crate) to: Option<PathBuf>,
+}
+
+impl EventsArg {
+    /// Whether standard output is taken by events.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.to.as_deref() == Some(Path::new("-"))
+    }
+}
+
+/// Where events go, opened but not yet in use.
+pub(crate) struct EventsTo {
+    /// Name and writer, unless there is none for JSON lines.
+    to: Option<(String, Box<dyn Write + Send>)>,
+    /// Whether people get messages.
+    messages: bool,
+}
+
+/// Takes events to where they go.
+pub(crate) struct EventsOut {
+    messages: bool,
+    lines: Option<Lines>,
+}
+
+/// The thread that writes JSON lines.
+struct Lines {
+    to: SyncSender<String>,
+    ended: Receiver<()>,
+    /// Whether each line begins with its level, for the journal.
+    levels: bool,
+    /// Lines for which there was no room.
+    lost: u64,
+}
+
+impl EventsTo {
+    /// Opens the file, if one is given.
+    ///
+    /// # Errors
+    /// When the file can't be opened.
+    pub(crate) fn open(arg: &EventsArg) -> anyhow::Result<EventsTo> {
+        let to: Option<(String, Box<dyn Write + Send>)> = match &arg.to {
+            Some(_) if arg.is_stdout() => {
+                Some(("standard output".to_owned(), Box::new(std::io::stdout())))
+            }
+            Some(path) => {
+                let name = rxsteer_user::shown(path);
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = file.with_context(|| format!("can't open {name} for --events"))?;
+                Some((name, Box::new(file)))
+            }
+            None if is_journal(std::io::stderr()) => {
+                Some(("the journal".to_owned(), Box::new(std::io::stderr())))
+            }
+            None => None,
+        };
+        let messages = arg.to.is_some() || to.is_none();
+        Ok(EventsTo { to, messages })
+    }
+
+    /// Begins to write. This starts a thread, which has the privileges of this one: call it once they are dropped.
+    ///
+    /// # Errors
+    /// When the thread can't be started.
+    pub(crate) fn begin(self) -> anyhow::Result<EventsOut> {
+        let levels = !self.messages;
+        let lines = self.to.map(|(name, to)| Lines::begin(name, to, levels)).transpose()?;
+        Ok(EventsOut { messages: self.messages, lines })
+    }
+}
+
+impl EventsOut {
+    /// Takes one event; never waits for who reads it.
+    pub(crate) fn take(&mut self, event: &Event) {
+        if self.messages && let Some(text) = message(event) {
+            output::note(&text);
+        }
+        if let Some(lines) = &mut self.lines {
+            lines.take(event);
+        }
+    }
+
+    /// Waits until the last lines are written, for a second at most.
+    pub(crate) fn close(self) {
+        let Some(Lines { to, ended, lost, .. }) = self.lines else { return };
+        drop(to);
+        if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
+            output::note("rxsteer: the last events are not written: nobody reads them");
+        }
+        if lost > 0 {
+            output::note(&format!(
+                "rxsteer: {lost} events were left out: they were read too slowly"
+            ));
+        }
+    }
+}
+
+impl Lines {
+    /// Writes lines to `to`, which is called `name`.
+    fn begin(
+        name: String,
+        to: Box<dyn Write + Send>,
+        levels: bool,
+    ) -> anyhow::Result<Lines> {
+        let (sender, lines) = sync_channel(ROOM);
+        let (end, ended) = channel();
+        let write = move || {
+            write_all(&name, to, &lines);
+            // Nobody waits for it where the program ends otherwise.
+            let _ = end.send(());
+        };
+        let thread = std::thread::Builder::new().name("rxsteer-events".to_owned()).spawn(write);
+        thread.context("can't write events")?;
+        Ok(Lines { to: sender, ended, levels, lost: 0 })
+    }
+
+    fn take(&mut self, event: &Event) {
+        let Ok(line) = serde_json::to_string(event) else { return };
+        let level = if self.levels { level(event) } else { "" };
+        match self.to.try_send(format!("{level}{line}\n")) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.lost += 1,
+            // Standard output is closed: its reader has seen enough.
+            Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+/// Writes each line, and a message when that begins to fail and when it works again. Ends when there are no more, or
+/// where the reader of a pipe is gone.
+fn write_all(name: &str, mut to: Box<dyn Write + Send>, lines: &Receiver<String>) {
+    let mut failed: u64 = 0;
+    for line in lines {
+        match to.write_all(line.as_bytes()).and_then(|()| to.flush()) {
+            Ok(()) if failed > 0 => {
+                output::note(&format!(
+                    "rxsteer: events are written to {name} again; {failed} are missing there"
+                ));
+                failed = 0;
+            }
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return,
+            Err(error) => {
+                failed += 1;
+                if failed == 1 {
+                    output::note(&format!(
+                        "rxsteer: events can't be written to {name}: {error}. Those until it works again are missing \
+                         there; rxsteer status --json has the last ones"
+                    ));
+                }
+            }
+        }
+    }
+    if failed > 0 {
+        output::note(&format!("rxsteer: {failed} events are missing in {name}"));
+    }
+}
+
+/// The message to people, if there is one for this kind of event.
+fn message(event: &Event) -> Option<String> {
+    let is_for_people =
+        event.known_kind().is_none_or(|kind| kind.audience() == Audience::Everyone);
+    // What is steered is the output of the program; the others are remarks.
+    let prefix =
+        if event.kind == EventKind::InterfaceSteered.name() { "" } else { "rxsteer: " };
+    is_for_people.then(|| format!("{prefix}{}", event.text))
+}
+
+/// Whether `stream` goes to the journal: systemd says so by device and inode (systemd.exec(5), JOURNAL_STREAM).
+fn is_journal(stream: impl AsFd) -> bool {
+    let Some(said) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    fstat(stream).is_ok_and(|stat| said.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
+}
+
+/// The level of syslog that the journal takes off a line (sd-daemon(3)): 6 is information, 4 a warning.
+fn level(event: &Event) -> &'static str {
+    match event.known_kind() {
+        Some(
+            EventKind::InterfaceSteered
+            | EventKind::CpuOnline
+            | EventKind::ChangeDone
+            | EventKind::Reloaded
+            | EventKind::Moves,
+        ) => "<6>",
+        _ => "<4>",
+    }
+}
+
+#[cfg(test)]
+#[path = "events_out_tests.rs"]
+mod tests;
