@@ -78,7 +78,7 @@ fn snapshot_of_rates_and_events() {
     now.cpus[1].counts.drops.ring_full += 500;
     now.totals.delivered += 49_500;
     now.totals.drops.ring_full += 500;
-    let mut delay = Delay { buckets: vec![0; 60] };
+    let mut delay = Delay { buckets: vec![0; 80] };
     (delay.buckets[Delay::bucket_of(12_000)], delay.buckets[Delay::bucket_of(80_000)]) = (97, 3);
     now.cpus[1].delay = Some(delay);
     now.events = (1..=7)
