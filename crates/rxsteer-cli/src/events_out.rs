@@ -19,7 +19,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::time::Duration;
 
 /// Lines that may wait for a slow reader.
@@ -110,7 +112,9 @@ impl EventsTo {
 impl EventsOut {
     /// Takes one event; never waits for who reads it.
     pub(crate) fn take(&mut self, event: &Event) {
-        if self.messages && let Some(text) = message(event) {
+        if self.messages
+            && let Some(text) = message(event)
+        {
             output::note(&text);
         }
         if let Some(lines) = &mut self.lines {
@@ -135,11 +139,7 @@ impl EventsOut {
 
 impl Lines {
     /// Writes lines to `to`, which is called `name`.
-    fn begin(
-        name: String,
-        to: Box<dyn Write + Send>,
-        levels: bool,
-    ) -> anyhow::Result<Lines> {
+    fn begin(name: String, to: Box<dyn Write + Send>, levels: bool) -> anyhow::Result<Lines> {
         let (sender, lines) = sync_channel(ROOM);
         let (end, ended) = channel();
         let write = move || {
@@ -196,18 +196,17 @@ fn write_all(name: &str, mut to: Box<dyn Write + Send>, lines: &Receiver<String>
 
 /// The message to people, if there is one for this kind of event.
 fn message(event: &Event) -> Option<String> {
-    let is_for_people =
-        event.known_kind().is_none_or(|kind| kind.audience() == Audience::Everyone);
+    let is_for_people = event.known_kind().is_none_or(|kind| kind.audience() == Audience::Everyone);
     // What is steered is the output of the program; the others are remarks.
-    let prefix =
-        if event.kind == EventKind::InterfaceSteered.name() { "" } else { "rxsteer: " };
+    let prefix = if event.kind == EventKind::InterfaceSteered.name() { "" } else { "rxsteer: " };
     is_for_people.then(|| format!("{prefix}{}", event.text))
 }
 
 /// Whether `stream` goes to the journal: systemd says so by device and inode (systemd.exec(5), JOURNAL_STREAM).
 fn is_journal(stream: impl AsFd) -> bool {
     let Some(said) = std::env::var_os("JOURNAL_STREAM") else { return false };
-    fstat(stream).is_ok_and(|stat| said.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
+    fstat(stream)
+        .is_ok_and(|stat| said.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 /// The level of syslog that the journal takes off a line (sd-daemon(3)): 6 is information, 4 a warning.

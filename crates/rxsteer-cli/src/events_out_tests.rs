@@ -23,8 +23,7 @@ fn a_file_is_continued_with_one_line_an_event() {
         out.close();
     }
     let text = std::fs::read_to_string(&path).unwrap();
-    let read: Vec<Event> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let read: Vec<Event> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, all);
     let arg = EventsArg { to: Some(dir.path().join("none/events")) };
     let why = EventsTo::open(&arg).err().expect("there is no such folder").to_string();

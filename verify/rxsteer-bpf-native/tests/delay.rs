@@ -103,7 +103,8 @@ fn each_delay_is_that_of_its_frame() {
             let mut model = Model::new(seed, room, first);
             for _ in 0..400 {
                 // The thread gets on for a while, and stalls for a while.
-                let (sends, arrives) = (model.rng.random_range(0..800), model.rng.random_range(0..900));
+                let (sends, arrives) =
+                    (model.rng.random_range(0..800), model.rng.random_range(0..900));
                 (0..sends).for_each(|_| model.send());
                 (0..arrives).for_each(|_| model.arrive());
             }

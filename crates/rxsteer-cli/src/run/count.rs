@@ -4,7 +4,8 @@ use super::datapath::{Counted, DatapathView};
 use super::flows;
 use super::instance::Shown;
 use rxsteer_status::{
-    Command, Counts, CpuStatus, Delay, FlowStatisticsShown, InterfaceStatus, RxShown, Status, ThreadShown,
+    Command, Counts, CpuStatus, Delay, FlowStatisticsShown, InterfaceStatus, RxShown, Status,
+    ThreadShown,
 };
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};

@@ -261,7 +261,9 @@ impl<P: Datapath> Instance<P> {
                 "{changes}: the change is complete, and what was sent before it is delivered"
             );
             let event = Happened::new(EventKind::ChangeDone, text);
-            say.push(event.with("changes", changes).with("policy", self.settings.policy.to_string()));
+            say.push(
+                event.with("changes", changes).with("policy", self.settings.policy.to_string()),
+            );
         }
         say
     }

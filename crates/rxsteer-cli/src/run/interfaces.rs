@@ -128,12 +128,7 @@ impl<P: Datapath> Instance<P> {
 
     /// Notes an interface's RX queues: their number, and those that the kernel steers itself. Both may have changed
     /// since the interface was attached. Returns the events.
-    pub(crate) fn see_queues(
-        &mut self,
-        index: u32,
-        used: u32,
-        by_kernel: &[u32],
-    ) -> Vec<Happened> {
+    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<Happened> {
         let is_native = self.path.mode() == Mode::Native;
         let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
         let Some(known) = self.interfaces.iter_mut().find(is_it) else { return Vec::new() };

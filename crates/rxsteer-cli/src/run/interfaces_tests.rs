@@ -128,7 +128,9 @@ fn pattern_takes_what_appears() {
     assert!(!instance.has_retry(later(9)), "the second time they wait twice as long");
     let event = instance.retry(&links, later(11));
     assert_eq!(
-        event.as_ref().map(|event| &*event.text), Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1"));
+        event.as_ref().map(|event| &*event.text),
+        Some("steering veth3: native, 2 RX queues, rps to CPUs 0-1")
+    );
     assert_eq!(instance.path.attached, [2, 3]);
     assert!(instance.has_retry(later(11)), "the one that another program is on");
     // An interface with the same name is another interface.

@@ -82,21 +82,21 @@ impl<P: Datapath> Instance<P> {
     /// Reads the file again, and begins the change to its settings; returns the event.
     pub(crate) fn reload(&mut self, reload: &Reload) -> Happened {
         let (file, before) = (reload.file(), self.settings.clone());
-        let (kind, text) =
-            match reload.wanted(&self.cpus).and_then(|wanted| self.change_to(wanted)) {
-                Err(why) => (
-                    EventKind::ReloadRefused,
-                    format!("{file} is not reloaded, and all settings stay: {why}"),
-                ),
-                Ok(()) => {
-                    let changed = changes(&before, &self.settings);
-                    let text = match changed.is_empty() {
-                        true => format!("{file} is reloaded: no setting changes"),
-                        false => format!("{file} is reloaded: {}", changed.join(", ")),
-                    };
-                    (EventKind::Reloaded, text)
-                }
-            };
+        let (kind, text) = match reload.wanted(&self.cpus).and_then(|wanted| self.change_to(wanted))
+        {
+            Err(why) => (
+                EventKind::ReloadRefused,
+                format!("{file} is not reloaded, and all settings stay: {why}"),
+            ),
+            Ok(()) => {
+                let changed = changes(&before, &self.settings);
+                let text = match changed.is_empty() {
+                    true => format!("{file} is reloaded: no setting changes"),
+                    false => format!("{file} is reloaded: {}", changed.join(", ")),
+                };
+                (EventKind::Reloaded, text)
+            }
+        };
         Happened::new(kind, text).with("file", file)
     }
 }

@@ -106,8 +106,16 @@ pub(crate) fn settings(settings: &SettingsShown) -> String {
 }
 
 fn interfaces(interfaces: &[InterfaceStatus], rates: Option<&Rates>) -> String {
-    let mut header =
-        vec!["interface", "state", "for", "tables", "received", "passed", "redirected", "malformed"];
+    let mut header = vec![
+        "interface",
+        "state",
+        "for",
+        "tables",
+        "received",
+        "passed",
+        "redirected",
+        "malformed",
+    ];
     if rates.is_some() {
         header.extend(["packets/s", "bits/s"]);
     }

@@ -46,9 +46,8 @@ pub(super) fn cpus(rates: &Rates) -> String {
             time(rates.delay_p99_ns),
         ]
     };
-    let is_idle = |rates: &CpuRates| {
-        rates.received.packets + rates.delivered + rates.dropped == 0.0
-    };
+    let is_idle =
+        |rates: &CpuRates| rates.received.packets + rates.delivered + rates.dropped == 0.0;
     let all = &rates.cpus;
     for cpu in all.iter().filter(|cpu| all.len() <= MOST_ROWS || !is_idle(cpu)) {
         table.add_row(row(format!("CPU {}", cpu.cpu), cpu));

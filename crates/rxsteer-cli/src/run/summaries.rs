@@ -6,9 +6,7 @@
 use super::losses;
 use crate::output::table::{grouped, percent};
 use crate::words::plural;
-use rxsteer_status::{
-    Counts, CpuStatus, Drops, EventKind, Happened, SettingsShown, ThreadShown,
-};
+use rxsteer_status::{Counts, CpuStatus, Drops, EventKind, Happened, SettingsShown, ThreadShown};
 use rxsteer_user::core::counters::LiveCpuCounter;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -163,12 +161,7 @@ impl Summaries {
     }
 }
 
-fn drops_event(
-    cpu: u16,
-    lately: &Lately,
-    seconds: u64,
-    settings: &SettingsShown,
-) -> Happened {
+fn drops_event(cpu: u16, lately: &Lately, seconds: u64, settings: &SettingsShown) -> Happened {
     let mut parts = Vec::new();
     if lately.lost > 0 {
         let thread = ThreadShown::new(lately.class.clone(), |counter| match counter {
@@ -249,7 +242,8 @@ mod tests {
     fn drops_are_reported_with_their_cause_and_once_a_minute() {
         let mut watched = Watched::begin();
         assert_eq!(watched.look(|cpu| cpu.delivered += 100_000), []);
-        let few = |cpu: &mut Lately| (cpu.delivered, cpu.lost) = (cpu.delivered + 100_000, cpu.lost + 99);
+        let few =
+            |cpu: &mut Lately| (cpu.delivered, cpu.lost) = (cpu.delivered + 100_000, cpu.lost + 99);
         assert_eq!(watched.look(few), [], "less than one of a thousand");
         assert_eq!(watched.look(|cpu| cpu.lost += 9), [], "few");
         let say = watched.look(|cpu| {
@@ -259,8 +253,14 @@ mod tests {
         });
         let [event] = &say[..] else { panic!("one event: {say:?}") };
         assert_eq!((event.kind, &event.fields["drops"]), (EventKind::Drops, &500.into()));
-        assert_eq!((&event.fields["cpu"], &event.fields["while_waiting"]), (&1.into(), &400.into()));
-        for part in ["in the last 1 second: CPU 1 lost 500 frames: 400 while", "-> rxsteer set threads=fifo:1"] {
+        assert_eq!(
+            (&event.fields["cpu"], &event.fields["while_waiting"]),
+            (&1.into(), &400.into())
+        );
+        for part in [
+            "in the last 1 second: CPU 1 lost 500 frames: 400 while",
+            "-> rxsteer set threads=fifo:1",
+        ] {
             assert!(event.text.contains(part), "{part} in {}", event.text);
         }
         let mut drops = 0;
@@ -277,7 +277,10 @@ mod tests {
             assert_eq!(watched.look(|_| ()), []);
         }
         let say = watched.look(|cpu| cpu.alloc += 10);
-        assert!(say[0].text.contains("dropped 10 frames because the kernel had no memory"), "{say:?}");
+        assert!(
+            say[0].text.contains("dropped 10 frames because the kernel had no memory"),
+            "{say:?}"
+        );
         assert_eq!(say[0].fields["seconds"], 1);
     }
 
@@ -285,7 +288,10 @@ mod tests {
     fn drops_by_the_flow_limit_are_those_of_the_receiving_cpu() {
         let mut watched = Watched::begin();
         let say = watched.look(|cpu| (cpu.received, cpu.flow_limit) = (1000, 20));
-        assert!(say[0].text.contains("the flow limit dropped 20 frames that CPU 1 received (2.0"), "{say:?}");
+        assert!(
+            say[0].text.contains("the flow limit dropped 20 frames that CPU 1 received (2.0"),
+            "{say:?}"
+        );
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod suricata;
 mod threads;
 mod under_load;
 mod unguarded;
+mod watch;
 mod withdrawn;
 mod xdp;
 
