@@ -118,6 +118,7 @@ counters! {
         FlowPacketsEnded, "flow_packets_ended", Packets, "Frames that flows had counted when they ended.";
         FlowPacketsCleared, "flow_packets_cleared", Packets, "Frames that flows had counted before a clear (status --reset), counted here when the flow's next frame comes.";
         FlowRecordsLost, "flow_records_lost", Flows, "Flows that ended and whose last counts could not be reported one by one.";
+        FlowPacketsUnrecorded, "flow_packets_unrecorded", Packets, "Frames of these flows; they are among the frames of ended flows.";
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  word 0     1                  2        3      4      5     6              7
-//!       seq   stamp | flags      packets  bytes  first  last  packets before  last before
+//!       seq   stamp | marks      packets  bytes  first  last  packets before  last before
 //! ```
 //!
 //! A reader reads all words of a block as of one moment, although the CPU may keep writing. `seq` is odd during a
@@ -16,7 +16,7 @@
 
 use crate::aging::Activity;
 use crate::lines::Line;
-use crate::record::{FlowTotals, Sample};
+use crate::record::{self, FlowTotals, Sample};
 use crate::sync::{Ordering, fence, load_own, wait_a_little};
 
 const SEQ: usize = 0;
@@ -28,8 +28,9 @@ const LAST: usize = 5;
 const PACKETS_BEFORE: usize = 6;
 const LAST_BEFORE: usize = 7;
 
-fn tag(stamp: u32, tcp_flags: u8) -> u64 {
-    u64::from(stamp) << 32 | u64::from(tcp_flags)
+/// The marks are those of the first packet, with the TCP flags of all.
+fn tag(stamp: u32, marks: u32) -> u64 {
+    u64::from(stamp) << 32 | u64::from(marks)
 }
 
 /// Whether the block counts the packets since the flow's last clear.
@@ -142,7 +143,7 @@ fn count(block: &Line, packet: &Sample) {
     // ORDER: Relaxed; between `begin` and `end`.
     let load = |word: usize| load_own(&block[word]);
     let store = |word: usize, value| block[word].store(value, Ordering::Relaxed);
-    store(TAG, load(TAG) | u64::from(packet.tcp_flags));
+    store(TAG, load(TAG) | u64::from(packet.marks as u8));
     store(PACKETS, load(PACKETS) + 1);
     store(BYTES, load(BYTES) + u64::from(packet.bytes));
     if packet.time_ns > load(LAST) {
@@ -155,7 +156,7 @@ fn count(block: &Line, packet: &Sample) {
 fn count_first(block: &Line, stamp: u32, packet: &Sample) {
     // ORDER: Relaxed; between `begin` and `end`.
     let store = |word: usize, value| block[word].store(value, Ordering::Relaxed);
-    store(TAG, tag(stamp, packet.tcp_flags));
+    store(TAG, tag(stamp, packet.marks));
     store(PACKETS, 1);
     store(BYTES, u64::from(packet.bytes));
     store(FIRST, packet.time_ns);
@@ -177,6 +178,8 @@ pub(crate) fn read(block: &Line, stamp: u32) -> FlowTotals {
                 tcp_flags: tag as u8,
                 first_ns: load(FIRST),
                 last_ns: load(LAST),
+                vlan: record::vlan(tag as u32),
+                rx_queue: record::rx_queue(tag as u32),
             };
             // ORDER: Acquire; pairs with the fence in `begin`: if any word above belongs to a later round, the odd
             // number of that round is seen here.

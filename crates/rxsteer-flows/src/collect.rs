@@ -73,10 +73,19 @@ impl FlowTable {
     }
 
     /// Takes all flows out that had no packet for longer than the idle timeout before `now_ns`, a time of the
-    /// packets' clock. [`FlowTable::collect`] returns their records. This is for live traffic, where a flow may
+    /// packets' clock, and those whose first packet came longer than the active timeout before. [`FlowTable::collect`] returns their records. This is for live traffic, where a flow may
     /// end and never have another packet. When a flow has a later packet, that packet detects the timeout in any
     /// case.
     pub fn expire(&self, now_ns: u64) {
+        self.expire_idle(now_ns);
+        if self.active_timeout_ns != u64::MAX {
+            self.end_where(FlowEnd::Active, |slot| {
+                now_ns.saturating_sub(self.slots.first_ns(slot)) > self.active_timeout_ns
+            });
+        }
+    }
+
+    fn expire_idle(&self, now_ns: u64) {
         if self.idle_timeout_ns == u64::MAX {
             return;
         }
@@ -98,7 +107,7 @@ impl FlowTable {
                 latest_ns = latest_ns.max(last_ns);
             }
         }
-        self.expire(latest_ns);
+        self.expire_idle(latest_ns);
         self.end_where(FlowEnd::Finished, |_| true);
     }
 

@@ -16,6 +16,9 @@ pub struct FlowRecord {
     /// The counts in the shared block, by CPUs that got no block of their own. `totals` includes them. All 0
     /// unless memory for blocks ran out.
     pub shared: SharedTotals,
+    /// How often another CPU than before counted the flow. Packets that several CPUs count at the same time are in no
+    /// order; where packets of a flow are never at two CPUs at a time, this is how often the flow moved.
+    pub moves: u32,
     /// Why the flow was taken out of the table; `None` while it is in the table.
     pub end: Option<FlowEnd>,
 }
@@ -33,6 +36,10 @@ pub struct FlowTotals {
     pub first_ns: u64,
     /// The time of the latest packet in the same clock. This is the latest by time, not the last one counted.
     pub last_ns: u64,
+    /// The VLAN of the first packet: of the CPU with the earliest packet, the packet that it counted first.
+    pub vlan: Option<u16>,
+    /// The RX queue on which that packet was received, as [`FlowPacket::rx_queue`].
+    pub rx_queue: u16,
 }
 
 /// The counts of one CPU for a flow.
@@ -64,6 +71,8 @@ pub enum FlowEnd {
     Evicted,
     /// The table was emptied.
     Finished,
+    /// The flow was counted for longer than the active timeout; its next packet begins another record.
+    Active,
 }
 
 impl FlowEnd {
@@ -74,6 +83,7 @@ impl FlowEnd {
             FlowEnd::Idle => "idle",
             FlowEnd::Evicted => "evicted",
             FlowEnd::Finished => "finished",
+            FlowEnd::Active => "active",
         }
     }
 }
@@ -84,8 +94,10 @@ impl FlowTotals {
         if other.packets == 0 {
             return;
         }
-        self.first_ns =
-            if self.packets == 0 { other.first_ns } else { self.first_ns.min(other.first_ns) };
+        if self.packets == 0 || other.first_ns < self.first_ns {
+            (self.first_ns, self.vlan, self.rx_queue) =
+                (other.first_ns, other.vlan, other.rx_queue);
+        }
         self.last_ns = self.last_ns.max(other.last_ns);
         self.packets += other.packets;
         self.bytes += other.bytes;
@@ -104,13 +116,21 @@ pub struct FlowPacket {
     pub bytes: u32,
     /// The TCP flags of the packet; 0 for other protocols.
     pub tcp_flags: u8,
+    /// The VLAN of the packet, if it has a tag: 0 to 4095.
+    pub vlan: Option<u16>,
+    /// The RX queue on which the packet was received: 0 to 2047.
+    pub rx_queue: u16,
 }
 
 impl FlowPacket {
     /// The counted properties of the packet.
     #[inline(always)]
     pub(crate) fn sample(&self) -> Sample {
-        Sample { time_ns: self.time_ns, bytes: self.bytes, tcp_flags: self.tcp_flags }
+        let vlan = self.vlan.map_or(0, |vlan| u32::from(vlan & 0xfff) | TAGGED);
+        let marks = u32::from(self.tcp_flags)
+            | vlan << VLAN_SHIFT
+            | u32::from(self.rx_queue) << RX_QUEUE_SHIFT;
+        Sample { time_ns: self.time_ns, bytes: self.bytes, marks }
     }
 }
 
@@ -119,5 +139,22 @@ impl FlowPacket {
 pub(crate) struct Sample {
     pub(crate) time_ns: u64,
     pub(crate) bytes: u32,
-    pub(crate) tcp_flags: u8,
+    /// The TCP flags in the lowest 8 bits, then 13 bits for the VLAN and 11 for the RX queue.
+    pub(crate) marks: u32,
+}
+
+/// The bit of a VLAN that exists.
+const TAGGED: u32 = 1 << 12;
+const VLAN_SHIFT: u32 = 8;
+const RX_QUEUE_SHIFT: u32 = 21;
+
+/// The VLAN in the marks of a sample.
+pub(crate) fn vlan(marks: u32) -> Option<u16> {
+    let vlan = marks >> VLAN_SHIFT;
+    (vlan & TAGGED != 0).then_some((vlan & 0xfff) as u16)
+}
+
+/// The RX queue in the marks of a sample.
+pub(crate) fn rx_queue(marks: u32) -> u16 {
+    (marks >> RX_QUEUE_SHIFT) as u16
 }

@@ -8,7 +8,8 @@
 //!                                          │                            │
 //!                                          ▼                            ▼
 //!                                   block of CPU₂                block of CPU₃
-//!  shared line: for CPUs that got no block (a bit beside CPU₁ is set when there are some)
+//!  shared line: for CPUs that got no block (a bit beside CPU₁ is set when there are some); in its last two words,
+//!  of flows on several CPUs, the CPU that counted last, and how often that changed
 //! ```
 //!
 //! ovs-stats keeps an array of pointers by CPU and a mask of the CPUs used. Both are as long as the number of
@@ -42,6 +43,10 @@ pub(crate) const LIVE: u32 = 1;
 
 /// A bit beside the first CPU: the shared block is in use.
 const SHARED: u64 = 1 << 15;
+
+/// Words of the shared line, each with the flow's stamp in its upper half; another stamp means none and 0.
+const LAST_CPU: usize = 6;
+const MOVES: usize = 7;
 
 /// A CPU as stored in the list, in 14 bits; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +130,24 @@ fn first_block(flow: &FlowLines) -> &Line {
 pub(crate) fn load(flow: &FlowLines) -> u64 {
     // ORDER: Relaxed; this only loads the lines, which are read later.
     flow[STATE].load(Ordering::Relaxed) ^ flow[WORDS].load(Ordering::Relaxed)
+}
+
+/// Counts a move, unless it is unknown which CPU counted before, as after a clear.
+#[cold]
+fn note_move(line: &Line, cpu: u64, begins: bool) {
+    let before = line[LAST_CPU].swap(cpu, Ordering::Relaxed);
+    if before >> 32 != cpu >> 32 && !begins {
+        return;
+    }
+    let mut now = line[MOVES].load(Ordering::Relaxed);
+    loop {
+        let moves = if now >> 32 == cpu >> 32 { now as u32 } else { 0 };
+        let more = cpu >> 32 << 32 | u64::from(moves.saturating_add(1));
+        match line[MOVES].compare_exchange(now, more, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) => now = other,
+        }
+    }
 }
 
 impl FlowSlots {
@@ -212,7 +235,7 @@ impl FlowSlots {
     #[inline(always)]
     pub(crate) fn count_at_once(
         &self,
-        flow: &FlowLines,
+        (slot, flow): (u32, &FlowLines),
         writer: &SlotWriter,
         packet: &Sample,
         idle_timeout_ns: u64,
@@ -235,7 +258,21 @@ impl FlowSlots {
             return false;
         }
         block::add(block, packet);
+        if cpus >> 16 != 0 {
+            self.note_cpu(slot, stamp, writer.cpu, false);
+        }
         true
+    }
+
+    /// Notes which CPU counts a flow that is on several CPUs. With `begins`, the CPU is new to the flow.
+    #[inline(always)]
+    fn note_cpu(&self, slot: u32, stamp: u32, cpu: CpuTag, begins: bool) {
+        let line = self.shared.line(slot as usize);
+        let now = u64::from(stamp) << 32 | cpu.0;
+        // ORDER: Relaxed, here and in `note_move`; the words carry no other data.
+        if line[LAST_CPU].load(Ordering::Relaxed) != now {
+            note_move(line, now, begins);
+        }
     }
 
     /// Counts a packet of a flow: in this CPU's block, in a new block, or in the shared block.
@@ -246,6 +283,7 @@ impl FlowSlots {
             Some(block) if block::is_of(block, stamp) => block::add(block, packet),
             Some(block) => block::start_over(block, stamp, packet),
             None => {
+                self.note_cpu(slot, stamp, writer.cpu, true);
                 if !self.begin_block(slot, stamp, writer, packet) {
                     // ORDER: Relaxed; a reader that misses the bit reads the state before this packet. A reader
                     // that has seen the bit always sees it later.
@@ -261,7 +299,7 @@ impl FlowSlots {
     #[inline]
     pub fn update(&self, slot: u32, writer: &mut SlotWriter, packet: &FlowPacket) {
         let (flow, packet) = (&self.flows()[slot as usize], packet.sample());
-        if !self.count_at_once(flow, writer, &packet, u64::MAX) {
+        if !self.count_at_once((slot, flow), writer, &packet, u64::MAX) {
             self.count(slot, writer, &packet);
         }
     }
@@ -324,6 +362,9 @@ impl FlowSlots {
             let shared = self.read_shared(slot, stamp);
             record.totals.merge(&shared);
             record.shared = SharedTotals { packets: shared.packets, bytes: shared.bytes };
+            // ORDER: Relaxed; one number.
+            let moves = self.shared.line(slot as usize)[MOVES].load(Ordering::Relaxed);
+            record.moves = if (moves >> 32) as u32 == stamp { moves as u32 } else { 0 };
         });
     }
 
@@ -346,6 +387,11 @@ impl FlowSlots {
     /// The time of the flow's latest packet, even if the flow was cleared since.
     pub(crate) fn last_ns(&self, slot: u32) -> u64 {
         self.activity(slot).last_ns
+    }
+
+    /// The time of the flow's first packet since the last clear.
+    pub(crate) fn first_ns(&self, slot: u32) -> u64 {
+        self.read(slot).first_ns
     }
 
     /// Sets the flow's counts to 0 on every CPU. A packet that is counted meanwhile comes before or after the

@@ -33,6 +33,9 @@ pub struct FlowTableConfig {
     /// The idle timeout: a flow without a packet for longer than this is over, and a later packet starts a new
     /// record. In nanoseconds of the packets' clock; `None` for no timeout.
     pub idle_timeout_ns: Option<u64>,
+    /// The active timeout: [`FlowTable::expire`] ends the record of a flow whose first packet was longer ago than this,
+    /// and its next packet begins another one. In nanoseconds of the packets' clock; `None` for no timeout.
+    pub active_timeout_ns: Option<u64>,
     /// Blocks for the second and further CPUs of flows, up to [`MAX_BLOCKS`]. When they are used up, further CPUs
     /// count in the flow's shared block, where only the distinction between CPUs is lost. A writer keeps up to 15
     /// blocks in reserve. A flow on more than two CPUs takes one more block for every seven CPUs.
@@ -48,6 +51,7 @@ impl FlowTableConfig {
         FlowTableConfig {
             max_flows,
             idle_timeout_ns: None,
+            active_timeout_ns: None,
             max_blocks: max_flows.min(MAX_BLOCKS),
             mask: FlowMask::ALL,
         }
@@ -98,6 +102,7 @@ pub struct FlowTable {
     pub(crate) index: Index,
     pub(crate) mask: WordMask,
     pub(crate) idle_timeout_ns: u64,
+    pub(crate) active_timeout_ns: u64,
     pub(crate) state: Mutex<TableState>,
     pub(crate) registered: Mutex<Vec<RegisteredReader>>,
     pub(crate) collector: Mutex<Collector>,
@@ -107,7 +112,8 @@ pub struct FlowTable {
 
 /// Conversion between the end reason and the state of a slot.
 impl FlowEnd {
-    const ALL: [FlowEnd; 3] = [FlowEnd::Idle, FlowEnd::Evicted, FlowEnd::Finished];
+    const ALL: [FlowEnd; 4] =
+        [FlowEnd::Idle, FlowEnd::Evicted, FlowEnd::Finished, FlowEnd::Active];
 
     pub(crate) fn state(self) -> u32 {
         LIVE + 1 + self as u32
@@ -144,6 +150,7 @@ impl FlowTable {
             index: Index::new(config.max_flows)?,
             mask: config.mask.into(),
             idle_timeout_ns: config.idle_timeout_ns.unwrap_or(u64::MAX),
+            active_timeout_ns: config.active_timeout_ns.unwrap_or(u64::MAX),
             state: Mutex::new(TableState::new(slots, config.max_flows)?),
             registered: Mutex::new(vec![readers]),
             collector: Mutex::new(Collector::default()),

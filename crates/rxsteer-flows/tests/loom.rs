@@ -42,6 +42,7 @@ fn packet(number: u32) -> FlowPacket {
         time_ns: 100 + u64::from(number),
         bytes: 1 << (4 * number),
         tcp_flags: 1 << number,
+        ..FlowPacket::default()
     }
 }
 

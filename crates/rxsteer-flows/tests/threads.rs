@@ -29,6 +29,7 @@ fn packet(flow: u32, round: u64) -> FlowPacket {
         time_ns: u64::from(flow) << 32 | round,
         bytes: size(flow),
         tcp_flags: flag(flow),
+        ..FlowPacket::default()
     }
 }
 

@@ -36,7 +36,7 @@ mod tunnel;
 pub use dissect::dissect_by_walk;
 pub use dissect::{DissectOptions, Dissection, FrameClass, Malformed, dissect};
 pub use flow_hash::{HashWords, SymmetricHash};
-pub use flow_of::{FlowOfFrame, flow_of};
+pub use flow_of::{FlowOfFrame, flow_of, vlan};
 pub use hasher::{HashedFrame, Hasher};
 pub use link::LinkType;
 pub use toeplitz::{Toeplitz, ToeplitzError};

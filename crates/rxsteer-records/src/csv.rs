@@ -1,21 +1,22 @@
 //! Records as CSV (RFC 4180 except for its line ends): a header, then one line per record.
 
 use crate::temporary::Temporary;
-use crate::{COLUMNS, Row, Sink};
+use crate::text::{Progress, Text};
+use crate::{COLUMNS, Row, Sink, Written};
 use std::fmt::Write;
-use std::fs::File;
-use std::io::BufWriter;
 
 pub(crate) struct Csv {
-    writer: csv::Writer<BufWriter<File>>,
+    writer: csv::Writer<Text>,
+    progress: Progress,
     file: Temporary,
 }
 
 impl Csv {
     pub(crate) fn begin(file: Temporary) -> anyhow::Result<Csv> {
-        let mut writer = csv::Writer::from_writer(BufWriter::new(file.writer()?));
+        let mut writer = csv::Writer::from_writer(Text::begin(&file)?);
         writer.write_record(COLUMNS).map_err(|error| file.failed(error))?;
-        Ok(Csv { writer, file })
+        writer.flush().map_err(|error| file.failed(error))?;
+        Ok(Csv { writer, progress: Progress::default(), file })
     }
 }
 
@@ -40,13 +41,39 @@ impl Sink for Csv {
             &row.record.shared.bytes.to_string(),
             row.end().unwrap_or_default(),
             &row.hash(),
+            &or_empty(totals.vlan),
+            row.interface().unwrap_or_default(),
+            &row.record.moves.to_string(),
         ];
-        self.writer.write_record(fields).map_err(|error| self.file.failed(error))
+        let Csv { writer, progress, file } = self;
+        writer.write_record(fields).map_err(|error| file.failed(error))?;
+        // The line ends here.
+        writer.flush().map_err(|error| file.failed(error))?;
+        progress.add(row, writer.get_ref());
+        Ok(())
     }
 
-    fn close(self: Box<Self>) -> anyhow::Result<()> {
-        let Csv { mut writer, file } = *self;
-        writer.flush().map_err(|error| file.failed(error))?;
+    fn flush(&mut self) -> anyhow::Result<()> {
+        let Csv { writer, progress, file } = self;
+        let text = std::mem::replace(writer, csv::Writer::from_writer(Text::begin(file)?));
+        let mut text = text.into_inner().map_err(|error| file.failed(error.into_error()))?;
+        text.write_out().map_err(|error| file.failed(error))?;
+        progress.look(&text);
+        *writer = csv::Writer::from_writer(text);
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.writer.get_ref().bytes()
+    }
+
+    fn rescue(self: Box<Self>) -> Written {
+        self.progress.rescue(self.file)
+    }
+
+    fn close(mut self: Box<Self>) -> anyhow::Result<()> {
+        self.flush()?;
+        let Csv { writer, file, .. } = *self;
         drop(writer);
         file.sync()?;
         file.name()

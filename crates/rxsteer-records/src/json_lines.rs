@@ -1,14 +1,15 @@
 //! Records as JSON lines: one object per record.
 
 use crate::temporary::Temporary;
-use crate::{Row, Sink};
+use crate::text::{Progress, Text};
+use crate::{Row, Sink, Written};
 use rxsteer_flows::CpuTotals;
 use serde::Serialize;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 
 pub(crate) struct JsonLines {
-    writer: BufWriter<File>,
+    text: Text,
+    progress: Progress,
     file: Temporary,
 }
 
@@ -31,6 +32,9 @@ pub struct Line {
     shared_bytes: u64,
     end_reason: Option<&'static str>,
     hash: String,
+    vlan: Option<u16>,
+    interface: Option<String>,
+    moves: u32,
 }
 
 /// The counts of one CPU.
@@ -63,6 +67,9 @@ impl From<&Row<'_>> for Line {
             shared_bytes: record.shared.bytes,
             end_reason: row.end(),
             hash: row.hash(),
+            vlan: record.totals.vlan,
+            interface: row.interface().map(str::to_owned),
+            moves: record.moves,
         }
     }
 }
@@ -75,23 +82,39 @@ impl From<&CpuTotals> for OnCpu {
 
 impl JsonLines {
     pub(crate) fn begin(file: Temporary) -> anyhow::Result<JsonLines> {
-        Ok(JsonLines { writer: BufWriter::new(file.writer()?), file })
+        Ok(JsonLines { text: Text::begin(&file)?, progress: Progress::default(), file })
     }
 }
 
 impl Sink for JsonLines {
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
         let line = Line::from(row);
-        serde_json::to_writer(&mut self.writer, &line)
+        serde_json::to_writer(&mut self.text, &line)
             .map_err(std::io::Error::from)
-            .and_then(|()| self.writer.write_all(b"\n"))
-            .map_err(|error| self.file.failed(error))
+            .and_then(|()| self.text.write_all(b"\n"))
+            .and_then(|()| self.text.flush())
+            .map_err(|error| self.file.failed(error))?;
+        self.progress.add(row, &self.text);
+        Ok(())
     }
 
-    fn close(self: Box<Self>) -> anyhow::Result<()> {
-        let JsonLines { mut writer, file } = *self;
-        writer.flush().map_err(|error| file.failed(error))?;
-        drop(writer);
+    fn flush(&mut self) -> anyhow::Result<()> {
+        self.text.write_out().map_err(|error| self.file.failed(error))?;
+        self.progress.look(&self.text);
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.text.bytes()
+    }
+
+    fn rescue(self: Box<Self>) -> Written {
+        self.progress.rescue(self.file)
+    }
+
+    fn close(mut self: Box<Self>) -> anyhow::Result<()> {
+        self.flush()?;
+        let JsonLines { file, .. } = *self;
         file.sync()?;
         file.name()
     }

@@ -6,14 +6,18 @@
 //! ```
 //!
 //! Records are written as they arrive, and none is kept in memory. The file gets its name when it is complete, so
-//! a file with that name is always complete.
+//! a file with that name is always complete. Live records are written to file after file ([`files::Files`]), and to a
+//! collector by IPFIX ([`ipfix::Ipfix`]).
 
 #![forbid(unsafe_code)]
 
 pub mod anonymize;
 pub mod collecting;
 mod csv;
+pub mod files;
+pub mod ipfix;
 mod json_lines;
+pub mod outputs;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(feature = "parquet")]
@@ -22,13 +26,14 @@ pub mod recording;
 mod row;
 mod target;
 pub mod temporary;
+mod text;
 
 pub use json_lines::Line;
-pub use row::{End, Row, View};
+pub use row::{End, Interface, Row, View};
 pub use target::{PartitionBy, Target};
 
 /// The columns of every format, in this order.
-pub const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 19] = [
     "src",
     "dst",
     "protocol",
@@ -45,6 +50,9 @@ pub const COLUMNS: [&str; 16] = [
     "shared_bytes",
     "end_reason",
     "hash",
+    "vlan",
+    "interface",
+    "moves",
 ];
 
 /// Takes records. The output is complete only after `close`; a sink that is dropped before that leaves nothing
@@ -53,6 +61,35 @@ pub trait Sink: Send {
     /// Writes one record.
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()>;
 
+    /// Hands all records over to the system.
+    fn flush(&mut self) -> anyhow::Result<()>;
+
+    /// About how many bytes the files of this sink have or will have for the records so far.
+    fn bytes(&self) -> u64;
+
     /// Writes buffered records and gives the file its name.
     fn close(self: Box<Self>) -> anyhow::Result<()>;
+
+    /// Completes the file after a write has failed, with the records that are whole in it. Returns what they are.
+    /// Without any, or in a format that can't do that, nothing is left behind.
+    fn rescue(self: Box<Self>) -> Written {
+        Written::default()
+    }
+}
+
+/// Numbers of records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Records.
+    pub records: u64,
+    /// The sum of their packets.
+    pub packets: u64,
+}
+
+impl Written {
+    /// Adds one record.
+    pub(crate) fn add(&mut self, row: &Row<'_>) {
+        self.records += 1;
+        self.packets += row.record.totals.packets;
+    }
 }

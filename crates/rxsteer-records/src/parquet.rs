@@ -60,6 +60,11 @@ impl Parquet {
         self.rows.len()
     }
 
+    /// The bytes written, and those of the encoded records that are not.
+    pub(crate) fn size(&self) -> usize {
+        self.writer.bytes_written() + self.writer.in_progress_size()
+    }
+
     /// Writes the waiting records as a separate row group; after that they take no memory.
     pub(crate) fn write_out(&mut self) -> anyhow::Result<()> {
         self.encode()?;
@@ -86,6 +91,14 @@ impl Sink for Parquet {
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
         self.push(row);
         if self.waiting() < AT_ONCE { Ok(()) } else { self.encode() }
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        self.write_out()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.size() as u64
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
@@ -117,6 +130,9 @@ struct Rows {
     shared_bytes: Vec<i64>,
     end: Vec<Option<&'static str>>,
     hash: Vec<String>,
+    vlan: Vec<Option<i32>>,
+    interface: Vec<Option<String>>,
+    moves: Vec<i64>,
 }
 
 impl Rows {
@@ -148,6 +164,9 @@ impl Rows {
         self.shared_bytes.push(signed(record.shared.bytes));
         self.end.push(row.end());
         self.hash.push(row.hash());
+        self.vlan.push(record.totals.vlan.map(i32::from));
+        self.interface.push(row.interface().map(str::to_owned));
+        self.moves.push(record.moves.into());
     }
 
     fn into_batch(self) -> Result<RecordBatch, ArrowError> {
@@ -178,6 +197,9 @@ impl Rows {
             i64s(self.shared_bytes),
             Arc::new(StringArray::from(self.end)),
             Arc::new(StringArray::from(self.hash)),
+            fields(self.vlan),
+            Arc::new(StringArray::from(self.interface)),
+            i64s(self.moves),
         ];
         RecordBatch::try_new(schema(), columns.to_vec())
     }
@@ -220,9 +242,14 @@ fn schema() -> Arc<Schema> {
         Int64,
         Utf8,
         Utf8,
+        Int32,
+        Utf8,
+        Int64,
     ];
-    // Fields that do not distinguish flows are absent, and a flow that has not ended has no end reason.
-    let nullable = ["src", "dst", "protocol", "src_port", "dst_port", "end_reason"];
+    // Fields that do not distinguish flows are absent, and a flow that has not ended has no end reason. Frames need not
+    // have a VLAN tag, and captures do not name interfaces.
+    let nullable =
+        ["src", "dst", "protocol", "src_port", "dst_port", "end_reason", "vlan", "interface"];
     let fields = COLUMNS.into_iter().zip(types);
     let fields = fields.map(|(name, of)| Field::new(name, of, nullable.contains(&name)));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))

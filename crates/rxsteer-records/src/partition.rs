@@ -115,6 +115,15 @@ impl Sink for Partitions {
         if self.waiting < WAITING { Ok(()) } else { self.write_largest() }
     }
 
+    fn flush(&mut self) -> anyhow::Result<()> {
+        self.waiting = 0;
+        self.files.iter_mut().flatten().try_for_each(Parquet::write_out)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.iter().flatten().map(|file| file.size() as u64).sum()
+    }
+
     fn close(self: Box<Self>) -> anyhow::Result<()> {
         // Bound to a name, so that it is dropped last.
         let Partitions { files, made: _made, .. } = *self;

@@ -13,6 +13,17 @@ pub struct View {
     pub mask: FlowMask,
     /// How addresses are masked.
     pub anonymize: Anonymize,
+    /// The interface of each RX queue, where packets come from live interfaces.
+    pub interfaces: Vec<Interface>,
+}
+
+/// An interface that packets are received on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name at that time.
+    pub name: String,
+    /// Its index (`ifindex`); 0 if it is not known.
+    pub index: u32,
 }
 
 impl View {
@@ -20,7 +31,13 @@ impl View {
     pub fn row<'a>(&'a self, record: &'a FlowRecord) -> Row<'a> {
         // The mask comes last: pseudonyms of networks, and of addresses that were left out, have other bits set.
         let key = self.mask.apply(&self.anonymize.key(record.key));
-        Row { key, mask: &self.mask, record }
+        let interface = self.interfaces.get(usize::from(record.totals.rx_queue));
+        Row { key, mask: &self.mask, record, interface }
+    }
+
+    /// The record of a flow of an interface.
+    pub fn row_of<'a>(&'a self, record: &'a FlowRecord, interface: &'a Interface) -> Row<'a> {
+        Row { interface: Some(interface), ..self.row(record) }
     }
 }
 
@@ -32,6 +49,7 @@ pub struct Row<'a> {
     mask: &'a FlowMask,
     /// The record itself, with its key as counted.
     pub record: &'a FlowRecord,
+    interface: Option<&'a Interface>,
 }
 
 /// One end of a flow, limited to the fields that distinguish flows.
@@ -72,6 +90,20 @@ impl Row<'_> {
         let mut per_cpu = self.record.per_cpu.clone();
         per_cpu.sort_unstable_by_key(|cpu| cpu.cpu);
         per_cpu
+    }
+
+    /// The name of the interface on which the flow's first packet was received, if it is known.
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.map(|interface| interface.name.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// The index of that interface; 0 if it is not known.
+    pub(crate) fn interface_index(&self) -> u32 {
+        self.interface.map_or(0, |interface| interface.index)
+    }
+
+    pub(crate) fn mask(&self) -> &FlowMask {
+        self.mask
     }
 
     /// Why the flow ended.
@@ -121,7 +153,11 @@ mod tests {
         record.key = key();
         for mode in [None, Some("pseudonym".parse().unwrap())] {
             let anonymize = Anonymize::new(mode, None).unwrap();
-            let view = View { mask: "src/24,dst-port".parse().unwrap(), anonymize };
+            let view = View {
+                mask: "src/24,dst-port".parse().unwrap(),
+                anonymize,
+                interfaces: Vec::new(),
+            };
             let row = view.row(&record);
             let [src, dst] = row.ends();
             assert!(src.address.unwrap().to_string().ends_with(".0"), "{src:?}");

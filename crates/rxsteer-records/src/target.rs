@@ -66,6 +66,8 @@ pub enum Target {
 pub struct File {
     path: PathBuf,
     format: Format,
+    /// What stands in the name before the extension, in a rotation: when the file began, and its number.
+    mark: Option<(String, u32)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +107,7 @@ impl Target {
                 "{name} is a file; with --partition-by --flows names the folder of a data set"
             );
             let (folder, input) = (path.to_owned(), input.map(stem));
-            return Ok(Target::DataSet(DataSet { folder, by, input, run: run() }));
+            return Ok(Target::DataSet(DataSet { folder, by, input, run: run(SystemTime::now()) }));
         }
         ensure!(
             !path.is_dir() && !path.as_os_str().as_encoded_bytes().ends_with(b"/"),
@@ -129,15 +131,18 @@ impl Target {
             !path.exists() || path.is_file(),
             "{name} is no ordinary file, and would be replaced; name another"
         );
-        Ok(Target::File(File { path: path.to_owned(), format }))
+        Ok(Target::File(File { path: path.to_owned(), format, mark: None }))
     }
 
     /// Opens the target for records of flows distinguished by `mask`. No file gets its final name before it is
     /// complete.
     pub fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         match self {
-            Target::File(File { path, format }) => {
-                let file = Temporary::beside(path)?;
+            Target::File(file @ File { format, .. }) => {
+                let file = match file.mark {
+                    None => Temporary::beside(&file.path)?,
+                    Some(_) => Temporary::beside_others(&file.place())?,
+                };
                 Ok(match format {
                     Format::Csv => Box::new(Csv::begin(file)?),
                     Format::JsonLines => Box::new(JsonLines::begin(file)?),
@@ -157,6 +162,35 @@ impl Target {
                 Some(format!("{}/*/{}", data_set.folder.display(), data_set.file_name()))
             }
         }
+    }
+
+    /// From now on, files are of a later part of the run, which begins at `now`. Their names say so: no earlier file is
+    /// replaced.
+    pub(crate) fn next(&mut self, now: SystemTime) {
+        let time = readable(now);
+        match self {
+            Target::File(file) => {
+                let mut number = file.mark.as_ref().map_or(0, |(_, number)| *number);
+                loop {
+                    number = number.wrapping_add(1);
+                    file.mark = Some((time.clone(), number));
+                    if !file.place().exists() {
+                        break;
+                    }
+                }
+            }
+            Target::DataSet(data_set) => data_set.run = run(now),
+        }
+    }
+
+    /// How a report names the files of a rotation.
+    pub(crate) fn pattern(&self) -> Option<String> {
+        Some(match self {
+            Target::File(file) => file.marked("*").display().to_string(),
+            Target::DataSet(data_set) => {
+                format!("{}/*/{}-*.parquet", data_set.folder.display(), data_set.begin())
+            }
+        })
     }
 
     /// A note for the user before the run.
@@ -182,6 +216,23 @@ impl Target {
                  {folder}/*/{last} (the last one)"
             ),
         })
+    }
+}
+
+impl File {
+    /// The path of the present file.
+    fn place(&self) -> PathBuf {
+        match &self.mark {
+            None => self.path.clone(),
+            Some((time, number)) => self.marked(&format!("{time}-{number:06}")),
+        }
+    }
+
+    /// The path with `mark` before the extension.
+    fn marked(&self, mark: &str) -> PathBuf {
+        let [stem, ending] = [self.path.file_stem(), self.path.extension()]
+            .map(|part| part.unwrap_or_default().to_string_lossy());
+        self.path.with_file_name(format!("{stem}-{mark}.{ending}"))
     }
 }
 
@@ -279,9 +330,13 @@ const NEUTRAL: &str = "flows";
 const ANY_RUN: &str = "????????T??????Z-????????";
 
 /// A name for a run: when it began, in readable form, and 32 random bits.
-fn run() -> String {
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    format!("{}-{:08x}", now.replace(['-', ':'], ""), rand::random::<u32>())
+fn run(now: SystemTime) -> String {
+    format!("{}-{:08x}", readable(now), rand::random::<u32>())
+}
+
+/// A time for a file's name, like 20261123T151000Z.
+fn readable(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().replace(['-', ':'], "")
 }
 
 #[cfg(test)]
@@ -337,8 +392,9 @@ mod tests {
         ] {
             assert_eq!(stem(Path::new(input)), name, "{input}");
         }
-        assert_ne!(run(), run());
-        assert_eq!(run().len(), ANY_RUN.len());
+        let now = SystemTime::now();
+        assert_ne!(run(now), run(now));
+        assert_eq!(run(now).len(), ANY_RUN.len());
         assert_eq!(quoted(Path::new("a/box=b")), "a/box=b");
         assert_eq!(quoted(Path::new("it's")), r"'it'\''s'");
     }

@@ -17,6 +17,8 @@ pub struct Temporary {
     path: PathBuf,
     /// The final name with links resolved: the links stay, and their target is replaced.
     place: PathBuf,
+    /// Whether a file with the final name is replaced; otherwise it stays, and naming this one fails.
+    replaces: bool,
 }
 
 impl Temporary {
@@ -42,7 +44,12 @@ impl Temporary {
             let mode = replaced.permissions().mode() & 0o777;
             file.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
         }
-        Ok(Temporary { file, path: path.to_owned(), place })
+        Ok(Temporary { file, path: path.to_owned(), place, replaces: true })
+    }
+
+    /// The same for a file that replaces no other.
+    pub fn beside_others(path: &Path) -> anyhow::Result<Temporary> {
+        Ok(Temporary { replaces: false, ..Temporary::beside(path)? })
     }
 
     /// A handle for writing to the file.
@@ -70,8 +77,12 @@ impl Temporary {
 
     /// Gives the file its final name, and replaces a file with that name.
     pub fn name(self) -> anyhow::Result<()> {
-        let Temporary { file, path, place } = self;
-        let named = file.persist(&place).map_err(|error| error.error);
+        let Temporary { file, path, place, replaces } = self;
+        let named = match replaces {
+            true => file.persist(&place),
+            false => file.persist_noclobber(&place),
+        };
+        let named = named.map_err(|error| error.error);
         named
             .with_context(|| format!("can't give the flow records their name {}", shown(&path)))?;
         Ok(())

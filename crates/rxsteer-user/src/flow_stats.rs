@@ -36,6 +36,8 @@ impl FlowStats {
                 time_ns: meta.timestamp_ns,
                 bytes: meta.wire_len,
                 tcp_flags: of.tcp_flags,
+                vlan: of.vlan,
+                rx_queue: meta.rx_queue,
             })
         });
         self.writer.update_all(packets, self.when_full);

@@ -43,6 +43,7 @@ pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 use skeleton::types::{
     steer_cpu_bits as cpu_bits, steer_device_flags as device_flags, steer_limits as limits,
     steer_policy as policies, steer_rule as rules, steer_slot_bits as slot_bits,
+    steer_vlan_bits as vlan_bits,
 };
 
 /// A 16-bit number of the header.
@@ -87,6 +88,8 @@ pub(crate) const REVERSED: u32 = limits::STEER_REVERSED.0;
 pub(crate) const CPU_LINGER: u8 = byte(cpu_bits::STEER_CPU_LINGER);
 pub(crate) const CPU_GENERATION: u8 = byte(cpu_bits::STEER_CPU_GENERATION);
 pub(crate) const CPU_DESIRED: u8 = byte(cpu_bits::STEER_CPU_DESIRED);
+/// A bit of a VLAN: there is a tag.
+pub(crate) const TAGGED: u16 = short(vlan_bits::STEER_TAGGED.0);
 /// Flags of an interface.
 pub(crate) const FLUSHING: u32 = device_flags::STEER_FLUSHING.0;
 pub(crate) const MAY_BE_PARTIAL: u32 = device_flags::STEER_MAY_BE_PARTIAL.0;

@@ -3,15 +3,20 @@
 use crate::abi::{
     self, Array, OTHER_CPUS, Shared, SteerSkel, Variable, steer_ended, steer_flow, steer_slot,
 };
+use crate::recorder::Unrecorded;
 use rxsteer_core::{CpuId, FlowKey};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The most ended flows that are kept until they are read.
+/// The most ended flows that are kept for the status until they are read.
 const MAX_ENDED: usize = 1000;
+
+/// The least number of ended flows that are kept for a recorder until it reads them. A recorder that waits for a slow
+/// disk is some seconds late.
+const MIN_TO_RECORD: usize = 1 << 16;
 
 /// How often a line that is being changed is read again. A change takes a dozen instructions, interrupted at most by
 /// interrupts of its CPU, so it is over long before that.
@@ -138,9 +143,21 @@ impl Line {
     }
 }
 
-impl From<steer_ended> for Line {
-    fn from(ended: steer_ended) -> Line {
-        Line { slot: ended.slot, flow: ended.flow }
+/// The last counts of a flow in a line.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedLine {
+    pub(crate) line: Line,
+    /// The number of the line.
+    pub(crate) index: u32,
+    pub(crate) ifindex: u32,
+    /// The name of the interface, if the flow ended because its interface was detached.
+    pub(crate) detached: Option<Arc<str>>,
+}
+
+impl From<steer_ended> for EndedLine {
+    fn from(ended: steer_ended) -> EndedLine {
+        let line = Line { slot: ended.slot, flow: ended.flow };
+        EndedLine { line, index: ended.line, ifindex: ended.ifindex, detached: None }
     }
 }
 
@@ -247,36 +264,85 @@ impl Lines {
     }
 }
 
-/// Ended flows that were not read yet: the latest, at most [`MAX_ENDED`].
+/// Ended flows that were not read yet: the latest, at most [`MAX_ENDED`], for the status; and all of them for the
+/// recorder, if there is one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EndedFlows(Arc<Mutex<Ended>>);
+pub(crate) struct EndedFlows {
+    queues: Arc<Mutex<Ended>>,
+    /// Held by the thread that reads the ring buffer.
+    pub(crate) reading: Arc<Mutex<()>>,
+}
 
 #[derive(Debug, Default)]
 struct Ended {
     lines: VecDeque<Line>,
     /// Flows that were discarded before they were read.
     not_kept: u64,
+    to_record: Option<ToRecord>,
+}
+
+#[derive(Debug)]
+struct ToRecord {
+    lines: Vec<EndedLine>,
+    most: usize,
+    lost: Unrecorded,
 }
 
 impl EndedFlows {
-    pub(crate) fn push(&self, line: Line) {
-        let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if ended.lines.len() == MAX_ENDED {
-            ended.lines.pop_front();
-            ended.not_kept += 1;
+    fn queues(&self) -> MutexGuard<'_, Ended> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on flows are kept for a recorder, too. `lines` is the number of lines there are: all of them can end
+    /// at once.
+    pub(crate) fn begin_to_record(&self, lines: u32) {
+        let most = (lines as usize).max(MIN_TO_RECORD);
+        let none = ToRecord { lines: Vec::new(), most, lost: Unrecorded::default() };
+        self.queues().to_record.get_or_insert(none);
+    }
+
+    /// Whether there is a recorder.
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.queues().to_record.is_some()
+    }
+
+    pub(crate) fn push(&self, ended: EndedLine) {
+        let queues = &mut *self.queues();
+        if queues.lines.len() == MAX_ENDED {
+            queues.lines.pop_front();
+            queues.not_kept += 1;
         }
-        ended.lines.push_back(line);
+        queues.lines.push_back(ended.line);
+        match &mut queues.to_record {
+            Some(queue) if queue.lines.len() < queue.most => queue.lines.push(ended),
+            Some(queue) => {
+                queue.lost.records += 1;
+                queue.lost.packets += ended.line.packets();
+            }
+            None => {}
+        }
     }
 
     /// Returns up to `most` flows, oldest first, and removes them.
     pub(crate) fn take(&self, most: usize) -> Vec<Line> {
-        let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = most.min(ended.lines.len());
-        ended.lines.drain(..count).collect()
+        let mut queues = self.queues();
+        let count = most.min(queues.lines.len());
+        queues.lines.drain(..count).collect()
     }
 
-    /// How many flows were discarded before they were read.
+    /// Returns all flows that the recorder has not had, oldest first.
+    pub(crate) fn to_record(&self) -> Vec<EndedLine> {
+        let mut queues = self.queues();
+        queues.to_record.as_mut().map(|queue| std::mem::take(&mut queue.lines)).unwrap_or_default()
+    }
+
+    /// What ended while too many flows waited for the recorder.
+    pub(crate) fn unrecorded(&self) -> Unrecorded {
+        self.queues().to_record.as_ref().map(|queue| queue.lost).unwrap_or_default()
+    }
+
+    /// How many flows were discarded before the status read them.
     pub(crate) fn not_kept(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).not_kept
+        self.queues().not_kept
     }
 }

@@ -9,7 +9,7 @@
 //! owner. `setup.rs` defines its configuration, and `compile.rs` compiles that for the programs. `rings.rs` manages the
 //! CPUMAP entries, and `threads.rs` their kernel threads; `waits.rs` finds why a ring lost frames. `grace.rs` waits
 //! until programs have ended; `gro.rs` finds how long GRO may hold frames. `live.rs` has the counters, and `flows.rs`
-//! the counts of each flow. `view.rs` answers the queries of other threads while the owner continues. `libbpf_log.rs`
+//! the counts of each flow; `recorder.rs` makes records of them. `view.rs` answers the queries of other threads while the owner continues. `libbpf_log.rs`
 //! has the kernel's answer about programs that it refuses. `abi.rs` is the boundary between the languages.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
@@ -37,6 +37,8 @@ mod load;
 #[cfg(feature = "bpf")]
 mod path;
 #[cfg(feature = "bpf")]
+mod recorder;
+#[cfg(feature = "bpf")]
 mod rings;
 #[cfg(feature = "bpf")]
 mod setup;
@@ -59,6 +61,7 @@ pub use crate::{
     libbpf_log::Refusal,
     live::{Counters, CpuCounts, RxCounts},
     load::{LoadError, memory_of, try_to_load},
+    recorder::{FlowRecorder, RecordEnd, RecordedFlow, Timeouts, Unrecorded},
     path::{AttachError, DeviceId, LinkState, Path, Progress},
     setup::{
         DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,

@@ -45,6 +45,7 @@ impl RxCounts {
             LiveCounter::FlowPacketsEnded => counts.flow_packets_ended,
             LiveCounter::FlowPacketsCleared => counts.flow_packets_cleared,
             LiveCounter::FlowRecordsLost => counts.flow_records_lost,
+            LiveCounter::FlowPacketsUnrecorded => counts.flow_packets_unrecorded,
         }
     }
 }

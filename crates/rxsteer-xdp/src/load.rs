@@ -133,7 +133,7 @@ impl Sizes {
         })
     }
 
-    fn slots(&self) -> u32 {
+    pub(crate) fn slots(&self) -> u32 {
         self.tables << self.flow_log
     }
 }
@@ -182,7 +182,7 @@ pub(crate) fn open(
     }
     size(&mut maps.steer_flows, if setup.flow_stats { sizes.slots() } else { 1 })?;
     size(&mut maps.steer_rows, CONFIG_FLUSHING * sizes.tables)?;
-    size(&mut maps.steer_ended, if setup.flow_stats { ENDED_BYTES } else { 4096 })?;
+    size(&mut maps.steer_ended, ended_bytes(setup))?;
     size(&mut maps.steer_socks, (1 << sizes.sock_log) / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
@@ -319,6 +319,15 @@ pub(crate) const SOCKET_TRACEPOINTS: [&str; 3] =
 
 /// Room for the final counts of some 4000 flows, which are read ten times a second.
 const ENDED_BYTES: u32 = 1 << 20;
+
+/// The size of the ring buffer with the final counts of flows. Where records are made of them, none should be lost.
+fn ended_bytes(setup: &Setup) -> u32 {
+    match (setup.flow_stats, setup.flow_records) {
+        (false, _) => 4096,
+        (true, false) => ENDED_BYTES,
+        (true, true) => 8 * ENDED_BYTES,
+    }
+}
 
 /// After this idle time a flow's line may be given to another flow. If no line is free, one second is enough.
 const FLOW_IDLE_AFTER_S: u32 = 60;

@@ -21,6 +21,7 @@ pub(crate) fn setup() -> Setup {
         flow_stats: false,
         hz: None,
         drop_on_arrival: false,
+        flow_records: false,
         as_with_short_ticks: false,
     }
 }

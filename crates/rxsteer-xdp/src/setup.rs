@@ -41,6 +41,9 @@ pub struct Setup {
     pub inner: bool,
     /// Whether packets and bytes are counted for each flow.
     pub flow_stats: bool,
+    /// Whether records are made of all flows ([`Path::recorder`](crate::Path::recorder)): there is room for more flows
+    /// that end at once.
+    pub flow_records: bool,
     /// Timer ticks a second (CONFIG_HZ), if they are known; otherwise they are measured.
     pub hz: Option<u32>,
     /// Only for measurements: frames are dropped on arrival, before they cause further cost.

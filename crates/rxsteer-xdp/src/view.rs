@@ -8,7 +8,7 @@ use crate::abi::{
     self, Array, Shared, Variable, steer_counters, steer_ended, steer_hash_active, steer_line,
     steer_sparse_slot,
 };
-use crate::flows::{EndedFlows, FlowStatistics, Line, Lines, LiveFlow};
+use crate::flows::{EndedFlows, EndedLine, FlowStatistics, Lines, LiveFlow};
 use crate::grace::Grace;
 use crate::latest::Latest;
 use crate::live::Counters;
@@ -20,6 +20,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rxsteer_packet::SymmetricHash;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::PoisonError;
 
 /// The state that the owner of a path last published to its views.
 #[derive(Debug)]
@@ -32,9 +33,10 @@ pub(crate) struct Known {
 }
 
 /// An attached interface with its flow tables.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownDevice {
     pub(crate) id: DeviceId,
+    pub(crate) ifindex: u32,
     pub(crate) name: String,
     pub(crate) first_table: u32,
     pub(crate) queues: u32,
@@ -62,7 +64,7 @@ pub struct View {
     /// The upper half of the jiffies that `clock` last read.
     upper: Variable,
     grace: Grace,
-    ended: EndedFlows,
+    pub(crate) ended: EndedFlows,
     /// The ring buffer with the final counts of flows.
     records: RingBuffer<'static>,
 }
@@ -85,7 +87,7 @@ impl View {
         let taken = ended.clone();
         records.add(&maps.steer_ended, move |bytes| {
             if let Ok(record) = bytemuck::try_pod_read_unaligned::<steer_ended>(bytes) {
-                taken.push(Line::from(record));
+                taken.push(EndedLine::from(record));
             }
             0
         })?;
@@ -149,9 +151,16 @@ impl View {
         self.grace.wait()
     }
 
+    /// Whether flow records are made of the path's flows.
+    #[must_use]
+    pub fn has_recorder(&self) -> bool {
+        self.ended.are_recorded()
+    }
+
     /// Takes the programs' records of flows that ended. The caller has to do this some ten times a second: there is
-    /// room for some 4000 records in between.
+    /// room for some 4000 records in between (eight times as many with `Setup::flow_records`). Several threads may do it.
     pub fn take_records(&self) {
+        let _reading = self.ended.reading.lock().unwrap_or_else(PoisonError::into_inner);
         // The callback never fails.
         let _ = self.records.consume();
     }

@@ -45,6 +45,7 @@ fn run(skeleton: &mut ParseTestSkel<'_>, frame: &[u8], options: DissectOptions) 
         reserved: result.reserved,
         addresses: result.addresses,
         rest: result.rest,
+        vlan: result.vlan,
         key: FlowKey {
             src: key.src,
             dst: key.dst,

@@ -28,6 +28,7 @@ fn no_program_takes_the_verifier_long() {
             flow_stats,
             hz: None,
             drop_on_arrival: false,
+            flow_records: false,
             as_with_short_ticks: false,
         };
         let test = "verified::no_program_takes_the_verifier_long";

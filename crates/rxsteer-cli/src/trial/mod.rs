@@ -70,6 +70,7 @@ fn setup(host: &Host, mode: Mode) -> Option<Setup> {
         hz: host.hz,
         rfs_namespace: None,
         drop_on_arrival: false,
+        flow_records: false,
         as_with_short_ticks: false,
     })
 }

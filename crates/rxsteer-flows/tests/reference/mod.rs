@@ -13,7 +13,7 @@ pub(crate) fn key(flow: u8) -> FlowKey {
 }
 
 pub(crate) fn packet(flow: u8, time_ns: u64, bytes: u32, tcp_flags: u8) -> FlowPacket {
-    FlowPacket { flow: key(flow).into(), time_ns, bytes, tcp_flags }
+    FlowPacket { flow: key(flow).into(), time_ns, bytes, tcp_flags, ..FlowPacket::default() }
 }
 
 /// Adds sums, the union of the flags, the earliest and the latest time.
@@ -45,6 +45,7 @@ impl Flow {
             tcp_flags: packet.tcp_flags,
             first_ns: packet.time_ns,
             last_ns: packet.time_ns,
+            ..FlowTotals::default()
         };
         self.add(cpu, &totals);
         let latest = self.latest.entry(cpu).or_default();

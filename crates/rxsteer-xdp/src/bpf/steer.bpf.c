@@ -179,6 +179,7 @@ count:
 			.cpu = cpu,
 			.now = (__u32)arrival.now,
 			.hash = hash,
+			.ifindex = ifindex,
 			.bytes = bytes,
 		};
 

@@ -38,6 +38,8 @@ struct steer_counted {
 	__u32 cpu;
 	__u32 now;
 	__u32 hash;
+	/* The interface that received it. */
+	__u32 ifindex;
 	__u64 bytes;
 };
 
@@ -133,10 +135,11 @@ static __noinline int steer_flow_changes(struct steer_slot *slot, struct steer_f
 	return 0;
 }
 
-/* Hands a flow's final counts to user space. */
-static __always_inline void steer_flow_ends(const struct steer_slot *slot, const struct steer_flow *flow,
-					    struct steer_counters *counters)
+/* Hands the final counts of the flow in line `index` to user space. */
+static __always_inline void steer_flow_ends(const struct steer_slot *slot, const struct steer_flow *flow, __u32 index,
+					    const struct steer_counted *counted)
 {
+	struct steer_counters *counters = counted->counters;
 	__u64 packets = steer_line_packets(slot, flow);
 	struct steer_ended *ended;
 
@@ -149,10 +152,13 @@ static __always_inline void steer_flow_ends(const struct steer_slot *slot, const
 	ended = bpf_ringbuf_reserve(&steer_ended, sizeof(*ended), 0);
 	if (!ended) {
 		counters->flow_records_lost++;
+		counters->flow_packets_unrecorded += packets;
 		return;
 	}
 	__builtin_memcpy(&ended->slot, slot, sizeof(ended->slot));
 	__builtin_memcpy(&ended->flow, flow, sizeof(ended->flow));
+	ended->line = index;
+	ended->ifindex = counted->ifindex;
 	bpf_ringbuf_submit(ended, STEER_NO_WAKEUP);
 }
 
@@ -212,11 +218,12 @@ static __noinline __u32 steer_new_flow(__u32 index, const struct steer_counted *
 		return 0;
 	}
 	if (slot->rest)
-		steer_flow_ends(slot, flow, counted->counters);
+		steer_flow_ends(slot, flow, at - 1, counted);
 	counted->counters->flows++;
 	steer_next_version(slot);
 	steer_begin_counts(slot, flow, counted->now);
 	steer_key_of(packet, &flow->key);
+	flow->vlan = packet->vlan;
 	slot->addresses = packet->addresses;
 	slot->cpu = counted->cpu;
 	slot->rest = packet->rest;

@@ -48,6 +48,7 @@ const volatile struct steer_enums {
 	enum steer_rule rule;
 	enum steer_cpu_bits cpu_bits;
 	enum steer_device_flags device_flags;
+	enum steer_vlan_bits vlan_bits;
 	enum steer_slot_bits slot_bits;
 } steer_enums = {};
 

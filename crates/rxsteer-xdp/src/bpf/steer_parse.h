@@ -43,6 +43,8 @@ struct steer_packet {
 	__u64 addresses;
 	/* Ports, protocol and IP version, as in FlowWords[4]; 0: no flow. */
 	__u64 rest;
+	/* The id of the outermost VLAN tag and STEER_TAGGED; 0: the frame has no tag. */
+	__u64 vlan;
 	/* The flow; valid only with has_key. */
 	struct steer_flow_key key;
 };
@@ -179,6 +181,7 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 0;
 	packet->reserved = 0;
+	packet->vlan = 0;
 	packet->addresses = addresses;
 	packet->rest = steer_rest(ports, protocol, 4);
 	return 1;
@@ -218,6 +221,7 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 1;
 	packet->reserved = 0;
+	packet->vlan = 0;
 	packet->rest = steer_rest(ports, protocol, 6);
 	steer_fill_key(&packet->key, src, dst, packet->rest);
 	packet->addresses = steer_fold_ipv6(words, src, dst);
@@ -262,6 +266,19 @@ static __always_inline int steer_fast_tagged(const void *data, const void *data_
 	return steer_fast_path(data + 4, data_end, inner, words, packet);
 }
 
+/* The id of the VLAN tag that follows the Ethernet addresses, and STEER_TAGGED; 0: there is no tag. */
+static __always_inline __u64 steer_vlan(STEER_FRAME frame)
+{
+	__u16 kind, tag;
+
+	if (18 > STEER_FRAME_LEN(frame) || STEER_LOAD(frame, 12, &kind, 2) || STEER_LOAD(frame, 14, &tag, 2))
+		return 0;
+	kind = __builtin_bswap16(kind);
+	if (kind != 0x8100 && kind != 0x88a8 && kind != 0x9100)
+		return 0;
+	return (__builtin_bswap16(tag) & 0xfff) | STEER_TAGGED;
+}
+
 /* Reads any other frame: a frame with one tag in place, all others by the walk. This function is not inlined, so that
  * the code for the frames above has all registers. */
 static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
@@ -271,6 +288,7 @@ static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
 	if (!steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words,
 			       packet))
 		steer_walk(frame, inner, words, packet);
+	packet->vlan = steer_vlan(frame);
 	return packet->hash;
 }
 

@@ -242,7 +242,8 @@ struct steer_flow {
 	/* The CPUs that the flow was sent to before, plus one, in the order in which it first left them; 0 ends the
 	 * list. The present CPU is in the list if the flow was there before. */
 	__u16 cpus[STEER_SHARES];
-	__u16 reserved;
+	/* The VLAN of its first packet, as in struct steer_packet. */
+	__u16 vlan;
 	/* What was sent to each of these CPUs, without the counts in the slot. */
 	struct steer_share shares[STEER_SHARES];
 };
@@ -251,7 +252,14 @@ struct steer_flow {
 struct steer_ended {
 	struct steer_slot slot;
 	struct steer_flow flow;
+	/* The number of the line. */
+	__u32 line;
+	/* The interface that received it. */
+	__u32 ifindex;
 };
+
+/* A frame has a VLAN tag; the lower 12 bits are the tag's VLAN id. */
+enum steer_vlan_bits { STEER_TAGGED = 0x1000 };
 
 /* Sequence numbers of the frames from one RX CPU to one ring, written by the ring's thread. */
 struct steer_pair {
@@ -376,7 +384,8 @@ struct steer_counters {
 	__u64 flow_packets_cleared;
 	/* Flows whose final counts could not be handed to user space. */
 	__u64 flow_records_lost;
-	__u64 reserved[1];
+	/* Their packets, which are among the packets ended. */
+	__u64 flow_packets_unrecorded;
 };
 
 /* Metadata in front of a redirected frame that cannot carry its sequence number in its header; see steer_seq.h. */

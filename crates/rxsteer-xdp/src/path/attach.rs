@@ -65,6 +65,14 @@ pub(super) struct Device {
     link: OwnedFd,
 }
 
+/// What is left of an interface that was detached.
+pub(super) struct Detached {
+    pub(super) ifindex: u32,
+    pub(super) name: String,
+    pub(super) first_table: u32,
+    pub(super) queues: u32,
+}
+
 impl Path {
     /// Attaches an interface with this name and number of RX queues. This works without capabilities. With
     /// `may_be_partial`, frames whose TCP or UDP checksum the sender left to a device pass; virtual interfaces (veth,
@@ -149,7 +157,8 @@ impl Path {
             self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
             self.bss().steer_devices[device_index].ifindex = 0;
             self.publish();
-            self.end_flows(id, device.first_table, device.queues);
+            let Device { ifindex, name, first_table, queues, .. } = device;
+            self.end_flows(id, Detached { ifindex, name, first_table, queues });
         }
     }
 
@@ -185,9 +194,14 @@ impl Path {
     pub(super) fn known_devices(&self) -> Vec<KnownDevice> {
         let devices = (0..).zip(&self.devices);
         let known = devices.filter_map(|(number, device)| {
-            let Device { name, first_table, queues, .. } = device.as_ref()?;
-            let (name, first_table, queues) = (name.clone(), *first_table, *queues);
-            Some(KnownDevice { id: DeviceId(number), name, first_table, queues })
+            let Device { ifindex, name, first_table, queues, .. } = device.as_ref()?;
+            Some(KnownDevice {
+                id: DeviceId(number),
+                ifindex: *ifindex,
+                name: name.clone(),
+                first_table: *first_table,
+                queues: *queues,
+            })
         });
         known.collect()
     }

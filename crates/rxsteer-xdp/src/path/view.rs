@@ -1,11 +1,14 @@
 //! What the owner of a path publishes to its views, and what happens to flow statistics when an interface is detached.
 
 use super::Path;
-use super::attach::DeviceId;
+use super::attach::{Detached, DeviceId};
+use crate::flows::EndedLine;
 use crate::live::{Counters, RxCounts};
 use crate::load::LoadError;
+use crate::recorder::{FlowRecorder, Timeouts};
 use crate::view::{Known, View};
 use rxsteer_core::CpuId;
+use std::sync::Arc;
 
 impl Path {
     /// Creates a view of this path for another thread.
@@ -14,6 +17,16 @@ impl Path {
     /// When a map cannot be mapped into memory.
     pub fn view(&self) -> Result<View, LoadError> {
         View::new(&self.loaded, self.grace.another()?, self.known.clone(), self.ended.clone())
+    }
+
+    /// Creates the recorder of this path's flows: from now on each packet of a flow is in one of its records, or is
+    /// counted as lost. There is one at most.
+    ///
+    /// # Errors
+    /// When a map cannot be mapped into memory.
+    pub fn recorder(&self, timeouts: Timeouts) -> Result<FlowRecorder, LoadError> {
+        self.ended.begin_to_record(self.loaded.sizes.slots());
+        Ok(FlowRecorder::new(self.view()?, timeouts))
     }
 
     /// Publishes the present state to the views.
@@ -53,7 +66,9 @@ impl Path {
     }
 
     /// Ends the flows of an interface that has been detached for at least a grace period, and empties its tables.
-    pub(super) fn end_flows(&mut self, device: DeviceId, first_table: u32, queues: u32) {
+    pub(super) fn end_flows(&mut self, id: DeviceId, device: Detached) {
+        let Detached { ifindex, name, first_table, queues } = device;
+        let name: Arc<str> = name.into();
         let log = self.loaded.sizes.flow_log;
         let (mut flows, mut packets, mut cleared) = (0, 0, 0);
         for index in first_table << log..(first_table + queues) << log {
@@ -61,7 +76,8 @@ impl Path {
                 flows += 1;
                 if self.loaded.lines.is_current(&line) {
                     packets += line.packets();
-                    self.ended.push(line);
+                    let detached = Some(name.clone());
+                    self.ended.push(EndedLine { line, index, ifindex, detached });
                 } else {
                     cleared += line.packets();
                 }
@@ -69,7 +85,7 @@ impl Path {
             self.loaded.lines.empty(index);
         }
         // No program counts for the interface any more.
-        let row = u32::from(device.0);
+        let row = u32::from(id.0);
         let mut counts = self.loaded.counts.get(row);
         counts.flows_ended += flows;
         counts.flow_packets_ended += packets;

@@ -33,6 +33,8 @@ pub struct Packet {
     pub addresses: u64,
     /// The flow's ports, protocol and IP version, as in [`FlowWords`]; 0: no flow.
     pub rest: u64,
+    /// The id of the outermost VLAN tag, and 0x1000; 0: the frame has no tag.
+    pub vlan: u64,
     /// The flow.
     pub key: FlowKey,
 }

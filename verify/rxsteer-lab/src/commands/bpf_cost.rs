@@ -167,6 +167,7 @@ pub(super) fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
         flow_stats,
         hz: None,
         drop_on_arrival: true,
+        flow_records: false,
         as_with_short_ticks: false,
     })
 }

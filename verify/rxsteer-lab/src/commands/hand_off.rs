@@ -93,6 +93,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         flow_stats: !options.no_flow_stats,
         hz: None,
         drop_on_arrival: true,
+        flow_records: false,
         as_with_short_ticks: false,
     };
     let only: CpuSet = "1-1".parse()?;

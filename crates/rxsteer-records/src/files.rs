@@ -1,0 +1,283 @@
+//! Records in file after file. A new file begins when the present one is old or large enough, and after a failure once
+//! there is room again.
+//!
+//! ```text
+//!  FILE.csv ─► FILE-20261123T151000Z-000001.csv, FILE-20261123T152000Z-000002.csv, …
+//!  DIR ──────► DIR/hash_prefix=0a/eth0-20261123T151000Z-5d0c27e1.parquet, …
+//! ```
+//!
+//! Every record that was taken is in a complete file in the end, or is counted as lost.
+
+use crate::{Row, Sink, Target, Written};
+use rxsteer_flows::FlowMask;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How long after a failure files are left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Failures are said at most this often.
+const SAY: Duration = Duration::from_secs(60);
+
+/// When a file is completed and the next one begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// At each multiple of this time since 1970; at least a second.
+    pub every: Option<Duration>,
+    /// When it has this many bytes; a data set, when all its open files together have.
+    pub size: Option<u64>,
+}
+
+impl Rotation {
+    /// Whether there is more than one file.
+    #[must_use]
+    pub fn is_some(&self) -> bool {
+        *self != Rotation::default()
+    }
+
+    /// The end of a file that begins at `now`.
+    fn end(&self, now: SystemTime) -> Option<SystemTime> {
+        let every = self.every?.max(Duration::from_secs(1)).as_secs();
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Some(UNIX_EPOCH + Duration::from_secs((now / every + 1) * every))
+    }
+}
+
+/// What became of the records. Any thread may read.
+#[derive(Debug, Default)]
+pub struct FileCounts {
+    files: AtomicU64,
+    taken: [AtomicU64; 2],
+    lost: [AtomicU64; 2],
+    problem: Mutex<Option<String>>,
+}
+
+impl FileCounts {
+    /// Complete files; of a data set, complete sets of files.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        // ORDER: Relaxed, here and below; figures to look at.
+        self.files.load(Ordering::Relaxed)
+    }
+
+    /// Records in complete files and in those that are being written.
+    #[must_use]
+    pub fn written(&self) -> Written {
+        let (taken, lost) = (load(&self.taken), self.lost());
+        Written { records: taken.records - lost.records, packets: taken.packets - lost.packets }
+    }
+
+    /// Records that could not be written.
+    #[must_use]
+    pub fn lost(&self) -> Written {
+        load(&self.lost)
+    }
+
+    /// The last failure.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn load([records, packets]: &[AtomicU64; 2]) -> Written {
+    Written { records: records.load(Ordering::Relaxed), packets: packets.load(Ordering::Relaxed) }
+}
+
+fn add([records, packets]: &[AtomicU64; 2], more: Written) {
+    records.fetch_add(more.records, Ordering::Relaxed);
+    packets.fetch_add(more.packets, Ordering::Relaxed);
+}
+
+/// A file, or a set of files, that is being written.
+struct Open {
+    sink: Box<dyn Sink>,
+    written: Written,
+    end: Option<SystemTime>,
+}
+
+/// What is known since a failure.
+struct Trouble {
+    /// When the next file may be begun.
+    retry: Instant,
+    /// Whether it was said.
+    is_said: bool,
+    lost: Written,
+}
+
+/// Writes records to files.
+pub struct Files {
+    target: Target,
+    mask: FlowMask,
+    rotation: Rotation,
+    open: Option<Open>,
+    trouble: Option<Trouble>,
+    /// When a failure was said last.
+    said: Option<Instant>,
+    counts: Arc<FileCounts>,
+    /// Says a message.
+    say: fn(&str),
+}
+
+impl Files {
+    /// Begins the first file, so that what is wrong with the target is found now.
+    pub fn begin(
+        mut target: Target,
+        mask: FlowMask,
+        rotation: Rotation,
+        say: fn(&str),
+    ) -> anyhow::Result<Files> {
+        let now = SystemTime::now();
+        if rotation.is_some() {
+            target.next(now);
+        }
+        let sink = target.open(mask)?;
+        let open = Some(Open { sink, written: Written::default(), end: rotation.end(now) });
+        let counts = Arc::default();
+        Ok(Files { target, mask, rotation, open, trouble: None, said: None, counts, say })
+    }
+
+    /// The counts, for any thread.
+    #[must_use]
+    pub fn counts(&self) -> Arc<FileCounts> {
+        self.counts.clone()
+    }
+
+    /// Takes a record.
+    pub fn take(&mut self, row: &Row<'_>) {
+        let mut one = Written::default();
+        one.add(row);
+        add(&self.counts.taken, one);
+        self.tick();
+        if self.trouble.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry) {
+            return self.lose(one, None);
+        }
+        let written = self.open_file().and_then(|open| {
+            open.sink.write(row)?;
+            open.written.add(row);
+            Ok(open.sink.bytes())
+        });
+        match written {
+            Err(error) => {
+                let kept = self.drop_file();
+                self.lose(Written { ..one }, Some((error, kept)));
+            }
+            Ok(bytes) if self.trouble.is_some() => self.try_again(bytes),
+            Ok(bytes) => self.look_at_size(bytes),
+        }
+    }
+
+    /// Completes the present file if its time is over. To be called some times a second.
+    pub fn tick(&mut self) {
+        let now = SystemTime::now();
+        let is_over = |open: &Open| open.end.is_some_and(|end| now >= end);
+        if self.open.as_ref().is_some_and(is_over) {
+            self.complete();
+        }
+    }
+
+    /// Completes the last file.
+    pub fn finish(&mut self) {
+        self.complete();
+    }
+
+    /// How a report names the output.
+    #[must_use]
+    pub fn written(&self) -> Option<String> {
+        match self.rotation.is_some() || self.counts.files() > 1 {
+            true => self.target.pattern(),
+            false => self.target.written(self.counts.written().records),
+        }
+    }
+
+    fn open_file(&mut self) -> anyhow::Result<&mut Open> {
+        if self.open.is_none() {
+            let now = SystemTime::now();
+            self.target.next(now);
+            let sink = self.target.open(self.mask)?;
+            let end = self.rotation.end(now);
+            self.open = Some(Open { sink, written: Written::default(), end });
+        }
+        self.open.as_mut().ok_or_else(|| unreachable!("it was opened"))
+    }
+
+    fn look_at_size(&mut self, bytes: u64) {
+        if self.rotation.size.is_some_and(|size| bytes >= size) {
+            self.complete();
+        }
+    }
+
+    /// After a failure: whether records reach the disk again.
+    fn try_again(&mut self, bytes: u64) {
+        let Some(open) = &mut self.open else { return };
+        if let Err(error) = open.sink.flush() {
+            let kept = self.drop_file();
+            return self.lose(Written::default(), Some((error, kept)));
+        }
+        if let Some(Trouble { is_said: true, lost, .. }) = self.trouble.take() {
+            (self.say)(&format!(
+                "flow records are written again; {} records of {} packets were lost meanwhile",
+                lost.records, lost.packets
+            ));
+        }
+        self.look_at_size(bytes);
+    }
+
+    /// Gives the present file its name. A file of a rotation without records is left out.
+    fn complete(&mut self) {
+        let Some(mut open) = self.open.take() else { return };
+        if open.written.records == 0 && (self.rotation.is_some() || self.counts.files() > 0) {
+            return;
+        }
+        if let Err(error) = open.sink.flush() {
+            self.open = Some(open);
+            let kept = self.drop_file();
+            return self.lose(Written::default(), Some((error, kept)));
+        }
+        match open.sink.close() {
+            Ok(()) => drop(self.counts.files.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => self.lose(open.written, Some((error, Written::default()))),
+        }
+    }
+
+    /// Gives the present file up. What it has is kept where the format can; the rest is lost.
+    fn drop_file(&mut self) -> Written {
+        let Some(open) = self.open.take() else { return Written::default() };
+        let kept = open.sink.rescue();
+        if kept.records > 0 {
+            self.counts.files.fetch_add(1, Ordering::Relaxed);
+        }
+        let Written { records, packets } = open.written;
+        let lost =
+            Written { records: records - kept.records, packets: packets - kept.packets };
+        self.lose(lost, None);
+        kept
+    }
+
+    /// Counts lost records, and says why if it is time to: with `failure`, a file was given up.
+    fn lose(&mut self, lost: Written, failure: Option<(anyhow::Error, Written)>) {
+        add(&self.counts.lost, lost);
+        let now = Instant::now();
+        let none = || Trouble { retry: now + RETRY, is_said: false, lost: Written::default() };
+        let trouble = self.trouble.get_or_insert_with(none);
+        trouble.lost.records += lost.records;
+        trouble.lost.packets += lost.packets;
+        let Some((error, kept)) = failure else { return };
+        trouble.retry = now + RETRY;
+        if self.said.is_none_or(|said| now - said >= SAY) {
+            (self.said, trouble.is_said) = (Some(now), true);
+            (self.say)(&format!(
+                "{error}. {} flow records are lost so far, {} of this file are kept; it is tried again each second, and \
+                 this is said at most once a minute",
+                trouble.lost.records, kept.records
+            ));
+        }
+        *self.counts.problem.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(format!("{error}"));
+    }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+//! A file of lines that stays whole when the disk is full: it has whole lines at any time, and what could not be written is
+//! known.
+
+use crate::temporary::Temporary;
+use crate::{Row, Written};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+
+/// Bytes that are written at once.
+const AT_ONCE: usize = 1 << 16;
+
+/// Lines on their way into a file. As an [`io::Write`], it takes the bytes of a line, and `flush` ends the line.
+pub(crate) struct Text {
+    out: File,
+    /// Whole lines, once the present one has ended.
+    waiting: Vec<u8>,
+    /// Bytes in the file: whole lines.
+    bytes: u64,
+}
+
+impl Text {
+    pub(crate) fn begin(file: &Temporary) -> anyhow::Result<Text> {
+        Ok(Text { out: file.writer()?, waiting: Vec::with_capacity(AT_ONCE), bytes: 0 })
+    }
+
+    /// Writes all lines. If that fails, the file is what it was, and the lines are gone.
+    pub(crate) fn write_out(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(&self.waiting);
+        match written {
+            Ok(()) => self.bytes += self.waiting.len() as u64,
+            Err(_) => {
+                // Part of a line may be in the file. Should this fail, the file is given up.
+                self.out.set_len(self.bytes)?;
+                self.out.seek(SeekFrom::Start(self.bytes))?;
+            }
+        }
+        self.waiting.clear();
+        written
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes + self.waiting.len() as u64
+    }
+
+    fn is_written_out(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.waiting.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.len() < AT_ONCE { Ok(()) } else { self.write_out() }
+    }
+}
+
+/// Which records are in the file, and which were only taken.
+#[derive(Default)]
+pub(crate) struct Progress {
+    taken: Written,
+    in_file: Written,
+}
+
+impl Progress {
+    /// Counts a record that was added to the lines.
+    pub(crate) fn add(&mut self, row: &Row<'_>, text: &Text) {
+        self.taken.add(row);
+        self.look(text);
+    }
+
+    /// Looks whether all lines are in the file by now.
+    pub(crate) fn look(&mut self, text: &Text) {
+        if text.is_written_out() {
+            self.in_file = self.taken;
+        }
+    }
+
+    /// Completes the file with the lines that it has.
+    pub(crate) fn rescue(self, file: Temporary) -> Written {
+        let is_kept = self.in_file.records > 0 && file.sync().and_then(|()| file.name()).is_ok();
+        if is_kept { self.in_file } else { Written::default() }
+    }
+}
