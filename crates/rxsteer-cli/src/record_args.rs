@@ -5,16 +5,19 @@ use crate::change_spec::parse_interval;
 use crate::input::{Input, refuse_input};
 use crate::output;
 use crate::words::{suggestion, whole};
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail};
 use clap::{Args, ValueHint};
 use rxsteer_records::anonymize::{Anonymize, Mode, PseudonymKey};
+use rxsteer_records::files::Rotation;
+use rxsteer_records::ipfix::Ipfix;
+use rxsteer_records::outputs::Outputs;
 use rxsteer_records::recording::Recording;
-use rxsteer_records::{PartitionBy, Target, View};
+use rxsteer_records::{Interface, PartitionBy, Target, View};
 use rxsteer_settings::words;
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Flows distinguished at a time, unless the user says how many.
 const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
@@ -43,31 +46,45 @@ pub(crate) struct FlowTableArgs {
           value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
     pub(crate) max_flows: Option<u32>,
 
+    #[command(flatten)]
+    pub(crate) anonymize: AnonymizeArgs,
+}
+
+/// What of addresses is shown.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Flow records")]
+pub(crate) struct AnonymizeArgs {
     /// Mask addresses: =24/48 (the default) or =pseudonym
     ///
     /// BITS/BITS keeps so many bits of IPv4 and of IPv6 addresses. pseudonym replaces addresses by others that share
     /// prefixes as the originals do.
-    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true,
+    #[arg(id = "anonymize", long, value_name = "MODE", num_args = 0..=1, require_equals = true,
           default_missing_value = "24/48", value_parser = words(Mode::WORDS, |text: &str| text.parse::<Mode>()))]
-    pub(crate) anonymize: Option<Mode>,
+    pub(crate) mode: Option<Mode>,
 
     /// The key of pseudonyms, 64 hex digits; by default random
     ///
     /// The same key gives the same pseudonyms. A random key is not kept. In the environment variable
     /// RXSTEER_ANONYMIZE_KEY other users do not see it in the list of processes.
-    #[arg(long, value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
-    pub(crate) anonymize_key: Option<PseudonymKey>,
+    #[arg(id = "anonymize_key", long = "anonymize-key", value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
+    pub(crate) key: Option<PseudonymKey>,
 }
 
-impl FlowTableArgs {
-    pub(crate) fn view(&self) -> anyhow::Result<View> {
-        let key = match (self.anonymize, self.anonymize_key) {
+impl AnonymizeArgs {
+    fn masking(&self) -> anyhow::Result<Anonymize> {
+        let key = match (self.mode, self.key) {
             // Where there are no pseudonyms, the variable is not meant for this run.
             (Some(Mode::Pseudonym), None) => key_in_environment()?,
             (_, key) => key,
         };
-        let anonymize = Anonymize::new(self.anonymize, key)?;
-        Ok(View { mask: self.mask(), anonymize })
+        Anonymize::new(self.mode, key)
+    }
+}
+
+impl FlowTableArgs {
+    pub(crate) fn view(&self) -> anyhow::Result<View> {
+        let anonymize = self.anonymize.masking()?;
+        Ok(View { mask: self.mask(), anonymize, interfaces: Vec::new() })
     }
 
     /// What makes a flow.
@@ -98,12 +115,36 @@ fn parse_key(text: &str) -> Result<FlowMask, String> {
     })
 }
 
-fn parse_idle_timeout(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_interval(text)?;
     if timeout.is_zero() {
         return Err("the timeout must be longer than 0, e.g. 30s".to_owned());
     }
     Ok(timeout)
+}
+
+fn parse_rotation(text: &str) -> Result<Duration, String> {
+    let every = parse_interval(text)?;
+    if every.subsec_nanos() != 0 || every.is_zero() {
+        return Err("it takes whole seconds, at least 1s, e.g. 10m".to_owned());
+    }
+    Ok(every)
+}
+
+/// A number of bytes: 4096, 64KiB, 100MiB, 1GiB, or with k, M and G alone, which mean the same.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "k" | "kib" => Some(1 << 10),
+        "m" | "mib" => Some(1 << 20),
+        "g" | "gib" => Some(1 << 30),
+        _ => None,
+    };
+    let size = digits.parse::<u64>().ok().zip(factor).and_then(|(n, factor)| n.checked_mul(factor));
+    size.filter(|size| *size >= 4096).ok_or_else(|| {
+        format!("'{text}' is not a size of at least 4KiB; write bytes or a unit, e.g. 64KiB, 100MiB or 1GiB")
+    })
 }
 
 /// The key that the environment has, if it has one. One that is wrong is no reason to take another.
@@ -113,10 +154,10 @@ fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
     key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is wrong: {error}"))
 }
 
-/// Options of `replay` about the records it writes.
+/// Where flow records go.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
-pub(crate) struct RecordArgs {
+pub(crate) struct OutputArgs {
     /// Write flow records: .csv, .jsonl or .parquet
     ///
     /// There is a record per flow and direction. It has packets, bytes, TCP flags, times, and how much each CPU processed. The ending of FILE is the format;
@@ -130,11 +171,130 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "RULE", requires = "flows", value_parser = words(PartitionBy::WORDS, |text: &str| text.parse::<PartitionBy>()))]
     pub(crate) partition_by: Option<PartitionBy>,
 
+    /// Send flow records to this collector by IPFIX (RFC 7011) over UDP, e.g. 192.0.2.1:4739
+    ///
+    /// Per-CPU counts and moves are in files only.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) ipfix: Option<String>,
+}
+
+impl OutputArgs {
+    /// Whether records are asked for.
+    pub(crate) fn is_some(&self) -> bool {
+        self.flows.is_some() || self.ipfix.is_some()
+    }
+
+    /// The files for the records of `input`, if they are asked for. `name` must not be given where names must not
+    /// reveal the input.
+    fn target(&self, name: Option<&Path>) -> anyhow::Result<Option<Target>> {
+        let Some(path) = &self.flows else { return Ok(None) };
+        let target = Target::new(path, self.partition_by, name)?;
+        if let Some(note) = target.note() {
+            output::note(&format!("rxsteer: {note}"));
+        }
+        Ok(Some(target))
+    }
+
+    fn collector(&self, mask: &FlowMask) -> anyhow::Result<Option<Ipfix>> {
+        let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), say);
+        self.ipfix.as_ref().map(connect).transpose()
+    }
+}
+
+/// Says something about records.
+fn say(text: &str) {
+    output::note(&format!("rxsteer: {text}"));
+}
+
+/// When the records of live traffic end, and their files.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Flow records")]
+pub(crate) struct RotateArgs {
+    /// Complete the file and begin another one at each multiple of this time, e.g. 10m; for a folder, 10m by default
+    ///
+    /// The files are named after FILE, the time they began and a number: flows-20261123T151000Z-000001.csv.
+    #[arg(long, value_name = "TIME", value_parser = parse_rotation)]
+    pub(crate) flows_rotate: Option<Duration>,
+
+    /// Complete the file and begin another one when it has this size, e.g. 100MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) flows_rotate_size: Option<u64>,
+
+    /// Make a record of a flow that was counted for this long, and continue it in another one; 30m by default
+    #[arg(long, alias = "active-timeout", value_name = "DURATION", value_parser = parse_timeout)]
+    pub(crate) flow_active_timeout: Option<Duration>,
+}
+
+/// The idle timeout of live traffic, and the active one, where none is given: those of Cisco's routers, which others
+/// follow.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+const ACTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How often a data set of live traffic gets files, unless the user says otherwise.
+const ROTATE: Duration = Duration::from_secs(600);
+
+impl RotateArgs {
+    fn active_timeout(&self) -> Duration {
+        self.flow_active_timeout.unwrap_or(ACTIVE_TIMEOUT)
+    }
+
+    /// The rotation of files; `is_data_set`: of a folder of them.
+    fn rotation(&self, is_data_set: bool) -> Rotation {
+        let by_default = is_data_set && self.flows_rotate_size.is_none();
+        let every = self.flows_rotate.or(by_default.then_some(ROTATE));
+        Rotation { every, size: self.flows_rotate_size }
+    }
+
+    fn check_unused(&self) -> anyhow::Result<()> {
+        let RotateArgs { flows_rotate, flows_rotate_size, flow_active_timeout } = self;
+        check_unused(&[
+            (flows_rotate.is_some(), "--flows-rotate"),
+            (flows_rotate_size.is_some(), "--flows-rotate-size"),
+            (flow_active_timeout.is_some(), "--flow-active-timeout"),
+        ])
+    }
+
+    /// The outputs for records of the live traffic of `names`.
+    fn outputs(
+        &self,
+        output: &OutputArgs,
+        mask: FlowMask,
+        names: Option<&str>,
+    ) -> anyhow::Result<Outputs> {
+        let mut output = output.clone();
+        // Live traffic has no end, so a folder can only be a data set.
+        if let Some(path) = &output.flows
+            && (path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/"))
+            && output.partition_by.is_none()
+        {
+            output.partition_by = PartitionBy::WORDS[0].parse().ok();
+        }
+        let target = output.target(names.map(Path::new))?;
+        let rotation = self.rotation(output.partition_by.is_some());
+        let collector = output.collector(&mask)?;
+        Outputs::live(target, mask, collector, rotation, say)
+    }
+}
+
+fn check_unused(options: &[(bool, &str)]) -> anyhow::Result<()> {
+    match options.iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, option)) => bail!(
+            "{option} is an option of flow records; name their file with --flows FILE, or a collector with --ipfix"
+        ),
+    }
+}
+
+/// Options of `replay` about the records it writes.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Flow records")]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+
     /// End a flow's record when no packet came for longer than this, e.g. 30s
     ///
-    /// The packets' own times count. By default a record is the whole flow.
-    #[arg(long, value_name = "DURATION", requires = "flows", allow_hyphen_values = true,
-          value_parser = parse_idle_timeout)]
+    /// The packets' own times count. By default a record is the whole flow; of live traffic, 15s.
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_timeout)]
     pub(crate) flow_idle_timeout: Option<Duration>,
 
     #[command(flatten)]
@@ -150,36 +310,119 @@ impl RecordArgs {
         settings: Option<&Path>,
         config: &PipelineConfig,
     ) -> anyhow::Result<Option<Recording>> {
-        let Some(path) = &self.flows else {
+        if !self.output.is_some() {
             self.check_unused()?;
             return Ok(None);
-        };
-        // A capture is often named after whose traffic it has.
-        let name = self.table.anonymize.is_none().then(|| input.name());
-        let target = Target::new(path, self.partition_by, name)?;
-        let read = input.captures.iter().map(PathBuf::as_path).chain(settings);
-        refuse_input(path, "--flows", read)?;
-        let view = self.table.view()?;
-        if let Some(note) = target.note() {
-            output::note(&format!("rxsteer: {note}"));
         }
+        let read = input.captures.iter().map(PathBuf::as_path).chain(settings);
+        self.refuse_read(read)?;
+        // A capture is often named after whose traffic it has.
+        let name = self.table.anonymize.mode.is_none().then(|| input.name());
+        let view = self.table.view()?;
+        let target = self.output.target(name)?;
+        let outputs = Outputs::once(target, view.mask, self.output.collector(&view.mask)?)?;
         let table = self.table.table(self.flow_idle_timeout);
-        Recording::start(target, &table, view, config).map(Some)
+        Recording::start(outputs, &table, view, config, None).map(Some)
+    }
+
+    /// The same for packets of live interfaces, in the order of their RX queues.
+    pub(crate) fn start_live(
+        &self,
+        rotate: &RotateArgs,
+        interfaces: Vec<Interface>,
+        settings: Option<&Path>,
+        config: &PipelineConfig,
+    ) -> anyhow::Result<Option<Recording>> {
+        if !self.output.is_some() {
+            self.check_unused()?;
+            rotate.check_unused()?;
+            return Ok(None);
+        }
+        self.refuse_read(settings.into_iter())?;
+        let names = self.table.anonymize.mode.is_none().then(|| names(&interfaces));
+        let view = View { interfaces, ..self.table.view()? };
+        let outputs = rotate.outputs(&self.output, view.mask, names.as_deref())?;
+        let mut table = self.table.table(Some(self.flow_idle_timeout.unwrap_or(IDLE_TIMEOUT)));
+        table.active_timeout_ns = Some(rotate.active_timeout().as_nanos() as u64);
+        Recording::start(outputs, &table, view, config, Some(unix_ns)).map(Some)
+    }
+
+    fn refuse_read<'a>(&self, read: impl Iterator<Item = &'a Path>) -> anyhow::Result<()> {
+        match &self.output.flows {
+            Some(path) => refuse_input(path, "--flows", read),
+            None => Ok(()),
+        }
     }
 
     fn check_unused(&self) -> anyhow::Result<()> {
-        let FlowTableArgs { key, max_flows, anonymize, anonymize_key } = &self.table;
-        for (given, option) in [
+        let FlowTableArgs { key, max_flows, anonymize } = &self.table;
+        check_unused(&[
+            (self.flow_idle_timeout.is_some(), "--flow-idle-timeout"),
             (key.is_some(), "--key"),
             (max_flows.is_some(), "--max-flows"),
-            (anonymize.is_some(), "--anonymize"),
-            (anonymize_key.is_some(), "--anonymize-key"),
-        ] {
-            ensure!(
-                !given,
-                "{option} is an option of flow records; name their file with --flows FILE"
-            );
+            (anonymize.mode.is_some(), "--anonymize"),
+            (anonymize.key.is_some(), "--anonymize-key"),
+        ])
+    }
+}
+
+/// The names of interfaces, each once.
+fn names(interfaces: &[Interface]) -> String {
+    let mut names: Vec<&str> = interfaces.iter().map(|interface| &*interface.name).collect();
+    names.dedup();
+    names.join("+")
+}
+
+/// The clock of live packets.
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
+/// Options of `run` about the records it writes.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Flow records")]
+#[cfg_attr(
+    not(feature = "xdp"),
+    expect(dead_code, reason = "they are parsed, and `run` is refused")
+)]
+pub(crate) struct RunRecordArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+
+    #[command(flatten)]
+    pub(crate) rotate: RotateArgs,
+
+    /// Make a record of a flow that had no packet for this long; 15s by default
+    #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
+    pub(crate) flow_idle_timeout: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) anonymize: AnonymizeArgs,
+}
+
+#[cfg(feature = "xdp")]
+impl RunRecordArgs {
+    /// The outputs for records of what is received on interfaces named like `names`, and what records show; if records
+    /// are asked for.
+    pub(crate) fn open(&self, names: &str) -> anyhow::Result<Option<(Outputs, View)>> {
+        if !self.output.is_some() {
+            self.rotate.check_unused()?;
+            check_unused(&[
+                (self.flow_idle_timeout.is_some(), "--flow-idle-timeout"),
+                (self.anonymize.mode.is_some(), "--anonymize"),
+                (self.anonymize.key.is_some(), "--anonymize-key"),
+            ])?;
+            return Ok(None);
         }
-        Ok(())
+        let anonymize = self.anonymize.masking()?;
+        let names = self.anonymize.mode.is_none().then_some(names);
+        let view = View { mask: FlowMask::ALL, anonymize, interfaces: Vec::new() };
+        let outputs = self.rotate.outputs(&self.output, view.mask, names)?;
+        Ok(Some((outputs, view)))
+    }
+
+    /// The idle and the active timeout.
+    pub(crate) fn timeouts(&self) -> (Duration, Duration) {
+        (self.flow_idle_timeout.unwrap_or(IDLE_TIMEOUT), self.rotate.active_timeout())
     }
 }

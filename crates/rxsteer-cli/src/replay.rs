@@ -288,11 +288,11 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "work_ns": args.work_ns,
         "repeat": args.repeat,
         "changes_planned": config.changes.len(),
-        "max_flows": args.records.flows.as_ref().map(|_| args.records.table.max_flows()),
+        "max_flows": args.records.output.is_some().then(|| args.records.table.max_flows()),
         "flow_idle_timeout_ns": args.records.flow_idle_timeout.map(|idle| idle.as_nanos() as u64),
-        "key": args.records.flows.as_ref().map(|_| args.records.table.mask().to_string()),
-        "anonymize": args.records.table.anonymize.map(|mode| mode.to_string()),
-        "partition_by": args.records.partition_by.map(|rule| rule.to_string()),
+        "key": args.records.output.is_some().then(|| args.records.table.mask().to_string()),
+        "anonymize": args.records.table.anonymize.mode.map(|mode| mode.to_string()),
+        "partition_by": args.records.output.partition_by.map(|rule| rule.to_string()),
         "out": args.out.out.as_ref().map(ToString::to_string),
     })
 }

@@ -50,7 +50,13 @@ fn cpu(id: usize) -> CpuId {
 }
 
 fn packet(number: u64) -> FlowPacket {
-    FlowPacket { flow: FlowWords::default(), time_ns: number, bytes: 64, tcp_flags: 0x10, ..FlowPacket::default() }
+    FlowPacket {
+        flow: FlowWords::default(),
+        time_ns: number,
+        bytes: 64,
+        tcp_flags: 0x10,
+        ..FlowPacket::default()
+    }
 }
 
 /// Runs `count` on two threads, each pinned to one of the first two CPUs. Each thread gets the number of its first

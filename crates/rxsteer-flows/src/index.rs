@@ -244,7 +244,12 @@ mod tests {
         let packet = |number: u32| {
             let mut key = FlowKey { ip_version: 4, ..FlowKey::default() };
             key.src[..4].copy_from_slice(&number.to_be_bytes());
-            FlowPacket { flow: key.into(), time_ns: number.into(), bytes: 60, tcp_flags: 0 }
+            FlowPacket {
+                flow: key.into(),
+                time_ns: number.into(),
+                bytes: 60,
+                ..FlowPacket::default()
+            }
         };
         let buckets = |packet: &FlowPacket| {
             let hash = table.index.hash(&table.mask.apply(&packet.flow));

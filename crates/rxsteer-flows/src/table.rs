@@ -112,8 +112,7 @@ pub struct FlowTable {
 
 /// Conversion between the end reason and the state of a slot.
 impl FlowEnd {
-    const ALL: [FlowEnd; 4] =
-        [FlowEnd::Idle, FlowEnd::Evicted, FlowEnd::Finished, FlowEnd::Active];
+    const ALL: [FlowEnd; 4] = [FlowEnd::Idle, FlowEnd::Evicted, FlowEnd::Finished, FlowEnd::Active];
 
     pub(crate) fn state(self) -> u32 {
         LIVE + 1 + self as u32

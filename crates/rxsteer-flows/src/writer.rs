@@ -250,7 +250,12 @@ impl FlowWriter {
             // No flow is at NO_SLOT.
             let Some(flow) = flows.get(list.slots[at] as usize) else { return at };
             if !slots::is_live_with_key(flow, &list.keys[at])
-                || !table.slots.count_at_once((list.slots[at], flow), &self.slots, &list.samples[at], timeout)
+                || !table.slots.count_at_once(
+                    (list.slots[at], flow),
+                    &self.slots,
+                    &list.samples[at],
+                    timeout,
+                )
             {
                 return at;
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 fn packet(flow: u32, time_ns: u64) -> FlowPacket {
     let mut key = FlowKey { ip_version: 4, ..FlowKey::default() };
     key.src[..4].copy_from_slice(&flow.to_be_bytes());
-    FlowPacket { flow: key.into(), time_ns, bytes: 100, tcp_flags: 0 }
+    FlowPacket { flow: key.into(), time_ns, bytes: 100, ..FlowPacket::default() }
 }
 
 fn table(config: &FlowTableConfig) -> (Arc<FlowTable>, FlowWriter) {

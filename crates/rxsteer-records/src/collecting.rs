@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the thread sleeps after it found few records.
 const REST: Duration = Duration::from_millis(2);
@@ -22,7 +22,16 @@ const MANY: usize = 256;
 pub trait Consumer: Send + 'static {
     /// Takes a final record. This method returns no error: a problem with records is no reason to end the run.
     fn take(&mut self, record: &FlowRecord);
+
+    /// Does what is due; it is called some hundred times a second.
+    fn tick(&mut self) {}
 }
+
+/// The clock of live packets: now, in nanoseconds.
+pub type Clock = fn() -> u64;
+
+/// How often all flows of a live table are looked at, for those that are over.
+const EXPIRE: Duration = Duration::from_secs(1);
 
 /// A flow table, and the thread that passes its final records to a consumer. If a value is dropped before
 /// [`Collecting::finish`], the consumer is dropped too.
@@ -33,8 +42,12 @@ pub struct Collecting<C> {
 }
 
 impl<C: Consumer> Collecting<C> {
-    /// Starts with an empty table.
-    pub fn start(config: &FlowTableConfig, mut consumer: C) -> anyhow::Result<Collecting<C>> {
+    /// Starts with an empty table. With `clock`, the timeouts of the table also end flows that have no more packets.
+    pub fn start(
+        config: &FlowTableConfig,
+        mut consumer: C,
+        clock: Option<Clock>,
+    ) -> anyhow::Result<Collecting<C>> {
         let table = FlowTable::new(config).map_err(|error| match error {
             FlowTableError::Memory(bytes, _) => anyhow!(
                 "{} flows can take {:.1} GiB of memory, which cannot be allocated; lower --max-flows",
@@ -50,8 +63,16 @@ impl<C: Consumer> Collecting<C> {
                 // ORDER: Relaxed; the flag is a request and carries no data.
                 let is_over = || done.load(Ordering::Relaxed);
                 let taking = catch_unwind(AssertUnwindSafe(|| {
+                    let mut expired = Instant::now();
                     while !is_over() {
+                        if let Some(clock) = clock
+                            && expired.elapsed() >= EXPIRE
+                        {
+                            table.expire(clock());
+                            expired = Instant::now();
+                        }
                         let (_, count) = collect(&table, &mut consumer);
+                        consumer.tick();
                         if count < MANY {
                             std::thread::park_timeout(REST);
                         }

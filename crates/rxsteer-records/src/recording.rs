@@ -1,10 +1,12 @@
-//! The records of one replay, from the workers to the file.
+//! The records of what workers count, on their way to the outputs.
 
-use crate::collecting::{Collecting, Consumer};
-use crate::{Sink, Target, View};
+use crate::collecting::{Clock, Collecting, Consumer};
+use crate::outputs::{Outcome, Outputs};
+use crate::{View, Written};
 use rxsteer_core::CpuId;
 use rxsteer_flows::{FlowCounts, FlowRecord, FlowTableConfig};
 use rxsteer_user::{FlowStats, OnFull, PipelineConfig, WhenFull};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The records of a run that are being written to a file.
@@ -12,7 +14,6 @@ pub struct Recording {
     collecting: Collecting<Writing>,
     /// For each worker, its statistics until the worker takes them.
     stats: Vec<(CpuId, FlowStats)>,
-    target: Target,
 }
 
 /// The result of recording a run.
@@ -24,6 +25,10 @@ pub struct Recorded {
     pub failure: Option<Arc<anyhow::Error>>,
     /// The number of records in the file.
     pub records: u64,
+    /// Records of live traffic that could not be written, and their packets.
+    pub lost: Written,
+    /// The collector's address, and the records sent to it and refused by the network.
+    pub ipfix: Option<(SocketAddr, [u64; 2])>,
     /// The counts of the flow table.
     pub counts: FlowCounts,
     /// Processed packets that belong to no flow: not IP, or malformed.
@@ -31,35 +36,33 @@ pub struct Recorded {
 }
 
 struct Writing {
-    /// The sink for the records, or the error after a write has failed. A failure drops the sink, which removes
-    /// the file, so it takes no room on a full disk.
-    sink: anyhow::Result<Box<dyn Sink>>,
+    outputs: Outputs,
     view: View,
-    records: u64,
 }
 
 impl Consumer for Writing {
     fn take(&mut self, record: &FlowRecord) {
-        let Ok(sink) = &mut self.sink else { return };
-        match sink.write(&self.view.row(record)) {
-            Ok(()) => self.records += 1,
-            Err(error) => self.sink = Err(error),
-        }
+        self.outputs.take(&self.view.row(record));
+    }
+
+    fn tick(&mut self) {
+        self.outputs.tick();
     }
 }
 
 impl Recording {
-    /// Starts writing to `target` what the workers of `config` count.
+    /// Starts writing to `outputs` what the workers of `config` count. `clock` is that of live packets: by it, flows that
+    /// have no more packets end as well.
     pub fn start(
-        target: Target,
+        outputs: Outputs,
         table: &FlowTableConfig,
         view: View,
         config: &PipelineConfig,
+        clock: Option<Clock>,
     ) -> anyhow::Result<Recording> {
-        let writing = Writing { sink: Ok(target.open(view.mask)?), view, records: 0 };
-        let collecting = Collecting::start(table, writing)?;
+        let collecting = Collecting::start(table, Writing { outputs, view }, clock)?;
         let stats = stats(&collecting, config)?;
-        Ok(Recording { collecting, stats, target })
+        Ok(Recording { collecting, stats })
     }
 
     /// The statistics for the worker of `cpu`.
@@ -73,10 +76,10 @@ impl Recording {
         let without_flow = used.iter().map(FlowStats::without_flow).sum();
         drop((used, self.stats));
         let (writing, counts) = self.collecting.finish()?;
-        let failure = writing.sink.and_then(Sink::close).err().map(Arc::new);
-        let records = if failure.is_some() { 0 } else { writing.records };
-        let file = if failure.is_some() { None } else { self.target.written(records) };
-        Ok(Recorded { file, failure, records, counts, without_flow })
+        let Outcome { file, failure, records, lost, ipfix } = writing.outputs.finish();
+        let ipfix = ipfix.map(|(to, counts)| (to, [counts.records(), counts.lost()]));
+        let failure = failure.map(Arc::new);
+        Ok(Recorded { file, failure, records, lost, ipfix, counts, without_flow })
     }
 }
 

@@ -102,10 +102,6 @@ impl Row<'_> {
         self.interface.map_or(0, |interface| interface.index)
     }
 
-    pub(crate) fn mask(&self) -> &FlowMask {
-        self.mask
-    }
-
     /// Why the flow ended.
     pub fn end(&self) -> Option<&'static str> {
         self.record.end.map(rxsteer_flows::FlowEnd::name)

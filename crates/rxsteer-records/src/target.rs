@@ -136,7 +136,7 @@ impl Target {
 
     /// Opens the target for records of flows distinguished by `mask`. No file gets its final name before it is
     /// complete.
-    pub fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
+    pub(crate) fn open(&self, mask: FlowMask) -> anyhow::Result<Box<dyn Sink>> {
         match self {
             Target::File(file @ File { format, .. }) => {
                 let file = match file.mark {
@@ -154,7 +154,7 @@ impl Target {
     }
 
     /// How a report names the output after `records` records were written; a data set without records has no file.
-    pub fn written(&self, records: u64) -> Option<String> {
+    pub(crate) fn written(&self, records: u64) -> Option<String> {
         match self {
             Target::File(file) => Some(file.path.display().to_string()),
             Target::DataSet(_) if records == 0 => None,

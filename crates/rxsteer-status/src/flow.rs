@@ -57,6 +57,54 @@ pub struct FlowStatisticsShown {
     pub records_lost: u64,
 }
 
+/// What became of flow records (`--flows`, `--ipfix`). Once traffic has stopped and all flows have ended, `packets` +
+/// `packets_lost` is the number of packets that flows counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowRecordsShown {
+    /// Records that were made.
+    pub records: u64,
+    /// The packets in them.
+    pub packets: u64,
+    /// Flows whose last counts were lost before a record was made of them: too many ended at once.
+    pub records_lost: u64,
+    /// The packets of these counts.
+    pub packets_lost: u64,
+    /// The files, if records are written.
+    pub files: Option<RecordFilesShown>,
+    /// The collector, if records are sent.
+    pub ipfix: Option<IpfixShown>,
+}
+
+/// Files of flow records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordFilesShown {
+    /// Complete files; of a data set, complete sets of files.
+    pub complete: u64,
+    /// Records in complete files, and in those that are being written.
+    pub records: u64,
+    /// The packets in these records.
+    pub packets: u64,
+    /// Records that could not be written.
+    pub records_lost: u64,
+    /// The packets in these records.
+    pub packets_lost: u64,
+    /// The last error.
+    pub problem: Option<String>,
+}
+
+/// Flow records that were sent to a collector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpfixShown {
+    /// Its address and port.
+    pub collector: String,
+    /// Records in messages that were handed to the network.
+    pub records: u64,
+    /// These messages.
+    pub messages: u64,
+    /// Records in messages that the network refused.
+    pub records_lost: u64,
+}
+
 /// Where a flow is, and why.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FlowWhere {

@@ -15,7 +15,10 @@ pub mod testing;
 
 pub use delay::Delay;
 pub use event::{Audience, Event, EventKind, EventLog, Happened, KEPT as EVENTS_KEPT};
-pub use flow::{DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere, LastShown, ShareShown};
+pub use flow::{
+    DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown, FlowWhere, IpfixShown,
+    LastShown, RecordFilesShown, ShareShown,
+};
 pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
 pub use status::{
     Command, Counts, CpuStatus, Drops, InterfaceStatus, RxShown, SettingsShown, State, Status,

@@ -1,6 +1,6 @@
 //! What an instance shows: its settings, interfaces, CPUs and counters.
 
-use crate::flow::{FlowShown, FlowStatisticsShown};
+use crate::flow::{FlowRecordsShown, FlowShown, FlowStatisticsShown};
 use crate::{Delay, Event};
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,9 @@ pub struct Status {
     /// The largest flows, if they are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub largest_flows: Vec<FlowShown>,
+    /// What became of flow records, if they are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_records: Option<FlowRecordsShown>,
     /// The last events, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,

@@ -42,7 +42,8 @@ impl Tables {
         let mut settings = Settings::new(policy.parse().unwrap(), "1-3".parse().unwrap());
         settings.offline = offline.parse().ok();
         let name = "eth0".to_owned();
-        let devices = vec![KnownDevice { id: DeviceId(0), ifindex: 1, name, first_table: 0, queues: 1 }];
+        let devices =
+            vec![KnownDevice { id: DeviceId(0), ifindex: 1, name, first_table: 0, queues: 1 }];
         self.view.known.set(Known { settings, is_unguarded: false, devices });
         self.view.explain(&self.key).decisions.remove(0)
     }

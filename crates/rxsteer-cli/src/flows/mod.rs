@@ -78,7 +78,7 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     }
     let stop = stop_on_interrupt(&sources)?;
     let top = Top::new(args.top as usize, args.by);
-    let collecting = Collecting::start(&args.table.table(None), top)?;
+    let collecting = Collecting::start(&args.table.table(None), top, None)?;
     let mut stats = stats(&collecting, &config)?;
     let counting = |cpu: CpuId| Counting { flows: take(&mut stats, cpu) };
     let mut report =

@@ -2,7 +2,7 @@
 
 use crate::change_spec::parse_interval;
 use crate::out::OutArgs;
-use crate::record_args::RecordArgs;
+use crate::record_args::{RecordArgs, RotateArgs};
 use crate::steer_args::SteerArgs;
 use crate::words::whole;
 use clap::{Args, ValueEnum};
@@ -112,6 +112,9 @@ pub(crate) struct LiveArgs {
 
     #[command(flatten)]
     pub(crate) records: RecordArgs,
+
+    #[command(flatten)]
+    pub(crate) rotate: RotateArgs,
 
     #[command(flatten)]
     pub(crate) out: OutArgs,

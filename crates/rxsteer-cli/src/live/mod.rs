@@ -8,7 +8,7 @@ mod watch;
 mod xdp;
 
 use crate::Outcome;
-use crate::input::{Input, end_on_signals, issues};
+use crate::input::{end_on_signals, issues};
 use crate::output::{self, json, table};
 use crate::replay::{Run, report_after};
 use crate::steer_args::SteerSettings;
@@ -17,7 +17,6 @@ use args::{Io, LiveArgs};
 use open::{Named, Opened, Way, open};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::sink::Sink;
-use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::{Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -50,14 +49,12 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let opened = open(args, way, &named, &end)?;
     let Opened { mut sources, links, modes, outgoing, _kept } = opened;
     let mut next = handlers(outgoing, config.workers().len())?;
-    let input = Input {
-        captures: &[],
-        synthetic: None,
-        rx_queues: RxQueues::Single,
-        threads: 1,
-        repeat: 1,
-    };
-    let mut recording = args.records.start(&input, args.steer.config.as_deref(), &config)?;
+    let mut recording = args.records.start_live(
+        &args.rotate,
+        by_queue(&named),
+        args.steer.config.as_deref(),
+        &config,
+    )?;
     let stop = AtomicBool::new(false);
     let work = |cpu| Work {
         per_packet: Duration::from_nanos(u64::from(args.work_ns)),
@@ -115,6 +112,17 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     report_after(&run, false);
     note_kernel_drops(&run, args.ring_size);
     Ok(run.outcome())
+}
+
+/// The interface of each RX queue.
+fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
+    // Without a list of interfaces, records do without their numbers.
+    let links = rxsteer_host::links().unwrap_or_default();
+    let of = |named: &Named| {
+        let index = links.iter().find(|link| link.name == named.name).map_or(0, |link| link.index);
+        rxsteer_records::Interface { name: named.name.clone(), index }
+    };
+    named.iter().flat_map(|one| one.rx_queues.clone().map(move |_| of(one))).collect()
 }
 
 /// The configuration that the arguments describe, but for what it is steered by.

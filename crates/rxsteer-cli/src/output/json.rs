@@ -41,6 +41,12 @@ fn recorded(recorded: &Recorded) -> Value {
     object.insert("file".to_owned(), json!(recorded.file));
     object.insert("error".to_owned(), json!(recorded.failure.as_deref().map(error_text)));
     object.insert("records".to_owned(), json!(recorded.records));
+    object.insert("records_lost".to_owned(), json!(recorded.lost.records));
+    object.insert("packets_lost".to_owned(), json!(recorded.lost.packets));
+    let ipfix = recorded.ipfix.as_ref().map(|(collector, [records, refused])| {
+        json!({ "collector": collector.to_string(), "records": records, "records_lost": refused })
+    });
+    object.insert("ipfix".to_owned(), json!(ipfix));
     object.insert("packets_without_flow".to_owned(), json!(recorded.without_flow));
     flow_counts(&mut object, &recorded.counts);
     Value::Object(object)

@@ -209,7 +209,13 @@ fn flow_records(recorded: &Recorded) -> String {
         None if recorded.failure.is_some() => "none: they could not be written".to_owned(),
         None => "none, and no file".to_owned(),
     };
+    if let Some((collector, [records, _])) = &recorded.ipfix {
+        let _ = write!(text, "; {} sent to {collector}", grouped(*records));
+    }
+    let refused = recorded.ipfix.as_ref().map_or(0, |(_, [_, refused])| *refused);
     for (count, what) in [
+        (recorded.lost.records, "could not be written"),
+        (refused, "could not be sent"),
         (counts.expired, "ended idle"),
         (counts.evicted, "made room for new flows (--max-flows)"),
         (counts.refused, "packets are in no record"),

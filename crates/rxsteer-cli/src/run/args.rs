@@ -2,6 +2,7 @@
 
 use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;
+use crate::record_args::RunRecordArgs;
 use crate::settings_file;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
@@ -81,6 +82,9 @@ pub(crate) struct RunArgs {
     /// For rxsteer auto: end when the process that started this one ends, for whatever reason
     #[arg(long, hide = true)]
     pub(crate) end_with_parent: bool,
+
+    #[command(flatten)]
+    pub(crate) records: RunRecordArgs,
 
     #[command(flatten, next_help_heading = "Steering")]
     pub(crate) options: Options<RunSettings>,
@@ -162,6 +166,26 @@ impl RunArgs {
             settings.fixed.mode = Some(ModeChoice::Native);
         }
         Ok(settings)
+    }
+}
+
+#[cfg(feature = "xdp")]
+impl RunArgs {
+    /// Refuses flow records where there can be none.
+    pub(crate) fn check_records(&self, settings: &RunSettings) -> anyhow::Result<()> {
+        if !self.records.output.is_some() {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            settings.fixed.flow_stats(),
+            "--flows and --ipfix take what flows count; leave out --no-flow-stats"
+        );
+        anyhow::ensure!(
+            !self.to_kernel,
+            "the kernel's own steering counts no flows, so with --fallback there can be no flow records; leave out \
+             --fallback, or --flows and --ipfix"
+        );
+        Ok(())
     }
 }
 

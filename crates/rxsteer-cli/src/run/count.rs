@@ -138,6 +138,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         }),
         largest_flows: statistics
             .map_or_else(Vec::new, |statistics| flows::largest(statistics.flows, flows)),
+        flow_records: None,
         ended_flows: ended.iter().map(flows::flow_shown).collect(),
         events: instance.events.to_vec(),
         totals,

@@ -5,6 +5,7 @@
 //!     │                                                     │ control socket: protocol.rs, registry.rs
 //!  events.rs    one thread, one poll: signals, links, clock  ◄── queries.rs  another one: answers clients
 //!     │
+//!  records.rs   a third thread: flow records to files and collectors
 //!  instance.rs, interfaces.rs   settings, CPUs, links: state and changes ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
@@ -44,6 +45,8 @@ mod queries;
 #[cfg(feature = "xdp")]
 mod queue_names;
 #[cfg(feature = "xdp")]
+mod records;
+#[cfg(feature = "xdp")]
 mod reload;
 #[cfg(feature = "xdp")]
 pub(crate) mod show;
@@ -79,7 +82,7 @@ mod running {
     use super::args::RunArgs;
     use super::queries::QueryServer;
     use super::reload::Reload;
-    use super::{attach, events, privileges, show};
+    use super::{attach, events, privileges, records, show};
     use crate::Outcome;
     use crate::events_out::EventsTo;
     use crate::output;
@@ -98,16 +101,18 @@ mod running {
         }
         let settings = args.settings()?;
         let events_to = EventsTo::open(&args.events)?;
+        args.check_records(&settings)?;
         let begin = || -> anyhow::Result<_> {
             let mut plan = attach::plan(&args, &settings)?;
             let (listener, registered) = registry::register(args.socket.as_deref())?;
             let notes = std::mem::take(&mut plan.notes);
             let defaults = plan.defaults.clone();
             let path = registered.path.clone();
+            let records = records::open(&args.records, &args.interfaces)?;
             let instance = attach::start(&args, &settings.fixed, plan, path)?;
-            Ok((instance, listener, registered, notes, defaults))
+            Ok((instance, listener, registered, notes, defaults, records))
         };
-        let (mut instance, listener, registered, notes, defaults) = match begin() {
+        let (mut instance, listener, registered, notes, defaults, opened) = match begin() {
             // Behind another instance's steering the kernel's would reorder.
             Err(why) if args.to_kernel && !attach::is_steered(&args)? => {
                 drop(signals);
@@ -130,6 +135,15 @@ mod running {
         let (queries, mut inbox) =
             QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;
         // New threads start without the privileges that were dropped.
+        let (recording, recorded) = match opened {
+            None => (None, None),
+            Some(opened) => {
+                let recorder = instance.path.recorder(opened.timeouts())?;
+                let (recording, recorded) = opened.start(recorder)?;
+                (Some(recording), Some(recorded))
+            }
+        };
+        let queries = queries.with_records(recorded);
         let queries = queries.open(Control::new(listener)?)?;
         let reload = Reload::new(args, settings.fixed, defaults);
         let ended =
@@ -138,6 +152,7 @@ mod running {
         let queries = queries.close(inbox)?;
         events::stop(&mut instance, &mut out);
         out.close();
+        recording.map(records::Recording::finish).transpose()?;
         instance.show();
         let Answer::Status(status) = queries.status(0, false) else {
             unreachable!("it is asked for")

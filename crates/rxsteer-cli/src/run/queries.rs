@@ -13,6 +13,7 @@ use super::count;
 use super::datapath::{Datapath, DatapathView};
 use super::flows;
 use super::instance::Shown;
+use super::records::Recorded;
 use crate::explain::flow::FlowArg;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,6 +23,7 @@ use rxsteer_xdp::Latest;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -94,6 +96,7 @@ pub(crate) struct QueryServer<P: Datapath> {
     shown: Latest<Shown<P::Device>>,
     requests: Sender<Message>,
     wake: UnixStream,
+    records: Option<Arc<Recorded>>,
 }
 
 /// The thread, while it is running.
@@ -113,7 +116,15 @@ impl<P: Datapath> QueryServer<P> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        Ok((QueryServer { view, shown, requests, wake }, Inbox { messages, wake: woken }))
+        Ok((
+            QueryServer { view, shown, requests, wake, records: None },
+            Inbox { messages, wake: woken },
+        ))
+    }
+
+    /// With the counts of flow records, if they are made.
+    pub(crate) fn with_records(self, records: Option<Arc<Recorded>>) -> QueryServer<P> {
+        QueryServer { records, ..self }
     }
 
     /// Answers clients in a thread of its own.
@@ -146,7 +157,15 @@ impl<P: Datapath> QueryServer<P> {
 
     /// The status with up to `flows` flows; with `reset`, flow statistics are cleared afterwards.
     pub(crate) fn status(&self, flows: usize, reset: bool) -> Answer {
-        let status = count::status(&self.shown, &self.view, flows);
+        if reset && self.records.is_some() {
+            return Answer::Error(
+                "flow records are made of the flow statistics (--flows, --ipfix); a reset would take packets out of \
+                 them. Nothing was cleared"
+                    .to_owned(),
+            );
+        }
+        let mut status = count::status(&self.shown, &self.view, flows);
+        status.flow_records = self.records.as_ref().map(|records| records.shown(&status.totals));
         if reset && let Err(why) = self.view.clear_flows() {
             return Answer::Error(format!(
                 "flow statistics were cleared, but not all at one time: {why}"

@@ -5,8 +5,8 @@ use super::show_rates;
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_status::{
-    Counts, CpuStatus, DecisionShown, FlowShown, FlowStatisticsShown, FlowWhere, InterfaceStatus,
-    Rates, SettingsShown, Status,
+    Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown, FlowWhere,
+    InterfaceStatus, IpfixShown, Rates, SettingsShown, Status,
 };
 use rxsteer_user::core::Fallback;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -59,6 +59,9 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     text.push_str(&losses(status));
     if let Some(statistics) = &status.flow_statistics {
         text.push_str(&flow_packets(statistics));
+    }
+    if let Some(records) = &status.flow_records {
+        text.push_str(&flow_records(records));
     }
     if !status.largest_flows.is_empty() {
         text.push('\n');
@@ -289,6 +292,41 @@ fn flow_packets(at: &FlowStatisticsShown) -> String {
         grouped(at.cleared),
         grouped(at.refused)
     )
+}
+
+/// What became of flow records.
+fn flow_records(at: &FlowRecordsShown) -> String {
+    let mut text = format!(
+        "flow records {} of {} packets, {} of {} packets lost\n",
+        grouped(at.records),
+        grouped(at.packets),
+        grouped(at.records_lost),
+        grouped(at.packets_lost)
+    );
+    // Writing to a String does not fail.
+    if let Some(files) = &at.files {
+        let _ = write!(
+            text,
+            "record files {} complete, {} records written, {} lost",
+            grouped(files.complete),
+            grouped(files.records),
+            grouped(files.records_lost)
+        );
+        let _ = match &files.problem {
+            Some(problem) => writeln!(text, "; the last problem: {problem}"),
+            None => writeln!(text),
+        };
+    }
+    if let Some(IpfixShown { collector, records, messages, records_lost }) = &at.ipfix {
+        let _ = writeln!(
+            text,
+            "IPFIX        {} records in {} messages to {collector}, {} refused",
+            grouped(*records),
+            grouped(*messages),
+            grouped(*records_lost)
+        );
+    }
+    text
 }
 
 fn plural_of(flows: u64) -> String {
