@@ -249,8 +249,7 @@ impl Files {
             self.counts.files.fetch_add(1, Ordering::Relaxed);
         }
         let Written { records, packets } = open.written;
-        let lost =
-            Written { records: records - kept.records, packets: packets - kept.packets };
+        let lost = Written { records: records - kept.records, packets: packets - kept.packets };
         self.lose(lost, None);
         kept
     }

@@ -46,6 +46,7 @@ fn run(skeleton: &mut ParseTestSkel<'_>, frame: &[u8], options: DissectOptions) 
         addresses: result.addresses,
         rest: result.rest,
         vlan: result.vlan,
+        ifindex: result.ifindex,
         key: FlowKey {
             src: key.src,
             dst: key.dst,

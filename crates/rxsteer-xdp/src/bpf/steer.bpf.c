@@ -85,6 +85,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	hash = steer_parse(ctx, steer_inner, steer_hash_key(), &packet);
 	rx_cpu = STEER_RX_CPU();
 	ifindex = STEER_IFINDEX(ctx);
+	packet.ifindex = ifindex;
 	device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
 	/* Without this, the compiler computes the address again for each access. */
 	asm volatile("" : "+r"(device));
@@ -179,7 +180,6 @@ count:
 			.cpu = cpu,
 			.now = (__u32)arrival.now,
 			.hash = hash,
-			.ifindex = ifindex,
 			.bytes = bytes,
 		};
 

@@ -38,8 +38,6 @@ struct steer_counted {
 	__u32 cpu;
 	__u32 now;
 	__u32 hash;
-	/* The interface that received it. */
-	__u32 ifindex;
 	__u64 bytes;
 };
 
@@ -158,7 +156,7 @@ static __always_inline void steer_flow_ends(const struct steer_slot *slot, const
 	__builtin_memcpy(&ended->slot, slot, sizeof(ended->slot));
 	__builtin_memcpy(&ended->flow, flow, sizeof(ended->flow));
 	ended->line = index;
-	ended->ifindex = counted->ifindex;
+	ended->ifindex = counted->packet->ifindex;
 	bpf_ringbuf_submit(ended, STEER_NO_WAKEUP);
 }
 

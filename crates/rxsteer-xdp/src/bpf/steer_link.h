@@ -50,6 +50,12 @@ static __always_inline __u32 steer_at_ethertype(struct steer_walk *walk)
 	case 0x8100:
 	case 0x88a8:
 	case 0x9100:
+		/* The tag that follows the addresses of the outermost header. */
+		if (walk->offset == 14) {
+			if (STEER_READ(walk, 14, &kind, 2))
+				return STEER_AT_END;
+			walk->vlan = steer_vlan(kind);
+		}
 		break;
 	default:
 		return STEER_AT_END;

@@ -44,10 +44,18 @@ struct steer_packet {
 	/* Ports, protocol and IP version, as in FlowWords[4]; 0: no flow. */
 	__u64 rest;
 	/* The id of the outermost VLAN tag and STEER_TAGGED; 0: the frame has no tag. */
-	__u64 vlan;
+	__u32 vlan;
+	/* The interface that received it; 0 until the caller of steer_parse() sets it. */
+	__u32 ifindex;
 	/* The flow; valid only with has_key. */
 	struct steer_flow_key key;
 };
+
+/* The VLAN of a tag's bytes 2 and 3, as they are in the frame. */
+static __always_inline __u16 steer_vlan(__u16 tag)
+{
+	return (__builtin_bswap16(tag) & 0xfff) | STEER_TAGGED;
+}
 
 /* 1 if the source address is above the destination address, else 0. For IPv4 there is no branch: with traffic in both
  * directions it would be random, and the processor could not predict it. */
@@ -181,7 +189,6 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 0;
 	packet->reserved = 0;
-	packet->vlan = 0;
 	packet->addresses = addresses;
 	packet->rest = steer_rest(ports, protocol, 4);
 	return 1;
@@ -221,7 +228,6 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 1;
 	packet->reserved = 0;
-	packet->vlan = 0;
 	packet->rest = steer_rest(ports, protocol, 6);
 	steer_fill_key(&packet->key, src, dst, packet->rest);
 	packet->addresses = steer_fold_ipv6(words, src, dst);
@@ -233,7 +239,8 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	return 1;
 }
 
-/* `frame` is the start of an Ethernet header without a tag, or 4 bytes after the start of one with a tag. */
+/* `frame` is the start of an Ethernet header without a tag, or 4 bytes after the start of one with a tag. Fills all but
+ * the VLAN. */
 static __always_inline int steer_fast_path(const void *frame, const void *data_end, int inner,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
@@ -263,20 +270,9 @@ static __always_inline int steer_fast_tagged(const void *data, const void *data_
 	kind = STEER_U16(data + 12);
 	if (kind != __builtin_bswap16(0x8100) && kind != __builtin_bswap16(0x88a8))
 		return 0;
+	/* Here, so that there are enough registers below. */
+	packet->vlan = steer_vlan(STEER_U16(data + 14));
 	return steer_fast_path(data + 4, data_end, inner, words, packet);
-}
-
-/* The id of the VLAN tag that follows the Ethernet addresses, and STEER_TAGGED; 0: there is no tag. */
-static __always_inline __u64 steer_vlan(STEER_FRAME frame)
-{
-	__u16 kind, tag;
-
-	if (18 > STEER_FRAME_LEN(frame) || STEER_LOAD(frame, 12, &kind, 2) || STEER_LOAD(frame, 14, &tag, 2))
-		return 0;
-	kind = __builtin_bswap16(kind);
-	if (kind != 0x8100 && kind != 0x88a8 && kind != 0x9100)
-		return 0;
-	return (__builtin_bswap16(tag) & 0xfff) | STEER_TAGGED;
 }
 
 /* Reads any other frame: a frame with one tag in place, all others by the walk. This function is not inlined, so that
@@ -288,7 +284,6 @@ static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
 	if (!steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words,
 			       packet))
 		steer_walk(frame, inner, words, packet);
-	packet->vlan = steer_vlan(frame);
 	return packet->hash;
 }
 
@@ -297,6 +292,8 @@ static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner,
 					 const struct steer_hash_words *words,
 					 struct steer_packet *packet)
 {
+	packet->vlan = 0;
+	packet->ifindex = 0;
 	if (__builtin_expect(
 		    steer_fast_path(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet), 1))
 		return packet->hash;

@@ -81,6 +81,8 @@ struct steer_walk {
 	__u8 inner;
 	/* A link header announced IP. */
 	__u8 announced;
+	/* The VLAN of the tag that follows the frame's Ethernet addresses, as in struct steer_packet. */
+	__u16 vlan;
 };
 
 /* 0 if `length` bytes at `at` were read. */
@@ -190,6 +192,7 @@ static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct stee
 	walk.protocol = walk.fragment_protocol = walk.announced = walk.zero;
 	walk.rest = walk.key_rest = walk.zero;
 	walk.kind = walk.offset = walk.steps = walk.zero;
+	walk.vlan = walk.zero;
 	walk.inner = inner;
 	walk.next = steer_at_ethernet(&walk, 0);
 	packet->hash = 0;
@@ -199,6 +202,7 @@ static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct stee
 	packet->reserved = 0;
 	packet->addresses = 0;
 	packet->rest = 0;
+	packet->vlan = 0;
 	STEER_REPEAT(STEER_MAX_STEPS, steer_step, &walk);
 	if (!walk.taken) {
 		if (walk.announced)
@@ -214,6 +218,7 @@ static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct stee
 	packet->class = STEER_IP;
 	packet->has_key = 1;
 	packet->rest = walk.rest;
+	packet->vlan = walk.vlan;
 	if (walk.tcp_flags)
 		STEER_LOAD(frame, walk.tcp_flags, &packet->tcp_flags, 1);
 	return 0;

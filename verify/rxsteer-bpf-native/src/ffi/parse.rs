@@ -34,7 +34,9 @@ pub struct Packet {
     /// The flow's ports, protocol and IP version, as in [`FlowWords`]; 0: no flow.
     pub rest: u64,
     /// The id of the outermost VLAN tag, and 0x1000; 0: the frame has no tag.
-    pub vlan: u64,
+    pub vlan: u32,
+    /// Always 0: the parser does not set it.
+    pub ifindex: u32,
     /// The flow.
     pub key: FlowKey,
 }

@@ -25,6 +25,7 @@ mod packet;
 mod packet_command;
 mod patterns;
 mod queues;
+mod records;
 mod reload;
 mod shadow;
 mod suricata;

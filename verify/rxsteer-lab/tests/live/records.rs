@@ -1,0 +1,342 @@
+//! Flow records of live traffic: every packet that a flow counted is in one record, in a complete file, or is counted as
+//! lost, whatever rotates, fills up or is killed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{LinkOptions, LiveFrames, Steering, Testbed, Traffic, missing, skipped, slice};
+use serde_json::Value;
+
+use super::ask;
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// The complete files of a folder: names of others begin with a dot.
+fn complete(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_named = |path: &PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with('.');
+    entries.filter(is_named).collect()
+}
+
+/// The records and packets in CSV files, each of which is whole.
+fn records(paths: &[PathBuf]) -> (u64, u64) {
+    let (mut records, mut packets) = (0, 0);
+    for path in paths {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.starts_with("src,dst,") && text.ends_with('\n'), "{path:?} is not whole");
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            assert_eq!(fields.len(), 19, "{line}");
+            assert_eq!(fields[17], "in0", "{line}");
+            let share = |cpu: &str| cpu.split(':').nth(1).unwrap().parse::<u64>().unwrap();
+            let count = fields[5].parse::<u64>().unwrap();
+            let shared = fields[12].parse::<u64>().unwrap();
+            assert_eq!(fields[11].split(';').map(share).sum::<u64>() + shared, count, "{line}");
+            records += 1;
+            packets += count;
+        }
+    }
+    (records, packets)
+}
+
+/// The packets that flows counted, by the final report.
+fn counted(report: &Value) -> u64 {
+    let sum = |names: &[&str]| names.iter().map(|name| number(&report[*name])).sum::<u64>();
+    number(&report["received"])
+        - sum(&["frames_not_ip", "malformed", "flow_packets_refused"])
+        - number(&report["drops"]["flow_limit"])
+}
+
+/// Asserts that the report, the files and the counters agree.
+fn adds_up(report: &Value, paths: &[PathBuf]) {
+    let at = &report["flow_records"];
+    assert_eq!(number(&at["packets"]) + number(&at["packets_lost"]), counted(report), "{report}");
+    let files = &at["files"];
+    let of_files = |name: &str| number(&files[name]);
+    assert_eq!(of_files("packets") + of_files("packets_lost"), number(&at["packets"]), "{at}");
+    assert_eq!((of_files("records"), of_files("packets")), records(paths), "{at}");
+    assert_eq!(of_files("complete"), paths.len() as u64, "{at}");
+}
+
+/// Sends from flows of changing ports until told to stop; returns how many frames there were.
+fn churn(testbed: &Testbed, stop: &AtomicBool) -> u64 {
+    let mut sent = 0;
+    for round in 0_u16.. {
+        let traffic = Traffic {
+            flows: 500,
+            source_port: 10_000 + 500 * (round % 100),
+            pace: Duration::from_micros(20),
+            ..Traffic::default()
+        };
+        let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+        source.send(testbed.sender(), 0, 5000).unwrap();
+        sent += source.sent().unwrap().iter().sum::<u64>();
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    sent
+}
+
+#[test]
+fn records_are_packets_across_rotations_under_load() {
+    let test = "records::records_are_packets_across_rotations_under_load";
+    let Some(_alone) = super::ready(test, &["kill"], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let flows = path("flows");
+    std::fs::create_dir(&flows).unwrap();
+    let (socket, config) = (path("socket"), path("rxsteer.toml"));
+    std::fs::write(&config, "policy = 'sparse'\ncpus = '0-1'\n").unwrap();
+    let file = format!("{flows}/f.csv");
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    // There are lines for fewer flows than there are flows, so that flows also end for want of lines.
+    let arguments: Vec<&str> = format!(
+        "in0 --config {config} --socket {socket} --flow-cnt 1024 --flows {file} --flows-rotate 1s --flows-rotate-size \
+         4KiB --flow-idle-timeout 1s --flow-active-timeout 2s"
+    )
+    .leak()
+    .split(' ')
+    .collect();
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    // Some flows are long.
+    let traffic = Traffic {
+        flows: 8,
+        pace: Duration::from_micros(50),
+        source_port: 5000,
+        ..Traffic::default()
+    };
+    let long = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    let rotations = slice(100, 1000);
+    let stop = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let churning = scope.spawn(|| churn(&testbed, &stop));
+        let sending = scope.spawn(|| long.send_until(testbed.sender(), 1, 10_000, &stop));
+        let (begun, mut hung_up) = (Instant::now(), false);
+        while complete(Path::new(&flows)).len() < rotations
+            && begun.elapsed() < Duration::from_secs(slice(60, 600))
+        {
+            std::thread::sleep(Duration::from_millis(100));
+            if !hung_up && complete(Path::new(&flows)).len() > rotations / 2 {
+                // A reload changes nothing of the records.
+                let id = steering.id().to_string();
+                assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+                hung_up = true;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+        assert!(hung_up);
+        churning.join().unwrap() + long.sent().unwrap().iter().sum::<u64>()
+    });
+    let status: Value =
+        serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
+    assert!(number(&status["flow_records"]["records"]) > 0, "{status}");
+    let refused = Command::new(rxsteer_lab::rxsteer().unwrap())
+        .args(["status", "--reset", "--socket", &socket])
+        .output()
+        .unwrap();
+    assert!(!refused.status.success(), "a reset would take packets out of records");
+    let (report, _) = steering.stop().unwrap();
+    let paths = complete(Path::new(&flows));
+    assert!(paths.len() >= rotations, "{} files: {report}", paths.len());
+    adds_up(&report, &paths);
+    assert!(counted(&report) >= sent, "{sent} {report}");
+    let text: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    for end in ["idle", "active", "evicted", "finished"] {
+        assert!(text.contains(&format!(",{end},")), "no flow ended {end}: {report}");
+    }
+    assert_eq!(std::fs::read_dir(&flows).unwrap().count(), paths.len(), "nothing else is left");
+}
+
+#[test]
+fn files_of_one_that_was_killed_are_complete() {
+    let test = "records::files_of_one_that_was_killed_are_complete";
+    let Some(_alone) = super::ready(test, &[], 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let mut written = 0;
+    for round in 0..slice(5, 50) {
+        let file = folder.path().join("f.csv").display().to_string();
+        let arguments: Vec<&str> = format!(
+            "in0 --policy rps --cpus 0-0 --flows {file} --flows-rotate-size 4KiB --flow-idle-timeout 1s"
+        )
+        .leak()
+        .split(' ')
+        .collect();
+        let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+        let traffic = Traffic { flows: 1000, ..Traffic::default() };
+        let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+        source.send(testbed.sender(), 0, 2000).unwrap();
+        // The records are made within about two seconds; it is killed before, meanwhile or after that.
+        let begun = Instant::now();
+        while complete(folder.path()).len() <= written + round
+            && begun.elapsed() < Duration::from_secs(20)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        steering.kill().unwrap();
+        let paths = complete(folder.path());
+        let (records, _) = records(&paths);
+        assert!(paths.len() > written && records >= paths.len() as u64, "round {round}");
+        written = paths.len();
+    }
+}
+
+/// A small file system in memory, until it is dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Result<SmallDisk, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "rxsteer-test"]).arg(folder.path());
+        let output = mount.output().map_err(|why| why.to_string())?;
+        match output.status.success() {
+            true => Ok(SmallDisk(folder)),
+            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn full_disk_is_said_and_survived() {
+    let test = "records::full_disk_is_said_and_survived";
+    let Some(_alone) = super::ready(test, &["mount", "umount"], 1) else { return };
+    let disk = match SmallDisk::new() {
+        Ok(disk) => disk,
+        Err(why) => return skipped(&format!("live::{test}"), &format!("no file system: {why}")),
+    };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let file = disk.0.path().join("f.csv").display().to_string();
+    let arguments: Vec<&str> = format!(
+        "in0 --policy rps --cpus 0-0 --flows {file} --flows-rotate-size 16KiB --flow-idle-timeout 1s"
+    )
+    .leak()
+    .split(' ')
+    .collect();
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let send = |round: u16| {
+        let traffic =
+            Traffic { flows: 1000, source_port: 10_000 + 1000 * round, ..Traffic::default() };
+        let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+        source.send(testbed.sender(), 0, 3000).unwrap();
+    };
+    send(0);
+    let patience = Duration::from_secs(30);
+    steering.says("can't write flow records to", patience).unwrap();
+    steering.says("Make room there", patience).unwrap();
+    // There is room again.
+    let (mut deleted, mut packets) = (0, 0);
+    for path in complete(disk.0.path()) {
+        let (_, count) = records(std::slice::from_ref(&path));
+        std::fs::remove_file(path).unwrap();
+        (deleted, packets) = (deleted + 1, packets + count);
+    }
+    let begun = Instant::now();
+    for round in 1.. {
+        send(round % 50);
+        if steering.stderr().contains("are written again") || begun.elapsed() > patience {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        for path in complete(disk.0.path()) {
+            let (_, count) = records(std::slice::from_ref(&path));
+            std::fs::remove_file(path).unwrap();
+            (deleted, packets) = (deleted + 1, packets + count);
+        }
+    }
+    steering.says("flow records are written again", patience).unwrap();
+    let said = steering.stderr();
+    assert_eq!(said.matches("can't write flow records").count(), 1, "once a minute: {said}");
+    let (report, _) = steering.stop().unwrap();
+    let files = &report["flow_records"]["files"];
+    let of_files = |name: &str| number(&files[name]);
+    assert!(of_files("packets_lost") > 0 && files["problem"].is_string(), "{report}");
+    let at = &report["flow_records"];
+    assert_eq!(of_files("packets") + of_files("packets_lost"), number(&at["packets"]), "{at}");
+    assert_eq!(number(&at["packets"]) + number(&at["packets_lost"]), counted(&report), "{report}");
+    let paths = complete(disk.0.path());
+    assert_eq!(of_files("packets"), packets + records(&paths).1, "{at}");
+    assert_eq!(of_files("complete"), deleted + paths.len() as u64, "{at}");
+}
+
+/// `nfcapd`, ended when it is dropped.
+struct Collector(Child);
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The sums of a column over the flows that `nfdump` reads: flows, packets.
+fn collected(folder: &Path) -> (u64, u64) {
+    let folder = folder.display().to_string();
+    let output = Command::new("nfdump")
+        .args(["-R", &folder, "-q", "-N", "-o", "fmt:%pkt|%in|%fl"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter(|line| line.contains('|'));
+    let packets = lines.map(|line| line.split('|').next().unwrap().trim().parse::<u64>().unwrap());
+    packets.fold((0, 0), |(flows, sum), packets| (flows + 1, sum + packets))
+}
+
+#[test]
+fn collector_has_the_same_numbers() {
+    let test = "records::collector_has_the_same_numbers";
+    let Some(_alone) = super::ready(test, &[], 1) else { return };
+    if let Some(why) = missing(&["nfcapd", "nfdump"]) {
+        return skipped(&format!("live::{test}"), &why);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    receiver.ip("link set lo up").unwrap();
+    let collected_in = folder.path().join("nfcapd");
+    std::fs::create_dir(&collected_in).unwrap();
+    let mut nfcapd = receiver.command("nfcapd");
+    nfcapd.args(["-p", "4739", "-b", "127.0.0.1", "-w"]).arg(&collected_in);
+    nfcapd.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut collector = Collector(nfcapd.spawn().unwrap());
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(collector.0.try_wait().unwrap().is_none(), "nfcapd ended");
+    let file = folder.path().join("f.csv").display().to_string();
+    let arguments: Vec<&str> = format!(
+        "in0 --policy rps --cpus 0-0 --flows {file} --ipfix 127.0.0.1:4739 --flow-idle-timeout 1s"
+    )
+    .leak()
+    .split(' ')
+    .collect();
+    let steering = Steering::start(receiver, &arguments).unwrap();
+    let traffic = Traffic { flows: 300, pace: Duration::from_micros(50), ..Traffic::default() };
+    LiveFrames::new(testbed.link(), &traffic).unwrap().send(testbed.sender(), 0, 9000).unwrap();
+    let (report, _) = steering.stop().unwrap();
+    let at = &report["flow_records"];
+    assert_eq!(at["ipfix"]["records"], at["records"], "{at}");
+    assert_eq!(number(&at["ipfix"]["records_lost"]), 0, "{at}");
+    adds_up(&report, &[PathBuf::from(file)]);
+    // It writes its file when it ends.
+    std::thread::sleep(Duration::from_millis(500));
+    let id = collector.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let ended = (0..200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        collector.0.try_wait().unwrap().is_some()
+    });
+    assert!(ended, "nfcapd did not end");
+    let (flows, packets) = collected(&collected_in);
+    assert_eq!((flows, packets), (number(&at["records"]), number(&at["packets"])), "{at}");
+}
