@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 37] = [
+const SELDOM: [&str; 41] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -14,14 +14,18 @@ const SELDOM: [&str; 37] = [
     "change-at",
     "else",
     "faults",
+    "flow-active-timeout",
     "flow-cnt",
     "flow-idle-timeout",
     "flow-limit",
+    "flows-rotate",
+    "flows-rotate-size",
     "from-hash-seed",
     "from-inner",
     "from-packets",
     "from-spread",
     "hash",
+    "ipfix",
     "kernel-log",
     "copy",
     "max-backlog",

@@ -161,7 +161,7 @@ impl Files {
         match written {
             Err(error) => {
                 let kept = self.drop_file();
-                self.lose(Written { ..one }, Some((error, kept)));
+                self.lose(one, Some((error, kept)));
             }
             Ok(bytes) if self.trouble.is_some() => self.try_again(bytes),
             Ok(bytes) => self.look_at_size(bytes),
@@ -192,14 +192,16 @@ impl Files {
     }
 
     fn open_file(&mut self) -> anyhow::Result<&mut Open> {
-        if self.open.is_none() {
-            let now = SystemTime::now();
-            self.target.next(now);
-            let sink = self.target.open(self.mask)?;
-            let end = self.rotation.end(now);
-            self.open = Some(Open { sink, written: Written::default(), end });
-        }
-        self.open.as_mut().ok_or_else(|| unreachable!("it was opened"))
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let now = SystemTime::now();
+                self.target.next(now);
+                let sink = self.target.open(self.mask)?;
+                Open { sink, written: Written::default(), end: self.rotation.end(now) }
+            }
+        };
+        Ok(self.open.insert(open))
     }
 
     fn look_at_size(&mut self, bytes: u64) {

@@ -301,11 +301,6 @@ impl EndedFlows {
         self.queues().to_record.get_or_insert(none);
     }
 
-    /// Whether there is a recorder.
-    pub(crate) fn are_recorded(&self) -> bool {
-        self.queues().to_record.is_some()
-    }
-
     pub(crate) fn push(&self, ended: EndedLine) {
         let queues = &mut *self.queues();
         if queues.lines.len() == MAX_ENDED {

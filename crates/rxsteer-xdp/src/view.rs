@@ -151,12 +151,6 @@ impl View {
         self.grace.wait()
     }
 
-    /// Whether flow records are made of the path's flows.
-    #[must_use]
-    pub fn has_recorder(&self) -> bool {
-        self.ended.are_recorded()
-    }
-
     /// Takes the programs' records of flows that ended. The caller has to do this some ten times a second: there is
     /// room for some 4000 records in between (eight times as many with `Setup::flow_records`). Several threads may do it.
     pub fn take_records(&self) {

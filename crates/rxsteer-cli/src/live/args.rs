@@ -22,6 +22,7 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 eth1 --policy sparse --cpus 0-7 --duration 10s\n  \
     rxsteer live eth0 --filter 'tcp port 443' --count 100000 --json | tail -1\n  \
     rxsteer live wg0 --promiscuous --flows flows.csv\n  \
+    rxsteer live eth0 --flows all-flows/ --flows-rotate 10m\n  \
     rxsteer live eth0 --bridge eth1 --policy sparse --cpus 0-3\n  \
     rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n\n\
     By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \

@@ -33,6 +33,8 @@ pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
     rxsteer run eth0 --shadow --duration 1m   what would it do?\n  \
     rxsteer run wg0 --fallback                the kernel's own steering where XDP can't\n  \
     rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
+    rxsteer run eth0 --flows flows.csv --flows-rotate 10m\n  \
+    rxsteer run eth0 --ipfix 192.0.2.1:4739   flow records to a collector\n  \
     rxsteer run eth0 --config /etc/rxsteer/rxsteer.toml --json > report.json\n  \
     rxsteer run 'veth*' --events /var/log/rxsteer.jsonl\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
