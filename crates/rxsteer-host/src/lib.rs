@@ -5,7 +5,7 @@
 //! what is unknown is `None`, never an error, since a container may hide any of it. **Findings** ([`judge`]) are what
 //! follows from facts, by functions that look at nothing else, so that made-up hosts can be judged in tests. **Changes**
 //! ([`change`]) write the kernel's own settings, and undo it. Facts of the second group and changes take a [`Root`]: `/`,
-//! or a folder with a recorded tree ([`testing`]).
+//! or a folder with a recorded tree ([`testing`]). [`peers`] changes the other ends of veths, and changes them back.
 //!
 //! What must hold: looking changes nothing, loads nothing, and does not panic whatever the kernel answers; every
 //! finding that is not fine says why, and every one that stops `rxsteer run` says what to do; what a change must keep to
@@ -30,6 +30,7 @@ mod load;
 pub mod mask;
 mod netlink;
 mod others;
+pub mod peers;
 mod queues;
 mod real_time;
 pub mod recommend;

@@ -38,6 +38,9 @@ pub struct Link {
     pub lower: Option<u32>,
     /// Whether that is in another network namespace.
     pub lower_is_elsewhere: bool,
+    /// The number that this network namespace has for that one.
+    #[serde(skip)]
+    pub lower_namespace: Option<u32>,
     /// The bridge, bond or team it is a port of.
     pub master: Option<u32>,
     /// For a VLAN interface its EtherType.

@@ -9,15 +9,18 @@ use std::io;
 
 // include/uapi/linux/ethtool_netlink.h
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
 const ETHTOOL_MSG_RSS_GET: u8 = 38;
 const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
 /// Of every request: ETHTOOL_A_FEATURES_HEADER, ETHTOOL_A_RSS_HEADER and so on.
 const HEADER: u16 = 1;
+const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
 const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
 const ETHTOOL_A_BITSET_BITS: u16 = 3;
 const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
 const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
 const ETHTOOL_A_CHANNELS_RX_MAX: u16 = 2;
 const ETHTOOL_A_CHANNELS_COMBINED_MAX: u16 = 5;
 const ETHTOOL_A_CHANNELS_RX_COUNT: u16 = 6;
@@ -47,9 +50,30 @@ const HASH_FUNCTIONS: [(u32, &str); 3] = [(1, "toeplitz"), (2, "xor"), (4, "crc3
 
 /// Asks about the interface of that number; returns the attributes of the answer.
 fn ask(message: u8, index: u32) -> io::Result<Vec<u8>> {
+    Family::open("ethtool")?.query(message, &[header(index)])
+}
+
+fn header(index: u32) -> DefaultNla {
     let device = DefaultNla::new(ETHTOOL_A_HEADER_DEV_INDEX, index.to_ne_bytes().to_vec());
-    let header = DefaultNla::new(HEADER | NLA_F_NESTED, emitted(&[device]));
-    Family::open("ethtool")?.query(message, &[header])
+    nested(HEADER, &[device])
+}
+
+fn nested(kind: u16, with: &[DefaultNla]) -> DefaultNla {
+    DefaultNla::new(kind | NLA_F_NESTED, emitted(with))
+}
+
+/// Asks for the features of these names to be on or off, and leaves the others. That the kernel did so has to be read back.
+pub(crate) fn set_features(index: u32, names: &[String], on: bool) -> io::Result<()> {
+    let bit = |name: &String| {
+        let mut name = name.clone().into_bytes();
+        name.push(0);
+        let mut bit = vec![DefaultNla::new(ETHTOOL_A_BITSET_BIT_NAME, name)];
+        bit.extend(on.then(|| DefaultNla::new(ETHTOOL_A_BITSET_BIT_VALUE, Vec::new())));
+        nested(ETHTOOL_A_BITSET_BITS_BIT, &bit)
+    };
+    let bits: Vec<DefaultNla> = names.iter().map(bit).collect();
+    let wanted = nested(ETHTOOL_A_FEATURES_WANTED, &[nested(ETHTOOL_A_BITSET_BITS, &bits)]);
+    Family::open("ethtool")?.query(ETHTOOL_MSG_FEATURES_SET, &[header(index), wanted]).map(drop)
 }
 
 /// The names of the features that are on.

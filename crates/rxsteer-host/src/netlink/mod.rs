@@ -1,7 +1,7 @@
-//! Questions to the kernel over netlink: links (route), offloads (ethtool), XDP features (netdev).
+//! Questions to the kernel over netlink: links and namespaces (route), offloads (ethtool), XDP features (netdev).
 //!
 //! Messages are read attribute by attribute, by number, and what isn't known is passed over: a newer or older kernel
-//! with other attributes must not make the ones we need unreadable. Nothing here sets anything.
+//! with other attributes must not make the ones we need unreadable. Nothing here sets anything, but [`ethtool::set_features`].
 
 pub(crate) mod ethtool;
 mod generic;

@@ -1,4 +1,4 @@
-//! The links of this network namespace.
+//! The links of this network namespace, and the numbers it has for others.
 
 use super::{Netlink, Query, attribute, attributes, emitted, text_of, u32_of};
 use crate::interface::{Attached, AttachedMode};
@@ -6,9 +6,15 @@ use crate::link::Link;
 use netlink_packet_core::DefaultNla;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 // include/uapi/linux/rtnetlink.h, if.h and if_link.h
 const RTM_GETLINK: u16 = 18;
+// include/uapi/linux/net_namespace.h
+const RTM_GETNSID: u16 = 90;
+const RTGENMSG: usize = 4;
+const NETNSA_NSID: u16 = 1;
+const NETNSA_FD: u16 = 3;
 const IFINFOMSG: usize = 16;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const IFF_UP: u32 = 1;
@@ -43,6 +49,17 @@ pub(crate) fn links() -> io::Result<Vec<Link>> {
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
+/// The number that this network namespace has for another one, if it has any.
+pub(crate) fn namespace_number(of: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let file = of.as_raw_fd().to_ne_bytes().to_vec();
+    let mut body = vec![0; RTGENMSG];
+    body.extend(emitted(&[DefaultNla::new(NETNSA_FD, file)]));
+    let answers = Netlink::open(NETLINK_ROUTE)?.query(Query::One, RTM_GETNSID, &body)?;
+    let number = answers.iter().find_map(|answer| attribute(answer.get(RTGENMSG..)?, NETNSA_NSID));
+    // -1: it has none.
+    Ok(number.and_then(u32_of).filter(|number| *number <= i32::MAX as u32))
+}
+
 fn link(answer: &[u8]) -> Option<Link> {
     let header = answer.get(..IFINFOMSG)?;
     let rest = &answer[IFINFOMSG..];
@@ -60,6 +77,7 @@ fn link(answer: &[u8]) -> Option<Link> {
         address: attribute(rest, IFLA_ADDRESS).unwrap_or_default().to_vec(),
         lower: number(IFLA_LINK),
         lower_is_elsewhere: attribute(rest, IFLA_LINK_NETNSID).is_some(),
+        lower_namespace: number(IFLA_LINK_NETNSID),
         master: number(IFLA_MASTER),
         vlan_protocol: (kind.as_deref() == Some("vlan")).then(|| vlan_protocol(info)).flatten(),
         max_rx_queues: number(IFLA_NUM_RX_QUEUES),

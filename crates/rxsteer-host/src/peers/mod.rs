@@ -1,0 +1,362 @@
+//! The other ends of veths, in whatever network namespace they are, and their checksum offload.
+//!
+//! A veth hands a frame over with its TCP or UDP checksum left to a device that there is not. The stack knows by the
+//! socket buffer, which a redirect of XDP takes away. So what containers send can be steered only if their end of the veth
+//! completes checksums (`ethtool -K eth0 tx off` inside the container).
+//!
+//! ```text
+//!  link of this namespace ─► number of the peer's namespace ─► /proc/PID/ns/net, /run/netns ─► a thread enters it:
+//!  which features are on ─► journal (fsync) ─► off ─► read back          restore: on again, where the same interface is there
+//! ```
+//!
+//! What must hold: what was on is on record before it is switched off, so a kill at any moment loses nothing; no file
+//! descriptor keeps a namespace alive; a restore touches only the interface that was changed.
+
+mod journal;
+mod namespaces;
+
+use crate::error::HostError;
+use crate::link::{Link, Pattern, links};
+use crate::netlink::{ethtool, route};
+use crate::root::Root;
+use journal::Journal;
+use namespaces::Namespace;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+
+/// The features that leave checksums to the device: `ethtool -K IF tx off` switches off all of them.
+const TX_CHECKSUMS: &str = "tx-checksum-";
+
+/// Why peers can't be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersError {
+    /// Another process does it.
+    #[error(
+        "another rxsteer peers runs on this host (/run/rxsteer/peers.lock is locked); end that one first"
+    )]
+    Held,
+    /// The record of what was on before can't be kept.
+    #[error("can't keep the record of what was on before, {}: {error}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A peer whose checksum offload was switched off, as it is on record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Switched {
+    /// The inode number of its network namespace.
+    pub namespace: u64,
+    /// Its number there.
+    pub index: u32,
+    /// Its name there.
+    pub name: String,
+    /// Its hardware address.
+    pub address: Vec<u8>,
+    /// What was on.
+    pub features: Vec<String>,
+}
+
+/// What became of the peer of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    /// It completes checksums since now.
+    SwitchedOff,
+    /// It would be switched off.
+    On,
+    /// It was off.
+    Off,
+    /// It could not be switched off.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A veth of this namespace, its peer, and what became of that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// The name of the veth here.
+    pub link: String,
+    /// The peer's name in its namespace; `None` if it was not found.
+    pub peer: Option<String>,
+    /// The inode number of that namespace.
+    pub namespace: Option<u64>,
+    /// The file by which the namespace was found.
+    pub found_at: Option<PathBuf>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub state: State,
+}
+
+/// What became of a peer at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// Its offload is on again.
+    On,
+    /// It is gone, or another interface is in its place.
+    Gone,
+    /// The kernel refused; it stays on record.
+    Failed(String),
+}
+
+/// What identifies the peer of a link: the link's number, and the peer's place.
+type Place = (u32, u32, Option<u32>);
+
+/// The peers whose checksum offload this process switches off.
+#[derive(Debug)]
+pub struct Peers {
+    journal: Journal,
+    /// What is off because of us, or of an earlier process that was killed.
+    switched: Vec<Switched>,
+    /// The links that were looked at, and what became of their peers.
+    known: Vec<(Place, State)>,
+}
+
+impl Peers {
+    /// Begins: nobody else may do it, and what a killed process left is known.
+    pub fn open(root: &Root) -> Result<Peers, PeersError> {
+        let (journal, switched) = Journal::open(root)?;
+        Ok(Peers { journal, switched, known: Vec::new() })
+    }
+
+    /// How many are on record, to be switched on again.
+    pub fn switched(&self) -> usize {
+        self.switched.len()
+    }
+
+    /// Switches off the offload of peers of links that match; returns those that are new, or fail for another reason than
+    /// before.
+    pub fn look(&mut self, patterns: &[Pattern]) -> Result<Vec<Seen>, PeersAtWork> {
+        let chosen = chosen(patterns)?;
+        self.known.retain(|(known, _)| chosen.iter().any(|(place, _)| place == known));
+        let mut seen = Vec::new();
+        for (place, link) in chosen {
+            let before = self.known.iter().position(|(known, _)| *known == place);
+            let before = before.map(|at| self.known.swap_remove(at).1);
+            let now = match before {
+                Some(state @ (State::SwitchedOff | State::Off)) => {
+                    self.known.push((place, state));
+                    continue;
+                }
+                _ => self.switch_off(place, &link)?,
+            };
+            self.known.push((place, now.state.clone()));
+            if before.as_ref() != Some(&now.state) {
+                seen.push(now);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Looks at the peer of one link, and switches it off.
+    fn switch_off(&mut self, place: Place, link: &Link) -> Result<Seen, PeersError> {
+        let (mut seen, found) = examine(place, link);
+        let Some((namespace, peer)) = found else { return Ok(seen) };
+        if seen.state != State::On {
+            self.follow(peer)?;
+            return Ok(seen);
+        }
+        let (index, features) = (peer.index, peer.features.clone());
+        // Namespaces that have ended took their interfaces along.
+        let there = namespaces::inodes();
+        self.switched.retain(|known| known.address != peer.address && there.contains(&known.namespace));
+        self.switched.push(peer);
+        self.journal.keep(&self.switched)?;
+        let done = namespace.inside(move || {
+            ethtool::set_features(index, &features, false)?;
+            tx_checksums(index)
+        });
+        seen.state = match done {
+            Ok(on) if on.is_empty() => State::SwitchedOff,
+            Ok(on) => State::Failed { why: format!("the kernel leaves on: {}", on.join(", ")) },
+            Err(error) => State::Failed { why: refused(&error) },
+        };
+        if seen.state != State::SwitchedOff {
+            self.switched.pop();
+            self.journal.keep(&self.switched)?;
+        }
+        Ok(seen)
+    }
+
+    /// Notes where a peer is that is on record. A veth may go to its container after it was switched off.
+    fn follow(&mut self, peer: Switched) -> Result<(), PeersError> {
+        let known = self.switched.iter_mut().find(|known| known.address == peer.address);
+        let Some(known) = known else { return Ok(()) };
+        *known = Switched { features: std::mem::take(&mut known.features), ..peer };
+        self.journal.keep(&self.switched)
+    }
+
+    /// Switches on again what was switched off. What fails stays on record.
+    pub fn restore(self) -> Result<Vec<(Switched, Restored)>, PeersError> {
+        let Peers { journal, switched, .. } = self;
+        let mut all = Vec::new();
+        for peer in switched {
+            let restored = restore(&peer);
+            all.push((peer, restored));
+        }
+        let failed = |(_, restored): &&(Switched, Restored)| matches!(restored, Restored::Failed(_));
+        let left: Vec<Switched> = all.iter().filter(failed).map(|(peer, _)| peer.clone()).collect();
+        journal.keep(&left)?;
+        Ok(all)
+    }
+}
+
+/// Why a look failed as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersAtWork {
+    /// Links can't be listed.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The record can't be kept.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
+}
+
+/// What [`Peers::look`] would find; changes nothing.
+pub fn examine_all(patterns: &[Pattern]) -> Result<Vec<Seen>, HostError> {
+    Ok(chosen(patterns)?.iter().map(|(place, link)| examine(*place, link).0).collect())
+}
+
+/// The veths that match.
+fn chosen(patterns: &[Pattern]) -> Result<Vec<(Place, Link)>, HostError> {
+    let meant = links()?.into_iter().filter(|link| {
+        link.is("veth") && patterns.iter().any(|pattern| pattern.matches(link))
+    });
+    Ok(meant.filter_map(|link| Some(((link.index, link.lower?, link.lower_namespace), link))).collect())
+}
+
+/// Looks at the peer of a link: what is on there, and where it is.
+fn examine((_, index, number): Place, link: &Link) -> (Seen, Option<(Namespace, Switched)>) {
+    let mut seen = Seen {
+        link: link.name.clone(),
+        peer: None,
+        namespace: None,
+        found_at: None,
+        state: State::Failed {
+            why: "its network namespace is not to be found below /proc and /run/netns: it takes CAP_SYS_PTRACE, and in a \
+                  container the host's PID namespace"
+                .to_owned(),
+        },
+    };
+    let namespace = match number {
+        None => Namespace::own().ok(),
+        Some(number) => namespaces::by_number(number),
+    };
+    let Some(namespace) = namespace else { return (seen, None) };
+    seen.namespace = Some(namespace.inode);
+    seen.found_at = number.map(|_| namespace.path.clone());
+    match namespace.inside(|| Ok((identity(index)?, tx_checksums(index)?))) {
+        Ok(((name, address), features)) => {
+            seen.peer = Some(name.clone());
+            seen.state = if features.is_empty() { State::Off } else { State::On };
+            let peer = Switched { namespace: namespace.inode, index, name, address, features };
+            (seen, Some((namespace, peer)))
+        }
+        Err(error) => {
+            seen.state = State::Failed { why: refused(&error) };
+            (seen, None)
+        }
+    }
+}
+
+fn refused(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}: it takes CAP_SYS_ADMIN to enter a network namespace, and CAP_NET_ADMIN there")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Name and hardware address of an interface of this thread's namespace.
+fn identity(index: u32) -> io::Result<(String, Vec<u8>)> {
+    let links = route::links()?;
+    let link = links.into_iter().find(|link| link.index == index);
+    link.map(|link| (link.name, link.address)).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// The features of an interface that are on and leave checksums to the device.
+fn tx_checksums(index: u32) -> io::Result<Vec<String>> {
+    let active = ethtool::active_features(index)?;
+    Ok(active.into_iter().filter(|name| name.starts_with(TX_CHECKSUMS)).collect())
+}
+
+fn restore(peer: &Switched) -> Restored {
+    let Some(namespace) = namespaces::by_inode(peer.namespace) else { return Restored::Gone };
+    let done = namespace.inside(|| {
+        // Numbers of namespaces and interfaces are used again; hardware addresses of veths are random.
+        if !identity(peer.index).is_ok_and(|(_, address)| address == peer.address) {
+            return Ok(Restored::Gone);
+        }
+        ethtool::set_features(peer.index, &peer.features, true)?;
+        let on = tx_checksums(peer.index)?;
+        let missing: Vec<&str> =
+            peer.features.iter().filter(|name| !on.contains(name)).map(String::as_str).collect();
+        Ok(match missing[..] {
+            [] => Restored::On,
+            _ => Restored::Failed(format!("the kernel leaves off: {}", missing.join(", "))),
+        })
+    });
+    done.unwrap_or_else(|error| Restored::Failed(refused(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switched() -> Switched {
+        Switched {
+            namespace: 4_026_532_345,
+            index: 2,
+            name: "eth0".to_owned(),
+            address: vec![2, 0, 0, 0, 0, 1],
+            features: vec!["tx-checksum-ip-generic".to_owned()],
+        }
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_known_until_the_next_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let boot = folder.path().join("proc/sys/kernel/random");
+        std::fs::create_dir_all(&boot).unwrap();
+        std::fs::write(boot.join("boot_id"), "a\n").unwrap();
+        let mut peers = Peers::open(&root).unwrap();
+        peers.switched.push(switched());
+        peers.journal.keep(&peers.switched).unwrap();
+        assert!(matches!(Peers::open(&root), Err(PeersError::Held)), "one at a time");
+        drop(peers);
+        assert_eq!(Peers::open(&root).unwrap().switched, [switched()]);
+        std::fs::write(boot.join("boot_id"), "b\n").unwrap();
+        assert_eq!(Peers::open(&root).unwrap().switched, []);
+    }
+
+    #[test]
+    fn record_that_makes_no_sense_stops_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        drop(Peers::open(&root).unwrap());
+        std::fs::write(folder.path().join("run/rxsteer/peers.json"), "{\"boot\":").unwrap();
+        let why = Peers::open(&root).unwrap_err().to_string();
+        assert!(why.contains("peers.json"), "{why}");
+    }
+
+    #[test]
+    fn peer_that_is_gone_leaves_the_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let mut peers = Peers::open(&root).unwrap();
+        peers.switched.push(Switched { namespace: 1, ..switched() });
+        peers.journal.keep(&peers.switched).unwrap();
+        let restored = peers.restore().unwrap();
+        assert_eq!(restored[0].1, Restored::Gone);
+        assert!(!folder.path().join("run/rxsteer/peers.json").exists());
+    }
+}

@@ -1,0 +1,32 @@
+/* What elfutils' lib/ takes of glibc's argp.h, which musl lacks. Only its programs call argp, and none is built. */
+#ifndef _ARGP_H
+#define _ARGP_H
+#include <errno.h>
+#include <stdio.h>
+#define ARGP_ERR_UNKNOWN E2BIG
+#define OPTION_ARG_OPTIONAL 1
+#define OPTION_HIDDEN 2
+struct argp_option {
+	const char *name;
+	int key;
+	const char *arg;
+	int flags;
+	const char *doc;
+	int group;
+};
+struct argp_state {
+	char *name;
+};
+typedef int error_t;
+struct argp {
+	const struct argp_option *options;
+	error_t (*parser)(int key, char *arg, struct argp_state *state);
+	const char *args_doc;
+	const char *doc;
+	const void *children;
+	char *(*help_filter)(int key, const char *text, void *input);
+	const char *argp_domain;
+};
+#define ARGP_HELP_SEE 4
+extern void argp_help(const struct argp *argp, FILE *stream, unsigned flags, char *name);
+#endif
