@@ -1,11 +1,22 @@
-/* What elfutils' lib/ takes of glibc's argp.h, which musl lacks. Only its programs call argp, and none is built. */
+/* What elfutils' lib/ takes of glibc's argp.h, which musl lacks. Only programs of elfutils call argp, and none is built.
+ * Names and values are glibc's (argp/argp.h). */
 #ifndef _ARGP_H
 #define _ARGP_H
+
 #include <errno.h>
 #include <stdio.h>
+
 #define ARGP_ERR_UNKNOWN E2BIG
-#define OPTION_ARG_OPTIONAL 1
-#define OPTION_HIDDEN 2
+#define ARGP_HELP_SEE 0x04
+#define OPTION_ARG_OPTIONAL 0x1
+#define OPTION_HIDDEN 0x2
+
+typedef int error_t;
+
+struct argp_state {
+	char *name;
+};
+
 struct argp_option {
 	const char *name;
 	int key;
@@ -14,10 +25,7 @@ struct argp_option {
 	const char *doc;
 	int group;
 };
-struct argp_state {
-	char *name;
-};
-typedef int error_t;
+
 struct argp {
 	const struct argp_option *options;
 	error_t (*parser)(int key, char *arg, struct argp_state *state);
@@ -27,6 +35,7 @@ struct argp {
 	char *(*help_filter)(int key, const char *text, void *input);
 	const char *argp_domain;
 };
-#define ARGP_HELP_SEE 4
-extern void argp_help(const struct argp *argp, FILE *stream, unsigned flags, char *name);
+
+void argp_help(const struct argp *argp, FILE *stream, unsigned flags, char *name);
+
 #endif

@@ -54,6 +54,30 @@ pub(crate) fn output(command: &mut Command) -> Result<std::result::Result<String
     Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
 }
 
+/// Which of these programs, each with its Debian package, are not installed here, and how to install them.
+pub(crate) fn lacking(programs: &[(&str, &str)]) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();
+    let is_absent =
+        |(program, _): &&(&str, &str)| !folders.iter().any(|folder| folder.join(program).is_file());
+    let absent: Vec<_> = programs.iter().filter(is_absent).collect();
+    let programs: Vec<&str> = absent.iter().map(|(program, _)| *program).collect();
+    let packages: Vec<&str> = absent.iter().map(|(_, package)| *package).collect();
+    (!absent.is_empty()).then(|| {
+        format!(
+            "not installed here: {}; on Debian: apt-get install {}",
+            programs.join(", "),
+            packages.join(" ")
+        )
+    })
+}
+
+/// Whether this process is root's.
+pub(crate) fn is_root() -> Result<bool> {
+    Ok(output(command("id").arg("-u"))?.unwrap_or_default() == "0")
+}
+
 fn cannot_start(command: &Command) -> String {
     format!("cannot start {}; is it installed?", command.get_program().to_string_lossy())
 }

@@ -1,18 +1,15 @@
 #!/usr/bin/env bash
 # Runs in a virtual machine of `cargo xtask vm`, as root: prepares the machine, runs the tests, ends the machine.
 #
-# /run/shared comes from the host. `machine` there says what to do, as assignments: modules (the folder of this kernel's
-# modules), driver, offline (numbers of CPUs) and command (the tests), and exports what the tests read. The output of the tests
-# goes to `out` and `err`, the kernel's log to `log`; `status` is written last. `alive` is written again and again, as long as
+# /run/shared comes from the host. `machine` there says what to do, as assignments: driver, offline (numbers of CPUs) and
+# command (the tests), and exports what the tests read. The output of the tests goes to `out` and `err`, the kernel's log to `log`; `status` is written last. `alive` is written again and again, as long as
 # the machine runs programs; `symbols` has the addresses of the kernel's functions.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 shared=/run/shared
-modules='' driver='' offline=() command=()
+driver='' offline=() command=()
 # shellcheck source=/dev/null
 source "$shared/machine"
 
-mkdir -p "/lib/modules/$(uname -r)"
-mount --bind "$modules" "/lib/modules/$(uname -r)"
 mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t tracefs trace /sys/kernel/tracing 2>/dev/null

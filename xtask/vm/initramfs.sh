@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes an initramfs that mounts the host's root read-only over 9p with an overlay on it, and runs guest.sh there.
+# Makes an initramfs that mounts a folder of the host read-only over 9p with an overlay on it, and the kernel's modules, and
+# becomes a command there.
 #
-# usage: initramfs.sh KERNEL_DIR GUEST_SH OUT      KERNEL_DIR is what kernel.sh makes
+# usage: initramfs.sh KERNEL_DIR OUT COMMAND      KERNEL_DIR is what kernel.sh makes; e.g. 'chroot /new /bin/bash guest.sh'
 set -euo pipefail
-kernel=$1 guest=$2 out=$3
+kernel=$1 out=$2 command=$3
 version=$(ls "$kernel/lib/modules")
 root=$(mktemp -d "${out%/*}/initramfs.XXXXXX")
 trap 'rm -rf "$root"' EXIT
@@ -36,9 +37,11 @@ $b mount -t proc p /new/proc; $b mount -t sysfs s /new/sys; $b mount -t devtmpfs
 $b mkdir -p /new/dev/pts /new/dev/shm; $b mount -t devpts p /new/dev/pts
 $b mount -t tmpfs r /new/run; $b mkdir /new/run/shared
 $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 shared /new/run/shared
-exec $b chroot /new /bin/bash GUEST </dev/console >/dev/console 2>&1
+$b mkdir -p /new/lib/modules
+$b mount -t 9p -o trans=virtio,version=9p2000.L,cache=loose,ro,msize=262144 modules /new/lib/modules
+exec $b COMMAND </dev/console >/dev/console 2>&1
 INIT
-sed -i "s|GUEST|$guest|" "$root/init"
+sed -i "s|COMMAND|$command|" "$root/init"
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc 2>/dev/null | gzip -1) >"$out.new"
 mv "$out.new" "$out"

@@ -9,6 +9,7 @@ use crate::flows::top::Measure;
 use crate::host::args::HostArgs;
 use crate::live::args::LiveArgs;
 use crate::out::OutArgs;
+use crate::peers::args::PeersArgs;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Auto(Box<AutoArgs>),
     Status(StatusArgs),
     Set(SetArgs),
+    Peers(PeersArgs),
     Config(ConfigArgs),
     Sim(Box<SimArgs>),
     /// Write the man pages

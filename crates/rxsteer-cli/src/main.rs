@@ -22,6 +22,7 @@ mod input;
 mod live;
 mod out;
 mod output;
+mod peers;
 mod progress;
 mod record_args;
 mod replay;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::command(*args),
         Command::Status(args) => status::command(&args),
         Command::Set(args) => set::command(&args),
+        Command::Peers(args) => peers::command(&args),
         Command::Config(args) => config::command(&args),
         Command::Sim(args) => sim::command(&args),
         Command::Man { dir } => write_man_pages(&dir),

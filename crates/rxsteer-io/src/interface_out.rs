@@ -111,10 +111,11 @@ fn bring_up(name: &str) -> io::Result<()> {
     let socket =
         owned(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     let mut request = request(name)?;
-    ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &mut request)?;
+    // musl's numbers are `int`, and the crate declares these two as `unsigned long` everywhere.
+    ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &mut request)?;
     // SAFETY: the kernel has just written the flags.
     unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
-    ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut request)
+    ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut request)
 }
 
 /// A request about the interface of this name.

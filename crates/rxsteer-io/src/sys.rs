@@ -137,8 +137,10 @@ pub(crate) fn interface_type(name: &str) -> io::Result<u16> {
         checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: it was just opened, and nothing else refers to it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // musl's numbers are `int`, and the crate declares this one as `unsigned long` everywhere.
+    let number = libc::SIOCGIFHWADDR as libc::Ioctl;
     // SAFETY: the kernel reads the name and writes the address of the request.
-    checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })?;
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut request) })?;
     // SAFETY: the call has written this member.
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
 }

@@ -27,6 +27,20 @@ pub(crate) struct Tests {
     pub(crate) threads: Threads,
 }
 
+/// What a guest is booted with.
+pub(crate) struct Boot<'a> {
+    /// The folder of the kernel.
+    pub(crate) kernel: &'a Path,
+    pub(crate) initramfs: &'a Path,
+    /// The folder that it has as its root, below an overlay.
+    pub(crate) root: &'a Path,
+    /// Files of the shared folder, by name.
+    pub(crate) files: Vec<(&'static str, Vec<u8>)>,
+    pub(crate) threads: Threads,
+    /// It is ended after this time.
+    pub(crate) limit: Duration,
+}
+
 /// How QEMU runs the CPUs of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threads {
@@ -59,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-/// Boots a machine; returns the files that it left, and how it ended.
+/// Boots a machine with the host's root, for tests; returns the files that it left, and how it ended.
 pub(crate) fn run(
     machine: &Machine,
     kernel: &Path,
@@ -67,13 +81,22 @@ pub(crate) fn run(
     tests: &Tests,
     limit: Duration,
 ) -> Result<(Left, String)> {
+    let files = vec![("machine", plan(machine, tests).into_bytes())];
+    let root = Path::new("/");
+    boot(machine, &Boot { kernel, initramfs, root, files, threads: tests.threads, limit })
+}
+
+/// Boots a machine; returns the files that it left, and how it ended.
+pub(crate) fn boot(machine: &Machine, with: &Boot<'_>) -> Result<(Left, String)> {
     let shared = Shared(new_folder(&machine.name)?);
     let folder = &shared.0;
-    fs::write(folder.join("machine"), plan(machine, kernel, tests)?)
-        .context("cannot write the plan of the guest")?;
+    for (name, content) in &with.files {
+        fs::write(folder.join(name), content).context("cannot write the guest's folder")?;
+    }
     let errors =
         fs::File::create(folder.join("errors")).context("cannot write the guest's folder")?;
-    let mut qemu = command(machine, kernel, initramfs, folder, tests.threads);
+    let limit = with.limit;
+    let mut qemu = command(machine, with, folder);
     let (monitor, theirs) = UnixStream::pair().context("cannot make a socket pair")?;
     qemu.stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs)).stderr(errors);
     let mut guest = Running(qemu.spawn().context("cannot start qemu-system-x86_64")?);
@@ -176,20 +199,9 @@ fn new_folder(name: &str) -> Result<PathBuf> {
 }
 
 /// The commands for guest.sh, as shell assignments.
-fn plan(machine: &Machine, kernel: &Path, tests: &Tests) -> Result<String> {
-    let version = fs::read_dir(kernel.join("lib/modules"))
-        .and_then(|mut folder| folder.next().transpose())
-        .with_context(|| format!("cannot list {}", kernel.display()))?
-        .with_context(|| format!("{} has no modules", kernel.display()))?;
-    // The guest has the host's files at the same paths.
-    let modules = fs::canonicalize(version.path()).context("cannot find the modules")?;
+fn plan(machine: &Machine, tests: &Tests) -> String {
     let offline: Vec<String> = machine.offline.iter().map(u32::to_string).collect();
-    let mut text = format!(
-        "modules={}\ndriver={}\noffline=({})\n",
-        quoted(&modules.to_string_lossy()),
-        quoted(&machine.driver),
-        offline.join(" ")
-    );
+    let mut text = format!("driver={}\noffline=({})\n", quoted(&machine.driver), offline.join(" "));
     for (name, value) in &tests.environment {
         text += &format!("export {name}={}\n", quoted(value));
     }
@@ -198,7 +210,7 @@ fn plan(machine: &Machine, kernel: &Path, tests: &Tests) -> Result<String> {
     words.extend(["--exact".to_owned(), "--test-threads=1".to_owned()]);
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     text += &format!("command=({})\n", words.join(" "));
-    Ok(text)
+    text
 }
 
 /// A quoted shell word.
@@ -208,13 +220,7 @@ fn quoted(word: &str) -> String {
 
 /// The command line of QEMU. QEMU ends with this process, however that ends. Its NICs are joined in a network namespace
 /// of its own, which is removed with it.
-fn command(
-    machine: &Machine,
-    kernel: &Path,
-    initramfs: &Path,
-    shared: &Path,
-    threads: Threads,
-) -> Command {
+fn command(machine: &Machine, with: &Boot<'_>, shared: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
     let taps = "ip link add name hub type bridge && ip link set hub up || exit\n\
@@ -224,7 +230,7 @@ fn command(
     let script =
         format!("ip link set lo up\n{}\nexec \"$@\"", if machine.queues > 1 { taps } else { "" });
     command.args(["unshare", "--net", "bash", "-c", &script, "bash"]);
-    let accel = match threads {
+    let accel = match with.threads {
         Threads::Single => "tcg,thread=single",
         Threads::Multi => "tcg,thread=multi",
     };
@@ -233,14 +239,15 @@ fn command(
     command.args(["-smp", machine.smp.as_ref().unwrap_or(&machine.cpus.to_string())]);
     command.args(["-monitor", "stdio", "-serial"]);
     command.arg(format!("file:{}", shared.join("console").display()));
-    command.arg("-kernel").arg(kernel.join("vmlinuz")).arg("-initrd").arg(initramfs);
+    command.arg("-kernel").arg(with.kernel.join("vmlinuz")).arg("-initrd").arg(with.initramfs);
     command.args(["-append", &format!("console=ttyS0 panic=-1 quiet {}", machine.append)]);
     let share = |path: &Path, tag: &str, more: &str| {
         // A comma would end the value.
         let path = path.to_string_lossy().replace(',', ",,");
         format!("local,path={path},mount_tag={tag},security_model=none{more}")
     };
-    command.args(["-virtfs", &share(Path::new("/"), "host", ",readonly=on,multidevs=remap")]);
+    command.args(["-virtfs", &share(with.root, "host", ",readonly=on,multidevs=remap")]);
+    command.args(["-virtfs", &share(&with.kernel.join("lib/modules"), "modules", ",readonly=on")]);
     command.args(["-virtfs", &share(shared, "shared", "")]);
     // The IOMMU must come before the NICs.
     command.args(&machine.qemu);
@@ -292,8 +299,15 @@ mod tests {
         let matrix = Matrix::parse(include_str!("../../vm/vm.toml")).unwrap();
         let machines = vec![name.to_owned()];
         let machine = matrix.select(&Selection { machines, ..Selection::default() }).unwrap();
-        let (kernel, initramfs) = (Path::new("/k"), Path::new("/i"));
-        let command = command(&machine[0], kernel, initramfs, Path::new("/a,b"), Threads::Single);
+        let with = Boot {
+            kernel: Path::new("/k"),
+            initramfs: Path::new("/i"),
+            root: Path::new("/"),
+            files: vec![],
+            threads: Threads::Single,
+            limit: Duration::ZERO,
+        };
+        let command = command(&machine[0], &with, Path::new("/a,b"));
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| word.to_string_lossy().into_owned()).collect()
     }

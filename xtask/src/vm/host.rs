@@ -54,66 +54,55 @@ impl Kit {
             Err(stderr) => bail!("the live tests cannot be listed: {stderr}"),
         }
     }
+}
 
-    /// The folder of a kernel, which is downloaded if it is missing; the inner error is why that failed.
-    pub(crate) fn kernel(&self, name: &str, kernel: &Kernel) -> Result<Result<PathBuf, String>> {
-        let all = shell::target_dir("vm/kernels");
-        fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
-        let folder = all.join(name);
-        if folder.join("vmlinuz").is_file() {
-            return Ok(Ok(folder));
-        }
-        eprintln!("fetching Linux {name} from {}", kernel.suite);
-        let mut fetch = shell::command("bash");
-        fetch.arg(script("kernel.sh")).args([&kernel.suite, &kernel.package]).arg(&folder);
-        Ok(shell::output(&mut fetch)?.map(|_| folder).map_err(|stderr| {
-            let last = stderr.lines().last().unwrap_or("it does not say why").to_owned();
-            format!("the kernel cannot be fetched: {last}")
-        }))
+/// The folder of a kernel, which is downloaded if it is missing; the inner error is why that failed.
+pub(crate) fn kernel(name: &str, kernel: &Kernel) -> Result<Result<PathBuf, String>> {
+    let all = shell::target_dir("vm/kernels");
+    fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+    let folder = all.join(name);
+    if folder.join("vmlinuz").is_file() {
+        return Ok(Ok(folder));
     }
+    eprintln!("fetching Linux {name} from {}", kernel.suite);
+    let mut fetch = shell::command("bash");
+    fetch.arg(script("kernel.sh")).args([&kernel.suite, &kernel.package]).arg(&folder);
+    Ok(shell::output(&mut fetch)?.map(|_| folder).map_err(|stderr| {
+        let last = stderr.lines().last().unwrap_or("it does not say why").to_owned();
+        format!("the kernel cannot be fetched: {last}")
+    }))
+}
 
-    /// The initramfs of a kernel. It is made each time, which is fast, so that it always matches the scripts.
-    pub(crate) fn initramfs(&self, name: &str, kernel: &Path) -> Result<PathBuf> {
-        let all = shell::target_dir("vm/initramfs");
-        fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
-        let out = all.join(name);
-        let mut make = shell::command("bash");
-        make.arg(script("initramfs.sh")).arg(kernel).arg(script("guest.sh")).arg(&out);
-        match shell::output(&mut make)? {
-            Ok(_) => Ok(out),
-            Err(stderr) => bail!("the initramfs of Linux {name} cannot be made: {stderr}"),
-        }
+/// The initramfs of a kernel, which becomes `command` (of busybox; the root is at `/new`). It is made each time, which is
+/// fast, so that it always matches the scripts.
+pub(crate) fn initramfs(name: &str, kernel: &Path, command: &str) -> Result<PathBuf> {
+    let all = shell::target_dir("vm/initramfs");
+    fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
+    let out = all.join(name);
+    let mut make = shell::command("bash");
+    make.arg(script("initramfs.sh")).arg(kernel).arg(&out).arg(command);
+    match shell::output(&mut make)? {
+        Ok(_) => Ok(out),
+        Err(stderr) => bail!("the initramfs of Linux {name} cannot be made: {stderr}"),
     }
 }
 
-fn script(name: &str) -> PathBuf {
+/// A script of xtask/vm.
+pub(crate) fn script(name: &str) -> PathBuf {
     shell::root().join("xtask/vm").join(name)
 }
 
 /// Why no machine can be booted here, if none can be.
-fn missing() -> Result<Option<String>> {
+pub(crate) fn missing() -> Result<Option<String>> {
     if std::env::consts::ARCH != "x86_64" {
         return Ok(Some("the kernels are those of x86-64 machines".to_owned()));
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();
-    let absent: Vec<(&str, &str)> = PROGRAMS
-        .into_iter()
-        .filter(|(program, _)| !folders.iter().any(|folder| folder.join(program).is_file()))
-        .collect();
-    if !absent.is_empty() {
-        let programs: Vec<&str> = absent.iter().map(|(program, _)| *program).collect();
-        let packages: Vec<&str> = absent.iter().map(|(_, package)| *package).collect();
-        return Ok(Some(format!(
-            "not installed here: {}; on Debian: apt-get install {}",
-            programs.join(", "),
-            packages.join(" ")
-        )));
+    if let Some(why) = shell::lacking(&PROGRAMS) {
+        return Ok(Some(why));
     }
-    let user = shell::output(shell::command("id").arg("-u"))?.unwrap_or_default();
     // The machine accesses the host's files as this user, and needs files that only root may read.
-    Ok((user != "0").then(|| "it takes root, to show the host's files to the machine".to_owned()))
+    Ok((!shell::is_root()?)
+        .then(|| "it takes root, to show the host's files to the machine".to_owned()))
 }
 
 /// Builds something with cargo; returns its path.

@@ -142,11 +142,12 @@ fn one(
     options: &Options,
 ) -> Result<Result<Results, String>> {
     let kernel = &matrix.kernels[&machine.kernel];
-    let folder = match kit.kernel(&machine.kernel, kernel)? {
+    let folder = match host::kernel(&machine.kernel, kernel)? {
         Ok(folder) => folder,
         Err(why) => return Ok(Err(why)),
     };
-    let initramfs = kit.initramfs(&machine.kernel, &folder)?;
+    let command = format!("chroot /new /bin/bash {}", host::script("guest.sh").display());
+    let initramfs = host::initramfs(&machine.kernel, &folder, &command)?;
     let names = match (options.tests.is_empty(), options.quick) {
         (false, _) => &options.tests,
         (true, true) => &machine.quick,

@@ -57,7 +57,7 @@ mod show_tests;
 #[cfg(feature = "xdp")]
 mod summaries;
 #[cfg(feature = "xdp")]
-mod watch;
+pub(crate) mod watch;
 
 /// The error message of a build without the in-kernel path.
 #[cfg(not(feature = "xdp"))]

@@ -166,7 +166,8 @@ impl Peers {
         let (index, features) = (peer.index, peer.features.clone());
         // Namespaces that have ended took their interfaces along.
         let there = namespaces::inodes();
-        self.switched.retain(|known| known.address != peer.address && there.contains(&known.namespace));
+        self.switched
+            .retain(|known| known.address != peer.address && there.contains(&known.namespace));
         self.switched.push(peer);
         self.journal.keep(&self.switched)?;
         let done = namespace.inside(move || {
@@ -201,7 +202,8 @@ impl Peers {
             let restored = restore(&peer);
             all.push((peer, restored));
         }
-        let failed = |(_, restored): &&(Switched, Restored)| matches!(restored, Restored::Failed(_));
+        let failed =
+            |(_, restored): &&(Switched, Restored)| matches!(restored, Restored::Failed(_));
         let left: Vec<Switched> = all.iter().filter(failed).map(|(peer, _)| peer.clone()).collect();
         journal.keep(&left)?;
         Ok(all)
@@ -226,10 +228,12 @@ pub fn examine_all(patterns: &[Pattern]) -> Result<Vec<Seen>, HostError> {
 
 /// The veths that match.
 fn chosen(patterns: &[Pattern]) -> Result<Vec<(Place, Link)>, HostError> {
-    let meant = links()?.into_iter().filter(|link| {
-        link.is("veth") && patterns.iter().any(|pattern| pattern.matches(link))
-    });
-    Ok(meant.filter_map(|link| Some(((link.index, link.lower?, link.lower_namespace), link))).collect())
+    let meant = links()?
+        .into_iter()
+        .filter(|link| link.is("veth") && patterns.iter().any(|pattern| pattern.matches(link)));
+    Ok(meant
+        .filter_map(|link| Some(((link.index, link.lower?, link.lower_namespace), link)))
+        .collect())
 }
 
 /// Looks at the peer of a link: what is on there, and where it is.
@@ -269,7 +273,9 @@ fn examine((_, index, number): Place, link: &Link) -> (Seen, Option<(Namespace, 
 fn refused(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            format!("{error}: it takes CAP_SYS_ADMIN to enter a network namespace, and CAP_NET_ADMIN there")
+            format!(
+                "{error}: it takes CAP_SYS_ADMIN to enter a network namespace, and CAP_NET_ADMIN there"
+            )
         }
         _ => error.to_string(),
     }

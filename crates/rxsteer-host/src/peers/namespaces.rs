@@ -53,7 +53,8 @@ impl Namespace {
 /// Those that can't be opened are left out: they ended meanwhile, or belong to a process that may not be looked at.
 fn all() -> impl Iterator<Item = Namespace> {
     let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_process = |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let is_process =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     let processes = entries("/proc").filter(move |entry| is_process(&entry.file_name()));
     let kept = FOLDERS.into_iter().flat_map(entries).map(|entry| entry.path());
     let mut seen = BTreeSet::new();
@@ -67,7 +68,9 @@ fn all() -> impl Iterator<Item = Namespace> {
 
 /// The namespace for which this thread's namespace has that number.
 pub(super) fn by_number(number: u32) -> Option<Namespace> {
-    all().find(|namespace| route::namespace_number(namespace.file.as_fd()).ok() == Some(Some(number)))
+    all().find(|namespace| {
+        route::namespace_number(namespace.file.as_fd()).ok() == Some(Some(number))
+    })
 }
 
 /// The namespace of that inode number.

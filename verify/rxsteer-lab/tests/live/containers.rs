@@ -45,7 +45,7 @@ fn transfer(link: &Link, from: &Namespace, to: &Namespace, v6: bool) -> std::io:
 }
 
 /// Whether transfers over link `number` work.
-fn works(testbed: &Testbed, number: usize) -> Result<(), String> {
+pub(super) fn works(testbed: &Testbed, number: usize) -> Result<(), String> {
     for v6 in [false, true] {
         let link = &testbed.links[number];
         match transfer(link, testbed.sender(), testbed.receiver(), v6) {
@@ -57,7 +57,7 @@ fn works(testbed: &Testbed, number: usize) -> Result<(), String> {
 }
 
 /// Frames that passed because their checksum was incomplete, and frames that were sent to a CPU.
-fn counted(socket: &str) -> (u64, u64) {
+pub(super) fn counted(socket: &str) -> (u64, u64) {
     let status: serde_json::Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
     (status["partial_checksums"].as_u64().unwrap(), status["redirected"].as_u64().unwrap())

@@ -24,6 +24,7 @@ mod out;
 mod packet;
 mod packet_command;
 mod patterns;
+mod peers;
 mod queues;
 mod records;
 mod reload;
@@ -63,6 +64,14 @@ fn ask(command: &[&str]) -> String {
     let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a command writes to standard error.
+fn ask_stderr(command: &[&str]) -> String {
+    let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    stderr
 }
 
 /// Changes settings of a running rxsteer.

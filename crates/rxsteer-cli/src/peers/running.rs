@@ -1,0 +1,121 @@
+//! Looks at veths until it is ended, and then restores.
+
+use super::args::PeersArgs;
+use crate::Outcome;
+use crate::output::{note, print};
+use crate::run::watch::LinkNews;
+use crate::signals;
+use anyhow::Context;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rxsteer_host::peers::{Peers, Restored, Seen, State, examine_all};
+use rxsteer_host::{Pattern, Root};
+use rxsteer_user::printable;
+use serde_json::json;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// How often it looks, whether or not links changed: a failure may have been removed meanwhile.
+const LOOK: Duration = Duration::from_secs(10);
+/// The least time between two looks, since each lists all interfaces.
+const LEAST: Duration = Duration::from_millis(200);
+
+/// The command.
+pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
+    let patterns = args.interfaces.iter().map(|text| Pattern::new(text));
+    let patterns = patterns.collect::<Result<Vec<Pattern>, _>>()?;
+    if args.dry_run {
+        let seen = examine_all(&patterns)?;
+        let lines: String = seen.iter().map(|seen| line(seen) + "\n").collect();
+        let object = json!({ "version": env!("CARGO_PKG_VERSION"), "peers": seen });
+        print(&if args.json { format!("{object:#}\n") } else { lines })?;
+        return Ok(Outcome::Success);
+    }
+    let peers = Peers::open(&Root::host())?;
+    if args.restore { restore(peers) } else { run(peers, &patterns) }
+}
+
+fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
+    let signals =
+        SignalFd::with_flags(&signals::block()?, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+    let signals = signals.context("can't wait for signals")?;
+    if peers.switched() > 0 {
+        note(&format!("rxsteer: {} on record from before", ends(peers.switched())));
+    }
+    let news = LinkNews::open();
+    let mut is_ready = false;
+    let looked = loop {
+        match peers.look(patterns) {
+            Ok(seen) => seen.iter().for_each(|seen| note(&line(seen))),
+            Err(why) => break Err(why),
+        }
+        if !is_ready {
+            note(
+                "rxsteer: all veths there are were looked at; new ones are looked at as they appear",
+            );
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            is_ready = true;
+        }
+        if wait(&signals, None, LEAST)? || wait(&signals, news.as_ref(), LOOK)? {
+            break Ok(());
+        }
+    };
+    let restored = restore(peers)?;
+    looked?;
+    Ok(restored)
+}
+
+/// Waits until links change, this time has passed, or a signal ends the program; returns whether it was a signal.
+fn wait(signals: &SignalFd, news: Option<&LinkNews>, time: Duration) -> anyhow::Result<bool> {
+    let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    fds.extend(news.map(|news| PollFd::new(news.as_fd(), PollFlags::POLLIN)));
+    match poll(&mut fds, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error).context("can't wait for changes of links"),
+    }
+    news.map(LinkNews::take);
+    Ok(signals.read_signal()?.is_some())
+}
+
+fn restore(peers: Peers) -> anyhow::Result<Outcome> {
+    let restored = peers.restore()?;
+    let mut failed = 0;
+    for (peer, restored) in &restored {
+        let name = printable(&peer.name);
+        if let Restored::Failed(why) = restored {
+            failed += 1;
+            note(&format!(
+                "rxsteer: {name} in network namespace {}: its checksum offload is not on again: {}. It stays on record; \
+                 when the reason is removed: rxsteer peers --restore",
+                peer.namespace,
+                printable(why)
+            ));
+        }
+    }
+    let on = restored.iter().filter(|(_, restored)| *restored == Restored::On).count();
+    let gone = restored.len() - on - failed;
+    let gone = if gone > 0 { format!("; {} gone", ends(gone)) } else { String::new() };
+    note(&format!("rxsteer: checksum offload is on again at {}{gone}", ends(on)));
+    Ok(if failed == 0 { Outcome::Success } else { Outcome::Findings })
+}
+
+fn ends(count: usize) -> String {
+    if count == 1 { "1 end of a veth".to_owned() } else { format!("{count} ends of veths") }
+}
+
+/// What became of one.
+fn line(seen: &Seen) -> String {
+    let peer = seen.peer.as_deref().unwrap_or("the other end");
+    let place = match (seen.namespace, &seen.found_at) {
+        (Some(inode), Some(path)) => format!(" in network namespace {inode} ({})", path.display()),
+        _ => String::new(),
+    };
+    let state = match &seen.state {
+        State::SwitchedOff => "completes checksums from now on".to_owned(),
+        State::On => "leaves checksums to the device".to_owned(),
+        State::Off => "completes checksums".to_owned(),
+        State::Failed { why } => format!("can't be switched: {why}"),
+    };
+    printable(&format!("{}: {peer}{place} {state}", seen.link)).into_owned()
+}
