@@ -1,4 +1,12 @@
-//! `cargo xtask dist`: what users install: a Debian package, an RPM package, an archive, and their checksums.
+//! `cargo xtask dist`: what users install: a Debian package, an RPM package, an archive, a static program, and their
+//! checksums.
+//!
+//! `mod.rs` makes them, `musl.rs` builds the static program. With --check `check.rs` installs, runs and removes each in a
+//! fresh root, and `service.rs` does so below systemd in a virtual machine.
+
+mod check;
+mod musl;
+mod service;
 
 use crate::{Outcome, shell};
 use anyhow::{Context, Result, ensure};
@@ -7,19 +15,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes the packages that users install: .deb, .rpm, .tar.gz, and SHA256SUMS.
+/// Makes what users install: .deb, .rpm, .tar.gz, a static program, and SHA256SUMS.
 ///
 /// The same commit gives the same bytes where the compiler and the system's libraries are the same.
 #[derive(Args)]
-#[command(after_help = "Example:\n  cargo xtask dist && ls target/dist")]
+#[command(after_help = "Examples:\n  \
+    cargo xtask dist && ls target/dist\n  \
+    cargo xtask dist --check                 and install, run and remove each in a fresh root (root)\n  \
+    cargo xtask dist --check-only service    only the Debian package below systemd in a virtual machine")]
 pub(crate) struct Options {
-    /// Package target/dist-build/release/rxsteer as it is
+    /// Package the programs in target/dist-build as they are
     #[arg(long)]
     no_build: bool,
+    /// Install, run and remove each in a fresh root; takes root, debootstrap, rpm, podman, QEMU
+    #[arg(long)]
+    check: bool,
+    /// Make nothing, and check only these: static, deb, rpm, container, kubernetes, service
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with_all = ["no_build", "check"])]
+    check_only: Vec<String>,
 }
 
-/// Makes them in `target/dist`.
+/// Makes them in `target/dist`, and checks them.
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
+    if !options.check_only.is_empty() {
+        return check::run(&options.check_only);
+    }
+    match make(options)? {
+        Outcome::Passed if options.check => check::run(&[]),
+        outcome => Ok(outcome),
+    }
+}
+
+fn make(options: &Options) -> Result<Outcome> {
     let (build, dist) = (shell::target_dir("dist-build"), shell::target_dir("dist"));
     let files = shell::root().join("target/dist-files");
     for folder in [&dist, &files] {
@@ -29,22 +56,31 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         fs::create_dir_all(folder)?;
     }
     let time = text(shell::command("git").args(["log", "-1", "--format=%ct"]))?;
-    if !options.no_build {
-        // Paths of this machine would be in the panic messages, and differ from machine to machine.
-        let home = std::env::var("CARGO_HOME")
-            .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
-        let root = shell::root();
-        let flags = format!(
-            "--remap-path-prefix={}=rxsteer --remap-path-prefix={home}=cargo",
-            root.display()
-        );
+    // Paths of this machine would be in the panic messages, and differ from machine to machine.
+    let home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
+    let maps = [
+        format!("{}=rxsteer", shell::root().display()),
+        format!("{home}=cargo"),
+        format!("{}=build", build.display()),
+    ];
+    let cargo = || {
         let mut cargo = shell::cargo();
+        cargo.args(["build", "--release", "--locked", "-p", "rxsteer-cli", "--target-dir"]);
+        let flags = maps.each_ref().map(|map| format!("--remap-path-prefix={map}")).join(" ");
+        cargo.arg(&build).env("RUSTFLAGS", shell::rustflags(&flags));
+        cargo.env("SOURCE_DATE_EPOCH", &time).env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
         cargo
-            .args(["build", "--release", "--locked", "-p", "rxsteer-cli", "--target-dir"])
-            .arg(&build);
-        cargo.env("RUSTFLAGS", shell::rustflags(&flags)).env("SOURCE_DATE_EPOCH", &time);
-        cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
-        let Outcome::Passed = shell::outcome(&mut cargo)? else { return Ok(Outcome::Failed) };
+    };
+    let fixed = if options.no_build {
+        musl::built(&build)
+    } else {
+        let Outcome::Passed = shell::outcome(&mut cargo())? else { return Ok(Outcome::Failed) };
+        musl::build(cargo(), &build, &maps)?
+    };
+    match fixed {
+        Ok(program) => copy(&program, &dist.join(format!("{}-static", name())))?,
+        Err(why) => println!("SKIPPED static program: {why}"),
     }
     let program = build.join("release/rxsteer");
     ensure!(program.is_file(), "{} is not there; leave --no-build out", program.display());
@@ -71,6 +107,15 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// How names of files begin that are for this kind of machine.
+fn name() -> String {
+    format!("rxsteer-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).map(drop).with_context(|| format!("can't copy {}", from.display()))
+}
+
 /// Runs a packager; where it is not installed, the reason is said and the rest goes on.
 fn packed(command: &mut Command, time: &str) -> Result<()> {
     let name = command.get_args().next().unwrap_or_default().to_string_lossy().into_owned();
@@ -86,7 +131,7 @@ fn packed(command: &mut Command, time: &str) -> Result<()> {
 
 /// One archive of everything, for systems with other packages; unpacked below `/usr/local` it is installed.
 fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> {
-    let name = format!("rxsteer-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let name = name();
     let folder = files.join(&name);
     let root = shell::root();
     let copies: [(PathBuf, &str); 8] = [
@@ -106,7 +151,7 @@ fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> 
     for (from, to) in copies.into_iter().map(|(from, to)| (from, to.to_owned())).chain(pages) {
         let to = folder.join(to);
         fs::create_dir_all(to.parent().context("it is in a folder")?)?;
-        fs::copy(&from, &to).with_context(|| format!("can't copy {}", from.display()))?;
+        copy(&from, &to)?;
     }
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u+rw,go=rX"]);

@@ -38,7 +38,11 @@ fn target() -> String {
 
 /// Builds it by `cargo`, a `cargo build` of the program with the flags of a release; returns where it is. The inner error
 /// is why it can't be built here.
-pub(super) fn build(mut cargo: Command, build: &Path, maps: &[String]) -> Result<Result<PathBuf, String>> {
+pub(super) fn build(
+    mut cargo: Command,
+    build: &Path,
+    maps: &[String],
+) -> Result<Result<PathBuf, String>> {
     if let Some(why) = shell::lacking(&PROGRAMS) {
         return Ok(Err(why));
     }
@@ -57,9 +61,15 @@ pub(super) fn build(mut cargo: Command, build: &Path, maps: &[String]) -> Result
     cargo.env(variable("CC"), "musl-gcc").env(variable("CFLAGS"), flags.join(" "));
     cargo.env("CONFIG_SITE", site);
     match shell::outcome(&mut cargo)? {
-        Outcome::Passed => Ok(Ok(build.join(target).join("release/rxsteer"))),
+        Outcome::Passed => Ok(built(build)),
         _ => bail!("the static program does not build"),
     }
+}
+
+/// Where it is, if it was built.
+pub(super) fn built(build: &Path) -> Result<PathBuf, String> {
+    let program = build.join(target()).join("release/rxsteer");
+    if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) }
 }
 
 /// Makes sure that rustc has the target's standard library.
@@ -86,7 +96,10 @@ fn headers() -> Result<PathBuf> {
     for (name, places) in kernel_headers() {
         let place = places.iter().find(|place| Path::new(place).is_dir());
         let place = place.with_context(|| {
-            format!("the kernel's headers are not here: no {} (linux-libc-dev)", places.join(", no "))
+            format!(
+                "the kernel's headers are not here: no {} (linux-libc-dev)",
+                places.join(", no ")
+            )
         })?;
         symlink(place, folder.join(name))?;
     }

@@ -18,10 +18,11 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{Outcome, shell};
-use guest::{Tests, Threads};
+use guest::{Boot, Tests, Threads};
 use host::Kit;
+pub(crate) use host::script;
 use matrix::{Machine, Matrix, Selection};
-use results::{Results, Verdict};
+use results::{Left, Results, Verdict};
 
 /// Runs live tests in virtual machines with other kernels, drivers and CPUs; takes root, QEMU and clang.
 ///
@@ -146,7 +147,7 @@ fn one(
         Ok(folder) => folder,
         Err(why) => return Ok(Err(why)),
     };
-    let command = format!("chroot /new /bin/bash {}", host::script("guest.sh").display());
+    let command = format!("chroot /new /bin/bash {}", script("guest.sh").display());
     let initramfs = host::initramfs(&machine.kernel, &folder, &command)?;
     let names = match (options.tests.is_empty(), options.quick) {
         (false, _) => &options.tests,
@@ -208,6 +209,30 @@ fn one(
         keep(machine, all.as_ref().unwrap_or(&results))?;
     }
     Ok(Ok(results))
+}
+
+/// Boots a machine of the matrix with another root, of which systemd is started, and with these files in its shared folder;
+/// returns what it left there, and how it ended. The inner error is why it can't be booted here.
+pub(crate) fn boot_root(
+    name: &str,
+    root: &Path,
+    files: Vec<(&'static str, Vec<u8>)>,
+    limit: Duration,
+) -> Result<Result<(Left, String), String>> {
+    if let Some(why) = host::missing()? {
+        return Ok(Err(why));
+    }
+    let matrix = Matrix::parse(include_str!("../../vm/vm.toml"))?;
+    let machine = matrix.machines.iter().find(|machine| machine.name == name);
+    let machine = machine.with_context(|| format!("xtask/vm/vm.toml has no machine {name}"))?;
+    let kernel = match host::kernel(&machine.kernel, &matrix.kernels[&machine.kernel])? {
+        Ok(kernel) => kernel,
+        Err(why) => return Ok(Err(why)),
+    };
+    let initramfs = host::initramfs("systemd", &kernel, "switch_root /new /sbin/init")?;
+    let threads = Threads::Multi;
+    let with = Boot { kernel: &kernel, initramfs: &initramfs, root, files, threads, limit };
+    guest::boot(machine, &with).map(Ok)
 }
 
 /// The file with the last results of a machine.

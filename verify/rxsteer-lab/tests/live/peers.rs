@@ -77,11 +77,14 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
 
     peers.signal(Signal::TERM).unwrap();
     assert!(peers.wait(SOON).unwrap().success());
-    assert_eq!(testbed.sender().run("ethtool -k out0").unwrap(), before);
-    assert!(leaves_checksums(testbed.sender(), "out2"));
+    assert!(
+        leaves_checksums(testbed.sender(), "out0") && leaves_checksums(testbed.sender(), "out2")
+    );
     assert!(!Path::new("/run/rxsteer/peers.json").exists(), "nothing is left");
     assert_eq!(works(&testbed, 0), Ok(()));
     assert_eq!(steering.totals().unwrap().unaccounted(), 0);
+    // A program on one end of a veth keeps the other from sending merged segments, so this comes last.
+    assert_eq!(testbed.sender().run("ethtool -k out0").unwrap(), before);
 }
 
 #[test]
