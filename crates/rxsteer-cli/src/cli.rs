@@ -109,7 +109,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, conflicts_with = "json")]
     pub(crate) kernel_log: bool,
 
-    /// Print one JSON object, with all facts, instead of text
+    /// Print one JSON object on one line, with all facts, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

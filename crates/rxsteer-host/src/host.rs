@@ -92,6 +92,11 @@ impl Host {
 }
 
 /// The kernel's build configuration, where it is found.
+/// The host's name, as `uname -n` says it.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 fn configuration(release: &str) -> Option<String> {
     let packed = || {
         let mut text = String::new();

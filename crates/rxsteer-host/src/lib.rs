@@ -46,7 +46,7 @@ pub use capabilities::{Capabilities, Capability};
 pub use error::HostError;
 pub use finding::{Finding, State, can_run};
 pub use holder::Holder;
-pub use host::{Host, KernelVersion};
+pub use host::{Host, KernelVersion, host_name};
 pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, XdpFeatures};
 pub use judge::{Help, default_policy, help, may_be_generic, relief};
 pub use knobs::{Globals, InterfaceKnobs, Interrupt, RxQueue, TxQueue};

@@ -11,12 +11,14 @@ use crate::cli::CheckArgs;
 use crate::output;
 use crate::words::nearest;
 use rxsteer_host::{
-    Finding, Help, Host, Interface, Link, Load, Pattern, can_run, help, judge, links,
+    Finding, Help, Host, Interface, Link, Load, Pattern, can_run, help, host_name, judge, links,
 };
 use std::time::Duration;
 
 /// What was looked at, and what follows from it.
 pub(crate) struct Checked {
+    /// The host's name.
+    pub(crate) name: String,
     pub(crate) host: Host,
     pub(crate) host_findings: Vec<Finding>,
     pub(crate) interfaces: Vec<CheckedInterface>,
@@ -36,7 +38,8 @@ pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let sample = args.sample.map(|time| (sample(time), time));
     let checked = Checked::look(&args.interfaces, sample.as_ref())?;
     if args.json {
-        output::print(&format!("{:#}\n", show::json(&checked)))?;
+        // One line, so that those of many hosts can be collected in a file.
+        output::print(&format!("{}\n", show::json(&checked)))?;
     } else {
         output::print(&show::text(&checked, args.kernel_log))?;
     }
@@ -63,11 +66,12 @@ impl Checked {
         let facts: Vec<Interface> =
             chosen.into_iter().map(|link| Interface::look_at(link, &links)).collect();
         let host = tried(Host::look(), &facts);
-        Ok(Checked::judged(host, facts, !names.is_empty(), sample))
+        Ok(Checked::judged(host_name(), host, facts, !names.is_empty(), sample))
     }
 
     /// What follows from these facts alone.
     fn judged(
+        name: String,
         host: Host,
         facts: Vec<Interface>,
         asked_for: bool,
@@ -80,7 +84,20 @@ impl Checked {
         });
         let mut host_findings = judge::host(&host);
         host_findings.extend(sample.map(|(load, time)| judge::load(load, *time)));
-        Checked { interfaces: interfaces.collect(), host_findings, asked_for, host }
+        Checked { interfaces: interfaces.collect(), host_findings, asked_for, name, host }
+    }
+
+    /// The command by which an interface would gain, if it is likely to gain.
+    pub(crate) fn by(&self, interface: &CheckedInterface) -> Option<String> {
+        let Help::Likely(_) = interface.help else { return None };
+        let name = &interface.facts.link.name;
+        let can_run = can_run(&self.host_findings) && can_run(&interface.findings);
+        Some(if can_run {
+            format!("rxsteer run {name}")
+        } else {
+            // The kernel's own steering takes no XDP.
+            format!("rxsteer host recommend {name}")
+        })
     }
 
     /// Whether nothing stops `rxsteer run`: on all interfaces that were asked for, or on one of those there are.

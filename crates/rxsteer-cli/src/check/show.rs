@@ -123,12 +123,14 @@ pub(super) fn json(checked: &Checked) -> Value {
             "name": interface.facts.link.name,
             "can_run": host && can_run(&interface.findings),
             "help": interface.help,
+            "by": checked.by(interface),
             "findings": interface.findings,
             "facts": interface.facts,
         })
     };
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "hostname": checked.name,
         "can_run": checked.can_run(),
         "host": {
             "can_run": host,

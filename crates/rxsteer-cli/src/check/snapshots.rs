@@ -85,8 +85,17 @@ fn of(name: &str, change: impl FnOnce(&mut Interface)) -> Interface {
     interface
 }
 
+fn judged(
+    host: Host,
+    facts: Vec<Interface>,
+    asked_for: bool,
+    sample: Option<&(Load, Duration)>,
+) -> Checked {
+    Checked::judged("example".to_owned(), host, facts, asked_for, sample)
+}
+
 fn text(host: Host, interfaces: Vec<Interface>, asked_for: bool) -> String {
-    show::text(&Checked::judged(host, interfaces, asked_for, None), true)
+    show::text(&judged(host, interfaces, asked_for, None), true)
 }
 
 #[test]
@@ -177,7 +186,7 @@ fn snapshots_of_samples() {
         Load::default(),
     ] {
         let sample = (load, Duration::from_secs(10));
-        let checked = Checked::judged(host(), vec![nic("eth0")], true, Some(&sample));
+        let checked = judged(host(), vec![nic("eth0")], true, Some(&sample));
         let text = show::text(&checked, false);
         // The rest is as it is without a sample.
         let lines = text.lines().skip_while(|line| !line.contains(" load "));
@@ -191,7 +200,56 @@ fn snapshots_of_samples() {
 
 #[test]
 fn snapshots_of_json() {
-    let checked = Checked::judged(host(), vec![nic("eth0")], true, None);
+    let checked = judged(host(), vec![nic("eth0")], true, None);
     let json = format!("{:#}", show::json(&checked));
     assert_snapshot!("json", json.replace(env!("CARGO_PKG_VERSION"), "[version]"));
+}
+
+/// Hosts that were measured under load, a line each, as `rxsteer check --sample 10s --json` prints them.
+fn fleet() -> String {
+    let busy = sampled(&[(92, 5), (1, 97), (2, 95), (0, 99)], 7, 5_000_000);
+    let idle = sampled(&[(20, 70), (1, 97), (2, 95), (0, 99)], 0, 5_000_000);
+    let shared = sampled(&[(90, 5), (80, 10), (85, 10), (88, 9)], 9, 5_000_000);
+    let lro = of("eth0", |nic| {
+        nic.offloads = Some(Offloads { gro: true, lro: true, ..Offloads::default() });
+    });
+    let hosts = [
+        ("paris", host(), nic("eth0"), &busy),
+        ("oslo", host(), nic("eth0"), &idle),
+        ("rome", poor_host(), nic("eth0"), &busy),
+        ("bern", host(), lro, &busy),
+        ("wien", host(), nic("eth0"), &shared),
+    ];
+    let line = |(name, host, nic, load): (&str, Host, Interface, &Load)| {
+        let sample = (load.clone(), Duration::from_secs(10));
+        let checked = Checked::judged(name.to_owned(), host, vec![nic], false, Some(&sample));
+        format!("{}\n", show::json(&checked))
+    };
+    hosts.into_iter().map(line).collect()
+}
+
+/// docs/fleet.md asks lines of many hosts which of them would gain, and by what.
+#[test]
+fn query_of_the_documentation_finds_the_hosts_that_would_gain() {
+    let lines = fleet();
+    assert_eq!(lines.lines().count(), 5, "a line for each host");
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fleet.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let (_, query) = docs.split_once("$ jq -r '").expect("the query");
+    let (query, _) = query.split_once("' fleet.jsonl").expect("its end");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fleet.jsonl");
+    std::fs::write(&file, lines).unwrap();
+    let mut jq = std::process::Command::new("jq");
+    let Ok(output) = jq.args(["-r", &query.replace("\n> ", "\n")]).arg(&file).output() else {
+        use std::io::Write;
+        let test = "check::query_of_the_documentation_finds_the_hosts_that_would_gain";
+        let _ = writeln!(std::io::stderr(), "SKIPPED {test}: jq is not installed");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = String::from_utf8(output.stdout).unwrap();
+    assert_snapshot!("fleet", answer);
+    let shown = answer.lines().next().unwrap().split('\t').take(3).collect::<Vec<_>>().join("\t");
+    assert!(docs.contains(&shown), "the documentation shows another answer than {shown}");
 }

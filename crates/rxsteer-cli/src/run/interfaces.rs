@@ -171,7 +171,7 @@ impl<P: Datapath> Instance<P> {
                     "{} came without a complete TCP, UDP or SCTP checksum: the sender has checksum offload on. Such \
                      frames pass and are not steered, since receivers would drop them after a redirect; rxsteer status \
                      counts them. To steer them: ethtool -K PEER tx off, where PEER is the interface that sends them (a \
-                     veth's other end, in its network namespace)",
+                     veth's other end, in its network namespace; rxsteer peers finds and switches those)",
                     plural(usize::try_from(count).unwrap_or(usize::MAX), "frame")
                 );
                 say.push(warning(&known.name, &text));

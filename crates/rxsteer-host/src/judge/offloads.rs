@@ -192,6 +192,6 @@ fn peer_checksums(interface: &Interface) -> Option<Finding> {
             "the peer is in another network namespace, where it can't be looked at",
             why,
         )
-        .fix("make sure there: ethtool -K PEER tx off"),
+        .fix("make sure there: ethtool -K PEER tx off; or have rxsteer peers do it"),
     })
 }
