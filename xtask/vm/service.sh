@@ -56,6 +56,7 @@ appear() {
   ip -n far link set far0 up
 }
 # An error here (no listener) is nothing: the frames are received all the same.
+# shellcheck disable=SC2016
 send() { ip netns exec far bash -c 'for i in {1..300}; do echo "$i" >/dev/udp/10.9.0.1/9; done' 2>/dev/null || true; }
 status() { rxsteer status veth0 --json | tr -d ' \n'; }
 steers() { send; status | grep -qE '"redirected":[1-9][0-9]{2}'; }

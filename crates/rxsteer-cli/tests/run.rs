@@ -31,6 +31,16 @@ fn interface_there_is_not_is_named() {
 }
 
 #[test]
+fn other_end_of_what_is_no_veth_is_refused() {
+    assert_refused(&rxsteer(&["peers", "lo"]), &["lo is no veth"]);
+    assert_refused(&rxsteer(&["peers", "nosuch0", "--dry-run"]), &["'nosuch0'", "ip link"]);
+    assert_refused(&rxsteer(&["peers"]), &["<IFACE>"]);
+    assert_refused(&rxsteer(&["peers", "veth*", "--restore"]), &["--restore"]);
+    let nothing = rxsteer(&["peers", "nosuch*", "--dry-run", "--json"]);
+    assert!(String::from_utf8_lossy(&nothing.stdout).contains("\"peers\": []"), "{nothing:?}");
+}
+
+#[test]
 fn without_privileges_the_capability_is_named() {
     let test = "run::without_privileges_the_capability_is_named";
     let mut bare = Command::new("setpriv");

@@ -9,6 +9,7 @@ fn its_commands_say_how_to_get_it() {
         &["run", "eth0"][..],
         &["status"],
         &["set", "policy=rps"],
+        &["peers", "veth*"],
         &["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--live"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));

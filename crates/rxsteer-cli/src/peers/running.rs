@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rxsteer_host::peers::{Peers, Restored, Seen, State, examine_all};
-use rxsteer_host::{Pattern, Root};
+use rxsteer_host::{Pattern, Root, links};
 use rxsteer_user::printable;
 use serde_json::json;
 use std::os::fd::AsFd;
@@ -25,8 +25,12 @@ const LEAST: Duration = Duration::from_millis(200);
 pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
     let patterns = args.interfaces.iter().map(|text| Pattern::new(text));
     let patterns = patterns.collect::<Result<Vec<Pattern>, _>>()?;
+    check_names(&patterns)?;
     if args.dry_run {
         let seen = examine_all(&patterns)?;
+        if seen.is_empty() {
+            note("rxsteer: no veth of this network namespace matches");
+        }
         let lines: String = seen.iter().map(|seen| line(seen) + "\n").collect();
         let object = json!({ "version": env!("CARGO_PKG_VERSION"), "peers": seen });
         print(&if args.json { format!("{object:#}\n") } else { lines })?;
@@ -34,6 +38,21 @@ pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
     }
     let peers = Peers::open(&Root::host())?;
     if args.restore { restore(peers) } else { run(peers, &patterns) }
+}
+
+/// Refuses names, other than patterns, of what is no veth: they would be left out without a word.
+fn check_names(patterns: &[Pattern]) -> anyhow::Result<()> {
+    let links = links()?;
+    for pattern in patterns.iter().filter(|pattern| !pattern.is_open()) {
+        match links.iter().find(|link| pattern.matches(link)) {
+            Some(link) if link.is("veth") => {}
+            Some(_) => anyhow::bail!("{pattern} is no veth, so it has no other end"),
+            None => anyhow::bail!(
+                "there is no interface '{pattern}' in this network namespace; ip link show type veth lists its veths"
+            ),
+        }
+    }
+    Ok(())
 }
 
 fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {

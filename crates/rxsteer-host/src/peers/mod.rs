@@ -120,7 +120,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Begins: nobody else may do it, and what a killed process left is known.
+    /// Begins: no other process may do it meanwhile, and what a killed one left is known.
     pub fn open(root: &Root) -> Result<Peers, PeersError> {
         let (journal, switched) = Journal::open(root)?;
         Ok(Peers { journal, switched, known: Vec::new() })
