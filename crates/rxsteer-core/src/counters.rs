@@ -74,6 +74,9 @@ counters! {
 counters! {
     /// Counted once per RX thread, by the mechanism that decided.
     SteerCounter {
+        Local, "local", Packets, "Packets that no rule steers: without a flow, or of a queue that is not steered.";
+        Bound, "bound", Packets, "Packets whose target is the CPU that their RX queue is bound to.";
+        Hashed, "hashed", Packets, "Packets whose target is the CPU that the flow hash gives.";
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
         Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
@@ -142,6 +145,12 @@ counters! {
 /// How many packets each mechanism decided on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteerCounts {
+    /// Packets that no rule steers: they stay on the CPU that receives them.
+    pub local: u64,
+    /// Packets whose target is the CPU that their RX queue is bound to.
+    pub bound: u64,
+    /// Packets whose target is the CPU that the flow hash gives.
+    pub hashed: u64,
     /// Packets whose target is the CPU where their application runs (`rfs`).
     pub rfs: u64,
     /// Packets whose target is the CPU of their sparse slot.
@@ -155,15 +164,27 @@ impl SteerCounts {
     /// The count of `counter`.
     #[must_use]
     pub fn get(&self, counter: SteerCounter) -> u64 {
+        let mut counts = *self;
+        *counts.of(counter)
+    }
+
+    /// The count of `counter`, to be changed.
+    pub fn of(&mut self, counter: SteerCounter) -> &mut u64 {
         match counter {
-            SteerCounter::Rfs => self.rfs,
-            SteerCounter::InSlots => self.in_slots,
-            SteerCounter::Deferred => self.deferred,
+            SteerCounter::Local => &mut self.local,
+            SteerCounter::Bound => &mut self.bound,
+            SteerCounter::Hashed => &mut self.hashed,
+            SteerCounter::Rfs => &mut self.rfs,
+            SteerCounter::InSlots => &mut self.in_slots,
+            SteerCounter::Deferred => &mut self.deferred,
         }
     }
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &SteerCounts) {
+        self.local += other.local;
+        self.bound += other.bound;
+        self.hashed += other.hashed;
         self.rfs += other.rfs;
         self.in_slots += other.in_slots;
         self.deferred += other.deferred;

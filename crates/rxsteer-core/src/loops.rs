@@ -94,24 +94,35 @@ impl<B: Backlogs> EnqueuePolicy for FlowLimited<'_, B> {
     }
 }
 
-/// Chooses and reserves packet by packet, under rules whose decision for a flow never changes.
+/// Chooses and reserves packet by packet, under rules whose decision for a flow never changes. What it steers counts
+/// for `rule`.
 #[inline(always)]
 pub(crate) fn place<A: EnqueuePolicy>(
     arrivals: &[Arrival],
     enqueue: &mut A,
     verdicts: &mut [Verdict],
+    (counts, rule): (&mut SteerCounts, TargetRule),
     choose: impl Fn(&Arrival) -> Target,
 ) -> usize {
     let verdicts = &mut verdicts[..arrivals.len()];
+    let (mut decided, mut local) = (arrivals.len(), 0);
     for index in 0..arrivals.len() {
-        let cpu = choose(&arrivals[index]).cpu;
+        let Target { cpu, by } = choose(&arrivals[index]);
         verdicts[index] = match enqueue.admit(cpu, &arrivals[index]) {
             Ok(_) => Verdict::deliver(cpu),
             Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
-            Err(Refusal::Wait) => return index,
+            Err(Refusal::Wait) => {
+                decided = index;
+                break;
+            }
         };
+        local += u32::from(by == TargetRule::Local);
     }
-    arrivals.len()
+    let mut tally = Tally::default();
+    tally.by[rule as usize] = decided as u32 - local;
+    tally.by[TargetRule::Local as usize] += local;
+    counts.add(&tally);
+    decided
 }
 
 /// Places a steered flow that has no desired CPU. A trait rather than closures ensures that each implementation is
@@ -241,8 +252,12 @@ impl Guarded<'_> {
 
 impl SteerCounts {
     pub(crate) fn add(&mut self, tally: &Tally) {
-        self.rfs += u64::from(tally.by[TargetRule::Rfs as usize]);
-        self.in_slots += u64::from(tally.by[TargetRule::Slot as usize]);
+        let by = |rule: TargetRule| u64::from(tally.by[rule as usize]);
+        self.local += by(TargetRule::Local);
+        self.bound += by(TargetRule::Bound);
+        self.hashed += by(TargetRule::Hash);
+        self.rfs += by(TargetRule::Rfs);
+        self.in_slots += by(TargetRule::Slot);
         self.deferred += u64::from(tally.deferred);
     }
 }

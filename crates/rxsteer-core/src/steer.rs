@@ -24,7 +24,7 @@ use crate::loops::{
     place,
 };
 use crate::order::{DevFlow, FlowTables};
-use crate::plan::{Plan, Rule, by_hash};
+use crate::plan::{Plan, Rule, TargetRule, by_hash};
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
@@ -216,8 +216,9 @@ impl Steering {
             Rule::Rps(maps) => match maps.single() {
                 // All queues share one map, so no lookup is needed.
                 Some(map) => {
-                    let queues = maps.of_queue.len();
-                    place(arrivals, enqueue, verdicts, |packet| {
+                    let (queues, counts) =
+                        (maps.of_queue.len(), (guarded.counts, TargetRule::Hash));
+                    place(arrivals, enqueue, verdicts, counts, |packet| {
                         if packet.hash.is_none() || usize::from(packet.rx_queue) >= queues {
                             rules.local(packet)
                         } else {
@@ -225,12 +226,16 @@ impl Steering {
                         }
                     })
                 }
-                None => place(arrivals, enqueue, verdicts, |packet| {
-                    maps.map(packet).map_or_else(|| rules.local(packet), by_hash(packet))
-                }),
+                None => {
+                    let counts = (guarded.counts, TargetRule::Hash);
+                    place(arrivals, enqueue, verdicts, counts, |packet| {
+                        maps.map(packet).map_or_else(|| rules.local(packet), by_hash(packet))
+                    })
+                }
             },
             Rule::Bound(bindings) => {
-                place(arrivals, enqueue, verdicts, |packet| rules.bound(bindings, packet))
+                let counts = (guarded.counts, TargetRule::Bound);
+                place(arrivals, enqueue, verdicts, counts, |packet| rules.bound(bindings, packet))
             }
             Rule::None if rules.rfs => {
                 let place = Stays(rules);
@@ -240,7 +245,10 @@ impl Steering {
                     guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
-            Rule::None => place(arrivals, enqueue, verdicts, |packet| rules.local(packet)),
+            Rule::None => {
+                let counts = (guarded.counts, TargetRule::Local);
+                place(arrivals, enqueue, verdicts, counts, |packet| rules.local(packet))
+            }
         }
     }
 
@@ -302,7 +310,8 @@ impl Steering {
     }
 
     /// Whether a transition is in progress.
-    pub(crate) fn is_in_transition(&self) -> bool {
+    #[must_use]
+    pub fn is_in_transition(&self) -> bool {
         self.transition.is_some()
     }
 
@@ -373,6 +382,24 @@ mod tests {
 
     fn packets() -> Vec<Arrival> {
         PACKETS.iter().map(|&(hash, queue)| packet(hash, queue)).collect()
+    }
+
+    #[test]
+    fn every_packet_is_counted_for_the_rule_that_chose_its_target() {
+        let counted = |policy: &str| {
+            let config = config(policy.parse().unwrap());
+            let mut steering = Steering::new(&config).unwrap();
+            let mut room = Room(vec![100; 8], Refusal::Wait);
+            steering.decide(&packets(), &mut room, &mut [Verdict::default(); PACKETS.len()]);
+            let counts = steering.counts();
+            [counts.local, counts.bound, counts.hashed, counts.in_slots, counts.rfs]
+        };
+        assert_eq!(counted("none"), [5, 0, 0, 0, 0]);
+        assert_eq!(counted("rps"), [2, 0, 3, 0, 0], "two have no hash");
+        assert_eq!(counted("bound:1=5"), [3, 2, 0, 0, 0]);
+        assert_eq!(counted("rfs"), [2, 0, 3, 0, 0], "no application is known");
+        let sparse = counted("sparse");
+        assert_eq!((sparse[0], sparse[2] + sparse[3]), (2, 3));
     }
 
     #[test]

@@ -222,6 +222,13 @@ impl<T: Copy + Send> Producer<T> {
         list.len()
     }
 
+    /// Items written and not published.
+    #[inline(always)]
+    #[must_use]
+    pub fn unpublished(&self) -> u32 {
+        self.written.wrapping_sub(self.published)
+    }
+
     /// Makes everything written so far visible to the consumer, with one store. Returns the number of items added.
     ///
     /// # Panics
@@ -229,7 +236,7 @@ impl<T: Copy + Send> Producer<T> {
     #[inline(always)]
     pub fn publish(&mut self) -> u32 {
         debug_assert_eq!(self.written, self.reserved, "reserved slots are written first");
-        let added = self.written.wrapping_sub(self.published);
+        let added = self.unpublished();
         if added != 0 {
             // ORDER: Release; pairs with the Acquire in `Consumer::ready`. The items are in their slots before the
             // consumer can see the position behind them.

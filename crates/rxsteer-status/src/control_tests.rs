@@ -38,7 +38,7 @@ impl Server for Fake {
             shadow: false,
             flow_cnt: 1,
             sock_flow_entries: 1,
-            rfs_namespaces: "own".to_owned(),
+            rfs_namespaces: Some("own".to_owned()),
             inner: false,
             flow_stats: true,
             order_guard: true,

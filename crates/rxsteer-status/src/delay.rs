@@ -43,6 +43,15 @@ impl Delay {
         self.buckets.iter().sum()
     }
 
+    /// Adds `count` samples of `ns` nanoseconds.
+    pub fn record(&mut self, ns: u64, count: u64) {
+        let bucket = Self::bucket_of(ns);
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += count;
+    }
+
     /// Adds another histogram.
     pub fn add(&mut self, other: &Delay) {
         if self.buckets.len() < other.buckets.len() {

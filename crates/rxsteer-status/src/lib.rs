@@ -12,6 +12,7 @@ pub mod registry;
 mod status;
 #[doc(hidden)]
 pub mod testing;
+pub mod userspace;
 
 pub use delay::Delay;
 pub use event::{Audience, Event, EventKind, EventLog, Happened, KEPT as EVENTS_KEPT};

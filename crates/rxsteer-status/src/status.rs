@@ -34,8 +34,9 @@ pub struct Status {
     pub socket: String,
     /// The network namespace it runs in, by its inode number.
     pub network_namespace: Option<u64>,
-    /// The id of the XDP program.
-    pub program_id: u32,
+    /// The id of the XDP program, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_id: Option<u32>,
     /// Nanoseconds since it was started: the time of all counts.
     pub running_ns: u64,
     /// Kernel memory of the BPF maps in bytes; null if the kernel does not report it.
@@ -63,7 +64,13 @@ pub struct Status {
     /// The sums over all CPUs.
     #[serde(flatten)]
     pub totals: Counts,
-    /// Totals of the packets that were counted for flows, if flows are requested.
+    /// Packets that were processed before or beside an earlier one of their flow, where order is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reordered: Option<u64>,
+    /// The share of the input that was read, 0.0 to 1.0, where the input has a known end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_share: Option<f64>,
+    /// Totals of the packets that were counted for flows, if flows are requested and the path counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_statistics: Option<FlowStatisticsShown>,
     /// The largest flows, if they are requested.
@@ -85,7 +92,8 @@ pub struct Status {
 pub struct SettingsShown {
     /// The policy.
     pub policy: String,
-    /// Native or generic XDP.
+    /// How packets come: native or generic XDP; by packet or AF_XDP sockets (`packet`, `xdp`); from a `capture`, or
+    /// `synthetic`.
     pub mode: String,
     /// The CPUs that packets are steered to.
     pub cpus: String,
@@ -110,8 +118,9 @@ pub struct SettingsShown {
     pub flow_cnt: u32,
     /// Slots of the table of desired CPUs.
     pub sock_flow_entries: u32,
-    /// The network namespaces whose sockets set desired CPUs: `own` or `all`.
-    pub rfs_namespaces: String,
+    /// The network namespaces whose sockets set desired CPUs: `own` or `all`; `None`: sockets do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rfs_namespaces: Option<String>,
     /// Whether flows inside tunnels are steered.
     pub inner: bool,
     /// Whether flows are counted.
@@ -120,12 +129,12 @@ pub struct SettingsShown {
     pub order_guard: bool,
 }
 
-/// One interface.
+/// One interface, or what a replay reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
-    /// Its index.
+    /// Its index; 0 if it is no interface.
     pub ifindex: u32,
     /// Its state.
     pub state: State,
@@ -136,6 +145,9 @@ pub struct InterfaceStatus {
     pub running_ns: u64,
     /// RX queues with a flow table; in generic mode receiving CPUs with one.
     pub flow_tables: u16,
+    /// Packets that the kernel dropped before they were received; they are not among the received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_drops: Option<u64>,
     /// What was received on it.
     #[serde(flatten)]
     pub counts: RxShown,
@@ -180,6 +192,18 @@ impl State {
 #[serde(transparent)]
 pub struct RxShown(Map<String, Value>);
 
+impl Command {
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Live => "live",
+            Self::Replay => "replay",
+        }
+    }
+}
+
 impl Default for RxShown {
     /// Contains all counters, also while they are 0.
     fn default() -> RxShown {
@@ -206,6 +230,11 @@ impl RxShown {
             self.0.insert(counter.name().to_owned(), sum.into());
         }
     }
+
+    /// Adds all counters of `other`.
+    pub fn merge(&mut self, other: &RxShown) {
+        self.add(|counter| other.get(counter));
+    }
 }
 
 /// Frames that were lost, by reason.
@@ -219,13 +248,40 @@ pub struct Drops {
     pub redirect_errors: u64,
     /// Dropped by the flow limit, for the CPU that received.
     pub flow_limit: u64,
+    /// Lost with a worker whose handler panicked, or because no worker was left. In the userspace path only, as are
+    /// the following.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub worker_lost: u64,
+    /// Their interface was removed while they waited.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub interface_removed: u64,
+    /// They were to be sent on, and there was no room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tx_full: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Drops {
     /// The sum of all drops.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.ring_full + self.alloc + self.redirect_errors + self.flow_limit
+        let Drops { ring_full, alloc, redirect_errors, flow_limit, .. } = self;
+        let in_kernel = ring_full + alloc + redirect_errors + flow_limit;
+        in_kernel + self.worker_lost + self.interface_removed + self.tx_full
+    }
+
+    /// Adds all drops of `other`.
+    pub fn add(&mut self, other: &Drops) {
+        self.ring_full += other.ring_full;
+        self.alloc += other.alloc;
+        self.redirect_errors += other.redirect_errors;
+        self.flow_limit += other.flow_limit;
+        self.worker_lost += other.worker_lost;
+        self.interface_removed += other.interface_removed;
+        self.tx_full += other.tx_full;
     }
 }
 

@@ -7,7 +7,8 @@
 //! ```
 
 use crate::block::Block;
-use rxsteer_core::{CpuId, Drops, FlowHash};
+use crate::rx_report::BacklogProgress;
+use rxsteer_core::{CpuId, FlowHash};
 use rxsteer_ring::{Consumer, Producer, ring};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,7 +53,6 @@ impl Descriptor {
 /// The RX thread's end of a backlog.
 #[derive(Debug)]
 pub(crate) struct BacklogSender {
-    pub(crate) cpu: CpuId,
     ring: Producer<Descriptor>,
     blocks: rtrb::Producer<Arc<Block>>,
     /// Number of the block the last descriptor lay in; blocks are numbered from 1 by the receiver.
@@ -62,13 +62,8 @@ pub(crate) struct BacklogSender {
     looked_in: u32,
     /// Whether something is written and not yet published.
     pub(crate) touched: bool,
-    /// Lists published.
-    pub(crate) lists: u64,
-    /// Packets in them.
-    pub(crate) queued: u64,
-    /// Wake-ups sent.
-    pub(crate) kicks: u64,
-    pub(crate) drops: Drops,
+    /// What was sent, and to which CPU.
+    pub(crate) progress: Arc<BacklogProgress>,
 }
 
 /// The worker's end of a backlog.
@@ -106,17 +101,13 @@ pub(crate) fn backlog(
     let closed = Arc::new(AtomicBool::new(false));
     (
         BacklogSender {
-            cpu,
             ring: sender,
             blocks: block_sender,
             block_number: 0,
             closed: closed.clone(),
             looked_in: 0,
             touched: false,
-            lists: 0,
-            queued: 0,
-            kicks: 0,
-            drops: Drops::default(),
+            progress: Arc::new(BacklogProgress::new(cpu)),
         },
         BacklogReceiver {
             cpu,
@@ -162,13 +153,15 @@ impl BacklogSender {
         assert!(sent.is_ok(), "as many blocks as descriptors can wait");
     }
 
-    /// Publishes the list written so far.
+    /// Publishes the list written so far. It is counted before, so that nothing seems to be processed that was not
+    /// queued.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.touched = false;
-        let packets = self.ring.publish();
-        self.lists += u64::from(packets != 0);
-        self.queued += u64::from(packets);
+        let packets = self.ring.unpublished();
+        self.progress.lists.add(u64::from(packets != 0));
+        self.progress.queued.add(u64::from(packets));
+        self.ring.publish();
     }
 
     /// Whether the packet at `position` is processed.

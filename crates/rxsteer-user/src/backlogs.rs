@@ -195,14 +195,14 @@ impl BacklogSet {
     /// Counts `packets` that were received and found no room in the backlog that was full.
     #[cold]
     pub(crate) fn give_up(&mut self, packets: usize) {
-        self.backlogs[self.full].drops.add(DropReason::BacklogFull, packets as u64);
+        self.backlogs[self.full].progress.drops.add(DropReason::BacklogFull, packets as u64);
     }
 
     #[cold]
     fn drop_packet(&mut self, verdict: Verdict) {
         if let Some(reason) = verdict.drop_reason() {
             let backlog = usize::from(self.backlog_of[verdict.cpu().index()]);
-            self.backlogs[backlog].drops.add(reason, 1);
+            self.backlogs[backlog].progress.drops.add(reason, 1);
         }
     }
 
@@ -222,7 +222,8 @@ impl BacklogSet {
                 continue;
             }
             let index = usize::from(index);
-            self.backlogs[index].kicks += u64::from(self.group.slots[index].sleeper.kick());
+            let kicks = u64::from(self.group.slots[index].sleeper.kick());
+            self.backlogs[index].progress.kicks.add(kicks);
         }
     }
 
@@ -249,7 +250,8 @@ impl BacklogSet {
     pub(crate) fn kick_own(&mut self) {
         if std::mem::take(&mut self.own_unkicked) {
             let own = usize::from(self.own);
-            self.backlogs[own].kicks += u64::from(self.group.slots[own].sleeper.kick());
+            let kicks = u64::from(self.group.slots[own].sleeper.kick());
+            self.backlogs[own].progress.kicks.add(kicks);
         }
     }
 
@@ -273,20 +275,8 @@ impl BacklogSet {
         Room::There
     }
 
-    /// Packets refused so far.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.backlogs.iter().map(|backlog| backlog.drops.total()).sum()
-    }
-
     pub(crate) fn reports(&self) -> Vec<BacklogReport> {
-        let report = |backlog: &BacklogSender| BacklogReport {
-            cpu: backlog.cpu,
-            lists: backlog.lists,
-            queued: backlog.queued,
-            kicks: backlog.kicks,
-            drops: backlog.drops,
-        };
-        self.backlogs.iter().map(report).collect()
+        self.backlogs.iter().map(|backlog| backlog.progress.report()).collect()
     }
 }
 

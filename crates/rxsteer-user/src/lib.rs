@@ -31,6 +31,8 @@ pub mod block;
 mod change;
 mod clock;
 mod config;
+mod count;
+mod delay_counts;
 mod flow_stats;
 #[cfg(feature = "xdp")]
 pub mod forward;
@@ -55,6 +57,8 @@ mod worker_group;
 pub use block::{Block, FrameFlags, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};
 pub use config::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, PipelineConfig, PipelineError};
+pub use count::{Count, DropCounts};
+pub use delay_counts::DelayCounts;
 pub use flow_stats::FlowStats;
 pub use handler::{Handler, Packet, PacketList};
 pub use order_tracker::{DistinctFlows, MAX_TRACKED_FLOWS};
@@ -66,7 +70,8 @@ pub use receiver::{MAX_BATCH, OnFull, Receiver};
 pub use report::{CpuReport, Report};
 #[cfg(feature = "json")]
 pub use report_json::drops_to_json;
-pub use rx_report::{BacklogReport, RxProgress};
+pub use rx_report::{BacklogProgress, BacklogReport, RxProgress};
+pub use worker_group::WorkerProgress;
 
 pub use rxsteer_core as core;
 pub use rxsteer_flows as flows;

@@ -207,6 +207,11 @@ impl OrderTracker {
         }
     }
 
+    /// How often a flow moved so far.
+    pub(crate) fn moves(&self) -> u64 {
+        self.report.moves
+    }
+
     pub(crate) fn into_report(mut self) -> OrderTrackerReport {
         self.report.steered_flows = self.flows.len() as u64;
         let packets = self.flows.values().map(|record| u64::from(record.number));

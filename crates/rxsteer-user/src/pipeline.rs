@@ -6,7 +6,7 @@
 //!                 (one backlog per RX thread and CPU)
 //! ```
 
-use crate::backlog::{BacklogReceiver, backlog};
+use crate::backlog::{BacklogReceiver, BacklogSender, backlog};
 use crate::backlogs::BacklogSet;
 use crate::block::{Block, BlockPool};
 use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch};
@@ -18,11 +18,11 @@ use crate::pace::{Pace, Speed};
 use crate::packet_clock::PacketClock;
 use crate::receiver::{Batch, Receiver};
 use crate::report::Report;
-use crate::rx_report::{RxReport, RxReports};
+use crate::rx_report::{RxProgress, RxReports};
 use crate::source::Source;
 use crate::worker::{Worker, WorkerReport};
-use crate::worker_group::WorkerGroup;
-use rxsteer_core::{CpuId, CpuSet, DropReason, Steering};
+use crate::worker_group::{WorkerGroup, WorkerProgress};
+use rxsteer_core::{CpuId, CpuSet, DropReason, SteerConfig, Steering};
 use rxsteer_packet::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +63,19 @@ impl Control {
     #[must_use]
     pub fn recorder(&self) -> FlowRecorder {
         FlowRecorder::new(self.switch.clone())
+    }
+
+    /// What packets are steered by now, and how many may wait per RX thread and CPU.
+    #[must_use]
+    pub fn settings(&self) -> (SteerConfig, u32) {
+        let seen = self.switch.see();
+        (seen.value().plan.config().clone(), seen.value().max_backlog)
+    }
+
+    /// The counts of the workers, by CPU.
+    #[must_use]
+    pub fn workers(&self) -> Vec<Arc<WorkerProgress>> {
+        self.group.slots.iter().map(|slot| slot.progress.clone()).collect()
     }
 
     /// Stops the worker of `cpu`, as a CPU that goes offline: another processes what waits there, in
@@ -198,8 +211,8 @@ impl<H: Handler> Pipeline<H> {
                 lost += backlog.discard();
                 std::thread::yield_now();
             }
-            if let Some(worker) = workers.iter_mut().find(|worker| worker.cpu == backlog.cpu) {
-                worker.drops.add(DropReason::WorkerLost, lost);
+            if let Some(slot) = self.group.slots.iter().find(|slot| slot.cpu == backlog.cpu) {
+                slot.progress.drops.add(DropReason::WorkerLost, lost);
             }
         }
         Report::new(self.reports.take(), workers, &self.steered_to)
@@ -254,7 +267,7 @@ fn receivers(
     let threads = config.rx_cpus.len();
     let schedule = Arc::new(Schedule::new(&config.changes));
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
-        let mut backlogs = Vec::new();
+        let mut backlogs: Vec<BacklogSender> = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut backlogs_by_cpu) {
             let largest = config.largest_backlog();
             let own = cpu == queue_cpu;
@@ -262,6 +275,8 @@ fn receivers(
             backlogs.push(sender);
             receiving_ends.push(receiver);
         }
+        let mut progress = RxProgress::default();
+        progress.backlogs = backlogs.iter().map(|backlog| backlog.progress.clone()).collect();
         let symmetric = matches!(config.hasher, Hasher::Symmetric(_));
         let settings = shared.switch.see();
         let queues = (0..config.rx_queues).filter(|q| usize::from(*q) % threads == thread);
@@ -300,8 +315,9 @@ fn receivers(
             block_number: 0,
             blocks_at_look: 0,
             packet_clock: PacketClock::default(),
-            report: RxReport::default(),
-            progress: Arc::default(),
+            progress: Arc::new(progress),
+            kernel_drops: 0,
+            out_of_memory: false,
             reports: shared.reports.clone(),
         }
     });

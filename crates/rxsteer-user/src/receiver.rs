@@ -73,8 +73,12 @@ pub struct Receiver {
     pub(crate) blocks_at_look: u64,
     /// The time of its packets, for policies that go by it.
     pub(crate) packet_clock: PacketClock,
-    pub(crate) report: RxReport,
+    /// What it counts.
     pub(crate) progress: Arc<RxProgress>,
+    /// Frames that the kernel dropped while this received.
+    pub(crate) kernel_drops: u64,
+    /// Whether receiving ended because memory ran out.
+    pub(crate) out_of_memory: bool,
     /// Where the report goes when this ends.
     pub(crate) reports: Arc<RxReports>,
 }
@@ -164,7 +168,7 @@ impl Receiver {
         } else {
             self.run_at_once(source, &request, stop);
         }
-        self.report.kernel_drops += source.kernel_drops() - dropped_before;
+        self.kernel_drops += source.kernel_drops() - dropped_before;
         self.publish_progress(source);
     }
 
@@ -175,7 +179,7 @@ impl Receiver {
             if lets_catch_up {
                 self.backlogs.let_own_worker_catch_up();
             }
-            let received = self.report.packets;
+            let received = self.progress.packets.get();
             // Numbering writes into blocks, so it needs ones of its own.
             let shared = if self.order_tracker.is_none() { source.shared_block() } else { None };
             let fill = if let Some((block, fill)) = shared {
@@ -190,7 +194,7 @@ impl Receiver {
             if fill == Fill::End || self.is_short_of_memory(stop) {
                 break;
             }
-            idle.after(self.report.packets != received);
+            idle.after(self.progress.packets.get() != received);
         }
     }
 
@@ -247,7 +251,7 @@ impl Receiver {
             self.order_tracker.as_ref().is_some_and(|order_tracker| order_tracker.is_short)
                 || is_time && !memory::is_left(memory::RESERVE);
         if is_short {
-            self.report.out_of_memory = true;
+            self.out_of_memory = true;
             // ORDER: Relaxed; a stop is a request, and the flag carries no data.
             stop.store(true, Ordering::Relaxed);
         }
@@ -259,19 +263,30 @@ impl Receiver {
     }
 
     fn publish_figures(&self, progress: Option<(u64, u64)>, kernel_drops: u64) {
-        // ORDER: Relaxed; figures to look at.
-        self.progress.packets.store(self.report.packets, Ordering::Relaxed);
-        self.progress.bytes.store(self.report.bytes, Ordering::Relaxed);
-        self.progress.kernel_drops.store(kernel_drops, Ordering::Relaxed);
-        let dropped = self.report.drops.total() + self.backlogs.dropped();
-        self.progress.dropped.store(dropped, Ordering::Relaxed);
+        self.progress.kernel_drops.set(kernel_drops);
         if let Some((done, total)) = progress {
-            self.progress.done.store(done, Ordering::Relaxed);
-            self.progress.total.store(total, Ordering::Relaxed);
+            self.progress.done.set(done);
+            self.progress.total.set(total);
         }
     }
 
-    /// The figures another thread may look at while this receiver runs.
+    /// Shows how the packets so far were decided on.
+    #[inline]
+    fn publish_decisions(&self) {
+        self.progress.set_steering(self.steering.counts());
+        self.progress.changing.set(u64::from(self.steering.is_in_transition()));
+        if let Some(order_tracker) = &self.order_tracker {
+            self.progress.moves.set(order_tracker.moves());
+        }
+    }
+
+    /// The CPU that this receives on.
+    #[must_use]
+    pub fn cpu(&self) -> CpuId {
+        self.queue_cpu
+    }
+
+    /// The counts that another thread may look at while this receiver runs.
     #[must_use]
     pub fn progress(&self) -> Arc<RxProgress> {
         self.progress.clone()
@@ -292,8 +307,8 @@ impl Receiver {
     #[cold]
     fn abandon(&mut self) {
         let open = self.open.take().map_or(0, |block| block.len()) + self.refused.len();
-        self.report.packets += open as u64;
-        self.report.drops.add(DropReason::WorkerLost, open as u64);
+        self.progress.packets.add(open as u64);
+        self.progress.drops.add(DropReason::WorkerLost, open as u64);
     }
 
     /// The block that frames enter into. When all frame memory is in use and packets are to be
@@ -346,7 +361,7 @@ impl Receiver {
         for batch in block.frames().chunks(MAX_BATCH) {
             self.hash(&block, batch);
         }
-        self.report.drops.add(DropReason::NoBuffer, block.len() as u64);
+        self.progress.drops.add(DropReason::NoBuffer, block.len() as u64);
         block.clear();
         self.refused = block;
     }
@@ -383,7 +398,7 @@ impl Receiver {
     ) -> Room {
         let frames = &block.frames()[first..first + count];
         if let Some(schedule) = &self.schedule {
-            schedule.come_to(frames[0].timestamp_ns, self.report.packets, &self.switch);
+            schedule.come_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
         }
         if self.switch.has_changed(&self.settings) {
             self.change();
@@ -403,6 +418,7 @@ impl Receiver {
             if let Some(order_tracker) = &mut self.order_tracker {
                 order_tracker.decided(&block.numbers[first + done..], &verdicts[..decided]);
             }
+            self.publish_decisions();
             self.backlogs.publish();
             done += decided;
             if done < count && self.backlogs.wait_for_room(stop) == Room::Stopped {
@@ -470,8 +486,8 @@ impl Receiver {
         if self.steering.goes_by_time() {
             self.publish_time(frames.len(), in_order);
         }
-        self.report.packets += frames.len() as u64;
-        self.report.bytes += bytes;
+        self.progress.packets.add(frames.len() as u64);
+        self.progress.bytes.add(bytes);
         if odd {
             self.count_odd(block, frames);
         }
@@ -482,15 +498,15 @@ impl Receiver {
     #[cold]
     fn count_odd(&mut self, block: &Block, frames: &[FrameMeta]) {
         let unknown = frames.iter().filter(|frame| frame.rx_queue >= self.rx_queues);
-        self.report.unknown_rx_queue += unknown.count() as u64;
+        self.progress.unknown_rx_queue.add(unknown.count() as u64);
         for frame in frames.iter().filter(|frame| !frame.has_nic_hash) {
             let hashed = self.hasher.flow_hash(frame.link, block.bytes_of(frame), self.dissect);
             match hashed.class {
                 FrameClass::Ip => {}
-                FrameClass::NotIp => self.report.not_ip += 1,
-                FrameClass::Malformed(reason) => self.report.malformed[reason as usize] += 1,
+                FrameClass::NotIp => self.progress.not_ip.add(1),
+                FrameClass::Malformed(reason) => self.progress.malformed[reason as usize].add(1),
             }
-            self.report.transport_truncated += u64::from(hashed.transport_truncated);
+            self.progress.transport_truncated.add(u64::from(hashed.transport_truncated));
         }
     }
 
@@ -535,11 +551,14 @@ impl Drop for Receiver {
         } else {
             self.flush();
         }
-        let mut report = std::mem::take(&mut self.report);
-        report.backlogs = self.backlog_reports();
-        report.steering = self.steering.counts();
-        report.changes_made = self.schedule.as_ref().map_or(0, |schedule| schedule.made());
-        report.order_tracker = self.order_tracker.take().map(OrderTracker::into_report);
+        self.publish_decisions();
+        let report = RxReport {
+            progress: self.progress.clone(),
+            kernel_drops: self.kernel_drops,
+            out_of_memory: self.out_of_memory,
+            changes_made: self.schedule.as_ref().map_or(0, |schedule| schedule.made()),
+            order_tracker: self.order_tracker.take().map(OrderTracker::into_report),
+        };
         // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.
         self.reports.add(report);
     }

@@ -1,8 +1,10 @@
 //! The report of a run, combined from its RX threads and workers.
 
+use crate::delay_counts::delay_histogram;
 use crate::order_tracker::DistinctFlows;
 use crate::rx_report::RxReport;
-use crate::worker::{WorkerReport, delay_histogram};
+use crate::worker::WorkerReport;
+use crate::worker_group::WorkerProgress;
 use hdrhistogram::Histogram;
 use rxsteer_core::{CpuId, CpuSet, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
@@ -134,49 +136,52 @@ impl<H> Report<H> {
     }
 
     fn add_worker(&mut self, worker: WorkerReport<H>, steered_to: &CpuSet) {
-        self.delivered += worker.packets;
-        self.reordered += worker.reordered;
-        self.drops.merge(&worker.drops);
+        let WorkerProgress { cpu, packets, bytes, reordered, drops, delay } = &*worker.progress;
+        let (packets, drops) = (packets.get(), drops.get());
+        self.delivered += packets;
+        self.reordered += reordered.get();
+        self.drops.merge(&drops);
         self.per_cpu.push(CpuReport {
-            cpu: worker.cpu,
-            steered_to: steered_to.contains(worker.cpu),
-            packets: worker.packets,
-            bytes: worker.bytes,
+            cpu: *cpu,
+            steered_to: steered_to.contains(*cpu),
+            packets,
+            bytes: bytes.get(),
             flows: worker.flows,
-            drops: worker.drops,
+            drops,
             lists: 0,
             queued: 0,
             kicks: 0,
-            delay_ns: worker.delay_ns,
+            delay_ns: delay.histogram(),
             pinned: worker.pinned,
             failure: worker.failure,
         });
-        self.handlers.extend(worker.handler.map(|handler| (worker.cpu, handler)));
+        self.handlers.extend(worker.handler.map(|handler| (*cpu, handler)));
     }
 
     fn add_receiver(&mut self, rx: RxReport) {
-        self.packets += rx.packets;
-        self.bytes += rx.bytes;
-        self.not_ip += rx.not_ip;
-        self.transport_truncated += rx.transport_truncated;
-        self.kernel_drops += rx.kernel_drops;
-        self.unknown_rx_queue += rx.unknown_rx_queue;
-        self.steering.merge(&rx.steering);
-        self.out_of_memory |= rx.out_of_memory;
-        self.changes_made = self.changes_made.max(rx.changes_made);
-        self.drops.merge(&rx.drops);
-        for (mine, theirs) in self.malformed.iter_mut().zip(rx.malformed) {
-            *mine += theirs;
+        let progress = &rx.progress;
+        self.packets += progress.packets.get();
+        self.bytes += progress.bytes.get();
+        self.not_ip += progress.not_ip.get();
+        self.transport_truncated += progress.transport_truncated.get();
+        self.unknown_rx_queue += progress.unknown_rx_queue.get();
+        self.steering.merge(&progress.steering());
+        self.drops.merge(&progress.dropped());
+        for (mine, theirs) in self.malformed.iter_mut().zip(&progress.malformed) {
+            *mine += theirs.get();
         }
         // Backlogs are in the order of the workers: both are sorted by CPU.
-        for (cpu, backlog) in self.per_cpu.iter_mut().zip(&rx.backlogs) {
+        for (cpu, backlog) in self.per_cpu.iter_mut().zip(&progress.backlogs) {
+            let backlog = backlog.report();
             debug_assert_eq!(cpu.cpu, backlog.cpu);
             cpu.lists += backlog.lists;
             cpu.queued += backlog.queued;
             cpu.kicks += backlog.kicks;
             cpu.drops.merge(&backlog.drops);
-            self.drops.merge(&backlog.drops);
         }
+        self.kernel_drops += rx.kernel_drops;
+        self.out_of_memory |= rx.out_of_memory;
+        self.changes_made = self.changes_made.max(rx.changes_made);
         if let Some(order_tracker) = rx.order_tracker {
             self.order_checked = true;
             self.moves += order_tracker.moves;

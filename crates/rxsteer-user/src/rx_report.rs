@@ -1,38 +1,23 @@
 //! The reports of RX threads: at their end, and while they run.
 
+use crate::count::{Count, DropCounts};
 use crate::order_tracker::OrderTrackerReport;
+use rxsteer_core::counters::SteerCounter;
 use rxsteer_core::{CpuId, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The results of one RX thread.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RxReport {
-    /// Packets received.
-    pub(crate) packets: u64,
-    /// The bytes of these packets on the wire.
-    pub(crate) bytes: u64,
-    /// Frames without an IP packet.
-    pub(crate) not_ip: u64,
-    /// Frames whose outermost IP header can't be read, by reason.
-    pub(crate) malformed: [u64; Malformed::ALL.len()],
-    /// IP packets whose transport header is damaged or cut off.
-    pub(crate) transport_truncated: u64,
+    /// What it counted.
+    pub(crate) progress: Arc<RxProgress>,
     /// Frames that the kernel dropped before they were received.
     pub(crate) kernel_drops: u64,
-    /// Packets of an RX queue that the configuration does not have.
-    pub(crate) unknown_rx_queue: u64,
-    /// Packets refused before they had a target.
-    pub(crate) drops: Drops,
-    /// How many packets each mechanism decided on.
-    pub(crate) steering: SteerCounts,
     /// Whether receiving ended because memory ran out.
     pub(crate) out_of_memory: bool,
     /// Planned changes that were made by any RX thread.
     pub(crate) changes_made: usize,
-    /// The results for each CPU's backlog.
-    pub(crate) backlogs: Vec<BacklogReport>,
     /// Flows and moves, where order is checked.
     pub(crate) order_tracker: Option<OrderTrackerReport>,
 }
@@ -53,22 +38,112 @@ pub struct BacklogReport {
     pub drops: Drops,
 }
 
-/// Counters of a running receiver, which other threads can read.
+/// The counts of one RX thread, which other threads can read while it runs.
+///
+/// Once a packet is decided on, it counts in `backlogs` as queued or dropped, or in `drops`. Up to one batch of the
+/// packets received may not be decided on yet.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RxProgress {
-    /// Packets received so far.
-    pub packets: AtomicU64,
-    /// Bytes of these packets on the wire.
-    pub bytes: AtomicU64,
-    /// Packets refused so far, for any reason.
-    pub dropped: AtomicU64,
-    /// Frames that the kernel dropped so far ([`crate::source::Source::kernel_drops`]).
-    pub kernel_drops: AtomicU64,
-    /// Units of the source completed so far ([`crate::source::Source::progress`]).
-    pub done: AtomicU64,
+    /// Packets received.
+    pub packets: Count,
+    /// The bytes of these packets on the wire.
+    pub bytes: Count,
+    /// Frames without an IP packet.
+    pub not_ip: Count,
+    /// Frames whose outermost IP header can't be read, by reason.
+    pub malformed: [Count; Malformed::ALL.len()],
+    /// IP packets whose transport header is damaged or cut off.
+    pub transport_truncated: Count,
+    /// Packets of an RX queue that the configuration does not have.
+    pub unknown_rx_queue: Count,
+    /// Packets refused before they had a target.
+    pub drops: DropCounts,
+    /// How often a flow moved to another CPU; only if order is checked.
+    pub moves: Count,
+    /// Whether packets sent by former settings are under way: 1 or 0.
+    pub changing: Count,
+    /// Frames that the kernel dropped ([`crate::source::Source::kernel_drops`]).
+    pub kernel_drops: Count,
+    /// Units of the source completed ([`crate::source::Source::progress`]).
+    pub done: Count,
     /// Units of the source in total; 0 while unknown.
-    pub total: AtomicU64,
+    pub total: Count,
+    /// The packets sent to each CPU.
+    pub backlogs: Vec<Arc<BacklogProgress>>,
+    steering: [Count; SteerCounter::ALL.len()],
+}
+
+/// The counts of the packets that one RX thread sends to one CPU.
+#[derive(Debug)]
+#[repr(align(128))]
+#[non_exhaustive]
+pub struct BacklogProgress {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Lists published.
+    pub lists: Count,
+    /// Packets in these lists.
+    pub queued: Count,
+    /// Wake-ups sent.
+    pub kicks: Count,
+    /// Packets refused.
+    pub drops: DropCounts,
+}
+
+impl RxProgress {
+    /// Of the packets, how many the mechanism of `counter` decided on.
+    #[must_use]
+    pub fn steered(&self, counter: SteerCounter) -> u64 {
+        self.steering[counter as usize].get()
+    }
+
+    /// How many packets each mechanism decided on.
+    #[must_use]
+    pub fn steering(&self) -> SteerCounts {
+        let mut counts = SteerCounts::default();
+        for counter in SteerCounter::ALL {
+            *counts.of(*counter) = self.steered(*counter);
+        }
+        counts
+    }
+
+    /// Packets refused, by reason.
+    #[must_use]
+    pub fn dropped(&self) -> Drops {
+        let mut drops = self.drops.get();
+        self.backlogs.iter().for_each(|backlog| drops.merge(&backlog.drops.get()));
+        drops
+    }
+
+    #[inline]
+    pub(crate) fn set_steering(&self, counts: SteerCounts) {
+        for (counter, shown) in SteerCounter::ALL.iter().zip(&self.steering) {
+            shown.set(counts.get(*counter));
+        }
+    }
+}
+
+impl BacklogProgress {
+    pub(crate) fn new(cpu: CpuId) -> BacklogProgress {
+        BacklogProgress {
+            cpu,
+            lists: Count::default(),
+            queued: Count::default(),
+            kicks: Count::default(),
+            drops: DropCounts::default(),
+        }
+    }
+
+    pub(crate) fn report(&self) -> BacklogReport {
+        BacklogReport {
+            cpu: self.cpu,
+            lists: self.lists.get(),
+            queued: self.queued.get(),
+            kicks: self.kicks.get(),
+            drops: self.drops.get(),
+        }
+    }
 }
 
 /// The reports of receivers that have ended. A pipeline gets a report from every receiver, however it ended.

@@ -10,12 +10,12 @@
 use crate::backlog::{BacklogReceiver, Descriptor};
 use crate::change::{FlowRecorder, Switch};
 use crate::clock::{Clock, ns_between};
+use crate::delay_counts::DelayCounts;
 use crate::handler::{Handler, PacketList};
 use crate::order_tracker::OrderCheck;
 use crate::sys;
-use crate::worker_group::{Abandoned, WorkerGroup, WorkerSlot};
-use hdrhistogram::Histogram;
-use rxsteer_core::{CpuId, DropReason, Drops};
+use crate::worker_group::{Abandoned, WorkerGroup, WorkerProgress, WorkerSlot};
+use rxsteer_core::DropReason;
 use rxsteer_packet::DissectOptions;
 use rxsteer_ring::Sleeper;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,20 +35,10 @@ const IDLE_PAUSES: u32 = 32;
 /// What a worker did.
 #[derive(Debug)]
 pub(crate) struct WorkerReport<H> {
-    /// The CPU it stood for.
-    pub(crate) cpu: CpuId,
-    /// Packets whose handler returned here.
-    pub(crate) packets: u64,
-    /// Their bytes on the wire.
-    pub(crate) bytes: u64,
+    /// What it counted.
+    pub(crate) progress: Arc<WorkerProgress>,
     /// Distinct flows seen here, where order is checked; else 0.
     pub(crate) flows: u64,
-    /// Packets that were processed before or beside an earlier one of their flow.
-    pub(crate) reordered: u64,
-    /// Packets lost with a handler that panicked, or whose interface was removed.
-    pub(crate) drops: Drops,
-    /// From queueing to the start of processing, in nanoseconds.
-    pub(crate) delay_ns: Histogram<u64>,
     /// Whether it was pinned to its CPU.
     pub(crate) pinned: bool,
     /// How it ended, when it did not end by finishing.
@@ -80,15 +70,8 @@ enum End {
     Stopped,
 }
 
-/// The part of a worker that survives a panic of its handler.
-struct Counts {
-    packets: u64,
-    bytes: u64,
-    delay_ns: Histogram<u64>,
-    drops: Drops,
-    /// The backlog and the number of packets that the handler has right now.
-    in_hand: Option<(usize, u32)>,
-}
+/// The backlog and the number of packets that the handler has right now.
+type InHand = Option<(usize, u32)>;
 
 impl<H: Handler> Worker<H> {
     /// Serves until no packet can come any more, or until it is stopped or dies.
@@ -96,14 +79,9 @@ impl<H: Handler> Worker<H> {
         let pinned = self.pin && sys::pin_to(self.slot.cpu);
         self.slot.sleeper.serve();
         let mut slots = vec![self.slot.clone()];
-        let mut counts = Counts {
-            packets: 0,
-            bytes: 0,
-            delay_ns: delay_histogram(),
-            drops: Drops::default(),
-            in_hand: None,
-        };
-        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut counts)));
+        let progress = self.slot.progress.clone();
+        let mut in_hand = None;
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut in_hand)));
         let mut panicked = false;
         let failure = match end {
             Ok(End::Finished) => None,
@@ -113,14 +91,12 @@ impl<H: Handler> Worker<H> {
                 Some(format!("its handler panicked: {}", panic_text(&*panic)))
             }
         };
-        if let Some((backlog, packets)) = counts.in_hand.take() {
+        if let Some((backlog, packets)) = in_hand {
             self.backlogs[backlog].complete(packets);
-            counts.drops.add(DropReason::WorkerLost, u64::from(packets));
+            progress.drops.add(DropReason::WorkerLost, u64::from(packets));
         }
         if !panicked {
-            let unsent = self.handler.take_unsent();
-            counts.packets -= unsent;
-            counts.drops.add(DropReason::TxFull, unsent);
+            self.count(0, 0);
         }
         if failure.is_some() {
             let backlogs = std::mem::take(&mut self.backlogs);
@@ -128,20 +104,15 @@ impl<H: Handler> Worker<H> {
             self.switch.goes_offline(self.slot.cpu);
         }
         WorkerReport {
-            cpu: self.slot.cpu,
-            packets: counts.packets,
-            bytes: counts.bytes,
+            progress,
             flows: self.check.as_ref().map_or(0, OrderCheck::flows),
-            reordered: self.check.as_ref().map_or(0, |check| check.reordered),
-            drops: counts.drops,
-            delay_ns: counts.delay_ns,
             pinned,
             failure,
             handler: (!panicked).then_some(self.handler),
         }
     }
 
-    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, counts: &mut Counts) -> End {
+    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, in_hand: &mut InHand) -> End {
         let mut looks = 0;
         loop {
             if self.group.has_abandoned() {
@@ -151,7 +122,7 @@ impl<H: Handler> Worker<H> {
             if self.slot.stop.load(Ordering::Relaxed) {
                 return End::Stopped;
             }
-            if self.poll(counts) {
+            if self.poll(in_hand) {
                 looks = 0;
                 continue;
             }
@@ -187,7 +158,7 @@ impl<H: Handler> Worker<H> {
     }
 
     /// One round over all backlogs; says whether there was anything.
-    fn poll(&mut self, counts: &mut Counts) -> bool {
+    fn poll(&mut self, in_hand: &mut InHand) -> bool {
         let mut worked = false;
         for backlog in 0..self.backlogs.len() {
             // Its own backlog is emptied first (within its budget); of the others it takes what is
@@ -195,7 +166,7 @@ impl<H: Handler> Worker<H> {
             let own = self.backlogs[backlog].own;
             let mut waiting = if own { OWN_BUDGET } else { self.backlogs[backlog].ready(u32::MAX) };
             while waiting != 0 {
-                let done = self.process(backlog, waiting.min(WEIGHT), counts);
+                let done = self.process(backlog, waiting.min(WEIGHT), in_hand);
                 if done == 0 {
                     break;
                 }
@@ -208,18 +179,18 @@ impl<H: Handler> Worker<H> {
 
     /// Processes the next list of a backlog, up to `most` packets; says how many it held.
     #[inline]
-    fn process(&mut self, backlog: usize, most: u32, counts: &mut Counts) -> u32 {
+    fn process(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
         if self.group.any_removed() {
-            return self.process_without_removed(backlog, most, counts);
+            return self.process_without_removed(backlog, most, in_hand);
         }
         let Some(list) = self.backlogs[backlog].next_list(most) else { return 0 };
-        record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
+        record_delays(&self.slot.progress.delay, list.packets, self.clock.now());
         let packets = list.packets.len() as u32;
         let bytes = list.wire_bytes;
         let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
         let socks = self.recorder.table();
         let list = PacketList { cpu, block, packets: packets_of, socks, options: self.options };
-        counts.in_hand = Some((backlog, packets));
+        *in_hand = Some((backlog, packets));
         if let Some(check) = &mut self.check {
             check.begin(&list);
             self.handler.handle(&list);
@@ -227,30 +198,44 @@ impl<H: Handler> Worker<H> {
         } else {
             self.handler.handle(&list);
         }
-        counts.in_hand = None;
+        *in_hand = None;
         self.backlogs[backlog].complete(packets);
-        counts.packets += u64::from(packets);
-        counts.bytes += bytes;
+        self.count(packets, bytes);
         packets
+    }
+
+    /// Counts a list whose handler returned. What the handler could not send on counts as dropped.
+    #[inline(always)]
+    fn count(&mut self, packets: u32, bytes: u64) {
+        let progress = &self.slot.progress;
+        let unsent = self.handler.take_unsent();
+        if unsent > 0 {
+            progress.drops.add(DropReason::TxFull, unsent);
+        }
+        progress.packets.set(progress.packets.get() + u64::from(packets) - unsent);
+        progress.bytes.add(bytes);
+        if let Some(check) = &self.check {
+            progress.reordered.set(check.reordered);
+        }
     }
 
     /// As `process`, one packet at a time, for when an interface was removed: its packets that
     /// still wait are dropped and counted, as the kernel's `flush_backlog` does.
     #[cold]
-    fn process_without_removed(&mut self, backlog: usize, most: u32, counts: &mut Counts) -> u32 {
+    fn process_without_removed(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
         let mut done = 0;
         while done < most {
             let Some(list) = self.backlogs[backlog].next_list(1) else { break };
-            record_delays(&mut counts.delay_ns, list.packets, self.clock.now());
+            record_delays(&self.slot.progress.delay, list.packets, self.clock.now());
             let bytes = list.wire_bytes;
             let socks = self.recorder.table();
             let (cpu, block, packets) = (self.slot.cpu, list.block, list.packets);
             let list = PacketList { cpu, block, packets, socks, options: self.options };
             let removed = list.iter().any(|packet| self.group.is_removed(packet.meta().rx_queue));
             if removed {
-                counts.drops.add(DropReason::InterfaceRemoved, 1);
+                self.slot.progress.drops.add(DropReason::InterfaceRemoved, 1);
             } else {
-                counts.in_hand = Some((backlog, 1));
+                *in_hand = Some((backlog, 1));
                 if let Some(check) = &mut self.check {
                     check.begin(&list);
                 }
@@ -258,9 +243,8 @@ impl<H: Handler> Worker<H> {
                 if let Some(check) = &mut self.check {
                     check.complete(&list);
                 }
-                counts.in_hand = None;
-                counts.packets += 1;
-                counts.bytes += bytes;
+                *in_hand = None;
+                self.count(1, bytes);
             }
             self.backlogs[backlog].complete(1);
             done += 1;
@@ -296,23 +280,16 @@ impl<H: Handler> Worker<H> {
 
 /// Records the delay of every packet; those queued together share one record.
 #[inline]
-fn record_delays(delays: &mut Histogram<u64>, packets: &[Descriptor], now: u32) {
+fn record_delays(delays: &DelayCounts, packets: &[Descriptor], now: u32) {
     let mut rest = packets;
     while let Some(first) = rest.first() {
         let run = rest
             .iter()
             .position(|packet| packet.queued_at != first.queued_at)
             .unwrap_or(rest.len());
-        delays.saturating_record_n(ns_between(first.queued_at, now), run as u64);
+        delays.record(ns_between(first.queued_at, now), run as u64);
         rest = &rest[run..];
     }
-}
-
-/// Delays from 64 ns to over two minutes, to two digits.
-pub(crate) fn delay_histogram() -> Histogram<u64> {
-    // The bounds are constants that hdrhistogram accepts; a test below builds one.
-    #[allow(clippy::expect_used)]
-    Histogram::new_with_bounds(1, 1 << 38, 2).expect("constant bounds")
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -331,8 +308,8 @@ mod tests {
     #[test]
     fn delays_of_one_list_are_recorded_together() {
         let packets = [1, 1, 3].map(|queued_at| Descriptor::new(FlowHash::NONE, 0, queued_at));
-        let mut delays = delay_histogram();
-        record_delays(&mut delays, &packets, 4);
-        assert_eq!((delays.len(), delays.min(), delays.max()), (3, 64, 192));
+        let delays = DelayCounts::default();
+        record_delays(&delays, &packets, 4);
+        assert_eq!(delays.buckets().collect::<Vec<_>>(), [(64, 1), (192, 2)]);
     }
 }

@@ -5,15 +5,38 @@
 //! none is overtaken.
 
 use crate::backlog::BacklogReceiver;
+use crate::count::{Count, DropCounts};
+use crate::delay_counts::DelayCounts;
 use rxsteer_core::{CpuId, CpuSet};
 use rxsteer_ring::Sleeper;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The counts of one CPU's worker, which other threads can read while it runs.
+#[derive(Debug)]
+#[repr(align(128))]
+#[non_exhaustive]
+pub struct WorkerProgress {
+    /// The CPU that it stands for.
+    pub cpu: CpuId,
+    /// Packets whose handler returned here, and that were sent on if they were to be.
+    pub packets: Count,
+    /// The bytes of the packets whose handler returned here, on the wire.
+    pub bytes: Count,
+    /// Packets that were processed before or beside an earlier one of their flow; only if order is checked.
+    pub reordered: Count,
+    /// Packets lost with a handler that panicked, whose interface was removed, or for which there was no room to send.
+    pub drops: DropCounts,
+    /// From queueing to the start of processing.
+    pub delay: DelayCounts,
+}
+
 /// One CPU's slot in the group.
 #[derive(Debug)]
 pub(crate) struct WorkerSlot {
     pub(crate) cpu: CpuId,
+    /// What its own worker counts.
+    pub(crate) progress: Arc<WorkerProgress>,
     pub(crate) sleeper: Sleeper,
     /// Set to stop the slot's worker.
     pub(crate) stop: AtomicBool,
@@ -60,6 +83,14 @@ impl WorkerGroup {
         let slot = |cpu| {
             Arc::new(WorkerSlot {
                 cpu,
+                progress: Arc::new(WorkerProgress {
+                    cpu,
+                    packets: Count::default(),
+                    bytes: Count::default(),
+                    reordered: Count::default(),
+                    drops: DropCounts::default(),
+                    delay: DelayCounts::default(),
+                }),
                 sleeper: Sleeper::new(),
                 stop: AtomicBool::new(false),
                 left: AtomicBool::new(false),

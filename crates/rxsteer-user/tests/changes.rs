@@ -95,7 +95,7 @@ fn changes_at_run_time_keep_every_flow_in_order() {
                 let mut all = changes().into_iter().cycle();
                 let mut last = 0;
                 while !done.load(Ordering::Relaxed) {
-                    let packets = progress.packets.load(Ordering::Relaxed);
+                    let packets = progress.packets.get();
                     if packets >= last + 2000 {
                         last = packets;
                         control.change(&all.next().unwrap()).unwrap();

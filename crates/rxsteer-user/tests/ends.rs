@@ -5,7 +5,8 @@ use rxsteer_user::core::{CpuId, DropReason};
 use rxsteer_user::packet::LinkType;
 use rxsteer_user::source::{Fill, Source};
 use rxsteer_user::{
-    FrameInfo, OnFull, Pace, PacketList, Pipeline, PipelineConfig, Receiver, Report, Speed, run,
+    Count, FrameInfo, OnFull, Pace, PacketList, Pipeline, PipelineConfig, Receiver, Report, Speed,
+    run,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -185,12 +186,12 @@ fn progress_of_a_paced_run_counts_what_was_due() {
         move || receiver.run(&mut HourApart(false), &Pace::new(Speed::Times(1.0)), &stop)
     });
     let begun = std::time::Instant::now();
-    while progress.total.load(Ordering::Relaxed) == 0 {
+    while progress.total.get() == 0 {
         assert!(begun.elapsed().as_secs() < 60, "the first frame is due at once");
         std::thread::yield_now();
     }
     let figures = [&progress.packets, &progress.done, &progress.total];
-    assert_eq!(figures.map(|figure| figure.load(Ordering::Relaxed)), [1, 5, 10]);
+    assert_eq!(figures.map(Count::get), [1, 5, 10]);
     stop.store(true, Ordering::Relaxed);
     thread.join().expect("it stops");
     assert_eq!(pipeline.finish().unwrap().packets, 1);

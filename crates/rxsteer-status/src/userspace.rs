@@ -1,0 +1,281 @@
+//! The counts of a running userspace path, under the names that an instance of the in-kernel path shows.
+//!
+//! ```text
+//!  RX thread ── RxProgress ─────┐                            ┌─► cpus      received there, delivered there
+//!                               ├─► Look: read once, then ───┼─► totals    received = delivered + dropped + waiting
+//!  worker ───── WorkerProgress ─┘                            └─► received  on some RX queues: an interface
+//! ```
+//!
+//! The threads that count do nothing for it: they count where others can read.
+
+use crate::Delay;
+use crate::status::{Counts, CpuStatus, Drops, RxShown, SettingsShown, ThreadShown};
+use rxsteer_core::counters::{LiveCounter, SteerCounter};
+use rxsteer_core::{DropReason, Drops as DropsByReason};
+use rxsteer_user::{Control, Receiver, RxProgress, WorkerProgress};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A running userspace path, to be looked at from any thread.
+#[derive(Debug)]
+pub struct Watched {
+    /// With the CPU that each receives on.
+    receivers: Vec<(u16, Arc<RxProgress>)>,
+    workers: Vec<Arc<WorkerProgress>>,
+    control: Control,
+}
+
+/// All counts of a userspace path.
+///
+/// Packets add up: those decided on are delivered, dropped or waiting. A packet that is received and not decided on yet
+/// is not counted.
+#[derive(Debug)]
+pub struct Look {
+    sent: Vec<Sent>,
+    done: Vec<Done>,
+}
+
+/// What one RX thread received and sent.
+#[derive(Debug)]
+struct Sent {
+    cpu: u16,
+    rx: RxShown,
+    changing: bool,
+    kernel_drops: u64,
+    read: u64,
+    to_read: u64,
+    /// Dropped before there was a target.
+    dropped: DropsByReason,
+    /// Queued for and dropped for each CPU.
+    backlogs: Vec<(u16, u64, DropsByReason)>,
+}
+
+/// What one worker did.
+#[derive(Debug)]
+struct Done {
+    cpu: u16,
+    packets: u64,
+    dropped: DropsByReason,
+    reordered: u64,
+    delay: Delay,
+}
+
+impl Watched {
+    /// The path of these receivers, which are all of its receivers, and this control.
+    #[must_use]
+    pub fn new(receivers: &[Receiver], control: Control) -> Watched {
+        let receiver = |receiver: &Receiver| (receiver.cpu().get(), receiver.progress());
+        Watched {
+            receivers: receivers.iter().map(receiver).collect(),
+            workers: control.workers(),
+            control,
+        }
+    }
+
+    /// Reads all counts.
+    #[must_use]
+    pub fn look(&self) -> Look {
+        // Workers first: what they processed was counted as queued before (`rxsteer_user::Count`).
+        let done: Vec<Done> = self.workers.iter().map(|worker| done(worker)).collect();
+        let sent = self.receivers.iter().map(|(cpu, progress)| sent(*cpu, progress)).collect();
+        Look { sent, done }
+    }
+
+    /// What packets are steered by now. `mode` is how they come; `inner` and `flow_stats` as in [`SettingsShown`].
+    #[must_use]
+    pub fn settings(&self, mode: &str, inner: bool, flow_stats: bool) -> SettingsShown {
+        let (config, max_backlog) = self.control.settings();
+        let maps = config.rps_maps.iter().map(|(queue, cpus)| format!("{queue}={cpus}"));
+        SettingsShown {
+            policy: config.policy.to_string(),
+            mode: mode.to_owned(),
+            cpus: config.cpus.to_string(),
+            rps_maps: maps.collect(),
+            fallback: config.fallback.to_string(),
+            rfs_cpus: config.rfs_cpus.as_ref().map(ToString::to_string),
+            offline: config.offline.as_ref().map(ToString::to_string),
+            queue_size: max_backlog,
+            flow_limit: config.flow_limit,
+            threads: "other".to_owned(),
+            shadow: false,
+            flow_cnt: config.flow_cnt().next_power_of_two(),
+            sock_flow_entries: config.sock_flow_entries.next_power_of_two(),
+            rfs_namespaces: None,
+            inner,
+            flow_stats,
+            order_guard: true,
+        }
+    }
+
+    /// Whether flows can move, so that the order guard is asked.
+    #[must_use]
+    pub fn is_guarded(&self) -> bool {
+        self.control.settings().0.policy.remembers_flows()
+    }
+}
+
+impl Look {
+    /// The counts of each CPU that receives or processes.
+    #[must_use]
+    pub fn cpus(&self) -> Vec<CpuStatus> {
+        let mut cpus: BTreeMap<u16, (Counts, Option<Delay>)> = BTreeMap::new();
+        for sent in &self.sent {
+            let receiving = &mut cpus.entry(sent.cpu).or_default().0;
+            receiving.rx.merge(&sent.rx);
+            receiving.drops.add(&shown(&sent.dropped));
+            for (cpu, queued, dropped) in &sent.backlogs {
+                // As in the kernel, the flow limit drops for the CPU that received.
+                let flow_limit = dropped.get(DropReason::FlowLimit);
+                cpus.entry(sent.cpu).or_default().0.drops.flow_limit += flow_limit;
+                let target = &mut cpus.entry(*cpu).or_default().0;
+                target.waiting += queued;
+                target.drops.add(&Drops { flow_limit: 0, ..shown(dropped) });
+            }
+        }
+        for done in &self.done {
+            let (counts, delay) = cpus.entry(done.cpu).or_default();
+            counts.delivered += done.packets;
+            counts.drops.add(&shown(&done.dropped));
+            // What another worker took over from this CPU's is not found here.
+            counts.waiting = counts.waiting.saturating_sub(done.packets + done.dropped.total());
+            *delay = Some(done.delay.clone());
+        }
+        let cpu = |(cpu, (counts, delay))| CpuStatus {
+            cpu,
+            counts,
+            thread: ThreadShown::default(),
+            delay,
+        };
+        cpus.into_iter().map(cpu).collect()
+    }
+
+    /// The sums over all CPUs: `received` is the sum of `delivered`, `waiting` and all drops.
+    #[must_use]
+    pub fn totals(&self) -> Counts {
+        let mut totals = Counts::default();
+        for sent in &self.sent {
+            totals.rx.merge(&sent.rx);
+            totals.drops.add(&shown(&sent.dropped));
+            for (_, queued, dropped) in &sent.backlogs {
+                totals.waiting += queued;
+                totals.drops.add(&shown(dropped));
+            }
+        }
+        for done in &self.done {
+            totals.delivered += done.packets;
+            totals.drops.add(&shown(&done.dropped));
+            totals.waiting = totals.waiting.saturating_sub(done.packets + done.dropped.total());
+        }
+        totals
+    }
+
+    /// What these receivers received, and the packets that the kernel dropped before them.
+    ///
+    /// # Panics
+    /// When there are not as many receivers.
+    #[must_use]
+    pub fn received(&self, receivers: Range<usize>) -> (RxShown, u64) {
+        let mut sum = RxShown::default();
+        let of = &self.sent[receivers];
+        of.iter().for_each(|sent| sum.merge(&sent.rx));
+        (sum, of.iter().map(|sent| sent.kernel_drops).sum())
+    }
+
+    /// Whether packets are under way that were sent by former settings.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.sent.iter().any(|sent| sent.changing)
+    }
+
+    /// Packets that were processed before or beside an earlier one of their flow; 0 where order is not checked.
+    #[must_use]
+    pub fn reordered(&self) -> u64 {
+        self.done.iter().map(|done| done.reordered).sum()
+    }
+
+    /// The share of the input that was read, 0.0 to 1.0; `None` where its length is unknown.
+    #[must_use]
+    pub fn input_share(&self) -> Option<f64> {
+        let (read, to_read) = self.sent.iter().fold((0, 0), |(read, to_read), sent| {
+            (read + sent.read.min(sent.to_read), to_read + sent.to_read)
+        });
+        (to_read > 0).then(|| read as f64 / to_read as f64)
+    }
+}
+
+fn done(worker: &WorkerProgress) -> Done {
+    let mut delay = Delay::default();
+    let (packets, dropped) = (worker.packets.get(), worker.drops.get());
+    for (ns, packets) in worker.delay.buckets() {
+        delay.record(ns, packets);
+    }
+    Done { cpu: worker.cpu.get(), packets, dropped, reordered: worker.reordered.get(), delay }
+}
+
+fn sent(cpu: u16, progress: &RxProgress) -> Sent {
+    let dropped = progress.drops.get();
+    let backlogs: Vec<(u16, u64, DropsByReason)> = progress
+        .backlogs
+        .iter()
+        .map(|to| (to.cpu.get(), to.queued.get(), to.drops.get()))
+        .collect();
+    let queued: u64 = backlogs.iter().map(|(_, queued, _)| queued).sum();
+    let refused: u64 = backlogs.iter().map(|(_, _, dropped)| dropped.total()).sum();
+    let mut rx = RxShown::default();
+    rx.add(|counter| match counter {
+        LiveCounter::Received => queued + refused + dropped.total(),
+        LiveCounter::Bytes => progress.bytes.get(),
+        LiveCounter::Local => progress.steered(SteerCounter::Local),
+        LiveCounter::Bound => progress.steered(SteerCounter::Bound),
+        LiveCounter::Hashed => progress.steered(SteerCounter::Hashed),
+        LiveCounter::InSlots => progress.steered(SteerCounter::InSlots),
+        LiveCounter::Rfs => progress.steered(SteerCounter::Rfs),
+        LiveCounter::Deferred => progress.steered(SteerCounter::Deferred),
+        LiveCounter::NotIp => progress.not_ip.get(),
+        LiveCounter::Malformed => progress.malformed.iter().map(rxsteer_user::Count::get).sum(),
+        LiveCounter::Moves => progress.moves.get(),
+        LiveCounter::Redirected => queued,
+        LiveCounter::Batches => progress.backlogs.iter().map(|to| to.lists.get()).sum(),
+        // Every packet is queued to a worker, also one that no rule steers; drops are in `Drops`; the flow table
+        // counts flows.
+        LiveCounter::Passed
+        | LiveCounter::Unnumbered
+        | LiveCounter::PartialChecksums
+        | LiveCounter::RedirectErrors
+        | LiveCounter::FlowLimitDrops
+        | LiveCounter::Flows
+        | LiveCounter::FlowsEnded
+        | LiveCounter::FlowPacketsRefused
+        | LiveCounter::FlowPacketsEnded
+        | LiveCounter::FlowPacketsCleared
+        | LiveCounter::FlowRecordsLost => 0,
+    });
+    Sent {
+        cpu,
+        rx,
+        changing: progress.changing.get() != 0,
+        kernel_drops: progress.kernel_drops.get(),
+        read: progress.done.get(),
+        to_read: progress.total.get(),
+        dropped,
+        backlogs,
+    }
+}
+
+/// Drops under the names of the status.
+fn shown(drops: &DropsByReason) -> Drops {
+    Drops {
+        ring_full: drops.get(DropReason::BacklogFull),
+        alloc: drops.get(DropReason::NoBuffer),
+        redirect_errors: 0,
+        flow_limit: drops.get(DropReason::FlowLimit),
+        worker_lost: drops.get(DropReason::WorkerLost),
+        interface_removed: drops.get(DropReason::InterfaceRemoved),
+        tx_full: drops.get(DropReason::TxFull),
+    }
+}
+
+#[cfg(test)]
+#[path = "userspace_tests.rs"]
+mod tests;
