@@ -249,6 +249,13 @@ pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) out: OutArgs,
 
+    /// Listen for rxsteer status at this unix socket
+    ///
+    /// By default it is PID.sock in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer, where rxsteer status looks. Such as:
+    /// --socket /tmp/replay.sock
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "seeds", help_heading = "Output")]
+    pub(crate) socket: Option<PathBuf>,
+
     /// Print one JSON object instead of tables
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,

@@ -41,6 +41,7 @@ mod status;
 mod steer_args;
 #[cfg(feature = "xdp")]
 mod trial;
+mod userspace;
 mod words;
 mod work;
 

@@ -12,15 +12,18 @@ use crate::out;
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerSettings;
+use crate::userspace::{About, Origin, Place};
 use crate::work::{Apps, Work};
 use anyhow::Context;
-use rxsteer_records::recording::Recorded;
+use rxsteer_records::recording::{LiveFlows, Recorded, Recording};
+use rxsteer_status::Command;
+use rxsteer_status::userspace::Watched;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
 use rxsteer_user::sink::{Sink, SinkReport};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::{Source, SourceIssue};
 use rxsteer_user::{
-    FlowStats, OnFull, PipelineConfig, PipelineError, Receiver, Report, Speed, sys,
+    Control, FlowStats, OnFull, PipelineConfig, PipelineError, Receiver, Report, Speed, shown, sys,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,18 +96,23 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         return seeds::command(args, config, &input, sources, secrets, &stop);
     }
     let mut sinks = args.out.open(args.captures.iter(), &config, &stop)?;
+    let place = Place::find(Command::Replay, args.socket.as_deref())?;
+    let about = about(args, &config, recording.as_ref().map(Recording::flows));
     let begun = Instant::now();
     let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
-    let mut watch = None;
+    let (mut watch, mut answering) = (None, None);
     let replay = Replay::of(args);
     let out = |cpu| sinks.as_mut().map(|sinks| sinks.take(cpu));
-    let mut report = once(&replay, &config, &mut sources, &stop, (flows, out), |receivers| {
-        let progress = receivers.iter().map(Receiver::progress).collect();
-        watch = Some(Watch::start(progress, args.json));
-    })?;
+    let mut report =
+        once(&replay, &config, &mut sources, &stop, (flows, out), |receivers, control| {
+            let progress = receivers.iter().map(Receiver::progress).collect();
+            watch = Some(Watch::start(progress, args.json));
+            let watched = Watched::new(receivers, control);
+            answering = place.and_then(|place| place.answer(about, watched));
+        })?;
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
-    drop(watch);
+    drop((watch, answering));
     // ORDER: Relaxed; all threads have ended.
     let interrupted = stop.load(Ordering::Relaxed);
     let issues = issues(&mut sources, interrupted);
@@ -190,7 +198,7 @@ fn once(
         impl FnMut(CpuId) -> Option<FlowStats>,
         impl FnMut(CpuId) -> Option<Sink>,
     ),
-    started: impl FnOnce(&[Receiver]),
+    started: impl FnOnce(&[Receiver], Control),
 ) -> Result<Report<Work>, PipelineError> {
     let work = |cpu| Work {
         per_packet: replay.per_packet,
@@ -200,7 +208,28 @@ fn once(
         next: None,
         out: out(cpu),
     };
-    rxsteer_user::run(config, sources, replay.speed, stop, work, |receivers, _| started(receivers))
+    rxsteer_user::run(config, sources, replay.speed, stop, work, started)
+}
+
+/// Captures that are named where clients are told what is read; of more, the number.
+const NAMED: usize = 3;
+
+/// What clients are told, beside counts.
+fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
+    let named: Vec<String> = args.captures.iter().take(NAMED).map(|path| shown(path)).collect();
+    let name = match args.captures.len().checked_sub(NAMED) {
+        _ if args.synthetic.is_some() => "synthetic".to_owned(),
+        None | Some(0) => named.join(", "),
+        Some(more) => format!("{} and {more} more", named.join(", ")),
+    };
+    About {
+        command: Command::Replay,
+        mode: if args.synthetic.is_some() { "synthetic" } else { "capture" },
+        inner: config.dissect.inner,
+        // Several captures are one input: receivers read them one after the other.
+        origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len() }],
+        flows,
+    }
 }
 
 /// Whether the flow hash picks CPUs, now or after a change.

@@ -1,23 +1,14 @@
 //! `rxsteer set`: other settings for a running instance.
 
-use crate::Outcome;
-use crate::run::args::SetArgs;
+use crate::run::args::{LiveSettings, SetArgs};
+use crate::run::show;
+use crate::{Outcome, output};
+use rxsteer_status::client;
+use rxsteer_status::protocol::{Answer, Request};
+use rxsteer_user::shown;
 
 /// The command.
-#[cfg(not(feature = "xdp"))]
-pub(crate) fn command(_args: &SetArgs) -> anyhow::Result<Outcome> {
-    Err(crate::run::not_built())
-}
-
-/// The command.
-#[cfg(feature = "xdp")]
 pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
-    use crate::output;
-    use crate::run::args::LiveSettings;
-    use crate::run::show;
-    use rxsteer_status::client;
-    use rxsteer_status::protocol::{Answer, Request};
-    use rxsteer_user::shown;
     let (interface, settings) = match args.what.split_first() {
         Some((first, rest)) if !first.contains('=') => (Some(first.as_str()), rest),
         _ => (None, args.what.as_slice()),

@@ -3,16 +3,7 @@
 use crate::run::args::StatusArgs;
 use crate::{Outcome, fallback, output};
 use rxsteer_host::Root;
-
-/// The command.
-#[cfg(not(feature = "xdp"))]
-pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
-    let kernel = kernel(args);
-    if kernel.is_empty() {
-        return Err(crate::run::not_built());
-    }
-    print_kernel(&kernel, args.json)
-}
+use rxsteer_status::client;
 
 /// Values of the kernel's own steering that rxsteer set.
 fn kernel(args: &StatusArgs) -> Vec<fallback::Set> {
@@ -32,16 +23,9 @@ fn print_kernel(sets: &[fallback::Set], json: bool) -> anyhow::Result<Outcome> {
 }
 
 /// The command.
-#[cfg(feature = "xdp")]
 pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
-    use rxsteer_status::client;
     let kernel = kernel(args);
-    let sockets = match (&args.socket, &args.interface) {
-        (None, None) => client::sockets(),
-        (socket, interface) => {
-            client::one(socket.as_deref(), interface.as_deref()).map(|socket| vec![socket])
-        }
-    };
+    let sockets = client::shown_by(args.socket.as_deref(), args.interface.as_deref());
     if !kernel.is_empty() {
         print_kernel(&kernel, args.json)?;
         if sockets.is_err() {
@@ -56,13 +40,12 @@ pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
 }
 
 /// What instances show, once or again and again.
-#[cfg(feature = "xdp")]
 mod looks {
     use crate::run::args::StatusArgs;
     use crate::run::show;
     use crate::{Outcome, output};
-    use rxsteer_status::{Rates, Status, client};
-    use std::path::PathBuf;
+    use rxsteer_status::{Command, Rates, Status, client};
+    use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
     /// The time between the two looks that a single status takes for its rates.
@@ -77,21 +60,37 @@ mod looks {
         let mut before = Vec::new();
         if !args.json {
             for socket in sockets {
-                before.push(client::status(socket, 0, false)?);
+                before.push(unless_over(args, socket, client::status(socket, 0, false))?);
             }
             std::thread::sleep(BETWEEN);
         }
         for (index, socket) in sockets.iter().enumerate() {
-            let status = client::status(socket, args.flows, args.reset)?;
+            let status = client::status(socket, args.flows, args.reset);
+            let Some(status) = unless_over(args, socket, status)? else { continue };
             if args.json {
                 output::print(&format!("{:#}\n", serde_json::to_value(&status)?))?;
             } else {
-                let rates = before.get(index).and_then(|before| Rates::between(before, &status));
+                let before = before.get(index).and_then(Option::as_ref);
+                let rates = before.and_then(|before| Rates::between(before, &status));
                 let gap = if index == 0 && is_first { "" } else { "\n" };
                 output::print(&format!("{gap}{}", show::status(&status, rates.as_ref())))?;
             }
+            note_missing_flows(args, &status);
         }
         Ok(Outcome::Success)
+    }
+
+    /// The status, or nothing of an instance that was not asked for by name and ended meanwhile, as replays do.
+    fn unless_over(
+        args: &StatusArgs,
+        socket: &Path,
+        status: anyhow::Result<Status>,
+    ) -> anyhow::Result<Option<Status>> {
+        let is_named = args.socket.is_some() || args.interface.is_some();
+        match status {
+            Err(_) if !is_named && !socket.exists() => Ok(None),
+            status => status.map(Some),
+        }
     }
 
     /// The status of each instance with its rates, once an interval, until nobody reads it or no instance is left.
@@ -143,5 +142,15 @@ mod looks {
         let mut value = serde_json::to_value(status)?;
         value["rates"] = serde_json::to_value(rates)?;
         Ok(format!("{value}\n"))
+    }
+
+    /// Says why no flows are listed that were asked for.
+    fn note_missing_flows(args: &StatusArgs, status: &Status) {
+        if args.flows > 0 && status.command != Command::Run && !status.settings.flow_stats {
+            let command = status.command.name();
+            output::note(&format!(
+                "rxsteer: this rxsteer {command} counts no flows, so none are listed; start it with --flows FILE"
+            ));
+        }
     }
 }

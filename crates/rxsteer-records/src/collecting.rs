@@ -93,6 +93,11 @@ impl<C: Consumer> Collecting<C> {
         Ok(Collecting { table, done, thread })
     }
 
+    /// The flow table.
+    pub fn table(&self) -> Arc<FlowTable> {
+        self.table.clone()
+    }
+
     /// The writer that counts on `cpu`.
     pub fn writer(&self, cpu: CpuId) -> anyhow::Result<FlowWriter> {
         Ok(self.table.writer(cpu)?)

@@ -4,7 +4,7 @@ use crate::collecting::{Clock, Collecting, Consumer};
 use crate::outputs::{Outcome, Outputs};
 use crate::{View, Written};
 use rxsteer_core::CpuId;
-use rxsteer_flows::{FlowCounts, FlowRecord, FlowTableConfig};
+use rxsteer_flows::{FlowCounts, FlowRecord, FlowTable, FlowTableConfig};
 use rxsteer_user::{FlowStats, OnFull, PipelineConfig, WhenFull};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +14,16 @@ pub struct Recording {
     collecting: Collecting<Writing>,
     /// For each worker, its statistics until the worker takes them.
     stats: Vec<(CpuId, FlowStats)>,
+    view: Arc<View>,
+}
+
+/// The flows that a recording counts now, and what of them may be shown.
+#[derive(Clone)]
+pub struct LiveFlows {
+    /// The flows.
+    pub table: Arc<FlowTable>,
+    /// What of their keys is shown.
+    pub view: Arc<View>,
 }
 
 /// The result of recording a run.
@@ -37,7 +47,7 @@ pub struct Recorded {
 
 struct Writing {
     outputs: Outputs,
-    view: View,
+    view: Arc<View>,
 }
 
 impl Consumer for Writing {
@@ -60,9 +70,17 @@ impl Recording {
         config: &PipelineConfig,
         clock: Option<Clock>,
     ) -> anyhow::Result<Recording> {
-        let collecting = Collecting::start(table, Writing { outputs, view }, clock)?;
+        let view = Arc::new(view);
+        let writing = Writing { outputs, view: view.clone() };
+        let collecting = Collecting::start(table, writing, clock)?;
         let stats = stats(&collecting, config)?;
-        Ok(Recording { collecting, stats })
+        Ok(Recording { collecting, stats, view })
+    }
+
+    /// The flows that are counted now.
+    #[must_use]
+    pub fn flows(&self) -> LiveFlows {
+        LiveFlows { table: self.collecting.table(), view: self.view.clone() }
     }
 
     /// The statistics for the worker of `cpu`.

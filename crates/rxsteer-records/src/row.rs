@@ -64,6 +64,11 @@ pub struct End {
 }
 
 impl Row<'_> {
+    /// The key of the flow in the form that may be shown. Fields that do not distinguish flows are 0.
+    pub fn key(&self) -> FlowKey {
+        self.key
+    }
+
     /// The source and the destination.
     pub fn ends(&self) -> [End; 2] {
         let Row { key, mask, .. } = self;

@@ -2,7 +2,7 @@
 
 use crate::protocol::{Answer, MAX_ANSWER, Request};
 use crate::registry;
-use crate::status::Status;
+use crate::status::{Command, Status};
 use anyhow::Context;
 use rxsteer_user::shown;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -78,7 +78,8 @@ pub fn sockets() -> anyhow::Result<Vec<PathBuf>> {
     let sockets = registry::instances();
     anyhow::ensure!(
         !sockets.is_empty(),
-        "no instance of rxsteer run can be found in {}; one that listens elsewhere is named with --socket PATH",
+        "no instance of rxsteer run, live or replay can be found in {}; one that listens elsewhere is named with \
+         --socket PATH",
         registry::directories()
             .iter()
             .map(|directory| shown(directory))
@@ -88,38 +89,67 @@ pub fn sockets() -> anyhow::Result<Vec<PathBuf>> {
     Ok(sockets)
 }
 
-/// The instance at `socket`; otherwise the instance that steers `interface`; otherwise the only instance.
+/// The instances to show: the one at `socket`; otherwise those on `interface`; otherwise all.
+pub fn shown_by(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
+    match (socket, interface) {
+        (Some(socket), _) => Ok(vec![socket.to_owned()]),
+        (None, None) => sockets(),
+        (None, Some(interface)) => {
+            sockets()?;
+            Ok(sockets_of(&on(interface, &running())?))
+        }
+    }
+}
+
+/// The instance to change or to ask for a decision: the one at `socket`; otherwise the one on `interface`; otherwise
+/// the only one. Of several, one that steers in the kernel is meant (`rxsteer run`): the others take no requests of
+/// this kind.
 pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(socket) = socket {
         return Ok(socket.to_owned());
     }
     let sockets = sockets()?;
     let instances = running();
-    let Some(interface) = interface else {
-        return match sockets.as_slice() {
-            [socket] => Ok(socket.clone()),
-            _ => anyhow::bail!(
-                "several instances run; name one by an interface or with --socket: {}",
-                listed(&instances)
-            ),
-        };
+    let found = match interface {
+        Some(interface) => on(interface, &instances)?,
+        None => instances.iter().collect(),
     };
-    let steers = |status: &&Status| status.interfaces.iter().any(|known| known.name == interface);
-    let found: Vec<&Status> = instances.iter().filter(steers).collect();
-    // Interfaces in several network namespaces can have the same name; the one in this namespace is meant.
-    let here = found.iter().find(|status| status.network_namespace == network_namespace());
-    match (here, found.as_slice()) {
-        (Some(status), _) => Ok(PathBuf::from(&status.socket)),
-        (None, [status]) => Ok(PathBuf::from(&status.socket)),
-        (None, []) => {
-            anyhow::bail!("no instance steers '{interface}'; these run: {}", listed(&instances))
-        }
-        (None, _) => anyhow::bail!(
-            "several instances steer an interface '{interface}', in other network namespaces; name one with \
-             --socket: {}",
+    let steering: Vec<_> =
+        found.iter().copied().filter(|status| status.command == Command::Run).collect();
+    let found = if steering.is_empty() { found } else { steering };
+    match (sockets_of(&found).as_slice(), interface) {
+        ([socket], _) => Ok(socket.clone()),
+        // An instance that does not answer is reported where it is asked.
+        (_, None) if sockets.len() == 1 => Ok(sockets[0].clone()),
+        (_, None) => anyhow::bail!(
+            "several instances run; name one by an interface or with --socket: {}",
+            listed(&instances)
+        ),
+        (_, Some(interface)) => anyhow::bail!(
+            "several instances are on an interface '{interface}'; name one with --socket: {}",
             listed(&instances)
         ),
     }
+}
+
+/// The instances on `interface`. Interfaces in several network namespaces can have the same name; those in this
+/// namespace are meant, if there are any.
+fn on<'a>(interface: &str, instances: &'a [Status]) -> anyhow::Result<Vec<&'a Status>> {
+    let is_on = |status: &&Status| status.interfaces.iter().any(|known| known.name == interface);
+    let found: Vec<&Status> = instances.iter().filter(is_on).collect();
+    anyhow::ensure!(
+        !found.is_empty(),
+        "no instance is on '{interface}'; these run: {}",
+        listed(instances)
+    );
+    let own = network_namespace();
+    let here = found.iter().copied().filter(|status| status.network_namespace == own);
+    let here: Vec<&Status> = here.collect();
+    Ok(if here.is_empty() { found } else { here })
+}
+
+fn sockets_of(instances: &[&Status]) -> Vec<PathBuf> {
+    instances.iter().map(|status| PathBuf::from(&status.socket)).collect()
 }
 
 /// The network namespace of this process, by its inode number.
@@ -131,7 +161,7 @@ pub fn network_namespace() -> Option<u64> {
 fn listed(instances: &[Status]) -> String {
     let shown = |status: &Status| {
         let names: Vec<&str> = status.interfaces.iter().map(|known| known.name.as_str()).collect();
-        format!("{} ({})", status.socket, names.join(", "))
+        format!("{} ({} {})", status.socket, status.command.name(), names.join(", "))
     };
     instances.iter().map(shown).collect::<Vec<_>>().join("; ")
 }

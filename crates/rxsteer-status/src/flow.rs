@@ -23,9 +23,8 @@ pub struct FlowShown {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How often it went to another CPU than before; null if that is not counted.
-    #[serde(default)]
-    pub moves: Option<u32>,
+    /// How often it went to another CPU than before. The userspace path does not count that for each flow: 0.
+    pub moves: u32,
     /// Seconds since its last packet.
     pub idle_s: f64,
     /// The CPU that its last packet was sent to, if it is known.

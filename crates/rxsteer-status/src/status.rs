@@ -171,6 +171,18 @@ pub enum State {
     Refused,
 }
 
+impl Command {
+    /// The name of the command.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Live => "live",
+            Self::Replay => "replay",
+        }
+    }
+}
+
 impl State {
     /// The name of the state.
     #[must_use]
@@ -191,18 +203,6 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RxShown(Map<String, Value>);
-
-impl Command {
-    /// Its name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Live => "live",
-            Self::Replay => "replay",
-        }
-    }
-}
 
 impl Default for RxShown {
     /// Contains all counters, also while they are 0.

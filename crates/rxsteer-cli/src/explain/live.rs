@@ -1,22 +1,14 @@
 //! `rxsteer explain FLOW --live`: where a flow is now, according to the instance that steers it.
 
-use crate::Outcome;
 use crate::cli::ExplainArgs;
+use crate::run::show;
+use crate::{Outcome, output};
+use rxsteer_status::client;
+use rxsteer_status::protocol::{Answer, Request};
+use rxsteer_user::shown;
 
 /// The command.
-#[cfg(not(feature = "xdp"))]
-pub(super) fn command(_args: &ExplainArgs) -> anyhow::Result<Outcome> {
-    Err(crate::run::not_built())
-}
-
-/// The command.
-#[cfg(feature = "xdp")]
 pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
-    use crate::output;
-    use crate::run::show;
-    use rxsteer_status::client;
-    use rxsteer_status::protocol::{Answer, Request};
-    use rxsteer_user::shown;
     // A flow that cannot be parsed is refused without a request to the instance.
     args.flow().map_err(|why| anyhow::anyhow!(why))?;
     let socket = client::one(args.socket.as_deref(), None)?;

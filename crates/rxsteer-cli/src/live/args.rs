@@ -5,10 +5,11 @@ use crate::out::OutArgs;
 use crate::record_args::{RecordArgs, RotateArgs};
 use crate::steer_args::SteerArgs;
 use crate::words::whole;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_settings::{backlog, cpu_list};
 use rxsteer_user::DEFAULT_BACKLOG;
 use rxsteer_user::core::CpuSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Least and most of `--ring-size`, in MiB: two blocks, and what a signed size of the kernel holds.
@@ -27,7 +28,7 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n\n\
     By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
     taken before the firewall. Each interface is an RX queue, in the order in which they are named. By AF_XDP sockets (--io \
-    xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report.\n\n\
+    xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report. While it runs: rxsteer status.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
@@ -119,6 +120,13 @@ pub(crate) struct LiveArgs {
 
     #[command(flatten)]
     pub(crate) out: OutArgs,
+
+    /// Listen for rxsteer status at this unix socket
+    ///
+    /// By default it is PID.sock in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer, where rxsteer status looks. Such as:
+    /// --socket /tmp/live.sock
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub(crate) socket: Option<PathBuf>,
 
     /// Print JSON lines: one each second, the last one is the report
     #[arg(long, help_heading = "Output")]

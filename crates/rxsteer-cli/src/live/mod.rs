@@ -12,15 +12,21 @@ use crate::input::{end_on_signals, issues};
 use crate::output::{self, json, table};
 use crate::replay::{Run, report_after};
 use crate::steer_args::SteerSettings;
+use crate::userspace::{About, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
 use open::{Named, Opened, Way, open};
+use rxsteer_records::recording::{LiveFlows, Recording};
+use rxsteer_status::Command;
+use rxsteer_status::userspace::Watched;
 use rxsteer_user::core::CpuId;
 use rxsteer_user::sink::Sink;
-use rxsteer_user::{Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys};
+use rxsteer_user::{
+    Count, Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use watch::Watch;
 
@@ -46,6 +52,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     end_on_signals(vec![end.clone()])?;
     // Before anything is received: readers of pipes may let it wait.
     let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
+    let place = Place::find(Command::Live, args.socket.as_deref())?;
     let opened = open(args, way, &named, &end)?;
     let Opened { mut sources, links, modes, outgoing, _kept } = opened;
     let mut next = handlers(outgoing, config.workers().len())?;
@@ -55,6 +62,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         args.steer.config.as_deref(),
         &config,
     )?;
+    let about = about(way, &named, &config, recording.as_ref().map(Recording::flows));
     let stop = AtomicBool::new(false);
     let work = |cpu| Work {
         per_packet: Duration::from_nanos(u64::from(args.work_ns)),
@@ -65,10 +73,12 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         out: sinks.as_mut().map(|sinks| sinks.take(cpu)),
     };
     let mut interfaces = Vec::new();
-    let mut watch = None;
+    let (mut watch, mut answering) = (None, None);
     let begun = Instant::now();
     let report =
-        rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, _| {
+        rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, control| {
+            let watched = Watched::new(receivers, control);
+            answering = place.and_then(|place| place.answer(about, watched));
             let progress: Vec<_> = receivers.iter().map(Receiver::progress).collect();
             for ((named, link), mode) in named.iter().zip(&links).zip(modes) {
                 let queues = usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end);
@@ -78,7 +88,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
             note_start(args, &interfaces);
             watch = Some(Watch::start(progress, args.json, args.duration, end.clone()));
         });
-    drop(watch);
+    drop((watch, answering));
     let mut report = report?;
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
@@ -123,6 +133,24 @@ fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
         rxsteer_records::Interface { name: named.name.clone(), index }
     };
     named.iter().flat_map(|one| one.rx_queues.clone().map(move |_| of(one))).collect()
+}
+
+/// What clients are told, beside counts.
+fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
+    // Without a list of interfaces none has a number.
+    let links = rxsteer_host::links().unwrap_or_default();
+    let origin = |named: &Named| Origin {
+        name: named.name.clone(),
+        ifindex: links.iter().find(|link| link.name == named.name).map(|link| link.index),
+        receivers: usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end),
+    };
+    About {
+        command: Command::Live,
+        mode: way.name(),
+        inner: config.dissect.inner,
+        origins: named.iter().map(origin).collect(),
+        flows,
+    }
 }
 
 /// The configuration that the arguments describe, but for what it is steered by.
@@ -172,9 +200,8 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
 }
 
 fn shown_interface(interface: &Interface) -> Value {
-    // ORDER: Relaxed; its thread has ended.
-    let sum = |figure: fn(&RxProgress) -> &AtomicU64| -> u64 {
-        interface.progress.iter().map(|queue| figure(queue).load(Ordering::Relaxed)).sum()
+    let sum = |figure: fn(&RxProgress) -> &Count| -> u64 {
+        interface.progress.iter().map(|queue| figure(queue).get()).sum()
     };
     json!({
         "name": interface.name,

@@ -101,14 +101,13 @@ struct Figures {
 
 impl Figures {
     fn of(receivers: &[Arc<RxProgress>], elapsed: Duration) -> Figures {
-        // ORDER: Relaxed throughout; figures to look at.
         let sum = |figure: fn(&RxProgress) -> u64| receivers.iter().map(|r| figure(r)).sum::<u64>();
         Figures {
             elapsed,
-            packets: sum(|r| r.packets.load(Ordering::Relaxed)),
-            bytes: sum(|r| r.bytes.load(Ordering::Relaxed)),
-            dropped: sum(|r| r.dropped.load(Ordering::Relaxed)),
-            kernel_drops: sum(|r| r.kernel_drops.load(Ordering::Relaxed)),
+            packets: sum(|r| r.packets.get()),
+            bytes: sum(|r| r.bytes.get()),
+            dropped: sum(|r| r.dropped().total()),
+            kernel_drops: sum(|r| r.kernel_drops.get()),
         }
     }
 

@@ -234,7 +234,7 @@ pub(crate) fn draws(
         }
         config.hasher = Hasher::Symmetric(SymmetricHash::new(secret.0.to_be_bytes()));
         let mut sources = frames.open()?;
-        let report = once(replay, config, &mut sources, stop, (|_| None, |_| None), |_| {})?;
+        let report = once(replay, config, &mut sources, stop, (|_| None, |_| None), |_, _| {})?;
         if frames.loaded.is_none() {
             frames.sources = sources;
         }

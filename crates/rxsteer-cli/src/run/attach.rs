@@ -185,7 +185,7 @@ fn refuse(findings: &[Finding], of: &str) -> anyhow::Result<()> {
 /// Says which other instance steers an interface, if one does.
 fn busy(link: &Link) -> Option<anyhow::Error> {
     let program = link.attached.as_ref()?.id?;
-    let other = client::running().into_iter().find(|other| other.program_id == program)?;
+    let other = client::running().into_iter().find(|other| other.program_id == Some(program))?;
     Some(anyhow::anyhow!(
         "{} is steered already, by rxsteer with process id {} (socket {}). Change that one with rxsteer set {0} \
          SETTING=VALUE, or end it with kill {1}",

@@ -97,6 +97,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
             why: known.why.clone(),
             running_ns: known.since.map_or(0, |since| since.elapsed().as_nanos() as u64),
             flow_tables: known.tables,
+            kernel_drops: None,
             counts,
         }
     });
@@ -111,7 +112,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         pid: std::process::id(),
         socket: instance.socket.display().to_string(),
         network_namespace: instance.network_namespace,
-        program_id: instance.program_id,
+        program_id: Some(instance.program_id),
         running_ns: instance.begun.elapsed().as_nanos() as u64,
         memory_bytes: instance.memory_bytes,
         policy: instance.settings.policy.to_string(),
@@ -128,6 +129,8 @@ pub(crate) fn status<D: Copy + PartialEq>(
                 CpuStatus { cpu, counts, thread, delay: delays.remove(&cpu) }
             })
             .collect(),
+        reordered: None,
+        input_share: None,
         flow_statistics: statistics.as_ref().map(|statistics| FlowStatisticsShown {
             flows: statistics.flows.len() as u64,
             packets: statistics.packets,
@@ -162,10 +165,8 @@ fn add_rx(sum: &mut Counts, count: impl Fn(LiveCounter) -> u64) {
 }
 
 fn add(sum: &mut Counts, counts: &Counts) {
-    sum.rx.add(|counter| counts.rx.get(counter));
+    sum.rx.merge(&counts.rx);
     sum.delivered += counts.delivered;
     sum.waiting += counts.waiting;
-    sum.drops.ring_full += counts.drops.ring_full;
-    sum.drops.alloc += counts.drops.alloc;
-    sum.drops.flow_limit += counts.drops.flow_limit;
+    sum.drops.add(&counts.drops);
 }

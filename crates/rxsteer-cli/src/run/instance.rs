@@ -377,7 +377,7 @@ impl<P: Datapath> Instance<P> {
             shadow: *shadow,
             flow_cnt: self.fixed.flow_cnt,
             sock_flow_entries: self.fixed.sock_flow_entries,
-            rfs_namespaces: self.fixed.rfs_namespaces.name().to_owned(),
+            rfs_namespaces: Some(self.fixed.rfs_namespaces.name().to_owned()),
             inner: self.fixed.inner,
             flow_stats: self.fixed.flow_stats,
             order_guard: !without_guard,

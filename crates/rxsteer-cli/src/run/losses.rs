@@ -3,6 +3,7 @@
 use crate::output::table::grouped;
 use rxsteer_status::{CpuStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCpuCounter;
+use rxsteer_user::core::limits::MAX_QUEUE_SIZE;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use std::fmt::Write;
 
@@ -78,7 +79,7 @@ pub(super) fn remedy(cpu: &CpuStatus, settings: &SettingsShown) -> String {
     if busy >= burst && busy != 0 {
         return "this CPU can't keep up; steer to more CPUs: rxsteer set cpus=LIST".to_owned();
     }
-    match settings.queue_size.saturating_mul(4).min(rxsteer_xdp::MAX_QUEUE_SIZE) {
+    match settings.queue_size.saturating_mul(4).min(MAX_QUEUE_SIZE) {
         larger if larger > settings.queue_size => {
             format!("a longer queue: rxsteer set queue-size={larger}")
         }
@@ -86,7 +87,7 @@ pub(super) fn remedy(cpu: &CpuStatus, settings: &SettingsShown) -> String {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "xdp"))]
 mod tests {
     use super::super::instance::tests::{instance, link, status};
     use super::*;

@@ -34,7 +34,6 @@ mod flows;
 mod instance;
 #[cfg(feature = "xdp")]
 mod interfaces;
-#[cfg(feature = "xdp")]
 mod losses;
 #[cfg(feature = "xdp")]
 mod memory;
@@ -48,12 +47,11 @@ mod queue_names;
 mod records;
 #[cfg(feature = "xdp")]
 mod reload;
-#[cfg(feature = "xdp")]
 pub(crate) mod show;
-#[cfg(feature = "xdp")]
 mod show_rates;
 #[cfg(all(test, feature = "xdp"))]
 mod show_tests;
+mod show_userspace;
 #[cfg(feature = "xdp")]
 mod summaries;
 #[cfg(feature = "xdp")]

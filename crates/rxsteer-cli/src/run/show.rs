@@ -1,12 +1,12 @@
 //! The state of an instance, as text.
 
 use super::losses::{losses, milliseconds};
-use super::show_rates;
+use super::{show_rates, show_userspace};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_status::{
-    Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown, FlowWhere,
-    InterfaceStatus, IpfixShown, Rates, SettingsShown, Status,
+    Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown,
+    FlowWhere, InterfaceStatus, IpfixShown, Rates, SettingsShown, Status,
 };
 use rxsteer_user::core::Fallback;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -19,12 +19,19 @@ const MOST_ROWS: usize = 16;
 /// Interfaces, CPUs, totals; and what happens per second, if two looks showed it.
 pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     let running = Duration::from_secs(Duration::from_nanos(status.running_ns).as_secs());
+    let name = match status.command {
+        Command::Run => String::new(),
+        command => format!(" {}", command.name()),
+    };
     let mut text = format!(
-        "rxsteer, process {}, running for {}, socket {}\n",
+        "rxsteer{name}, process {}, running for {}, socket {}\n",
         status.pid,
         humantime::format_duration(running),
         status.socket
     );
+    if status.command != Command::Run {
+        return text + &show_userspace::status(status, rates);
+    }
     // Writing to a String does not fail.
     let _ = writeln!(text, "{}", settings(&status.settings));
     if let Some(bytes) = status.memory_bytes {
@@ -65,14 +72,14 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     }
     if !status.largest_flows.is_empty() {
         text.push('\n');
-        text.push_str(&flows(&status.largest_flows));
+        text.push_str(&flows(&status.largest_flows, status.command));
     }
     if !status.events.is_empty() {
         text.push_str(&show_rates::events(&status.events));
     }
     if !status.ended_flows.is_empty() {
         text.push_str("\nFlows that ended since flows were asked for last\n");
-        text.push_str(&flows(&status.ended_flows));
+        text.push_str(&flows(&status.ended_flows, status.command));
     }
     text
 }
@@ -165,7 +172,7 @@ const CPU_COLUMNS: [LiveCounter; 8] = [
     LiveCounter::Deferred,
 ];
 
-fn cpus(cpus: &[CpuStatus]) -> String {
+pub(super) fn cpus(cpus: &[CpuStatus]) -> String {
     let header = [
         "CPU",
         "received",
@@ -333,17 +340,18 @@ fn plural_of(flows: u64) -> String {
     plural(usize::try_from(flows).unwrap_or(usize::MAX), "flow")
 }
 
-fn flows(flows: &[FlowShown]) -> String {
-    let mut table = new(&["flow", "packets", "bytes", "moves", "idle", "CPUs"], &[0, 5]);
+/// Moves of single flows are counted in the kernel only.
+pub(super) fn flows(flows: &[FlowShown], command: Command) -> String {
+    let mut header = vec!["flow", "packets", "bytes", "moves", "idle", "CPUs"];
+    header.retain(|column| *column != "moves" || command == Command::Run);
+    let mut table = new(&header, &[0, header.len() - 1]);
     for flow in flows {
-        table.add_row(vec![
-            flow.flow.clone(),
-            grouped(flow.packets),
-            grouped(flow.bytes),
-            grouped(u64::from(flow.moves)),
-            format!("{:.1} s", flow.idle_s),
-            shares(flow),
-        ]);
+        let mut row = vec![flow.flow.clone(), grouped(flow.packets), grouped(flow.bytes)];
+        if command == Command::Run {
+            row.push(grouped(u64::from(flow.moves)));
+        }
+        row.extend([format!("{:.1} s", flow.idle_s), shares(flow)]);
+        table.add_row(row);
     }
     lines(&table)
 }
@@ -384,7 +392,7 @@ pub(crate) fn explained(at: &FlowWhere) -> String {
         true => line("statistics", "none: not seen, ended, or not counted".to_owned()),
         false => {
             text.push('\n');
-            text.push_str(&flows(&at.flows));
+            text.push_str(&flows(&at.flows, Command::Run));
         }
     }
     text

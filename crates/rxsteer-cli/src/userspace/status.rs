@@ -1,0 +1,101 @@
+//! The status of a command that steers in user space.
+
+use super::{Answers, Origin, flows};
+use rxsteer_host::Link;
+use rxsteer_status::userspace::Look;
+use rxsteer_status::{InterfaceStatus, State, Status};
+use rxsteer_user::core::counters::LiveCounter;
+
+impl Answers {
+    /// The status, with up to `count` flows.
+    pub(super) fn status(&self, count: usize) -> Status {
+        let running_ns = self.begun.elapsed().as_nanos() as u64;
+        let look = self.watched.look();
+        let about = &self.about;
+        let guarded = self.watched.is_guarded();
+        let flow_stats = about.flows.is_some();
+        let settings = self.watched.settings(about.mode, about.inner, flow_stats);
+        let links = match about.origins.iter().any(|origin| origin.ifindex.is_some()) {
+            true => rxsteer_host::links().ok(),
+            false => None,
+        };
+        let interface = |origin| InterfaceStatus {
+            running_ns,
+            ..interface(origin, &look, links.as_deref(), guarded)
+        };
+        let mut totals = look.totals();
+        if let Some(flows) = &about.flows {
+            let counts = flows.table.counts();
+            totals.rx.add(|counter| match counter {
+                LiveCounter::Flows => counts.created,
+                LiveCounter::FlowsEnded => counts.expired + counts.evicted,
+                LiveCounter::FlowPacketsRefused => counts.refused,
+                _ => 0,
+            });
+        }
+        let listed = about.flows.as_ref().filter(|_| count > 0);
+        Status {
+            command: about.command,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            socket: self.socket.clone(),
+            network_namespace: self.network_namespace,
+            program_id: None,
+            running_ns,
+            memory_bytes: None,
+            policy: settings.policy.clone(),
+            settings,
+            changing: look.is_changing(),
+            guarded,
+            threads_problem: None,
+            longest_round_ns: 0,
+            interfaces: about.origins.iter().map(interface).collect(),
+            cpus: look.cpus(),
+            totals,
+            reordered: Some(look.reordered()),
+            input_share: look.input_share(),
+            // The table has the packets of the flows that it holds, and records have the others.
+            flow_statistics: None,
+            largest_flows: listed
+                .map_or_else(Vec::new, |flows| flows::largest(flows, count, about.command)),
+            flow_records: None,
+            events: Vec::new(),
+            ended_flows: Vec::new(),
+        }
+    }
+}
+
+/// `links` are the interfaces that there are now, if that is known.
+fn interface(
+    origin: &Origin,
+    look: &Look,
+    links: Option<&[Link]>,
+    guarded: bool,
+) -> InterfaceStatus {
+    let receivers = origin.receivers.clone();
+    let tables = if guarded { receivers.len() as u16 } else { 0 };
+    let (counts, kernel_drops) = look.received(receivers);
+    // An interface that was renamed is received from on.
+    let found = |links: &[Link]| {
+        links
+            .iter()
+            .find(|link| Some(link.index) == origin.ifindex)
+            .map(|link| (link.name.clone(), link.up))
+    };
+    let (name, state) = match (origin.ifindex, links.map(found)) {
+        (None, _) | (_, None) => (origin.name.clone(), State::Steered),
+        (_, Some(None)) => (origin.name.clone(), State::Deleted),
+        (_, Some(Some((name, true)))) => (name, State::Steered),
+        (_, Some(Some((name, false)))) => (name, State::Down),
+    };
+    InterfaceStatus {
+        name,
+        ifindex: origin.ifindex.unwrap_or(0),
+        state,
+        why: None,
+        running_ns: 0,
+        flow_tables: tables,
+        kernel_drops: origin.ifindex.map(|_| kernel_drops),
+        counts,
+    }
+}
