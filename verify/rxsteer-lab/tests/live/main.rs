@@ -17,6 +17,7 @@ mod generic;
 mod guard;
 mod host;
 mod killed;
+mod live_status;
 mod machine;
 mod namespaces;
 mod order;

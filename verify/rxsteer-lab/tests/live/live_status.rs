@@ -1,0 +1,144 @@
+//! `rxsteer status` of an `rxsteer live` that runs: once traffic has stopped, its counts are those of the report.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Pass, Steering, Testbed, Traffic, rxsteer};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(20);
+const FRAMES: usize = 3000;
+
+/// What `rxsteer status` prints in a namespace.
+fn status(namespace: &Namespace, arguments: &[&str]) -> Result<Value, String> {
+    let mut command: Command = namespace.command(rxsteer().unwrap());
+    let output = command.args(["status", "--json"]).args(arguments).output().unwrap();
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Asserts that packets add up; returns how many were received.
+fn adds_up(status: &Value) -> u64 {
+    let dropped: u64 = status["drops"].as_object().unwrap().values().map(number).sum();
+    let known = [&status["passed"], &status["delivered"], &status["waiting"]].map(number);
+    let received = number(&status["received"]);
+    assert_eq!(received, known.iter().sum::<u64>() + dropped, "{status}");
+    received
+}
+
+/// Statuses until one shows `received` packets, none of which waits.
+fn once_received(namespace: &Namespace, arguments: &[&str], received: u64) -> Value {
+    let started = Instant::now();
+    loop {
+        let status = status(namespace, arguments).unwrap();
+        if adds_up(&status) >= received && status["waiting"] == 0 {
+            return status;
+        }
+        assert!(started.elapsed() < SOON, "{status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What the report of a run and a status name alike, and what they name differently.
+fn equals(status: &Value, report: &Value) {
+    for counter in [
+        "bytes",
+        "delivered",
+        "frames_not_ip",
+        "malformed",
+        "reordered",
+        "moves",
+        "deferred",
+        "rfs",
+        "in_slots",
+        "hashed",
+        "bound",
+        "local",
+    ] {
+        assert_eq!(status[counter], report[counter], "{counter}: {status} {report}");
+    }
+    assert_eq!(status["received"], report["packets"]);
+    assert_eq!(status["drops"]["ring_full"], report["dropped"]["backlog_full"]);
+    let (shown, reported) = (&status["cpus"], report["per_cpu"].as_array().unwrap());
+    for (index, of) in reported.iter().enumerate() {
+        let cpu = &shown[index];
+        assert_eq!((&cpu["cpu"], &cpu["delivered"]), (&of["cpu"], &of["packets"]));
+    }
+    let (interface, of) = (&status["interfaces"][0], &report["interfaces"][0]);
+    assert_eq!((&interface["received"], &interface["bytes"]), (&of["packets"], &of["bytes"]));
+    assert_eq!(interface["kernel_drops"], of["kernel_drops"]);
+}
+
+/// Sends frames into a live run with these arguments; its status by interface and by socket, and its report.
+fn looked_at(arguments: &[&str], folder: &Path) -> (Value, Value) {
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let (link, receiver) = (testbed.link(), testbed.receiver());
+    for (host, interface) in [(testbed.sender(), "out0"), (receiver, "in0")] {
+        host.run(&format!("sysctl -q -w net.ipv6.conf.{interface}.disable_ipv6=1")).unwrap();
+    }
+    let _pass = Pass::attach(receiver, &link.far).unwrap();
+    let source = LiveFrames::new(link, &Traffic { flows: 40, ..Traffic::default() }).unwrap();
+    let socket = folder.join("live.sock");
+    let socket = socket.to_str().unwrap();
+    let at_socket = ["--socket", socket];
+    let live = Steering::live(receiver, &[arguments, &at_socket].concat()).unwrap();
+    source.send(testbed.sender(), 0, FRAMES).unwrap();
+    let shown = once_received(receiver, &["in0", "--flows", "5"], FRAMES as u64);
+    assert_eq!((&shown["command"], &shown["socket"]), (&"live".into(), &socket.into()));
+    assert_eq!(shown["interfaces"][0]["state"], "steered");
+    let same = status(receiver, &at_socket).unwrap();
+    assert_eq!((&same["pid"], &same["received"]), (&shown["pid"], &shown["received"]));
+    let refused = receiver.command(rxsteer().unwrap()).args(["set", "in0", "policy=rps"]).output();
+    let refused = refused.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("rxsteer live takes no changes"), "{said}");
+    receiver.ip("link set in0 down").unwrap();
+    assert_eq!(status(receiver, &at_socket).unwrap()["interfaces"][0]["state"], "down");
+    receiver.ip("link set in0 up").unwrap();
+    let (report, _) = live.stop().unwrap();
+    assert!(status(receiver, &at_socket).is_err(), "the socket goes with it");
+    (shown, report)
+}
+
+#[test]
+fn status_equals_the_report_once_traffic_has_stopped() {
+    let test = "live_status::status_equals_the_report_once_traffic_has_stopped";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let records = folder.path().join("flows.csv");
+    let common = ["in0", "--io", "packet", "--cpus", "0-1", "--max-backlog", "32768"];
+    for policy in ["rps", "rfs+sparse"] {
+        let arguments =
+            [&common[..], &["--policy", policy, "--flows", records.to_str().unwrap()]].concat();
+        let (status, report) = looked_at(&arguments, folder.path());
+        equals(&status, &report);
+        assert_eq!(number(&status["received"]), FRAMES as u64);
+        assert_eq!(number(&status["flows"]), number(&report["flow_statistics"]["flows_created"]));
+        let largest = status["largest_flows"].as_array().unwrap();
+        assert_eq!(largest.len(), 5, "{largest:?}");
+        for flow in largest {
+            let shares = flow["cpus"].as_array().unwrap().iter().map(|on| number(&on["packets"]));
+            assert_eq!(shares.sum::<u64>(), number(&flow["packets"]), "{flow}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_a_full_backlog_drops_are_shown() {
+    let test = "live_status::packets_that_a_full_backlog_drops_are_shown";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["in0", "--io", "packet", "--cpus", "0-1", "--max-backlog", "8"];
+    let slow = ["--policy", "rps", "--work-ns", "100000"];
+    let (status, report) = looked_at(&[&arguments[..], &slow].concat(), folder.path());
+    equals(&status, &report);
+    assert!(number(&status["drops"]["ring_full"]) > 0, "{status}");
+}
