@@ -15,6 +15,7 @@ use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
 use crate::sim::args::SimArgs;
 use crate::steer_args::SteerArgs;
+use crate::top::TopArgs;
 use crate::words::{suggestion, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use rxsteer_settings::words;
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     Auto(Box<AutoArgs>),
     Status(StatusArgs),
+    Top(TopArgs),
     Set(SetArgs),
     Peers(PeersArgs),
     Config(ConfigArgs),

@@ -39,6 +39,7 @@ mod sim;
 mod sim;
 mod status;
 mod steer_args;
+mod top;
 #[cfg(feature = "xdp")]
 mod trial;
 mod userspace;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Command::Host(args) => host::command(&args),
         Command::Run(args) => run::command(*args),
         Command::Status(args) => status::command(&args),
+        Command::Top(args) => top::command(&args),
         Command::Set(args) => set::command(&args),
         Command::Peers(args) => peers::command(&args),
         Command::Config(args) => config::command(&args),

@@ -1,7 +1,6 @@
 //! `rxsteer set`: other settings for a running instance.
 
 use crate::run::args::{LiveSettings, SetArgs};
-use crate::run::show;
 use crate::{Outcome, output};
 use rxsteer_status::client;
 use rxsteer_status::protocol::{Answer, Request};
@@ -33,7 +32,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&changed)?))?;
     } else {
-        output::print(&format!("{}\n", show::settings(&changed.settings)))?;
+        output::print(&format!("{}\n", changed.settings))?;
     }
     if !changed.holds {
         output::note(

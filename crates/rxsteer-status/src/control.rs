@@ -3,7 +3,7 @@
 //! Everything has a limit: clients, the length of a request, the length of an answer, and a client's idle time. If a
 //! client does not read, its further requests are not served, and it is disconnected.
 
-use crate::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request};
+use crate::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request, too_long};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -233,8 +233,7 @@ impl Client {
         let text = |answer: &Answer| serde_json::to_string(answer).unwrap_or_default();
         let mut line = text(answer);
         if line.len() >= MAX_ANSWER {
-            let why = format!("the answer has more than {MAX_ANSWER} bytes; ask for fewer flows");
-            line = text(&Answer::Error(why));
+            line = text(&Answer::Error(too_long()));
         }
         self.output.extend_from_slice(line.as_bytes());
         self.output.push(b'\n');

@@ -5,6 +5,7 @@ pub mod client;
 pub mod control;
 mod delay;
 mod event;
+pub mod figures;
 mod flow;
 pub mod protocol;
 mod rates;

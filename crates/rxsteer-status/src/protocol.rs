@@ -16,6 +16,15 @@ pub const MAX_REQUEST: usize = 64 << 10;
 /// The longest answer, in bytes.
 pub const MAX_ANSWER: usize = 2 << 20;
 
+/// The most flows that are asked for.
+pub const MAX_FLOWS: u32 = 1000;
+
+/// The error that refuses an answer of more than [`MAX_ANSWER`] bytes.
+#[must_use]
+pub fn too_long() -> String {
+    format!("the answer has more than {MAX_ANSWER} bytes; ask for fewer flows")
+}
+
 /// A client's request.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]

@@ -60,6 +60,12 @@ pub struct Rates {
 }
 
 impl Rates {
+    /// Counts per second from two counts, at the times of the looks.
+    #[must_use]
+    pub fn per_second(&self, before: u64, now: u64) -> f64 {
+        now.saturating_sub(before) as f64 * 1e9 / self.interval_ns.max(1) as f64
+    }
+
     /// The rates between two looks; `None` if they are not of the same run, or at the same time.
     #[must_use]
     pub fn between(before: &Status, now: &Status) -> Option<Rates> {
@@ -67,8 +73,8 @@ impl Rates {
         if (before.pid, &before.socket) != (now.pid, &now.socket) {
             return None;
         }
-        let per_second =
-            |before: u64, now: u64| now.saturating_sub(before) as f64 * 1e9 / interval_ns as f64;
+        let empty = Rates { interval_ns, ..Rates::default() };
+        let per_second = |before, now| empty.per_second(before, now);
         let received = |before: &dyn Fn(LiveCounter) -> u64, now: &dyn Fn(LiveCounter) -> u64| {
             let rate = |counter| per_second(before(counter), now(counter));
             RxRates { packets: rate(LiveCounter::Received), bits: rate(LiveCounter::Bytes) * 8.0 }

@@ -2,10 +2,12 @@
 
 use crate::flow::{FlowRecordsShown, FlowShown, FlowStatisticsShown};
 use crate::{Delay, Event};
+use rxsteer_core::Fallback;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The command that an instance runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +129,38 @@ pub struct SettingsShown {
     pub flow_stats: bool,
     /// Whether the order guard is in use.
     pub order_guard: bool,
+}
+
+/// All of them in one line.
+impl fmt::Display for SettingsShown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "policy {}, CPUs {}, {} mode, queue size {}, threads {}",
+            self.policy, self.cpus, self.mode, self.queue_size, self.threads
+        )?;
+        for map in &self.rps_maps {
+            write!(f, ", map {map}")?;
+        }
+        if self.fallback != Fallback::default().to_string() {
+            write!(f, ", else {}", self.fallback)?;
+        }
+        if let Some(cpus) = &self.rfs_cpus {
+            write!(f, ", rfs to CPUs {cpus}")?;
+        }
+        if let Some(offline) = &self.offline {
+            write!(f, ", CPU {offline} offline")?;
+        }
+        if let Some(buckets) = self.flow_limit {
+            write!(f, ", flow limit {buckets}")?;
+        }
+        for (holds, word) in [(self.shadow, "shadow"), (!self.order_guard, "WITHOUT ORDER GUARD")] {
+            if holds {
+                write!(f, ", {word}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One interface, or what a replay reads.

@@ -1,7 +1,84 @@
-//! A status to test views with.
+//! A status to test views with, an instance that answers with it, and one under traffic.
+
+mod traffic;
+
+pub use traffic::Traffic;
 
 use crate::Status;
+use crate::control::{Control, Server};
+use crate::protocol::{Answer, Request};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// A thread that answers at a control socket as an instance does, until this is dropped.
+pub struct Instance {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Answers with what a function returns for a number of flows.
+struct Shows<F>(F);
+
+impl<F: FnMut(u32) -> Status> Server for Shows<F> {
+    fn serve(&mut self, request: &Request) -> Option<Answer> {
+        Some(match request {
+            Request::Status { flows, .. } => Answer::Status(Box::new((self.0)(*flows))),
+            _ => Answer::Error("only the status is shown".to_owned()),
+        })
+    }
+
+    fn changed(&mut self) -> (bool, Answer) {
+        (true, self.give_up())
+    }
+
+    fn give_up(&mut self) -> Answer {
+        Answer::Error("nothing changes".to_owned())
+    }
+}
+
+impl Instance {
+    /// Answers at the socket `path` with what `status` returns for the number of flows asked for.
+    ///
+    /// # Errors
+    /// If it cannot listen there.
+    pub fn at(
+        path: &Path,
+        status: impl FnMut(u32) -> Status + Send + 'static,
+    ) -> std::io::Result<Instance> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let mut control = Control::new(UnixListener::bind(path)?)?;
+        let mut server = Shows(status);
+        let answer = move || {
+            loop {
+                control.serve(Instant::now(), &mut server);
+                let wait = if control.has_work() { PollTimeout::ZERO } else { PollTimeout::NONE };
+                let mut fds = control.wait_for();
+                fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
+                // A failed poll is repeated in the next round.
+                let _ = poll(&mut fds, wait);
+                if fds.last().and_then(PollFd::any).unwrap_or(false) {
+                    return;
+                }
+            }
+        };
+        Ok(Instance { stop: Some(stop), thread: Some(std::thread::spawn(answer)) })
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the test shows that.
+            let _ = thread.join();
+        }
+    }
+}
 
 /// The status of an instance with one interface and two CPUs that has not yet received a packet.
 ///

@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// `text` with every control character written as in JSON: `\u001b` for ESC. The printed text can neither control
-/// a terminal nor begin a new line.
+/// `text` with every control character written as in JSON: `\u001b` for ESC, and those that have no width or change the
+/// direction of what follows. The printed text can neither control a terminal nor begin a new line, nor pass for another.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(is_unprintable) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if c.is_control() {
+        if is_unprintable(c) {
             // Writing to a String does not fail.
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
@@ -21,6 +21,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(escaped)
+}
+
+/// Control characters, line separators, marks and overrides of direction, and characters without width.
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// A path, escaped for printing.
@@ -40,6 +46,7 @@ mod tests {
             printable("\x1b[31ma\nb\tc\u{7f}\u{9b}d"),
             r"\u001b[31ma\u000ab\u0009c\u007f\u009bd"
         );
+        assert_eq!(printable("a\u{202e}b\u{feff}"), r"a\u202eb\ufeff");
         assert_eq!(shown(Path::new("a\rb.pcap")), r"a\u000db.pcap");
     }
 }

@@ -5,6 +5,7 @@ use crate::replay::Run;
 use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_records::recording::Recorded;
+pub(crate) use rxsteer_status::figures::{grouped, nanoseconds, percent};
 use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
@@ -329,34 +330,6 @@ pub(crate) fn unsteered<H>(report: &Report<H>) -> String {
     text
 }
 
-/// 1234567 as 1 234 567.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A part of a whole, in percent.
-pub(crate) fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
-}
-
-/// Nanoseconds in the unit that suits them.
-pub(crate) fn nanoseconds(ns: u64) -> String {
-    match ns {
-        0..1000 => format!("{ns} ns"),
-        1000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.2} s", ns as f64 / 1e9),
-    }
-}
-
 /// A duration in the unit that suits it.
 pub(crate) fn duration(duration: Duration) -> String {
     nanoseconds(duration.as_nanos() as u64)
@@ -400,15 +373,9 @@ mod tests {
 
     #[test]
     fn figures_are_readable() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(1_234_567), "1 234 567");
-        assert_eq!(percent(1, 8), "12.5 %");
         assert_eq!(bar(3, 4, 10), "███████▌");
         assert_eq!((bar(4, 4, 10), bar(0, 4, 10)), ("█".repeat(10), String::new()));
         assert_eq!((bar(4, 4, 3), bar(0, 0, 10)), (String::new(), String::new()));
-        assert_eq!(nanoseconds(999), "999 ns");
-        assert_eq!(nanoseconds(1500), "1.5 µs");
-        assert_eq!(nanoseconds(2_500_000_000), "2.50 s");
         assert_eq!(rate(2000, Duration::from_secs(2)), "1.0 k packets/s");
     }
 }

@@ -9,13 +9,11 @@ use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_settings::words;
 use rxsteer_settings::{Options, Steering, Tables, switch};
+use rxsteer_status::protocol::MAX_FLOWS;
 use rxsteer_user::core::limits::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
 use rxsteer_user::core::{ThreadClass, ThreadClassError};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Flows that one answer may list.
-pub(crate) const MAX_FLOWS_SHOWN: u32 = 1000;
 
 /// Steer received frames of live interfaces, in the kernel, in order
 ///
@@ -225,7 +223,7 @@ pub(crate) struct StatusArgs {
     pub(crate) socket: Option<PathBuf>,
 
     /// Also show this many flows, those with most packets first
-    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, { MAX_FLOWS_SHOWN as u64 }>)]
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, { MAX_FLOWS as u64 }>)]
     pub(crate) flows: u32,
 
     /// Then clear the flow statistics; other counters continue

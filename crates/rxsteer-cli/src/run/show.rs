@@ -6,9 +6,8 @@ use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_status::{
     Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown,
-    FlowWhere, InterfaceStatus, IpfixShown, Rates, SettingsShown, Status,
+    FlowWhere, InterfaceStatus, IpfixShown, Rates, Status,
 };
-use rxsteer_user::core::Fallback;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;
 use std::time::Duration;
@@ -33,7 +32,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
         return text + &show_userspace::status(status, rates);
     }
     // Writing to a String does not fail.
-    let _ = writeln!(text, "{}", settings(&status.settings));
+    let _ = writeln!(text, "{}", status.settings);
     if let Some(bytes) = status.memory_bytes {
         let _ = writeln!(text, "BPF maps take {:.1} MiB", bytes as f64 / f64::from(1 << 20));
     }
@@ -80,37 +79,6 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     if !status.ended_flows.is_empty() {
         text.push_str("\nFlows that ended since flows were asked for last\n");
         text.push_str(&flows(&status.ended_flows, status.command));
-    }
-    text
-}
-
-/// The settings in one line.
-pub(crate) fn settings(settings: &SettingsShown) -> String {
-    let mut text = format!(
-        "policy {}, CPUs {}, {} mode, queue size {}, threads {}",
-        settings.policy, settings.cpus, settings.mode, settings.queue_size, settings.threads
-    );
-    for map in &settings.rps_maps {
-        let _ = write!(text, ", map {map}");
-    }
-    if settings.fallback != Fallback::default().to_string() {
-        let _ = write!(text, ", else {}", settings.fallback);
-    }
-    if let Some(cpus) = &settings.rfs_cpus {
-        let _ = write!(text, ", rfs to CPUs {cpus}");
-    }
-    if let Some(offline) = &settings.offline {
-        let _ = write!(text, ", CPU {offline} offline");
-    }
-    if let Some(buckets) = settings.flow_limit {
-        let _ = write!(text, ", flow limit {buckets}");
-    }
-    for (holds, word) in
-        [(settings.shadow, "shadow"), (!settings.order_guard, "WITHOUT ORDER GUARD")]
-    {
-        if holds {
-            let _ = write!(text, ", {word}");
-        }
     }
     text
 }

@@ -1,0 +1,235 @@
+//! `rxsteer top` in a real terminal: tmux runs it, sends keys, and shows what is on the screen.
+
+use rxsteer_status::testing::{Instance, Traffic};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what has to come.
+const SOON: Duration = Duration::from_secs(30);
+
+/// An instance of this process, under traffic that goes on with each look.
+fn instance(path: &Path) -> Instance {
+    let mut traffic = Traffic::new(4, 300);
+    Instance::at(path, move |flows| traffic.look(100_000_000, flows)).expect("it listens")
+}
+
+fn rxsteer(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    command.arg("top").args(arguments).env("LANG", "C.UTF-8").env_remove("LC_ALL");
+    command.stdin(Stdio::null()).output().expect("it can be started")
+}
+
+/// A terminal with a shell in it. It ends with this.
+struct Screen {
+    socket: PathBuf,
+}
+
+impl Screen {
+    /// A shell in a terminal of this size; `None` if there is no tmux.
+    fn open(folder: &Path, width: u16, height: u16) -> Option<Screen> {
+        let screen = Screen { socket: folder.join("tmux") };
+        let (width, height) = (width.to_string(), height.to_string());
+        let shell = "env -i LANG=C.UTF-8 PATH=\"$PATH\" PS1='shell> ' sh";
+        let options = ["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, shell];
+        let output = screen.command().args(options).output().ok()?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        screen.waits_for("shell>");
+        Some(screen)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("tmux");
+        command.arg("-u").arg("-S").arg(&self.socket).env_remove("TMUX");
+        command
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let output = self.command().args(arguments).output().expect("tmux runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    fn types(&self, line: &str) {
+        self.keys(&["-l", line]);
+        self.keys(&["Enter"]);
+    }
+
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen is as asked, and returns it.
+    fn until(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let text = self.text();
+            if is(&text) {
+                return text;
+            }
+            assert!(begun.elapsed() < SOON, "{what} did not come:\n{text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn waits_for(&self, part: &str) -> String {
+        self.until(part, |text| text.contains(part))
+    }
+
+    /// The settings of the terminal, as the shell sees them.
+    fn settings(&self) -> String {
+        let tty = self.tmux(&["display-message", "-p", "#{pane_tty}"]);
+        let output =
+            Command::new("stty").args(["-a", "-F", tty.trim()]).output().expect("stty runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn is_in_alternate_screen(&self) -> bool {
+        self.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]).trim() != "01"
+    }
+
+    /// Starts the view; the shell's screen before it has a mark.
+    fn starts_top(&self, arguments: &str) {
+        self.types("echo before");
+        self.waits_for("\nbefore");
+        self.types(&format!("{} top {arguments}; echo ended $?", env!("CARGO_BIN_EXE_rxsteer")));
+        self.waits_for("flows by rate");
+    }
+
+    /// The view has ended with this status, and the terminal is as it was.
+    fn is_restored(&self, status: i32, settings: &str) {
+        let text = self.waits_for(&format!("\nended {status}"));
+        assert!(text.contains("\nbefore"), "the shell's screen is back:\n{text}");
+        assert!(!self.is_in_alternate_screen(), "the cursor is shown, on the shell's screen");
+        assert_eq!(self.settings(), settings);
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // The shell and what it runs get SIGHUP.
+        let _ = self.command().arg("kill-server").output();
+    }
+}
+
+/// A folder, a terminal in it and its settings; says SKIPPED where that can't be had.
+fn screen(test: &str, folder: &Path) -> Option<(Screen, String)> {
+    let Some(screen) = Screen::open(folder, 80, 24) else {
+        writeln!(std::io::stderr(), "SKIPPED top::{test}: there is no tmux")
+            .expect("standard error");
+        return None;
+    };
+    let settings = screen.settings();
+    Some((screen, settings))
+}
+
+#[test]
+fn view_is_driven_by_keys_and_gives_the_terminal_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let Some((screen, settings)) = screen("view_is_driven_by_keys", dir.path()) else { return };
+    let path = dir.path().join("s");
+    let first = instance(&path);
+    screen.starts_top(&format!("--interval 100ms --socket {}", path.display()));
+    let text = screen.waits_for("rfs 25.0 %");
+    assert!(text.contains("█") || text.contains("▒") || text.contains("·"), "bars:\n{text}");
+    // Sorted, filtered, paused, helped.
+    screen.keys(&["b"]);
+    screen.waits_for("flows by bytes");
+    screen.types("/0.0.17:");
+    screen.until("the filter", |text| {
+        text.contains("with \"0.0.17:\"") && !text.contains("10.0.0.18:")
+    });
+    screen.keys(&["Escape"]);
+    screen.waits_for("10.0.0.1:");
+    screen.keys(&["Space"]);
+    screen.waits_for("PAUSED");
+    let paused = screen.text();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(screen.text(), paused, "nothing changes while it is paused");
+    screen.keys(&["Space", "?"]);
+    screen.waits_for("rxsteer top: keys");
+    screen.keys(&["x", "-"]);
+    screen.waits_for("+- 200 ms");
+    // Other sizes.
+    screen.tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    screen.waits_for("decisions by rule");
+    screen.tmux(&["resize-window", "-x", "60", "-y", "20"]);
+    screen.waits_for("needs more room");
+    screen.tmux(&["resize-window", "-x", "80", "-y", "24"]);
+    screen.waits_for("flows by bytes");
+    // The instance goes, and comes back.
+    drop(first);
+    std::fs::remove_file(&path).expect("its socket");
+    screen.waits_for("NO ANSWER, trying again");
+    let _second = instance(&path);
+    screen.until("the instance", |text| !text.contains("NO ANSWER"));
+    screen.keys(&["q"]);
+    screen.is_restored(0, &settings);
+    // Without colours and in ASCII, then ended by Ctrl-C.
+    screen.types("clear; NO_COLOR=1 LANG=C; export NO_COLOR LANG");
+    screen.starts_top(&format!("--socket {}", path.display()));
+    let colored = screen.tmux(&["capture-pane", "-p", "-e"]);
+    assert!(colored.is_ascii(), "{colored}");
+    assert!(!colored.contains("\x1b[3") && !colored.contains("\x1b[4"), "no colours:\n{colored}");
+    screen.keys(&["C-c"]);
+    screen.is_restored(0, &settings);
+}
+
+#[test]
+fn signal_ends_it_and_gives_the_terminal_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let Some((screen, settings)) = screen("signal_ends_it", dir.path()) else { return };
+    let path = dir.path().join("s");
+    let _instance = instance(&path);
+    screen.starts_top(&format!("--socket {}", path.display()));
+    let shell = screen.tmux(&["display-message", "-p", "#{pane_pid}"]);
+    let children = Command::new("pgrep").args(["-P", shell.trim()]).output().expect("pgrep runs");
+    let child = String::from_utf8_lossy(&children.stdout).trim().to_owned();
+    let killed = Command::new("kill").args(["-TERM", &child]).status().expect("kill runs");
+    assert!(killed.success(), "{child}");
+    screen.is_restored(0, &settings);
+}
+
+#[test]
+fn one_frame_is_printed_without_a_terminal() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s");
+    let _instance = instance(&path);
+    let path = path.to_string_lossy();
+    let output = rxsteer(&["--once", "--interval", "100ms", "--socket", &path]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        text.contains("process 4711") && text.contains("rfs") && text.contains("10.0.0.1:1025-"),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'), "{text}");
+    assert_eq!(text.lines().count(), 40);
+    let output = rxsteer(&["--socket", &path]);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), why.contains("are no terminal; rxsteer top --once")),
+        (Some(2), true),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused() {
+    for (arguments, why) in [
+        (&["--once", "--socket", "/nowhere/s"][..], "no instance can be reached at /nowhere/s"),
+        (&["--once", "--interval", "1ms"], "an interval is 50ms to 1h"),
+        (&["eth0", "--socket", "/s"], "cannot be used with"),
+        (&["--once", "-r", "/nowhere/capture.pcap"], "/nowhere/capture.pcap"),
+    ] {
+        let output = rxsteer(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(why), "{arguments:?}: {stderr}");
+    }
+}

@@ -1,0 +1,13 @@
+//! A build without the view in the terminal has its command all the same, and it says how to get it.
+#![cfg(not(feature = "top"))]
+
+use std::process::Command;
+
+#[test]
+fn top_says_how_to_get_it() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let output = command.args(["top", "--once"]).output().expect("it can be started");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("without the feature 'top'"), "{stderr}");
+}

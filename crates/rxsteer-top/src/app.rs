@@ -1,0 +1,204 @@
+//! The state of the view: what the instance showed last, what changed since the look before, and what keys choose.
+//! There is no I/O and no clock here.
+
+use crate::cpus::{self, CpuRow};
+use crate::flows::{FlowRow, Sort, Tracker};
+use crate::panels::{self, Areas};
+use crate::style::Looks;
+use crate::text::clean;
+use ratatui::layout::Rect;
+use rxsteer_core::counters::LiveCounter;
+use rxsteer_host::Load;
+use rxsteer_status::{Rates, Status};
+use std::time::Duration;
+
+/// A look at an instance and at its host.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// What the instance shows.
+    pub status: Status,
+    /// What the host's CPUs did up to now; `None` where the kernel does not say.
+    pub load: Option<Load>,
+    /// Which of the instances it is.
+    pub position: Position,
+}
+
+/// Which of the instances is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Its place, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// The connection to the instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// There was no answer yet.
+    #[default]
+    Waiting,
+    /// It answered the last time.
+    Up,
+    /// It does not answer, and why.
+    Lost(String),
+    /// It ended, and nothing else is expected: how.
+    Ended(String),
+}
+
+/// The panels with rows to scroll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Panel {
+    #[default]
+    Cpus,
+    Flows,
+    Events,
+}
+
+/// What keys choose.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) sort: Sort,
+    /// Flows that contain this text are shown.
+    pub(crate) filter: String,
+    /// Whether keys are letters of the filter.
+    pub(crate) typing: bool,
+    pub(crate) paused: bool,
+    pub(crate) help: bool,
+    /// The panel that scrolls.
+    pub(crate) focus: Panel,
+    /// Whether only that panel is shown.
+    pub(crate) zoomed: bool,
+    /// CPUs in several columns; `None`: where they have no room otherwise.
+    pub(crate) compact: Option<bool>,
+    /// The first row of each panel that scrolls: CPUs, flows, events.
+    pub(crate) first: [usize; 3],
+    pub(crate) interval: Duration,
+}
+
+/// The last look, and what changed since the one before.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) status: Status,
+    pub(crate) position: Position,
+    pub(crate) rates: Option<Rates>,
+    pub(crate) cpus: Vec<CpuRow>,
+    pub(crate) flows: Vec<FlowRow>,
+    /// Packets a second by rule, in the order of [`RULES`].
+    pub(crate) rules: Option<[f64; RULES.len()]>,
+    load: Option<Load>,
+}
+
+/// The rules that choose a target, by their counters, with their names.
+pub(crate) const RULES: [(LiveCounter, &str); 5] = [
+    (LiveCounter::Local, "local"),
+    (LiveCounter::Bound, "bound"),
+    (LiveCounter::Hashed, "hash"),
+    (LiveCounter::InSlots, "slots"),
+    (LiveCounter::Rfs, "rfs"),
+];
+
+/// The state of the view.
+#[derive(Clone, Debug)]
+pub struct App {
+    pub(crate) looks: Looks,
+    pub(crate) view: View,
+    pub(crate) connection: Connection,
+    pub(crate) seen: Option<Seen>,
+    pub(crate) area: Rect,
+    tracker: Tracker,
+}
+
+impl App {
+    /// A view that has not seen anything yet. It knows the terminal's size, so that it knows how far a panel scrolls.
+    #[must_use]
+    pub fn new(looks: Looks, interval: Duration, area: Rect) -> App {
+        let view = View {
+            sort: Sort::default(),
+            filter: String::new(),
+            typing: false,
+            paused: false,
+            help: false,
+            focus: Panel::default(),
+            zoomed: false,
+            compact: None,
+            first: [0; 3],
+            interval,
+        };
+        let (connection, tracker) = (Connection::default(), Tracker::default());
+        App { looks, view, connection, seen: None, area, tracker }
+    }
+
+    /// Takes a look.
+    pub fn update(&mut self, look: Look) {
+        let Look { status, load, position } = look;
+        let before = self.seen.take();
+        let rates = before.as_ref().and_then(|before| Rates::between(&before.status, &status));
+        // Another instance's looks say nothing of this one.
+        let before = before.filter(|_| rates.is_some());
+        let busy =
+            before.as_ref().and_then(|before| Some(load.as_ref()?.since(before.load.as_ref()?)));
+        let then = before.as_ref().map(|before| &before.status);
+        let rules = rates.as_ref().zip(then).map(|(rates, then)| {
+            let count = |status: &Status, rule| status.totals.rx.get(rule);
+            RULES.map(|(rule, _)| rates.per_second(count(then, rule), count(&status, rule)))
+        });
+        let cpus = cpus::rows(then, &status, rates.as_ref(), busy.as_ref());
+        let flows = self.tracker.rows(&status, rates.as_ref());
+        self.connection = Connection::Up;
+        self.seen = Some(Seen { status, position, rates, cpus, flows, rules, load });
+        self.keep_in_range();
+    }
+
+    /// The instance does not answer; the last look stays.
+    pub fn lose(&mut self, why: &str) {
+        self.connection = Connection::Lost(clean(why));
+    }
+
+    /// The instance ended, as expected; the last look stays.
+    pub fn end(&mut self, how: &str) {
+        self.connection = Connection::Ended(clean(how));
+    }
+
+    /// The terminal has another size.
+    pub fn resize(&mut self, area: Rect) {
+        self.area = area;
+        self.keep_in_range();
+    }
+
+    /// The flows that the filter lets through, in their order.
+    pub(crate) fn flows(&self) -> Vec<&FlowRow> {
+        let filter = self.view.filter.to_lowercase();
+        let matches =
+            |row: &&FlowRow| filter.is_empty() || row.flow.to_lowercase().contains(&filter);
+        let mut rows: Vec<&FlowRow> =
+            self.seen.iter().flat_map(|seen| &seen.flows).filter(matches).collect();
+        rows.sort_by(|one, other| self.view.sort.compare(one, other));
+        rows
+    }
+
+    /// Where the panels are.
+    pub(crate) fn areas(&self) -> Areas {
+        panels::areas(self)
+    }
+
+    /// How many rows a panel shows at once, and how many it has.
+    pub(crate) fn rows_of(&self, panel: Panel) -> (usize, usize) {
+        let areas = self.areas();
+        let Some(seen) = &self.seen else { return (0, 0) };
+        match panel {
+            Panel::Cpus => panels::cpus::rows(self, areas.cpus, seen.cpus.len()),
+            Panel::Flows => (panels::flows::room(areas.flows), self.flows().len()),
+            Panel::Events => (panels::events::room(areas.events), seen.status.events.len()),
+        }
+    }
+
+    /// No panel is scrolled beyond its last row.
+    pub(crate) fn keep_in_range(&mut self) {
+        for panel in [Panel::Cpus, Panel::Flows, Panel::Events] {
+            let (room, rows) = self.rows_of(panel);
+            let first = &mut self.view.first[panel as usize];
+            *first = (*first).min(rows.saturating_sub(room));
+        }
+    }
+}

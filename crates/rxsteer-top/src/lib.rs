@@ -1,0 +1,26 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod app;
+mod cpus;
+mod flows;
+mod keys;
+mod once;
+mod panels;
+mod replay;
+mod style;
+mod terminal;
+mod text;
+mod watch;
+
+pub use app::{App, Look, Position};
+pub use cpus::{CpuRow, Time};
+pub use flows::{FlowRow, Move, Sort};
+pub use keys::Effect;
+pub use once::{frame_text, once};
+pub use panels::{MIN_SIZE, draw};
+pub use ratatui;
+pub use replay::Replay;
+pub use style::Looks;
+pub use terminal::show;
+pub use watch::{Command, News, Target, Watcher, watch};

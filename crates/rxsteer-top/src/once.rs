@@ -1,0 +1,51 @@
+//! One frame as text, for scripts and documents.
+
+use crate::app::App;
+use crate::panels::draw;
+use crate::style::Looks;
+use crate::watch::{Target, Watcher};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Rect, Size};
+use std::time::Duration;
+
+/// The frame of an app as lines of text, without blanks at their ends.
+#[must_use]
+pub fn frame_text(app: &App) -> String {
+    let mut buffer = Buffer::empty(app.area);
+    draw(app, &mut buffer);
+    let mut text = String::new();
+    for y in 0..buffer.area.height {
+        let mut line = String::new();
+        let mut covered = 0;
+        for x in 0..buffer.area.width {
+            let symbol = buffer[(x, y)].symbol();
+            // The cell behind a wide character is a part of it.
+            if covered == 0 {
+                line.push_str(symbol);
+                covered = crate::text::width(symbol).max(1);
+            }
+            covered -= 1;
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Looks at an instance twice, `interval` apart, and draws what it shows.
+///
+/// # Errors
+/// If no instance answers.
+pub fn once(
+    target: Target,
+    interval: Duration,
+    size: Size,
+    looks: Looks,
+) -> anyhow::Result<String> {
+    let mut app = App::new(looks, interval, Rect::from((ratatui::layout::Position::ORIGIN, size)));
+    let mut watcher = Watcher::new(target);
+    app.update(watcher.look()?);
+    std::thread::sleep(interval);
+    app.update(watcher.look()?);
+    Ok(frame_text(&app))
+}

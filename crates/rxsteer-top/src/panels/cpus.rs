@@ -1,0 +1,196 @@
+//! A row per CPU; where they have no room, cells in several columns.
+
+use super::{Column, draw_title, part_shown, put, row};
+use crate::app::{App, Panel, Seen};
+use crate::cpus::{CpuRow, Time};
+use crate::style::{APPLICATION, RING, SOFTIRQ, alarm, bar, heading};
+use crate::text::{cell, rate, share, unknown};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use rxsteer_status::figures::{grouped, nanoseconds};
+
+/// Columns of the bar of time where the panel is narrow.
+const BAR: u16 = 10;
+/// Columns of a cell: CPU, bar, rate, mark, gap.
+const CELL: u16 = 26;
+const CELL_BAR: u16 = 8;
+
+fn time(row: &CpuRow, part: impl Fn(&Time) -> f64) -> String {
+    row.time.as_ref().map_or_else(unknown, |time| share(part(time)))
+}
+
+fn delay(ns: Option<u64>) -> String {
+    ns.map_or_else(unknown, nanoseconds)
+}
+
+/// Columns before the bar, and behind it.
+const BEFORE: [Column<CpuRow>; 4] = [
+    Column { title: "CPU", width: 5, from: 0, left: false, text: |row| row.cpu.to_string() },
+    Column { title: "received/s", width: 11, from: 0, left: false, text: |row| rate(row.received) },
+    Column { title: "bit/s", width: 16, from: 0, left: false, text: |row| rate(row.bits) },
+    Column {
+        title: "processed/s",
+        width: 12,
+        from: 0,
+        left: false,
+        text: |row| rate(row.processed),
+    },
+];
+const BEHIND: [Column<CpuRow>; 10] = [
+    Column {
+        title: "soft%",
+        width: 6,
+        from: 100,
+        left: false,
+        text: |row| time(row, |time| time.softirq),
+    },
+    Column {
+        title: "ring%",
+        width: 6,
+        from: 100,
+        left: false,
+        text: |row| time(row, |time| time.ring),
+    },
+    Column {
+        title: "app%",
+        width: 6,
+        from: 100,
+        left: false,
+        text: |row| time(row, |time| time.application),
+    },
+    Column { title: "idle%", width: 6, from: 100, left: false, text: |row| time(row, Time::idle) },
+    Column { title: "waiting", width: 8, from: 0, left: false, text: |row| grouped(row.waiting) },
+    Column { title: DROPPED, width: 9, from: 0, left: false, text: |row| marked(row) },
+    Column { title: "p50", width: 9, from: 112, left: false, text: |row| delay(row.delay_p50_ns) },
+    Column { title: "p99", width: 9, from: 0, left: false, text: |row| delay(row.delay_p99_ns) },
+    Column { title: "moves/s", width: 9, from: 140, left: false, text: |row| rate(row.moves) },
+    Column {
+        title: "deferred/s",
+        width: 11,
+        from: 140,
+        left: false,
+        text: |row| rate(row.deferred),
+    },
+];
+const DROPPED: &str = "drops/s";
+
+fn drops(row: &CpuRow) -> bool {
+    row.dropped > Some(0.0)
+}
+
+/// Drops with a mark, so that they stand out without colours, too.
+fn marked(row: &CpuRow) -> String {
+    format!("{}{}", if drops(row) { "!" } else { "" }, rate(row.dropped))
+}
+
+/// Whether CPUs stand in several columns: by choice, or because they would not fit.
+pub(crate) fn is_compact(app: &App, area: Rect) -> bool {
+    let rows = app.seen.as_ref().map_or(0, |seen| seen.cpus.len());
+    app.view.compact.unwrap_or(rows > room(area))
+}
+
+/// Rows behind title and headings.
+fn room(area: Rect) -> usize {
+    usize::from(area.height.saturating_sub(2))
+}
+
+/// How many rows are shown at once, and how many there are; a row of cells has several CPUs.
+pub(crate) fn rows(app: &App, area: Rect, cpus: usize) -> (usize, usize) {
+    if is_compact(app, area) {
+        (room(area), cpus.div_ceil(cells_in_a_row(area)))
+    } else {
+        (room(area), cpus)
+    }
+}
+
+fn cells_in_a_row(area: Rect) -> usize {
+    usize::from((area.width / CELL).max(1))
+}
+
+pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
+    if area.height == 0 {
+        return;
+    }
+    let Some(seen) = &app.seen else {
+        draw_title(area, "CPUs", app.view.focus == Panel::Cpus, buffer);
+        return;
+    };
+    let compact = is_compact(app, area);
+    let first = app.view.first[Panel::Cpus as usize];
+    let (room, rows) = rows(app, area, seen.cpus.len());
+    let part = if compact {
+        let cells = cells_in_a_row(area);
+        part_shown(first * cells, room * cells, seen.cpus.len())
+    } else {
+        part_shown(first, room, rows)
+    };
+    let legend = format!("time: {SOFTIRQ} softirq {RING} ring's thread {APPLICATION} applications");
+    let title = format!("{} CPUs{part}   {legend}", seen.cpus.len());
+    draw_title(area, &title, app.view.focus == Panel::Cpus, buffer);
+    if compact {
+        cells(seen, area, first, buffer);
+    } else {
+        table(seen, area, first, buffer);
+    }
+}
+
+fn table(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
+    let shown = |column: &&Column<CpuRow>| column.from <= area.width;
+    let before: Vec<&Column<CpuRow>> = BEFORE.iter().filter(shown).collect();
+    let behind: Vec<&Column<CpuRow>> = BEHIND.iter().filter(shown).collect();
+    let taken: u16 = before.iter().chain(&behind).map(|column| column.width).sum();
+    let bar_width = area.width.saturating_sub(taken).max(BAR).min(40);
+    let title = |column: &&Column<CpuRow>| cell(column.title, column.width, column.left);
+    let mut heads: String = before.iter().map(title).collect();
+    heads.push_str(&cell("time", bar_width, true));
+    heads.extend(behind.iter().map(title));
+    put(buffer, row(area, 1), Line::styled(heads, heading()));
+    for (index, cpu) in seen.cpus.iter().skip(first).take(room(area)).enumerate() {
+        let text = |column: &&Column<CpuRow>| {
+            let style = if column.title == DROPPED && drops(cpu) { alarm() } else { Style::new() };
+            Span::styled(cell(&(column.text)(cpu), column.width, column.left), style)
+        };
+        let mut spans: Vec<Span<'_>> = before.iter().map(text).collect();
+        spans.push(Span::raw(" "));
+        spans.extend(time_bar(cpu, usize::from(bar_width) - 1));
+        spans.extend(behind.iter().map(text));
+        put(buffer, row(area, 2 + index as u16), Line::from(spans));
+    }
+}
+
+fn cells(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
+    let per_row = cells_in_a_row(area);
+    let part = |column: usize| Rect { x: area.x + column as u16 * CELL, width: CELL, ..area };
+    for column in 0..per_row {
+        let heads = format!(
+            "{}{:CELL_BAR$}{}",
+            cell("CPU", 5, false),
+            " time",
+            cell("processed/s", 12, false),
+            CELL_BAR = usize::from(CELL_BAR) + 1
+        );
+        put(buffer, row(part(column), 1), Line::styled(heads, heading()));
+    }
+    let shown = seen.cpus.iter().skip(first * per_row).take(room(area) * per_row);
+    for (index, cpu) in shown.enumerate() {
+        let (line, column) = (index / per_row, index % per_row);
+        let mut spans = vec![Span::raw(cell(&cpu.cpu.to_string(), 5, false)), Span::raw(" ")];
+        spans.extend(time_bar(cpu, usize::from(CELL_BAR)));
+        let (mark, style) = if drops(cpu) { ("!", alarm()) } else { ("", Style::new()) };
+        spans.push(Span::styled(cell(&format!("{mark}{}", rate(cpu.processed)), 12, false), style));
+        put(buffer, row(part(column), 2 + line as u16), Line::from(spans));
+    }
+}
+
+/// What a CPU spends its time on.
+fn time_bar(cpu: &CpuRow, width: usize) -> Vec<Span<'static>> {
+    match &cpu.time {
+        None => vec![Span::raw(cell("-", width as u16 + 1, true)[1..].to_owned())],
+        Some(time) => bar(
+            width,
+            &[(time.softirq, SOFTIRQ), (time.ring, RING), (time.application, APPLICATION)],
+        ),
+    }
+}

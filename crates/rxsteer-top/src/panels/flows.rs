@@ -1,0 +1,165 @@
+//! A row per flow.
+
+use super::{Column, draw_title, part_shown, put, row};
+use crate::app::{App, Panel, Seen};
+use crate::flows::{FlowRow, Sort};
+use crate::style::{heading, strong};
+use crate::text::{cell, coarse, rate, unknown};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use rxsteer_status::figures::grouped;
+
+/// What stands behind the flow. A narrow panel has packets or bytes, by what flows are sorted by.
+const COLUMNS: [(Option<Sort>, Column<FlowRow>); 8] = [
+    (
+        Some(Sort::Rate),
+        Column {
+            title: "packets/s",
+            width: 11,
+            from: 0,
+            left: false,
+            text: |flow| rate(flow.rate),
+        },
+    ),
+    (
+        Some(Sort::Packets),
+        Column {
+            title: "packets",
+            width: 14,
+            from: 100,
+            left: false,
+            text: |flow| grouped(flow.packets),
+        },
+    ),
+    (
+        Some(Sort::Bytes),
+        Column {
+            title: "bytes",
+            width: 18,
+            from: 100,
+            left: false,
+            text: |flow| grouped(flow.bytes),
+        },
+    ),
+    (
+        Some(Sort::Moves),
+        Column {
+            title: "moves",
+            width: 6,
+            from: 0,
+            left: false,
+            text: |flow| grouped(flow.moves.into()),
+        },
+    ),
+    (None, Column { title: "last move", width: 13, from: 0, left: false, text: moved }),
+    (None, Column { title: "CPU", width: 5, from: 0, left: false, text: cpu }),
+    (
+        None,
+        Column {
+            title: "idle",
+            width: 8,
+            from: 112,
+            left: false,
+            text: |flow| coarse(flow.idle_ns),
+        },
+    ),
+    (None, Column { title: "CPUs", width: 26, from: 140, left: true, text: shares }),
+];
+
+/// Whether a column is shown: of packets and bytes a narrow panel has one.
+fn is_shown(sort: Option<Sort>, column: &Column<FlowRow>, width: u16, sorted_by: Sort) -> bool {
+    let instead = if sorted_by == Sort::Bytes { Sort::Bytes } else { Sort::Packets };
+    column.from <= width || sort == Some(instead)
+}
+
+fn cpu(flow: &FlowRow) -> String {
+    flow.cpu.map_or_else(unknown, |cpu| cpu.to_string())
+}
+
+/// "3→0 12 s": from, to, how long ago.
+fn moved(flow: &FlowRow) -> String {
+    let Some(moved) = flow.moved else { return unknown() };
+    let ago = coarse(flow.seen_ns.saturating_sub(moved.at_ns));
+    match moved.cpus {
+        Some((from, to)) => format!("{from}→{to} {ago}"),
+        None => format!("{}× {ago}", moved.count),
+    }
+}
+
+/// "0: 75 %, 2: 25 %"
+fn shares(flow: &FlowRow) -> String {
+    let shares = flow.shares.iter().map(|(cpu, share)| format!("{cpu}: {:.0} %", share * 100.0));
+    shares.collect::<Vec<_>>().join(", ")
+}
+
+/// Rows behind title and headings.
+pub(crate) fn room(area: Rect) -> usize {
+    usize::from(area.height.saturating_sub(2))
+}
+
+pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
+    if area.height == 0 {
+        return;
+    }
+    let flows = app.flows();
+    let first = app.view.first[Panel::Flows as usize];
+    let focused = app.view.focus == Panel::Flows;
+    let Some(seen) = &app.seen else {
+        draw_title(area, "flows", focused, buffer);
+        return;
+    };
+    let by = app.view.sort.name();
+    let filter = match app.view.filter.as_str() {
+        "" => String::new(),
+        filter => format!(" with \"{}\"", crate::text::clean(filter)),
+    };
+    let part = part_shown(first, room(area), flows.len());
+    draw_title(area, &format!("flows by {by}{filter}{part}{}", listed(seen)), focused, buffer);
+    if flows.is_empty() {
+        put(buffer, row(area, 1), Line::raw(format!(" {}", why_none(seen, app))));
+        return;
+    }
+    let sort = app.view.sort;
+    let shown = COLUMNS.iter().filter(|(key, column)| is_shown(*key, column, area.width, sort));
+    let shown: Vec<_> = shown.collect();
+    let taken: u16 = shown.iter().map(|(_, column)| column.width).sum();
+    let name_width = area.width.saturating_sub(taken);
+    let mut heads = vec![Span::styled(cell("flow", name_width, true), heading())];
+    for (key, column) in &shown {
+        let sorted = *key == Some(sort);
+        let title = if sorted { format!("{}▾", column.title) } else { column.title.to_owned() };
+        let style = if sorted { strong() } else { heading() };
+        heads.push(Span::styled(cell(&title, column.width, column.left), style));
+    }
+    put(buffer, row(area, 1), Line::from(heads));
+    for (index, flow) in flows.iter().skip(first).take(room(area)).enumerate() {
+        let mut text = cell(&flow.flow, name_width, true);
+        for (_, column) in &shown {
+            text.push_str(&cell(&(column.text)(flow), column.width, column.left));
+        }
+        put(buffer, row(area, 2 + index as u16), Line::styled(text, Style::new()));
+    }
+}
+
+/// How many of all flows are in the answer, where it does not have all.
+fn listed(seen: &Seen) -> String {
+    let all = seen.status.flow_statistics.as_ref().map_or(0, |statistics| statistics.flows);
+    let listed = seen.flows.len() as u64;
+    if all <= listed {
+        String::new()
+    } else {
+        format!("; the {} largest of {}", grouped(listed), grouped(all))
+    }
+}
+
+fn why_none(seen: &Seen, app: &App) -> &'static str {
+    if !seen.status.settings.flow_stats {
+        "flows are not counted: the instance runs with --no-flow-stats"
+    } else if !app.view.filter.is_empty() && !seen.flows.is_empty() {
+        "no flow contains the filter's text; Esc clears it"
+    } else {
+        "no flow was counted yet"
+    }
+}

@@ -1,0 +1,149 @@
+//! What panels are drawn with: colours that never say anything that a glyph or a word does not say as well, and ASCII
+//! instead of Unicode.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Span;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looks {
+    /// Only ASCII.
+    pub ascii: bool,
+    /// Colours.
+    pub color: bool,
+}
+
+impl Looks {
+    /// By the environment: `NO_COLOR` (no-color.org) takes colours away; ASCII where the locale is not UTF-8.
+    #[must_use]
+    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Looks {
+        let set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(set).and_then(&variable);
+        let locale = locale.unwrap_or_default().to_ascii_lowercase();
+        let ascii = !locale.ends_with("utf-8") && !locale.ends_with("utf8");
+        Looks { ascii, color: !set(&"NO_COLOR") }
+    }
+
+    /// Takes away what the terminal can't show.
+    pub(crate) fn apply(self, buffer: &mut Buffer) {
+        if !self.ascii && self.color {
+            return;
+        }
+        for cell in &mut buffer.content {
+            if self.ascii && !cell.symbol().is_ascii() {
+                let replaced = ascii_of(cell.symbol());
+                cell.set_symbol(replaced);
+            }
+            if !self.color {
+                (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
+            }
+        }
+    }
+}
+
+/// The ASCII character for one of the panels' own; a question mark for any other.
+fn ascii_of(symbol: &str) -> &'static str {
+    match symbol {
+        SOFTIRQ => "#",
+        RING => "=",
+        APPLICATION => "+",
+        IDLE => ".",
+        "─" => "-",
+        "▸" => ">",
+        "→" => ">",
+        "▾" => "v",
+        "…" => "~",
+        "µ" => "u",
+        "×" => "x",
+        _ => "?",
+    }
+}
+
+/// Time in softirqs; the filled part of other bars.
+pub(crate) const SOFTIRQ: &str = "█";
+/// Time of the thread of a CPU's ring.
+pub(crate) const RING: &str = "▓";
+/// Time of applications.
+pub(crate) const APPLICATION: &str = "▒";
+/// Idle time; the empty part of bars.
+pub(crate) const IDLE: &str = "·";
+
+/// Headings of columns.
+pub(crate) fn heading() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+/// What matters.
+pub(crate) fn strong() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
+}
+
+/// What needs attention. It always stands beside a word or a mark.
+pub(crate) fn alarm() -> Style {
+    Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
+}
+
+/// A bar of `width` columns: parts, each a share of the whole with its glyph, then nothing.
+pub(crate) fn bar(width: usize, parts: &[(f64, &str)]) -> Vec<Span<'static>> {
+    let (mut sum, mut drawn) = (0.0, 0);
+    let mut spans = Vec::new();
+    let rest = [(1.0, IDLE)];
+    for (share, glyph) in parts.iter().chain(&rest) {
+        sum += share.clamp(0.0, 1.0);
+        let end = ((sum * width as f64).round() as usize).clamp(drawn, width);
+        if end > drawn {
+            spans.push(Span::styled(glyph.repeat(end - drawn), Style::new().fg(color_of(glyph))));
+        }
+        drawn = end;
+    }
+    spans
+}
+
+fn color_of(glyph: &str) -> Color {
+    match glyph {
+        SOFTIRQ => Color::Yellow,
+        RING => Color::Magenta,
+        APPLICATION => Color::Cyan,
+        _ => Color::DarkGray,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_follow_the_environment() {
+        let looks = |set: &[(&str, &str)]| {
+            let find = |name: &str| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            };
+            let looks = Looks::of_environment(find);
+            (looks.ascii, looks.color)
+        };
+        assert_eq!(looks(&[]), (true, true));
+        assert_eq!(looks(&[("LANG", "de_DE.UTF-8"), ("NO_COLOR", "")]), (false, true));
+        assert_eq!(looks(&[("LANG", "C.utf8"), ("LC_ALL", "C")]), (true, true));
+        assert_eq!(
+            looks(&[("LC_CTYPE", "C.UTF-8"), ("LC_ALL", ""), ("NO_COLOR", "1")]),
+            (false, false)
+        );
+    }
+
+    #[test]
+    fn bars_have_their_width() {
+        for width in 0..30 {
+            for parts in [&[(0.33, SOFTIRQ), (0.5, RING)][..], &[(2.0, RING)], &[]] {
+                let length: usize =
+                    bar(width, parts).iter().map(|span| span.content.chars().count()).sum();
+                assert_eq!(length, width, "{parts:?}");
+            }
+        }
+        let text: String = bar(4, &[(0.25, SOFTIRQ), (0.5, RING)])
+            .iter()
+            .map(|span| span.content.as_ref())
+            .collect();
+        assert_eq!(text, "█▓▓·");
+    }
+}

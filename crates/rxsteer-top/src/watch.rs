@@ -1,0 +1,206 @@
+//! The thread that asks an instance at intervals, so that one that is slow to answer does not delay a key.
+
+use crate::app::{Look, Position};
+use anyhow::Context;
+use ratatui::crossterm::event::Event;
+use rxsteer_host::Load;
+use rxsteer_status::protocol::{MAX_FLOWS, too_long};
+use rxsteer_status::{Status, client};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Which instance is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The one that listens at this socket.
+    Socket(PathBuf),
+    /// The one that steers this interface.
+    Interface(String),
+    /// The first, or after the key `n` another.
+    Any,
+}
+
+/// What the thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Ask this often.
+    Interval(Duration),
+    /// Stop asking, or go on.
+    Pause(bool),
+    /// Ask the next instance from now on.
+    Next,
+}
+
+/// What the view hears of.
+#[derive(Debug)]
+pub enum News {
+    /// A look at the instance.
+    Look(Box<Look>),
+    /// The instance does not answer: why.
+    Lost(String),
+    /// A key, or another size of the terminal.
+    Terminal(Event),
+    /// A signal asks it to end.
+    Stop,
+    /// A thread ended that should not have.
+    Failed(&'static str),
+}
+
+/// Reports that a thread ended, also if it panicked.
+pub(crate) struct Watched {
+    pub(crate) name: &'static str,
+    pub(crate) news: Sender<News>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Where no one listens any more, the program ends.
+        let _ = self.news.send(News::Failed(self.name));
+    }
+}
+
+/// Asks an instance, and finds it again.
+pub struct Watcher {
+    target: Target,
+    /// The instance that answered last.
+    socket: Option<PathBuf>,
+    /// The interfaces that it steered, to find it again.
+    steered: Vec<String>,
+    position: Position,
+    flows: u32,
+}
+
+impl Watcher {
+    /// No instance was asked yet.
+    #[must_use]
+    pub fn new(target: Target) -> Watcher {
+        let position = Position { number: 1, count: 1 };
+        Watcher { target, socket: None, steered: Vec::new(), position, flows: MAX_FLOWS }
+    }
+
+    /// Asks once.
+    ///
+    /// # Errors
+    /// If no instance answers.
+    pub fn look(&mut self) -> anyhow::Result<Look> {
+        let socket = match &self.socket {
+            Some(socket) => socket.clone(),
+            None => self.find()?,
+        };
+        let status = self.ask(&socket).inspect_err(|_| self.socket = None)?;
+        self.steered = status.interfaces.iter().map(|known| known.name.clone()).collect();
+        self.socket = Some(socket);
+        Ok(Look { status, load: Load::look(), position: self.position })
+    }
+
+    /// The status with the largest flows, as many as fit into an answer.
+    fn ask(&mut self, socket: &Path) -> anyhow::Result<Status> {
+        loop {
+            match client::status(socket, self.flows, false) {
+                Err(why) if self.flows > 0 && why.to_string() == too_long() => self.flows /= 2,
+                answer => return answer,
+            }
+        }
+    }
+
+    fn find(&mut self) -> anyhow::Result<PathBuf> {
+        let found = match &self.target {
+            Target::Socket(socket) => return Ok(socket.clone()),
+            Target::Interface(name) => client::one(None, Some(name))?,
+            Target::Any => {
+                let same = self.steered.iter().find_map(|name| client::one(None, Some(name)).ok());
+                match same {
+                    Some(socket) => socket,
+                    None => client::sockets()?.swap_remove(0),
+                }
+            }
+        };
+        let all = client::sockets().unwrap_or_default();
+        self.position = position(&all, &found);
+        Ok(found)
+    }
+
+    /// Goes on to the next instance, if there is another one.
+    fn next(&mut self) {
+        let all = client::sockets().unwrap_or_default();
+        let current = self.socket.clone().unwrap_or_default();
+        let Position { number, count } = position(&all, &current);
+        // The number of the current one is the index of the next.
+        let Some(next) = all.get(number % count.max(1)) else { return };
+        self.socket = Some(next.clone());
+        self.position = position(&all, next);
+        (self.target, self.flows) = (Target::Any, MAX_FLOWS);
+    }
+}
+
+/// The place of a socket among all. One that is elsewhere is known by a link.
+fn position(all: &[PathBuf], socket: &Path) -> Position {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let socket = real(socket);
+    let number = all.iter().position(|known| real(known) == socket);
+    match number {
+        Some(index) => Position { number: index + 1, count: all.len() },
+        // It is not registered, and stands before the others.
+        None => Position { number: 1, count: all.len().max(1) },
+    }
+}
+
+/// Asks an instance at intervals in a thread, until the sender of commands is dropped.
+///
+/// # Errors
+/// If the thread can't be started.
+pub fn watch(
+    watcher: Watcher,
+    interval: Duration,
+    news: Sender<News>,
+) -> anyhow::Result<Sender<Command>> {
+    let (sender, commands) = channel();
+    let run = move || {
+        let watched = Watched { name: "the thread that asks the instance", news };
+        ask_on(watcher, interval, &commands, &watched.news);
+    };
+    let thread = std::thread::Builder::new().name("rxsteer-watch".to_owned()).spawn(run);
+    thread.context("can't start a thread")?;
+    Ok(sender)
+}
+
+fn ask_on(
+    mut watcher: Watcher,
+    mut interval: Duration,
+    commands: &Receiver<Command>,
+    news: &Sender<News>,
+) {
+    let mut paused = false;
+    let mut asked: Option<Instant> = None;
+    loop {
+        let wait = match asked {
+            _ if paused => Duration::MAX,
+            Some(asked) => interval.saturating_sub(asked.elapsed()),
+            None => Duration::ZERO,
+        };
+        match commands.recv_timeout(wait) {
+            Ok(Command::Interval(new)) => interval = new,
+            Ok(Command::Pause(now)) => paused = now,
+            Ok(Command::Next) => {
+                (paused, asked) = (false, None);
+                watcher.next();
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                asked = Some(Instant::now());
+                let look = match watcher.look() {
+                    Ok(look) => News::Look(Box::new(look)),
+                    Err(why) => News::Lost(format!("{why:#}")),
+                };
+                if news.send(look).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
