@@ -78,6 +78,14 @@ pub(crate) fn shortened(text: &str, room: usize) -> String {
     format!("{head}…{tail}")
 }
 
+/// At most `room` columns of a text: where it has more, the end is left out.
+pub(crate) fn cut(text: &str, room: usize) -> String {
+    match text.width() <= room {
+        true => text.to_owned(),
+        false => format!("{}…", taken(text.chars(), room.saturating_sub(1))),
+    }
+}
+
 /// The first characters that fit.
 fn taken(chars: impl Iterator<Item = char>, room: usize) -> String {
     let mut left = room;
@@ -129,6 +137,7 @@ mod tests {
             (cell("7", 4, false), cell("7", 4, true)),
             ("   7".to_owned(), " 7  ".to_owned())
         );
+        assert_eq!((cut("abc", 3), cut("abcd", 3)), ("abc".to_owned(), "ab…".to_owned()));
         for room in 0..12 {
             assert!(width(&shortened("a表b表c表", room)) <= room);
         }

@@ -84,7 +84,7 @@ fn many_cpus_stand_in_columns_and_scroll() {
     let mut app = watched(app(PLAIN, 80, 24), Traffic::new(64, 300));
     compare("80x24-64-cpus", &app);
     key(&mut app, KeyCode::End);
-    assert!(frame_text(&app).contains("\n   63 "), "{}", frame_text(&app));
+    assert!(frame_text(&app).contains("  63 █"), "{}", frame_text(&app));
     key(&mut app, KeyCode::Char('c'));
     compare("80x24-64-cpus-rows", &app);
     key(&mut app, KeyCode::Char('z'));
@@ -155,7 +155,7 @@ fn hostile_names_are_escaped() {
 fn lost_instance_keeps_its_last_look() {
     let mut app = watched(app(PLAIN, 80, 24), Traffic::new(4, 300));
     app.lose("no instance can be reached at /run/rxsteer/4711.sock");
-    compare("80x24-lost", &app);
+    assert!(compare("80x24-lost", &app).contains("NO ANSWER, trying again: no instance"));
 }
 
 #[test]
@@ -264,6 +264,11 @@ fn every_size_is_drawn_within_its_lines() {
             let text = frame_text(&app);
             assert_eq!(text.lines().count(), usize::from(height));
             assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)));
+            let heads = text.lines().find(|line| line.starts_with("  CPU"));
+            assert!(
+                heads.is_some_and(|heads| heads.contains("p99") || heads.ends_with("proc./s")),
+                "{text}"
+            );
             assert!(text.lines().last().is_some_and(|line| line.starts_with(" q quit")), "{text}");
         }
     }

@@ -14,8 +14,9 @@ use rxsteer_status::figures::{grouped, nanoseconds};
 /// Columns of the bar of time where the panel is narrow.
 const BAR: u16 = 10;
 /// Columns of a cell: CPU, bar, rate, mark, gap.
-const CELL: u16 = 26;
-const CELL_BAR: u16 = 8;
+const CELL: u16 = 20;
+const CELL_BAR: u16 = 4;
+const CELL_RATE: u16 = 10;
 
 fn time(row: &CpuRow, part: impl Fn(&Time) -> f64) -> String {
     row.time.as_ref().map_or_else(unknown, |time| share(part(time)))
@@ -42,28 +43,28 @@ const BEHIND: [Column<CpuRow>; 10] = [
     Column {
         title: "soft%",
         width: 6,
-        from: 100,
+        from: 106,
         left: false,
         text: |row| time(row, |time| time.softirq),
     },
     Column {
         title: "ring%",
         width: 6,
-        from: 100,
+        from: 106,
         left: false,
         text: |row| time(row, |time| time.ring),
     },
     Column {
         title: "app%",
         width: 6,
-        from: 100,
+        from: 106,
         left: false,
         text: |row| time(row, |time| time.application),
     },
-    Column { title: "idle%", width: 6, from: 100, left: false, text: |row| time(row, Time::idle) },
+    Column { title: "idle%", width: 6, from: 106, left: false, text: |row| time(row, Time::idle) },
     Column { title: "waiting", width: 8, from: 0, left: false, text: |row| grouped(row.waiting) },
     Column { title: DROPPED, width: 9, from: 0, left: false, text: |row| marked(row) },
-    Column { title: "p50", width: 9, from: 112, left: false, text: |row| delay(row.delay_p50_ns) },
+    Column { title: "p50", width: 9, from: 116, left: false, text: |row| delay(row.delay_p50_ns) },
     Column { title: "p99", width: 9, from: 0, left: false, text: |row| delay(row.delay_p99_ns) },
     Column { title: "moves/s", width: 9, from: 140, left: false, text: |row| rate(row.moves) },
     Column {
@@ -164,13 +165,7 @@ fn cells(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
     let per_row = cells_in_a_row(area);
     let part = |column: usize| Rect { x: area.x + column as u16 * CELL, width: CELL, ..area };
     for column in 0..per_row {
-        let heads = format!(
-            "{}{:CELL_BAR$}{}",
-            cell("CPU", 5, false),
-            " time",
-            cell("processed/s", 12, false),
-            CELL_BAR = usize::from(CELL_BAR) + 1
-        );
+        let heads = format!("{} time{}", cell("CPU", 5, false), cell("proc./s", CELL_RATE, false));
         put(buffer, row(part(column), 1), Line::styled(heads, heading()));
     }
     let shown = seen.cpus.iter().skip(first * per_row).take(room(area) * per_row);
@@ -179,7 +174,10 @@ fn cells(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
         let mut spans = vec![Span::raw(cell(&cpu.cpu.to_string(), 5, false)), Span::raw(" ")];
         spans.extend(time_bar(cpu, usize::from(CELL_BAR)));
         let (mark, style) = if drops(cpu) { ("!", alarm()) } else { ("", Style::new()) };
-        spans.push(Span::styled(cell(&format!("{mark}{}", rate(cpu.processed)), 12, false), style));
+        spans.push(Span::styled(
+            cell(&format!("{mark}{}", rate(cpu.processed)), CELL_RATE, false),
+            style,
+        ));
         put(buffer, row(part(column), 2 + line as u16), Line::from(spans));
     }
 }

@@ -3,7 +3,7 @@
 use super::{draw_title, part_shown, put, row};
 use crate::app::{App, Panel};
 use crate::style::heading;
-use crate::text::{clean, clock, shortened};
+use crate::text::{clean, clock, cut};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -27,7 +27,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     for (index, event) in events.iter().rev().skip(first).take(room(area)).enumerate() {
         let begin = format!(" {} {}  ", clock(event.time_ns), clean(&event.kind));
         let left = usize::from(area.width).saturating_sub(crate::text::width(&begin));
-        let text = shortened(&clean(&event.text), left);
+        let text = cut(&clean(&event.text), left);
         let line = Line::from(vec![Span::styled(begin, heading()), Span::raw(text)]);
         put(buffer, row(area, 1 + index as u16), line);
     }

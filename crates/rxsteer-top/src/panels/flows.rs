@@ -4,12 +4,15 @@ use super::{Column, draw_title, part_shown, put, row};
 use crate::app::{App, Panel, Seen};
 use crate::flows::{FlowRow, Sort};
 use crate::style::{heading, strong};
-use crate::text::{cell, coarse, rate, unknown};
+use crate::text::{cell, coarse, rate, unknown, width};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use rxsteer_status::figures::grouped;
+
+/// Columns of the terminal that a flow takes at least, where there is room.
+const SHORTEST_NAME: usize = 34;
 
 /// What stands behind the flow. A narrow panel has packets or bytes, by what flows are sorted by.
 const COLUMNS: [(Option<Sort>, Column<FlowRow>); 8] = [
@@ -69,9 +72,9 @@ const COLUMNS: [(Option<Sort>, Column<FlowRow>); 8] = [
 ];
 
 /// Whether a column is shown: of packets and bytes a narrow panel has one.
-fn is_shown(sort: Option<Sort>, column: &Column<FlowRow>, width: u16, sorted_by: Sort) -> bool {
+fn is_shown(sort: Option<Sort>, column: &Column<FlowRow>, room: u16, sorted_by: Sort) -> bool {
     let instead = if sorted_by == Sort::Bytes { Sort::Bytes } else { Sort::Packets };
-    column.from <= width || sort == Some(instead)
+    column.from <= room || sort == Some(instead)
 }
 
 fn cpu(flow: &FlowRow) -> String {
@@ -125,7 +128,9 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     let shown = COLUMNS.iter().filter(|(key, column)| is_shown(*key, column, area.width, sort));
     let shown: Vec<_> = shown.collect();
     let taken: u16 = shown.iter().map(|(_, column)| column.width).sum();
-    let name_width = area.width.saturating_sub(taken);
+    // As wide as the longest, where there is room.
+    let longest = flows.iter().map(|flow| width(&flow.flow)).max().unwrap_or(0).max(SHORTEST_NAME);
+    let name_width = area.width.saturating_sub(taken).min(longest as u16 + 2);
     let mut heads = vec![Span::styled(cell("flow", name_width, true), heading())];
     for (key, column) in &shown {
         let sorted = *key == Some(sort);

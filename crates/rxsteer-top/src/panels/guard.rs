@@ -3,12 +3,12 @@
 use super::{draw_title, put, row};
 use crate::app::{App, Seen};
 use crate::style::{alarm, strong};
-use crate::text::{clean, joined, percent, rate, shortened};
+use crate::text::{clean, cut, joined, percent, rate};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use rxsteer_core::counters::LiveCounter;
+use rxsteer_status::Drops;
 use rxsteer_status::figures::grouped;
 
 /// Whether the guard applies.
@@ -46,7 +46,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     let totals = seen.rates.as_ref().map(|rates| rates.totals);
     let count = |counter| grouped(status.totals.rx.get(counter));
     let deferred = totals.map(|totals| percent(totals.deferred, totals.received.packets));
-    let drops = &status.totals.drops;
+    let dropped = dropped(&status.totals.drops);
     let mut lines = vec![
         joined(area.width, [state(seen)]),
         Line::raw(format!(
@@ -68,22 +68,29 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
             ),
             None => " flows      not counted".to_owned(),
         }),
-        Line::styled(
-            format!(
-                " dropped    {} queue full, {} memory, {} flow limit, {} redirect",
-                grouped(drops.ring_full),
-                grouped(drops.alloc),
-                grouped(drops.flow_limit),
-                grouped(drops.redirect_errors)
-            ),
-            if drops.total() > 0 { strong() } else { Style::new() },
-        ),
+        Line::raw(format!(" dropped    {dropped}")),
     ];
     if let Some(why) = &status.threads_problem {
         let room = usize::from(area.width).saturating_sub(3);
-        lines.push(Line::styled(format!(" ! {}", shortened(&clean(why), room)), alarm()));
+        lines.push(Line::styled(format!(" ! {}", cut(&clean(why), room)), alarm()));
     }
     for (index, line) in lines.into_iter().enumerate() {
         put(buffer, row(area, 1 + index as u16), line);
     }
+}
+
+/// Drops by reason, since the start.
+fn dropped(drops: &Drops) -> String {
+    let reasons = [
+        (drops.ring_full, "queue full"),
+        (drops.alloc, "memory"),
+        (drops.flow_limit, "flow limit"),
+        (drops.redirect_errors, "redirect"),
+    ];
+    let known: u64 = reasons.iter().map(|(count, _)| count).sum();
+    let reasons = reasons.into_iter().chain([(drops.total() - known, "other")]);
+    let reasons = reasons.filter(|(count, _)| *count > 0);
+    let reasons: Vec<String> =
+        reasons.map(|(count, reason)| format!("{} {reason}", grouped(count))).collect();
+    if reasons.is_empty() { "nothing".to_owned() } else { reasons.join(", ") }
 }

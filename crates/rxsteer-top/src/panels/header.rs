@@ -3,7 +3,7 @@
 use super::{put, row};
 use crate::app::{App, Connection, Seen};
 use crate::style::{alarm, strong};
-use crate::text::{clean, joined, rate, running, shortened, width};
+use crate::text::{clean, cut, joined, rate, running, shortened, width};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -17,7 +17,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, row(area, 0), instance(app, area.width));
     let Some(seen) = &app.seen else { return };
     let settings = clean(&seen.status.settings.to_string());
-    put(buffer, row(area, 1), Line::raw(format!(" {}", shortened(&settings, room - 1))));
+    put(buffer, row(area, 1), Line::raw(format!(" {}", cut(&settings, room - 1))));
     put(buffer, row(area, 2), totals(seen, area.width));
     put(buffer, row(area, 3), interfaces(seen, area.width));
 }
@@ -26,12 +26,13 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
 fn instance(app: &App, room: u16) -> Line<'static> {
     let mut parts = vec![Span::styled("rxsteer top", strong())];
     // Behind the name.
-    let message = |text: &str| shortened(text, usize::from(room).saturating_sub(16));
+    let message = |text: &str| cut(text, usize::from(room).saturating_sub(16));
     let attention = alarm().add_modifier(Modifier::REVERSED);
     match &app.connection {
         Connection::Waiting => parts.push(Span::raw("waiting for an answer")),
         Connection::Lost(why) => {
-            parts.push(Span::styled(format!("NO ANSWER, trying again: {why}"), attention))
+            let text = message(&format!("NO ANSWER, trying again: {why}"));
+            parts.push(Span::styled(text, attention));
         }
         Connection::Ended(how) => parts.push(Span::styled(message(how), attention)),
         Connection::Up => {}

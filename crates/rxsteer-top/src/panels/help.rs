@@ -20,7 +20,7 @@ const MEANINGS: [&str; 6] = [
 pub(super) fn draw(app: &App, buffer: &mut Buffer) {
     draw_title(app.area, "rxsteer top: keys", true, buffer);
     let keys = KEYS.iter().map(|(key, does)| {
-        Line::from(vec![Span::styled(cell(key, 31, true), strong()), Span::raw(*does)])
+        Line::from(vec![Span::styled(cell(key, 21, true), strong()), Span::raw(*does)])
     });
     let meanings = MEANINGS.iter().map(|text| Line::raw(format!(" {text}")));
     let lines = keys.chain([Line::default()]).chain(meanings);

@@ -25,6 +25,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
+use rxsteer_status::figures::grouped;
 
 /// The smallest terminal that has room for all panels.
 pub const MIN_SIZE: Size = Size { width: 80, height: 24 };
@@ -174,7 +175,8 @@ pub(crate) fn part_shown(first: usize, room: usize, rows: usize) -> String {
     if rows <= room {
         return String::new();
     }
-    format!(", {} to {} of {rows}", first + 1, (first + room).min(rows))
+    let count = |rows: usize| grouped(rows as u64);
+    format!(", {} to {} of {}", count(first + 1), count((first + room).min(rows)), count(rows))
 }
 
 /// A column of a table.
