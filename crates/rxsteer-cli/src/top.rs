@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// Watch a running instance in the terminal: CPUs, flows, moves, drops, events
 ///
-/// One live screen over rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer status does, and the host's
-/// CPU times.
+/// One live screen over rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer status
+/// does, and the host's CPU times.
 #[derive(Args, Debug)]
 #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "it is asked for, and refused"))]
 #[command(after_help = "Examples:\n  \

@@ -1,5 +1,9 @@
 //! `rxsteer top` in a real terminal: tmux runs it, sends keys, and shows what is on the screen.
 
+#[path = "program/pcap.rs"]
+mod pcap;
+
+use pcap::{pcap, written};
 use rxsteer_status::testing::{Instance, Traffic};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -225,11 +229,51 @@ fn what_cannot_be_shown_is_refused() {
         (&["--once", "--socket", "/nowhere/s"][..], "no instance can be reached at /nowhere/s"),
         (&["--once", "--interval", "1ms"], "an interval is 50ms to 1h"),
         (&["eth0", "--socket", "/s"], "cannot be used with"),
-        (&["--once", "-r", "/nowhere/capture.pcap"], "/nowhere/capture.pcap"),
     ] {
         let output = rxsteer(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains(why), "{arguments:?}: {stderr}");
     }
+}
+
+/// A capture of a minute, 50 packets of a flow a second.
+fn capture() -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0]);
+    frame.extend([10, 0, 0, 1, 10, 9, 9, 9, 0x80, 1, 0, 53, 0, 30, 0, 0]);
+    frame.resize(64, 0);
+    let mut file = pcap(1, &[]);
+    for number in 0..3000u32 {
+        for word in [number / 50, number % 50 * 20_000, 64, 64] {
+            file.extend(u32::to_le_bytes(word));
+        }
+        file.extend(&frame);
+    }
+    file
+}
+
+#[test]
+fn replay_is_shown_while_it_runs() {
+    let mut help = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let help = help.args(["replay", "--help"]).output().expect("it can be started");
+    if !String::from_utf8_lossy(&help.stdout).contains("--socket") {
+        writeln!(std::io::stderr(), "SKIPPED top::replay: rxsteer replay answers no status yet")
+            .expect("standard error");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = written(dir.path(), "minute.pcap", &capture());
+    let output = rxsteer(&["--once", "--interval", "500ms", "-r", &file.to_string_lossy()]);
+    let (text, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let process = text.split_once("rxsteer top  replay, process ").map(|(_, rest)| rest);
+    let process =
+        process.and_then(|rest| rest.split(',').next()).unwrap_or_else(|| panic!("{text}"));
+    assert!(!Path::new("/proc").join(process).exists(), "the replay ends with the view");
+    let output = rxsteer(&["--once", "-r", "/nowhere/capture.pcap"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("/nowhere/capture.pcap"), "{errors}");
 }

@@ -164,12 +164,13 @@ fn current(flow: &FlowShown, then: Option<&Known>) -> Option<u16> {
 
 fn moved(flow: &FlowShown, then: Option<&Known>, cpu: Option<u16>, at_ns: u64) -> Option<Move> {
     let then = then?;
-    let count = flow.moves.saturating_sub(then.moves);
-    if count == 0 {
-        return then.moved;
+    let cpus = then.cpu.zip(cpu).filter(|(from, to)| from != to);
+    // The userspace path does not count moves for each flow.
+    let count = flow.moves.saturating_sub(then.moves).max(cpus.is_some().into());
+    match count {
+        0 => then.moved,
+        _ => Some(Move { cpus: cpus.filter(|_| count == 1), count, at_ns }),
     }
-    let cpus = then.cpu.zip(cpu).filter(|(from, to)| count == 1 && from != to);
-    Some(Move { cpus, count, at_ns })
 }
 
 #[cfg(test)]

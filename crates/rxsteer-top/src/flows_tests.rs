@@ -59,6 +59,16 @@ fn move_is_seen_and_remembered() {
 }
 
 #[test]
+fn move_that_is_not_counted_is_seen_by_the_cpus() {
+    let looks = [
+        look(1, vec![flow("a", &[(3, 100)], 0)]),
+        look(2, vec![flow("a", &[(3, 100), (5, 9)], 0)]),
+    ];
+    let moved = rows_of(&looks)[0].moved;
+    assert_eq!(moved, Some(Move { cpus: Some((3, 5)), count: 1, at_ns: 2 * SECOND }));
+}
+
+#[test]
 fn several_moves_between_looks_are_counted() {
     let looks = [
         look(1, vec![flow("a", &[(3, 100)], 0)]),

@@ -6,7 +6,7 @@
 
 use rxsteer_host::{CpuLoad, Load, Ticks};
 use rxsteer_status::testing::{Traffic, sample};
-use rxsteer_status::{Event, State, Status};
+use rxsteer_status::{State, Status};
 use rxsteer_top::ratatui::buffer::Buffer;
 use rxsteer_top::ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use rxsteer_top::ratatui::layout::Rect;
@@ -130,8 +130,8 @@ fn hostile_names_are_escaped() {
         ("wlan\t0".to_owned(), State::Deleted);
     status.settings.policy = hostile.to_owned();
     status.threads_problem = Some(hostile.to_owned());
-    status.events =
-        vec![Event { number: 1, time_ns: 0, kind: hostile.to_owned(), text: hostile.to_owned() }];
+    let event = serde_json::json!({ "number": 1, "time_ns": 0, "kind": hostile, "text": hostile });
+    status.events = vec![serde_json::from_value(event).expect("it is an event")];
     let mut traffic = Traffic::new(2, 3).look(SECOND_NS, 10);
     for (flow, name) in traffic.largest_flows.iter_mut().zip([
         hostile,

@@ -3,6 +3,7 @@
 use crate::testing::sample;
 use crate::{CpuStatus, Delay, Event, FlowShown, FlowStatisticsShown, ShareShown, Status};
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
+use serde_json::json;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Bytes of each packet.
@@ -30,6 +31,9 @@ struct Flow {
 
 impl Traffic {
     /// An instance with so many CPUs and flows that has run for a second without a packet.
+    ///
+    /// # Panics
+    /// If there is no CPU.
     #[must_use]
     pub fn new(cpus: u16, flows: u32) -> Traffic {
         let mut status = sample();
@@ -44,16 +48,11 @@ impl Traffic {
             let [_, high, middle, low] = index.to_be_bytes();
             let port = 1024 + index % 60_000;
             let cpu = (index % u32::from(cpus)) as u16;
-            let shown = FlowShown {
-                flow: format!("10.{high}.{middle}.{low}:{port}-192.0.2.7:443/tcp"),
-                packets: 0,
-                bytes: 0,
-                moves: 0,
-                idle_s: 0.0,
-                tcp_flags: 0x10,
-                cpus: vec![ShareShown { cpu, packets: 0, bytes: 0 }],
-                other_cpus: 0,
-            };
+            let shown = json!({
+                "flow": format!("10.{high}.{middle}.{low}:{port}-192.0.2.7:443/tcp"), "packets": 0, "bytes": 0, "moves": 0,
+                "idle_s": 0.0, "tcp_flags": 0x10, "cpus": [{ "cpu": cpu, "packets": 0, "bytes": 0 }],
+            });
+            let shown = serde_json::from_value(shown).expect("it is a flow");
             Flow { shown, per_second: 200_000 / u64::from(index + 1) + 1, at: 0 }
         };
         let flows = (0..flows).map(flow).collect();
@@ -151,5 +150,6 @@ impl Flow {
 
 fn event(number: u64, kind: &str, text: &str) -> Event {
     let time_ns = 1_700_000_000 * SECOND_NS + number * SECOND_NS;
-    Event { number, time_ns, kind: kind.to_owned(), text: text.to_owned() }
+    let event = json!({ "number": number, "time_ns": time_ns, "kind": kind, "text": text });
+    serde_json::from_value(event).expect("it is an event")
 }
