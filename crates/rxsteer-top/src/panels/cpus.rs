@@ -142,7 +142,7 @@ fn table(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
     let before: Vec<&Column<CpuRow>> = BEFORE.iter().filter(shown).collect();
     let behind: Vec<&Column<CpuRow>> = BEHIND.iter().filter(shown).collect();
     let taken: u16 = before.iter().chain(&behind).map(|column| column.width).sum();
-    let bar_width = area.width.saturating_sub(taken).max(BAR).min(40);
+    let bar_width = area.width.saturating_sub(taken).clamp(BAR, 40);
     let title = |column: &&Column<CpuRow>| cell(column.title, column.width, column.left);
     let mut heads: String = before.iter().map(title).collect();
     heads.push_str(&cell("time", bar_width, true));
