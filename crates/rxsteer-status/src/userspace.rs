@@ -249,6 +249,7 @@ fn sent(cpu: u16, progress: &RxProgress) -> Sent {
         | LiveCounter::FlowPacketsRefused
         | LiveCounter::FlowPacketsEnded
         | LiveCounter::FlowPacketsCleared
+        | LiveCounter::FlowPacketsUnrecorded
         | LiveCounter::FlowRecordsLost => 0,
     });
     Sent {
