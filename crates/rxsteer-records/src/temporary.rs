@@ -67,7 +67,7 @@ impl Temporary {
             None => (format!("{error}"), ""),
         };
         let path = shown(&self.path);
-        anyhow!("can't write flow records to {path}: {why}; nothing new is left there{advice}")
+        anyhow!("can't write flow records to {path}: {why}{advice}")
     }
 
     /// Ensures that the data is on the disk: some file systems report only then that there was no room.

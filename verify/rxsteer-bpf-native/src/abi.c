@@ -49,6 +49,7 @@ void native_numbers(void)
 	NUMBER(STEER_IP);
 	NUMBER(STEER_NOT_IP);
 	NUMBER(STEER_MALFORMED);
+	NUMBER(STEER_TAGGED);
 
 	NUMBER_AS(SIZE_OF_SIZES, sizeof(struct native_sizes));
 	NUMBER_AS(SIZE_OF_RULES, sizeof(struct native_rules));

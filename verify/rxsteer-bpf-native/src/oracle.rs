@@ -1,8 +1,8 @@
 //! The result that the C parser must give for a frame, according to `rxsteer-packet`.
 
-use crate::{Class, Packet, hash, parse};
+use crate::{Class, Packet, abi, hash, parse};
 use rxsteer_packet::{
-    DissectOptions, FrameClass, HashWords, LinkType, SymmetricHash, dissect_by_walk,
+    DissectOptions, FrameClass, HashWords, LinkType, SymmetricHash, dissect_by_walk, vlan,
 };
 
 /// Compares the C parser with `rxsteer-packet`, for the hash with one secret.
@@ -42,6 +42,9 @@ impl Oracle {
         assert_eq!(packet.hash, hash, "{options:?} {packet:?} {frame:02x?}");
         let flags = right.tcp_flags(frame).unwrap_or(0);
         assert_eq!(packet.tcp_flags, flags, "{options:?} {packet:?} {frame:02x?}");
+        let vlan = right.flow().and_then(|_| vlan(frame));
+        let vlan = vlan.map_or(0, |vlan| u32::from(vlan) | abi::STEER_TAGGED);
+        assert_eq!(packet.vlan, vlan, "{options:?} {packet:?} {frame:02x?}");
     }
 
     /// Parses `frame` natively, with tunnels entered and not entered, in place and by the walk alone, and asserts that
