@@ -261,7 +261,7 @@ impl Message {
 
 impl Ipfix {
     /// Connects to `HOST:PORT`. Records are of flows that the fields of `mask` distinguish. `domain` is the observation
-    /// domain, which tells exporters of one host apart.
+    /// domain, which distinguishes exporters of one host.
     pub fn connect(
         collector: &str,
         mask: &FlowMask,

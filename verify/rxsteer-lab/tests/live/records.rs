@@ -62,7 +62,7 @@ fn adds_up(report: &Value, paths: &[PathBuf]) {
     assert_eq!(of_files("complete"), paths.len() as u64, "{at}");
 }
 
-/// Sends from flows of changing ports until told to stop; returns how many frames there were.
+/// Sends from flows of changing ports until `stop` is set; returns how many frames there were.
 fn churn(testbed: &Testbed, stop: &AtomicBool) -> u64 {
     let mut sent = 0;
     for round in 0_u16.. {
@@ -233,9 +233,9 @@ fn full_disk_is_said_and_survived() {
         source.send(testbed.sender(), 0, 3000).unwrap();
     };
     send(0);
-    let patience = Duration::from_secs(30);
-    steering.says("can't write flow records to", patience).unwrap();
-    steering.says("Make room there", patience).unwrap();
+    let timeout = Duration::from_secs(30);
+    steering.says("can't write flow records to", timeout).unwrap();
+    steering.says("Make room there", timeout).unwrap();
     // There is room again.
     let (mut deleted, mut packets) = (0, 0);
     for path in complete(disk.0.path()) {
@@ -246,7 +246,7 @@ fn full_disk_is_said_and_survived() {
     let begun = Instant::now();
     for round in 1.. {
         send(round % 50);
-        if steering.stderr().contains("are written again") || begun.elapsed() > patience {
+        if steering.stderr().contains("are written again") || begun.elapsed() > timeout {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
@@ -256,7 +256,7 @@ fn full_disk_is_said_and_survived() {
             (deleted, packets) = (deleted + 1, packets + count);
         }
     }
-    steering.says("flow records are written again", patience).unwrap();
+    steering.says("flow records are written again", timeout).unwrap();
     let said = steering.stderr();
     assert_eq!(said.matches("can't write flow records").count(), 1, "once a minute: {said}");
     let (report, _) = steering.stop().unwrap();
