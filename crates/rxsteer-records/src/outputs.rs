@@ -15,7 +15,7 @@ enum Place {
     /// A failure drops the sink, which removes the file, so it takes no room on a full disk.
     Once(anyhow::Result<Box<dyn Sink>>, Target, u64),
     /// File after file, for what comes once.
-    Live(Files),
+    Live(Box<Files>),
 }
 
 /// The outputs of records.
@@ -63,7 +63,7 @@ impl Outputs {
         say: fn(&str),
     ) -> anyhow::Result<Outputs> {
         let place = match target {
-            Some(target) => Place::Live(Files::begin(target, mask, rotation, say)?),
+            Some(target) => Place::Live(Box::new(Files::begin(target, mask, rotation, say)?)),
             None => Place::Nowhere,
         };
         Ok(Outputs { place, ipfix })
