@@ -39,6 +39,9 @@ pub(crate) struct Record {
     pub(crate) shared: [u64; 2],
     pub(crate) end: String,
     pub(crate) hash: String,
+    /// Captures have no interface.
+    pub(crate) vlan: Option<u16>,
+    pub(crate) moves: u64,
 }
 
 impl Record {
@@ -67,7 +70,7 @@ pub(crate) fn per_flow(records: &[Record]) -> HashMap<Key, Counted> {
 }
 
 pub(crate) const HEADER: &str = "src,dst,protocol,src_port,dst_port,packets,bytes,tcp_flags,first_ns,\
-    last_ns,cpus,per_cpu,shared_packets,shared_bytes,end_reason,hash";
+    last_ns,cpus,per_cpu,shared_packets,shared_bytes,end_reason,hash,vlan,interface,moves";
 
 pub(crate) fn csv(path: &Path) -> Vec<Record> {
     let whole = std::fs::read_to_string(path).expect("a file");
@@ -110,6 +113,8 @@ fn csv_line(line: &str) -> Record {
         shared: [number(field("shared_packets")), number(field("shared_bytes"))],
         end: field("end_reason").to_owned(),
         hash: field("hash").to_owned(),
+        vlan: Some(field("vlan")).filter(|vlan| !vlan.is_empty()).map(|v| number(v) as u16),
+        moves: number(field("moves")),
     }
     .check()
 }
@@ -124,7 +129,14 @@ pub(crate) fn json_lines(path: &Path) -> Vec<Record> {
 pub(crate) fn json(object: &serde_json::Value) -> Record {
     let names: Vec<&String> = object.as_object().expect("an object").keys().collect();
     let columns = HEADER.split(',');
-    assert!(columns.rev().eq(names.into_iter().rev().take(16).map(String::as_str)), "{object}");
+    assert!(
+        columns.rev().eq(names
+            .into_iter()
+            .rev()
+            .take(HEADER.split(',').count())
+            .map(String::as_str)),
+        "{object}"
+    );
     let number = |name: &str| crate::number(&object[name]);
     let text = |name: &str| object[name].as_str().expect("text").to_owned();
     let list = |name: &str| object[name].as_array().expect("a list").iter();
@@ -147,6 +159,8 @@ pub(crate) fn json(object: &serde_json::Value) -> Record {
         shared: [number("shared_packets"), number("shared_bytes")],
         end: text("end_reason"),
         hash: text("hash"),
+        vlan: object["vlan"].as_u64().map(|vlan| vlan as u16),
+        moves: number("moves"),
     }
     .check()
 }
@@ -203,6 +217,9 @@ pub(crate) fn parquet(path: &Path) -> Vec<Record> {
                 shared: [large("shared_packets"), large("shared_bytes")],
                 end: text("end_reason"),
                 hash: text("hash"),
+                vlan: arrow_array::Array::is_valid(column("vlan"), row)
+                    .then(|| small("vlan") as u16),
+                moves: large("moves"),
             };
             records.push(record.check());
         }

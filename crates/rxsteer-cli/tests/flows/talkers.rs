@@ -72,7 +72,7 @@ fn what_another_command_can_is_named_with_it() {
         ),
         (
             &["a.pcap", "--flows", "a.csv"],
-            "--flows is an option of rxsteer replay, rxsteer live and rxsteer status, not of",
+            "--flows is an option of rxsteer replay, rxsteer live, rxsteer run and rxsteer status, not of",
         ),
         (&["a.pcap", "--rx-queues=4"], " and rxsteer explain, not of"),
         (&["a.pcap", "--top", "-1"], "whole number from 1 to 100000"),
