@@ -127,7 +127,7 @@ impl EventsOut {
         let Some(Lines { to, ended, lost, .. }) = self.lines else { return };
         drop(to);
         if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
-            output::note("rxsteer: the last events are not written: nobody reads them");
+            output::note("rxsteer: the last events are not written: their reader does not read");
         }
         if lost > 0 {
             output::note(&format!(
@@ -144,7 +144,7 @@ impl Lines {
         let (end, ended) = channel();
         let write = move || {
             write_all(&name, to, &lines);
-            // Nobody waits for it where the program ends otherwise.
+            // The receiver is gone where the program ends otherwise.
             let _ = end.send(());
         };
         let thread = std::thread::Builder::new().name("rxsteer-events".to_owned()).spawn(write);

@@ -66,7 +66,7 @@ impl Write for Reader {
 }
 
 #[test]
-fn a_slow_reader_loses_lines_and_stops_nobody() {
+fn a_slow_reader_loses_lines_and_delays_no_event() {
     let reader = Reader::default();
     let mut lines = Lines::begin("a pipe".to_owned(), Box::new(reader.clone()), false).unwrap();
     let event = &events(&[EventKind::Moves])[0];

@@ -93,7 +93,7 @@ mod looks {
         }
     }
 
-    /// The status of each instance with its rates, once an interval, until nobody reads it or no instance is left.
+    /// The status of each instance with its rates, once an interval, until its reader is gone or no instance is left.
     pub(super) fn repeated(
         args: &StatusArgs,
         sockets: &[PathBuf],
@@ -101,7 +101,8 @@ mod looks {
     ) -> anyhow::Result<Outcome> {
         let mut watched: Vec<(&PathBuf, Status)> = Vec::new();
         for socket in sockets {
-            watched.push((socket, client::status(socket, 0, false)?));
+            let status = unless_over(args, socket, client::status(socket, 0, false))?;
+            watched.extend(status.map(|status| (socket, status)));
         }
         let mut next = Instant::now();
         let mut gap = "";

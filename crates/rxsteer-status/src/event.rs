@@ -28,7 +28,7 @@ macro_rules! kinds {
                 match self { $(EventKind::$variant => $help),* }
             }
 
-            /// Who is told without being asked.
+            /// Who gets it without `--events`.
             #[must_use]
             pub const fn audience(self) -> Audience {
                 match self { $(EventKind::$variant => Audience::$audience),* }
@@ -37,12 +37,12 @@ macro_rules! kinds {
     };
 }
 
-/// Who is told of an event without `--events`.
+/// Who gets an event without `--events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Everyone: a message on standard error.
     Everyone,
-    /// Nobody: it is in the status and in the log of events.
+    /// The status and the log of events only.
     Log,
 }
 

@@ -14,7 +14,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_more(text).map(|_| ())
 }
 
-/// The same where more is to follow; returns whether anybody still reads.
+/// The same where more is to follow; returns whether it is still read.
 pub(crate) fn print_more(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(printable_lines(text).as_bytes()).and_then(|()| out.flush()) {

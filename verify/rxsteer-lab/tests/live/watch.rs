@@ -222,7 +222,7 @@ fn what_happens_is_in_the_file_of_events_and_in_the_status() {
     }
     testbed.receiver().ip("link del in1").unwrap();
     assert_eq!(event(&file, of_kind("interface_gone"))["fields"]["interface"], "in1");
-    assert!(steering.stderr().contains("in1 is no longer steered"), "people are told as before");
+    assert!(steering.stderr().contains("in1 is no longer steered"), "messages are as before");
     let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
     let read = std::fs::read_to_string(&file).unwrap();
