@@ -114,6 +114,9 @@ mod running {
             // Behind another instance's steering the kernel's would reorder.
             Err(why) if args.to_kernel && !attach::is_steered(&args)? => {
                 drop(signals);
+                if args.events.to.is_some() {
+                    output::note("rxsteer: --events has no effect on the kernel's own steering");
+                }
                 return crate::fallback::command(&args, &why);
             }
             begun => begun?,
