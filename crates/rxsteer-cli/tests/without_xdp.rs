@@ -5,20 +5,32 @@ use std::process::Command;
 
 #[test]
 fn its_commands_say_how_to_get_it() {
+    let stderr = refused(&["run", "eth0"]);
+    assert!(
+        stderr.contains("this build has no in-kernel path") && stderr.contains("rebuild"),
+        "{stderr}"
+    );
+}
+
+/// Instances of other builds can be asked.
+#[test]
+fn instances_are_asked_all_the_same() {
     for arguments in [
-        &["run", "eth0"][..],
-        &["status"],
+        &["status"][..],
         &["set", "policy=rps"],
         &["peers", "veth*"],
         &["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--live"],
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
-        let output = command.args(arguments).output().expect("it can be started");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(
-            stderr.contains("this build has no in-kernel path") && stderr.contains("rebuild"),
-            "{stderr}"
-        );
+        let stderr = refused(&[arguments, &["--socket", "/nosuch/socket"]].concat());
+        assert!(stderr.contains("no instance can be reached at /nosuch/socket"), "{stderr}");
     }
+}
+
+/// What is said on standard error when these arguments are refused.
+fn refused(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let output = command.args(arguments).output().expect("it can be started");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    stderr
 }

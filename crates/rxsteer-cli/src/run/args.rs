@@ -203,7 +203,7 @@ impl FixedSettings {
     }
 }
 
-/// Show what the running instances of rxsteer run do
+/// Show what rxsteer run, live and replay do while they run
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer status\n  \
@@ -214,7 +214,7 @@ impl FixedSettings {
     rxsteer status eth0 --flows 10 --reset    show the flows' counts, then count from 0\n\n\
     Exit status: 0 success; 1 with --interval: no instance is left; 2 no instance runs, or one did not answer.")]
 pub(crate) struct StatusArgs {
-    /// Only the instance that steers this interface; by default all instances
+    /// Only the instances on this interface; by default all instances
     #[arg(value_name = "IFACE", conflicts_with = "socket")]
     pub(crate) interface: Option<String>,
 
