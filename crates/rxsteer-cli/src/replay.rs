@@ -211,10 +211,10 @@ fn once(
     rxsteer_user::run(config, sources, replay.speed, stop, work, started)
 }
 
-/// Captures that are named where clients are told what is read; of more, the number.
+/// Captures that the status names; of more, it has the number.
 const NAMED: usize = 3;
 
-/// What clients are told, beside counts.
+/// What the status has, beside counts.
 fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
     let named: Vec<String> = args.captures.iter().take(NAMED).map(|path| shown(path)).collect();
     let name = match args.captures.len().checked_sub(NAMED) {

@@ -135,7 +135,7 @@ fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
     named.iter().flat_map(|one| one.rx_queues.clone().map(move |_| of(one))).collect()
 }
 
-/// What clients are told, beside counts.
+/// What the status has, beside counts.
 fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
     // Without a list of interfaces none has a number.
     let links = rxsteer_host::links().unwrap_or_default();
