@@ -13,9 +13,11 @@ fn skeleton() {
     // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
+    // BTF has the names of sources, and the same commit is to give the same bytes wherever it is built.
+    let here = format!("-ffile-prefix-map={}=rxsteer-io", folder("CARGO_MANIFEST_DIR").display());
     let made = libbpf_cargo::SkeletonBuilder::new()
         .source(folder("CARGO_MANIFEST_DIR").join("src/bpf/sockets.bpf.c"))
-        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &include])
+        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &include, &here])
         .build_and_generate(folder("OUT_DIR").join("sockets.skel.rs"));
     if let Err(error) = made {
         println!(
