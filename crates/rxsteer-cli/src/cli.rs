@@ -37,7 +37,6 @@ use std::time::Duration;
     after_help = "Examples:\n  \
         rxsteer demo                           what does steering do?\n  \
         rxsteer compare capture.pcap --cpus 4  which policy spreads this over 4 CPUs?\n  \
-        rxsteer flows capture.pcap             which flows are the largest?\n  \
         rxsteer host recommend eth0            does steering help here, and how?\n  \
         rxsteer sim rpc-8 --compare rps,rfs    and on a simulated machine?\n\n\
         rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\n\

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// Have the other ends of veths complete checksums, in their containers, while it runs
+/// Have containers' ends of veths complete checksums while it runs
 ///
 /// A container leaves TCP and UDP checksums to its end of the veth, and rxsteer run lets such frames pass: receivers would
 /// drop them after a redirect. This finds the other ends in their network namespaces and switches that off (tx-checksum-*, as
