@@ -3,7 +3,6 @@
 //! Finding, switching and the record are `rxsteer-host`'s; here is when it looks, and what is printed. It is a command of its
 //! own, because entering namespaces takes CAP_SYS_ADMIN, which `rxsteer run` neither takes nor keeps.
 
-#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "it is refused by `not_built`"))]
 pub(crate) mod args;
 #[cfg(feature = "xdp")]
 mod running;
