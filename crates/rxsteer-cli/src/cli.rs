@@ -13,6 +13,7 @@ use crate::peers::args::PeersArgs;
 use crate::record_args::{FlowTableArgs, RecordArgs};
 use crate::replay::seeds::MOST_SECRETS;
 use crate::run::args::{RunArgs, SetArgs, StatusArgs};
+use crate::serve::ServeArgs;
 use crate::sim::args::SimArgs;
 use crate::steer_args::SteerArgs;
 use crate::top::TopArgs;
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     Auto(Box<AutoArgs>),
     Status(StatusArgs),
     Top(TopArgs),
+    Serve(ServeArgs),
     Set(SetArgs),
     Peers(PeersArgs),
     Config(ConfigArgs),

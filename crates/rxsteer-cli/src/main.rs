@@ -19,6 +19,7 @@ mod hash_key;
 mod help;
 mod host;
 mod input;
+mod listen;
 mod live;
 mod out;
 mod output;
@@ -27,6 +28,7 @@ mod progress;
 mod record_args;
 mod replay;
 mod run;
+mod serve;
 mod set;
 mod settings_file;
 #[cfg(all(test, feature = "sim", feature = "xdp"))]
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::command(*args),
         Command::Status(args) => status::command(&args),
         Command::Top(args) => top::command(&args),
+        Command::Serve(args) => serve::command(&args),
         Command::Set(args) => set::command(&args),
         Command::Peers(args) => peers::command(&args),
         Command::Config(args) => config::command(&args),

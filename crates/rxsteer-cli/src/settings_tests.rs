@@ -11,7 +11,7 @@ use rxsteer_sim::{Scenario, file};
 use std::collections::BTreeSet;
 
 /// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
-const SETTINGS: [(&str, &[&str], &str, &str); 20] = [
+const SETTINGS: [(&str, &[&str], &str, &str); 22] = [
     (
         "policy",
         &["none", "rfs+sparse:loops=2", "bound:0=1"],
@@ -40,6 +40,8 @@ const SETTINGS: [(&str, &[&str], &str, &str); 20] = [
     ("hash-seed", &["2a"], "g", "up to 32 hex digits"),
     ("inner", &["on", "off"], "1", "it takes on or off"),
     ("no-flow-stats", &["on"], "yes", "it takes on or off"),
+    ("listen", &["127.0.0.1:9817", "[::1]:0"], "localhost", "it takes ADDRESS:PORT"),
+    ("listen-token-file", &["/etc/rxsteer/token"], "", "listen-token-file"),
     ("rx-devices", &["1024"], "1025", "a whole number from 1 to 1024"),
     ("hash", &["toeplitz", "symmetric"], "toplitz", "'toeplitz'"),
 ];
@@ -121,6 +123,8 @@ fn of_run(name: &str, settings: &RunSettings) -> String {
         "hash-seed" => format!("{:?}", fixed.flows.hash_seed),
         "inner" => format!("{:?}", fixed.flows.inner),
         "no-flow-stats" => format!("{:?}", fixed.no_flow_stats),
+        "listen" => format!("{:?}", fixed.listen.listen),
+        "listen-token-file" => format!("{:?}", fixed.listen.listen_token_file),
         _ => panic!("{name} is not set: {settings:?}"),
     })
 }

@@ -61,6 +61,15 @@ pub fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> 
     }
 }
 
+/// The status of the instance at `socket`, if it answers within `timeout`.
+pub fn status_within(socket: &Path, flows: u32, timeout: Duration) -> anyhow::Result<Status> {
+    match asked(socket, &Request::Status { flows, reset: false }, timeout)? {
+        Answer::Status(status) => Ok(*status),
+        Answer::Error(why) => anyhow::bail!(why),
+        _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
+    }
+}
+
 /// The status of all instances that answer.
 pub fn running() -> Vec<Status> {
     let status =

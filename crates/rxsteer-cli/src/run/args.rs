@@ -3,6 +3,7 @@
 use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;
 use crate::record_args::RunRecordArgs;
+use crate::listen::Listen;
 use crate::settings_file;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;
@@ -33,6 +34,7 @@ use std::time::Duration;
     rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
     rxsteer run eth0 --flows flows.csv --flows-rotate 10m\n  \
     rxsteer run eth0 --ipfix 192.0.2.1:4739   flow records to a collector\n  \
+    rxsteer run eth0 --listen 127.0.0.1:9817  metrics, and a page at http://127.0.0.1:9817/\n  \
     rxsteer run eth0 --config /etc/rxsteer/rxsteer.toml --json > report.json\n  \
     rxsteer run 'veth*' --events /var/log/rxsteer.jsonl\n\n\
     While it runs: rxsteer status, rxsteer set policy=rps, rxsteer explain FLOW --live. As a service: \
@@ -154,6 +156,9 @@ pub(crate) struct FixedSettings {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", value_parser = switch)]
     pub(crate) no_flow_stats: Option<bool>,
+
+    #[command(flatten)]
+    pub(crate) listen: Listen,
 }
 
 impl RunArgs {

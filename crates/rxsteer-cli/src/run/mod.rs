@@ -83,6 +83,7 @@ mod running {
     use super::{attach, events, privileges, records, show};
     use crate::Outcome;
     use crate::events_out::EventsTo;
+    use crate::listen::Bound;
     use crate::output;
     use rxsteer_status::control::Control;
     use rxsteer_status::protocol::Answer;
@@ -100,6 +101,7 @@ mod running {
         let settings = args.settings()?;
         let events_to = EventsTo::open(&args.events)?;
         args.check_records(&settings)?;
+        let bound = settings.fixed.listen.bind()?;
         let begin = || -> anyhow::Result<_> {
             let mut plan = attach::plan(&args, &settings)?;
             let (listener, registered) = registry::register(args.socket.as_deref())?;
@@ -116,6 +118,11 @@ mod running {
                 drop(signals);
                 if args.events.to.is_some() {
                     output::note("rxsteer: --events has no effect on the kernel's own steering");
+                }
+                if bound.is_some() {
+                    output::note(
+                        "rxsteer: nothing listens: the kernel's own steering has no counters to serve",
+                    );
                 }
                 return crate::fallback::command(&args, &why);
             }
@@ -146,10 +153,16 @@ mod running {
         };
         let queries = queries.with_records(recorded);
         let queries = queries.open(Control::new(listener)?)?;
+        // Scheduling takes no privilege there.
+        let serve = |bound: Bound| {
+            bound.start(Some(registered.path.clone()), || privileges::drop_all(false))
+        };
+        let serving = bound.map(serve).transpose()?;
         let reload = Reload::new(args, settings.fixed, defaults);
         let ended =
             events::run(&mut instance, &mut inbox, &signals, reload.as_ref(), until, &mut out)?;
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        serving.map_or(Ok(()), |serving| serving.stop())?;
         let queries = queries.close(inbox)?;
         events::stop(&mut instance, &mut out);
         out.close();

@@ -66,6 +66,8 @@ impl Reload {
             ("hash-seed", begun.flows.hash_seed == fixed.flows.hash_seed),
             ("inner", begun.flows.inner() == fixed.flows.inner()),
             ("no-flow-stats", begun.flow_stats() == fixed.flow_stats()),
+            ("listen", begun.listen.listen == fixed.listen.listen),
+            ("listen-token-file", begun.listen.listen_token_file == fixed.listen.listen_token_file),
         ];
         let changed = same.iter().filter(|(_, same)| !same).map(|(name, _)| *name);
         let changed: Vec<&str> = changed.collect();

@@ -1,0 +1,126 @@
+//! `--listen`: metrics and a page, of `rxsteer run` itself or of `rxsteer serve`.
+
+use clap::{Args, ValueHint};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where metrics and page are served.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listen {
+    /// Serve metrics and a page at this address, e.g. 127.0.0.1:9817: /metrics for Prometheus, / for a browser,
+    /// /api/status as JSON
+    ///
+    /// The port 0 takes any that is free; the address is printed. An address that other hosts can reach takes
+    /// --listen-token-file. Nothing is counted or asked for it while there is no viewer.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = "Watching")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Who asks at --listen has to show the token in this file: Authorization: Bearer TOKEN, or once
+    /// http://ADDRESS:PORT/?token=TOKEN in a browser
+    ///
+    /// 16 to 256 letters, digits and -._~, e.g. of: openssl rand -hex 32. Only its owner may be able to read the file. HTTP is
+    /// not encrypted: across a network that you do not trust, listen at 127.0.0.1 and use a tunnel or a proxy.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Watching")]
+    pub(crate) listen_token_file: Option<PathBuf>,
+}
+
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "it takes ADDRESS:PORT, e.g. 127.0.0.1:9817 or [::1]:9817 for this host alone".to_owned()
+    })
+}
+
+pub(crate) use serving::Bound;
+
+#[cfg(feature = "serve")]
+mod serving {
+    use super::Listen;
+    use crate::output;
+    use rxsteer_serve::{Server, Token};
+    use std::path::PathBuf;
+
+    /// A socket that listens, before anything is served.
+    pub(crate) struct Bound(Server);
+
+    /// A server in a thread of its own.
+    #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "serve ends with the process"))]
+    pub(crate) struct Serving(rxsteer_serve::Running);
+
+    impl Listen {
+        /// Listens, if that is asked for.
+        pub(crate) fn bind(&self) -> anyhow::Result<Option<Bound>> {
+            let Some(address) = self.listen else {
+                anyhow::ensure!(
+                    self.listen_token_file.is_none(),
+                    "--listen-token-file is of use only with --listen ADDRESS:PORT"
+                );
+                return Ok(None);
+            };
+            let token = self.listen_token_file.as_deref().map(Token::read).transpose()?;
+            Ok(Some(Bound(Server::bind(address, token)?)))
+        }
+    }
+
+    impl Bound {
+        /// Serves the instance with this control socket, or all of them, in a thread that first does what `first` says.
+        pub(crate) fn start(
+            self,
+            socket: Option<PathBuf>,
+            first: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+        ) -> anyhow::Result<Serving> {
+            let Bound(server) = self;
+            let address = server.address();
+            let source = match socket {
+                Some(socket) => rxsteer_serve::Source::Instance(socket),
+                None => rxsteer_serve::Source::All,
+            };
+            let running = server.start(source, first)?;
+            output::note(&format!("rxsteer: metrics and page at http://{address}/"));
+            Ok(Serving(running))
+        }
+    }
+
+    impl Serving {
+        /// Ends the thread.
+        pub(crate) fn stop(self) -> anyhow::Result<()> {
+            self.0.stop()
+        }
+    }
+}
+
+#[cfg(not(feature = "serve"))]
+mod serving {
+    use super::Listen;
+    use std::path::PathBuf;
+
+    /// There is none in this build.
+    pub(crate) enum Bound {}
+
+    impl Listen {
+        /// Refuses what this build can't do.
+        pub(crate) fn bind(&self) -> anyhow::Result<Option<Bound>> {
+            anyhow::ensure!(
+                *self == Listen::default(),
+                "this build serves no metrics. Rebuild with the default features: cargo build --release \
+                 --package rxsteer-cli"
+            );
+            Ok(None)
+        }
+    }
+
+    impl Bound {
+        /// Can't be called.
+        pub(crate) fn start(
+            self,
+            _: Option<PathBuf>,
+            _: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+        ) -> anyhow::Result<Bound> {
+            match self {}
+        }
+
+        /// Can't be called.
+        pub(crate) fn stop(self) -> anyhow::Result<()> {
+            match self {}
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `rxsteer serve`: metrics and a page of the instances that run, in a process of its own.
+
+use crate::host::question::Waiting;
+use crate::listen::{Listen, address};
+use crate::{Outcome, listen};
+use clap::{Args, ValueHint};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long to wait at a time: there is no end.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Serve metrics for Prometheus and a page, of the instances that run
+///
+/// It is a client of their control sockets, as rxsteer status is: it runs as the same user, changes nothing, and asks nothing
+/// while there is no viewer. Instances that start or end later come and go. One instance serves itself with: rxsteer run --listen.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer serve                             then open http://127.0.0.1:9817/\n  \
+    rxsteer serve --listen '[::1]:9900' --socket /run/rxsteer/4711.sock\n  \
+    rxsteer serve --listen 0.0.0.0:9817 --listen-token-file /etc/rxsteer/token\n  \
+    curl -s http://127.0.0.1:9817/metrics | promtool check metrics\n  \
+    curl -s http://127.0.0.1:9817/api/status | jq '.instances[].received'\n\n\
+    Only GET and HEAD are answered, to names and addresses of this host, on at most 32 connections; docs/metrics.md has all \
+    metrics and limits.\n\n\
+    Exit status: 0 ended by SIGTERM, SIGINT or SIGHUP; 2 it could not run.")]
+pub(crate) struct ServeArgs {
+    /// Where to serve; port 0 takes any that is free
+    ///
+    /// An address that other hosts can reach takes --listen-token-file.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, default_value = "127.0.0.1:9817")]
+    listen: SocketAddr,
+
+    /// Who asks has to show the token in this file: Authorization: Bearer TOKEN, or once
+    /// http://ADDRESS:PORT/?token=TOKEN in a browser
+    ///
+    /// 16 to 256 letters, digits and -._~, e.g. of: openssl rand -hex 32. Only its owner may be able to read the file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    listen_token_file: Option<PathBuf>,
+
+    /// Only the instance that listens at this unix socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    socket: Option<PathBuf>,
+}
+
+/// The command.
+pub(crate) fn command(args: &ServeArgs) -> anyhow::Result<Outcome> {
+    let listen =
+        Listen { listen: Some(args.listen), listen_token_file: args.listen_token_file.clone() };
+    let bound: Option<listen::Bound> = listen.bind()?;
+    let waiting = Waiting::begin()?;
+    // Of all threads: there is one.
+    #[cfg(feature = "xdp")]
+    crate::run::privileges::drop_all(false)?;
+    let serving = bound.map(|bound| bound.start(args.socket.clone(), || Ok(()))).transpose()?;
+    while !waiting.is_ended_within(LONG) {}
+    serving.map_or(Ok(()), |serving| serving.stop())?;
+    Ok(Outcome::Success)
+}

@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+//!
+//! ```text
+//!  viewers ──► server.rs  at most 32 connections, each with limits of time and size (hyper)
+//!                 │
+//!              guard.rs   method, Host, Origin, token: who may ask
+//!                 │
+//!              answers.rs a fixed list of paths
+//!                 ├── files.rs    the page, as it is in the program
+//!                 ├── metrics.rs  families.rs: what each metric is, from the list of counters
+//!                 └── api.rs      JSON
+//!                        │
+//!                     looks.rs    one look at all instances for all viewers; history.rs while there is a viewer
+//!                        │ control sockets
+//!                     rxsteer-status
+//! ```
+//!
+//! Invariants: nothing is asked of an instance while there is no viewer; no viewer can change anything; whatever viewers
+//! do, an instance answers at most [`LOOKS_PER_SECOND`] times a second.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod api;
+mod families;
+mod files;
+mod guard;
+mod history;
+mod looks;
+mod metrics;
+mod server;
+mod token;
+
+pub use api::Host;
+pub use families::{documentation, names};
+pub use looks::{LOOKS_PER_SECOND, Source};
+pub use server::{MAX_CONNECTIONS, MAX_HEAD, Running, Server};
+pub use token::Token;

@@ -1,0 +1,171 @@
+//! The listening socket, and the limits of its connections.
+//!
+//! | limit | then |
+//! |---|---|
+//! | [`MAX_CONNECTIONS`] at a time | the next one waits until one ends |
+//! | [`MAX_HEAD`] bytes of a request's head | 431, and the connection is closed |
+//! | [`HEAD_TIMEOUT`] until a head is whole, also for the next one of an idle connection | the connection is closed |
+//! | [`CONNECTION_AGE`] since a connection began | it is closed after the answer under way |
+//! | [`CONNECTION_END`] since it began, e.g. of a client that does not read its answer | it is cut |
+//!
+//! All connections are tasks of one thread, so a slow client costs a descriptor and some memory.
+
+use crate::answers::Answers;
+use crate::guard::Guard;
+use crate::looks::{Looks, Source};
+use crate::token::Token;
+use anyhow::Context;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+/// Connections at a time.
+pub const MAX_CONNECTIONS: usize = 32;
+/// Bytes of a request's head.
+pub const MAX_HEAD: usize = 8 << 10;
+/// How long a client may take for a request's head, and how long a connection may be idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The age at which a connection is closed after the answer under way.
+const CONNECTION_AGE: Duration = Duration::from_secs(20);
+/// The age at which a connection is cut.
+const CONNECTION_END: Duration = Duration::from_secs(30);
+/// How long to wait when a connection can't be accepted (no descriptor is left).
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long the end waits for a look under way.
+const AT_THE_END: Duration = Duration::from_millis(100);
+
+/// A socket that listens, before anything is answered.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    guard: Guard,
+}
+
+/// A server in a thread of its own.
+#[derive(Debug)]
+pub struct Running {
+    thread: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    /// When other hosts can reach the address and there is no token; when the address is in use.
+    pub fn bind(address: SocketAddr, token: Option<Token>) -> anyhow::Result<Server> {
+        anyhow::ensure!(
+            address.ip().is_loopback() || token.is_some(),
+            "other hosts can reach {address}, so it takes a token: --listen-token-file FILE; for this host alone: \
+             --listen 127.0.0.1:{}",
+            address.port()
+        );
+        let listener = TcpListener::bind(address)
+            .with_context(|| format!("can't listen at {address}; is the port in use?"))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Server { listener, guard: Guard { address, token } })
+    }
+
+    /// Where it listens, with the port that was chosen if 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.guard.address
+    }
+
+    /// Serves viewers in a thread of its own, which first does what `first` says: dropping privileges.
+    ///
+    /// # Errors
+    /// When the thread can't be started, or `first` fails.
+    pub fn start(
+        self,
+        source: Source,
+        first: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Running> {
+        let (stop, stopped) = oneshot::channel();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let serve = move || {
+            let runtime = first().and_then(|()| {
+                // One thread waits for the control sockets; the number of looks under way is 1.
+                let mut builder = tokio::runtime::Builder::new_current_thread();
+                Ok(builder.enable_io().enable_time().max_blocking_threads(1).build()?)
+            });
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(why) => return drop(begun.send(Err(why))),
+            };
+            // The receiver waits for it.
+            let _ = begun.send(Ok(()));
+            runtime.block_on(async {
+                tokio::select! {
+                    () = self.accept(source) => {}
+                    // Also when the sender is gone.
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_timeout(AT_THE_END);
+        };
+        let thread = std::thread::Builder::new().name("rxsteer-serve".to_owned()).spawn(serve);
+        let thread = thread.context("can't serve metrics and page")?;
+        begins.recv().context("the thread that serves metrics and page ended")??;
+        Ok(Running { thread, stop })
+    }
+
+    async fn accept(self, source: Source) {
+        let Server { listener, guard } = self;
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+        let answers = Arc::new(Answers::new(guard, Looks::new(source)));
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            // The semaphore is never closed.
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let answers = Arc::clone(&answers);
+                    tokio::spawn(async move {
+                        connection(stream, &answers).await;
+                        drop(place);
+                    });
+                }
+                Err(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+/// Serves a connection until it ends, or its time is over.
+async fn connection(stream: TcpStream, answers: &Answers) {
+    let began = Instant::now();
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(|request| answers.to(request));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        // Whatever ended it, the client sees that it ended.
+        _ = connection.as_mut() => return,
+        () = sleep_until(began + CONNECTION_AGE) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = timeout_at(began + CONNECTION_END, connection).await;
+}
+
+impl Running {
+    /// Ends the thread; answers under way are cut.
+    ///
+    /// # Errors
+    /// When the thread panicked.
+    pub fn stop(self) -> anyhow::Result<()> {
+        // If it has ended already, there is no receiver.
+        let _ = self.stop.send(());
+        let ended = self.thread.join();
+        ended.map_err(|_| anyhow::anyhow!("the thread that serves metrics and page panicked"))
+    }
+}
