@@ -156,7 +156,7 @@ prepare_bpf() {
     no_bpf="$bpf_lacks. ${why_not[*]}"
   fi
   # shellcheck disable=SC2034
-  features=(--no-default-features --features "rxsteer-cli/parquet rxsteer-cli/sim rxsteer-cli/top")
+  features=(--no-default-features --features "rxsteer-cli/parquet rxsteer-cli/serve rxsteer-cli/sim rxsteer-cli/top")
 }
 
 # What the build of the BPF programs does, in small; `bpf_lacks` says what it fails for.
