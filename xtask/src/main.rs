@@ -57,6 +57,8 @@ enum Task {
     StatusCost(lab::Options),
     /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
     Router(lab::Options),
+    /// Measures what viewers of metrics and page cost: none, one each second, a thousand slow clients.
+    WatchCost(lab::Options),
     SimFits(sim_fits::Options),
     SimSoak(sim_soak::Options),
     Tsan(tsan::Options),
@@ -100,6 +102,7 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Router(options) => lab::run("router", options),
         Task::Busy(options) => lab::run("busy", options),
         Task::StatusCost(options) => lab::run("status-cost", options),
+        Task::WatchCost(options) => lab::run("watch-cost", options),
         Task::BpfCost(options) => bpf_cost::run(options),
         Task::Live(options) => live::run(options),
         Task::Loom(options) => loom::run(options),

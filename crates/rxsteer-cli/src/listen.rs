@@ -30,6 +30,13 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// What the server's thread does first. It has no need of privileges.
+pub(crate) fn unprivileged() -> anyhow::Result<()> {
+    #[cfg(feature = "xdp")]
+    crate::run::privileges::drop_all(false)?;
+    Ok(())
+}
+
 pub(crate) use serving::Bound;
 
 #[cfg(feature = "serve")]
@@ -43,7 +50,6 @@ mod serving {
     pub(crate) struct Bound(Server);
 
     /// A server in a thread of its own.
-    #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "serve ends with the process"))]
     pub(crate) struct Serving(rxsteer_serve::Running);
 
     impl Listen {

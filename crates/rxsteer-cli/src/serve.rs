@@ -1,7 +1,7 @@
 //! `rxsteer serve`: metrics and a page of the instances that run, in a process of its own.
 
 use crate::host::question::Waiting;
-use crate::listen::{Listen, address};
+use crate::listen::{Bound, Listen, address};
 use crate::{Outcome, listen};
 use clap::{Args, ValueHint};
 use std::net::SocketAddr;
@@ -46,14 +46,13 @@ pub(crate) struct ServeArgs {
 
 /// The command.
 pub(crate) fn command(args: &ServeArgs) -> anyhow::Result<Outcome> {
-    let listen =
+    let asked =
         Listen { listen: Some(args.listen), listen_token_file: args.listen_token_file.clone() };
-    let bound: Option<listen::Bound> = listen.bind()?;
+    let bound = asked.bind()?;
     let waiting = Waiting::begin()?;
-    // Of all threads: there is one.
-    #[cfg(feature = "xdp")]
-    crate::run::privileges::drop_all(false)?;
-    let serving = bound.map(|bound| bound.start(args.socket.clone(), || Ok(()))).transpose()?;
+    listen::unprivileged()?;
+    let start = |bound: Bound| bound.start(args.socket.clone(), listen::unprivileged);
+    let serving = bound.map(start).transpose()?;
     while !waiting.is_ended_within(LONG) {}
     serving.map_or(Ok(()), |serving| serving.stop())?;
     Ok(Outcome::Success)

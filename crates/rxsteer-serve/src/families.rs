@@ -2,7 +2,7 @@
 //!
 //! At most 50 series of an instance, 20 of each CPU and 20 of each interface, and none of a flow.
 
-use rxsteer_core::counters::{LiveCounter, LiveCpuCounter, Unit};
+use rxsteer_core::counters::{LiveCounter, LiveCpuCounter, RxCounter, Unit};
 use rxsteer_status::{Counts, CpuStatus, InterfaceStatus, State, Status};
 use std::fmt::Write;
 
@@ -94,6 +94,16 @@ pub(crate) fn families() -> Vec<Family> {
             families.push(of("", Value::Instance(Box::new(value))));
         }
     }
+    let dropped = RxCounter::KernelDrops;
+    let value = Value::Interface(Box::new(|known| known.kernel_drops.unwrap_or(0) as f64));
+    families.push(family(
+        "interface_",
+        dropped.name(),
+        dropped.unit(),
+        Kind::Counter,
+        dropped.help(),
+        value,
+    ));
     families.extend(LiveCpuCounter::ALL.iter().copied().filter_map(of_cpu));
     families
 }

@@ -96,7 +96,8 @@ impl Server {
             let runtime = first().and_then(|()| {
                 // One thread waits for the control sockets; the number of looks under way is 1.
                 let mut builder = tokio::runtime::Builder::new_current_thread();
-                Ok(builder.enable_io().enable_time().max_blocking_threads(1).build()?)
+                builder.thread_name("rxsteer-serve").enable_io().enable_time();
+                Ok(builder.max_blocking_threads(1).build()?)
             });
             let runtime = match runtime {
                 Ok(runtime) => runtime,

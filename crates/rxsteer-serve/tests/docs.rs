@@ -13,7 +13,8 @@ const END: &str = "<!-- end -->\n";
 fn documentation_has_every_metric() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     let Ok(text) = std::fs::read_to_string(path) else {
-        let why = "SKIPPED docs::documentation_has_every_metric: packages are without docs/metrics.md";
+        let why =
+            "SKIPPED docs::documentation_has_every_metric: packages are without docs/metrics.md";
         return writeln!(std::io::stderr(), "{why}").expect("standard error is open");
     };
     let (before, rest) = text.split_once(BEGIN).expect("it has a place for the metrics");
@@ -26,5 +27,7 @@ fn documentation_has_every_metric() {
         std::fs::write(path, [before, BEGIN, &expected, END, after].concat()).unwrap();
         return;
     }
-    panic!("docs/metrics.md is not as the metrics are; INSTA_UPDATE=always cargo test -p rxsteer-serve --test docs");
+    panic!(
+        "docs/metrics.md is not as the metrics are; INSTA_UPDATE=always cargo test -p rxsteer-serve --test docs"
+    );
 }

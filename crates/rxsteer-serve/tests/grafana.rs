@@ -13,7 +13,10 @@ mod dashboard;
 #[test]
 fn dashboard_asks_for_metrics_that_there_are() {
     let Some(dashboard) = dashboard::read() else {
-        return skipped("grafana::dashboard_asks_for_metrics_that_there_are", "packages are without the dashboard");
+        return skipped(
+            "grafana::dashboard_asks_for_metrics_that_there_are",
+            "packages are without the dashboard",
+        );
     };
     let known: BTreeSet<String> = names().into_iter().collect();
     let expressions = dashboard::expressions(&dashboard);
@@ -31,7 +34,10 @@ fn dashboard_asks_for_metrics_that_there_are() {
 #[test]
 fn panels_have_titles_numbers_and_room_of_their_own() {
     let Some(dashboard) = dashboard::read() else {
-        return skipped("grafana::panels_have_titles_numbers_and_room_of_their_own", "packages are without the dashboard");
+        return skipped(
+            "grafana::panels_have_titles_numbers_and_room_of_their_own",
+            "packages are without the dashboard",
+        );
     };
     assert!(dashboard["schemaVersion"].as_u64() >= Some(36) && dashboard["uid"] == "rxsteer");
     let (mut ids, mut titles, mut taken) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -39,12 +45,14 @@ fn panels_have_titles_numbers_and_room_of_their_own() {
         assert!(ids.insert(panel["id"].as_u64().unwrap()));
         assert!(titles.insert(panel["title"].as_str().unwrap()));
         assert!(["stat", "timeseries"].contains(&panel["type"].as_str().unwrap()));
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|name| panel["gridPos"][name].as_u64().unwrap());
+        let [x, y, w, h] =
+            ["x", "y", "w", "h"].map(|name| panel["gridPos"][name].as_u64().unwrap());
         assert!(x + w <= 24, "{panel}");
         for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
             assert!(taken.insert(place), "{} overlaps another", panel["title"]);
         }
-        let names: BTreeSet<&Value> = panel["targets"].as_array().unwrap().iter().map(|target| &target["refId"]).collect();
+        let names: BTreeSet<&Value> =
+            panel["targets"].as_array().unwrap().iter().map(|target| &target["refId"]).collect();
         assert_eq!(names.len(), panel["targets"].as_array().unwrap().len());
     }
 }

@@ -1,20 +1,21 @@
 //! The page in a real browser: Chromium without a window.
 
-mod common;
 #[path = "common/browser.rs"]
 mod browser;
+mod common;
 
 use browser::Page;
 use common::{Instance, skipped};
 use rxsteer_core::counters::LiveCounter;
-use rxsteer_status::{Event, FlowShown, ShareShown};
+use rxsteer_status::{FlowShown, ShareShown};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Names from outside may be anything.
-const HOSTILE: &str = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>";
+const HOSTILE: &str =
+    "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>";
 
 /// An instance that receives packets, steadily.
 struct Busy {
@@ -31,13 +32,13 @@ impl Busy {
         {
             let mut status = status.lock().unwrap();
             let first = status.cpus[0].clone();
-            status.cpus = (0..4).map(|cpu| rxsteer_status::CpuStatus { cpu, ..first.clone() }).collect();
+            status.cpus =
+                (0..4).map(|cpu| rxsteer_status::CpuStatus { cpu, ..first.clone() }).collect();
             status.interfaces[0].why = Some(HOSTILE.to_owned());
-            status.events.push(Event {
-                time_ns: 1_790_000_000_000_000_000,
-                ..serde_json::from_value(json!({ "number": 1, "time_ns": 0, "kind": "interface_gone", "text": HOSTILE }))
-                    .unwrap()
+            let event = json!({
+                "number": 1, "time_ns": 1_790_000_000_000_000_000_u64, "kind": "interface_gone", "text": HOSTILE
             });
+            status.events.push(serde_json::from_value(event).unwrap());
             status.largest_flows = (0..20u16).map(flow).collect();
             status.largest_flows[19].flow = HOSTILE.to_owned();
         }
@@ -82,7 +83,9 @@ fn grow(status: &mut rxsteer_status::Status, round: u64) {
         on.counts.waiting = packets % 64;
         on.counts.drops.ring_full += u64::from(on.cpu == 3 && round % 50 < 2);
         on.delay.get_or_insert_default().add(&rxsteer_status::Delay {
-            buckets: (0..80).map(|bucket| u64::from(bucket > 40 && bucket < 60 + wave(1) as usize % 9)).collect(),
+            buckets: (0..80)
+                .map(|bucket| u64::from(bucket > 40 && bucket < 60 + wave(1) as usize % 9))
+                .collect(),
         });
     }
     let all: u64 = (0..4).map(wave).sum();
@@ -129,10 +132,16 @@ fn page_shows_what_the_instance_does() {
 
     // It goes on by itself.
     let first = cell(&mut page, "cpus", 3, "delivered");
-    page.until(&format!("document.getElementById('cpus').tBodies[0].rows[3].innerText.includes('{first}') === false"));
+    page.until(&format!(
+        "document.getElementById('cpus').tBodies[0].rows[3].innerText.includes('{first}') === false"
+    ));
     page.until("document.querySelectorAll('#charts path[d]:not([d=\"\"])').length > 3");
-    page.until("/\\d/.test(document.getElementById('cpus').tBodies[0].rows[1].cells[3].textContent)");
-    page.until("/\\d/.test(document.getElementById('cpus').tBodies[0].rows[1].cells[10].textContent)");
+    page.until(
+        "/\\d/.test(document.getElementById('cpus').tBodies[0].rows[1].cells[3].textContent)",
+    );
+    page.until(
+        "/\\d/.test(document.getElementById('cpus').tBodies[0].rows[1].cells[10].textContent)",
+    );
 
     // Names are text and nothing else.
     let tables = "[...document.querySelectorAll('#interfaces, #events, #flows')]";
@@ -155,13 +164,20 @@ fn page_shows_what_the_instance_does() {
     page.press("Tab", 9);
     page.until("document.activeElement.id === 'pause'");
     page.call("Input.dispatchKeyEvent", json!({ "type": "keyDown", "key": " ", "code": "Space", "text": " ", "windowsVirtualKeyCode": 32 }));
-    page.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": " ", "code": "Space", "windowsVirtualKeyCode": 32 }));
+    page.call(
+        "Input.dispatchKeyEvent",
+        json!({ "type": "keyUp", "key": " ", "code": "Space", "windowsVirtualKeyCode": 32 }),
+    );
     page.until("document.getElementById('pause').getAttribute('aria-pressed') === 'true'");
     std::thread::sleep(Duration::from_millis(1500));
     let asked = busy.instance.asked.load(Ordering::Relaxed);
     let paused = cell(&mut page, "cpus", 3, "delivered");
     std::thread::sleep(Duration::from_millis(2500));
-    assert_eq!(busy.instance.asked.load(Ordering::Relaxed), asked, "nothing is asked while it is paused");
+    assert_eq!(
+        busy.instance.asked.load(Ordering::Relaxed),
+        asked,
+        "nothing is asked while it is paused"
+    );
     assert_eq!(cell(&mut page, "cpus", 3, "delivered"), paused);
     page.value("document.getElementById('pause').click()");
     page.until("document.getElementById('state').textContent === 'Connected'");
@@ -187,11 +203,15 @@ fn page_shows_what_the_instance_does() {
         let digits = |page: &mut Page, heading| cell(page, "cpus", row, heading).replace(',', "");
         assert_eq!(digits(&mut page, "CPU"), on.cpu.to_string());
         assert_eq!(digits(&mut page, "delivered"), on.counts.delivered.to_string());
-        assert_eq!(digits(&mut page, "received"), on.counts.rx.get(LiveCounter::Received).to_string());
+        assert_eq!(
+            digits(&mut page, "received"),
+            on.counts.rx.get(LiveCounter::Received).to_string()
+        );
         assert_eq!(digits(&mut page, "dropped"), on.counts.drops.total().to_string());
         assert_eq!(digits(&mut page, "backlog"), on.counts.waiting.to_string());
     }
-    for (row, counter) in [(2, LiveCounter::Hashed), (4, LiveCounter::Rfs), (5, LiveCounter::Moves)] {
+    for (row, counter) in [(2, LiveCounter::Hashed), (4, LiveCounter::Rfs), (5, LiveCounter::Moves)]
+    {
         let packets = cell(&mut page, "rules", row, "packets").replace(',', "");
         assert_eq!(packets, shown.totals.rx.get(counter).to_string());
     }
@@ -217,21 +237,53 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
     assert_eq!(page.value("document.documentElement.scrollWidth <= 320"), true);
     // Everything has a name, and what is reached by Tab is what works.
     for (what, expression) in [
-        ("controls have labels", "[...document.querySelectorAll('input, select')].every((one) => one.labels.length === 1)"),
-        ("tables have captions", "[...document.querySelectorAll('table')].every((one) => one.caption.textContent !== '')"),
-        ("headings of rows and columns", "[...document.querySelectorAll('table th')].every((one) => ['row', 'col'].includes(one.scope))"),
-        ("charts have a text", "[...document.querySelectorAll('figure [role=img]')].every((one) => one.getAttribute('aria-label').includes('Now:'))"),
-        ("scrolling by keyboard", "[...document.querySelectorAll('.scroll')].every((one) => one.tabIndex === 0 && one.getAttribute('aria-labelledby'))"),
-        ("landmarks", "['header', 'main', 'footer'].every((name) => document.querySelectorAll('body > ' + name).length === 1)"),
-        ("one live region", "document.querySelectorAll('[aria-live], [role=status], [role=alert]').length === 1"),
-        ("sections have names", "[...document.querySelectorAll('section')].every((one) => document.getElementById(one.getAttribute('aria-labelledby')))"),
+        (
+            "controls have labels",
+            "[...document.querySelectorAll('input, select')].every((one) => one.labels.length === 1)",
+        ),
+        (
+            "tables have captions",
+            "[...document.querySelectorAll('table')].every((one) => one.caption.textContent !== '')",
+        ),
+        (
+            "headings of rows and columns",
+            "[...document.querySelectorAll('table th')].every((one) => ['row', 'col'].includes(one.scope))",
+        ),
+        (
+            "charts have a text",
+            "[...document.querySelectorAll('figure [role=img]')].every((one) => one.getAttribute('aria-label').includes('Now:'))",
+        ),
+        (
+            "scrolling by keyboard",
+            "[...document.querySelectorAll('.scroll')].every((one) => one.tabIndex === 0 && one.getAttribute('aria-labelledby'))",
+        ),
+        (
+            "landmarks",
+            "['header', 'main', 'footer'].every((name) => document.querySelectorAll('body > ' + name).length === 1)",
+        ),
+        (
+            "one live region",
+            "document.querySelectorAll('[aria-live], [role=status], [role=alert]').length === 1",
+        ),
+        (
+            "sections have names",
+            "[...document.querySelectorAll('section')].every((one) => document.getElementById(one.getAttribute('aria-labelledby')))",
+        ),
         ("dark", "getComputedStyle(document.body).backgroundColor === 'rgb(13, 17, 23)'"),
     ] {
         assert_eq!(page.value(expression), true, "{what}");
     }
     page.press("Tab", 9);
-    assert_eq!(page.value("document.activeElement.className"), "skip", "the first is the way past the controls");
-    assert_eq!(page.value("getComputedStyle(document.activeElement).outlineStyle"), "solid", "focus is visible");
+    assert_eq!(
+        page.value("document.activeElement.className"),
+        "skip",
+        "the first is the way past the controls"
+    );
+    assert_eq!(
+        page.value("getComputedStyle(document.activeElement).outlineStyle"),
+        "solid",
+        "focus is visible"
+    );
     // Text has the contrast of WCAG AA, light and dark.
     for scheme in ["light", "dark"] {
         page.look(1280, 900, scheme);

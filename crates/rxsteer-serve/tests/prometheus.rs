@@ -19,7 +19,10 @@ fn counting() -> Instance {
     let instance = Instance::start(Some(Instant::now()));
     let mut status = instance.status.lock().unwrap();
     status.totals.rx.add(|_| 3);
-    status.cpus[1].counts.rx.add(|counter| if counter == LiveCounter::Received { 12_345 } else { 1 });
+    status.cpus[1]
+        .counts
+        .rx
+        .add(|counter| if counter == LiveCounter::Received { 12_345 } else { 1 });
     status.cpus[1].delay = Some(Delay { buckets: vec![2; 100] });
     status.interfaces[0].name = "a\"b\\c\nd".to_owned();
     drop(status);
@@ -30,7 +33,11 @@ fn counting() -> Instance {
 fn promtool_finds_nothing_wrong() {
     let test = "prometheus::promtool_finds_nothing_wrong";
     let mut command = Command::new("promtool");
-    command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let Ok(mut promtool) = command.spawn() else {
         return skipped(test, "there is no promtool (Debian: prometheus)");
     };
@@ -79,7 +86,11 @@ impl Prometheus {
         std::net::TcpStream::connect(self.address).ok()?;
         let reply = ask(self.address, "GET", &format!("/api/v1/query?query={encoded}"), &[]);
         // It may come in chunks: lengths stand between them.
-        let json: String = reply.body.lines().filter(|line| line.len() > 8 || line.starts_with(['{', '}'])).collect();
+        let json: String = reply
+            .body
+            .lines()
+            .filter(|line| line.len() > 8 || line.starts_with(['{', '}']))
+            .collect();
         serde_json::from_str(&json).ok()
     }
 
@@ -88,7 +99,8 @@ impl Prometheus {
         let began = Instant::now();
         loop {
             let answer = self.query(query);
-            if let Some(result) = answer.as_ref().and_then(|answer| answer["data"]["result"].get(0)) {
+            if let Some(result) = answer.as_ref().and_then(|answer| answer["data"]["result"].get(0))
+            {
                 return result.clone();
             }
             assert!(began.elapsed() < Duration::from_secs(60), "{query}: {answer:?}");
@@ -125,7 +137,10 @@ fn prometheus_scrapes_the_metrics() {
     assert_eq!(value("scrape_samples_scraped{job='rxsteer'}"), series.to_string());
     // What the dashboard asks for is understood.
     for expression in dashboard::read().iter().flat_map(dashboard::expressions) {
-        let query = expression.replace("$__rate_interval", "1m").replace("$job", ".*").replace("$instance", ".*");
+        let query = expression
+            .replace("$__rate_interval", "1m")
+            .replace("$job", ".*")
+            .replace("$instance", ".*");
         let answer = prometheus.query(&query).unwrap_or_else(|| panic!("no answer to {query}"));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use commands::{
     bpf_cost, bridge_cost, busy, flood, hand_off, kernel_rps, live_sources, receive_cost, router,
-    socket_cost, status_cost,
+    socket_cost, status_cost, watch_cost,
 };
 
 /// Experiments on network namespaces of its own; takes root.
@@ -34,6 +34,7 @@ enum Experiment {
     Router(router::Options),
     SocketCost(socket_cost::Options),
     StatusCost(status_cost::Options),
+    WatchCost(watch_cost::Options),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Experiment::Router(options) => router::run(options),
         Experiment::SocketCost(options) => socket_cost::run(options),
         Experiment::StatusCost(options) => status_cost::run(options),
+        Experiment::WatchCost(options) => watch_cost::run(options),
     };
     match result {
         Ok(report) => {

@@ -1,6 +1,7 @@
 //! The options of `rxsteer live`.
 
 use crate::change_spec::parse_interval;
+use crate::listen::Listen;
 use crate::out::OutArgs;
 use crate::record_args::{RecordArgs, RotateArgs};
 use crate::steer_args::SteerArgs;
@@ -25,7 +26,8 @@ const MOST_RING: u64 = 1024;
     rxsteer live wg0 --promiscuous --flows flows.csv\n  \
     rxsteer live eth0 --flows all-flows/ --flows-rotate 10m\n  \
     rxsteer live eth0 --bridge eth1 --policy sparse --cpus 0-3\n  \
-    rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n\n\
+    rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n  \
+    rxsteer live eth0 --cpus 0-3 --listen 127.0.0.1:9817\n\n\
     By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
     taken before the firewall. Each interface is an RX queue, in the order in which they are named. By AF_XDP sockets (--io \
     xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report. While it runs: rxsteer status.\n\n\
@@ -127,6 +129,9 @@ pub(crate) struct LiveArgs {
     /// --socket /tmp/live.sock
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) listen: Listen,
 
     /// Print JSON lines: one each second, the last one is the report
     #[arg(long, help_heading = "Output")]

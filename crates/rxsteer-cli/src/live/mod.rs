@@ -9,10 +9,11 @@ mod xdp;
 
 use crate::Outcome;
 use crate::input::{end_on_signals, issues};
+use crate::listen;
 use crate::output::{self, json, table};
 use crate::replay::{Run, report_after};
 use crate::steer_args::SteerSettings;
-use crate::userspace::{About, Origin, Place};
+use crate::userspace::{About, Answering, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
 use open::{Named, Opened, Way, open};
@@ -52,7 +53,12 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     end_on_signals(vec![end.clone()])?;
     // Before anything is received: readers of pipes may let it wait.
     let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
+    let mut bound = args.listen.bind()?;
     let place = Place::find(Command::Live, args.socket.as_deref())?;
+    anyhow::ensure!(
+        bound.is_none() || place.is_some(),
+        "--listen shows what the control socket answers, and there is no place for one; name one with --socket PATH"
+    );
     let opened = open(args, way, &named, &end)?;
     let Opened { mut sources, links, modes, outgoing, _kept } = opened;
     let mut next = handlers(outgoing, config.workers().len())?;
@@ -73,12 +79,17 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         out: sinks.as_mut().map(|sinks| sinks.take(cpu)),
     };
     let mut interfaces = Vec::new();
-    let (mut watch, mut answering) = (None, None);
+    let (mut watch, mut answering, mut serving) = (None, None, None);
     let begun = Instant::now();
     let report =
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, control| {
             let watched = Watched::new(receivers, control);
             answering = place.and_then(|place| place.answer(about, watched));
+            let socket = answering.as_ref().map(Answering::socket);
+            let start = |(bound, socket): (listen::Bound, _)| {
+                bound.start(Some(socket), listen::unprivileged)
+            };
+            serving = bound.take().zip(socket).map(start);
             let progress: Vec<_> = receivers.iter().map(Receiver::progress).collect();
             for ((named, link), mode) in named.iter().zip(&links).zip(modes) {
                 let queues = usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end);
@@ -88,8 +99,13 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
             note_start(args, &interfaces);
             watch = Some(Watch::start(progress, args.json, args.duration, end.clone()));
         });
+    // A server that could not begin is said after what was received.
+    let served = serving.map_or(Ok(()), |serving| serving?.stop());
     drop((watch, answering));
     let mut report = report?;
+    if let Err(why) = served {
+        output::note(&format!("rxsteer: nothing listened: {}", output::error_text(&why)));
+    }
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
     let used = report.handlers.iter_mut().filter_map(|(_, work)| work.flows.take()).collect();

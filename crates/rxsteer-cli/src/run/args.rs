@@ -2,8 +2,8 @@
 
 use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;
-use crate::record_args::RunRecordArgs;
 use crate::listen::Listen;
+use crate::record_args::RunRecordArgs;
 use crate::settings_file;
 use crate::steer_args::FlowSettings;
 use crate::words::whole;

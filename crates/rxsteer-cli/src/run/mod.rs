@@ -154,9 +154,8 @@ mod running {
         let queries = queries.with_records(recorded);
         let queries = queries.open(Control::new(listener)?)?;
         // Scheduling takes no privilege there.
-        let serve = |bound: Bound| {
-            bound.start(Some(registered.path.clone()), || privileges::drop_all(false))
-        };
+        let serve =
+            |bound: Bound| bound.start(Some(registered.path.clone()), crate::listen::unprivileged);
         let serving = bound.map(serve).transpose()?;
         let reload = Reload::new(args, settings.fixed, defaults);
         let ended =

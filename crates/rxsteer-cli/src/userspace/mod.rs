@@ -15,7 +15,7 @@ use rxsteer_status::{Command, client};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ pub(crate) struct Answering {
     thread: Option<JoinHandle<()>>,
     /// Closed to end the thread.
     stop: Option<UnixStream>,
-    _registered: Registered,
+    registered: Registered,
 }
 
 impl Place {
@@ -86,7 +86,14 @@ impl Place {
         };
         let thread = std::thread::Builder::new().name("rxsteer-query".to_owned());
         let thread = thread.spawn(move || attend(control, answers, &stopped)).ok()?;
-        Some(Answering { thread: Some(thread), stop: Some(stop), _registered: self.registered })
+        Some(Answering { thread: Some(thread), stop: Some(stop), registered: self.registered })
+    }
+}
+
+impl Answering {
+    /// Where clients ask.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.registered.path.clone()
     }
 }
 

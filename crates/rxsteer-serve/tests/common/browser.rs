@@ -26,20 +26,43 @@ impl Page {
     pub(crate) fn open() -> Option<Page> {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
-        command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
-        command.args(["--no-first-run", "--disable-background-networking", "--remote-debugging-port=0"]);
-        command.arg("--disable-component-update").arg(format!("--user-data-dir={}", profile.path().display()));
-        command.arg("about:blank").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ]);
+        command.args([
+            "--no-first-run",
+            "--disable-background-networking",
+            "--remote-debugging-port=0",
+        ]);
+        command
+            .arg("--disable-component-update")
+            .arg(format!("--user-data-dir={}", profile.path().display()));
+        command
+            .arg("about:blank")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut browser = command.spawn().ok()?;
         let stderr = BufReader::new(browser.stderr.take().unwrap());
-        let url = stderr.lines().find_map(|line| line.ok()?.strip_prefix("DevTools listening on ").map(str::to_owned));
+        let url = stderr
+            .lines()
+            .find_map(|line| line.ok()?.strip_prefix("DevTools listening on ").map(str::to_owned));
         let url = url.expect("chromium says where it listens");
         let address = url.strip_prefix("ws://").unwrap().split('/').next().unwrap();
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         let (socket, _) = tungstenite::client(url.as_str(), stream).unwrap();
-        let mut page =
-            Page { browser, socket, session: None, last: 0, complaints: Vec::new(), _profile: profile };
+        let mut page = Page {
+            browser,
+            socket,
+            session: None,
+            last: 0,
+            complaints: Vec::new(),
+            _profile: profile,
+        };
         let target = page.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = page.call("Target.attachToTarget", attach);
@@ -59,7 +82,9 @@ impl Page {
         }
         self.socket.send(Message::text(request.to_string())).unwrap();
         loop {
-            let Message::Text(text) = self.socket.read().expect("chromium answers") else { continue };
+            let Message::Text(text) = self.socket.read().expect("chromium answers") else {
+                continue;
+            };
             let message: Value = serde_json::from_str(&text).unwrap();
             if message["id"] == json!(self.last) {
                 assert!(message.get("error").is_none(), "{method}: {message}");
@@ -85,7 +110,8 @@ impl Page {
 
     /// The value of an expression; a promise is waited for.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
-        let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let params =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let result = self.call("Runtime.evaluate", params);
         assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
         result["result"]["value"].clone()
@@ -97,7 +123,11 @@ impl Page {
         while self.value(expression) != json!(true) {
             let text = || "document.body.innerText".to_owned();
             if began.elapsed() > LONG {
-                panic!("{expression} does not become true; {:?}; {}", self.complaints, self.value(&text()));
+                panic!(
+                    "{expression} does not become true; {:?}; {}",
+                    self.complaints,
+                    self.value(&text())
+                );
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -106,14 +136,16 @@ impl Page {
     /// Presses a key that types no text.
     pub(crate) fn press(&mut self, key: &str, code: u32) {
         for kind in ["keyDown", "keyUp"] {
-            let params = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            let params =
+                json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
             self.call("Input.dispatchKeyEvent", params);
         }
     }
 
     /// Sets the width and whether dark colours are preferred.
     pub(crate) fn look(&mut self, width: u32, height: u32, scheme: &str) {
-        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.call("Emulation.setEmulatedMedia", features);

@@ -12,6 +12,9 @@ pub(crate) fn read() -> Option<Value> {
 /// What its panels ask Prometheus for.
 pub(crate) fn expressions(dashboard: &Value) -> Vec<String> {
     let panels = dashboard["panels"].as_array().expect("it has panels");
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().expect("a panel has targets"));
-    targets.map(|target| target["expr"].as_str().expect("a target has a query").to_owned()).collect()
+    let targets =
+        panels.iter().flat_map(|panel| panel["targets"].as_array().expect("a panel has targets"));
+    targets
+        .map(|target| target["expr"].as_str().expect("a target has a query").to_owned())
+        .collect()
 }

@@ -14,3 +14,4 @@ pub(crate) mod router;
 pub(crate) mod socket_cost;
 mod starving;
 pub(crate) mod status_cost;
+pub(crate) mod watch_cost;

@@ -29,6 +29,7 @@ mod peers;
 mod queues;
 mod records;
 mod reload;
+mod serve;
 mod shadow;
 mod suricata;
 mod threads;

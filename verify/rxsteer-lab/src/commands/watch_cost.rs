@@ -1,0 +1,146 @@
+//! What viewers cost: packets a second through `rxsteer run --listen` without any, with one that asks each second, with
+//! a scrape each second, and with a thousand that send a byte now and then.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Steering, Testbed, Traffic};
+use serde_json::Value;
+
+use super::rounds::{Plan, Variant, measure};
+
+/// Frames from CPU 0 through `rxsteer run --policy rps`, without viewers and with them, in turns.
+///
+/// Packets a second as quartiles, and their ratio to no viewer within a round. `again` is no viewer, too: the noise.
+#[derive(Args)]
+#[command(after_help = "Example:\n  rxsteer-lab watch-cost --rounds 15 --frames 2000000")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    plan: Plan,
+    /// Flows the frames belong to.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    flows: u32,
+    /// Slow clients.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    slow: usize,
+}
+
+/// What the viewers of a turn do.
+#[derive(Clone, Copy)]
+enum Viewers {
+    None,
+    /// Asks for this path each second, from before the turn on.
+    EachSecond(&'static str),
+    Slow(usize),
+}
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let testbed = Testbed::hosts(LinkOptions::default())?;
+    let (sender, receiver) = (testbed.sender(), testbed.receiver());
+    receiver.ip("link set lo up")?;
+    let listen = ["in0", "--policy", "rps", "--cpus", "0-1", "--listen", "127.0.0.1:0"];
+    let steering = Steering::start(receiver, &listen)?;
+    let said = "rxsteer: metrics and page at http://";
+    steering.says(said, Duration::from_secs(10))?;
+    let stderr = steering.stderr();
+    let address = stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/'));
+    let address: SocketAddr = address.context("rxsteer does not say where it listens")?.parse()?;
+    let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic)?;
+    let answers = AtomicU64::new(0);
+    let turn = |viewers| {
+        watched(receiver, address, viewers, &answers, || {
+            let took = source.send(sender, 0, options.plan.frames)?;
+            Ok(options.plan.frames as f64 / took.as_secs_f64())
+        })
+    };
+    let variant = |name, viewers| Variant { name, turn: Box::new(move || turn(viewers)) };
+    let mut variants = [
+        variant("no_viewer", Viewers::None),
+        variant("again", Viewers::None),
+        variant("status_each_second", Viewers::EachSecond("/api/status")),
+        variant("metrics_each_second", Viewers::EachSecond("/metrics")),
+        variant("slow_clients", Viewers::Slow(options.slow)),
+    ];
+    let mut report = measure(&mut variants, &options.plan)?.report("no_viewer");
+    report["answers"] = answers.load(Ordering::Relaxed).into();
+    drop(steering);
+    Ok(report)
+}
+
+/// Does `work` while there are viewers, in the namespace of the server.
+fn watched(
+    namespace: &Namespace,
+    address: SocketAddr,
+    viewers: Viewers,
+    answers: &AtomicU64,
+    work: impl FnOnce() -> Result<f64>,
+) -> Result<f64> {
+    let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let viewing = scope.spawn(|| {
+            namespace.inside(|| {
+                view(address, viewers, answers, &stop, &ready);
+                Ok(())
+            })
+        });
+        while !ready.load(Ordering::Relaxed) && !viewing.is_finished() {
+            sleep(Duration::from_millis(1));
+        }
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        viewing.join().map_err(|_| anyhow::anyhow!("a viewer panicked"))??;
+        done
+    })
+}
+
+/// Views until `stop`; `ready` once all viewers are there.
+fn view(
+    address: SocketAddr,
+    viewers: Viewers,
+    answers: &AtomicU64,
+    stop: &AtomicBool,
+    ready: &AtomicBool,
+) {
+    let mut slow = Vec::new();
+    if let Viewers::Slow(count) = viewers {
+        // Those that find no room in the queue of connections time out at once.
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(20)).ok();
+        slow.extend((0..count).filter_map(|_| connect()));
+    }
+    let mut next = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        if Instant::now() >= next {
+            next += Duration::from_secs(1);
+            match viewers {
+                Viewers::EachSecond(path) => {
+                    answers.fetch_add(u64::from(ask(address, path).is_some()), Ordering::Relaxed);
+                }
+                Viewers::Slow(_) => {
+                    for stream in &mut slow {
+                        // The server may have closed it.
+                        let _ = stream.write(b"G");
+                    }
+                }
+                Viewers::None => {}
+            }
+            ready.store(true, Ordering::Relaxed);
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn ask(address: SocketAddr, path: &str) -> Option<usize> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    answer.starts_with(b"HTTP/1.1 200").then_some(answer.len())
+}
