@@ -4,7 +4,6 @@ mod common;
 
 use common::skipped;
 use rxsteer_serve::names;
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 #[path = "common/dashboard.rs"]
@@ -51,8 +50,12 @@ fn panels_have_titles_numbers_and_room_of_their_own() {
         for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
             assert!(taken.insert(place), "{} overlaps another", panel["title"]);
         }
-        let names: BTreeSet<&Value> =
-            panel["targets"].as_array().unwrap().iter().map(|target| &target["refId"]).collect();
+        let names: BTreeSet<String> = panel["targets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|target| target["refId"].to_string())
+            .collect();
         assert_eq!(names.len(), panel["targets"].as_array().unwrap().len());
     }
 }

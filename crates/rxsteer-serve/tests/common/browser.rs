@@ -121,13 +121,9 @@ impl Page {
     pub(crate) fn until(&mut self, expression: &str) {
         let began = Instant::now();
         while self.value(expression) != json!(true) {
-            let text = || "document.body.innerText".to_owned();
             if began.elapsed() > LONG {
-                panic!(
-                    "{expression} does not become true; {:?}; {}",
-                    self.complaints,
-                    self.value(&text())
-                );
+                let text = self.value("document.body.innerText");
+                panic!("{expression} does not become true; {:?}; {text}", self.complaints);
             }
             std::thread::sleep(Duration::from_millis(100));
         }
