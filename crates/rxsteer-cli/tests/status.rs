@@ -1,9 +1,10 @@
 //! `rxsteer status` of a replay that runs: its counts add up at any time, and at the end they are those of the report.
 
+// Other tests use what this one does not.
+#[allow(dead_code)]
 #[path = "program/pcap.rs"]
 mod pcap;
 mod program;
-// Other tests use what this one does not.
 #[allow(dead_code)]
 #[path = "program/running.rs"]
 mod running;
@@ -251,7 +252,7 @@ fn users_without_privileges_find_their_own() {
 fn killed_replay_is_not_shown() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("socket");
-    let mut child = waiting_replay(&socket);
+    let child = waiting_replay(&socket);
     send(&child, "-KILL");
     ended(child);
     assert!(status(&socket, "0").is_none());

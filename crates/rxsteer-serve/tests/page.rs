@@ -145,9 +145,7 @@ fn page_shows_what_the_instance_does() {
 
     // Names are text and nothing else.
     let tables = "[...document.querySelectorAll('#interfaces, #events, #flows')]";
-    for part in [format!("{tables}.every((table) => table.textContent.includes('onerror='))")] {
-        page.until(&part);
-    }
+    page.until(&format!("{tables}.every((table) => table.textContent.includes('onerror='))"));
     assert_eq!(page.value("document.querySelectorAll('main img, main script').length"), 0);
     assert_eq!(page.value("document.title"), "rxsteer");
 

@@ -8,7 +8,7 @@ use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Pass, Steering, Testbed, T
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(20);
-const FRAMES: usize = 3000;
+const FRAMES: u64 = 3000;
 
 /// What `rxsteer status` prints in a namespace.
 fn status(namespace: &Namespace, arguments: &[&str]) -> Result<Value, String> {
@@ -90,7 +90,7 @@ fn looked_at(arguments: &[&str], folder: &Path) -> (Value, Value) {
     let at_socket = ["--socket", socket];
     let live = Steering::live(receiver, &[arguments, &at_socket].concat()).unwrap();
     source.send(testbed.sender(), 0, FRAMES).unwrap();
-    let shown = once_received(receiver, &["in0", "--flows", "5"], FRAMES as u64);
+    let shown = once_received(receiver, &["in0", "--flows", "5"], FRAMES);
     assert_eq!((&shown["command"], &shown["socket"]), (&"live".into(), &socket.into()));
     assert_eq!(shown["interfaces"][0]["state"], "steered");
     let same = status(receiver, &at_socket).unwrap();
@@ -120,7 +120,7 @@ fn status_equals_the_report_once_traffic_has_stopped() {
             [&common[..], &["--policy", policy, "--flows", records.to_str().unwrap()]].concat();
         let (status, report) = looked_at(&arguments, folder.path());
         equals(&status, &report);
-        assert_eq!(number(&status["received"]), FRAMES as u64);
+        assert_eq!(number(&status["received"]), FRAMES);
         assert_eq!(number(&status["flows"]), number(&report["flow_statistics"]["flows_created"]));
         let largest = status["largest_flows"].as_array().unwrap();
         assert_eq!(largest.len(), 5, "{largest:?}");
