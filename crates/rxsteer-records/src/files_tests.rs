@@ -91,9 +91,9 @@ fn without_rotation_there_is_one_file_of_the_name() {
     let path = folder.path().join("f.csv");
     let mut files = files(&path, Rotation::default());
     take(&mut files, 5);
-    assert_eq!(complete(folder.path()), [PathBuf::new(); 0], "it has no name yet");
+    assert!(complete(folder.path()).is_empty(), "it has no name yet");
     files.finish();
-    assert_eq!(complete(folder.path()), [path.clone()]);
+    assert_eq!(complete(folder.path()), std::slice::from_ref(&path));
     assert!(std::fs::read_to_string(path).unwrap().contains("\"a,b\""), "names are quoted");
 }
 

@@ -104,8 +104,8 @@ fn settings_are_those_that_hold_now() {
         (&settings.policy[..], &settings.mode[..], watched.is_guarded()),
         ("rps", "packet", false)
     );
-    let mut change = rxsteer_user::SteerChange::default();
-    change.policy = Some("sparse".parse().unwrap());
+    let change =
+        rxsteer_user::SteerChange { policy: Some("sparse".parse().unwrap()), ..Default::default() };
     pipeline.control().change(&change).unwrap();
     assert_eq!(
         (&watched.settings("packet", true, false).policy[..], watched.is_guarded()),
