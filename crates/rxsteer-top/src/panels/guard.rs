@@ -62,7 +62,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         )),
         Line::raw(match &status.flow_statistics {
             Some(flows) => format!(
-                " flows      {} counted, {} packets without room",
+                " flows      {}, {} packets without room",
                 grouped(flows.flows),
                 grouped(flows.refused)
             ),
