@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 41] = [
+const SELDOM: [&str; 42] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -44,6 +44,7 @@ const SELDOM: [&str; 41] = [
     "rx-cpus",
     "rx-devices",
     "rx-threads",
+    "socket",
     "sock-flow-entries",
     "threads",
     "work-ns",

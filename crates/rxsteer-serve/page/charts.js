@@ -7,7 +7,7 @@ const SPAN_MS = 15 * 60 * 1000;
 // Where there is no point for so long, the line is interrupted.
 const GAP_MS = 5000;
 const [WIDTH, HEIGHT, TOP] = [600, 140, 4];
-// Lines that can be told apart.
+// Lines that differ by more than their colour.
 const MOST_LINES = 8;
 
 function svg(name, attributes, ...children) {

@@ -112,7 +112,7 @@ impl Collector for Metrics {
 }
 
 impl Metrics {
-    /// The label that tells instances apart.
+    /// The label that identifies an instance.
     fn labels(&self, status: &Status) -> Labels {
         let pid = self.by_process.then(|| ("pid", status.pid.to_string()));
         pid.into_iter().collect()

@@ -146,7 +146,7 @@ fn both_formats_say_the_same() {
 }
 
 #[test]
-fn instances_are_told_apart_only_where_there_can_be_several() {
+fn instances_are_labelled_only_where_there_can_be_several() {
     let mut other = sample();
     other.pid = 4712;
     let both = series(vec![sample(), other], true);

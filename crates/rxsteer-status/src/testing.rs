@@ -103,7 +103,13 @@ pub fn sample() -> Status {
         "cpus": [cpu(0), cpu(1)],
         "delivered": 0, "waiting": 0, "drops": drops(),
     });
-    serde_json::from_value(status).expect("it is a status")
+    let mut status: Status = serde_json::from_value(status).expect("it is a status");
+    // As an instance does: counters that are 0 are there, too.
+    let zero = |_| 0;
+    status.cpus.iter_mut().for_each(|on| on.counts.rx.add(zero));
+    status.interfaces.iter_mut().for_each(|of| of.counts.add(zero));
+    status.totals.rx.add(zero);
+    status
 }
 
 fn drops() -> Value {

@@ -74,7 +74,7 @@ fn fewer_flows_are_asked_for_where_the_answer_would_be_too_long() {
     })
     .unwrap();
     let look = Watcher::new(Target::Socket(path)).look().unwrap();
-    assert_eq!(look.status.largest_flows.len(), 250);
+    assert_eq!(look.status.largest_flows.len(), 500);
 }
 
 #[test]

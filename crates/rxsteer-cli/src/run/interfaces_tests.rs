@@ -76,7 +76,10 @@ fn queues_that_the_kernel_steers_or_that_have_no_table_are_reported_once() {
     assert_eq!(texts(instance.see_queues(1, 2, &[])), [""; 0]);
     let lines = texts(instance.see_queues(1, 2, &[0, 1]));
     assert!(lines.len() == 1 && lines[0].starts_with("a: the kernel's RPS is on"), "{lines:?}");
-    assert!(lines[0].contains("RX queue 0, 1") && lines[0].contains("/a/queues"), "{lines:?}");
+    assert!(
+        lines[0].contains("RX queue 0, 1") && lines[0].contains("host apply a --off"),
+        "{lines:?}"
+    );
     assert_eq!(texts(instance.see_queues(1, 2, &[0, 1])), [""; 0], "it was said");
     let status = status(&mut instance);
     assert_eq!(status.interfaces[0].state, State::Steered);
