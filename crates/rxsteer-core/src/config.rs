@@ -70,6 +70,8 @@ pub enum ConfigError {
     Size(&'static str, u64, u64),
     /// The number of loops is out of range.
     Loops(u8),
+    /// A setting of buckets is out of range.
+    Balance,
     /// A setting names a CPU that packets can't be sent to.
     NotPossible(CpuId),
     /// A change would alter a setting that is fixed at the start; holds the setting.
@@ -91,8 +93,8 @@ impl fmt::Display for ConfigError {
                 count - 1
             ),
             Self::MapsNeedRps => f.write_str(
-                "CPU maps per RX queue are given, but the policies 'none' and 'bound' use none; \
-                 choose another or leave the maps out",
+                "CPU maps per RX queue are given, but the policies 'none' and 'bound' use none, and those with \
+                 'balance' have one map for all queues; choose another or leave the maps out",
             ),
             Self::MappedTwice(name) => write!(f, "RX queue {name} has two CPU maps"),
             Self::NoInterfaces(setting, name) => write!(
@@ -104,6 +106,10 @@ impl fmt::Display for ConfigError {
                 write!(f, "{setting} is {size}; it can be 1 to {most}")
             }
             Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
+            Self::Balance => f.write_str(
+                "a setting of balance is out of range: buckets is a power of two from 256 to 4096, interval \
+                 10ms to 10s, threshold 1% to 100%, moves 1 to 4096",
+            ),
             Self::NotPossible(cpu) => write!(
                 f,
                 "CPU {cpu} is not among the CPUs that packets can be sent to; \
@@ -161,6 +167,9 @@ impl SteerConfig {
         if let Some(loops) = self.policy.loops().filter(|n| !(1..=MAX_LOOPS).contains(n)) {
             return Err(ConfigError::Loops(loops));
         }
+        if self.policy.balance().is_some_and(|balance| !balance.is_valid()) {
+            return Err(ConfigError::Balance);
+        }
         in_range("sock_flow_entries", self.sock_flow_entries, MAX_SOCK_FLOW_ENTRIES)?;
         in_range("flow_cnt", self.flow_cnt(), MAX_FLOW_CNT)?;
         let all = u64::from(self.flow_cnt().next_power_of_two()) * queues as u64;
@@ -213,8 +222,13 @@ impl SteerConfig {
         let slots = u64::from(self.flow_cnt().next_power_of_two()) + 1;
         let flows = if self.policy.remembers_flows() { 8 * slots * queues } else { 0 };
         let buckets = self.flow_limit.map_or(0, |buckets| u64::from(buckets.next_power_of_two()));
+        let counters = self.policy.balance().map_or(0, |balance| {
+            let row = u64::from(balance.buckets) + self.possible().highest().index() as u64 + 1;
+            12 * row * u64::from(producers)
+        });
         4 * u64::from(self.sock_flow_entries.next_power_of_two())
             + flows
+            + counters
             + buckets * u64::from(producers)
     }
 

@@ -83,6 +83,15 @@ pub enum Reason {
         /// Why the flow has no sparse slot, under rules that give slots.
         no_slot: Option<NoSlot>,
     },
+    /// The hash picked a bucket, and load decided where the bucket is ([`crate::balance`]).
+    Bucket {
+        /// The number of the bucket, from 0.
+        index: usize,
+        /// The number of buckets.
+        buckets: usize,
+        /// Why the flow has no sparse slot, under rules that give slots.
+        no_slot: Option<NoSlot>,
+    },
     /// The flow holds a sparse slot, or would get one.
     Slot {
         /// The slot.
@@ -242,6 +251,10 @@ impl Steering {
             return (target, Reason::Stays { no_slot: no_slot(map) });
         }
         let index = map.rps.index(packet.hash);
+        if maps.counts.is_some() {
+            let buckets = map.rps.len();
+            return (target, Reason::Bucket { index, buckets, no_slot: no_slot(map) });
+        }
         let configured = self.plan().config.map_of(packet.rx_queue).as_slice()[index];
         let (entries, offline) = (map.rps.len(), configured != target.cpu);
         (target, Reason::Hash { index, entries, offline, no_slot: no_slot(map) })
@@ -291,7 +304,16 @@ mod tests {
 
     #[test]
     fn explanation_predicts_the_decision_and_leaves_no_trace() {
-        let policies = ["none", "rps", "bound:0=2", "sparse:loops=1", "rfs", "rfs+sparse"];
+        let policies = [
+            "none",
+            "rps",
+            "bound:0=2",
+            "sparse:loops=1",
+            "rfs",
+            "rfs+sparse",
+            "rps+balance",
+            "rfs+sparse+balance:buckets=256",
+        ];
         for (policy, fallback) in policies
             .into_iter()
             .flat_map(|policy| [Fallback::Hash, Fallback::Local].map(|fallback| (policy, fallback)))

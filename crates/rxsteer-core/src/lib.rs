@@ -7,6 +7,7 @@
 extern crate alloc;
 
 pub mod backlogs;
+pub mod balance;
 pub mod bound;
 pub mod config;
 pub mod counters;
@@ -20,6 +21,7 @@ pub mod order;
 pub mod plan;
 pub mod policy;
 pub mod queue_name;
+pub mod rebalance;
 pub mod rfs;
 pub mod rps;
 pub mod slot;
@@ -32,6 +34,7 @@ pub mod transition;
 pub mod verdict;
 
 pub use backlogs::{Arrival, Backlogs, Idle, Refusal};
+pub use balance::Balance;
 pub use config::{ConfigError, SteerConfig};
 pub use counters::SteerCounts;
 pub use cpu::{CpuId, CpuSet, CpuSetError};
@@ -41,6 +44,7 @@ pub use order::DevFlow;
 pub use plan::Plan;
 pub use policy::{Fallback, Policy, PolicyError};
 pub use queue_name::{QueueName, QueueNameError};
+pub use rebalance::{Balancer, CpuLoad, Move};
 pub use rfs::SockFlowTable;
 pub use slot::SlotOrder;
 pub use state::State;

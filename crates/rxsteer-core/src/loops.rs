@@ -7,7 +7,7 @@ use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::order::{FlowTables, UNSTEERED, allowed};
-use crate::plan::{Map, Maps, Rules, Target, TargetRule, by_hash};
+use crate::plan::{Map, Maps, Rules, Target, TargetRule};
 use crate::rfs::SockFlowTable;
 use crate::sparse::SparseTable;
 use crate::verdict::{DropReason, Verdict};
@@ -129,6 +129,10 @@ pub(crate) fn place<A: EnqueuePolicy>(
 /// inlined into its loop.
 pub(crate) trait Placing {
     fn place(&self, packet: &Arrival) -> Target;
+
+    /// Learns that a desired CPU came before.
+    #[inline(always)]
+    fn is_elsewhere(&self, _cpu: CpuId) {}
 }
 
 /// Places a flow in its sparse slot, or else by hash.
@@ -145,7 +149,12 @@ impl Placing for InSlots<'_> {
     #[inline(always)]
     fn place(&self, packet: &Arrival) -> Target {
         let map = self.single.unwrap_or_else(|| self.maps.of(packet));
-        self.rules.in_slot(packet, map, self.loops, self.sparse, self.producer)
+        self.rules.in_slot(packet, (self.maps, map), self.loops, self.sparse, self.producer)
+    }
+
+    #[inline(always)]
+    fn is_elsewhere(&self, cpu: CpuId) {
+        self.maps.count_elsewhere(self.producer, cpu);
     }
 }
 
@@ -163,12 +172,19 @@ impl Placing for Stays<'_> {
 pub(crate) struct ByHash<'a> {
     pub(crate) maps: &'a Maps,
     pub(crate) single: Option<&'a Map>,
+    pub(crate) producer: u16,
 }
 
 impl Placing for ByHash<'_> {
     #[inline(always)]
     fn place(&self, packet: &Arrival) -> Target {
-        by_hash(packet)(self.single.unwrap_or_else(|| self.maps.of(packet)))
+        let map = self.single.unwrap_or_else(|| self.maps.of(packet));
+        self.maps.by_hash(packet, map, self.producer)
+    }
+
+    #[inline(always)]
+    fn is_elsewhere(&self, cpu: CpuId) {
+        self.maps.count_elsewhere(self.producer, cpu);
     }
 }
 
@@ -223,6 +239,7 @@ impl Guarded<'_> {
                     && let desired_cpu = rules.usable_desired(socks, desired[index], packet.hash)
                     && let Some(target) = Target::rfs(desired_cpu)
                 {
+                    placing.is_elsewhere(target.cpu);
                     target
                 } else {
                     placing.place(packet)

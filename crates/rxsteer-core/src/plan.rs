@@ -3,12 +3,14 @@
 //! do not change. The old plan stays alive while a producer still decides by it.
 
 use crate::backlogs::Arrival;
+use crate::balance::{BucketCounts, Buckets, Counted};
 use crate::bound::Bindings;
 use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowHash;
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
+use crate::rebalance::Move;
 use crate::rfs::SockFlowTable;
 use crate::rps::RpsMap;
 use crate::sparse::{Asking, SparseTable, Walk};
@@ -25,6 +27,8 @@ pub struct Plan {
     pub(crate) socks: Arc<SockFlowTable>,
     pub(crate) sparse: Arc<SparseTable>,
     pub(crate) possible: CpuSet,
+    /// The buckets, under policies that have them.
+    buckets: Option<Buckets>,
     producers: u16,
 }
 
@@ -64,6 +68,8 @@ pub(crate) struct Maps {
     pub(crate) maps: Box<[Map]>,
     /// The index in `maps` for each RX queue.
     pub(crate) of_queue: Box<[u16]>,
+    /// Where maps are tables of buckets: the counters of the buckets.
+    pub(crate) counts: Option<Arc<BucketCounts>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -107,8 +113,10 @@ impl Plan {
     pub fn new(config: &SteerConfig, producers: u16) -> Result<Plan, ConfigError> {
         config.check()?;
         let possible = config.possible();
+        let buckets = buckets_of(config, &possible, None, producers);
         Ok(Plan {
-            rules: Rules::new(config, &possible),
+            rules: Rules::new(config, &possible, buckets.as_ref()),
+            buckets,
             config: config.clone(),
             socks: Arc::new(SockFlowTable::new(config.sock_flow_entries, possible.highest())),
             sparse: Arc::new(SparseTable::new(possible.highest(), producers)),
@@ -117,7 +125,7 @@ impl Plan {
         })
     }
 
-    /// The plan of a changed configuration. Sparse slots are kept. The sock flow table is kept unless its size
+    /// The plan of a changed configuration. Sparse slots are kept, and buckets that need not move. The sock flow table is kept unless its size
     /// changes. A table of a new size starts empty, and the applications fill it again as they run.
     ///
     /// # Errors
@@ -142,14 +150,69 @@ impl Plan {
         } else {
             Arc::new(SockFlowTable::new(entries, self.possible.highest()))
         };
+        let buckets = buckets_of(&config, &self.possible, self.buckets.as_ref(), self.producers);
         Ok(Plan {
-            rules: Rules::new(&config, &self.possible),
+            rules: Rules::new(&config, &self.possible, buckets.as_ref()),
+            buckets,
             config,
             socks,
             sparse: self.sparse.clone(),
             possible: self.possible.clone(),
             producers: self.producers,
         })
+    }
+
+    /// The plan after `moves` of buckets. A move of a bucket that is elsewhere by now, or to a CPU that can't be used,
+    /// does nothing.
+    #[must_use]
+    pub fn moved(&self, moves: &[Move]) -> Plan {
+        let mut table: Box<[CpuId]> = self.bucket_table().into();
+        let usable = self.bucket_cpus();
+        for Move { bucket, from, to, .. } in moves {
+            if let Some(entry) = table.get_mut(usize::from(*bucket))
+                && *entry == *from
+                && usable.contains(to)
+            {
+                *entry = *to;
+            }
+        }
+        self.with_buckets(&table)
+    }
+
+    /// The same plan with another table of buckets, if the table has as many.
+    pub(crate) fn with_buckets(&self, table: &[CpuId]) -> Plan {
+        let mut buckets = self.buckets.clone();
+        if let Some(buckets) = buckets.as_mut().filter(|now| now.table.len() == table.len()) {
+            buckets.table = table.into();
+        }
+        Plan {
+            rules: Rules::new(&self.config, &self.possible, buckets.as_ref()),
+            buckets,
+            config: self.config.clone(),
+            socks: self.socks.clone(),
+            sparse: self.sparse.clone(),
+            possible: self.possible.clone(),
+            producers: self.producers,
+        }
+    }
+
+    /// The CPU of each bucket; empty under policies without buckets.
+    #[must_use]
+    pub fn bucket_table(&self) -> &[CpuId] {
+        self.buckets.as_ref().map_or(&[], |buckets| &buckets.table)
+    }
+
+    /// The CPUs that buckets can go to now.
+    #[must_use]
+    pub fn bucket_cpus(&self) -> Vec<CpuId> {
+        let is_usable = usable(&self.config, &self.possible);
+        self.config.cpus.iter().filter(|cpu| is_usable(*cpu)).collect()
+    }
+
+    /// What was counted in the buckets; `None` under policies without buckets.
+    #[must_use]
+    pub fn bucket_counts(&self) -> Option<Counted> {
+        self.buckets.as_ref().map(|buckets| buckets.counts.read())
     }
 
     /// The configuration of this plan.
@@ -175,17 +238,38 @@ impl Plan {
         if self.rules.rfs
             && let Some(target) = self.rules.desired_target(&self.socks, packet)
         {
+            if let Some(buckets) = &self.buckets {
+                buckets.counts.count_elsewhere(producer, target.cpu);
+            }
             return target;
         }
         self.rules.place(packet, &self.sparse, producer)
     }
 }
 
+/// Whether a CPU can be used now.
+fn usable<'a>(config: &'a SteerConfig, possible: &'a CpuSet) -> impl Fn(CpuId) -> bool + 'a {
+    let is_offline =
+        |cpu: CpuId| config.offline.as_ref().is_some_and(|offline| offline.contains(cpu));
+    move |cpu| possible.contains(cpu) && !is_offline(cpu)
+}
+
+/// The buckets of a configuration, if its policy has buckets.
+fn buckets_of(
+    config: &SteerConfig,
+    possible: &CpuSet,
+    old: Option<&Buckets>,
+    producers: u16,
+) -> Option<Buckets> {
+    let is_usable = usable(config, possible);
+    let cpus: Vec<CpuId> = config.cpus.iter().filter(|cpu| is_usable(*cpu)).collect();
+    let balance = config.policy.balance()?;
+    Some(Buckets::next(balance, &cpus, old, possible.highest(), producers))
+}
+
 impl Rules {
-    fn new(config: &SteerConfig, possible: &CpuSet) -> Rules {
-        let is_offline =
-            |cpu: CpuId| config.offline.as_ref().is_some_and(|offline| offline.contains(cpu));
-        let is_usable = |cpu: CpuId| possible.contains(cpu) && !is_offline(cpu);
+    fn new(config: &SteerConfig, possible: &CpuSet, buckets: Option<&Buckets>) -> Rules {
+        let is_usable = usable(config, possible);
         let first_usable = possible.iter().find(|cpu| is_usable(*cpu));
         let local: Box<[CpuId]> = config
             .receiving_cpus
@@ -207,6 +291,16 @@ impl Rules {
             Policy::Sparse(loops) | Policy::RfsSparse(loops) => {
                 Rule::Sparse(Maps::new(config, &is_usable, &local), *loops)
             }
+            Policy::Balance(front, _) => {
+                let maps = match buckets {
+                    Some(buckets) => Maps::of_buckets(config, &is_usable, &local, buckets),
+                    None => Maps::new(config, &is_usable, &local),
+                };
+                match front.loops {
+                    Some(loops) => Rule::Sparse(maps, loops),
+                    None => Rule::Rps(maps),
+                }
+            }
         };
         let queues = config.receiving_cpus.len();
         let devices = config.devices.iter().copied().chain(core::iter::repeat(0));
@@ -220,7 +314,10 @@ impl Rules {
             lingers: Box::new([]),
         };
         if rules.remember_flows() {
-            rules.fallback = config.fallback;
+            // Buckets place every flow.
+            if buckets.is_none() {
+                rules.fallback = config.fallback;
+            }
             let rows = SockFlowTable::sock_cpu_mask(possible.highest()) as usize + 1;
             rules.desired = vec![false; rows].into();
             rules.lingers = vec![false; possible.highest().index() + 1].into();
@@ -246,7 +343,12 @@ impl Rules {
 
     /// Whether a flow's CPU can change although the rules do not.
     pub(crate) fn remember_flows(&self) -> bool {
-        self.rfs || matches!(self.rule, Rule::Sparse(..))
+        let has_buckets = |maps: &Maps| maps.counts.is_some();
+        match &self.rule {
+            Rule::Sparse(..) => true,
+            Rule::Rps(maps) => self.rfs || has_buckets(maps),
+            Rule::None | Rule::Bound(_) => self.rfs,
+        }
     }
 
     /// The CPU of packets that are not steered. As in the kernel, a queue number out of range counts as queue 0.
@@ -277,10 +379,13 @@ impl Rules {
         match &self.rule {
             Rule::None => self.local(packet),
             Rule::Bound(bindings) => self.bound(bindings, packet),
-            Rule::Rps(maps) => maps.map(packet).map_or_else(|| self.local(packet), by_hash(packet)),
+            Rule::Rps(maps) => match maps.map(packet) {
+                None => self.local(packet),
+                Some(map) => maps.by_hash(packet, map, producer),
+            },
             Rule::Sparse(maps, loops) => match maps.map(packet) {
                 None => self.local(packet),
-                Some(map) => self.in_slot(packet, map, *loops, sparse, producer),
+                Some(map) => self.in_slot(packet, (maps, map), *loops, sparse, producer),
             },
         }
     }
@@ -297,14 +402,18 @@ impl Rules {
     pub(crate) fn in_slot(
         &self,
         packet: &Arrival,
-        map: &Map,
+        (maps, map): (&Maps, &Map),
         loops: u8,
         sparse: &SparseTable,
         producer: u16,
     ) -> Target {
         match sparse.find(&self.asking(packet, producer), &map.walk, loops) {
-            Some(cpu) => Target { cpu, by: TargetRule::Slot },
-            None => self.fall_back(packet, map),
+            Some(cpu) => {
+                maps.count_elsewhere(producer, cpu);
+                Target { cpu, by: TargetRule::Slot }
+            }
+            None if self.fallback == Fallback::Hash => maps.by_hash(packet, map, producer),
+            None => self.local(packet),
         }
     }
 
@@ -359,7 +468,46 @@ impl Maps {
         }
         let maps: Vec<Map> =
             keys.iter().map(|(cpus, local)| map(cpus, local.unwrap_or(CpuId::NONE))).collect();
-        Maps { maps: maps.into(), of_queue: of_queue.into() }
+        Maps { maps: maps.into(), of_queue: of_queue.into(), counts: None }
+    }
+
+    /// One table of buckets for all queues. Where no CPU of the map can be used, every bucket of a queue is on the CPU
+    /// that receives it.
+    fn of_buckets(
+        config: &SteerConfig,
+        is_usable: &dyn Fn(CpuId) -> bool,
+        local: &[CpuId],
+        buckets: &Buckets,
+    ) -> Maps {
+        let cpus = || config.cpus.iter().filter(|cpu| is_usable(*cpu));
+        let map = |table| Map { rps: RpsMap::of_table(table), walk: Walk::new(cpus()) };
+        let counts = Some(buckets.counts.clone());
+        if cpus().next().is_some() {
+            let maps = Box::new([map(buckets.table.clone())]);
+            return Maps { maps, of_queue: vec![0; local.len()].into(), counts };
+        }
+        let table = |cpu: &CpuId| vec![*cpu; buckets.table.len()].into();
+        let maps = local.iter().map(|cpu| map(table(cpu))).collect();
+        Maps { maps, of_queue: (0..local.len() as u16).collect(), counts }
+    }
+
+    /// The target that the packet's hash picks from `map`, for `producer`. Counts the packet where the map is a table
+    /// of buckets.
+    #[inline(always)]
+    pub(crate) fn by_hash(&self, packet: &Arrival, map: &Map, producer: u16) -> Target {
+        let index = map.rps.index(packet.hash);
+        if let Some(counts) = &self.counts {
+            counts.count(producer, index, packet.hash);
+        }
+        Target { cpu: map.rps.entry(index), by: TargetRule::Hash }
+    }
+
+    /// Counts a packet that another rule sends to `cpu`, where there are buckets.
+    #[inline(always)]
+    pub(crate) fn count_elsewhere(&self, producer: u16, cpu: CpuId) {
+        if let Some(counts) = &self.counts {
+            counts.count_elsewhere(producer, cpu);
+        }
     }
 
     /// The map of the packet's queue, if a map can steer the packet.

@@ -1,5 +1,6 @@
 //! The policies and their text form.
 
+use crate::balance::Balance;
 use crate::cpu::CpuId;
 use crate::limits::MAX_RX_QUEUES;
 use crate::queue_name::QueueName;
@@ -26,11 +27,52 @@ pub enum Policy {
     Rfs,
     /// Receive flow steering, with sparse placement of flows without a desired CPU.
     RfsSparse(u8),
+    /// The hash picks a bucket, and measured load decides which CPU a bucket belongs to. Other rules may come first.
+    Balance(Front, Balance),
+}
+
+/// The rules before the buckets of [`Policy::Balance`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Front {
+    /// Whether desired CPUs come first, as under [`Policy::Rfs`].
+    pub rfs: bool,
+    /// The number of loops of sparse slots, if there are slots, as under [`Policy::Sparse`].
+    pub loops: Option<u8>,
 }
 
 impl Policy {
     /// The words that a policy can begin with.
-    pub const NAMES: [&'static str; 6] = ["none", "rps", "bound", "sparse", "rfs", "rfs+sparse"];
+    pub const NAMES: [&'static str; 11] = [
+        "none",
+        "rps",
+        "bound",
+        "sparse",
+        "rfs",
+        "rfs+sparse",
+        "balance",
+        "rps+balance",
+        "sparse+balance",
+        "rfs+balance",
+        "rfs+sparse+balance",
+    ];
+
+    /// The first word of the policy's text.
+    fn name(&self) -> &'static str {
+        match self {
+            Policy::None => "none",
+            Policy::Rps => "rps",
+            Policy::Bound(_) => "bound",
+            Policy::Sparse(_) => "sparse",
+            Policy::Rfs => "rfs",
+            Policy::RfsSparse(_) => "rfs+sparse",
+            Policy::Balance(front, _) => match (front.rfs, front.loops.is_some()) {
+                (false, false) => "rps+balance",
+                (false, true) => "sparse+balance",
+                (true, false) => "rfs+balance",
+                (true, true) => "rfs+sparse+balance",
+            },
+        }
+    }
 
     /// The CPUs that the policy itself names.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
@@ -44,7 +86,20 @@ impl Policy {
     /// Whether the policy follows the desired CPUs of flows.
     #[must_use]
     pub fn is_rfs(&self) -> bool {
-        matches!(self, Policy::Rfs | Policy::RfsSparse(_))
+        match self {
+            Policy::Rfs | Policy::RfsSparse(_) => true,
+            Policy::Balance(front, _) => front.rfs,
+            _ => false,
+        }
+    }
+
+    /// The settings of buckets, if the policy has buckets.
+    #[must_use]
+    pub fn balance(&self) -> Option<&Balance> {
+        match self {
+            Policy::Balance(_, balance) => Some(balance),
+            _ => None,
+        }
     }
 
     /// The number of slots per CPU for sparse flows, if the policy has such slots.
@@ -52,6 +107,7 @@ impl Policy {
     pub fn loops(&self) -> Option<u8> {
         match self {
             Policy::Sparse(loops) | Policy::RfsSparse(loops) => Some(*loops),
+            Policy::Balance(front, _) => front.loops,
             _ => None,
         }
     }
@@ -59,13 +115,13 @@ impl Policy {
     /// Whether the policy's decision for a flow can change, so that each flow's CPU must be remembered.
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
-        self.is_rfs() || self.loops().is_some()
+        self.is_rfs() || self.loops().is_some() || self.balance().is_some()
     }
 
-    /// Whether the policy uses the CPU maps of RX queues.
+    /// Whether RX queues can have CPU maps of their own. Buckets have one table for all queues.
     #[must_use]
     pub fn has_maps(&self) -> bool {
-        *self == Policy::Rps || self.remembers_flows()
+        *self == Policy::Rps || self.remembers_flows() && self.balance().is_none()
     }
 }
 
@@ -92,22 +148,18 @@ impl fmt::Display for Fallback {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Policy::None => "none",
-            Policy::Rps => "rps",
-            Policy::Bound(_) => "bound",
-            Policy::Sparse(_) => "sparse",
-            Policy::Rfs => "rfs",
-            Policy::RfsSparse(_) => "rfs+sparse",
-        })?;
+        f.write_str(self.name())?;
         if let Policy::Bound(bindings) = self {
             for (index, (queue, cpu)) in bindings.iter().enumerate() {
                 write!(f, "{}{queue}={cpu}", if index == 0 { ":" } else { "," })?;
             }
         }
-        match self.loops() {
-            Some(loops) if loops != DEFAULT_LOOPS => write!(f, ":loops={loops}"),
-            _ => Ok(()),
+        let loops = self.loops().filter(|loops| *loops != DEFAULT_LOOPS);
+        let loops = loops.map_or(String::new(), |loops| alloc::format!(",loops={loops}"));
+        let balance = self.balance().map_or(String::new(), Balance::to_string);
+        match (loops + &balance).strip_prefix(',') {
+            Some(settings) => write!(f, ":{settings}"),
+            None => Ok(()),
         }
     }
 }
@@ -129,6 +181,8 @@ pub enum PolicyError {
     /// The text after `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the policy and the
     /// text.
     BadLoops(&'static str, String),
+    /// A setting of a policy with buckets is unknown or out of range; holds the policy, the setting and the reason.
+    BadSetting(&'static str, String, &'static str),
 }
 
 impl fmt::Display for PolicyError {
@@ -152,6 +206,9 @@ impl fmt::Display for PolicyError {
                 f,
                 "the policy '{name}' has one setting, loops=1 to loops={MAX_LOOPS}, not '{text}'"
             ),
+            Self::BadSetting(name, text, why) => {
+                write!(f, "'{text}' is no setting of the policy '{name}': {why}")
+            }
         }
     }
 }
@@ -176,12 +233,41 @@ impl FromStr for Policy {
             ("rfs", _) => plain("rfs", Policy::Rfs),
             ("sparse", rest) => parse_loops("sparse", rest).map(Policy::Sparse),
             ("rfs+sparse", rest) => parse_loops("rfs+sparse", rest).map(Policy::RfsSparse),
+            ("balance" | "rps+balance", rest) => parse_balance("rps+balance", rest),
+            ("sparse+balance", rest) => parse_balance("sparse+balance", rest),
+            ("rfs+balance", rest) => parse_balance("rfs+balance", rest),
+            ("rfs+sparse+balance", rest) => parse_balance("rfs+sparse+balance", rest),
             ("bound", None) => Err(PolicyError::NothingBound),
             ("bound", Some(rest)) if rest.trim().is_empty() => Err(PolicyError::NothingBound),
             ("bound", Some(rest)) => parse_bindings(rest).map(Policy::Bound),
             _ => Err(PolicyError::UnknownName(name.to_string())),
         }
     }
+}
+
+/// Reads `name=value` items, separated by commas, for the policy `name` with buckets.
+fn parse_balance(name: &'static str, rest: Option<&str>) -> Result<Policy, PolicyError> {
+    let has = |rule: &str| name.split('+').any(|part| part == rule);
+    let mut front = Front { rfs: has("rfs"), loops: has("sparse").then_some(DEFAULT_LOOPS) };
+    let mut balance = Balance::default();
+    for item in rest.into_iter().flat_map(|rest| rest.split(',')) {
+        let bad = |why| PolicyError::BadSetting(name, item.trim().to_string(), why);
+        let (key, value) = item.split_once('=').unwrap_or((item, ""));
+        match (key.trim(), &mut front.loops, balance.set(key.trim(), value.trim())) {
+            (_, _, Some(read)) => read.map_err(bad)?,
+            ("loops", Some(loops), None) => {
+                let read = value.trim().parse().ok().filter(|n| (1..=MAX_LOOPS).contains(n));
+                *loops = read.ok_or_else(|| bad("loops is 1 to 5"))?;
+            }
+            ("loops", None, None) => return Err(bad("loops needs 'sparse' in front")),
+            _ => {
+                return Err(bad(
+                    "there are buckets, interval, threshold and moves, e.g. buckets=1024,interval=100ms",
+                ));
+            }
+        }
+    }
+    Ok(Policy::Balance(front, balance))
 }
 
 fn parse_loops(name: &'static str, rest: Option<&str>) -> Result<u8, PolicyError> {
@@ -223,6 +309,11 @@ mod tests {
             "rfs",
             "rfs+sparse",
             "rfs+sparse:loops=5",
+            "rps+balance",
+            "rps+balance:buckets=256,interval=10ms,threshold=20%,moves=1",
+            "rfs+balance:interval=2s",
+            "sparse+balance:loops=2",
+            "rfs+sparse+balance:loops=1,buckets=4096",
         ] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
@@ -239,6 +330,26 @@ mod tests {
             assert_eq!(error(&alloc::format!("sparse:{bad}")), refused("sparse"));
             assert_eq!(error(&alloc::format!("rfs+sparse:{bad}")), refused("rfs+sparse"));
         }
+        assert_eq!("balance".parse(), "rps+balance".parse::<Policy>());
+        for bad in [
+            "buckets=255",
+            "buckets=1000",
+            "buckets=8192",
+            "interval=9ms",
+            "interval=11s",
+            "interval=100",
+            "threshold=0",
+            "threshold=101%",
+            "moves=0",
+            "moves=4097",
+            "loops=2",
+            "",
+            "x=1",
+        ] {
+            let text = alloc::format!("rps+balance:{bad}");
+            assert!(matches!(error(&text), PolicyError::BadSetting(..)), "{bad}");
+        }
+        assert!(matches!(error("sparse+balance:loops=6"), PolicyError::BadSetting(..)));
         assert_eq!(error("bound"), PolicyError::NothingBound);
         assert_eq!(error("bound:"), PolicyError::NothingBound);
         for bad in

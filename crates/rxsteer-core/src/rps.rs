@@ -34,6 +34,19 @@ impl RpsMap {
         RpsMap { cpus: cpus.collect() }
     }
 
+    /// A map with one entry for each bucket of an indirection table ([`crate::balance`]).
+    #[must_use]
+    pub(crate) fn of_table(table: Box<[CpuId]>) -> RpsMap {
+        RpsMap { cpus: table }
+    }
+
+    /// The CPU of an entry.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn entry(&self, index: usize) -> CpuId {
+        self.cpus[index]
+    }
+
     /// The CPU for `hash`, which must not be "no hash".
     #[inline(always)]
     #[must_use]

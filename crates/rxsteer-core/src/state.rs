@@ -3,6 +3,7 @@
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::config::{ConfigError, SteerConfig};
+use crate::cpu::CpuId;
 use crate::explain::Explanation;
 use crate::order::DevFlow;
 use crate::plan::Plan;
@@ -20,6 +21,8 @@ pub struct State {
     pub sparse: Vec<SlotState>,
     /// For each producer, when it last let the hash decide, in nanoseconds of the packets' clock.
     pub hash_active_ns: Vec<u64>,
+    /// The CPU of each bucket, under policies with buckets; empty: as at the start.
+    pub buckets: Vec<CpuId>,
     /// The packet's slot of its flow table; `None` when the order guard is not asked.
     pub slot: Option<DevFlow>,
 }
@@ -40,6 +43,7 @@ impl Steering {
         let config = SteerConfig { flow_cnt: Some(1), ..config.clone() };
         let producers = state.hash_active_ns.len().max(1);
         let plan = Plan::new(&config, u16::try_from(producers).unwrap_or(u16::MAX))?;
+        let plan = plan.with_buckets(&state.buckets);
         plan.socks.restore(packet.hash, state.sock_entry);
         state.sparse.iter().for_each(|slot| plan.sparse.restore(slot));
         for (producer, seen_ns) in (0..).zip(&state.hash_active_ns) {
@@ -57,7 +61,6 @@ impl Steering {
 mod tests {
     use super::*;
     use crate::backlogs::Refusal;
-    use crate::cpu::CpuId;
     use crate::explain::{DesiredState, NoSlot, Reason};
     use crate::flow::FlowHash;
     use crate::policy::Policy;

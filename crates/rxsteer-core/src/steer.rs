@@ -205,8 +205,9 @@ impl Steering {
                     guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
-            Rule::Rps(maps) if rules.rfs => {
-                let place = ByHash { maps, single: maps.single() };
+            Rule::Rps(maps) if rules.rfs || maps.counts.is_some() => {
+                let (single, producer) = (maps.single(), enqueue.backlogs().producer());
+                let place = ByHash { maps, single, producer };
                 if has_desired {
                     guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
                 } else {

@@ -1,9 +1,10 @@
 //! Properties of every decision, whatever the policy and the traffic.
 
 use proptest::prelude::*;
+use rxsteer_core::policy::Front;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, DropReason, Fallback, FlowHash, Plan, Policy, Refusal, SteerConfig,
-    Steering, Verdict,
+    Arrival, Backlogs, Balance, CpuId, DropReason, Fallback, FlowHash, Plan, Policy, Refusal,
+    SteerConfig, Steering, Verdict,
 };
 use std::sync::Arc;
 
@@ -49,6 +50,9 @@ fn config() -> impl Strategy<Value = SteerConfig> {
         (1..=5u8).prop_map(Policy::Sparse),
         Just(Policy::Rfs),
         (1..=5u8).prop_map(Policy::RfsSparse),
+        (any::<bool>(), prop::option::of(1..=5u8)).prop_map(|(rfs, loops)| {
+            Policy::Balance(Front { rfs, loops }, Balance { buckets: 256, ..Balance::default() })
+        }),
     ];
     (policies, 1..8u16, any::<[bool; 5]>()).prop_map(
         |(policy, cpus, [mapped, limited, offline, local, rfs_cpus])| {

@@ -1,7 +1,8 @@
 //! Configurations, and the parts of them that can be changed at run time.
 
 use crate::rng::SeededRng;
-use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, SteerConfig};
+use rxsteer_core::policy::Front;
+use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SteerConfig};
 
 /// What stays the same during a run.
 #[derive(Debug)]
@@ -77,16 +78,41 @@ impl Shape {
         }
     }
 
-    /// Any of the six policies.
+    /// Any of the policies.
     fn policy(&self, rng: &mut SeededRng) -> Policy {
-        match rng.below(6) {
+        match rng.below(8) {
             0 => Policy::None,
             1 => Policy::Rps,
             2 => self.bound(rng),
             3 => Policy::Sparse(rng.between(1, 5) as u8),
             4 => Policy::Rfs,
-            _ => Policy::RfsSparse(rng.between(1, 5) as u8),
+            5 => Policy::RfsSparse(rng.between(1, 5) as u8),
+            _ => {
+                let loops = rng.chance(128).then(|| rng.between(1, 5) as u8);
+                let buckets = rng.pick(&[256, 256, 1024]);
+                let front = Front { rfs: rng.chance(64), loops };
+                Policy::Balance(front, Balance { buckets, ..Balance::default() })
+            }
         }
+    }
+
+    /// Moves of some buckets of `table`: as load might decide, to any CPU.
+    pub(crate) fn moves(&self, rng: &mut SeededRng, table: &[CpuId]) -> Vec<Move> {
+        let mut moves = Vec::new();
+        // Neighbours move together, so that whole CPUs are emptied at times.
+        let first = rng.below(table.len() as u32) as usize;
+        let count = rng.pick(&[1, 4, 64, 1024]);
+        for (bucket, from) in table.iter().enumerate().skip(first).take(count) {
+            moves.push(Move {
+                bucket: bucket as u16,
+                from: *from,
+                to: rng.pick(&self.cpus),
+                from_percent: 0,
+                to_percent: 0,
+                large: FlowHash::NONE,
+            });
+        }
+        moves
     }
 
     /// A policy under which a flow's CPU never changes.

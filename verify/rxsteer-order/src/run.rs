@@ -80,6 +80,8 @@ struct Phase {
     changes: u32,
     cpus: u32,
     adopts: u32,
+    /// … and in which buckets move.
+    moves: u32,
 }
 
 impl Phase {
@@ -93,6 +95,7 @@ impl Phase {
             changes: rng.pick(&[0, 0, 0, 4, 16, 128]),
             cpus: rng.pick(&[0, 0, 2, 16]),
             adopts: rng.pick(&[256, 256, 128, 16]),
+            moves: rng.pick(&[0, 16, 64, 255]),
         }
     }
 }
@@ -179,6 +182,12 @@ impl Run {
             let mut config = self.plan.config().clone();
             self.shape.change(&mut self.world.rng, &mut config);
             self.publish(config);
+        } else if !self.plan.bucket_table().is_empty() && self.world.rng.chance(self.phase.moves) {
+            let moves = self.shape.moves(&mut self.world.rng, self.plan.bucket_table());
+            self.plan = Arc::new(self.plan.moved(&moves));
+            self.published += 1;
+            self.world.summary.bucket_moves += moves.len() as u64;
+            self.world.trace.note(None, || format!("plan {}: {moves:?}", self.published));
         }
         Ok(())
     }

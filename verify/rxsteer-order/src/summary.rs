@@ -31,6 +31,8 @@ pub struct Summary {
     pub records: u64,
     /// Plans published.
     pub changes: u64,
+    /// Moves of buckets published.
+    pub bucket_moves: u64,
     /// Plans adopted, by each producer; a plan may be replaced before it is adopted.
     pub adopted: u64,
     /// Transitions that took some time.
@@ -58,7 +60,7 @@ impl Summary {
 
     /// Every count except the drops, with its name.
     #[must_use]
-    pub fn counts(&self) -> [(&'static str, u64); 19] {
+    pub fn counts(&self) -> [(&'static str, u64); 20] {
         [
             ("runs", self.runs),
             ("received", self.received),
@@ -72,6 +74,7 @@ impl Summary {
             ("in_slots", self.in_slots),
             ("records", self.records),
             ("changes", self.changes),
+            ("bucket_moves", self.bucket_moves),
             ("adopted", self.adopted),
             ("transitions", self.transitions),
             ("ended", self.ended),
@@ -82,7 +85,7 @@ impl Summary {
         ]
     }
 
-    fn counts_mut(&mut self) -> [&mut u64; 19] {
+    fn counts_mut(&mut self) -> [&mut u64; 20] {
         [
             &mut self.runs,
             &mut self.received,
@@ -96,6 +99,7 @@ impl Summary {
             &mut self.in_slots,
             &mut self.records,
             &mut self.changes,
+            &mut self.bucket_moves,
             &mut self.adopted,
             &mut self.transitions,
             &mut self.ended,

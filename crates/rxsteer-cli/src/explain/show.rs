@@ -111,6 +111,10 @@ pub(crate) fn reason(reason: &Reason) -> String {
             }
             text + without_slot(*no_slot)
         }
+        Reason::Bucket { index, buckets, no_slot } => {
+            let text = format!("the hash picks bucket {index} of {buckets}, and load its CPU");
+            text + without_slot(*no_slot)
+        }
         Reason::Slot { slot, held } => format!(
             "{} sparse slot {} of CPU {}",
             if *held { "it holds" } else { "it gets" },
@@ -168,11 +172,15 @@ fn moves(explained: &Explained) -> Vec<String> {
              another or go by hash"
                 .to_owned(),
         ),
-        Reason::Hash { no_slot: Some(_), .. } => moves.push(
+        Reason::Hash { no_slot: Some(_), .. } | Reason::Bucket { no_slot: Some(_), .. } => moves
+            .push(
             "when no flow went by hash for more than a second and a slot is free: it then gets one"
                 .to_owned(),
         ),
         _ => {}
+    }
+    if matches!(decision.reason, Reason::Bucket { .. }) {
+        moves.push("when its CPU has more load than its share, and another less".to_owned());
     }
     moves.push(match decision.reason {
         Reason::PolicyNone | Reason::NoHash | Reason::NoSuchQueue => {
@@ -255,6 +263,12 @@ pub(crate) fn reason_json(reason: &Reason) -> Value {
             "index": index,
             "entries": entries,
             "offline": offline,
+            "no_slot": no_slot.map(no_slot_name),
+        }),
+        Reason::Bucket { index, buckets, no_slot } => json!({
+            "rule": "bucket",
+            "bucket": index,
+            "buckets": buckets,
             "no_slot": no_slot.map(no_slot_name),
         }),
         Reason::Stays { no_slot } => {

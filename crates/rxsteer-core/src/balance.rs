@@ -1,0 +1,376 @@
+//! Buckets: an indirection table between the hash and the CPUs, as RSS has one in the NIC. Load decides which CPU a
+//! bucket belongs to, and buckets move when the load is uneven.
+//!
+//! ```text
+//!   hash ──► upper bits ──► bucket │ 0 │ 1 │ 2 │ … │ 1023 │        a power of two
+//!                           CPU    │ 0 │ 0 │ 3 │ … │  3   │  ◄──── moves, once in an interval (rebalance.rs)
+//!                           count  │ 9 │ 7 │ 0 │ … │ 5021 │  ────► load, and the flow that fills the bucket
+//! ```
+//!
+//! At the start the table gives each hash the CPU that `rps` gives it, except where the number of CPUs does not divide
+//! the number of buckets. A table belongs to one [plan](crate::Plan), and a move makes a new plan. So a decision costs
+//! the one load that it costs under `rps`, and the [order guard](crate::order) holds each flow of a bucket that moves
+//! until its earlier packets are completed.
+//!
+//! Each producer counts the packets of each bucket in a row of its own. It counts targets, as the rules choose them:
+//! the load that is offered, whether or not the packet gets room.
+//!
+//! **Large flows.** Of every [`SAMPLE`]-th packet of a bucket, the hash votes: for the flow that the bucket's row
+//! holds, or against it; a flow without votes gives way. This is the majority vote of Boyer and Moore ("MJRTY: a fast
+//! majority vote algorithm", 1981), which is the frequency sketch of Misra and Gries (1982) with one counter. A flow
+//! that has more than half of a bucket's packets therefore stays in the row. Votes are limited to [`MOST_VOTES`], so
+//! that a large flow that ends is forgotten within `MOST_VOTES × SAMPLE` packets. Memory: 12 bytes for each bucket and
+//! producer, whatever the flows.
+//!
+//! Sources of the table: RSS (Documentation/networking/scaling.rst), and "RSS++: load and state-aware receive side
+//! scaling" (Barbette et al., CoNEXT 2019), which moves buckets of the NIC's table. [`crate::rebalance`] has the
+//! sources of the moves.
+
+use crate::cpu::CpuId;
+use crate::flow::FlowHash;
+use crate::sync::{AtomicU32, Ordering};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The smallest and the largest number of buckets.
+pub const BUCKETS: [u16; 2] = [256, 4096];
+
+/// The shortest and the longest interval, in milliseconds.
+pub const INTERVAL_MS: [u16; 2] = [10, 10_000];
+
+/// The smallest and the largest threshold, in percent.
+pub const THRESHOLD_PERCENT: [u16; 2] = [1, 100];
+
+/// One of this many packets of a bucket votes for its flow.
+pub const SAMPLE: u32 = 8;
+
+/// The most votes that a flow has.
+pub const MOST_VOTES: u32 = 32;
+
+/// With this many votes a flow counts as the bucket's large flow.
+pub const LARGE_VOTES: u32 = 16;
+
+/// The settings of `balance`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// The number of buckets: a power of two between the [limits](BUCKETS).
+    pub buckets: u16,
+    /// How often buckets may move, in milliseconds.
+    pub interval_ms: u16,
+    /// How far a CPU's load may lie above its share before buckets leave it, in percent of the share.
+    pub threshold_percent: u16,
+    /// The most buckets that move in an interval.
+    pub moves: u16,
+}
+
+impl Default for Balance {
+    fn default() -> Balance {
+        Balance { buckets: 1024, interval_ms: 100, threshold_percent: 5, moves: 64 }
+    }
+}
+
+impl Balance {
+    /// The names of the settings, in the order in which they are written.
+    const SETTINGS: [&'static str; 4] = ["buckets", "interval", "threshold", "moves"];
+
+    /// Reads one setting, `name=value`. `None` when the name is not one of this rule's.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
+        let in_range = |value: &str, [least, most]: [u16; 2]| {
+            value.parse::<u16>().ok().filter(|number| (least..=most).contains(number))
+        };
+        let (setting, read, why) = match name {
+            "buckets" => {
+                let read = in_range(value, BUCKETS).filter(|buckets| buckets.is_power_of_two());
+                (&mut self.buckets, read, "buckets is a power of two from 256 to 4096")
+            }
+            "interval" => {
+                let millis = value.strip_suffix("ms");
+                let read = match (millis, value.strip_suffix('s')) {
+                    (Some(millis), _) => in_range(millis, INTERVAL_MS),
+                    (None, Some(seconds)) => {
+                        in_range(seconds, [1, INTERVAL_MS[1] / 1000]).map(|s| s * 1000)
+                    }
+                    (None, None) => None,
+                };
+                (&mut self.interval_ms, read, "interval is 10ms to 10s, e.g. 100ms")
+            }
+            "threshold" => {
+                let percent = value.strip_suffix('%').unwrap_or(value);
+                let read = in_range(percent, THRESHOLD_PERCENT);
+                (&mut self.threshold_percent, read, "threshold is 1% to 100%")
+            }
+            "moves" => {
+                let read = in_range(value, [1, BUCKETS[1]]);
+                (&mut self.moves, read, "moves is 1 to 4096 buckets in an interval")
+            }
+            _ => return None,
+        };
+        Some(read.map(|read| *setting = read).ok_or(why))
+    }
+
+    /// Whether all settings are in range.
+    pub(crate) fn is_valid(&self) -> bool {
+        let in_range = |number: u16, [least, most]: [u16; 2]| (least..=most).contains(&number);
+        in_range(self.buckets, BUCKETS)
+            && self.buckets.is_power_of_two()
+            && in_range(self.interval_ms, INTERVAL_MS)
+            && in_range(self.threshold_percent, THRESHOLD_PERCENT)
+            && in_range(self.moves, [1, BUCKETS[1]])
+    }
+
+    /// The table at the start, over the CPUs `cpus`: in equal parts, in the order of the hash.
+    ///
+    /// # Panics
+    /// When `cpus` is empty.
+    #[must_use]
+    pub fn first_table(&self, cpus: &[CpuId]) -> Box<[CpuId]> {
+        let buckets = usize::from(self.buckets);
+        (0..buckets).map(|bucket| cpus[bucket * cpus.len() / buckets]).collect()
+    }
+
+    /// The table after a change of CPUs or settings: `old`, where it has as many buckets, with the buckets of CPUs that
+    /// are not in `cpus` spread over those that are, fewest buckets first.
+    pub(crate) fn next_table(&self, old: Option<&[CpuId]>, cpus: &[CpuId]) -> Box<[CpuId]> {
+        let Some(old) = old.filter(|old| old.len() == usize::from(self.buckets)) else {
+            return self.first_table(cpus);
+        };
+        let position = |cpu: CpuId| cpus.iter().position(|usable| *usable == cpu);
+        let mut held: Vec<usize> = cpus.iter().map(|_| 0).collect();
+        for cpu in old.iter().filter_map(|cpu| position(*cpu)) {
+            held[cpu] += 1;
+        }
+        let mut table: Box<[CpuId]> = old.into();
+        for entry in table.iter_mut().filter(|entry| position(**entry).is_none()) {
+            if let Some((least, held)) = held.iter_mut().enumerate().min_by_key(|(_, held)| **held)
+            {
+                *entry = cpus[least];
+                *held += 1;
+            }
+        }
+        table
+    }
+}
+
+/// Writes the settings that differ from the defaults, each behind a comma: `,buckets=256,interval=1s`.
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Balance::default();
+        let values = [
+            (self.buckets, default.buckets, ""),
+            (self.interval_ms, default.interval_ms, "ms"),
+            (self.threshold_percent, default.threshold_percent, "%"),
+            (self.moves, default.moves, ""),
+        ];
+        for (name, (value, default, unit)) in Self::SETTINGS.into_iter().zip(values) {
+            match (value != default, unit) {
+                (false, _) => {}
+                (true, "ms") if value.is_multiple_of(1000) => {
+                    write!(f, ",{name}={}s", value / 1000)?;
+                }
+                (true, unit) => write!(f, ",{name}={value}{unit}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one producer counted in one bucket.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Counter {
+    packets: AtomicU32,
+    /// The flow with the most votes, and its votes.
+    flow: AtomicU32,
+    votes: AtomicU32,
+}
+
+/// The packets of all buckets, in a row for each producer; behind them, by CPU, the packets that another rule sent
+/// there. Only the producer writes its row.
+#[derive(Debug)]
+pub(crate) struct BucketCounts {
+    counters: Box<[Counter]>,
+    buckets: usize,
+    row: usize,
+}
+
+/// Only the same counters are equal ones.
+impl PartialEq for BucketCounts {
+    fn eq(&self, other: &BucketCounts) -> bool {
+        core::ptr::eq(self, other)
+    }
+}
+
+impl Eq for BucketCounts {}
+
+/// The buckets of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets {
+    /// The CPU of each bucket.
+    pub(crate) table: Box<[CpuId]>,
+    pub(crate) counts: Arc<BucketCounts>,
+}
+
+impl Buckets {
+    /// The buckets of a plan over `cpus`, those of the former plan as far as they can be kept. Without any CPU the table
+    /// stays as it was.
+    pub(crate) fn next(
+        balance: &Balance,
+        cpus: &[CpuId],
+        old: Option<&Buckets>,
+        highest: CpuId,
+        producers: u16,
+    ) -> Buckets {
+        let old = old.filter(|old| old.table.len() == usize::from(balance.buckets));
+        let counts = match old {
+            Some(old) => old.counts.clone(),
+            None => Arc::new(BucketCounts::new(balance.buckets, highest, producers)),
+        };
+        let table = match old {
+            Some(old) if cpus.is_empty() => old.table.clone(),
+            None if cpus.is_empty() => vec![CpuId::NONE; usize::from(balance.buckets)].into(),
+            _ => balance.next_table(old.map(|old| &*old.table), cpus),
+        };
+        Buckets { table, counts }
+    }
+}
+
+impl BucketCounts {
+    /// Counters for CPUs up to `highest`.
+    pub(crate) fn new(buckets: u16, highest: CpuId, producers: u16) -> BucketCounts {
+        let buckets = usize::from(buckets);
+        let row = buckets + highest.index() + 1;
+        let counters = (0..row * usize::from(producers.max(1))).map(|_| Counter::default());
+        BucketCounts { counters: counters.collect(), buckets, row }
+    }
+
+    /// Counts a packet that a slot or a desired CPU sends to `cpu`.
+    #[inline(always)]
+    pub(crate) fn count_elsewhere(&self, producer: u16, cpu: CpuId) {
+        self.count(producer, self.buckets + cpu.index(), FlowHash::NONE);
+    }
+
+    /// Counts a packet of `bucket`.
+    #[inline(always)]
+    pub(crate) fn count(&self, producer: u16, bucket: usize, hash: FlowHash) {
+        let Some(counter) = self.counters.get(usize::from(producer) * self.row + bucket) else {
+            return;
+        };
+        // ORDER: Relaxed, here and below: one thread writes it, and each number is the whole message.
+        let packets = counter.packets.load(Ordering::Relaxed).wrapping_add(1);
+        counter.packets.store(packets, Ordering::Relaxed);
+        if packets.is_multiple_of(SAMPLE) {
+            counter.vote(hash);
+        }
+    }
+
+    /// Adds up what all producers counted.
+    pub(crate) fn read(&self) -> Counted {
+        let mut counted = Counted::new(self.buckets, self.row - self.buckets);
+        for row in self.counters.chunks(self.row) {
+            for (bucket, counter) in row.iter().enumerate() {
+                let [packets, flow, votes] = [&counter.packets, &counter.flow, &counter.votes]
+                    .map(|number| number.load(Ordering::Relaxed));
+                counted.add(bucket, packets, flow, votes);
+            }
+        }
+        counted
+    }
+}
+
+impl Counter {
+    #[inline(always)]
+    fn vote(&self, hash: FlowHash) {
+        let (flow, votes) = (self.flow.load(Ordering::Relaxed), self.votes.load(Ordering::Relaxed));
+        if votes == 0 {
+            self.flow.store(hash.get(), Ordering::Relaxed);
+        }
+        let votes =
+            if flow == hash.get() || votes == 0 { MOST_VOTES.min(votes + 1) } else { votes - 1 };
+        self.votes.store(votes, Ordering::Relaxed);
+    }
+}
+
+/// Counts by bucket, over all producers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets since the start, modulo 2³²: those of each bucket, and behind them, by CPU id, those that another rule
+    /// sent there.
+    pub packets: Vec<u32>,
+    /// The bucket's large flow; [`FlowHash::NONE`] without one.
+    pub large: Vec<FlowHash>,
+    votes: Vec<u32>,
+}
+
+impl Counted {
+    /// No packets in `buckets` buckets and on `cpus` CPUs.
+    #[must_use]
+    pub fn new(buckets: usize, cpus: usize) -> Counted {
+        Counted {
+            packets: vec![0; buckets + cpus],
+            large: vec![FlowHash::NONE; buckets],
+            votes: vec![LARGE_VOTES - 1; buckets],
+        }
+    }
+
+    /// Adds what a producer counted in `bucket`, or behind the buckets for a CPU: packets, the flow with the most
+    /// votes, and its votes.
+    pub fn add(&mut self, bucket: usize, packets: u32, flow: u32, votes: u32) {
+        self.packets[bucket] = self.packets[bucket].wrapping_add(packets);
+        if bucket < self.votes.len() && votes > self.votes[bucket] {
+            self.votes[bucket] = votes;
+            self.large[bucket] = FlowHash::from_raw(flow);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuSet;
+
+    fn cpus(ids: &str) -> Vec<CpuId> {
+        ids.parse::<CpuSet>().unwrap().iter().collect()
+    }
+
+    #[test]
+    fn first_table_is_that_of_rps() {
+        let table = Balance::default().first_table(&cpus("1,4,5,7"));
+        let map = crate::rps::RpsMap::new(&"1,4,5,7".parse().unwrap());
+        for hash in (0..u32::MAX - 9_999_999).step_by(9_999_999) {
+            let bucket = crate::slot::upper_bits(hash, 10) as usize;
+            assert_eq!(table[bucket], map.cpu(FlowHash::from_raw(hash)), "{hash:x}");
+        }
+    }
+
+    #[test]
+    fn buckets_of_a_cpu_that_goes_are_spread_and_the_others_stay() {
+        let balance = Balance { buckets: 256, ..Balance::default() };
+        let before = balance.first_table(&cpus("0-3"));
+        let after = balance.next_table(Some(&before), &cpus("0-2,9"));
+        let held =
+            |table: &[CpuId], cpu: u16| table.iter().filter(|entry| entry.get() == cpu).count();
+        assert_eq!([0, 1, 2, 3, 9].map(|cpu| held(&after, cpu)), [64, 64, 64, 0, 64]);
+        assert!(before.iter().zip(&after).all(|(a, b)| a == b || a.get() == 3));
+        let other_size = Balance::default().next_table(Some(&after), &cpus("0-1"));
+        assert_eq!([0, 1].map(|cpu| held(&other_size, cpu)), [512, 512]);
+    }
+
+    #[test]
+    fn large_flow_is_found_and_forgotten() {
+        let counts = BucketCounts::new(256, CpuId::new(3).unwrap(), 2);
+        let large = || counts.read().large[7];
+        let send = |n: u32, flow: &dyn Fn(u32) -> u32| {
+            (0..n).for_each(|n| counts.count(1, 7, FlowHash::from_raw(flow(n))));
+        };
+        send(4000, &|n| n + 1000);
+        assert_eq!(large(), FlowHash::NONE, "no flow of many small ones");
+        send(1000, &|n| if n % 5 < 3 { 9 } else { n + 1000 });
+        assert_eq!(large(), FlowHash::from_raw(9), "it has three of five packets");
+        send(MOST_VOTES * SAMPLE, &|n| n + 1000);
+        assert_eq!(large(), FlowHash::NONE);
+        assert_eq!(counts.read().packets[7], 4000 + 1000 + MOST_VOTES * SAMPLE);
+    }
+}

@@ -1,0 +1,271 @@
+//! Properties of the moves, whatever the loads.
+
+use super::*;
+use crate::balance::Balance;
+use proptest::prelude::*;
+
+const LIMITS: Limits = Limits { threshold: 0.05, moves: 4096 };
+
+/// Loads that own their parts.
+#[derive(Clone, Debug)]
+struct Owned {
+    table: Vec<u16>,
+    packets: Vec<f64>,
+    cpus: Vec<CpuCost>,
+}
+
+impl Owned {
+    fn loads(&self) -> Loads<'_> {
+        Loads { table: &self.table, packets: &self.packets, cpus: &self.cpus }
+    }
+
+    fn moves(&self, limits: &Limits) -> Vec<Shift> {
+        rebalance(&self.loads(), limits)
+    }
+
+    fn after(&self, shifts: &[Shift]) -> Owned {
+        let mut after = self.clone();
+        for shift in shifts {
+            assert_eq!(usize::from(after.table[shift.bucket]), shift.from);
+            assert_ne!(shift.from, shift.to);
+            after.table[shift.bucket] = shift.to as u16;
+        }
+        after
+    }
+
+    fn load_by_cpu(&self) -> Vec<f64> {
+        let mut loads: Vec<f64> = self.cpus.iter().map(|cpu| cpu.other).collect();
+        for (cpu, packets) in self.table.iter().zip(&self.packets) {
+            loads[usize::from(*cpu)] += packets * self.cpus[usize::from(*cpu)].cost;
+        }
+        loads
+    }
+
+    fn max(&self) -> f64 {
+        self.load_by_cpu().into_iter().fold(0.0, f64::max)
+    }
+
+    /// No table can be better: the water level, and the largest bucket where it does least.
+    fn bound(&self) -> f64 {
+        let other: Vec<f64> = self.cpus.iter().map(|cpu| cpu.other).collect();
+        let level = water_level(self.packets.iter().sum(), &other, &self.cpus);
+        let largest = self.packets.iter().copied().fold(0.0, f64::max);
+        let alone = self.cpus.iter().map(|cpu| cpu.other + cpu.cost * largest);
+        level
+            .max(alone.fold(f64::INFINITY, f64::min))
+            .max(other.iter().copied().fold(0.0, f64::max))
+    }
+}
+
+/// `cpus` equal CPUs; bucket `i` is on CPU `i % cpus` and has `packets(i)`.
+fn even(cpus: u16, buckets: u16, packets: impl Fn(u16) -> f64) -> Owned {
+    Owned {
+        table: (0..buckets).map(|bucket| bucket % cpus).collect(),
+        packets: (0..buckets).map(packets).collect(),
+        cpus: vec![CpuCost { cost: 1.0, other: 0.0 }; usize::from(cpus)],
+    }
+}
+
+fn any_loads() -> impl Strategy<Value = Owned> {
+    (1..20usize, 1..200usize).prop_flat_map(|(cpus, buckets)| {
+        let packets = prop_oneof![
+            4 => (0..2000u32).prop_map(f64::from),
+            1 => Just(0.0),
+            1 => (0..200_000u32).prop_map(f64::from),
+        ];
+        let cpu = (1..5u8, prop_oneof![Just(0u32), 0..100_000u32]);
+        let cpu = cpu
+            .prop_map(|(cost, other)| CpuCost { cost: f64::from(cost), other: f64::from(other) });
+        (
+            prop::collection::vec(0..cpus as u16, buckets),
+            prop::collection::vec(packets, buckets),
+            prop::collection::vec(cpu, cpus),
+        )
+            .prop_map(|(table, packets, cpus)| Owned { table, packets, cpus })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn limit_of_moves_holds_and_no_load_rises_above_the_maximum(
+        owned in any_loads(),
+        moves in 0..40usize,
+    ) {
+        let shifts = owned.moves(&Limits { moves, ..LIMITS });
+        prop_assert!(shifts.len() <= moves);
+        let after = owned.after(&shifts);
+        prop_assert!(after.max() <= owned.max() * (1.0 + 1e-12), "{} {}", owned.max(), after.max());
+        let sorted = |owned: &Owned| {
+            let mut loads = owned.load_by_cpu();
+            loads.sort_by(|a, b| b.total_cmp(a));
+            loads
+        };
+        let is_lower = sorted(&after).partial_cmp(&sorted(&owned)) == Some(core::cmp::Ordering::Less);
+        prop_assert!(shifts.is_empty() || is_lower, "each call makes the busiest CPUs less busy");
+    }
+
+    #[test]
+    fn what_is_balanced_stays(owned in any_loads()) {
+        let mut now = owned;
+        for round in 0.. {
+            prop_assert!(round < 50, "it comes to rest");
+            let shifts = now.moves(&LIMITS);
+            if shifts.is_empty() {
+                break;
+            }
+            now = now.after(&shifts);
+        }
+        prop_assert!(now.moves(&LIMITS).is_empty());
+    }
+
+    #[test]
+    fn names_of_cpus_do_not_matter(
+        owned in any_loads(),
+        turn in 1..19usize,
+    ) {
+        let count = owned.cpus.len();
+        // Equal CPUs without buckets are interchangeable, so each has a bucket here.
+        let mut owned = owned;
+        owned.cpus.fill(CpuCost { cost: 1.0, other: 0.0 });
+        for cpu in 0..count as u16 {
+            owned.table.push(cpu);
+            owned.packets.push(1.0);
+        }
+        let renamed = |cpu: usize| (cpu + turn) % count;
+        let mut other = owned.clone();
+        for cpu in &mut other.table {
+            *cpu = renamed(usize::from(*cpu)) as u16;
+        }
+        let shifts = |owned: &Owned, rename: &dyn Fn(usize) -> usize| -> Vec<_> {
+            let moves = owned.moves(&LIMITS);
+            moves.iter().map(|s| (s.bucket, rename(s.from), rename(s.to))).collect()
+        };
+        prop_assert_eq!(shifts(&owned, &renamed), shifts(&other, &|cpu| cpu));
+    }
+
+    #[test]
+    fn many_small_buckets_come_within_the_threshold(
+        cpus in 2..17u16,
+        seed in any::<u64>(),
+    ) {
+        let mut random = seed | 1;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) % below
+        };
+        let mut owned = even(cpus, 1024, |_| 0.0);
+        for bucket in 0..1024 {
+            owned.packets[bucket] = 500.0 + draw(1000) as f64;
+            owned.table[bucket] = (draw(u64::from(cpus)) * draw(2)) as u16;
+        }
+        let mut now = owned.clone();
+        for _ in 0..4 {
+            now = now.after(&now.moves(&LIMITS));
+        }
+        prop_assert!(now.max() <= now.bound() * 1.1, "{} of {}", now.max(), now.bound());
+    }
+}
+
+#[test]
+fn small_buckets_leave_the_cpu_of_a_large_flow() {
+    // 64 buckets of 100 on each of 4 CPUs; one flow as large as a CPU's share of all.
+    let owned = even(4, 256, |bucket| if bucket == 2 { 8500.0 } else { 100.0 });
+    let shifts = owned.moves(&LIMITS);
+    assert!(shifts.iter().all(|shift| shift.from == 2 && shift.bucket != 2), "{shifts:?}");
+    let after = owned.after(&shifts);
+    assert!(after.max() <= after.bound() * 1.05, "{:?}", after.load_by_cpu());
+    assert!(after.moves(&LIMITS).is_empty());
+}
+
+#[test]
+fn two_large_flows_part() {
+    let owned = even(4, 256, |bucket| if bucket == 2 || bucket == 6 { 9000.0 } else { 100.0 });
+    let after = owned.after(&owned.moves(&LIMITS));
+    assert_ne!(after.table[2], after.table[6]);
+    assert!(after.max() <= after.bound() * 1.1, "{:?}", after.load_by_cpu());
+}
+
+#[test]
+fn flow_larger_than_a_cpu_is_left_alone() {
+    let mut owned = even(2, 256, |_| 0.0);
+    owned.packets[5] = 1e6;
+    assert_eq!(owned.moves(&LIMITS), []);
+}
+
+#[test]
+fn slow_and_busy_cpus_get_less() {
+    let mut owned = even(4, 1024, |_| 100.0);
+    owned.cpus[1].cost = 2.0;
+    owned.cpus[3].other = 20_000.0;
+    let after = owned.after(&owned.moves(&LIMITS));
+    let loads = after.load_by_cpu();
+    assert!(after.max() <= after.bound() * 1.05, "{loads:?}");
+    let held = |cpu: u16| after.table.iter().filter(|entry| **entry == cpu).count();
+    assert!(held(1) < 200 && held(3) < 200 && held(0) > 280, "{loads:?}");
+}
+
+#[test]
+fn chance_moves_nothing() {
+    // 100 packets on each CPU, give or take 20: two standard deviations.
+    let owned = even(4, 256, |bucket| {
+        if bucket < 4 { [80.0, 120.0, 95.0, 105.0][usize::from(bucket)] } else { 0.0 }
+    });
+    assert_eq!(owned.moves(&LIMITS), []);
+}
+
+#[test]
+fn balancer_follows_what_is_counted() {
+    let balance = Balance { buckets: 256, ..Balance::default() };
+    let cpus: Vec<CpuId> = (0..2).filter_map(CpuId::new).collect();
+    let mut table = balance.first_table(&cpus);
+    let mut counted = Counted::new(256, 2);
+    let mut balancer = Balancer::new(&balance, &counted);
+    let loads = [0, 1].map(|cpu| CpuLoad::unmeasured(cpus[cpu]));
+    let mut moved = 0;
+    for round in 0..3 {
+        for bucket in 0..128 {
+            counted.add(bucket, 100, 7, 30);
+        }
+        let moves = balancer.interval(&table, &loads, &counted, 0);
+        assert_eq!(moves.is_empty(), round > 0, "the first interval suffices");
+        for Move { bucket, from, to, large, .. } in moves {
+            assert_eq!((from, to, large.get()), (cpus[0], cpus[1], 7));
+            table[usize::from(bucket)] = to;
+            moved += 1;
+        }
+    }
+    assert!((60..=64).contains(&moved), "half of them: {moved}");
+}
+
+#[test]
+fn idle_cpus_are_left_alone() {
+    let balance = Balance { buckets: 256, ..Balance::default() };
+    let cpus: Vec<CpuId> = (0..2).filter_map(CpuId::new).collect();
+    let table = balance.first_table(&cpus);
+    let moves = |ours_ns: u64| {
+        let mut counted = Counted::new(256, 2);
+        let mut balancer = Balancer::new(&balance, &counted);
+        (0..128).for_each(|bucket| counted.add(bucket, 100, 0, 0));
+        let load = |cpu, packets, ours_ns| CpuLoad { cpu, ours_ns, packets, other_ns: 0 };
+        let loads = [load(cpus[0], 12_800, ours_ns), load(cpus[1], 0, 0)];
+        balancer.interval(&table, &loads, &counted, 100_000_000).len()
+    };
+    assert_eq!(moves(1_000_000), 0, "one percent busy");
+    assert!(moves(50_000_000) > 0);
+}
+
+#[test]
+fn work_of_other_rules_counts() {
+    let balance = Balance { buckets: 256, ..Balance::default() };
+    let cpus: Vec<CpuId> = (0..2).filter_map(CpuId::new).collect();
+    let table = balance.first_table(&cpus);
+    let mut counted = Counted::new(256, 2);
+    let mut balancer = Balancer::new(&balance, &counted);
+    (0..256).for_each(|bucket| counted.add(bucket, 100, 0, 0));
+    counted.add(256 + 1, 6400, 0, 0);
+    let loads = [0, 1].map(|cpu| CpuLoad::unmeasured(cpus[cpu]));
+    let moves = balancer.interval(&table, &loads, &counted, 0);
+    assert!(!moves.is_empty() && moves.iter().all(|m| m.from == cpus[1]), "{moves:?}");
+}
