@@ -133,7 +133,11 @@ impl Balance {
 
     /// The table after a change of CPUs or settings: `old`, where it has as many buckets, with the buckets of CPUs that
     /// are not in `cpus` spread over those that are, fewest buckets first.
-    pub(crate) fn next_table(&self, old: Option<&[CpuId]>, cpus: &[CpuId]) -> Box<[CpuId]> {
+    ///
+    /// # Panics
+    /// When `cpus` is empty.
+    #[must_use]
+    pub fn next_table(&self, old: Option<&[CpuId]>, cpus: &[CpuId]) -> Box<[CpuId]> {
         let Some(old) = old.filter(|old| old.len() == usize::from(self.buckets)) else {
             return self.first_table(cpus);
         };

@@ -36,6 +36,7 @@ use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 
 /// A CPU to [`rebalance`] over. Its load is `other + cost × packets`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -374,6 +375,14 @@ pub struct Move {
     pub to_percent: u32,
     /// The flow that has more than half of the bucket's packets; [`FlowHash::NONE`] without one.
     pub large: FlowHash,
+}
+
+/// Why: `CPU 2 had 143 % of its share, CPU 0 61 %`.
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Move { from, to, from_percent, to_percent, .. } = self;
+        write!(f, "CPU {from} had {from_percent} % of its share, CPU {to} {to_percent} %")
+    }
 }
 
 /// Fewer completed packets than this in an interval do not tell what a packet costs on a CPU.

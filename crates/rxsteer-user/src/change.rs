@@ -6,7 +6,7 @@
 
 use crate::sys;
 use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, Fallback, FlowHash, Plan, Policy, QueueName, SockFlowTable,
+    ConfigError, CpuId, CpuSet, Fallback, FlowHash, Move, Plan, Policy, QueueName, SockFlowTable,
 };
 use rxsteer_ring::{Published, Seen};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,6 +131,21 @@ impl Switch {
             let plan = Arc::new(now.plan.next(&config)?);
             Ok(Settings { plan, max_backlog, largest_backlog: now.largest_backlog })
         })
+    }
+
+    /// Moves buckets as `decide` says, which gets the present plan. Without moves nothing is published.
+    pub(crate) fn rebalance(&self, decide: impl FnOnce(&Plan) -> Vec<Move>) {
+        let _ = self.0.replace(|now| {
+            let moves = decide(&now.plan);
+            if moves.is_empty() {
+                return Err(());
+            }
+            Ok(Settings {
+                plan: Arc::new(now.plan.moved(&moves)),
+                max_backlog: now.max_backlog,
+                largest_backlog: now.largest_backlog,
+            })
+        });
     }
 
     /// Removes `cpu` from all decisions, since its worker no longer processes packets. Other workers process the

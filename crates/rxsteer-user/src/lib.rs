@@ -43,6 +43,7 @@ mod pace;
 mod packet_clock;
 mod pipeline;
 mod printable;
+mod rebalance;
 mod receiver;
 mod report;
 #[cfg(feature = "json")]
@@ -66,6 +67,7 @@ pub use pace::{Pace, Speed};
 pub use packet_clock::PacketClock;
 pub use pipeline::{Control, Pipeline, StillReceiving, run};
 pub use printable::{printable, shown};
+pub use rebalance::{MOST_MOVES_KEPT, MovedByLoad, MovesByLoad};
 pub use receiver::{MAX_BATCH, OnFull, Receiver};
 pub use report::{CpuReport, Report};
 #[cfg(feature = "json")]

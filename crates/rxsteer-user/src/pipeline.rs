@@ -16,6 +16,7 @@ use crate::handler::Handler;
 use crate::order_tracker::{OrderCheck, OrderTracker, progress_tables};
 use crate::pace::{Pace, Speed};
 use crate::packet_clock::PacketClock;
+use crate::rebalance::Rebalancing;
 use crate::receiver::{Batch, Receiver};
 use crate::report::Report;
 use crate::rx_report::{RxProgress, RxReports};
@@ -266,6 +267,7 @@ fn receivers(
     let mut backlogs_by_cpu: Vec<Vec<BacklogReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
     let threads = config.rx_cpus.len();
     let schedule = Arc::new(Schedule::new(&config.changes));
+    let rebalancing = Arc::new(Rebalancing::new());
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
         let mut backlogs: Vec<BacklogSender> = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut backlogs_by_cpu) {
@@ -286,6 +288,7 @@ fn receivers(
             settings,
             switch: shared.switch.clone(),
             schedule: (!config.changes.is_empty()).then(|| schedule.clone()),
+            rebalancing: rebalancing.clone(),
             hasher: config.hasher.clone(),
             dissect: config.dissect,
             order_tracker: config

@@ -18,6 +18,7 @@ use crate::memory;
 use crate::order_tracker::OrderTracker;
 use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
+use crate::rebalance::Rebalancing;
 use crate::rx_report::{BacklogReport, RxProgress, RxReport, RxReports};
 use crate::source::{Fill, Source};
 use crate::sys;
@@ -49,6 +50,8 @@ pub struct Receiver {
     pub(crate) switch: Arc<Switch>,
     /// Changes to be made on the way.
     pub(crate) schedule: Option<Arc<Schedule>>,
+    /// Moves of buckets, under policies that have them.
+    pub(crate) rebalancing: Arc<Rebalancing>,
     pub(crate) hasher: Hasher,
     pub(crate) dissect: DissectOptions,
     pub(crate) order_tracker: Option<OrderTracker>,
@@ -400,6 +403,9 @@ impl Receiver {
         if let Some(schedule) = &self.schedule {
             schedule.come_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
         }
+        if let Some(balance) = self.steering.plan().config().policy.balance() {
+            self.rebalancing.come_to(frames[0].timestamp_ns, balance, &self.switch);
+        }
         if self.switch.has_changed(&self.settings) {
             self.change();
         }
@@ -556,6 +562,7 @@ impl Drop for Receiver {
             progress: self.progress.clone(),
             kernel_drops: self.kernel_drops,
             out_of_memory: self.out_of_memory,
+            moves_by_load: self.rebalancing.moves(),
             changes_made: self.schedule.as_ref().map_or(0, |schedule| schedule.made()),
             order_tracker: self.order_tracker.take().map(OrderTracker::into_report),
         };

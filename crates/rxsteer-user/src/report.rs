@@ -2,6 +2,7 @@
 
 use crate::delay_counts::delay_histogram;
 use crate::order_tracker::DistinctFlows;
+use crate::rebalance::MovesByLoad;
 use crate::rx_report::RxReport;
 use crate::worker::WorkerReport;
 use crate::worker_group::WorkerProgress;
@@ -77,6 +78,8 @@ pub struct Report<H> {
     pub out_of_memory: bool,
     /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
     pub changes_made: usize,
+    /// Buckets that moved by load, under policies with `balance`.
+    pub moves_by_load: MovesByLoad,
     /// Packets processed before or at the same time as an earlier packet of their flow; only if order is checked.
     pub reordered: u64,
     /// How often a flow moved to another CPU; only if order is checked.
@@ -116,6 +119,7 @@ impl<H> Report<H> {
             steering: SteerCounts::default(),
             out_of_memory: false,
             changes_made: 0,
+            moves_by_load: MovesByLoad::default(),
             reordered: 0,
             moves: 0,
             distinct_flows: DistinctFlows::default(),
@@ -159,6 +163,10 @@ impl<H> Report<H> {
     }
 
     fn add_receiver(&mut self, rx: RxReport) {
+        // All threads share one list; the one that ended last has all of it.
+        if rx.moves_by_load.intervals > self.moves_by_load.intervals {
+            self.moves_by_load = rx.moves_by_load;
+        }
         let progress = &rx.progress;
         self.packets += progress.packets.get();
         self.bytes += progress.bytes.get();

@@ -1,9 +1,10 @@
 //! A report as a JSON object, named by the list of counters.
 
+use crate::rebalance::{MovedByLoad, MovesByLoad};
 use crate::report::{CpuReport, Report};
 use hdrhistogram::Histogram;
-use rxsteer_core::Drops;
 use rxsteer_core::counters::{CpuCounter, RxCounter, SteerCounter};
+use rxsteer_core::{Drops, Move};
 use rxsteer_packet::Malformed;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +32,7 @@ impl<H> Report<H> {
             put(counter.name(), json!(self.steering.get(*counter)));
         }
         put("changes_made", json!(self.changes_made));
+        put("moved_by_load", moved_by_load(&self.moves_by_load));
         put("dropped", drops_to_json(&self.drops));
         put("delivered", json!(self.delivered));
         put("imbalance", json!(self.imbalance()));
@@ -52,6 +54,28 @@ impl<H> Report<H> {
             RxCounter::UnknownRxQueue => self.unknown_rx_queue,
         }
     }
+}
+
+/// Buckets that moved by load.
+fn moved_by_load(moves: &MovesByLoad) -> Value {
+    let one = |moved: &MovedByLoad| {
+        let Move { bucket, from, to, from_percent, to_percent, large } = moved.bucket;
+        json!({
+            "after_ns": moved.after_ns,
+            "bucket": bucket,
+            "from": from.get(),
+            "to": to.get(),
+            "from_percent": from_percent,
+            "to_percent": to_percent,
+            "large_flow": (!large.is_none()).then(|| large.get()),
+            "why": moved.bucket.to_string(),
+        })
+    };
+    json!({
+        "intervals": moves.intervals,
+        "buckets": moves.moved,
+        "moves": moves.first.iter().map(one).collect::<Vec<_>>(),
+    })
 }
 
 /// Drops by reason.

@@ -2,6 +2,7 @@
 
 use crate::count::{Count, DropCounts};
 use crate::order_tracker::OrderTrackerReport;
+use crate::rebalance::MovesByLoad;
 use rxsteer_core::counters::SteerCounter;
 use rxsteer_core::{CpuId, Drops, SteerCounts};
 use rxsteer_packet::Malformed;
@@ -18,6 +19,8 @@ pub(crate) struct RxReport {
     pub(crate) out_of_memory: bool,
     /// Planned changes that were made by any RX thread.
     pub(crate) changes_made: usize,
+    /// Buckets that moved by load, through any RX thread.
+    pub(crate) moves_by_load: MovesByLoad,
     /// Flows and moves, where order is checked.
     pub(crate) order_tracker: Option<OrderTrackerReport>,
 }

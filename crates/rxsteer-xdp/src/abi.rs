@@ -11,13 +11,15 @@ use bytemuck::Pod;
 use libbpf_rs::MapCore;
 use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
-use rxsteer_core::{CpuId, DevFlow, FlowKey, Policy, ThreadClass, flow_limit, order, slot, sparse};
+use rxsteer_core::{
+    CpuId, DevFlow, FlowKey, Policy, ThreadClass, balance, flow_limit, order, slot, sparse,
+};
 use rxsteer_packet::HashWords;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 #[allow(
     missing_docs,
@@ -34,7 +36,8 @@ mod skeleton {
 /// The variables of the programs that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
-    steer_config, steer_counters, steer_delays, steer_ended, steer_flow, steer_flow_key,
+    steer_bucket, steer_config, steer_counters, steer_delays, steer_ended, steer_flow,
+    steer_flow_key,
     steer_hash_active, steer_limiter, steer_line, steer_pair, steer_ring, steer_row, steer_slot,
     steer_sparse_slot,
 };
@@ -82,6 +85,8 @@ pub(crate) const LINE_WORDS: u32 = limits::STEER_LINE_WORDS.0;
 pub(crate) const LINE_BYTES: u32 = limits::STEER_LINE_BYTES.0;
 /// The configuration of interfaces that flush; the configurations before it can be active.
 pub(crate) const CONFIG_FLUSHING: u32 = limits::STEER_CONFIG_FLUSHING.0;
+/// The most buckets of a table. Behind them each RX CPU has counters for each CPU.
+pub(crate) const MAX_BUCKETS: u32 = limits::STEER_MAX_BUCKETS.0;
 /// Distinguishes the two directions of a flow in the sock flow table.
 pub(crate) const REVERSED: u32 = limits::STEER_REVERSED.0;
 /// Bits of a CPU.
@@ -111,6 +116,12 @@ pub(crate) fn number_of(policy: &Policy) -> u32 {
         Policy::Sparse(_) => policies::STEER_SPARSE,
         Policy::Rfs => policies::STEER_RFS,
         Policy::RfsSparse(_) => policies::STEER_RFS_SPARSE,
+        Policy::Balance(front, _) => match (front.rfs, front.loops) {
+            (false, None) => policies::STEER_BALANCE,
+            (false, Some(_)) => policies::STEER_SPARSE,
+            (true, None) => policies::STEER_RFS,
+            (true, Some(_)) => policies::STEER_RFS_SPARSE,
+        },
     };
     number.0
 }
@@ -121,6 +132,9 @@ const _: () = {
     assert!(limits::STEER_MAX_LOOPS.0 == sparse::MAX_LOOPS as u32);
     assert!(limits::STEER_MAX_LOOPS.0 <= SPARSE_ROW);
     assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);
+    assert!(limits::STEER_MAX_BUCKETS.0 == balance::BUCKETS[1] as u32);
+    assert!(limits::STEER_BUCKET_SAMPLE.0 == balance::SAMPLE);
+    assert!(limits::STEER_MOST_VOTES.0 == balance::MOST_VOTES);
     assert!(limits::STEER_FLOW_LIMIT_HISTORY.0 as usize == flow_limit::FLOW_LIMIT_HISTORY);
     assert!(limits::STEER_GOLDEN_RATIO.0 == slot::hash_32(1, u32::BITS));
     assert!(size_of::<steer_flow_key>() == size_of::<FlowKey>());
@@ -215,6 +229,7 @@ macro_rules! pod {
     )* };
 }
 pod!(
+    steer_bucket,
     steer_counters,
     steer_delays,
     steer_ring,
@@ -377,6 +392,14 @@ pub(crate) fn activate(active: &mut u32, index: u32) {
     // ORDER: Release: the configuration has been written before it is activated. The programs' later loads depend on
     // this one.
     active.store(index, Ordering::Release);
+}
+
+/// Sets the CPU of a bucket, while the programs read it.
+pub(crate) fn set_bucket(entry: &mut u16, cpu: CpuId) {
+    // SAFETY: the number is valid and aligned; the programs only load it, whole.
+    let entry = unsafe { AtomicU16::from_ptr(entry) };
+    // ORDER: Relaxed: nothing else is published by it.
+    entry.store(cpu.get(), Ordering::Relaxed);
 }
 
 /// Where the XDP program gets its frames.

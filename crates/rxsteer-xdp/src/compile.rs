@@ -19,16 +19,21 @@ pub(crate) enum Local {
 const WORDS: usize = MAX_CPUS as usize / 64;
 
 /// The configuration of `settings`. `generation` gives the ring of a CPU that is in use, a second has `hz` jiffies, and
-/// a flow table has `1 << flow_log` slots. The rows of the configuration ([`Rows`]) begin at `first_row`.
+/// a flow table has `1 << flow_log` slots. The rows of the configuration ([`Rows`]) begin at `first_row`. `table` has the
+/// CPU of each bucket.
 pub(crate) fn compile(
     settings: &Settings,
     local: Local,
     (hz, flow_log): (u32, u32),
     first_row: u32,
+    table: &[CpuId],
     generation: impl Fn(CpuId) -> u32,
 ) -> steer_config {
     let maps = Rows::new(settings).maps;
-    let else_local = settings.fallback == Fallback::Local && settings.policy.remembers_flows();
+    // Buckets place every flow.
+    let else_local = settings.fallback == Fallback::Local
+        && settings.policy.remembers_flows()
+        && settings.policy.balance().is_none();
     let mut config = steer_config {
         policy: number_of(&settings.policy),
         loops: u32::from(settings.policy.loops().unwrap_or(0)),
@@ -70,6 +75,15 @@ pub(crate) fn compile(
             config.cpu[cpu.index()] |= CPU_LINGER;
         }
     }
+    if let Some(balance) = settings.policy.balance() {
+        let first = settings.first_bucket();
+        config.buckets = balance.buckets;
+        config.first_bucket = first as u16;
+        for (entry, cpu) in config.map[first..].iter_mut().zip(table) {
+            let is_usable = settings.cpus.contains(*cpu) && settings.is_online(*cpu);
+            *entry = if is_usable { cpu.get() } else { NO_CPU };
+        }
+    }
     for cpu in (0..MAX_CPUS).filter_map(CpuId::new) {
         let bits = &mut config.cpu[cpu.index()];
         if generation(cpu) != 0 {
@@ -104,8 +118,13 @@ impl Rows<'_> {
 
     /// Whether the configuration has room for all maps.
     pub(crate) fn fit(&self) -> bool {
-        let entries: usize = self.maps.iter().map(|map| map.len()).sum();
-        self.maps.len() <= MAX_MAPS && entries <= MAP_ENTRIES
+        let buckets = self.settings.policy.balance().map_or(0, |balance| balance.buckets);
+        self.maps.len() <= MAX_MAPS && self.entries() + usize::from(buckets) <= MAP_ENTRIES
+    }
+
+    /// The CPUs of all maps together.
+    fn entries(&self) -> usize {
+        self.maps.iter().map(|map| map.len()).sum()
     }
 
     /// The row of an interface's queue.
@@ -129,6 +148,13 @@ impl Rows<'_> {
     }
 }
 
+impl Settings {
+    /// Where the CPUs of buckets begin among the entries of the configuration's maps: behind them.
+    pub(crate) fn first_bucket(&self) -> usize {
+        Rows::new(self).entries()
+    }
+}
+
 fn empty() -> steer_config {
     steer_config {
         policy: 0,
@@ -147,7 +173,10 @@ fn empty() -> steer_config {
         boundary_slots: 0,
         by_queue: 0,
         else_local: 0,
-        reserved: [0; 7],
+        reserved8: 0,
+        buckets: 0,
+        first_bucket: 0,
+        reserved: [0; 2],
         map: [NO_CPU; MAP_ENTRIES],
         members: [0; MAX_MAPS * WORDS],
         cpu: [0; MAX_CPUS as usize],
@@ -159,7 +188,7 @@ mod tests {
     use super::*;
 
     fn compiled(settings: &Settings) -> steer_config {
-        compile(settings, Local::Passes, (250, 15), 0, |_| 0)
+        compile(settings, Local::Passes, (250, 15), 0, &[], |_| 0)
     }
 
     fn maps(maps: &[(&str, &str)]) -> Vec<(QueueName, CpuSet)> {
@@ -172,7 +201,7 @@ mod tests {
         let mut settings = Settings::new(Policy::Sparse(4), "1-3".parse().unwrap());
         settings.offline = "2".parse().ok();
         let config =
-            compile(&settings, Local::Passes, (250, 15), 0, |cpu| u32::from(cpu.get() == 3));
+            compile(&settings, Local::Passes, (250, 15), 0, &[], |cpu| u32::from(cpu.get() == 3));
         assert_eq!((config.policy, config.loops, config.map_len, config.by_queue), (3, 4, 3, 0));
         assert_eq!(config.map[..4], [1, NO_CPU, 3, NO_CPU]);
         assert_eq!(config.members[..2], [0b1010, 0]);
@@ -186,7 +215,7 @@ mod tests {
         let boundary_slots = |policy, cpus: &str, own: &[(&str, &str)], flow_log| {
             let mut settings = Settings::new(policy, cpus.parse().unwrap());
             settings.rps_maps = maps(own);
-            compile(&settings, Local::Passes, (250, flow_log), 0, |_| 0).boundary_slots
+            compile(&settings, Local::Passes, (250, flow_log), 0, &[], |_| 0).boundary_slots
         };
         assert_eq!(boundary_slots(Policy::Rps, "0-1", &[], 2), 0);
         assert_eq!(boundary_slots(Policy::Rps, "0-2", &[], 15), 1);
@@ -212,11 +241,11 @@ mod tests {
         let bound = |interface, queue| Rows::new(&settings).of(interface, queue).bound;
         assert_eq!([0, 1, 5].map(|queue| bound("eth0", queue)), [1, NO_CPU, NO_CPU]);
         assert_eq!([0, 1, 5].map(|queue| bound("eth1", queue)), [0, 1, 1]);
-        let config = compile(&settings, Local::ByRing, (1000, 15), 7, |_| 0);
+        let config = compile(&settings, Local::ByRing, (1000, 15), 7, &[], |_| 0);
         assert_eq!((config.flow_limit, config.local_by_ring), (13, 1));
         assert_eq!((config.by_queue, config.first_row), (1, 7));
         settings.flow_limit = Some(1 << 20);
-        let config = compile(&settings, Local::ByRing, (1000, 15), 0, |_| 0);
+        let config = compile(&settings, Local::ByRing, (1000, 15), 0, &[], |_| 0);
         assert_eq!(config.flow_limit, 13, "the programs' table has 4096 buckets for each CPU");
     }
 
@@ -245,6 +274,21 @@ mod tests {
         );
         settings.policy = Policy::None;
         assert_eq!(compiled(&settings).by_queue, 0, "nothing goes by a map");
+    }
+
+    #[test]
+    fn buckets_stand_behind_the_map_and_skip_cpus_that_cannot_be_used() {
+        let policy = "sparse+balance:buckets=256".parse().unwrap();
+        let mut settings = Settings::new(policy, "1-3".parse().unwrap());
+        settings.offline = "2".parse().ok();
+        settings.fallback = Fallback::Local;
+        let cpu = |id| CpuId::new(id).unwrap();
+        let table: Vec<CpuId> = (0..256).map(|bucket| cpu(bucket % 4)).collect();
+        let config = compile(&settings, Local::Passes, (250, 15), 0, &table, |_| 0);
+        assert_eq!((config.policy, config.loops, config.map_len), (3, 4, 3));
+        assert_eq!((config.buckets, config.first_bucket, config.else_local), (256, 3, 0));
+        assert_eq!(config.map[..8], [1, NO_CPU, 3, NO_CPU, 1, NO_CPU, 3, NO_CPU]);
+        assert_eq!(config.map[3 + 256], NO_CPU);
     }
 
     #[test]

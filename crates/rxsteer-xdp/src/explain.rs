@@ -157,6 +157,7 @@ impl View {
             sock_entry: self.sock_entry(hash, key.src > key.dst),
             sparse: self.sparse_slots(),
             hash_active_ns: self.hash_actives(),
+            buckets: known.buckets.table.clone(),
             slot: is_guarded.then(|| last.map_or_else(DevFlow::default, LastPacket::in_core)),
         };
         let time_ns = now * self.ns_per_jiffy();

@@ -61,7 +61,7 @@ pub use crate::{
     libbpf_log::Refusal,
     live::{Counters, CpuCounts, RxCounts},
     load::{LoadError, memory_of, try_to_load},
-    path::{AttachError, DeviceId, LinkState, Path, Progress},
+    path::{AttachError, Buckets, DeviceId, LinkState, Path, Progress},
     recorder::{FlowRecorder, RecordEnd, RecordedFlow, Timeouts, Unrecorded},
     setup::{
         DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,

@@ -2,10 +2,10 @@
 //! interface yet.
 
 use crate::abi::{
-    self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_CPUS, Mode,
+    self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_BUCKETS, MAX_CPUS, Mode,
     OpenSteerSkel, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
 };
-use crate::abi::{steer_counters, steer_pair, steer_ring, steer_row};
+use crate::abi::{steer_bucket, steer_counters, steer_pair, steer_ring, steer_row};
 use crate::flows::Lines;
 use crate::grace::Grace;
 use crate::libbpf_log::{self, Refusal};
@@ -78,6 +78,7 @@ pub(crate) struct Loaded {
     /// Indexed by configuration (of those that can be active) and flow table.
     pub(crate) rows: Array<steer_row>,
     pub(crate) counts: Array<steer_counters>,
+    pub(crate) buckets: Array<steer_bucket>,
     pub(crate) hash: SymmetricHash,
     pub(crate) sizes: Sizes,
     /// Jiffies a second.
@@ -185,6 +186,7 @@ pub(crate) fn open(
     size(&mut maps.steer_ended, ended_bytes(setup))?;
     size(&mut maps.steer_socks, (1 << sizes.sock_log) / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
+    size(&mut maps.steer_buckets, sizes.cpus * (MAX_BUCKETS + sizes.cpus))?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
     size(&mut maps.steer_pairs, ring_count * sizes.cpus)?;
@@ -305,6 +307,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         lines: Lines::of(&skel)?,
         rows: Array::new(&maps.steer_rows)?,
         counts: Array::new(&maps.steer_counts)?,
+        buckets: Array::new(&maps.steer_buckets)?,
         hash,
         sizes,
         hz,

@@ -4,11 +4,13 @@
 //! order guard in `bpf/steer_policy.h` does the rest.
 
 mod attach;
+mod balance;
 mod change;
 mod unguarded;
 mod view;
 
 pub use attach::{AttachError, DeviceId, LinkState};
+pub use balance::Buckets;
 
 use crate::abi::{self, Mode};
 use crate::flows::EndedFlows;
@@ -70,6 +72,9 @@ pub struct Path {
     /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
+    /// Where buckets are, and what is counted to move them.
+    buckets: Buckets,
+    counting: Option<balance::Counting>,
     /// What is published to views.
     known: Latest<Known>,
     /// Flows that ended because their interface was detached, in addition to those that the programs report.
@@ -125,6 +130,8 @@ impl Path {
             marked_delivered: Vec::new(),
             deferred_before: 0,
             quiet_ticks: 0,
+            buckets: Buckets::default(),
+            counting: None,
             known: Latest::new(Known::of(settings)),
             ended: EndedFlows::default(),
         };
@@ -181,6 +188,7 @@ impl Path {
             // A CPU was offline and is already back. No change was requested, but the ring needs one.
             self.requested = Some(self.settings.clone());
         }
+        self.balance();
         self.publish();
         if let Some(requested) = self.requested.clone() {
             // A failed change is tried again in the next tick.

@@ -13,7 +13,7 @@ use crate::grace::Grace;
 use crate::latest::Latest;
 use crate::live::Counters;
 use crate::load::{LoadError, Loaded, Sizes};
-use crate::path::DeviceId;
+use crate::path::{Buckets, DeviceId};
 use crate::rings::SharedRings;
 use crate::setup::Settings;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
@@ -30,6 +30,8 @@ pub(crate) struct Known {
     pub(crate) is_unguarded: bool,
     /// The attached interfaces.
     pub(crate) devices: Vec<KnownDevice>,
+    /// Where buckets are, and what moved.
+    pub(crate) buckets: Buckets,
 }
 
 /// An attached interface with its flow tables.
@@ -44,7 +46,12 @@ pub(crate) struct KnownDevice {
 
 impl Known {
     pub(crate) fn of(settings: &Settings) -> Known {
-        Known { settings: settings.clone(), is_unguarded: false, devices: Vec::new() }
+        Known {
+            settings: settings.clone(),
+            is_unguarded: false,
+            devices: Vec::new(),
+            buckets: Buckets::default(),
+        }
     }
 }
 
@@ -128,6 +135,12 @@ impl View {
             }
         }
         Counters::of(&self.counts, &self.rings.lock(), self.sizes)
+    }
+
+    /// Where buckets are, and what moved by load, under policies with `balance`.
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        self.known.get().buckets.clone()
     }
 
     /// Every flow that is counted.

@@ -127,6 +127,8 @@ impl Subject for InKernel {
             boundary_slots: rules.boundary_slots != 0,
             else_local: rules.else_local != 0,
             map_len: rules.map_len,
+            buckets: rules.buckets as u16,
+            first_bucket: rules.first_bucket as u16,
             map: &rules.map,
             rows: &rows[..tables],
             cpu: &rules.cpu,
@@ -217,6 +219,10 @@ impl Subject for InKernel {
         ranked.min().map(|(_, cpu, loop_)| (cpu, loop_))
     }
 
+    fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3] {
+        self.policy.bucket(rx_cpu, bucket)
+    }
+
     fn chains_are_sound(&mut self) -> bool {
         self.policy.no_thread_gives()
     }
@@ -297,6 +303,26 @@ fn rfs() {
 #[test]
 fn rfs_and_sparse() {
     let Some(seen) = run("rfs_and_sparse", Kind::RfsSparse) else { return };
+    assert!(
+        seen.by(STEER_BY_HASH) > 10_000
+            && seen.by(STEER_BY_SLOT) > 1_000
+            && seen.by(STEER_BY_RFS) > 10_000,
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn balance() {
+    let Some(seen) = run("balance", Kind::Balance) else { return };
+    assert!(
+        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 10_000 && seen.bucket_moves > 10_000,
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn rfs_and_sparse_and_balance() {
+    let Some(seen) = run("rfs_and_sparse_and_balance", Kind::RfsSparseBalance) else { return };
     assert!(
         seen.by(STEER_BY_HASH) > 10_000
             && seen.by(STEER_BY_SLOT) > 1_000
@@ -434,6 +460,8 @@ fn policies_that_remember_nothing_leave_slots_alone() {
                 boundary_slots: policy == STEER_RPS && (map_len == 3 || own[1] == 3),
                 else_local: false,
                 map_len: map_len.into(),
+                buckets: 0,
+                first_bucket: 0,
                 map,
                 rows,
                 cpu: &cpu,
@@ -463,6 +491,8 @@ fn frames_without_sequence_number_keep_to_their_ring() {
             boundary_slots: false,
             else_local: false,
             map_len: 2,
+            buckets: 0,
+            first_bucket: 0,
             map: &[2, 3],
             rows: &[],
             cpu: &[STEER_CPU_LINGER as u8; STEER_MAX_CPUS as usize],

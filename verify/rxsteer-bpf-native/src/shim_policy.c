@@ -33,6 +33,7 @@ struct native_policy {
 	struct steer_line *socks;
 	struct steer_sparse_slot *sparse;
 	struct steer_line *chains;
+	struct steer_bucket *buckets;
 	struct steer_hash_active *hash_active;
 	struct steer_pair *pairs;
 	struct steer_line *tails;
@@ -83,6 +84,13 @@ static struct steer_sparse_slot *steer_sparse_at(__u32 index)
 static struct steer_line *steer_chain_line(__u32 index)
 {
 	return index < (1u << steer_chains_log) / STEER_LINE_WORDS ? &state->chains[index] : NULL;
+}
+
+static struct steer_bucket *steer_bucket_at(__u32 rx_cpu, __u32 bucket)
+{
+	if (rx_cpu >= steer_rx_cpus || bucket >= STEER_MAX_BUCKETS + steer_cpus)
+		return NULL;
+	return &state->buckets[rx_cpu * (STEER_MAX_BUCKETS + steer_cpus) + bucket];
 }
 
 static struct steer_hash_active *steer_hash_active_at(__u32 rx_cpu)
@@ -147,6 +155,8 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->chains = zeroed((1u << sizes->chains_log) / STEER_LINE_WORDS, sizeof(*policy->chains));
 	/* A type with padding at its end. In the kernel its lines are aligned. */
 	policy->hash_active = zeroed(sizes->rx_cpus, sizeof(*policy->hash_active));
+	policy->buckets =
+		zeroed((size_t)sizes->rx_cpus * (STEER_MAX_BUCKETS + sizes->cpus), sizeof(*policy->buckets));
 	policy->pairs =
 		zeroed((size_t)sizes->cpus * STEER_GENERATIONS * sizes->rx_cpus, sizeof(*policy->pairs));
 	policy->tails = zeroed((size_t)sizes->rx_cpus * TAIL_LINES, sizeof(*policy->tails));
@@ -164,6 +174,7 @@ void native_policy_free(struct native_policy *policy)
 	free(policy->sparse);
 	free(policy->chains);
 	free(policy->hash_active);
+	free(policy->buckets);
 	free(policy->pairs);
 	free(policy->tails);
 	free(policy->limiters);
@@ -188,6 +199,9 @@ struct native_rules {
 	__u32 has_previous;
 	/* Entries of the general map, which comes first; STEER_NO_CPU stands for offline CPUs. */
 	__u32 map_len;
+	/* The number of buckets, and where their CPUs begin in `map`. */
+	__u32 buckets;
+	__u32 first_bucket;
 	__u16 map[STEER_MAP_ENTRIES];
 	struct steer_row rows[MAX_ROWS];
 	__u8 cpu[STEER_MAX_CPUS];
@@ -224,6 +238,8 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 	config->simple = !rules->flow_limit && !rules->has_previous;
 	policy->has_previous = rules->has_previous;
 	config->map_len = rules->map_len;
+	config->buckets = rules->buckets;
+	config->first_bucket = rules->first_bucket;
 	memcpy(config->map, rules->map, sizeof(config->map));
 	memcpy(config->cpu, rules->cpu, sizeof(config->cpu));
 	memcpy(policy->rows, rules->rows, sizeof(rules->rows));
@@ -410,6 +426,18 @@ __u32 native_policy_slot_held(struct native_policy *policy, __u32 table, __u32 d
 	state = policy;
 	map = steer_map_of(&policy->config, &arrival);
 	return steer_slot_held(&policy->config, &map, ((__u64)device + 1) << 32 | hash, now);
+}
+
+/* Packets, flow and votes of an RX CPU's bucket, or of a CPU behind the buckets. */
+void native_policy_bucket(struct native_policy *policy, __u32 rx_cpu, __u32 bucket, __u32 counts[3])
+{
+	struct steer_bucket *at;
+
+	state = policy;
+	at = steer_bucket_at(rx_cpu, bucket);
+	counts[0] = at->packets;
+	counts[1] = at->flow;
+	counts[2] = at->votes;
 }
 
 /* Whether every slot that was ever assigned is exactly once in its flow's chain, and no other slot is in any chain. */

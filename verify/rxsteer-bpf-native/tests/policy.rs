@@ -96,3 +96,25 @@ fn rfs_and_sparse() {
         "{seen:?}"
     );
 }
+
+#[test]
+fn balance() {
+    let seen = run(Kind::Balance);
+    assert!(
+        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 100_000 && seen.moved > 4_000,
+        "{seen:?}"
+    );
+    assert!(seen.bucket_moves > 30_000, "{seen:?}");
+}
+
+#[test]
+fn rfs_and_sparse_and_balance() {
+    let seen = run(Kind::RfsSparseBalance);
+    assert!(
+        seen.by(STEER_BY_HASH) > 100_000
+            && seen.by(STEER_BY_SLOT) > 10_000
+            && seen.by(STEER_BY_RFS) > 50_000
+            && seen.bucket_moves > 30_000,
+        "{seen:?}"
+    );
+}

@@ -9,7 +9,7 @@ pub(crate) use rxsteer_status::figures::{grouped, nanoseconds, percent};
 use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
-use rxsteer_user::{CpuReport, Report};
+use rxsteer_user::{CpuReport, MovesByLoad, Report};
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -177,6 +177,9 @@ fn totals(text: &mut String, run: &Run) {
     if !mechanisms.is_empty() {
         line("steered by", mechanisms);
     }
+    if report.moves_by_load.intervals > 0 {
+        line("balance", balance(&report.moves_by_load));
+    }
     if let Some((home, data)) = at_home(report) {
         line(
             "applications",
@@ -242,6 +245,24 @@ fn mechanisms<H>(report: &Report<H>) -> String {
         }
     }
     parts.join(", ")
+}
+
+/// Buckets that moved by load, and the first of them with its reason.
+fn balance(moves: &MovesByLoad) -> String {
+    let mut text = format!(
+        "{} buckets moved by load in {} intervals",
+        grouped(moves.moved),
+        grouped(moves.intervals)
+    );
+    if let Some(first) = moves.first.first() {
+        let after = duration(Duration::from_nanos(first.after_ns));
+        let _ = write!(
+            text,
+            "; first bucket {} from CPU {} to CPU {} after {after}: {}",
+            first.bucket.bucket, first.bucket.from, first.bucket.to, first.bucket
+        );
+    }
+    text
 }
 
 /// Which hash, and how to get the same spread again.

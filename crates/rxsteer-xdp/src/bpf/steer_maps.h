@@ -109,6 +109,8 @@ STEER_LINES(steer_flows, struct steer_flow);
 STEER_LINES(steer_rows, struct steer_row);
 STEER_LINES(steer_socks, struct steer_line);
 STEER_LINES(steer_sparse, struct steer_sparse_slot);
+/* For each RX CPU, STEER_MAX_BUCKETS buckets, and then an element for each CPU. */
+STEER_LINES(steer_buckets, struct steer_bucket);
 STEER_LINES(steer_chains, struct steer_line);
 STEER_LINES(steer_hash_actives, struct steer_hash_active);
 /* Indexed by ring and RX CPU. */
@@ -177,6 +179,13 @@ static __always_inline struct steer_line *steer_sock_line(__u32 index)
 static __always_inline struct steer_sparse_slot *steer_sparse_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&steer_sparse, &index);
+}
+
+static __always_inline struct steer_bucket *steer_bucket_at(__u32 rx_cpu, __u32 bucket)
+{
+	__u32 index = rx_cpu * (STEER_MAX_BUCKETS + steer_cpus) + bucket;
+
+	return bpf_map_lookup_elem(&steer_buckets, &index);
 }
 
 static __always_inline struct steer_line *steer_chain_line(__u32 index)

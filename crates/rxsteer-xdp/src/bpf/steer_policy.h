@@ -9,6 +9,7 @@
  *   steer_sock_line(index)        sixteen entries of the sock flow table
  *   steer_sparse_at(index)        a sparse slot
  *   steer_chain_line(index)       sixteen heads of chains of sparse slots
+ *   steer_bucket_at(rx_cpu, bucket)  what an RX CPU counted in a bucket
  *   steer_hash_active_at(rx_cpu)  when an RX CPU last let the hash decide
  *   steer_pair_at(rx_cpu, ring)   the numbers of an RX CPU and a ring
  *   steer_tail_line(rx_cpu, ring) sixteen tails of an RX CPU, with that of the ring at ring % STEER_LINE_WORDS
@@ -20,8 +21,8 @@
  * These functions return a pointer, which is null when there is no such element. The includer also provides the sizes
  * steer_cpus, steer_rx_cpus, steer_flow_log, steer_sock_mask, steer_sock_cpu_mask and steer_chains_log.
  *
- * The files of the same names in rxsteer-core state the invariants: rps, bound, sparse (here in steer_sparse.h), rfs,
- * order, flow_limit.
+ * The files of the same names in rxsteer-core state the invariants: rps, bound, balance, sparse (here in
+ * steer_sparse.h), rfs, order, flow_limit.
  */
 #ifndef STEER_POLICY_H
 #define STEER_POLICY_H
@@ -192,15 +193,47 @@ static __always_inline void steer_forget_desired(__u32 hash)
 
 /* ------------------------------------------------------------------------------------ all rules */
 
-/* The hash selects an entry of the map: (hash * length) >> 32. The receiving CPU replaces an offline CPU. */
+/* A packet of the bucket's votes: for the flow that has them, or against it. */
+static __always_inline void steer_vote(struct steer_bucket *bucket, __u32 hash)
+{
+	__u32 votes = bucket->votes;
+
+	if (!votes)
+		bucket->flow = hash;
+	if (!votes || bucket->flow == hash)
+		bucket->votes = votes < STEER_MOST_VOTES ? votes + 1 : votes;
+	else
+		bucket->votes = votes - 1;
+}
+
+/* Counts a packet of a bucket; `bucket` is STEER_MAX_BUCKETS plus a CPU for a packet that another rule sent there. */
+static __always_inline void steer_count_bucket(__u32 rx_cpu, __u32 bucket, __u32 hash)
+{
+	struct steer_bucket *counts = steer_bucket_at(rx_cpu, bucket);
+
+	if (counts && !(++counts->packets % STEER_BUCKET_SAMPLE) && bucket < STEER_MAX_BUCKETS)
+		steer_vote(counts, hash);
+}
+
+/* The hash selects an entry of the map: (hash * length) >> 32; of the table where there are buckets. The receiving CPU
+ * replaces an offline CPU. */
 static __always_inline struct steer_target steer_by_hash(const struct steer_config *config,
 							 const struct steer_arrival *packet, struct steer_map map)
 {
-	__u64 index = map.first + ((__u64)packet->hash * map.len >> 32);
-	__u32 cpu = config->map[index & (STEER_MAP_ENTRIES - 1)];
-	struct steer_target target = { .cpu = cpu == STEER_NO_CPU ? packet->rx_cpu : cpu, .by = STEER_BY_HASH };
+	struct steer_target target = { .by = STEER_BY_HASH };
+	__u64 index;
+	__u32 cpu;
 
-	target.map_len = map.len;
+	if (config->buckets) {
+		index = (__u64)packet->hash * config->buckets >> 32;
+		steer_count_bucket(packet->rx_cpu, index, packet->hash);
+		index += config->first_bucket;
+	} else {
+		index = map.first + ((__u64)packet->hash * map.len >> 32);
+		target.map_len = map.len;
+	}
+	cpu = config->map[index & (STEER_MAP_ENTRIES - 1)];
+	target.cpu = cpu == STEER_NO_CPU ? packet->rx_cpu : cpu;
 	return target;
 }
 
@@ -239,6 +272,8 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 		if (chosen) {
 			target.cpu = chosen - 1;
 			target.by = STEER_BY_RFS;
+			if (config->buckets)
+				steer_count_bucket(packet->rx_cpu, STEER_MAX_BUCKETS + target.cpu, 0);
 			return target;
 		}
 	}
@@ -248,6 +283,8 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 		if (chosen) {
 			target.cpu = chosen - 1;
 			target.by = STEER_BY_SLOT;
+			if (config->buckets)
+				steer_count_bucket(packet->rx_cpu, STEER_MAX_BUCKETS + target.cpu, 0);
 			return target;
 		}
 	}

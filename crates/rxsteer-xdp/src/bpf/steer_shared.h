@@ -57,6 +57,11 @@ enum steer_limits {
 	/* Words of a struct steer_sent, and buckets of a struct steer_delays. */
 	STEER_SENT_WORDS = 8,
 	STEER_DELAY_BUCKETS = 132,
+	/* The most buckets of a table; one of how many packets of a bucket votes for its flow; the most votes.
+	 * rxsteer-core/src/balance.rs explains them. */
+	STEER_MAX_BUCKETS = 4096,
+	STEER_BUCKET_SAMPLE = 8,
+	STEER_MOST_VOTES = 32,
 };
 
 enum steer_policy {
@@ -64,6 +69,8 @@ enum steer_policy {
 	STEER_RPS,
 	STEER_BOUND,
 	STEER_SPARSE,
+	/* The hash picks a bucket. Buckets can also stand behind the following rules, and STEER_SPARSE. */
+	STEER_BALANCE,
 	STEER_RFS,
 	STEER_RFS_SPARSE,
 };
@@ -133,7 +140,13 @@ struct steer_config {
 	__u8 by_queue;
 	/* A flow that no other rule places stays on the CPU that receives it. Otherwise its hash decides. */
 	__u8 else_local;
-	__u8 reserved[7];
+	__u8 reserved8;
+	/* The hash picks one of this many buckets instead of an entry of the map; 0: there are no buckets. Their CPUs
+	 * begin at `first_bucket` of `map`. User space changes single entries while the configuration is active: every
+	 * decision passes the order guard. */
+	__u16 buckets;
+	__u16 first_bucket;
+	__u8 reserved[2];
 	/* The CPU maps, one after another, each in ascending order. STEER_NO_CPU replaces an offline CPU, and stands
 	 * for the receiving CPU. */
 	__u16 map[STEER_MAP_ENTRIES];
@@ -334,6 +347,15 @@ struct steer_sparse_slot {
 	__u64 last_seen;
 	/* The next slot of the same chain, plus one; 0: the end of the chain. */
 	__u32 next;
+	__u32 reserved;
+};
+
+/* What one RX CPU counted in one bucket, or for packets that a slot or a desired CPU sent to one CPU. */
+struct steer_bucket {
+	__u32 packets;
+	/* The flow with the most votes, and its votes. */
+	__u32 flow;
+	__u32 votes;
 	__u32 reserved;
 };
 

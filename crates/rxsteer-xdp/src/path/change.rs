@@ -73,16 +73,19 @@ impl Path {
             self.grace.wait()?;
         }
         self.passes_frames = settings.has_passed_flows();
+        self.prepare_buckets(settings);
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
         let rings = self.loaded.rings.lock();
         let part =
             1 - self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1);
         let first_row = part * self.loaded.sizes.tables;
         let mut config =
-            compile(settings, Local::Passes, sizes, first_row, |cpu| rings.generation(cpu));
+            compile(settings, Local::Passes, sizes, first_row, &self.buckets.table, |cpu| {
+                rings.generation(cpu)
+            });
         config.unguarded = u8::from(unguarded);
         let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
-        let flushing = compile(&none, Local::ByRing, sizes, 0, |cpu| rings.generation(cpu));
+        let flushing = compile(&none, Local::ByRing, sizes, 0, &[], |cpu| rings.generation(cpu));
         drop(rings);
         self.write_rows(settings, part);
         let bss = self.bss();

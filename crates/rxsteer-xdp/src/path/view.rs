@@ -35,6 +35,7 @@ impl Path {
             settings: self.settings.clone(),
             is_unguarded: self.is_unguarded(),
             devices: self.known_devices(),
+            buckets: self.buckets.clone(),
         });
     }
 

@@ -3,9 +3,9 @@
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 use crate::abi::{
-    Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_CPUS, NO_CPU,
-    SPARSE_ROW, WAYS, steer_limiter, steer_line, steer_pair, steer_row, steer_slot,
-    steer_sparse_slot,
+    Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_BUCKETS, MAX_CPUS,
+    NO_CPU, SPARSE_ROW, WAYS, steer_bucket, steer_limiter, steer_line, steer_pair, steer_row,
+    steer_slot, steer_sparse_slot,
 };
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
@@ -25,6 +25,7 @@ pub struct KernelPolicy {
     rows: Array<steer_row>,
     socks: Array<steer_line>,
     sparse: Array<steer_sparse_slot>,
+    buckets: Array<steer_bucket>,
     pairs: Array<steer_pair>,
     tails: Array<steer_line>,
 }
@@ -92,6 +93,7 @@ impl KernelPolicy {
             rows: Array::new(&maps.steer_rows)?,
             socks: Array::new(&maps.steer_socks)?,
             sparse: Array::new(&maps.steer_sparse)?,
+            buckets: Array::new(&maps.steer_buckets)?,
             pairs: Array::new(&maps.steer_pairs)?,
             tails: Array::new(&maps.steer_tails)?,
             sizes,
@@ -115,6 +117,8 @@ impl KernelPolicy {
         config.else_local = u8::from(rules.else_local);
         config.by_queue = u8::from(!rules.rows.is_empty());
         config.map_len = rules.map_len;
+        config.buckets = rules.buckets;
+        config.first_bucket = rules.first_bucket;
         config.map[..rules.map.len()].copy_from_slice(rules.map);
         config.cpu = *rules.cpu;
         config.members.fill(0);
@@ -224,6 +228,13 @@ impl KernelPolicy {
         (slot.flow, slot.last_seen)
     }
 
+    /// What `rx_cpu` counted in a bucket, or behind the buckets for a CPU: packets, flow and votes.
+    #[must_use]
+    pub fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3] {
+        let counts = self.buckets.get(rx_cpu * (MAX_BUCKETS + self.sizes.cpus) + bucket);
+        [counts.packets, counts.flow, counts.votes]
+    }
+
     /// Whether no thread holds the lock for assigning sparse slots.
     pub fn no_thread_gives(&mut self) -> bool {
         self.skeleton.globals().steer_giving_lock == 0
@@ -270,6 +281,7 @@ fn size_maps(
     size(&mut maps.steer_rows, CONFIG_FLUSHING * sizes.tables)?;
     size(&mut maps.steer_socks, sizes.sock_entries / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
+    size(&mut maps.steer_buckets, sizes.rx_cpus * (MAX_BUCKETS + sizes.cpus))?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.rx_cpus)?;
     size(&mut maps.steer_pairs, ring_states * sizes.cpus)?;

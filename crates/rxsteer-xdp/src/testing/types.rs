@@ -48,6 +48,10 @@ pub struct TestRules<'a> {
     pub else_local: bool,
     /// The entries of the general map.
     pub map_len: u32,
+    /// The number of buckets; 0: none.
+    pub buckets: u16,
+    /// Where the CPUs of buckets begin in `map`.
+    pub first_bucket: u16,
     /// All maps, the general one first, with `STEER_NO_CPU` for offline CPUs.
     pub map: &'a [u16],
     /// The settings of each flow table's queue, if queues have any: where its map begins, its length, its number, and

@@ -5,6 +5,7 @@ use super::world::{SECOND, World};
 use crate::abi;
 use crate::policy::{Decision, LastPacket};
 use rand::RngExt;
+use rxsteer_core::balance::Counted;
 use rxsteer_core::explain::{Explanation, Reason};
 use rxsteer_core::sparse::SlotId;
 use rxsteer_core::{Arrival, FlowHash};
@@ -48,6 +49,7 @@ impl<S: Subject> World<S> {
             }
         }
         self.compare_limiters();
+        self.compare_buckets();
     }
 
     fn check_sparse_slot(&mut self, arrival: &Arrival) {
@@ -68,6 +70,23 @@ impl<S: Subject> World<S> {
         let (hash, now) = (arrival.hash.get(), arrival.time_ns);
         let slot = self.subject.slot_held(table, device.into(), hash, now);
         assert_eq!(slot, held, "{arrival:?}");
+    }
+
+    /// Checks that both sides counted the same in every bucket, and found the same large flows.
+    fn compare_buckets(&self) {
+        let Some(counted) = self.plan.bucket_counts() else { return };
+        let buckets = counted.large.len();
+        let cpus = counted.packets.len() - buckets;
+        let mut theirs = Counted::new(buckets, cpus);
+        for rx_cpu in self.steerings.keys() {
+            for at in 0..buckets + cpus {
+                let behind = at.checked_sub(buckets).map(|cpu| abi::STEER_MAX_BUCKETS + cpu as u32);
+                let number = behind.unwrap_or(at as u32);
+                let [packets, flow, votes] = self.subject.bucket((*rx_cpu).into(), number);
+                theirs.add(at, packets, flow, votes);
+            }
+        }
+        assert_eq!(theirs, counted);
     }
 
     /// The core's limiter shows only its decisions; the other side's counts must match its own history.
@@ -92,7 +111,7 @@ pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
         | Reason::NoSuchQueue
         | Reason::Stays { .. } => abi::STEER_BY_LOCAL,
         Reason::Bound => abi::STEER_BY_BOUND,
-        Reason::Hash { .. } => abi::STEER_BY_HASH,
+        Reason::Hash { .. } | Reason::Bucket { .. } => abi::STEER_BY_HASH,
         Reason::Slot { .. } => abi::STEER_BY_SLOT,
         Reason::Rfs => abi::STEER_BY_RFS,
     };

@@ -5,7 +5,14 @@ use crate::policy::{NO_CPU, Row, Rules, Sizes};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, SlotOrder, SockFlowTable, SteerConfig};
+use rxsteer_core::policy::Front;
+use rxsteer_core::{
+    Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SlotOrder, SockFlowTable, SteerConfig,
+};
+
+/// Few buckets, so that each has several flows.
+const BALANCE: Balance =
+    Balance { buckets: 256, interval_ms: 100, threshold_percent: 5, moves: 64 };
 
 /// A policy without its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +29,26 @@ pub enum Kind {
     Rfs,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the hash.
     RfsSparse,
+    /// The hash picks a bucket.
+    Balance,
+    /// The desired CPU decides, otherwise the sparse slot, otherwise the bucket.
+    RfsSparseBalance,
     /// The hash decides, with the settings of `run`: without hysteresis, and unguarded at times.
     RpsAsRun,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 6] =
-        [Kind::None, Kind::Rps, Kind::Bound, Kind::Sparse, Kind::Rfs, Kind::RfsSparse];
+    pub const ALL: [Kind; 8] = [
+        Kind::None,
+        Kind::Rps,
+        Kind::Bound,
+        Kind::Sparse,
+        Kind::Rfs,
+        Kind::RfsSparse,
+        Kind::Balance,
+        Kind::RfsSparseBalance,
+    ];
 
     /// Its number in `enum steer_policy`.
     fn number(self) -> u32 {
@@ -39,8 +58,14 @@ impl Kind {
             Kind::Bound => abi::STEER_BOUND,
             Kind::Sparse => abi::STEER_SPARSE,
             Kind::Rfs => abi::STEER_RFS,
-            Kind::RfsSparse => abi::STEER_RFS_SPARSE,
+            Kind::RfsSparse | Kind::RfsSparseBalance => abi::STEER_RFS_SPARSE,
+            Kind::Balance => abi::STEER_BALANCE,
         }
+    }
+
+    /// Whether the hash picks a bucket.
+    pub(crate) fn has_buckets(self) -> bool {
+        matches!(self, Kind::Balance | Kind::RfsSparseBalance)
     }
 
     /// Whether it can be changed without a transition: the core guards its decisions, or nothing is under way at a
@@ -75,6 +100,8 @@ pub struct Scenario {
     pub(crate) local_by_ring: bool,
     /// Whether frames go unguarded.
     pub(crate) unguarded: bool,
+    /// The CPU of each bucket, from the core's plan.
+    pub(crate) table: Vec<CpuId>,
 }
 
 fn cpu(id: u16) -> CpuId {
@@ -118,7 +145,7 @@ impl Scenario {
         let local_by_ring = !kind.can_change() && rng.random_ratio(1, 4);
         // `rps` has no fallback except its hash; whether a flow may linger is the same for both sides.
         let is_rps = matches!(kind, Kind::Rps | Kind::RpsAsRun);
-        if kind.can_change() && !is_rps && rng.random_ratio(1, 3) {
+        if kind.can_change() && !is_rps && !kind.has_buckets() && rng.random_ratio(1, 3) {
             config.fallback = Fallback::Local;
         }
         let mut scenario = Scenario {
@@ -131,6 +158,7 @@ impl Scenario {
             second_generation: Vec::new(),
             local_by_ring,
             unguarded: false,
+            table: Vec::new(),
         };
         scenario.change(rng);
         scenario
@@ -151,7 +179,7 @@ impl Scenario {
             self.config.offline = CpuSet::new(some(rng, &idle, 3).iter().map(|id| cpu(*id)));
         }
         self.config.rps_maps.clear();
-        if self.kind.can_change() && rng.random_ratio(1, 2) {
+        if self.kind.can_change() && !self.kind.has_buckets() && rng.random_ratio(1, 2) {
             let queues = 0..self.queues.len() as u16;
             let own = queues.filter(|_| rng.random_ratio(2, 3)).collect::<Vec<u16>>();
             let map = |queue: u16| (queue.into(), cpu_set(&self.map(rng, &all)));
@@ -166,11 +194,29 @@ impl Scenario {
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(loops),
             Kind::RfsSparse => Policy::RfsSparse(loops),
+            Kind::Balance => Policy::Balance(Front::default(), BALANCE),
+            Kind::RfsSparseBalance => {
+                Policy::Balance(Front { rfs: true, loops: Some(loops) }, BALANCE)
+            }
         };
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
         // As in `Settings::can_be_unguarded` of rxsteer-xdp.
         let can_be = self.config.offline.is_none() && self.config.flow_limit.is_none();
         self.unguarded = self.kind == Kind::RpsAsRun && can_be && rng.random_ratio(3, 4);
+    }
+
+    /// Some buckets that change to any CPUs, as load might decide.
+    pub(crate) fn moves(&self, rng: &mut ChaCha8Rng) -> Vec<Move> {
+        let cpus = self.possible.as_slice();
+        let mut moves = Vec::new();
+        for (bucket, from) in (0..).zip(&self.table) {
+            if rng.random_ratio(1, 8) {
+                let (from, to) = (*from, *cpus.choose(rng).unwrap_or(from));
+                let large = FlowHash::NONE;
+                moves.push(Move { bucket, from, to, from_percent: 0, to_percent: 0, large });
+            }
+        }
+        moves
     }
 
     /// A CPU map. For `rps` as in `run`, the core does not guard flows that share a slot and have two targets, but the
@@ -256,6 +302,8 @@ impl Scenario {
             unguarded: self.unguarded.into(),
             has_previous: 0,
             map_len: self.config.cpus.len() as u32,
+            buckets: self.table.len() as u32,
+            first_bucket: self.config.cpus.len() as u32,
             map: [NO_CPU; abi::STEER_MAP_ENTRIES as usize],
             rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; abi::MAX_ROWS as usize],
             cpu: [0; abi::STEER_MAX_CPUS as usize],
@@ -282,6 +330,10 @@ impl Scenario {
                 let bound = bound.filter(|(_, id)| self.is_online(*id));
                 row.bound = bound.map_or(NO_CPU, |(_, id)| id.get());
             }
+        }
+        for (entry, id) in rules.map[self.config.cpus.len()..].iter_mut().zip(&self.table) {
+            let is_usable = self.config.cpus.contains(*id) && self.is_online(*id);
+            *entry = if is_usable { id.get() } else { NO_CPU };
         }
         for id in self.possible.iter() {
             let desired = self.is_online(id)

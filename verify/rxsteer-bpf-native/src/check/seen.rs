@@ -19,6 +19,8 @@ pub struct Seen {
     pub second_generation: u64,
     /// Packets that went unguarded.
     pub unguarded: u64,
+    /// Buckets that moved.
+    pub bucket_moves: u64,
 }
 
 impl Seen {
@@ -39,5 +41,6 @@ impl Seen {
         self.dropped += other.dropped;
         self.second_generation += other.second_generation;
         self.unguarded += other.unguarded;
+        self.bucket_moves += other.bucket_moves;
     }
 }

@@ -26,7 +26,7 @@ pub struct World<S> {
     pub(super) scenario: Scenario,
     pub(super) rng: ChaCha8Rng,
     rings: Rings,
-    plan: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     /// By RX CPU.
     pub(super) steerings: BTreeMap<u16, Steering>,
     pub(super) socks: Arc<SockFlowTable>,
@@ -41,7 +41,7 @@ impl<S: Subject> World<S> {
     /// # Panics
     ///
     /// If the core considers the scenario impossible.
-    pub fn new(mut subject: S, scenario: Scenario, mut rng: ChaCha8Rng) -> World<S> {
+    pub fn new(mut subject: S, mut scenario: Scenario, mut rng: ChaCha8Rng) -> World<S> {
         let sizes = scenario.sizes();
         let rings = Rings::new(&mut rng, sizes.cpus, sizes.rx_cpus, scenario.ring_size);
         for (rx_cpu, ring, pair) in rings.all() {
@@ -62,6 +62,7 @@ impl<S: Subject> World<S> {
         } else {
             plan.sock_flows().clone()
         };
+        scenario.table = plan.bucket_table().to_vec();
         subject.configure(&scenario.rules());
         let flows = rng.random_range(5..400);
         let hashes = (0..flows).map(|_| subject.new_flow(&mut rng)).collect();
@@ -239,6 +240,12 @@ impl<S: Subject> World<S> {
         for _ in 0..self.rng.random_range(0..3) {
             self.socket_event();
         }
+        if self.scenario.kind.has_buckets() && self.rng.random_ratio(1, 20) {
+            let moves = self.scenario.moves(&mut self.rng);
+            let plan = Arc::new(self.plan.moved(&moves));
+            self.seen.bucket_moves += moves.len() as u64;
+            self.adopt(plan);
+        }
         if self.rng.random_ratio(1, 100) {
             if self.scenario.unguarded && self.rng.random() {
                 // First the guard is active again, with the same rules.
@@ -282,8 +289,14 @@ impl<S: Subject> World<S> {
 
     fn change(&mut self) {
         self.scenario.change(&mut self.rng);
-        self.subject.configure(&self.scenario.rules());
         let plan = Arc::new(self.plan.next(&self.scenario.config).expect("it is possible"));
+        self.adopt(plan);
+    }
+
+    /// Both sides decide by the present scenario and the buckets of `plan` from now on.
+    fn adopt(&mut self, plan: Arc<Plan>) {
+        self.scenario.table = plan.bucket_table().to_vec();
+        self.subject.configure(&self.scenario.rules());
         for (rx_cpu, steering) in &mut self.steerings {
             let mut producer = Producer {
                 rings: &mut self.rings,

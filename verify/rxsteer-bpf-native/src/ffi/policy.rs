@@ -55,6 +55,10 @@ pub struct Rules {
     pub has_previous: u32,
     /// Entries of the general map, which comes first in `map`.
     pub map_len: u32,
+    /// The number of buckets; 0: none.
+    pub buckets: u32,
+    /// Where the CPUs of buckets begin in `map`.
+    pub first_bucket: u32,
     /// All maps, one after another: CPUs, or [`NO_CPU`].
     pub map: [u16; abi::STEER_MAP_ENTRIES as usize],
     /// By flow table.
@@ -212,6 +216,7 @@ unsafe extern "C" {
         hash: u32,
         now: u64,
     ) -> u32;
+    fn native_policy_bucket(policy: *mut State, rx_cpu: u32, bucket: u32, counts: *mut [u32; 3]);
     fn native_policy_chains_are_sound(policy: *mut State) -> u32;
     fn native_policy_history(policy: *mut State, rx_cpu: u32, history: *mut LimitHistory);
     fn native_policy_limit_count(policy: *mut State, rx_cpu: u32, bucket: u32) -> u32;
@@ -261,6 +266,8 @@ impl NativePolicy {
     pub fn configure(&mut self, rules: &Rules) {
         let known = |cpu: &u16| u32::from(*cpu) < self.sizes.cpus || *cpu == NO_CPU;
         assert!(rules.map.iter().all(known) && rules.map_len <= abi::STEER_MAX_CPUS);
+        assert!(rules.buckets <= abi::STEER_MAX_BUCKETS);
+        assert!(rules.first_bucket + rules.buckets <= abi::STEER_MAP_ENTRIES);
         assert!(self.sizes.tables <= abi::MAX_ROWS && rules.loops <= abi::STEER_MAX_LOOPS);
         for row in &rules.rows {
             let end = u32::from(row.first) + u32::from(row.len);
@@ -425,6 +432,18 @@ impl NativePolicy {
         let slot =
             unsafe { native_policy_slot_held(self.state.as_ptr(), table, device, hash, now) };
         slot.checked_sub(1).map(|slot| (slot / abi::STEER_SPARSE_ROW, slot % abi::STEER_SPARSE_ROW))
+    }
+
+    /// What `rx_cpu` counted in a bucket, or behind the buckets for a CPU: packets, flow and votes.
+    #[must_use]
+    pub fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3] {
+        assert!(rx_cpu < self.sizes.rx_cpus && bucket < abi::STEER_MAX_BUCKETS + self.sizes.cpus);
+        let mut counts = [0; 3];
+        // SAFETY: the state is there, and the bucket too.
+        unsafe {
+            native_policy_bucket(self.state.as_ptr(), rx_cpu, bucket, &raw mut counts);
+        }
+        counts
     }
 
     /// Whether every assigned sparse slot is in its flow's chain, and no other slot is.

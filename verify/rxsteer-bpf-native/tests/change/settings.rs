@@ -147,6 +147,8 @@ impl Settings {
             unguarded: unguarded.into(),
             has_previous: has_previous.into(),
             map_len: self.map.len() as u32,
+            buckets: 0,
+            first_bucket: 0,
             map: [NO_CPU; 8192],
             rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; 64],
             cpu: [0; 1024],

@@ -1,0 +1,197 @@
+//! Moves of buckets during a run, under policies with `balance`.
+//!
+//! ```text
+//!   RX thread, between batches:  packets' time ≥ next?  ──► counts of all threads ──► Balancer ──► a plan with moves
+//!                                                                                                 (change.rs)
+//! ```
+//!
+//! The interval is one of the packets' receive times, so that a replay at full speed balances as often as the recorded
+//! traffic would have been, and with one RX thread always alike. The load of a CPU is the packets that are sent there:
+//! a handler's time is not measured, since it differs from run to run.
+
+use crate::change::Switch;
+use rxsteer_core::{Balance, Balancer, CpuLoad, Move, Plan};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Moves that are kept for reports; later ones are only counted.
+pub const MOST_MOVES_KEPT: usize = 4096;
+
+/// If a packet is this far before the next interval's beginning, and more than an interval, the clock was set back.
+const SET_BACK_NS: u64 = 1_000_000_000;
+
+/// A bucket that moved by load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MovedByLoad {
+    /// When, in nanoseconds after the first packet's receive time.
+    pub after_ns: u64,
+    /// Which bucket, from where to where, and why.
+    pub bucket: Move,
+}
+
+/// All moves of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MovesByLoad {
+    /// Intervals that ended.
+    pub intervals: u64,
+    /// Buckets that moved.
+    pub moved: u64,
+    /// The first of these moves, up to [`MOST_MOVES_KEPT`].
+    pub first: Vec<MovedByLoad>,
+}
+
+/// What the RX threads of a pipeline share to move buckets.
+#[derive(Debug)]
+pub(crate) struct Rebalancing {
+    /// When the present interval ends.
+    next_ns: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    begin_ns: Option<u64>,
+    last_ns: u64,
+    balancer: Option<(Balance, Balancer)>,
+    moves: MovesByLoad,
+}
+
+impl Rebalancing {
+    pub(crate) fn new() -> Rebalancing {
+        Rebalancing { next_ns: AtomicU64::new(0), state: Mutex::default() }
+    }
+
+    /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it. Moves, if any, are
+    /// published through `switch`.
+    #[inline]
+    pub(crate) fn come_to(&self, time_ns: u64, balance: &Balance, switch: &Switch) {
+        // ORDER: Relaxed; a thread with an old value reads the new one under the lock.
+        let next_ns = self.next_ns.load(Ordering::Relaxed);
+        if time_ns >= next_ns || next_ns - time_ns > SET_BACK_NS + interval_ns(balance) {
+            self.end_interval(time_ns, balance, switch);
+        }
+    }
+
+    #[cold]
+    fn end_interval(&self, time_ns: u64, balance: &Balance, switch: &Switch) {
+        // Another thread is at it, and this one goes on receiving.
+        let Ok(mut state) = self.state.try_lock() else { return };
+        let next_ns = self.next_ns.load(Ordering::Relaxed);
+        if time_ns < next_ns && next_ns - time_ns <= SET_BACK_NS + interval_ns(balance) {
+            return;
+        }
+        self.next_ns.store(time_ns.saturating_add(interval_ns(balance)), Ordering::Relaxed);
+        let begin_ns = *state.begin_ns.get_or_insert(time_ns);
+        let elapsed_ns = time_ns.saturating_sub(state.last_ns);
+        state.last_ns = time_ns;
+        let State { balancer, moves, .. } = &mut *state;
+        switch.rebalance(|plan| {
+            let made = decide(plan, balancer, elapsed_ns);
+            moves.intervals += 1;
+            moves.moved += made.len() as u64;
+            let room = MOST_MOVES_KEPT - moves.first.len();
+            let after_ns = time_ns.saturating_sub(begin_ns);
+            let kept = made.iter().take(room);
+            moves.first.extend(kept.map(|bucket| MovedByLoad { after_ns, bucket: *bucket }));
+            made
+        });
+    }
+
+    pub(crate) fn moves(&self) -> MovesByLoad {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).moves.clone()
+    }
+}
+
+fn interval_ns(balance: &Balance) -> u64 {
+    u64::from(balance.interval_ms) * 1_000_000
+}
+
+/// The moves at the end of an interval. The first one after a change of the policy's settings only begins to count.
+fn decide(plan: &Plan, balancer: &mut Option<(Balance, Balancer)>, elapsed_ns: u64) -> Vec<Move> {
+    let (Some(balance), Some(counted)) = (plan.config().policy.balance(), plan.bucket_counts())
+    else {
+        *balancer = None;
+        return Vec::new();
+    };
+    match balancer {
+        Some((settings, balancer)) if settings == balance => {
+            let cpus = plan.bucket_cpus().into_iter().map(CpuLoad::unmeasured);
+            let cpus: Vec<CpuLoad> = cpus.collect();
+            balancer.interval(plan.bucket_table(), &cpus, &counted, elapsed_ns)
+        }
+        _ => {
+            *balancer = Some((*balance, Balancer::new(balance, &counted)));
+            Vec::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_core::{
+        Arrival, Backlogs, CpuId, FlowHash, Refusal, SteerConfig, Steering, Verdict,
+    };
+
+    /// Backlogs where everything is completed at once.
+    struct Idle;
+
+    impl Backlogs for Idle {
+        fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
+            Ok(0)
+        }
+        fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
+            true
+        }
+        fn tail(&self, _cpu: CpuId) -> u32 {
+            0
+        }
+        fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
+            (0, 1)
+        }
+    }
+
+    #[test]
+    fn buckets_move_at_the_end_of_intervals() {
+        let policy = "rps+balance:buckets=256,interval=10ms".parse().unwrap();
+        let cpu = |id| CpuId::new(id).unwrap();
+        let config = SteerConfig::new(policy, "0-1".parse().unwrap(), vec![cpu(0)]);
+        let switch = Switch::new(Plan::new(&config, 1).unwrap(), 1, 1);
+        let rebalancing = Rebalancing::new();
+        let mut seen = switch.see();
+        let mut steering = Steering::of_plan(seen.value().plan.clone(), [0]);
+        let mut counts = Vec::new();
+        for ms in 0..60 {
+            let time_ns = ms * 1_000_000;
+            let balance = *seen.value().plan.config().policy.balance().unwrap();
+            rebalancing.come_to(time_ns, &balance, &switch);
+            if switch.has_changed(&seen) {
+                seen = switch.see();
+                steering.change(&seen.value().plan, &mut Idle);
+            }
+            // All flows are of the lower half of the hashes: CPU 0.
+            let mut verdicts = [Verdict::default(); 64];
+            let arrivals: Vec<Arrival> = (0..64)
+                .map(|n| Arrival {
+                    time_ns,
+                    hash: FlowHash::from_raw(n << 25 | 1),
+                    ..Arrival::default()
+                })
+                .collect();
+            steering.decide(&arrivals, &mut Idle, &mut verdicts);
+            counts.push(verdicts.iter().filter(|verdict| verdict.cpu() == cpu(1)).count());
+        }
+        assert_eq!(counts[..10], [0; 10], "it counts first");
+        assert!(counts[30..].iter().all(|count| (30..=34).contains(count)), "{counts:?}");
+        let moves = rebalancing.moves();
+        assert_eq!((moves.moved as usize, moves.intervals), (moves.first.len(), 6));
+        let first = moves.first[0];
+        assert_eq!(
+            (first.after_ns, first.bucket.from, first.bucket.to),
+            (10_000_000, cpu(0), cpu(1))
+        );
+        assert_eq!((first.bucket.from_percent, first.bucket.to_percent), (200, 0));
+    }
+}
