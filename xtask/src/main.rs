@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 
+mod balance;
 mod bench;
 mod bpf_cost;
 mod dist;
@@ -38,6 +39,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    Balance(balance::Options),
     Bench(bench::Options),
     /// Measures how many packets a second one CPU hands to another, beside a fixed redirect.
     HandOff(lab::Options),
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
 
 fn run(task: &Task) -> Result<Outcome> {
     match task {
+        Task::Balance(options) => balance::run(options),
         Task::Bench(_) => bench::run(),
         Task::HandOff(options) => lab::run("hand-off", options),
         Task::KernelRps(options) => lab::run("kernel-rps", options),

@@ -14,6 +14,7 @@ pub mod file;
 pub mod fit;
 pub mod metric;
 pub mod published;
+pub mod rebalance;
 pub mod recorded;
 pub mod result;
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub(crate) enum Other {
     Event { index: u32 },
     /// The scheduler balances waiting threads.
     Balance,
+    /// An interval of the policy's buckets ends.
+    MoveBuckets,
 }
 
 /// The number of keys that are compared at a time.

@@ -108,6 +108,7 @@ impl World<'_> {
         for (index, event) in (0..).zip(&self.scenario.events) {
             self.calendar.note(event.at_ns, Other::Event { index });
         }
+        self.note_interval();
         let every = self.scenario.scheduler.balance_ns;
         let may_move = self.scenario.scheduler.placement != Placement::Pinned;
         if every > 0 && may_move && !self.threads.is_empty() {

@@ -95,6 +95,10 @@ pub(crate) struct CpuState {
     /// The additional cost of a packet, since many flows share the cache.
     pub(crate) flow_miss: f64,
     pub(crate) busy: Busy,
+    /// Since the start of the run: time for packets of backlogs, time for anything else, and packets processed.
+    pub(crate) ours_ns: f64,
+    pub(crate) other_ns: f64,
+    pub(crate) processed: u64,
     /// Packets whose processing ended on this CPU in the measured part.
     pub(crate) packets: u64,
 }
@@ -124,6 +128,9 @@ impl CpuState {
             flows: [0; 2],
             flow_miss: 0.0,
             busy: Busy::default(),
+            ours_ns: 0.0,
+            other_ns: 0.0,
+            processed: 0,
             packets: 0,
         };
         state.set_speed(speed, scenario.smt_speed);

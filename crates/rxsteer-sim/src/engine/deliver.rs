@@ -96,6 +96,7 @@ impl<'a> World<'a> {
         self.backlogs.complete(backlog, packet.producer);
         self.account.processed += 1;
         self.cpus[usize::from(cpu)].packets += u64::from(self.is_measured());
+        self.cpus[usize::from(cpu)].processed += 1;
         let flow = &mut self.flows[packet.flow as usize];
         if packet.number.wrapping_sub(flow.ended) as i32 <= 0 {
             self.reordered += 1;

@@ -14,6 +14,7 @@
 //!   which they were noted.
 
 mod backlogs;
+mod buckets;
 mod calendar;
 mod changes;
 mod cpu;
@@ -30,7 +31,9 @@ mod work;
 
 use crate::result::{PacketAccount, RunResult};
 use crate::scenario::{Scenario, Steering as Settings};
+use crate::rebalance::Rebalancer;
 use backlogs::BacklogSet;
+use buckets::Buckets;
 use calendar::{Calendar, Other, What};
 use cpu::CpuState;
 use nic::{Link, RxQueue};
@@ -69,6 +72,21 @@ pub fn run_unless(
     Ok((is_whole || world.now > world.from_ns).then(|| world.finish(seed)))
 }
 
+/// Like [`run`], but `rebalancer` decides which buckets move, under policies with `balance`. It can keep what it saw.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    scenario: &Scenario,
+    seed: u64,
+    rebalancer: &mut dyn Rebalancer,
+) -> Result<RunResult, ConfigError> {
+    let mut world = World::new(scenario, seed)?;
+    world.rebalancer = Some(rebalancer);
+    world.run(&AtomicBool::new(false));
+    Ok(world.finish(seed))
+}
+
 /// A client that sends a request and waits for the answer.
 #[derive(Debug)]
 struct Client {
@@ -84,6 +102,10 @@ struct Client {
 #[derive(Debug)]
 struct World<'a> {
     scenario: &'a Scenario,
+    /// What decides about buckets instead of the policy.
+    rebalancer: Option<&'a mut dyn Rebalancer>,
+    /// What was counted in buckets and on CPUs until the last interval.
+    buckets: Buckets,
     now: u64,
     /// When the measured part begins.
     from_ns: u64,
@@ -151,6 +173,7 @@ impl World<'_> {
                 What::Other(Other::Begin { connection }) => self.stream_sends(connection, at_ns),
                 What::Other(Other::Timeout { connection }) => self.timeout(connection),
                 What::Other(Other::Event { index }) => self.happen(index),
+                What::Other(Other::MoveBuckets) => self.end_interval(),
                 What::Other(Other::Balance) => {
                     self.balance();
                     let next = self.now + self.scenario.scheduler.balance_ns;

@@ -1,6 +1,7 @@
 //! The start of a run: CPUs, NICs, flows, threads.
 
 use super::backlogs::BacklogSet;
+use super::buckets::Buckets;
 use super::calendar::{Calendar, Other};
 use super::cpu::CpuState;
 use super::nic::{Link, RxQueue};
@@ -42,6 +43,8 @@ impl<'a> World<'a> {
         let first = u32::MAX - rng.random_range(0..10_000);
         let mut world = World {
             scenario,
+            rebalancer: None,
+            buckets: Buckets::default(),
             now: 0,
             from_ns: scenario.warm_up_ns,
             rng,

@@ -115,6 +115,9 @@ impl World<'_> {
         self.calendar.note_step(cpu, ends);
         self.in_hand_ns[index] = lasts;
         state.state = State::Working(work);
+        let ours = lasts * cost.protocol / all.max(f64::MIN_POSITIVE);
+        state.ours_ns += ours;
+        state.other_ns += lasts - ours;
         let measured = ends.clamp(self.from_ns, self.scenario.duration_ns)
             - self.now.clamp(self.from_ns, self.scenario.duration_ns);
         let scale = float_ns(measured) / all.max(f64::MIN_POSITIVE);
