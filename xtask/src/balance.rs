@@ -7,10 +7,8 @@ use crate::{Outcome, shell};
 
 /// Compares rps+balance with other rules on simulated machines.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  cargo xtask balance -- --write docs/results/balance.md\n\n\
-                  What can be set: cargo xtask balance -- --help"
-)]
+#[command(after_help = "Example:\n  cargo xtask balance -- --write docs/results/balance.md\n\n\
+                  What can be set: cargo xtask balance -- --help")]
 pub(crate) struct Options {
     /// Options of the comparison.
     #[arg(last = true, value_name = "OPTIONS")]

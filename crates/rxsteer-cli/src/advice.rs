@@ -83,10 +83,12 @@ pub(crate) fn is_not_disclosed(config: &PipelineConfig) -> Option<String> {
 /// How a policy that follows applications decides where there are none.
 fn without_apps(policies: &[&Policy], fallback: Fallback) -> Option<String> {
     let policy = policies.iter().find(|policy| policy.is_rfs())?;
-    let below = match (policy.loops(), fallback) {
-        (Some(_), _) => "sparse",
-        (None, Fallback::Hash) => "rps",
-        (None, Fallback::Local) => "none",
+    let below = match (policy.loops(), policy.balance(), fallback) {
+        (Some(_), None, _) => "sparse",
+        (Some(_), Some(_), _) => "sparse+balance",
+        (None, Some(_), _) => "rps+balance",
+        (None, None, Fallback::Hash) => "rps",
+        (None, None, Fallback::Local) => "none",
     };
     Some(format!("no desired CPU is recorded, so {policy} decides as {below} does"))
 }

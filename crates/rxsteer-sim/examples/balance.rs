@@ -53,7 +53,12 @@ const CASES: [Case; 7] = [
     Case { name: "Zipf 1.2", traffic: |cpus| zipf(cpus, 1.2), events: Vec::new, since_ns: 0 },
     Case { name: "Zipf 1.4", traffic: |cpus| zipf(cpus, 1.4), events: Vec::new, since_ns: 0 },
     Case { name: "flash crowd", traffic: crowd, events: Vec::new, since_ns: EVENT_NS },
-    Case { name: "slow CPU", traffic: |cpus| vec![mice(cpus, 0.7)], events: slow, since_ns: EVENT_NS },
+    Case {
+        name: "slow CPU",
+        traffic: |cpus| vec![mice(cpus, 0.7)],
+        events: slow,
+        since_ns: EVENT_NS,
+    },
 ];
 
 const RULES: [&str; 6] = ["rps", "sparse", "balance", "naive", "RSS++", "LPT"];

@@ -8,7 +8,8 @@
 use crate::scenario::{Event, EventKind, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::{CpuId, CpuSet, Fallback, Policy};
+use rxsteer_core::policy::Front;
+use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, Policy};
 
 /// The largest number of faults of a run.
 pub const MAX_FAULTS: u32 = 1000;
@@ -191,7 +192,7 @@ impl<'a> Draw<'a> {
 
     fn policy(&mut self) -> Policy {
         let loops = 1 + self.below(5) as u8;
-        match self.below(6) {
+        match self.below(7) {
             0 => Policy::None,
             1 => Policy::Rps,
             2 => {
@@ -203,7 +204,14 @@ impl<'a> Draw<'a> {
             }
             3 => Policy::Sparse(loops),
             4 => Policy::Rfs,
-            _ => Policy::RfsSparse(loops),
+            5 => Policy::RfsSparse(loops),
+            _ => {
+                let loops = (self.below(2) == 0).then_some(loops);
+                let front = Front { rfs: self.below(4) == 0, loops };
+                // Runs are short, so the shortest interval.
+                let balance = Balance { buckets: 256, interval_ms: 10, ..Balance::default() };
+                Policy::Balance(front, balance)
+            }
         }
     }
 
@@ -236,6 +244,7 @@ mod tests {
                 Policy::Sparse(_) => "sparse",
                 Policy::Rfs => "rfs",
                 Policy::RfsSparse(_) => "rfs+sparse",
+                Policy::Balance(..) => "balance",
             },
             EventKind::ClockStep(step) if *step < 0 => "back",
             EventKind::ClockStep(_) => "on",
@@ -287,7 +296,7 @@ mod tests {
             // Nothing else of the scenario changes.
             assert_eq!(Scenario { events: scenario.events.clone(), ..faulty }, scenario);
         }
-        assert_eq!(kinds.len(), 12, "{kinds:?}");
+        assert_eq!(kinds.len(), 13, "{kinds:?}");
     }
 
     #[test]

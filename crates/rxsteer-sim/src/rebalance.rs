@@ -288,7 +288,8 @@ impl RssPlusPlus {
         order.into_iter().for_each(|bucket| stacks[at[bucket]].push(bucket));
         let limit = Self::THRESHOLD / 2.0;
         let under: Vec<usize> = (0..loads.len()).filter(|cpu| mean - loads[*cpu] > limit).collect();
-        let mut over: Vec<usize> = (0..loads.len()).filter(|cpu| loads[*cpu] - mean > limit).collect();
+        let mut over: Vec<usize> =
+            (0..loads.len()).filter(|cpu| loads[*cpu] - mean > limit).collect();
         while let Some(place) =
             (0..over.len()).max_by(|a, b| loads[over[*a]].total_cmp(&loads[over[*b]]))
         {

@@ -23,6 +23,6 @@ pub use flow::{
 };
 pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
 pub use status::{
-    Command, Counts, CpuStatus, Drops, InterfaceStatus, RxShown, SettingsShown, State, Status,
-    ThreadShown,
+    BalanceShown, BucketsShown, Command, Counts, CpuStatus, Drops, InterfaceStatus, MoveShown,
+    RxShown, SettingsShown, State, Status, ThreadShown,
 };

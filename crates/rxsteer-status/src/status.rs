@@ -55,6 +55,9 @@ pub struct Status {
     /// Why the rings' threads are not in the class of the settings, if they are not.
     #[serde(default)]
     pub threads_problem: Option<String>,
+    /// Buckets that moved by load, under policies with `balance`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<BalanceShown>,
     /// The longest time since the last status that the event thread worked without a look at its events, in
     /// nanoseconds.
     #[serde(default)]
@@ -87,6 +90,47 @@ pub struct Status {
     /// Flows that ended since flows were last requested, if flows are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_flows: Vec<FlowShown>,
+}
+
+/// Where buckets are, and what moved by load.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalanceShown {
+    /// The number of buckets.
+    pub buckets: u32,
+    /// How many of them each CPU has.
+    pub by_cpu: Vec<BucketsShown>,
+    /// Buckets that moved by load since the instance was started.
+    pub moved: u64,
+    /// The last moves, the latest first.
+    pub latest: Vec<MoveShown>,
+    /// Why no bucket moves, if the load can't be measured.
+    pub problem: Option<String>,
+}
+
+/// The buckets of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketsShown {
+    /// The CPU.
+    pub cpu: u16,
+    /// How many buckets it has.
+    pub buckets: u32,
+}
+
+/// A bucket that moved by load.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveShown {
+    /// Milliseconds ago.
+    pub ago_ms: u64,
+    /// The bucket.
+    pub bucket: u16,
+    /// The CPU that had it.
+    pub from: u16,
+    /// The CPU that got it.
+    pub to: u16,
+    /// The hash of the flow that has more than half of its packets, if one has.
+    pub large_flow: Option<u32>,
+    /// Why: the loads of both CPUs before.
+    pub why: String,
 }
 
 /// The active settings.

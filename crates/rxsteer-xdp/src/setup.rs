@@ -98,6 +98,12 @@ pub enum SettingsError {
          CPUs in all; name fewer maps or CPUs"
     )]
     TooManyMaps,
+    /// The policy has one table of buckets for all RX queues; holds a queue with a CPU map.
+    #[error(
+        "RX queue {0} has a CPU map, but with 'balance' all RX queues share one table of buckets; leave the map out \
+         (rps-map=none), or take a policy without balance"
+    )]
+    MapsAndBuckets(QueueName),
     /// None of the CPUs is online.
     #[error("none of the CPUs {0} is online; bring one online or name others")]
     AllOffline(CpuSet),
@@ -183,6 +189,11 @@ impl Settings {
             if self.rps_maps[..at].iter().any(|(earlier, _)| earlier == name) {
                 return Err(SettingsError::MappedTwice(name.clone()));
             }
+        }
+        if let Some((name, _)) = self.rps_maps.first()
+            && self.policy.balance().is_some()
+        {
+            return Err(SettingsError::MapsAndBuckets(name.clone()));
         }
         if !Rows::new(self).fit() {
             return Err(SettingsError::TooManyMaps);

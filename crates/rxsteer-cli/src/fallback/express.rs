@@ -43,6 +43,10 @@ pub(crate) fn expressed(
         "the kernel has no sparse: few flows go by their hash, and may share a CPU",
     );
     differs(
+        policy.balance().is_some(),
+        "the kernel moves no flow by load: flows go by their hash, and CPUs stay unevenly busy",
+    );
+    differs(
         policy.is_rfs() && steering.fallback == Some(Fallback::Local),
         "else=local is left out: flows without a desired CPU are spread by RPS",
     );
@@ -76,6 +80,7 @@ pub(crate) fn expressed(
         Policy::None => return Err("policy none steers nothing".to_owned()),
         Policy::Rps | Policy::Sparse(_) => {}
         Policy::Rfs | Policy::RfsSparse(_) => found.wanted.rfs = true,
+        Policy::Balance(front, _) => found.wanted.rfs = front.rfs,
         Policy::Bound(bindings) => {
             let of = |queue| {
                 let cpu = QueueName::most_specific(bindings, name, queue)?;

@@ -4,14 +4,15 @@ use super::datapath::{Counted, DatapathView};
 use super::flows;
 use super::instance::Shown;
 use rxsteer_status::{
-    Command, Counts, CpuStatus, Delay, FlowStatisticsShown, InterfaceStatus, RxShown, Status,
-    ThreadShown,
+    BalanceShown, BucketsShown, Command, Counts, CpuStatus, Delay, FlowStatisticsShown,
+    InterfaceStatus, MoveShown, RxShown, Status, ThreadShown,
 };
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
-use rxsteer_xdp::{Latest, RxCounts};
+use rxsteer_xdp::{Buckets, Latest, RxCounts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The counts of interfaces that are no longer attached. The datapath keeps them only until another interface gets the
 /// number.
@@ -120,6 +121,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         changing: instance.changing,
         guarded: instance.guarded,
         threads_problem: instance.threads_problem.clone(),
+        balance: instance.settings.policy.balance().map(|_| balance(&view.buckets())),
         longest_round_ns: instance.rounds.longest_ns(),
         interfaces: interfaces.collect(),
         cpus: shown
@@ -152,6 +154,31 @@ pub(crate) fn status<D: Copy + PartialEq>(
 fn delay(counts: &[u64]) -> Delay {
     let used = counts.iter().rposition(|count| *count != 0).map_or(0, |last| last + 1);
     Delay { buckets: counts[..used].to_vec() }
+}
+
+/// Where buckets are, and what moved.
+fn balance(buckets: &Buckets) -> BalanceShown {
+    let mut held = BTreeMap::<u16, u32>::new();
+    for cpu in &buckets.table {
+        *held.entry(cpu.get()).or_default() += 1;
+    }
+    let by_cpu = held.into_iter().map(|(cpu, buckets)| BucketsShown { cpu, buckets }).collect();
+    let now = SystemTime::now();
+    let latest = buckets.latest.iter().map(|(at, one)| MoveShown {
+        ago_ms: now.duration_since(*at).map_or(0, |ago| ago.as_millis() as u64),
+        bucket: one.bucket,
+        from: one.from.get(),
+        to: one.to.get(),
+        large_flow: (!one.large.is_none()).then(|| one.large.get()),
+        why: one.to_string(),
+    });
+    BalanceShown {
+        buckets: buckets.table.len() as u32,
+        by_cpu,
+        moved: buckets.moved,
+        latest: latest.collect(),
+        problem: buckets.problem.clone(),
+    }
 }
 
 fn redirect_errors<D: Copy>(counted: &Counted<D>, is_meant: impl Fn(D) -> bool) -> u64 {

@@ -5,8 +5,8 @@ use super::summaries::Lately;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{
-    CpuCounts, DeviceId, FlowExplained, FlowStatistics, LinkState, LiveFlow, Mode, Path, Progress,
-    RxCounts, Settings, View,
+    Buckets, CpuCounts, DeviceId, FlowExplained, FlowStatistics, LinkState, LiveFlow, Mode, Path,
+    Progress, RxCounts, Settings, View,
 };
 use std::collections::BTreeMap;
 
@@ -69,6 +69,8 @@ pub(crate) trait DatapathView<D>: Send + 'static {
     /// The interface, as the datapath's owner identifies it.
     fn device(&self, id: DeviceId) -> D;
     fn counted(&self) -> Counted<D>;
+    /// Where buckets are, and what moved by load.
+    fn buckets(&self) -> Buckets;
     /// Where a flow is, and why.
     fn explain(&self, key: &FlowKey) -> FlowExplained;
     /// Every flow that is counted.
@@ -186,6 +188,10 @@ impl DatapathView<DeviceId> for View {
     fn counted(&self) -> Counted<DeviceId> {
         let counters = self.counters();
         Counted { received: counters.received, processed: counters.processed }
+    }
+
+    fn buckets(&self) -> Buckets {
+        View::buckets(self)
     }
 
     fn explain(&self, key: &FlowKey) -> FlowExplained {

@@ -120,6 +120,9 @@ impl DatapathView<u32> for MockView {
     fn counted(&self) -> Counted<u32> {
         Counted { received: Vec::new(), processed: Vec::new() }
     }
+    fn buckets(&self) -> rxsteer_xdp::Buckets {
+        rxsteer_xdp::Buckets::default()
+    }
     fn explain(&self, _key: &FlowKey) -> FlowExplained {
         FlowExplained { decisions: Vec::new(), flows: Vec::new() }
     }

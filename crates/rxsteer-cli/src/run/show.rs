@@ -5,7 +5,7 @@ use super::{show_rates, show_userspace};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_status::{
-    Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown,
+    BalanceShown, Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown,
     FlowWhere, InterfaceStatus, IpfixShown, Rates, Status,
 };
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// If there are more CPUs than this, those with nothing to show are left out.
 const MOST_ROWS: usize = 16;
+
+/// Moves of buckets that are shown.
+const MOST_MOVES: usize = 5;
 
 /// Interfaces, CPUs, totals; and what happens per second, if two looks showed it.
 pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
@@ -47,6 +50,9 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     if let Some(why) = &status.threads_problem {
         let _ = writeln!(text, "{why}");
     }
+    if let Some(shown) = &status.balance {
+        text.push_str(&balance(shown));
+    }
     if status.settings.shadow {
         text.push_str(
             "shadow: every frame goes where it would have gone; what the order guard would refuse can't be counted\n",
@@ -79,6 +85,37 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     if !status.ended_flows.is_empty() {
         text.push_str("\nFlows that ended since flows were asked for last\n");
         text.push_str(&flows(&status.ended_flows, status.command));
+    }
+    text
+}
+
+/// Where buckets are, the last moves, and why none moves.
+fn balance(shown: &BalanceShown) -> String {
+    let held = shown.by_cpu.iter().map(|held| format!("CPU {} {}", held.cpu, held.buckets));
+    let held: Vec<String> = held.take(MOST_ROWS).collect();
+    let mut text = format!("{} buckets: {}", grouped(shown.buckets.into()), held.join(", "));
+    if shown.by_cpu.len() > held.len() {
+        let _ = write!(text, " and {} CPUs more", shown.by_cpu.len() - held.len());
+    }
+    let _ = writeln!(text, "; {} moved by load", grouped(shown.moved));
+    for one in shown.latest.iter().take(MOST_MOVES) {
+        let ago = Duration::from_millis(one.ago_ms / 100 * 100);
+        let _ = write!(
+            text,
+            "  bucket {} from CPU {} to CPU {}, {} ago: {}",
+            one.bucket,
+            one.from,
+            one.to,
+            humantime::format_duration(ago),
+            one.why
+        );
+        if let Some(hash) = one.large_flow {
+            let _ = write!(text, "; most of it is the flow with hash {hash:#010x}");
+        }
+        text.push('\n');
+    }
+    if let Some(why) = &shown.problem {
+        let _ = writeln!(text, "{why}");
     }
     text
 }

@@ -40,6 +40,23 @@ fn snapshots_of_status() {
         }
     });
     assert_snapshot!("status-other-settings", all_settings);
+    let balance = status(|status| {
+        status["settings"]["policy"] = "rps+balance".into();
+        let one = |bucket: u16, large_flow: Option<u32>| {
+            serde_json::json!({
+                "ago_ms": 2345, "bucket": bucket, "from": 0, "to": 1, "large_flow": large_flow,
+                "why": "CPU 0 had 143 % of its share, CPU 1 61 %",
+            })
+        };
+        status["balance"] = serde_json::json!({
+            "buckets": 1024, "moved": 112,
+            "by_cpu": [{ "cpu": 0, "buckets": 400 }, { "cpu": 1, "buckets": 624 }],
+            "latest": [one(17, None), one(900, Some(0xbbec_4cc2))],
+            "problem": "the load can't be measured, so no bucket moves",
+        });
+    });
+    let end = balance.find("\n\n").unwrap_or(balance.len());
+    assert_snapshot!("status-balance", &balance[..end]);
     let many_cpus = status(|status| {
         let idle = |cpu: u16| {
             let mut idle = status["cpus"][0].clone();

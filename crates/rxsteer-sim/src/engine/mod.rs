@@ -29,9 +29,9 @@ mod summarize;
 mod threads;
 mod work;
 
+use crate::rebalance::Rebalancer;
 use crate::result::{PacketAccount, RunResult};
 use crate::scenario::{Scenario, Steering as Settings};
-use crate::rebalance::Rebalancer;
 use backlogs::BacklogSet;
 use buckets::Buckets;
 use calendar::{Calendar, Other, What};
