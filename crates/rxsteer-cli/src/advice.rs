@@ -35,7 +35,7 @@ pub(crate) fn without_effect(
     );
     note(
         steer.steering.fallback.is_some(),
-        any(Policy::remembers_flows),
+        any(|policy| policy.remembers_flows() && policy.balance().is_none()),
         "--else",
         "only rfs and sparse have flows that they do not place themselves",
     );

@@ -57,6 +57,32 @@ fn report_adds_up() {
 }
 
 #[test]
+fn buckets_move_by_load_the_same_way_each_time() {
+    let policy = "rps+balance:buckets=256,interval=10ms";
+    let more = ["--cpus", "4", "--policy", policy, "--hash-seed", "2a"];
+    let source = ["replay", "--synthetic", "packets=200000,flows=300"];
+    let report = || json(&[&source[..], &more[..]].concat());
+    let first = report();
+    let moved = &first["moved_by_load"];
+    assert!(number(&moved["buckets"]) > 0 && number(&moved["intervals"]) > 3, "{moved}");
+    assert_eq!(number(&moved["buckets"]) as usize, moved["moves"].as_array().unwrap().len());
+    for one in moved["moves"].as_array().unwrap() {
+        assert_ne!(one["from"], one["to"], "{one}");
+        assert!(one["why"].as_str().unwrap().contains("% of its share"), "{one}");
+    }
+    assert_eq!(number(&first["reordered"]), 0);
+    assert_eq!(moved, &report()["moved_by_load"]);
+    let text = rxsteer(&[&source[..], &more[..]].concat());
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("buckets moved by load in"), "{text}");
+    for bad in ["rps+balance:buckets=100", "balance:interval=1ms", "rps+balance:loops=2"] {
+        let refused = rxsteer(&[&source[..], &["--policy", bad]].concat());
+        assert_eq!(status(&refused), 2, "{bad}");
+        assert!(errors(&refused).contains("balance"), "{}", errors(&refused));
+    }
+}
+
+#[test]
 fn same_seed_gives_the_same_spread() {
     let spread = |seed: &str| {
         let report = json(&[&SYNTHETIC[..], &["--cpus", "8", "--hash-seed", seed]].concat());

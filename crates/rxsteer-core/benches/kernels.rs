@@ -4,8 +4,10 @@
 //! The backlogs are counters: every packet gets room, and each CPU is some packets behind.
 
 use rxsteer_bench::Case;
+use rxsteer_core::policy::Front;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, CpuSet, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+    Arrival, Backlogs, Balance, CpuId, CpuSet, FlowHash, Policy, Refusal, SteerConfig, Steering,
+    Verdict,
 };
 
 /// CPUs that packets are steered to.
@@ -25,6 +27,7 @@ pub fn all() -> Vec<Case> {
     ] {
         for (name, policy, baseline) in [
             ("rps", Policy::Rps, true),
+            ("rps+balance", Policy::Balance(Front::default(), Balance::default()), false),
             ("sparse", Policy::Sparse(4), false),
             ("rfs", Policy::Rfs, false),
             ("rfs+sparse", Policy::RfsSparse(4), false),

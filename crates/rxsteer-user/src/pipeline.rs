@@ -289,6 +289,7 @@ fn receivers(
             switch: shared.switch.clone(),
             schedule: (!config.changes.is_empty()).then(|| schedule.clone()),
             rebalancing: rebalancing.clone(),
+            balanced_ns: 0,
             hasher: config.hasher.clone(),
             dissect: config.dissect,
             order_tracker: config

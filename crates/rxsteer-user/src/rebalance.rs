@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 /// Moves that are kept for reports; later ones are only counted.
 pub const MOST_MOVES_KEPT: usize = 4096;
 
-/// If a packet is this far before the next interval's beginning, and more than an interval, the clock was set back.
+/// If a thread's packets go back in time by more than this, the clock was set back.
 const SET_BACK_NS: u64 = 1_000_000_000;
 
 /// A bucket that moved by load.
@@ -64,31 +64,38 @@ impl Rebalancing {
     }
 
     /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it. Moves, if any, are
-    /// published through `switch`.
+    /// published through `switch`. `last_ns` is the time that this thread came to before.
     #[inline]
-    pub(crate) fn come_to(&self, time_ns: u64, balance: &Balance, switch: &Switch) {
+    pub(crate) fn come_to(
+        &self,
+        time_ns: u64,
+        last_ns: &mut u64,
+        balance: &Balance,
+        switch: &Switch,
+    ) {
+        let is_set_back = time_ns.saturating_add(SET_BACK_NS) < *last_ns;
+        *last_ns = time_ns;
         // ORDER: Relaxed; a thread with an old value reads the new one under the lock.
-        let next_ns = self.next_ns.load(Ordering::Relaxed);
-        if time_ns >= next_ns || next_ns - time_ns > SET_BACK_NS + interval_ns(balance) {
-            self.end_interval(time_ns, balance, switch);
+        if time_ns >= self.next_ns.load(Ordering::Relaxed) || is_set_back {
+            self.end_interval(time_ns, is_set_back, balance, switch);
         }
     }
 
     #[cold]
-    fn end_interval(&self, time_ns: u64, balance: &Balance, switch: &Switch) {
+    fn end_interval(&self, time_ns: u64, is_set_back: bool, balance: &Balance, switch: &Switch) {
         // Another thread is at it, and this one goes on receiving.
         let Ok(mut state) = self.state.try_lock() else { return };
-        let next_ns = self.next_ns.load(Ordering::Relaxed);
-        if time_ns < next_ns && next_ns - time_ns <= SET_BACK_NS + interval_ns(balance) {
+        if time_ns < self.next_ns.load(Ordering::Relaxed) && !is_set_back {
             return;
         }
-        self.next_ns.store(time_ns.saturating_add(interval_ns(balance)), Ordering::Relaxed);
+        let interval_ns = u64::from(balance.interval_ms) * 1_000_000;
+        self.next_ns.store(time_ns.saturating_add(interval_ns), Ordering::Relaxed);
         let begin_ns = *state.begin_ns.get_or_insert(time_ns);
         let elapsed_ns = time_ns.saturating_sub(state.last_ns);
         state.last_ns = time_ns;
         let State { balancer, moves, .. } = &mut *state;
         switch.rebalance(|plan| {
-            let made = decide(plan, balancer, elapsed_ns);
+            let Some(made) = decide(plan, balancer, elapsed_ns) else { return Vec::new() };
             moves.intervals += 1;
             moves.moved += made.len() as u64;
             let room = MOST_MOVES_KEPT - moves.first.len();
@@ -104,26 +111,27 @@ impl Rebalancing {
     }
 }
 
-fn interval_ns(balance: &Balance) -> u64 {
-    u64::from(balance.interval_ms) * 1_000_000
-}
-
-/// The moves at the end of an interval. The first one after a change of the policy's settings only begins to count.
-fn decide(plan: &Plan, balancer: &mut Option<(Balance, Balancer)>, elapsed_ns: u64) -> Vec<Move> {
+/// The moves at the end of an interval; `None` where an interval only begins: at the start, and after a change of the
+/// policy's settings.
+fn decide(
+    plan: &Plan,
+    balancer: &mut Option<(Balance, Balancer)>,
+    elapsed_ns: u64,
+) -> Option<Vec<Move>> {
     let (Some(balance), Some(counted)) = (plan.config().policy.balance(), plan.bucket_counts())
     else {
         *balancer = None;
-        return Vec::new();
+        return None;
     };
     match balancer {
         Some((settings, balancer)) if settings == balance => {
             let cpus = plan.bucket_cpus().into_iter().map(CpuLoad::unmeasured);
             let cpus: Vec<CpuLoad> = cpus.collect();
-            balancer.interval(plan.bucket_table(), &cpus, &counted, elapsed_ns)
+            Some(balancer.interval(plan.bucket_table(), &cpus, &counted, elapsed_ns))
         }
         _ => {
             *balancer = Some((*balance, Balancer::new(balance, &counted)));
-            Vec::new()
+            None
         }
     }
 }
@@ -162,11 +170,11 @@ mod tests {
         let rebalancing = Rebalancing::new();
         let mut seen = switch.see();
         let mut steering = Steering::of_plan(seen.value().plan.clone(), [0]);
-        let mut counts = Vec::new();
+        let (mut counts, mut last_ns) = (Vec::new(), 0);
         for ms in 0..60 {
             let time_ns = ms * 1_000_000;
             let balance = *seen.value().plan.config().policy.balance().unwrap();
-            rebalancing.come_to(time_ns, &balance, &switch);
+            rebalancing.come_to(time_ns, &mut last_ns, &balance, &switch);
             if switch.has_changed(&seen) {
                 seen = switch.see();
                 steering.change(&seen.value().plan, &mut Idle);
@@ -186,7 +194,7 @@ mod tests {
         assert_eq!(counts[..10], [0; 10], "it counts first");
         assert!(counts[30..].iter().all(|count| (30..=34).contains(count)), "{counts:?}");
         let moves = rebalancing.moves();
-        assert_eq!((moves.moved as usize, moves.intervals), (moves.first.len(), 6));
+        assert_eq!((moves.moved as usize, moves.intervals), (moves.first.len(), 5));
         let first = moves.first[0];
         assert_eq!(
             (first.after_ns, first.bucket.from, first.bucket.to),

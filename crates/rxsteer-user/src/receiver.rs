@@ -52,6 +52,8 @@ pub struct Receiver {
     pub(crate) schedule: Option<Arc<Schedule>>,
     /// Moves of buckets, under policies that have them.
     pub(crate) rebalancing: Arc<Rebalancing>,
+    /// The time of the last batch under such a policy.
+    pub(crate) balanced_ns: u64,
     pub(crate) hasher: Hasher,
     pub(crate) dissect: DissectOptions,
     pub(crate) order_tracker: Option<OrderTracker>,
@@ -404,7 +406,8 @@ impl Receiver {
             schedule.come_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
         }
         if let Some(balance) = self.steering.plan().config().policy.balance() {
-            self.rebalancing.come_to(frames[0].timestamp_ns, balance, &self.switch);
+            let time_ns = frames[0].timestamp_ns;
+            self.rebalancing.come_to(time_ns, &mut self.balanced_ns, balance, &self.switch);
         }
         if self.switch.has_changed(&self.settings) {
             self.change();

@@ -11,9 +11,10 @@ use rxsteer_core::explain::Explanation;
 use rxsteer_core::slot::{hash_32, upper_bits};
 use rxsteer_core::sparse::{SlotId, SlotState};
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, CpuSet, DevFlow, FlowHash, FlowKey, Policy, QueueName, Refusal,
+    Arrival, Backlogs, CpuId, CpuSet, DevFlow, FlowHash, FlowKey, Move, Policy, QueueName, Refusal,
     SlotOrder, SockFlowTable, State, SteerConfig, Steering,
 };
+use std::time::SystemTime;
 
 /// The most RX queues for which a flow is explained.
 const MOST_DECISIONS: usize = 16;
@@ -43,6 +44,8 @@ pub struct LiveDecision {
     pub received_on: Option<CpuId>,
     /// The core's explanation. Its RX queue is always 0.
     pub explanation: Explanation,
+    /// The last move by load of its bucket, and when, if it is among the latest moves.
+    pub moved: Option<(SystemTime, Move)>,
     /// Whether the order guard applies.
     pub is_guarded: bool,
 }
@@ -171,6 +174,7 @@ impl View {
             queue: queue_slot.queue,
             is_seen: queue_slot.last_seen.is_some(),
             received_on,
+            moved: known.buckets.move_of(&explanation.reason),
             explanation,
             is_guarded,
         })

@@ -94,6 +94,7 @@ pub(crate) const TARGETS: &[Target] = &[
         STATISTICS,
         MoreNs { baseline: DISSECTING, at_most: 35.0 },
     ),
+    target(DECIDE, "rps+balance", MoreNs { baseline: RPS, at_most: 3.0 }),
     target(DECIDE, "sparse", MoreNs { baseline: RPS, at_most: 12.0 }),
     target(DECIDE, "rfs", MoreNs { baseline: RPS, at_most: 12.0 }),
     target(DECIDE, "rfs+sparse", MoreNs { baseline: RPS, at_most: 12.0 }),

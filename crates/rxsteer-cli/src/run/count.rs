@@ -156,6 +156,9 @@ fn delay(counts: &[u64]) -> Delay {
     Delay { buckets: counts[..used].to_vec() }
 }
 
+/// The latest moves of buckets that are shown.
+const MOST_MOVES: usize = 16;
+
 /// Where buckets are, and what moved.
 fn balance(buckets: &Buckets) -> BalanceShown {
     let mut held = BTreeMap::<u16, u32>::new();
@@ -164,7 +167,7 @@ fn balance(buckets: &Buckets) -> BalanceShown {
     }
     let by_cpu = held.into_iter().map(|(cpu, buckets)| BucketsShown { cpu, buckets }).collect();
     let now = SystemTime::now();
-    let latest = buckets.latest.iter().map(|(at, one)| MoveShown {
+    let latest = buckets.latest.iter().take(MOST_MOVES).map(|(at, one)| MoveShown {
         ago_ms: now.duration_since(*at).map_or(0, |ago| ago.as_millis() as u64),
         bucket: one.bucket,
         from: one.from.get(),

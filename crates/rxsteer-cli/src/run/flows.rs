@@ -8,6 +8,7 @@ use rxsteer_status::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown}
 use rxsteer_user::core::explain::Reason;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{DeviceId, LiveDecision, LiveFlow};
+use std::time::{Duration, SystemTime};
 
 /// The `count` flows with the most packets, the largest first.
 pub(crate) fn largest(mut flows: Vec<LiveFlow>, count: usize) -> Vec<FlowShown> {
@@ -64,6 +65,14 @@ pub(crate) fn explained<D: Copy + PartialEq>(
     }
 }
 
+/// What load did to its bucket last.
+fn moved(at: &LiveDecision) -> String {
+    let Some((when, one)) = &at.moved else { return String::new() };
+    let ago = SystemTime::now().duration_since(*when).unwrap_or_default();
+    let ago = humantime::format_duration(Duration::from_secs(ago.as_secs()));
+    format!("; load moved it from CPU {} to CPU {} {ago} ago: {one}", one.from, one.to)
+}
+
 fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
     let explanation = &at.explanation;
     // If the receiving CPU is unknown, it may be any CPU.
@@ -84,7 +93,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         seen: at.is_seen,
         received_on: at.received_on.map(CpuId::get),
         reason: reason_json(&explanation.reason),
-        why: reason(&explanation.reason),
+        why: reason(&explanation.reason) + &moved(at),
         desired: explanation.desired.map(|desired| desired_state(desired.state)),
         target: known(explanation.target),
         cpu: if explanation.cpu == explanation.target {

@@ -16,12 +16,13 @@ use super::Path;
 use crate::abi::{self, GENERATIONS, MAX_BUCKETS};
 use crate::setup::Settings;
 use rxsteer_core::balance::Counted;
+use rxsteer_core::explain::Reason;
 use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Moves that are shown.
-const MOST_SHOWN: usize = 16;
+/// Moves that are kept.
+const MOST_SHOWN: usize = 256;
 
 /// The time over which `/proc/stat` is read.
 const STAT_OVER: Duration = Duration::from_secs(1);
@@ -40,6 +41,14 @@ pub struct Buckets {
     pub latest: VecDeque<(SystemTime, Move)>,
     /// Why buckets do not move, if the load cannot be measured.
     pub problem: Option<String>,
+}
+
+impl Buckets {
+    /// The last move of the bucket that the hash picked, if it is among the latest.
+    pub(crate) fn move_of(&self, reason: &Reason) -> Option<(SystemTime, Move)> {
+        let Reason::Bucket { index, .. } = reason else { return None };
+        self.latest.iter().find(|(_, one)| usize::from(one.bucket) == *index).copied()
+    }
 }
 
 /// What is counted between two intervals.

@@ -5,6 +5,7 @@
 #![cfg(feature = "bpf")]
 
 mod advice;
+mod balance;
 mod bridge;
 mod captures;
 mod clients;

@@ -1,0 +1,74 @@
+//! Buckets leave a CPU that has other work, while frames flow, and every flow stays in order.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic};
+use serde_json::Value;
+
+use super::{ask, set};
+
+/// How long buckets may take to move, on a machine with other load.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What `rxsteer status` shows of buckets; null under policies without.
+fn balance(socket: &str) -> Value {
+    let report: Value =
+        serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
+    report.get(0).unwrap_or(&report)["balance"].clone()
+}
+
+fn held(balance: &Value, cpu: u64) -> u64 {
+    let all = balance["by_cpu"].as_array().unwrap();
+    let of = all.iter().find(|held| held["cpu"].as_u64() == Some(cpu));
+    of.map_or(0, |held| held["buckets"].as_u64().unwrap())
+}
+
+#[test]
+fn buckets_leave_a_busy_cpu_and_flows_stay_in_order() {
+    let test = "balance::buckets_leave_a_busy_cpu_and_flows_stay_in_order";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let arguments =
+        ["in0", "--policy", "rps+balance", "--cpus", "0-1", "--no-flow-stats", "--socket", &socket];
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let traffic =
+        Traffic { flows: 256, random: true, pace: Duration::from_micros(5), ..Traffic::default() };
+    let link = testbed.link();
+    let check = OrderCheck::new(testbed.receiver(), &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The sender takes all of CPU 0, and receives there, too.
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 1_000, &stop));
+        let asked = Instant::now();
+        let mut shown = balance(&socket);
+        while held(&shown, 0) > 256 && asked.elapsed() < TIMEOUT {
+            std::thread::sleep(Duration::from_millis(200));
+            shown = balance(&socket);
+        }
+        assert_eq!(shown["problem"], Value::Null, "{shown}");
+        assert!(held(&shown, 0) <= 256, "half of CPU 0's buckets have left it: {shown}");
+        assert_eq!(
+            (held(&shown, 0) + held(&shown, 1), shown["buckets"].as_u64()),
+            (1024, Some(1024))
+        );
+        let latest = &shown["latest"][0];
+        assert_eq!((latest["from"].as_u64(), latest["to"].as_u64()), (Some(0), Some(1)), "{shown}");
+        assert!(latest["why"].as_str().unwrap().starts_with("CPU 0 had "), "{shown}");
+        // Buckets end and begin while frames are under way.
+        set(&socket, "policy=rps");
+        assert_eq!(balance(&socket), Value::Null);
+        set(&socket, "policy=sparse+balance:buckets=256,loops=1");
+        assert_eq!(balance(&socket)["buckets"].as_u64(), Some(256));
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap().unwrap();
+    });
+    let seen = check.drained().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
+    assert!(totals.moves > 0 && seen.moves > 0, "{seen:?} {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
