@@ -52,7 +52,7 @@ typedef struct rxsteer_options {
      */
     size_t size;
     /**
-     * none, rps (the default), bound:…, sparse:…, rfs or rfs+sparse, as the program rxsteer reads it.
+     * none, rps (the default), bound:…, sparse:…, rfs, rfs+sparse or one with +balance, as the program rxsteer reads it.
      */
     const char *policy;
     /**

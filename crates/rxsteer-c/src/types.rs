@@ -24,7 +24,7 @@ pub const RXSTEER_LOOK_INTO_TUNNELS: u32 = 8;
 pub struct Options {
     /// sizeof(rxsteer_options). Fields that a program does not know are zero; what this library does not know has to be zero.
     pub size: usize,
-    /// none, rps (the default), bound:…, sparse:…, rfs or rfs+sparse, as the program rxsteer reads it.
+    /// none, rps (the default), bound:…, sparse:…, rfs, rfs+sparse or one with +balance, as the program rxsteer reads it.
     pub policy: *const c_char,
     /// The CPUs that packets are steered to: a list such as 0-3,8. By default those that this process may use.
     pub cpus: *const c_char,

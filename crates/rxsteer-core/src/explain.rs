@@ -4,8 +4,9 @@
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
+use crate::maps::{Map, Maps};
 use crate::order::{DevFlow, allowed};
-use crate::plan::{Map, Maps, Rule, Target, TargetRule};
+use crate::plan::{Rule, Target, TargetRule};
 use crate::policy::Fallback;
 use crate::sparse::SlotId;
 use crate::steer::Steering;

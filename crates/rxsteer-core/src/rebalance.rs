@@ -1,5 +1,5 @@
-//! Which buckets move: a pure function from loads to moves, and the state that it needs from one interval to the next
-//! ([`Balancer`]).
+//! Which buckets move: a pure function from loads to moves. [`crate::balancer`] has the state that it needs from one
+//! interval to the next.
 //!
 //! ```text
 //!   load of a CPU = other work + cost of a packet there × packets of its buckets
@@ -31,12 +31,8 @@
 //! room. Open vSwitch's automatic balance of PMD threads (lib/dpif-netdev.c): a change must improve by a threshold.
 //! Here moves are judged against the best that is possible with undividable buckets, not against the mean.
 
-use crate::balance::{Balance, Counted};
-use crate::cpu::CpuId;
-use crate::flow::FlowHash;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
 
 /// A CPU to [`rebalance`] over. Its load is `other + cost × packets`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +61,8 @@ pub struct Limits {
     pub threshold: f64,
     /// The most moves.
     pub moves: usize,
+    /// How much of the chance is in `packets`: 1 where they are counts of one interval, less where they are smoothed.
+    pub chance: f64,
 }
 
 /// A bucket that goes to another CPU.
@@ -96,6 +94,15 @@ pub fn rebalance(loads: &Loads<'_>, limits: &Limits) -> Vec<Shift> {
     }
     all.relieve();
     if all.is_better_than(&small_only) { all.shifts } else { small_only.shifts }
+}
+
+/// The load of the busiest CPU.
+pub(crate) fn busiest(loads: &Loads<'_>) -> f64 {
+    let mut by_cpu: Vec<f64> = loads.cpus.iter().map(|cpu| cpu.other).collect();
+    for (cpu, packets) in loads.table.iter().zip(loads.packets) {
+        by_cpu[usize::from(*cpu)] += packets * loads.cpus[usize::from(*cpu)].cost;
+    }
+    by_cpu.into_iter().fold(0.0, f64::max)
 }
 
 /// The level to which `packets` packets fill CPUs whose loads begin at `base`.
@@ -188,10 +195,6 @@ impl<'a> State<'a> {
         self.level * self.limits.threshold / 2.0
     }
 
-    fn max(&self) -> f64 {
-        self.cpus().map(|cpu| self.load(cpu)).fold(0.0, f64::max)
-    }
-
     /// Whether the loads, from the highest to the lowest, are below the other ones at the first place that differs by
     /// more than the margin, and above them nowhere before.
     fn is_better_than(&self, other: &State<'_>) -> bool {
@@ -279,7 +282,8 @@ impl<'a> State<'a> {
     fn is_over(&self, cpu: usize) -> bool {
         let (load, goal) = (self.load(cpu), self.goal(cpu));
         let excess = (load - goal) / self.loads.cpus[cpu].cost;
-        load > goal * (1.0 + self.limits.threshold) && excess * excess > 9.0 * self.packets[cpu]
+        let chance = 9.0 * self.packets[cpu] * self.limits.chance;
+        load > goal * (1.0 + self.limits.threshold) && excess * excess > chance
     }
 
     /// Step 2: small buckets leave CPUs that are above their goals.
@@ -336,169 +340,6 @@ impl<'a> State<'a> {
             }
         }
         best.map(|(_, _, _, bucket)| (bucket, to))
-    }
-}
-
-/// What a CPU did in an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuLoad {
-    /// The CPU.
-    pub cpu: CpuId,
-    /// The time that it spent on packets of its backlogs, in nanoseconds.
-    pub ours_ns: u64,
-    /// The packets that it completed in that time.
-    pub packets: u64,
-    /// The time that it spent on anything else: interrupts, receiving, applications.
-    pub other_ns: u64,
-}
-
-impl CpuLoad {
-    /// A CPU whose time is not measured: all packets cost the same everywhere.
-    #[must_use]
-    pub fn unmeasured(cpu: CpuId) -> CpuLoad {
-        CpuLoad { cpu, ours_ns: 0, packets: 0, other_ns: 0 }
-    }
-}
-
-/// A bucket that moves, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The bucket.
-    pub bucket: u16,
-    /// The CPU that has it.
-    pub from: CpuId,
-    /// The CPU that gets it.
-    pub to: CpuId,
-    /// The load of `from` before the move, in percent of its fair share.
-    pub from_percent: u32,
-    /// The load of `to` before the move, in percent of its fair share.
-    pub to_percent: u32,
-    /// The flow that has more than half of the bucket's packets; [`FlowHash::NONE`] without one.
-    pub large: FlowHash,
-}
-
-/// Why: `CPU 2 had 143 % of its share, CPU 0 61 %`.
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Move { from, to, from_percent, to_percent, .. } = self;
-        write!(f, "CPU {from} had {from_percent} % of its share, CPU {to} {to_percent} %")
-    }
-}
-
-/// Fewer completed packets than this in an interval do not tell what a packet costs on a CPU.
-const ENOUGH_PACKETS: f64 = 32.0;
-
-/// Where time is measured, a CPU that is busy for less than this share of the interval is left alone.
-const LEAST_BUSY: f64 = 0.05;
-
-/// Decides at each interval which buckets move.
-#[derive(Clone, Debug)]
-pub struct Balancer {
-    limits: Limits,
-    buckets: usize,
-    /// The counts at the last interval.
-    counted: Vec<u32>,
-    /// By bucket, and then by CPU id for packets of other rules, packets in an interval: half of it the last one, the
-    /// other half those before.
-    packets: Vec<f64>,
-    /// By CPU id, its time for packets, their number, and its other time, in the same way.
-    times: Vec<[f64; 3]>,
-    is_first: bool,
-}
-
-impl Balancer {
-    /// A balancer that has seen nothing. `counted` is what is counted so far.
-    #[must_use]
-    pub fn new(balance: &Balance, counted: &Counted) -> Balancer {
-        Balancer {
-            limits: Limits {
-                threshold: f64::from(balance.threshold_percent) / 100.0,
-                moves: usize::from(balance.moves),
-            },
-            buckets: counted.large.len(),
-            counted: counted.packets.clone(),
-            packets: vec![0.0; counted.packets.len()],
-            times: Vec::new(),
-            is_first: true,
-        }
-    }
-
-    /// Ends an interval of `elapsed_ns`, and says which buckets move. `table` has the CPU of each bucket, `cpus` the
-    /// CPUs that may have buckets. A bucket of another CPU does not move: it belongs to a change under way.
-    pub fn interval(
-        &mut self,
-        table: &[CpuId],
-        cpus: &[CpuLoad],
-        counted: &Counted,
-        elapsed_ns: u64,
-    ) -> Vec<Move> {
-        if table.len() != self.buckets || counted.packets.len() != self.packets.len() {
-            return Vec::new();
-        }
-        let weight = if self.is_first { 1.0 } else { 0.5 };
-        for (bucket, now) in counted.packets.iter().enumerate() {
-            let packets = f64::from(now.wrapping_sub(self.counted[bucket]));
-            self.packets[bucket] += (packets - self.packets[bucket]) * weight;
-        }
-        self.counted.clone_from(&counted.packets);
-        let costs = self.costs(cpus, weight);
-        self.is_first = false;
-        let mut buckets = Vec::with_capacity(table.len());
-        let mut packets = Vec::with_capacity(table.len());
-        let position = |cpu: CpuId| cpus.iter().position(|load| load.cpu == cpu);
-        let positions: Vec<Option<usize>> = {
-            let highest = table.iter().map(|cpu| cpu.index()).max().unwrap_or(0);
-            (0..=highest).map(|id| CpuId::new(id as u16).and_then(position)).collect()
-        };
-        for (bucket, cpu) in table.iter().enumerate() {
-            let at = positions.get(cpu.index()).copied().flatten();
-            packets.push(if at.is_some() { self.packets[bucket] } else { 0.0 });
-            buckets.push(at.unwrap_or(0) as u16);
-        }
-        let loads = Loads { table: &buckets, packets: &packets, cpus: &costs };
-        let is_measured = cpus.iter().any(|load| load.ours_ns > 0);
-        let busiest = State::new(&loads, &self.limits).max();
-        if is_measured && busiest < LEAST_BUSY * elapsed_ns as f64 {
-            return Vec::new();
-        }
-        let percent = |share: f64| (share * 100.0 + 0.5) as u32;
-        let shifts = rebalance(&loads, &self.limits);
-        shifts
-            .into_iter()
-            .map(|shift| Move {
-                bucket: shift.bucket as u16,
-                from: cpus[shift.from].cpu,
-                to: cpus[shift.to].cpu,
-                from_percent: percent(shift.loads[0]),
-                to_percent: percent(shift.loads[1]),
-                large: counted.large[shift.bucket],
-            })
-            .collect()
-    }
-
-    /// What a packet costs on each CPU, and what each CPU does besides.
-    fn costs(&mut self, cpus: &[CpuLoad], weight: f64) -> Vec<CpuCost> {
-        for load in cpus {
-            if self.times.len() <= load.cpu.index() {
-                self.times.resize(load.cpu.index() + 1, [0.0; 3]);
-            }
-            let now = [load.ours_ns as f64, load.packets as f64, load.other_ns as f64];
-            for (smooth, now) in self.times[load.cpu.index()].iter_mut().zip(now) {
-                *smooth += (now - *smooth) * weight;
-            }
-        }
-        let all = |part: usize| -> f64 {
-            cpus.iter().map(|load| self.times[load.cpu.index()][part]).sum()
-        };
-        let mean = if all(0) > 0.0 && all(1) > 0.0 { all(0) / all(1) } else { 1.0 };
-        let cost = |load: &CpuLoad| {
-            let [ns, packets, other] = self.times[load.cpu.index()];
-            let is_known = packets >= ENOUGH_PACKETS && ns > 0.0;
-            let cost = if is_known { ns / packets } else { mean };
-            let elsewhere = self.packets.get(self.buckets + load.cpu.index()).copied();
-            CpuCost { cost, other: other + cost * elsewhere.unwrap_or(0.0) }
-        };
-        cpus.iter().map(cost).collect()
     }
 }
 

@@ -1,10 +1,12 @@
 //! Properties of the moves, whatever the loads.
 
 use super::*;
-use crate::balance::Balance;
+use crate::balance::{Balance, Counted};
+use crate::balancer::{Balancer, CpuLoad, Move};
+use crate::cpu::CpuId;
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { threshold: 0.05, moves: 4096 };
+const LIMITS: Limits = Limits { threshold: 0.05, moves: 4096, chance: 1.0 };
 
 /// Loads that own their parts.
 #[derive(Clone, Debug)]
@@ -268,4 +270,24 @@ fn work_of_other_rules_counts() {
     let loads = [0, 1].map(|cpu| CpuLoad::unmeasured(cpus[cpu]));
     let moves = balancer.interval(&table, &loads, &counted, 0);
     assert!(!moves.is_empty() && moves.iter().all(|m| m.from == cpus[1]), "{moves:?}");
+}
+
+#[test]
+fn what_changes_by_more_than_chance_counts_at_once() {
+    let balance = Balance { buckets: 256, ..Balance::default() };
+    let cpus: Vec<CpuId> = (0..2).filter_map(CpuId::new).collect();
+    let mut table = balance.first_table(&cpus);
+    let mut counted = Counted::new(256, 2);
+    let mut balancer = Balancer::new(&balance, &counted);
+    let loads = [0, 1].map(|cpu| CpuLoad::unmeasured(cpus[cpu]));
+    let mut end = |crowd: u32| {
+        (0..256).for_each(|bucket| counted.add(bucket, 100, 0, 0));
+        (0..32).for_each(|bucket| counted.add(bucket, crowd, 0, 0));
+        let moves = balancer.interval(&table, &loads, &counted, 0);
+        moves.iter().for_each(|one| table[usize::from(one.bucket)] = one.to);
+        table[..32].iter().filter(|cpu| **cpu == cpus[0]).count()
+    };
+    assert_eq!((end(0), end(0)), (32, 32));
+    let held = end(800);
+    assert!(held < 24, "half of the crowd's buckets, or other ones, go at once: {held}");
 }

@@ -23,8 +23,9 @@ use crate::loops::{
     ByHash, EnqueuePolicy, FlowLimited, Guarded, InSlots, LIST, Scratch, Stays, Tally, Unlimited,
     place,
 };
+use crate::maps::by_hash;
 use crate::order::{DevFlow, FlowTables};
-use crate::plan::{Plan, Rule, TargetRule, by_hash};
+use crate::plan::{Plan, Rule, TargetRule};
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;

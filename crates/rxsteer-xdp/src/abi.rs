@@ -37,9 +37,8 @@ mod skeleton {
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
     steer_bucket, steer_config, steer_counters, steer_delays, steer_ended, steer_flow,
-    steer_flow_key,
-    steer_hash_active, steer_limiter, steer_line, steer_pair, steer_ring, steer_row, steer_slot,
-    steer_sparse_slot,
+    steer_flow_key, steer_hash_active, steer_limiter, steer_line, steer_pair, steer_ring,
+    steer_row, steer_slot, steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 

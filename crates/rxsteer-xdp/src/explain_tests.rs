@@ -44,7 +44,12 @@ impl Tables {
         let name = "eth0".to_owned();
         let devices =
             vec![KnownDevice { id: DeviceId(0), ifindex: 1, name, first_table: 0, queues: 1 }];
-        self.view.known.set(Known { settings, is_unguarded: false, buckets: Default::default(), devices });
+        self.view.known.set(Known {
+            settings,
+            is_unguarded: false,
+            buckets: Default::default(),
+            devices,
+        });
         self.view.explain(&self.key).decisions.remove(0)
     }
 

@@ -5,8 +5,8 @@ use super::{show_rates, show_userspace};
 use crate::output::table::{grouped, new, percent};
 use crate::words::plural;
 use rxsteer_status::{
-    BalanceShown, Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown,
-    FlowWhere, InterfaceStatus, IpfixShown, Rates, Status,
+    BalanceShown, Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown,
+    FlowStatisticsShown, FlowWhere, InterfaceStatus, IpfixShown, Rates, Status,
 };
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;

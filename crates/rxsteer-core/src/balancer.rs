@@ -1,0 +1,227 @@
+//! The state of moves from one interval to the next: what was counted, smoothed, and what it says about the cost of
+//! packets on each CPU. [`crate::rebalance`] decides by it.
+//!
+//! *Smoothing*: an interval counts a quarter, and what came before three quarters, so that chance averages out. A count
+//! that differs by more than chance, and a cost that differs by a quarter, count alone, at once. Then what chance
+//! explains of the differences of buckets is taken out.
+
+use crate::balance::{Balance, Counted};
+use crate::cpu::CpuId;
+use crate::flow::FlowHash;
+use crate::rebalance::{CpuCost, Limits, Loads, busiest, rebalance};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What a CPU did in an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuLoad {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The time that it spent on packets of its backlogs, in nanoseconds.
+    pub ours_ns: u64,
+    /// The packets that it completed in that time.
+    pub packets: u64,
+    /// The time that it spent on anything else: interrupts, receiving, applications.
+    pub other_ns: u64,
+}
+
+impl CpuLoad {
+    /// A CPU whose time is not measured: all packets cost the same everywhere.
+    #[must_use]
+    pub fn unmeasured(cpu: CpuId) -> CpuLoad {
+        CpuLoad { cpu, ours_ns: 0, packets: 0, other_ns: 0 }
+    }
+}
+
+/// A bucket that moves, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The bucket.
+    pub bucket: u16,
+    /// The CPU that has it.
+    pub from: CpuId,
+    /// The CPU that gets it.
+    pub to: CpuId,
+    /// The load of `from` before the move, in percent of its fair share.
+    pub from_percent: u32,
+    /// The load of `to` before the move, in percent of its fair share.
+    pub to_percent: u32,
+    /// The flow that has more than half of the bucket's packets; [`FlowHash::NONE`] without one.
+    pub large: FlowHash,
+}
+
+/// Why: `CPU 2 had 143 % of its share, CPU 0 61 %`.
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Move { from, to, from_percent, to_percent, .. } = self;
+        write!(f, "CPU {from} had {from_percent} % of its share, CPU {to} {to_percent} %")
+    }
+}
+
+/// Fewer completed packets than this in an interval do not show what a packet costs on a CPU.
+const ENOUGH_PACKETS: f64 = 32.0;
+
+/// Where time is measured, a CPU that is busy for less than this share of the interval is left alone.
+const LEAST_BUSY: f64 = 0.05;
+
+/// Decides at each interval which buckets move.
+#[derive(Clone, Debug)]
+pub struct Balancer {
+    limits: Limits,
+    buckets: usize,
+    /// The counts at the last interval.
+    counted: Vec<u32>,
+    /// By bucket, and then by CPU id for packets of other rules, packets in an interval: a quarter of it the last one,
+    /// the rest those before; the last one alone where it differs by more than chance.
+    packets: Vec<f64>,
+    /// By CPU id, its time for packets, their number, and its other time, in the same way; the last ones alone where the
+    /// cost of a packet differs by more than [`NEW_COST`].
+    times: Vec<[f64; 3]>,
+    is_first: bool,
+}
+
+/// The weight of the last interval among all.
+const WEIGHT: f64 = 0.25;
+
+/// A cost that differs from the former one by more than this share is a new one.
+const NEW_COST: f64 = 0.25;
+
+impl Balancer {
+    /// A balancer that has seen nothing. `counted` is what is counted so far.
+    #[must_use]
+    pub fn new(balance: &Balance, counted: &Counted) -> Balancer {
+        Balancer {
+            limits: Limits {
+                threshold: f64::from(balance.threshold_percent) / 100.0,
+                moves: usize::from(balance.moves),
+                chance: 1.0,
+            },
+            buckets: counted.large.len(),
+            counted: counted.packets.clone(),
+            packets: vec![0.0; counted.packets.len()],
+            times: Vec::new(),
+            is_first: true,
+        }
+    }
+
+    /// Ends an interval of `elapsed_ns`, and says which buckets move. `table` has the CPU of each bucket, `cpus` the
+    /// CPUs that may have buckets. A bucket of another CPU does not move: it belongs to a change under way.
+    pub fn interval(
+        &mut self,
+        table: &[CpuId],
+        cpus: &[CpuLoad],
+        counted: &Counted,
+        elapsed_ns: u64,
+    ) -> Vec<Move> {
+        if table.len() != self.buckets || counted.packets.len() != self.packets.len() {
+            return Vec::new();
+        }
+        let weight = if self.is_first { 1.0 } else { WEIGHT };
+        for (bucket, now) in counted.packets.iter().enumerate() {
+            let packets = f64::from(now.wrapping_sub(self.counted[bucket]));
+            let smooth = &mut self.packets[bucket];
+            let difference = packets - *smooth;
+            // Four standard deviations of the difference of two counts.
+            let is_new = difference * difference > 16.0 * (packets + *smooth);
+            *smooth += difference * if is_new { 1.0 } else { weight };
+        }
+        self.counted.clone_from(&counted.packets);
+        // The variance of a weighted mean of counts.
+        self.limits.chance *= (1.0 - weight) * (1.0 - weight);
+        self.limits.chance += weight * weight;
+        let costs = self.costs(cpus, weight);
+        self.is_first = false;
+        let smooth = shrunk(&self.packets[..self.buckets], self.limits.chance);
+        let mut buckets = Vec::with_capacity(table.len());
+        let mut packets = Vec::with_capacity(table.len());
+        let position = |cpu: CpuId| cpus.iter().position(|load| load.cpu == cpu);
+        let positions: Vec<Option<usize>> = {
+            let highest = table.iter().map(|cpu| cpu.index()).max().unwrap_or(0);
+            (0..=highest).map(|id| CpuId::new(id as u16).and_then(position)).collect()
+        };
+        for (bucket, cpu) in table.iter().enumerate() {
+            let at = positions.get(cpu.index()).copied().flatten();
+            packets.push(if at.is_some() { smooth[bucket] } else { 0.0 });
+            buckets.push(at.unwrap_or(0) as u16);
+        }
+        let loads = Loads { table: &buckets, packets: &packets, cpus: &costs };
+        let is_measured = cpus.iter().any(|load| load.ours_ns > 0);
+        if is_measured && busiest(&loads) < LEAST_BUSY * elapsed_ns as f64 {
+            return Vec::new();
+        }
+        let percent = |share: f64| (share * 100.0 + 0.5) as u32;
+        let shifts = rebalance(&loads, &self.limits);
+        shifts
+            .into_iter()
+            .map(|shift| Move {
+                bucket: shift.bucket as u16,
+                from: cpus[shift.from].cpu,
+                to: cpus[shift.to].cpu,
+                from_percent: percent(shift.loads[0]),
+                to_percent: percent(shift.loads[1]),
+                large: counted.large[shift.bucket],
+            })
+            .collect()
+    }
+
+    /// What a packet costs on each CPU, and what each CPU does besides.
+    fn costs(&mut self, cpus: &[CpuLoad], weight: f64) -> Vec<CpuCost> {
+        for load in cpus {
+            if self.times.len() <= load.cpu.index() {
+                self.times.resize(load.cpu.index() + 1, [0.0; 3]);
+            }
+            let now = [load.ours_ns as f64, load.packets as f64, load.other_ns as f64];
+            let times = &mut self.times[load.cpu.index()];
+            // A cost is time by packets, so this compares costs.
+            let (cost_now, cost_before) = (now[0] * times[1], times[0] * now[1]);
+            let is_new = now[1] >= ENOUGH_PACKETS
+                && (cost_now - cost_before).abs() > NEW_COST * cost_now.min(cost_before);
+            let weight = if is_new { 1.0 } else { weight };
+            for (smooth, now) in times.iter_mut().zip(now) {
+                *smooth += (now - *smooth) * weight;
+            }
+        }
+        let all = |part: usize| -> f64 {
+            cpus.iter().map(|load| self.times[load.cpu.index()][part]).sum()
+        };
+        let mean = if all(0) > 0.0 && all(1) > 0.0 { all(0) / all(1) } else { 1.0 };
+        let cost = |load: &CpuLoad| {
+            let [ns, packets, other] = self.times[load.cpu.index()];
+            let is_known = packets >= ENOUGH_PACKETS && ns > 0.0;
+            let cost = if is_known { ns / packets } else { mean };
+            let elsewhere = self.packets.get(self.buckets + load.cpu.index()).copied();
+            CpuCost { cost, other: other + cost * elsewhere.unwrap_or(0.0) }
+        };
+        cpus.iter().map(cost).collect()
+    }
+}
+
+/// The counts of buckets without as much of their differences as chance explains.
+///
+/// The buckets with the largest counts are chosen to move, and counts that are large by chance are among them: without
+/// this, buckets that move have less load than they seem to. Each count moves towards the mean of those that are like
+/// most, by the share of their variance that counts have by chance (James and Stein, "Estimation with quadratic loss",
+/// 1961, as an empirical Bayes estimate). Counts that are far from the median
+/// stay as they are: large flows. So do empty buckets.
+fn shrunk(counts: &[f64], chance: f64) -> Vec<f64> {
+    let mut sorted: Vec<f64> = counts.iter().copied().filter(|count| *count > 0.0).collect();
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    let is_like_most =
+        |count: f64| count > 0.0 && (count - median) * (count - median) <= 25.0 * (median + 1.0);
+    let (mut number, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for count in counts.iter().copied().filter(|count| is_like_most(*count)) {
+        number += 1.0;
+        sum += count;
+        squares += count * count;
+    }
+    let mean = sum / f64::max(number, 1.0);
+    let variance = squares / f64::max(number, 1.0) - mean * mean;
+    let real = if variance > 0.0 { (1.0 - mean * chance / variance).max(0.0) } else { 0.0 };
+    let shrink = |count: &f64| match is_like_most(*count) {
+        true => mean + (count - mean) * real,
+        false => *count,
+    };
+    counts.iter().map(shrink).collect()
+}
