@@ -48,6 +48,7 @@ impl Answers {
             changing: look.is_changing(),
             guarded,
             threads_problem: None,
+            balance: None,
             longest_round_ns: 0,
             interfaces: about.origins.iter().map(interface).collect(),
             cpus: look.cpus(),
