@@ -394,12 +394,24 @@ fn completed(folder: &Path, line: &str) -> Vec<String> {
 #[test]
 fn completion_knows_the_values_of_options() {
     let folder = tempfile::tempdir().expect("a folder");
-    let policies = ["none", "rps", "bound", "sparse", "rfs", "rfs+sparse"];
+    let policies = [
+        "none",
+        "rps",
+        "bound",
+        "sparse",
+        "rfs",
+        "rfs+sparse",
+        "balance",
+        "rps+balance",
+        "sparse+balance",
+        "rfs+balance",
+        "rfs+sparse+balance",
+    ];
     for (line, expected) in [
         ("replay --policy ", &policies[..]),
         ("run --policy ", &policies),
         ("sim --compare ", &policies),
-        ("replay --policy rf", &["rfs", "rfs+sparse"]),
+        ("replay --policy rf", &["rfs", "rfs+sparse", "rfs+balance", "rfs+sparse+balance"]),
         ("replay --else ", &["hash", "local"]),
         ("replay --hash ", &["symmetric", "toeplitz"]),
         ("replay --rx-queues ", &["single", "file", "interface"]),

@@ -37,7 +37,7 @@ use rxsteer_core::{CpuSet, Fallback, Policy, QueueName};
 /// `BUCKETS`) and the simulator. `None`: not given.
 #[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
-    /// none, rps, bound, sparse, rfs or rfs+sparse; rps, sparse, rfs and rfs+sparse also with +balance
+    /// none, rps, bound, sparse, rfs, rfs+sparse, balance
     ///
     /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,… or
     /// bound:IFACE:QUEUE=CPU,…: by RX queue. sparse[:loops=N]: the first flows get a CPU each, in turn, N slots per CPU (1 to 5,
