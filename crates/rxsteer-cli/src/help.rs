@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 42] = [
+const SELDOM: [&str; 43] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -27,6 +27,7 @@ const SELDOM: [&str; 42] = [
     "hash",
     "ipfix",
     "kernel-log",
+    "listen-token-file",
     "copy",
     "max-backlog",
     "nic-hash",

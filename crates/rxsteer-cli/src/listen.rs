@@ -7,20 +7,20 @@ use std::path::PathBuf;
 /// Where metrics and page are served.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listen {
-    /// Serve metrics and a page at this address, e.g. 127.0.0.1:9817: /metrics for Prometheus, / for a browser,
-    /// /api/status as JSON
+    /// Serve metrics and a page, e.g. at 127.0.0.1:9817
     ///
-    /// The port 0 takes any that is free; the address is printed. An address that other hosts can reach takes
+    /// /metrics is for Prometheus, / for a browser, /api/status is JSON. The port 0 takes any that is free; the address is printed. An address that other hosts can reach takes
     /// --listen-token-file. Nothing is counted or asked for it while there is no viewer.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, help_heading = "Watching")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Who asks at --listen has to show the token in this file: Authorization: Bearer TOKEN, or once
-    /// http://ADDRESS:PORT/?token=TOKEN in a browser
+    /// Viewers have to show the token that is in this file
+    ///
+    /// They send Authorization: Bearer TOKEN, or a browser opens http://ADDR:PORT/?token=TOKEN once.
     ///
     /// 16 to 256 letters, digits and -._~, e.g. of: openssl rand -hex 32. Only its owner may be able to read the file. HTTP is
     /// not encrypted: across a network that you do not trust, listen at 127.0.0.1 and use a tunnel or a proxy.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Watching")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) listen_token_file: Option<PathBuf>,
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_name = "EXPR", help_heading = "Receiving")]
     pub(crate) filter: Option<String>,
 
-    /// Have the interfaces receive frames for other addresses until this ends
+    /// Receive frames for other addresses, too
     #[arg(long, help_heading = "Receiving")]
     pub(crate) promiscuous: bool,
 
