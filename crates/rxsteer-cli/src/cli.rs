@@ -38,9 +38,8 @@ use std::time::Duration;
     after_help = "Examples:\n  \
         rxsteer demo                           what does steering do?\n  \
         rxsteer compare capture.pcap --cpus 4  which policy spreads this over 4 CPUs?\n  \
-        rxsteer host recommend eth0            does steering help here, and how?\n  \
-        rxsteer sim rpc-8 --compare rps,rfs    and on a simulated machine?\n\n\
-        rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\n\
+        rxsteer host recommend eth0            does steering help here, and how?\n\n\
+        rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\
         Exit status: 0 success, 1 findings, 2 it could not run, 130 interrupted."
 )]
 pub(crate) struct Cli {

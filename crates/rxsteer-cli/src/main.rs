@@ -11,6 +11,10 @@ mod cli;
 mod compare;
 mod config;
 mod demo;
+#[cfg_attr(
+    not(feature = "xdp"),
+    allow(dead_code, reason = "the option is read, and `run` is refused")
+)]
 mod events_out;
 mod explain;
 mod fallback;

@@ -383,7 +383,7 @@ fn unix_ns() -> u64 {
 #[command(next_help_heading = "Flow records")]
 #[cfg_attr(
     not(feature = "xdp"),
-    expect(dead_code, reason = "they are parsed, and `run` is refused")
+    allow(dead_code, reason = "they are parsed, and `run` is refused")
 )]
 pub(crate) struct RunRecordArgs {
     #[command(flatten)]

@@ -5,12 +5,11 @@ use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Watch a running instance in the terminal: CPUs, flows, moves, drops, events
+/// Watch running instances in the terminal: CPUs, flows, moves
 ///
 /// One live screen over rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer status
 /// does, and the host's CPU times.
 #[derive(Args, Debug)]
-#[cfg_attr(not(feature = "top"), expect(dead_code, reason = "it is asked for, and refused"))]
 #[command(after_help = "Examples:\n  \
     rxsteer top                          the only instance, or the first of several\n  \
     rxsteer top eth0 --interval 500ms    the one that steers eth0, twice a second\n  \

@@ -4,7 +4,6 @@ pub(crate) use rxsteer_settings::whole;
 pub(crate) use rxsteer_settings::{nearest, suggestion};
 
 /// `1 CPU`, `2 CPUs`.
-#[cfg(any(feature = "sim", feature = "xdp"))]
 pub(crate) fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

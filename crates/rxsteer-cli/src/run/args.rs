@@ -9,7 +9,7 @@ use crate::steer_args::FlowSettings;
 use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_settings::words;
-use rxsteer_settings::{Options, Steering, Tables, switch};
+use rxsteer_settings::{Options, Steering, Tables, Text, names, read, switch};
 use rxsteer_status::protocol::MAX_FLOWS;
 use rxsteer_user::core::limits::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
 use rxsteer_user::core::{ThreadClass, ThreadClassError};
@@ -192,6 +192,29 @@ impl RunArgs {
         );
         Ok(())
     }
+}
+
+impl LiveSettings {
+    /// Reads one or more settings of the form `SETTING=VALUE`.
+    pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<LiveSettings, String> {
+        let texts = settings.iter().map(|setting| Text::split(setting.as_ref()));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        if texts.is_empty() {
+            return Err("no settings given; write e.g. policy=rps".to_owned());
+        }
+        // A known setting that cannot change is reported as such, not as a misspelling.
+        let [live, all] = [names::<LiveSettings>(), names::<RunSettings>()];
+        let fixed = |text: &&Text| all.contains(&text.name) && !live.contains(&text.name);
+        if let Some(fixed) = texts.iter().find(fixed) {
+            return Err(cant_change(&[&fixed.name]));
+        }
+        Ok(read(texts)?)
+    }
+}
+
+/// Why settings that are fixed for the whole run are refused.
+pub(crate) fn cant_change(names: &[&str]) -> String {
+    format!("{} can't change while rxsteer runs; restart it for that", names.join(", "))
 }
 
 impl FixedSettings {

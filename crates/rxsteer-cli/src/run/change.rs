@@ -1,27 +1,10 @@
 //! Settings of a running instance, and changes of them. A change is read as a whole, and is refused as a whole.
 
-use super::args::{LiveSettings, RunSettings};
-use rxsteer_settings::{Text, names, read};
+use super::args::LiveSettings;
 use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_xdp::Settings;
 
 impl LiveSettings {
-    /// Reads one or more settings of the form `SETTING=VALUE`.
-    pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<LiveSettings, String> {
-        let texts = settings.iter().map(|setting| Text::split(setting.as_ref()));
-        let texts = texts.collect::<Result<Vec<_>, _>>()?;
-        if texts.is_empty() {
-            return Err("no settings given; write e.g. policy=rps".to_owned());
-        }
-        // A known setting that cannot change is reported as such, not as a misspelling.
-        let [live, all] = [names::<LiveSettings>(), names::<RunSettings>()];
-        let fixed = |text: &&Text| all.contains(&text.name) && !live.contains(&text.name);
-        if let Some(fixed) = texts.iter().find(fixed) {
-            return Err(cant_change(&[&fixed.name]));
-        }
-        Ok(read(texts)?)
-    }
-
     /// The settings after this change, if a host with these CPUs can have them.
     pub(crate) fn onto(&self, now: &Settings, host: &HostCpus) -> Result<Settings, String> {
         let steering = &self.steering;
@@ -55,11 +38,6 @@ impl LiveSettings {
         settings.offline = host.offline();
         Ok(settings)
     }
-}
-
-/// Why settings that are fixed for the whole run are refused.
-pub(crate) fn cant_change(names: &[&str]) -> String {
-    format!("{} can't change while rxsteer runs; restart it for that", names.join(", "))
 }
 
 /// The CPUs of the host to which frames can be sent.

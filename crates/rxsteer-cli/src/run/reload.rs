@@ -1,8 +1,9 @@
 //! What the options and the file of `--config` request: at the start, and when SIGHUP makes the instance read the file
 //! again.
 
+use super::args::cant_change;
 use super::args::{FixedSettings, LiveSettings, RunArgs};
-use super::change::{HostCpus, cant_change};
+use super::change::HostCpus;
 use super::datapath::Datapath;
 use super::instance::Instance;
 use rxsteer_status::{EventKind, Happened};
