@@ -79,7 +79,8 @@ fn settings() -> Vec<String> {
     let help = String::from_utf8(help.stdout).unwrap();
     let (_, steering) = help.split_once("\nSteering:\n").expect("the part");
     let steering = steering.split("\n\nExamples:").next().unwrap();
-    let names = steering.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    // Text that explains an option stands further to the right.
+    let names = steering.lines().filter_map(|line| line.strip_prefix("      --"));
     let names = names.map(|line| line.split(|c: char| !(c.is_alphanumeric() || c == '-')).next());
     names.flatten().filter(|name| *name != "config").map(str::to_owned).collect()
 }

@@ -41,8 +41,9 @@ fn expected(config: &PipelineConfig, spec: &str) -> BTreeMap<FlowKey, FlowTotals
         fill = source.fill(&mut block);
         for frame in block.frames() {
             let (key, tcp_flags) = parsed(block.bytes_of(frame));
-            let first_ns = frame.timestamp_ns;
-            let sum = sums.entry(key).or_insert(FlowTotals { first_ns, ..FlowTotals::default() });
+            let (first_ns, rx_queue) = (frame.timestamp_ns, frame.rx_queue);
+            let new = FlowTotals { first_ns, rx_queue, ..FlowTotals::default() };
+            let sum = sums.entry(key).or_insert(new);
             sum.packets += 1;
             sum.bytes += u64::from(frame.wire_len);
             sum.tcp_flags |= tcp_flags;
