@@ -57,7 +57,7 @@ pub struct Loads<'a> {
 /// The limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How far a CPU may lie above its goal, as a share of the goal.
+    /// How far a CPU may lie above its goal, as a share of the level.
     pub threshold: f64,
     /// The most moves.
     pub moves: usize,
@@ -283,7 +283,8 @@ impl<'a> State<'a> {
         let (load, goal) = (self.load(cpu), self.goal(cpu));
         let excess = (load - goal) / self.loads.cpus[cpu].cost;
         let chance = 9.0 * self.packets[cpu] * self.limits.chance;
-        load > goal * (1.0 + self.limits.threshold) && excess * excess > chance
+        // Measured by the level: a CPU that is busy with other work must not keep buckets because that work is much.
+        load > goal + self.level * self.limits.threshold && excess * excess > chance
     }
 
     /// Step 2: small buckets leave CPUs that are above their goals.
@@ -294,10 +295,9 @@ impl<'a> State<'a> {
         }
         let mut is_done = vec![false; self.loads.cpus.len()];
         while self.shifts.len() < self.limits.moves {
-            let enough = 1.0 + self.limits.threshold / 2.0;
             let over = self
                 .cpus()
-                .filter(|cpu| !is_done[*cpu] && self.load(*cpu) > self.goal(*cpu) * enough);
+                .filter(|cpu| !is_done[*cpu] && self.load(*cpu) > self.goal(*cpu) + self.margin());
             let Some(from) = self.least(over, |cpu| self.goal(cpu) - self.load(cpu)) else { break };
             match self.best(from) {
                 Some((bucket, to)) => self.shift(bucket, to),

@@ -209,6 +209,16 @@ fn slow_and_busy_cpus_get_less() {
 }
 
 #[test]
+fn buckets_leave_a_cpu_that_is_taken_by_other_work() {
+    // Its buckets are 5 % of its time, and the other work is the rest.
+    let mut owned = even(2, 1024, |_| 100.0);
+    owned.cpus[0].other = 1_000_000.0;
+    let after = owned.after(&owned.moves(&LIMITS));
+    let held = after.table.iter().filter(|cpu| **cpu == 0).count();
+    assert!(held < 40, "{held}");
+}
+
+#[test]
 fn chance_moves_nothing() {
     // 100 packets on each CPU, give or take 20: two standard deviations.
     let owned = even(4, 256, |bucket| {
