@@ -268,14 +268,18 @@ impl Ipfix {
         domain: u32,
         say: fn(&str),
     ) -> anyhow::Result<Ipfix> {
-        let failed = || format!("can't send flow records to {collector} (--ipfix)");
+        let failed = || {
+            format!(
+                "can't send flow records to {collector}; --ipfix takes HOST:PORT, e.g. 192.0.2.1:4739"
+            )
+        };
         let found = collector.to_socket_addrs().with_context(failed)?.next();
         let collector = found.with_context(failed)?;
         let any: SocketAddr = match collector {
             SocketAddr::V4(_) => ([0; 4], 0).into(),
             SocketAddr::V6(_) => ([0; 16], 0).into(),
         };
-        ensure!(collector.port() != 0, "{}: name a port, such as 4739", failed());
+        ensure!(collector.port() != 0, "{}: port 0 is none", failed());
         let socket = UdpSocket::bind(any).with_context(failed)?;
         socket.connect(collector).with_context(failed)?;
         // A full send buffer must not hold up the thread that takes records.

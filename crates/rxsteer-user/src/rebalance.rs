@@ -139,27 +139,7 @@ fn decide(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rxsteer_core::{
-        Arrival, Backlogs, CpuId, FlowHash, Refusal, SteerConfig, Steering, Verdict,
-    };
-
-    /// Backlogs where everything is completed at once.
-    struct Idle;
-
-    impl Backlogs for Idle {
-        fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
-            Ok(0)
-        }
-        fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
-            true
-        }
-        fn tail(&self, _cpu: CpuId) -> u32 {
-            0
-        }
-        fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
-            (0, 1)
-        }
-    }
+    use rxsteer_core::{Arrival, CpuId, FlowHash, Idle, SteerConfig, Steering, Verdict};
 
     #[test]
     fn buckets_move_at_the_end_of_intervals() {
@@ -177,7 +157,7 @@ mod tests {
             rebalancing.come_to(time_ns, &mut last_ns, &balance, &switch);
             if switch.has_changed(&seen) {
                 seen = switch.see();
-                steering.change(&seen.value().plan, &mut Idle);
+                steering.change(&seen.value().plan, &mut Idle::default());
             }
             // All flows are of the lower half of the hashes: CPU 0.
             let mut verdicts = [Verdict::default(); 64];
@@ -188,7 +168,7 @@ mod tests {
                     ..Arrival::default()
                 })
                 .collect();
-            steering.decide(&arrivals, &mut Idle, &mut verdicts);
+            steering.decide(&arrivals, &mut Idle::default(), &mut verdicts);
             counts.push(verdicts.iter().filter(|verdict| verdict.cpu() == cpu(1)).count());
         }
         assert_eq!(counts[..10], [0; 10], "it counts first");

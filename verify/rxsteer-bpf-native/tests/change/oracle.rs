@@ -5,33 +5,12 @@ use crate::settings::Settings;
 use crate::world::FLOW_LOG;
 use rxsteer_bpf_native::abi::{STEER_BY_LOCAL, STEER_CPU_GENERATION, STEER_GENERATIONS};
 use rxsteer_bpf_native::policy::{Decision, LastPacket, NativePolicy, Packet, Rules};
-use rxsteer_core::{Arrival, Backlogs, CpuId, FlowHash, Refusal, Steering, Verdict};
+use rxsteer_core::{Arrival, FlowHash, Idle, Steering, Verdict};
 use std::collections::HashMap;
 
 /// Steering of the core, by configuration and receiving CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle(HashMap<(usize, u32), Option<Steering>>);
-
-/// Backlogs that are always empty, since only targets are needed.
-struct Empty;
-
-impl Backlogs for Empty {
-    fn reserve(&mut self, _cpu: CpuId) -> Result<u32, Refusal> {
-        Ok(0)
-    }
-
-    fn has_completed(&mut self, _producer: u16, _cpu: CpuId, _position: u32) -> bool {
-        true
-    }
-
-    fn tail(&self, _cpu: CpuId) -> u32 {
-        0
-    }
-
-    fn waiting(&mut self, _cpu: CpuId) -> (u32, u32) {
-        (0, u32::MAX)
-    }
-}
 
 impl Oracle {
     /// Asserts that `decision` has the core's target; returns whether the core has one.
@@ -51,7 +30,7 @@ impl Oracle {
             ..Arrival::default()
         };
         let mut verdicts = [Verdict::default()];
-        assert_eq!(steering.decide(&[arrival], &mut Empty, &mut verdicts), 1);
+        assert_eq!(steering.decide(&[arrival], &mut Idle::default(), &mut verdicts), 1);
         let core = u32::from(verdicts[0].cpu().get());
         assert_eq!(decision.target, core, "{settings:?} {packet:?} {decision:?}");
         true
