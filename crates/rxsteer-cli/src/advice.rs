@@ -53,7 +53,7 @@ pub(crate) fn without_effect(
     );
     note(
         steer.rx_devices.is_some(),
-        any(|policy| policy.loops().is_some()),
+        any(|policy| policy.slots().is_some()),
         "--rx-devices",
         "only sparse distinguishes devices",
     );
@@ -83,7 +83,7 @@ pub(crate) fn is_not_disclosed(config: &PipelineConfig) -> Option<String> {
 /// How a policy that follows applications decides where there are none.
 fn without_apps(policies: &[&Policy], fallback: Fallback) -> Option<String> {
     let policy = policies.iter().find(|policy| policy.is_rfs())?;
-    let below = match (policy.loops(), policy.balance(), fallback) {
+    let below = match (policy.slots(), policy.balance(), fallback) {
         (Some(_), None, _) => "sparse",
         (Some(_), Some(_), _) => "sparse+balance",
         (None, Some(_), _) => "rps+balance",

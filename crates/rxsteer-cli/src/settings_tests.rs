@@ -12,12 +12,7 @@ use std::collections::BTreeSet;
 
 /// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
 const SETTINGS: [(&str, &[&str], &str, &str); 22] = [
-    (
-        "policy",
-        &["none", "rfs+sparse:loops=2", "bound:0=1"],
-        "sparse:loops=6",
-        "loops=1 to loops=5",
-    ),
+    ("policy", &["none", "rfs+sparse:loops=2", "bound:0=1"], "sparse:loops=6", "loops is 1 to 5"),
     ("cpus", &["0-2", "4-4", "4096"], "8193", "a count of CPUs is 1 to 8192, not 8193"),
     ("rps-map", &["1=0-1", "none"], "1024=0", "numbered from 0 to 1023"),
     ("else", &["hash", "local"], "lokal", "'local'"),

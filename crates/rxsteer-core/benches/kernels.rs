@@ -6,8 +6,8 @@
 use rxsteer_bench::Case;
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
-    Arrival, Backlogs, Balance, CpuId, CpuSet, FlowHash, Policy, Refusal, SteerConfig, Steering,
-    Verdict,
+    Arrival, Backlogs, Balance, CpuId, CpuSet, FlowHash, Policy, Refusal, Slots, SteerConfig,
+    Steering, Verdict,
 };
 
 /// CPUs that packets are steered to.
@@ -17,6 +17,8 @@ const BEHIND: u32 = 100;
 /// Packets that one call decides on.
 const PACKETS: usize = 1 << 20;
 const LIST: usize = 32;
+/// Sparse slots with admission.
+const ADMITS: Slots = Slots { loops: 4, after: 8 };
 
 /// All cases of this crate.
 pub fn all() -> Vec<Case> {
@@ -28,17 +30,19 @@ pub fn all() -> Vec<Case> {
         for (name, policy, baseline) in [
             ("rps", Policy::Rps, true),
             ("rps+balance", Policy::Balance(Front::default(), Balance::default()), false),
-            ("sparse", Policy::Sparse(4), false),
+            ("sparse", Policy::Sparse(Slots::of(4)), false),
+            ("sparse:after=8", Policy::Sparse(ADMITS), false),
             ("rfs", Policy::Rfs, false),
-            ("rfs+sparse", Policy::RfsSparse(4), false),
+            ("rfs+sparse", Policy::RfsSparse(Slots::of(4)), false),
         ] {
             let run = decide(policy, flows, false, move |n| hash(flow(n, flows)));
             cases.push(Case { group, name, baseline, per_iter: PACKETS as u64, run });
         }
     }
-    for (name, policy) in
-        [("rps, flow limit", Policy::Rps), ("rfs+sparse, flow limit", Policy::RfsSparse(4))]
-    {
+    for (name, policy) in [
+        ("rps, flow limit", Policy::Rps),
+        ("rfs+sparse, flow limit", Policy::RfsSparse(Slots::of(4))),
+    ] {
         let group = "decide, lists of 32, 10 000 flows";
         let run = decide(policy, 10_000, true, |n| hash(flow(n, 10_000)));
         cases.push(Case { group, name, baseline: false, per_iter: PACKETS as u64, run });
@@ -58,7 +62,7 @@ pub fn all() -> Vec<Case> {
         }),
     ];
     for (name, baseline, packets) in floods {
-        let run = decide(Policy::RfsSparse(4), 100, false, packets);
+        let run = decide(Policy::RfsSparse(Slots::of(4)), 100, false, packets);
         let group = "decide under a flood, rfs+sparse";
         cases.push(Case { group, name, baseline, per_iter: PACKETS as u64, run });
     }

@@ -1,5 +1,6 @@
 //! The configuration. It is checked once; all later steps are infallible.
 
+use crate::admission::{Candidates, Slots};
 use crate::cpu::{CpuId, CpuSet};
 use crate::limits::{
     DEFAULT_SOCK_FLOW_ENTRIES, MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_FLOW_LIMIT_BUCKETS,
@@ -68,6 +69,8 @@ pub enum ConfigError {
     NoInterfaces(&'static str, QueueName),
     /// A size is out of range; holds the setting, the size and the largest size.
     Size(&'static str, u64, u64),
+    /// `after` of sparse slots is out of range.
+    After(u8),
     /// The number of loops is out of range.
     Loops(u8),
     /// A setting of buckets is out of range.
@@ -105,6 +108,7 @@ impl fmt::Display for ConfigError {
             Self::Size(setting, size, most) => {
                 write!(f, "{setting} is {size}; it can be 1 to {most}")
             }
+            Self::After(after) => write!(f, "after={after} is out of range: 1 to 255 packets"),
             Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
             Self::Balance => f.write_str(
                 "a setting of balance is out of range: buckets is a power of two from 256 to 4096, interval \
@@ -164,8 +168,12 @@ impl SteerConfig {
                 self.check_queue("bound", name)?;
             }
         }
-        if let Some(loops) = self.policy.loops().filter(|n| !(1..=MAX_LOOPS).contains(n)) {
+        let Slots { loops, after } = self.policy.slots().unwrap_or_default();
+        if !(1..=MAX_LOOPS).contains(&loops) {
             return Err(ConfigError::Loops(loops));
+        }
+        if after == 0 {
+            return Err(ConfigError::After(after));
         }
         if self.policy.balance().is_some_and(|balance| !balance.is_valid()) {
             return Err(ConfigError::Balance);
@@ -214,8 +222,8 @@ impl SteerConfig {
         self.flow_cnt.unwrap_or_else(|| (DEFAULT_SOCK_FLOW_ENTRIES / queues).max(1024))
     }
 
-    /// Memory that the tables of `producers` producers take together, in bytes: the sock flow table and, where the
-    /// policy remembers flows, the flow tables of all RX queues.
+    /// Memory that the tables of `producers` producers take together, in bytes: the sock flow table, where the
+    /// policy remembers flows the flow tables of all RX queues, and what each producer counts.
     #[must_use]
     pub fn table_memory(&self, producers: u16) -> u64 {
         let queues = self.receiving_cpus.len() as u64;
@@ -226,9 +234,12 @@ impl SteerConfig {
             let row = u64::from(balance.buckets) + self.possible().highest().index() as u64 + 1;
             12 * row * u64::from(producers)
         });
+        let counts = self.policy.slots().is_some_and(|slots| slots.after > 1);
+        let candidates = if counts { Candidates::MEMORY * u64::from(producers) } else { 0 };
         4 * u64::from(self.sock_flow_entries.next_power_of_two())
             + flows
             + counters
+            + candidates
             + buckets * u64::from(producers)
     }
 
@@ -332,7 +343,7 @@ mod tests {
             }),
             size("flow_cnt of all RX queues", 5 << 24, MAX_FLOW_CNT_OF_ALL)
         );
-        assert_eq!(bad(&|c| c.policy = Policy::Sparse(6)), ConfigError::Loops(6));
+        assert_eq!(bad(&|c| c.policy = Policy::Sparse(Slots::of(6))), ConfigError::Loops(6));
         assert_eq!(bad(&|c| c.possible = "0".parse().ok()), ConfigError::NotPossible(cpu(1)));
     }
 }

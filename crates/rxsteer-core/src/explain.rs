@@ -116,6 +116,13 @@ pub enum NoSlot {
     HashActive,
     /// Every slot of the map is taken.
     AllTaken,
+    /// The packet is not yet the one from which on its flow may get a slot ([`crate::admission`]).
+    NotAdmitted {
+        /// The packet's number within the flow's second, from 1.
+        packet: u8,
+        /// The number from which on the flow may get a slot.
+        after: u8,
+    },
 }
 
 /// A packet's slot of its RX queue's flow table.
@@ -206,18 +213,21 @@ impl Steering {
                 None => local(Reason::NotBound),
             },
             Rule::Rps(maps) => self.by_map(packet, maps, |_| None),
-            Rule::Sparse(maps, loops) => {
+            Rule::Sparse(maps, in_slots) => {
                 let sparse = &self.plan().sparse;
                 let asking = rules.asking(packet, producer);
-                let found =
-                    maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, *loops));
-                if let Some((slot, held)) = found {
+                let (loops, not_admitted) = (in_slots.slots.loops, in_slots.refused(&asking));
+                let found = maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, loops));
+                if let Some((slot, held)) = found
+                    && (held || not_admitted.is_none())
+                {
                     let target = Target { cpu: slot.cpu, by: TargetRule::Slot };
                     return (target, Reason::Slot { slot, held });
                 }
                 self.by_map(packet, maps, |_| {
                     let active = sparse.is_hash_active(&asking);
-                    Some(if active { NoSlot::HashActive } else { NoSlot::AllTaken })
+                    let refused = if active { NoSlot::HashActive } else { NoSlot::AllTaken };
+                    Some(not_admitted.unwrap_or(refused))
                 })
             }
         }
@@ -265,6 +275,7 @@ impl Steering {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::admission::Slots;
     use crate::backlogs::Refusal;
     use crate::config::SteerConfig;
     use crate::policy::Policy;
@@ -310,7 +321,9 @@ mod tests {
             "rps",
             "bound:0=2",
             "sparse:loops=1",
+            "sparse:after=3",
             "rfs",
+            "rfs+sparse:after=2",
             "rfs+sparse",
             "rps+balance",
             "rfs+sparse+balance:buckets=256",
@@ -364,7 +377,7 @@ mod tests {
 
     #[test]
     fn without_a_slot_it_says_why() {
-        let mut steering = steering(Policy::Sparse(1));
+        let mut steering = steering(Policy::Sparse(Slots::of(1)));
         let mut verdicts = [Verdict::default(); 3];
         let packets = [1, 2, 3].map(packet);
         let reason = |steering: &Steering| match steering.explain(&packets[2], &mut Stuck(0)).reason
@@ -381,7 +394,7 @@ mod tests {
     #[test]
     fn flow_that_nothing_places_stays() {
         let cpus = "1-2".parse().unwrap();
-        let mut config = SteerConfig::new(Policy::RfsSparse(1), cpus, vec![cpu(0)]);
+        let mut config = SteerConfig::new(Policy::RfsSparse(Slots::of(1)), cpus, vec![cpu(0)]);
         (config.fallback, config.rfs_cpus) = (Fallback::Local, "2".parse().ok());
         let mut steering = Steering::new(&config).unwrap();
         let mut verdicts = [Verdict::default(); 3];

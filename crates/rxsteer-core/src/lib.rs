@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod backlogs;
 pub mod balance;
 pub mod balancer;
@@ -16,6 +17,7 @@ pub mod cpu;
 pub mod explain;
 pub mod flow;
 pub mod flow_limit;
+mod last_seen;
 pub mod limits;
 mod loops;
 mod maps;
@@ -35,6 +37,7 @@ pub mod thread_class;
 pub mod transition;
 pub mod verdict;
 
+pub use admission::Slots;
 pub use backlogs::{Arrival, Backlogs, Idle, Refusal};
 pub use balance::Balance;
 pub use balancer::{Balancer, CpuLoad, Move};

@@ -8,7 +8,7 @@ use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::maps::{Map, Maps};
 use crate::order::{FlowTables, UNSTEERED, allowed};
-use crate::plan::{Rules, Target, TargetRule};
+use crate::plan::{InSlots, Rules, Target, TargetRule};
 use crate::rfs::SockFlowTable;
 use crate::sparse::SparseTable;
 use crate::verdict::{DropReason, Verdict};
@@ -137,20 +137,20 @@ pub(crate) trait Placing {
 }
 
 /// Places a flow in its sparse slot, or else by hash.
-pub(crate) struct InSlots<'a> {
+pub(crate) struct BySlot<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) maps: &'a Maps,
     pub(crate) single: Option<&'a Map>,
-    pub(crate) loops: u8,
+    pub(crate) in_slots: &'a InSlots,
     pub(crate) sparse: &'a SparseTable,
     pub(crate) producer: u16,
 }
 
-impl Placing for InSlots<'_> {
+impl Placing for BySlot<'_> {
     #[inline(always)]
     fn place(&self, packet: &Arrival) -> Target {
         let map = self.single.unwrap_or_else(|| self.maps.of(packet));
-        self.rules.in_slot(packet, (self.maps, map), self.loops, self.sparse, self.producer)
+        self.rules.in_slot(packet, (self.maps, map), self.in_slots, self.sparse, self.producer)
     }
 
     #[inline(always)]
@@ -254,6 +254,7 @@ impl Guarded<'_> {
                     }
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
                     Err(Refusal::Wait) => {
+                        rules.waits(packet, producer);
                         self.counts.add(&tally);
                         done += index;
                         break 'lists;

@@ -2,12 +2,14 @@
 //! run time creates a new [`Plan`] from the last one ([`Plan::next`]). The new plan keeps the tables whose sizes
 //! do not change. The old plan stays alive while a producer still decides by it.
 
+use crate::admission::{Candidates, Slots};
 use crate::backlogs::Arrival;
 use crate::balance::{Buckets, Counted};
 use crate::balancer::Move;
 use crate::bound::Bindings;
 use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
+use crate::explain::NoSlot;
 use crate::flow::FlowHash;
 use crate::maps::{Map, Maps, by_hash};
 use crate::policy::{Fallback, Policy};
@@ -27,6 +29,8 @@ pub struct Plan {
     pub(crate) socks: Arc<SockFlowTable>,
     pub(crate) sparse: Arc<SparseTable>,
     pub(crate) possible: CpuSet,
+    /// The flows that may be admitted to sparse slots, since a policy that counts them.
+    pub(crate) candidates: Option<Arc<Candidates>>,
     /// The buckets, under policies that have them.
     buckets: Option<Buckets>,
     producers: u16,
@@ -59,7 +63,30 @@ pub(crate) enum Rule {
     None,
     Rps(Maps),
     Bound(Bindings),
-    Sparse(Maps, u8),
+    Sparse(Maps, InSlots),
+}
+
+/// The settings of sparse slots, and where flows without a slot are counted, if they are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct InSlots {
+    pub(crate) slots: Slots,
+    candidates: Option<Arc<Candidates>>,
+}
+
+impl InSlots {
+    /// Where flows are counted, and the packet that is admitted; `None` when all are.
+    #[inline(always)]
+    pub(crate) fn admission(&self) -> Option<(&Candidates, u8)> {
+        self.candidates.as_deref().map(|candidates| (candidates, self.slots.after))
+    }
+
+    /// Why a flow without a slot would not be admitted. Changes nothing.
+    pub(crate) fn refused(&self, asking: &Asking) -> Option<NoSlot> {
+        let (candidates, after) = self.admission()?;
+        let before = candidates.look(asking).map_or(0, |known| known.packets);
+        let packet = before.saturating_add(1);
+        (packet < after).then_some(NoSlot::NotAdmitted { packet, after })
+    }
 }
 
 /// The rule that chose a target.
@@ -97,8 +124,10 @@ impl Plan {
         config.check()?;
         let possible = config.possible();
         let buckets = buckets_of(config, &possible, None, producers);
+        let candidates = candidates_of(config, None, producers);
         Ok(Plan {
-            rules: Rules::new(config, &possible, buckets.as_ref()),
+            rules: Rules::new(config, &possible, buckets.as_ref(), candidates.as_ref()),
+            candidates,
             buckets,
             config: config.clone(),
             socks: Arc::new(SockFlowTable::new(config.sock_flow_entries, possible.highest())),
@@ -134,8 +163,10 @@ impl Plan {
             Arc::new(SockFlowTable::new(entries, self.possible.highest()))
         };
         let buckets = buckets_of(&config, &self.possible, self.buckets.as_ref(), self.producers);
+        let candidates = candidates_of(&config, self.candidates.as_ref(), self.producers);
         Ok(Plan {
-            rules: Rules::new(&config, &self.possible, buckets.as_ref()),
+            rules: Rules::new(&config, &self.possible, buckets.as_ref(), candidates.as_ref()),
+            candidates,
             buckets,
             config,
             socks,
@@ -168,8 +199,10 @@ impl Plan {
         if let Some(buckets) = buckets.as_mut().filter(|now| now.table.len() == table.len()) {
             buckets.table = table.into();
         }
+        let candidates = self.candidates.clone();
         Plan {
-            rules: Rules::new(&self.config, &self.possible, buckets.as_ref()),
+            rules: Rules::new(&self.config, &self.possible, buckets.as_ref(), candidates.as_ref()),
+            candidates,
             buckets,
             config: self.config.clone(),
             socks: self.socks.clone(),
@@ -237,6 +270,16 @@ fn usable<'a>(config: &'a SteerConfig, possible: &'a CpuSet) -> impl Fn(CpuId) -
     move |cpu| possible.contains(cpu) && !is_offline(cpu)
 }
 
+/// The candidates of a plan: those of the former plan, or new ones if the policy counts them.
+fn candidates_of(
+    config: &SteerConfig,
+    old: Option<&Arc<Candidates>>,
+    producers: u16,
+) -> Option<Arc<Candidates>> {
+    let counts = config.policy.slots().is_some_and(|slots| slots.after > 1);
+    old.cloned().or_else(|| counts.then(|| Arc::new(Candidates::new(producers))))
+}
+
 /// The buckets of a configuration, if its policy has buckets.
 fn buckets_of(
     config: &SteerConfig,
@@ -251,7 +294,16 @@ fn buckets_of(
 }
 
 impl Rules {
-    fn new(config: &SteerConfig, possible: &CpuSet, buckets: Option<&Buckets>) -> Rules {
+    fn new(
+        config: &SteerConfig,
+        possible: &CpuSet,
+        buckets: Option<&Buckets>,
+        candidates: Option<&Arc<Candidates>>,
+    ) -> Rules {
+        let in_slots = |slots: &Slots| InSlots {
+            slots: *slots,
+            candidates: candidates.filter(|_| slots.after > 1).cloned(),
+        };
         let is_usable = usable(config, possible);
         let first_usable = possible.iter().find(|cpu| is_usable(*cpu));
         let local: Box<[CpuId]> = config
@@ -271,16 +323,16 @@ impl Rules {
             }
             Policy::Rfs if config.fallback == Fallback::Local => Rule::None,
             Policy::Rps | Policy::Rfs => Rule::Rps(Maps::new(config, &is_usable, &local)),
-            Policy::Sparse(loops) | Policy::RfsSparse(loops) => {
-                Rule::Sparse(Maps::new(config, &is_usable, &local), *loops)
+            Policy::Sparse(slots) | Policy::RfsSparse(slots) => {
+                Rule::Sparse(Maps::new(config, &is_usable, &local), in_slots(slots))
             }
             Policy::Balance(front, _) => {
                 let maps = match buckets {
                     Some(buckets) => Maps::of_buckets(config, &is_usable, &local, buckets),
                     None => Maps::new(config, &is_usable, &local),
                 };
-                match front.loops {
-                    Some(loops) => Rule::Sparse(maps, loops),
+                match &front.slots {
+                    Some(slots) => Rule::Sparse(maps, in_slots(slots)),
                     None => Rule::Rps(maps),
                 }
             }
@@ -366,9 +418,9 @@ impl Rules {
                 None => self.local(packet),
                 Some(map) => maps.by_hash(packet, map, producer),
             },
-            Rule::Sparse(maps, loops) => match maps.map(packet) {
+            Rule::Sparse(maps, in_slots) => match maps.map(packet) {
                 None => self.local(packet),
-                Some(map) => self.in_slot(packet, (maps, map), *loops, sparse, producer),
+                Some(map) => self.in_slot(packet, (maps, map), in_slots, sparse, producer),
             },
         }
     }
@@ -386,17 +438,28 @@ impl Rules {
         &self,
         packet: &Arrival,
         (maps, map): (&Maps, &Map),
-        loops: u8,
+        in_slots: &InSlots,
         sparse: &SparseTable,
         producer: u16,
     ) -> Target {
-        match sparse.find(&self.asking(packet, producer), &map.walk, loops) {
+        let (asking, loops) = (self.asking(packet, producer), in_slots.slots.loops);
+        match sparse.find(&asking, &map.walk, loops, in_slots.admission()) {
             Some(cpu) => {
                 maps.count_elsewhere(producer, cpu);
                 Target { cpu, by: TargetRule::Slot }
             }
             None if self.fallback == Fallback::Hash => maps.by_hash(packet, map, producer),
             None => self.local(packet),
+        }
+    }
+
+    /// Takes back what was counted for a packet that has to wait, and will be decided on again.
+    #[inline(always)]
+    pub(crate) fn waits(&self, packet: &Arrival, producer: u16) {
+        if let Rule::Sparse(_, in_slots) = &self.rule
+            && let Some((candidates, _)) = in_slots.admission()
+        {
+            candidates.take_back(&self.asking(packet, producer));
         }
     }
 

@@ -1,10 +1,10 @@
 //! The policies and their text form.
 
+use crate::admission::Slots;
 use crate::balance::Balance;
 use crate::cpu::CpuId;
 use crate::limits::MAX_RX_QUEUES;
 use crate::queue_name::QueueName;
-use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -20,13 +20,13 @@ pub enum Policy {
     /// Each RX queue's packets go to the CPU that the queue is bound to. The binding with the most specific name
     /// applies.
     Bound(Vec<(QueueName, CpuId)>),
-    /// The first flows are spread round the CPU map, this many loops deep; the hash places all other flows.
-    Sparse(u8),
+    /// The first flows are spread round the CPU map, by these settings; the hash places all other flows.
+    Sparse(Slots),
     /// Receive flow steering: each flow goes to its desired CPU, where its application runs. The [`Fallback`]
     /// places flows without a desired CPU.
     Rfs,
     /// Receive flow steering, with sparse placement of flows without a desired CPU.
-    RfsSparse(u8),
+    RfsSparse(Slots),
     /// The hash picks a bucket, and measured load decides which CPU a bucket belongs to. Other rules may come first.
     Balance(Front, Balance),
 }
@@ -36,8 +36,8 @@ pub enum Policy {
 pub struct Front {
     /// Whether desired CPUs come first, as under [`Policy::Rfs`].
     pub rfs: bool,
-    /// The number of loops of sparse slots, if there are slots, as under [`Policy::Sparse`].
-    pub loops: Option<u8>,
+    /// The settings of sparse slots, if there are slots, as under [`Policy::Sparse`].
+    pub slots: Option<Slots>,
 }
 
 impl Policy {
@@ -65,7 +65,7 @@ impl Policy {
             Policy::Sparse(_) => "sparse",
             Policy::Rfs => "rfs",
             Policy::RfsSparse(_) => "rfs+sparse",
-            Policy::Balance(front, _) => match (front.rfs, front.loops.is_some()) {
+            Policy::Balance(front, _) => match (front.rfs, front.slots.is_some()) {
                 (false, false) => "rps+balance",
                 (false, true) => "sparse+balance",
                 (true, false) => "rfs+balance",
@@ -102,12 +102,12 @@ impl Policy {
         }
     }
 
-    /// The number of slots per CPU for sparse flows, if the policy has such slots.
+    /// The settings of slots for sparse flows, if the policy has such slots.
     #[must_use]
-    pub fn loops(&self) -> Option<u8> {
+    pub fn slots(&self) -> Option<Slots> {
         match self {
-            Policy::Sparse(loops) | Policy::RfsSparse(loops) => Some(*loops),
-            Policy::Balance(front, _) => front.loops,
+            Policy::Sparse(slots) | Policy::RfsSparse(slots) => Some(*slots),
+            Policy::Balance(front, _) => front.slots,
             _ => None,
         }
     }
@@ -115,7 +115,7 @@ impl Policy {
     /// Whether the policy's decision for a flow can change, so that each flow's CPU must be remembered.
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
-        self.is_rfs() || self.loops().is_some() || self.balance().is_some()
+        self.is_rfs() || self.slots().is_some() || self.balance().is_some()
     }
 
     /// Whether RX queues can have CPU maps of their own. Buckets have one table for all queues.
@@ -154,10 +154,9 @@ impl fmt::Display for Policy {
                 write!(f, "{}{queue}={cpu}", if index == 0 { ":" } else { "," })?;
             }
         }
-        let loops = self.loops().filter(|loops| *loops != DEFAULT_LOOPS);
-        let loops = loops.map_or(String::new(), |loops| alloc::format!(",loops={loops}"));
+        let slots = self.slots().map_or(String::new(), |slots| slots.to_string());
         let balance = self.balance().map_or(String::new(), Balance::to_string);
-        match (loops + &balance).strip_prefix(',') {
+        match (slots + &balance).strip_prefix(',') {
             Some(settings) => write!(f, ":{settings}"),
             None => Ok(()),
         }
@@ -178,10 +177,7 @@ pub enum PolicyError {
     BadBinding(String, String),
     /// The same queues are bound twice.
     BoundTwice(QueueName),
-    /// The text after `sparse:` or `rfs+sparse:` is not `loops=N` with a number in range; holds the policy and the
-    /// text.
-    BadLoops(&'static str, String),
-    /// A setting of a policy with buckets is unknown or out of range; holds the policy, the setting and the reason.
+    /// A setting of a policy is unknown or out of range; holds the policy, the setting and the reason.
     BadSetting(&'static str, String, &'static str),
 }
 
@@ -202,10 +198,6 @@ impl fmt::Display for PolicyError {
                 CpuId::MAX
             ),
             Self::BoundTwice(name) => write!(f, "RX queue {name} is bound twice"),
-            Self::BadLoops(name, text) => write!(
-                f,
-                "the policy '{name}' has one setting, loops=1 to loops={MAX_LOOPS}, not '{text}'"
-            ),
             Self::BadSetting(name, text, why) => {
                 write!(f, "'{text}' is no setting of the policy '{name}': {why}")
             }
@@ -231,8 +223,8 @@ impl FromStr for Policy {
             ("none", _) => plain("none", Policy::None),
             ("rps", _) => plain("rps", Policy::Rps),
             ("rfs", _) => plain("rfs", Policy::Rfs),
-            ("sparse", rest) => parse_loops("sparse", rest).map(Policy::Sparse),
-            ("rfs+sparse", rest) => parse_loops("rfs+sparse", rest).map(Policy::RfsSparse),
+            ("sparse", rest) => parse_slots("sparse", rest).map(Policy::Sparse),
+            ("rfs+sparse", rest) => parse_slots("rfs+sparse", rest).map(Policy::RfsSparse),
             ("balance" | "rps+balance", rest) => parse_balance("rps+balance", rest),
             ("sparse+balance", rest) => parse_balance("sparse+balance", rest),
             ("rfs+balance", rest) => parse_balance("rfs+balance", rest),
@@ -245,37 +237,42 @@ impl FromStr for Policy {
     }
 }
 
-/// Reads `name=value` items, separated by commas, for the policy `name` with buckets.
+/// Reads `name=value` items, separated by commas, for the policy `name`. `set` takes the name and the value of one, and
+/// returns `None` when there is no such setting; `settings` lists those that there are.
+fn parse_settings(
+    name: &'static str,
+    rest: Option<&str>,
+    settings: &'static str,
+    mut set: impl FnMut(&str, &str) -> Option<Result<(), &'static str>>,
+) -> Result<(), PolicyError> {
+    for item in rest.into_iter().flat_map(|rest| rest.split(',')) {
+        let (key, value) = item.split_once('=').unwrap_or((item, ""));
+        let read = set(key.trim(), value.trim()).unwrap_or(Err(settings));
+        read.map_err(|why| PolicyError::BadSetting(name, item.trim().to_string(), why))?;
+    }
+    Ok(())
+}
+
 fn parse_balance(name: &'static str, rest: Option<&str>) -> Result<Policy, PolicyError> {
     let has = |rule: &str| name.split('+').any(|part| part == rule);
-    let mut front = Front { rfs: has("rfs"), loops: has("sparse").then_some(DEFAULT_LOOPS) };
+    let mut front = Front { rfs: has("rfs"), slots: has("sparse").then(Slots::default) };
     let mut balance = Balance::default();
-    for item in rest.into_iter().flat_map(|rest| rest.split(',')) {
-        let bad = |why| PolicyError::BadSetting(name, item.trim().to_string(), why);
-        let (key, value) = item.split_once('=').unwrap_or((item, ""));
-        match (key.trim(), &mut front.loops, balance.set(key.trim(), value.trim())) {
-            (_, _, Some(read)) => read.map_err(bad)?,
-            ("loops", Some(loops), None) => {
-                let read = value.trim().parse().ok().filter(|n| (1..=MAX_LOOPS).contains(n));
-                *loops = read.ok_or_else(|| bad("loops is 1 to 5"))?;
-            }
-            ("loops", None, None) => return Err(bad("loops needs 'sparse' in front")),
-            _ => {
-                return Err(bad(
-                    "there are buckets, interval, threshold and moves, e.g. buckets=1024,interval=100ms",
-                ));
-            }
-        }
-    }
+    let settings =
+        "there are buckets, interval, threshold and moves, e.g. buckets=1024,interval=100ms";
+    parse_settings(name, rest, settings, |key, value| {
+        balance.set(key, value).or_else(|| match &mut front.slots {
+            Some(slots) => slots.set(key, value),
+            None => Slots::default().set(key, value).map(|_| Err("it needs 'sparse' in front")),
+        })
+    })?;
     Ok(Policy::Balance(front, balance))
 }
 
-fn parse_loops(name: &'static str, rest: Option<&str>) -> Result<u8, PolicyError> {
-    let Some(rest) = rest else { return Ok(DEFAULT_LOOPS) };
-    let loops = rest.trim().strip_prefix("loops=").and_then(|loops| loops.trim().parse().ok());
-    loops
-        .filter(|loops| (1..=MAX_LOOPS).contains(loops))
-        .ok_or_else(|| PolicyError::BadLoops(name, rest.to_string()))
+fn parse_slots(name: &'static str, rest: Option<&str>) -> Result<Slots, PolicyError> {
+    let mut slots = Slots::default();
+    let settings = "there are loops and after, e.g. after=8,loops=2";
+    parse_settings(name, rest, settings, |key, value| slots.set(key, value))?;
+    Ok(slots)
 }
 
 fn parse_bindings(text: &str) -> Result<Vec<(QueueName, CpuId)>, PolicyError> {
@@ -306,6 +303,8 @@ mod tests {
             "bound:eth0:0=1,eth1=2,0=3",
             "sparse",
             "sparse:loops=1",
+            "sparse:after=8",
+            "sparse:after=255,loops=2",
             "rfs",
             "rfs+sparse",
             "rfs+sparse:loops=5",
@@ -313,6 +312,7 @@ mod tests {
             "rps+balance:buckets=256,interval=10ms,threshold=20%,moves=1",
             "rfs+balance:interval=2s",
             "sparse+balance:loops=2",
+            "sparse+balance:after=2,buckets=256",
             "rfs+sparse+balance:loops=1,buckets=4096",
         ] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
@@ -325,11 +325,29 @@ mod tests {
         assert_eq!(error("rsp"), PolicyError::UnknownName("rsp".into()));
         assert_eq!(error("rps:4"), PolicyError::TakesNothing("rps", "4".into()));
         assert_eq!(error("rfs:x"), PolicyError::TakesNothing("rfs", "x".into()));
-        for bad in ["loops=0", "loops=6", "loops", "loop=1", ""] {
-            let refused = |name| PolicyError::BadLoops(name, bad.into());
-            assert_eq!(error(&alloc::format!("sparse:{bad}")), refused("sparse"));
-            assert_eq!(error(&alloc::format!("rfs+sparse:{bad}")), refused("rfs+sparse"));
+        let (loops, after) = ("loops is 1 to 5", "after is 1 to 255 packets");
+        let settings = "there are loops and after, e.g. after=8,loops=2";
+        for (bad, why) in [
+            ("loops=0", loops),
+            ("loops=6", loops),
+            ("loops", loops),
+            ("after=0", after),
+            ("after=256", after),
+            ("after=-1", after),
+            ("loop=1", settings),
+            ("buckets=256", settings),
+            ("", settings),
+        ] {
+            for name in ["sparse", "rfs+sparse"] {
+                let refused = PolicyError::BadSetting(name, bad.into(), why);
+                assert_eq!(error(&alloc::format!("{name}:{bad}")), refused);
+                assert_eq!(error(&alloc::format!("{name}:loops=2,{bad}")), refused);
+            }
         }
+        assert_eq!(
+            "sparse: loops = 2 ,after=3".parse(),
+            "sparse:after=3,loops=2".parse::<Policy>()
+        );
         assert_eq!("balance".parse(), "rps+balance".parse::<Policy>());
         for bad in [
             "buckets=255",
@@ -343,6 +361,7 @@ mod tests {
             "moves=0",
             "moves=4097",
             "loops=2",
+            "after=2",
             "",
             "x=1",
         ] {

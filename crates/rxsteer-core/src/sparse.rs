@@ -17,7 +17,8 @@
 //!   walk order.
 //! - No slot is given away while a hashed flow sends (`hash_active` within a second): that flow could be pulled
 //!   into a slot while its packets wait elsewhere. (Here the order guard would hold it back, but the decisions of
-//!   sparse-patch are kept exactly.)
+//!   sparse-patch are kept exactly.) With [admission](crate::admission) this holds for flows that are admitted; the
+//!   order guard alone keeps the first packets of the others in order.
 //! - A slot that is exactly a second old is active; a slot whose time lies in the future is not.
 //!
 //! sparse-patch walks `loops × CPUs` slots for each packet. Here hash chains lead to the flows that hold slots, so
@@ -33,21 +34,22 @@
 //! concurrent lookup may miss its slot, or find a slot that was just given to another flow. To the order guard,
 //! either result is a target like any other.
 
+use crate::admission::Candidates;
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
+use crate::last_seen::LastSeen;
 use crate::slot::hash_32;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin_loop};
 use alloc::boxed::Box;
 use alloc::vec;
+
+pub use crate::last_seen::INACTIVE_AFTER_NS;
 
 /// The largest number of loops: slots per CPU.
 pub const MAX_LOOPS: u8 = 5;
 
 /// The default number of loops (`CONFIG_NR_RPS_MAP_LOOPS`).
 pub const DEFAULT_LOOPS: u8 = 4;
-
-/// A slot is free, and hashing is no longer active, when no packet was seen for longer than this.
-pub const INACTIVE_AFTER_NS: u64 = 1_000_000_000;
 
 /// Slots per CPU in the table: the next power of two above [`MAX_LOOPS`].
 const ROW: usize = 8;
@@ -57,44 +59,6 @@ const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 1000 };
 
 /// In the positions of a map: the CPU is not in the map.
 const NOWHERE: u16 = u16::MAX;
-
-/// The time when something was last seen, plus one; 0 is never.
-#[derive(Debug, Default)]
-#[repr(transparent)]
-struct LastSeen(AtomicU64);
-
-impl LastSeen {
-    /// Whether the time lies within the last second (`!FLOW_INACTIVE`).
-    #[inline(always)]
-    fn is_active(&self, now_ns: u64) -> bool {
-        // ORDER: Relaxed, here and below: a time is a hint and carries all of the information.
-        match self.0.load(Ordering::Relaxed).checked_sub(1) {
-            None => false,
-            Some(then) => then <= now_ns && now_ns - then <= INACTIVE_AFTER_NS,
-        }
-    }
-
-    /// Whether the time lies within the last second. If so, sets it to now.
-    #[inline(always)]
-    fn touch_if_active(&self, now_ns: u64) -> bool {
-        let seen = self.0.load(Ordering::Relaxed);
-        let now = now_ns.saturating_add(1);
-        let is_active = seen != 0 && seen <= now && now - seen <= INACTIVE_AFTER_NS;
-        if is_active && seen != now {
-            self.0.store(now, Ordering::Relaxed);
-        }
-        is_active
-    }
-
-    #[inline(always)]
-    fn touch(&self, now_ns: u64) {
-        let now = now_ns.saturating_add(1);
-        // Many threads read this line, so it is written only when it changes.
-        if self.0.load(Ordering::Relaxed) != now {
-            self.0.store(now, Ordering::Relaxed);
-        }
-    }
-}
 
 /// One slot of one CPU. 24 bytes.
 #[derive(Debug, Default)]
@@ -211,12 +175,24 @@ impl SparseTable {
     }
 
     /// The `find_cpu` of sparse-patch: the flow's slot; or a free slot if slots may be given away; or `None`, and
-    /// hashing becomes active.
+    /// hashing becomes active. `admission` counts flows without a slot; one with fewer packets than its number gets
+    /// `None`, and hashing does not become active.
     #[inline(always)]
-    pub(crate) fn find(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
+    pub(crate) fn find(
+        &self,
+        asking: &Asking,
+        walk: &Walk,
+        loops: u8,
+        admission: Option<(&Candidates, u8)>,
+    ) -> Option<CpuId> {
         if let Some(slot) = self.held(asking, walk, loops) {
             self.slots[slot].last_seen.touch(asking.now_ns);
             return Some(cpu_of(slot));
+        }
+        if let Some((candidates, after)) = admission
+            && candidates.count(asking) < after
+        {
+            return None;
         }
         // Under load this producer hashed a flow just now, which decides the question.
         if self.own_row(asking.producer).touch_if_active(asking.now_ns) {
@@ -414,15 +390,26 @@ impl SparseTable {
 
     #[inline(always)]
     fn chain(&self, flow: u64) -> usize {
-        // The device is part of the chain's hash, so that the two halves of a flow through a router are in
-        // different chains.
-        let mixed = flow as u32 ^ ((flow >> 32) as u32).wrapping_mul(0x9e37_79b1);
-        hash_32(mixed, self.chains_log) as usize
+        hash_32(mixed(flow), self.chains_log) as usize
     }
 }
 
-fn flow_of(asking: &Asking) -> u64 {
-    (u64::from(asking.device) + 1) << 32 | u64::from(asking.hash.get())
+#[inline(always)]
+pub(crate) fn flow_of(asking: &Asking) -> u64 {
+    identity(asking.device, asking.hash)
+}
+
+/// The identity of a flow in the tables of slots: never 0, and below 2^49.
+#[inline(always)]
+#[must_use]
+pub fn identity(device: u16, hash: FlowHash) -> u64 {
+    (u64::from(device) + 1) << 32 | u64::from(hash.get())
+}
+
+/// A flow's hash with its device, so that the two halves of a flow through a router are in different chains.
+#[inline(always)]
+pub(crate) fn mixed(flow: u64) -> u32 {
+    flow as u32 ^ ((flow >> 32) as u32).wrapping_mul(0x9e37_79b1)
 }
 
 #[inline(always)]
@@ -452,27 +439,32 @@ mod tests {
     #[test]
     fn flows_are_laid_out_from_last_to_first_and_loop_by_loop() {
         let (table, walk) = (table(), walk("1-3"));
-        let found: Vec<_> = (1..=7).map(|hash| table.find(&asking(0, hash, 5), &walk, 2)).collect();
+        let found: Vec<_> =
+            (1..=7).map(|hash| table.find(&asking(0, hash, 5), &walk, 2, None)).collect();
         let cpus = [3, 2, 1, 3, 2, 1].map(CpuId::new);
         assert_eq!(found[..6], cpus);
         assert_eq!(found[6], None, "two loops of three are taken");
-        assert_eq!(table.find(&asking(0, 2, 6), &walk, 2), CpuId::new(2), "it keeps its slot");
+        assert_eq!(
+            table.find(&asking(0, 2, 6), &walk, 2, None),
+            CpuId::new(2),
+            "it keeps its slot"
+        );
     }
 
     #[test]
     fn two_devices_with_one_flow_each_land_on_two_cpus() {
         let (table, walk) = (table(), walk("1-3"));
-        assert_eq!(table.find(&asking(0, 9, 0), &walk, 4), CpuId::new(3));
-        assert_eq!(table.find(&asking(1, 9, 0), &walk, 4), CpuId::new(2));
+        assert_eq!(table.find(&asking(0, 9, 0), &walk, 4, None), CpuId::new(3));
+        assert_eq!(table.find(&asking(1, 9, 0), &walk, 4, None), CpuId::new(2));
     }
 
     #[test]
     fn hashed_flow_keeps_others_from_slots_for_a_second() {
         let (table, walk) = (table(), walk("1"));
         for hash in 1..=2 {
-            table.find(&asking(0, hash, 0), &walk, 1);
+            table.find(&asking(0, hash, 0), &walk, 1, None);
         }
-        let again = |now| table.find(&asking(0, 2, now), &walk, 1);
+        let again = |now| table.find(&asking(0, 2, now), &walk, 1, None);
         assert_eq!(again(SECOND), None, "exactly a second old is active, slot and hashing alike");
         assert_eq!(again(2 * SECOND), None, "its own packet a second ago was hashed");
         assert_eq!(again(3 * SECOND + 1), CpuId::new(1));
@@ -482,16 +474,24 @@ mod tests {
     fn any_producers_hashing_counts() {
         let (table, walk) = (table(), walk("1"));
         let other = |hash, now_ns| Asking { producer: 1, ..asking(0, hash, now_ns) };
-        table.find(&asking(0, 1, 0), &walk, 1);
-        assert_eq!(table.find(&other(2, SECOND), &walk, 1), None);
-        assert_eq!(table.find(&asking(0, 3, 2 * SECOND), &walk, 1), None, "it was not its own");
+        table.find(&asking(0, 1, 0), &walk, 1, None);
+        assert_eq!(table.find(&other(2, SECOND), &walk, 1, None), None);
+        assert_eq!(
+            table.find(&asking(0, 3, 2 * SECOND), &walk, 1, None),
+            None,
+            "it was not its own"
+        );
     }
 
     #[test]
     fn time_that_runs_back_is_inactive() {
         let (table, walk) = (table(), walk("1-2"));
-        assert_eq!(table.find(&asking(0, 1, 100), &walk, 1), CpuId::new(2));
-        assert_eq!(table.find(&asking(0, 2, 99), &walk, 1), CpuId::new(2), "that one was ahead");
-        assert_eq!(table.find(&asking(0, 1, 100), &walk, 1), CpuId::new(1));
+        assert_eq!(table.find(&asking(0, 1, 100), &walk, 1, None), CpuId::new(2));
+        assert_eq!(
+            table.find(&asking(0, 2, 99), &walk, 1, None),
+            CpuId::new(2),
+            "that one was ahead"
+        );
+        assert_eq!(table.find(&asking(0, 1, 100), &walk, 1, None), CpuId::new(1));
     }
 }

@@ -1,6 +1,7 @@
 //! Explains a decision by tables outside of this crate. Another implementation of the policy supplies the state
 //! that a packet's decision depends on, and the rules of this crate evaluate it.
 
+use crate::admission::Candidate;
 use crate::backlogs::{Arrival, Backlogs};
 use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::CpuId;
@@ -21,6 +22,8 @@ pub struct State {
     pub sparse: Vec<SlotState>,
     /// For each producer, when it last let the hash decide, in nanoseconds of the packets' clock.
     pub hash_active_ns: Vec<u64>,
+    /// What is counted of the flow where it has no slot.
+    pub candidate: Option<Candidate>,
     /// The CPU of each bucket, under policies with buckets; empty: as at the start.
     pub buckets: Vec<CpuId>,
     /// The packet's slot of its flow table; `None` when the order guard is not asked.
@@ -48,6 +51,9 @@ impl Steering {
         state.sparse.iter().for_each(|slot| plan.sparse.restore(slot));
         for (producer, seen_ns) in (0..).zip(&state.hash_active_ns) {
             plan.sparse.restore_hash_active(producer, *seen_ns);
+        }
+        if let (Some(candidates), Some(known)) = (&plan.candidates, state.candidate) {
+            candidates.restore(&plan.rules.asking(packet, backlogs.producer()), known);
         }
         let remembers = plan.rules.remember_flows();
         // Rules without a flow table are guarded across changes only, and have no hysteresis.

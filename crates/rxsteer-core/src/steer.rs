@@ -20,7 +20,7 @@ use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::loops::{
-    ByHash, EnqueuePolicy, FlowLimited, Guarded, InSlots, LIST, Scratch, Stays, Tally, Unlimited,
+    ByHash, BySlot, EnqueuePolicy, FlowLimited, Guarded, LIST, Scratch, Stays, Tally, Unlimited,
     place,
 };
 use crate::maps::by_hash;
@@ -197,9 +197,9 @@ impl Steering {
         // A table without any desired CPU need not be searched.
         let has_desired = rules.rfs && socks.has_desired();
         match &rules.rule {
-            Rule::Sparse(maps, loops) => {
+            Rule::Sparse(maps, in_slots) => {
                 let (single, producer) = (maps.single(), enqueue.backlogs().producer());
-                let place = InSlots { rules, maps, single, loops: *loops, sparse, producer };
+                let place = BySlot { rules, maps, single, in_slots, sparse, producer };
                 if has_desired {
                     guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
                 } else {
@@ -277,7 +277,10 @@ impl Steering {
                     Verdict::deliver(placed.cpu)
                 }
                 Err(Refusal::Drop(reason)) => Verdict::drop(placed.cpu, reason),
-                Err(Refusal::Wait) => return index,
+                Err(Refusal::Wait) => {
+                    self.plan.rules.waits(packet, producer);
+                    return index;
+                }
             };
             let mut tally = Tally::default();
             tally.add(target, placed.cpu);

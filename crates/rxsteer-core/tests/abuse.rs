@@ -23,7 +23,8 @@ mod backlogs;
 
 use backlogs::BacklogSet;
 use rxsteer_core::{
-    Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+    Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, Slots, SteerConfig, Steering,
+    Verdict,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -223,28 +224,28 @@ fn check(policy: Policy, cpus: u16, kind: Flood) {
 
 #[test]
 fn ten_million_new_flows_under_rfs() {
-    check(Policy::RfsSparse(4), 4, Flood::NewFlows);
+    check(Policy::RfsSparse(Slots::of(4)), 4, Flood::NewFlows);
 }
 
 /// 16 of the flows have slots; the others were placed by hash before and still are.
 #[test]
 fn ten_million_new_flows_under_sparse_with_slots_for_some() {
-    check(Policy::Sparse(4), 4, Flood::NewFlows);
+    check(Policy::Sparse(Slots::of(4)), 4, Flood::NewFlows);
 }
 
 /// With 128 slots every flow has its own.
 #[test]
 fn ten_million_new_flows_under_sparse_with_slots_for_all() {
-    check(Policy::Sparse(4), 32, Flood::NewFlows);
+    check(Policy::Sparse(Slots::of(4)), 32, Flood::NewFlows);
 }
 
 #[test]
 fn flows_of_equal_hash_under_rfs() {
-    check(Policy::RfsSparse(4), 4, Flood::EqualHash);
+    check(Policy::RfsSparse(Slots::of(4)), 4, Flood::EqualHash);
 }
 
 #[test]
 fn flows_of_equal_hash_under_sparse() {
-    check(Policy::Sparse(4), 4, Flood::EqualHash);
-    check(Policy::Sparse(4), 32, Flood::EqualHash);
+    check(Policy::Sparse(Slots::of(4)), 4, Flood::EqualHash);
+    check(Policy::Sparse(Slots::of(4)), 32, Flood::EqualHash);
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
     Arrival, Backlogs, Balance, CpuId, DropReason, Fallback, FlowHash, Plan, Policy, Refusal,
-    SteerConfig, Steering, Verdict,
+    Slots, SteerConfig, Steering, Verdict,
 };
 use std::sync::Arc;
 
@@ -42,16 +42,20 @@ fn cpu(id: u16) -> CpuId {
     CpuId::new(id).unwrap()
 }
 
+fn slots() -> impl Strategy<Value = Slots> {
+    (1..=5u8, prop_oneof![Just(1), 2..6u8]).prop_map(|(loops, after)| Slots { loops, after })
+}
+
 fn config() -> impl Strategy<Value = SteerConfig> {
     let policies = prop_oneof![
         Just(Policy::None),
         Just(Policy::Rps),
         Just(Policy::Bound(vec![(0.into(), cpu(3)), (2.into(), cpu(1))])),
-        (1..=5u8).prop_map(Policy::Sparse),
+        slots().prop_map(Policy::Sparse),
         Just(Policy::Rfs),
-        (1..=5u8).prop_map(Policy::RfsSparse),
-        (any::<bool>(), prop::option::of(1..=5u8)).prop_map(|(rfs, loops)| {
-            Policy::Balance(Front { rfs, loops }, Balance { buckets: 256, ..Balance::default() })
+        slots().prop_map(Policy::RfsSparse),
+        (any::<bool>(), prop::option::of(slots())).prop_map(|(rfs, slots)| {
+            Policy::Balance(Front { rfs, slots }, Balance { buckets: 256, ..Balance::default() })
         }),
     ];
     (policies, 1..8u16, any::<[bool; 5]>()).prop_map(

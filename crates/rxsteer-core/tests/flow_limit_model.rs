@@ -10,7 +10,8 @@ use backlogs::BacklogSet;
 use proptest::prelude::*;
 use rxsteer_core::flow_limit::FlowLimiter;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, DropReason, FlowHash, Policy, Refusal, SteerConfig, Steering, Verdict,
+    Arrival, Backlogs, CpuId, DropReason, FlowHash, Policy, Refusal, Slots, SteerConfig, Steering,
+    Verdict,
 };
 use std::collections::VecDeque;
 
@@ -163,7 +164,7 @@ fn send(
 
 /// Policies with and without a flow table reserve room in two different ways.
 fn policies() -> [Policy; 4] {
-    [Policy::Rps, Policy::Sparse(2), Policy::Rfs, Policy::RfsSparse(2)]
+    [Policy::Rps, Policy::Sparse(Slots::of(2)), Policy::Rfs, Policy::RfsSparse(Slots::of(2))]
 }
 
 #[test]

@@ -9,8 +9,8 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use rxsteer_core::{
-    Arrival, Backlogs, CpuId, CpuSet, FlowHash, Plan, Policy, Refusal, SockFlowTable, SteerConfig,
-    Steering, Verdict,
+    Arrival, Backlogs, CpuId, CpuSet, FlowHash, Plan, Policy, Refusal, Slots, SockFlowTable,
+    SteerConfig, Steering, Verdict,
 };
 // These belong to the tests, not to the explored code.
 use std::sync::atomic::{AtomicBool as Flag, AtomicU32 as Count, Ordering as CountOrdering};
@@ -223,7 +223,7 @@ fn plan(cpus: u16) -> std::sync::Arc<Plan> {
     let config = SteerConfig {
         sock_flow_entries: 1,
         flow_cnt: Some(1),
-        ..SteerConfig::new(Policy::Sparse(1), CpuSet::first(cpus).unwrap(), receiving)
+        ..SteerConfig::new(Policy::Sparse(Slots::of(1)), CpuSet::first(cpus).unwrap(), receiving)
     };
     std::sync::Arc::new(Plan::new(&config, 2).unwrap())
 }

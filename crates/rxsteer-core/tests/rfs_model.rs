@@ -14,8 +14,8 @@ use backlogs::BacklogSet;
 use proptest::prelude::*;
 use rxsteer_core::order::HYSTERESIS;
 use rxsteer_core::{
-    Arrival, CpuId, CpuSet, DropReason, Fallback, FlowHash, Policy, Refusal, SteerConfig, Steering,
-    Verdict,
+    Arrival, CpuId, CpuSet, DropReason, Fallback, FlowHash, Policy, Refusal, Slots, SteerConfig,
+    Steering, Verdict,
 };
 use sparse::{Sparse, by_hash};
 use std::collections::{HashMap, VecDeque};
@@ -63,7 +63,7 @@ fn set(ids: &[u16]) -> Option<CpuSet> {
 
 impl Setup {
     fn steering(&self) -> Steering {
-        let policy = self.loops.map_or(Policy::Rfs, Policy::RfsSparse);
+        let policy = self.loops.map_or(Policy::Rfs, |loops| Policy::RfsSparse(Slots::of(loops)));
         let receiving = RECEIVING.map(cpu).to_vec();
         Steering::new(&SteerConfig {
             rps_maps: vec![(1.into(), set(MAPS[1]).unwrap())],

@@ -12,7 +12,7 @@ mod reference;
 use proptest::prelude::*;
 use reference::{SECOND, Sparse, by_hash};
 use rxsteer_core::{
-    Arrival, CpuId, CpuSet, FlowHash, Idle, Plan, Policy, SteerConfig, Steering, Verdict,
+    Arrival, CpuId, CpuSet, FlowHash, Idle, Plan, Policy, Slots, SteerConfig, Steering, Verdict,
 };
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn set(ids: &[u16]) -> Option<CpuSet> {
 
 impl Rules {
     fn config(&self, cpus: u16) -> SteerConfig {
-        let policy = self.loops.map_or(Policy::Rps, Policy::Sparse);
+        let policy = self.loops.map_or(Policy::Rps, |loops| Policy::Sparse(Slots::of(loops)));
         let receiving = RECEIVING.map(cpu).to_vec();
         SteerConfig {
             // Queue 0 uses the common map.
@@ -277,7 +277,8 @@ fn long_sequences_on_large_machines() {
 /// CPUs fixes its size.
 #[test]
 fn under_a_flood_established_flows_keep_their_slots() {
-    let config = SteerConfig::new(Policy::Sparse(4), CpuSet::first(4).unwrap(), vec![cpu(0)]);
+    let config =
+        SteerConfig::new(Policy::Sparse(Slots::of(4)), CpuSet::first(4).unwrap(), vec![cpu(0)]);
     let mut steering = Steering::new(&config).unwrap();
     let mut decide = |hash: u32, time_ns: u64| {
         let arrival = Arrival { time_ns, hash: FlowHash::from_raw(hash), ..Arrival::default() };

@@ -8,8 +8,8 @@ mod backlogs;
 
 use backlogs::BacklogSet;
 use rxsteer_core::{
-    Arrival, CpuId, CpuSet, DropReason, FlowHash, Plan, Policy, Refusal, SteerConfig, Steering,
-    Verdict,
+    Arrival, CpuId, CpuSet, DropReason, FlowHash, Plan, Policy, Refusal, Slots, SteerConfig,
+    Steering, Verdict,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -369,7 +369,7 @@ fn flows_of_an_offline_cpu_go_to_the_receiving_cpu() {
 
 #[test]
 fn slots_of_an_offline_cpu_are_absent() {
-    let mut world = World::new(Policy::Sparse(1), "1-2", 64);
+    let mut world = World::new(Policy::Sparse(Slots::of(1)), "1-2", 64);
     // HIGH holds the slot of CPU 2, LOW the slot of CPU 1.
     assert_eq!((world.send(HIGH), world.send(LOW)), (2, 1));
     world.change(|config| config.offline = Some(cpus("2")));

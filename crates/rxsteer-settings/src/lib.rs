@@ -40,8 +40,9 @@ pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
     /// none, rps, bound, sparse, rfs, rfs+sparse, balance
     ///
     /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,… or
-    /// bound:IFACE:QUEUE=CPU,…: by RX queue. sparse[:loops=N]: the first flows get a CPU each, in turn, N slots per CPU (1 to 5,
-    /// 4 by default), others by hash. rfs: where the flow's application runs, else by hash. rfs+sparse[:loops=N]: both.
+    /// bound:IFACE:QUEUE=CPU,…: by RX queue. sparse[:loops=N,after=N]: the first flows get a CPU each, in turn, loops slots per
+    /// CPU (1 to 5, 4 by default), from their packet number after within a second on (1 to 255, by default 1), others by hash.
+    /// rfs: where the flow's application runs, else by hash. rfs+sparse[:loops=N,after=N]: both.
     /// rps+balance[:buckets=N,interval=T,threshold=P%,moves=N], or balance: the hash picks a bucket, and measured load the
     /// bucket's CPU (1024 buckets, 100ms, 5%, 64 moves), e.g. rps+balance:interval=1s; also behind sparse, rfs, rfs+sparse. By
     /// default rps; in rxsteer run rfs+sparse, or sparse if the kernel has no tracepoints for rfs.

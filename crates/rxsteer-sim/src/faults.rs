@@ -9,7 +9,7 @@ use crate::scenario::{Event, EventKind, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::policy::Front;
-use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, Policy};
+use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, Policy, Slots};
 
 /// The largest number of faults of a run.
 pub const MAX_FAULTS: u32 = 1000;
@@ -192,6 +192,8 @@ impl<'a> Draw<'a> {
 
     fn policy(&mut self) -> Policy {
         let loops = 1 + self.below(5) as u8;
+        let after = if self.below(2) == 0 { 1 } else { 1 + self.below(10) as u8 };
+        let slots = Slots { loops, after };
         match self.below(7) {
             0 => Policy::None,
             1 => Policy::Rps,
@@ -202,12 +204,12 @@ impl<'a> Draw<'a> {
                     |queue: u16| CpuId::new(self.below(cpus) as u16).map(|cpu| (queue.into(), cpu));
                 Policy::Bound((0..queues).filter_map(binding).collect())
             }
-            3 => Policy::Sparse(loops),
+            3 => Policy::Sparse(slots),
             4 => Policy::Rfs,
-            5 => Policy::RfsSparse(loops),
+            5 => Policy::RfsSparse(slots),
             _ => {
-                let loops = (self.below(2) == 0).then_some(loops);
-                let front = Front { rfs: self.below(4) == 0, loops };
+                let slots = (self.below(2) == 0).then_some(slots);
+                let front = Front { rfs: self.below(4) == 0, slots };
                 // Runs are short, so the shortest interval.
                 let balance = Balance { buckets: 256, interval_ms: 10, ..Balance::default() };
                 Policy::Balance(front, balance)

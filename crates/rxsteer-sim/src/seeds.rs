@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::faults;
     use crate::sample::scenario;
-    use rxsteer_core::Policy;
+    use rxsteer_core::{Policy, Slots};
     use std::time::Duration;
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
     fn runs(threads: usize, after: usize) -> Runs {
         let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
         let plan = Plan { first_seed: 7, seeds: 4, threads: NonZeroUsize::new(threads).unwrap() };
-        let policies = [Policy::Rps, Policy::Sparse(4)];
+        let policies = [Policy::Rps, Policy::Sparse(Slots::of(4))];
         let scenario_of = |cell: usize, seed: u64| {
             let mut scenario = scenario();
             scenario.steering.policy = policies[cell].clone();
@@ -254,7 +254,7 @@ mod tests {
         let plan = Plan { first_seed: 0, seeds: 50, threads: NonZeroUsize::MIN };
         let mut bad = scenario();
         bad.steering.flow_cnt = Some(0);
-        bad.steering.policy = Policy::Sparse(4);
+        bad.steering.policy = Policy::Sparse(Slots::of(4));
         let stop = AtomicBool::new(false);
         assert!(run_seeds(&bad, plan, &|| {}, &stop).is_err());
     }

@@ -3,7 +3,9 @@
 
 use hashbrown::HashMap;
 use rxsteer_bench::{Case, leave_out};
-use rxsteer_user::core::{Arrival, CpuId, FlowWords, Idle, Policy, SteerConfig, Steering, Verdict};
+use rxsteer_user::core::{
+    Arrival, CpuId, FlowWords, Idle, Policy, Slots, SteerConfig, Steering, Verdict,
+};
 use rxsteer_user::flows::{FlowTable, FlowTableConfig};
 use rxsteer_user::packet::{DissectOptions, Hasher, LinkType, SymmetricHash};
 use rxsteer_user::source::memory::MemorySource;
@@ -124,7 +126,7 @@ fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
 /// each packet where its application runs.
 fn with_everything(all: bool, spec: &'static str) -> impl FnMut() -> u64 {
     let (rx_cpu, cpu) = cpus();
-    let mut config = PipelineConfig::new(Policy::RfsSparse(4), CpuSetOf(cpu).set());
+    let mut config = PipelineConfig::new(Policy::RfsSparse(Slots::of(4)), CpuSetOf(cpu).set());
     config.rx_cpus = vec![rx_cpu];
     config.hasher = hasher();
     config.on_full = OnFull::Wait;

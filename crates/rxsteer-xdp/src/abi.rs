@@ -12,7 +12,8 @@ use libbpf_rs::MapCore;
 use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
 use rxsteer_core::{
-    CpuId, DevFlow, FlowKey, Policy, ThreadClass, balance, flow_limit, order, slot, sparse,
+    CpuId, DevFlow, FlowKey, Policy, ThreadClass, admission, balance, flow_limit, order, slot,
+    sparse,
 };
 use rxsteer_packet::HashWords;
 use std::io;
@@ -36,9 +37,9 @@ mod skeleton {
 /// The variables of the programs that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
-    steer_bucket, steer_config, steer_counters, steer_delays, steer_ended, steer_flow,
-    steer_flow_key, steer_hash_active, steer_limiter, steer_line, steer_pair, steer_ring,
-    steer_row, steer_slot, steer_sparse_slot,
+    steer_bucket, steer_candidates, steer_config, steer_counters, steer_delays, steer_ended,
+    steer_flow, steer_flow_key, steer_hash_active, steer_limiter, steer_line, steer_pair,
+    steer_ring, steer_row, steer_slot, steer_sparse_slot,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
@@ -76,6 +77,8 @@ pub(crate) const NO_CPU: u16 = short(limits::STEER_NO_CPU.0);
 pub(crate) const WAYS: u32 = limits::STEER_WAYS.0;
 /// Sparse slots of a CPU in the table.
 pub(crate) const SPARSE_ROW: u32 = limits::STEER_SPARSE_ROW.0;
+/// The logarithm of the number of sets of flows without a sparse slot.
+pub(crate) const SETS_LOG: u32 = limits::STEER_SETS_LOG.0;
 /// In a list of CPUs plus one: several CPUs that are counted together.
 pub(crate) const OTHER_CPUS: u16 = short(limits::STEER_OTHER_CPUS.0);
 /// Words in a line.
@@ -115,7 +118,7 @@ pub(crate) fn number_of(policy: &Policy) -> u32 {
         Policy::Sparse(_) => policies::STEER_SPARSE,
         Policy::Rfs => policies::STEER_RFS,
         Policy::RfsSparse(_) => policies::STEER_RFS_SPARSE,
-        Policy::Balance(front, _) => match (front.rfs, front.loops) {
+        Policy::Balance(front, _) => match (front.rfs, front.slots) {
             (false, None) => policies::STEER_BALANCE,
             (false, Some(_)) => policies::STEER_SPARSE,
             (true, None) => policies::STEER_RFS,
@@ -130,6 +133,8 @@ const _: () = {
     assert!(NO_CPU == CpuId::NONE.get() && MAX_CPUS <= CpuId::MAX.get());
     assert!(limits::STEER_MAX_LOOPS.0 == sparse::MAX_LOOPS as u32);
     assert!(limits::STEER_MAX_LOOPS.0 <= SPARSE_ROW);
+    assert!(limits::STEER_SETS_LOG.0 == admission::SETS_LOG);
+    assert!(limits::STEER_PACKETS_SHIFT.0 == admission::PACKETS_SHIFT);
     assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);
     assert!(limits::STEER_MAX_BUCKETS.0 == balance::BUCKETS[1] as u32);
     assert!(limits::STEER_BUCKET_SAMPLE.0 == balance::SAMPLE);
@@ -229,6 +234,7 @@ macro_rules! pod {
 }
 pod!(
     steer_bucket,
+    steer_candidates,
     steer_counters,
     steer_delays,
     steer_ring,

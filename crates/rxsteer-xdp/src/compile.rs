@@ -34,9 +34,11 @@ pub(crate) fn compile(
     let else_local = settings.fallback == Fallback::Local
         && settings.policy.remembers_flows()
         && settings.policy.balance().is_none();
+    let slots = settings.policy.slots();
     let mut config = steer_config {
         policy: number_of(&settings.policy),
-        loops: u32::from(settings.policy.loops().unwrap_or(0)),
+        loops: slots.map_or(0, |slots| slots.loops.into()),
+        after: slots.map_or(0, |slots| slots.after),
         map_len: settings.cpus.len() as u32,
         first_row,
         ring_size: settings.queue_size,
@@ -159,6 +161,7 @@ fn empty() -> steer_config {
     steer_config {
         policy: 0,
         loops: 0,
+        after: 0,
         map_len: 0,
         first_row: 0,
         ring_size: 0,
@@ -173,7 +176,6 @@ fn empty() -> steer_config {
         boundary_slots: 0,
         by_queue: 0,
         else_local: 0,
-        reserved8: 0,
         buckets: 0,
         first_bucket: 0,
         reserved: [0; 2],
@@ -186,6 +188,7 @@ fn empty() -> steer_config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rxsteer_core::Slots;
 
     fn compiled(settings: &Settings) -> steer_config {
         compile(settings, Local::Passes, (250, 15), 0, &[], |_| 0)
@@ -198,7 +201,7 @@ mod tests {
 
     #[test]
     fn offline_cpus_are_absent_and_generations_are_marked() {
-        let mut settings = Settings::new(Policy::Sparse(4), "1-3".parse().unwrap());
+        let mut settings = Settings::new(Policy::Sparse(Slots::of(4)), "1-3".parse().unwrap());
         settings.offline = "2".parse().ok();
         let config =
             compile(&settings, Local::Passes, (250, 15), 0, &[], |cpu| u32::from(cpu.get() == 3));
@@ -251,7 +254,7 @@ mod tests {
 
     #[test]
     fn each_map_stands_once_behind_the_general_one() {
-        let mut settings = Settings::new(Policy::Sparse(1), "0-1".parse().unwrap());
+        let mut settings = Settings::new(Policy::Sparse(Slots::of(1)), "0-1".parse().unwrap());
         settings.rps_maps =
             maps(&[("eth0:0", "4-6"), ("eth1", "0-1"), ("1", "4-6"), ("eth0", "9")]);
         settings.offline = "5".parse().ok();

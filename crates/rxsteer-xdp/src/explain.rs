@@ -1,15 +1,16 @@
 //! Where a flow is, and why: applies the core's own rules to the state of the live tables. This file makes no
 //! decisions.
 
-use crate::abi::{LINE_WORDS, LastPacket, REVERSED, SPARSE_ROW, steer_slot};
+use crate::abi::{LINE_WORDS, LastPacket, REVERSED, SETS_LOG, SPARSE_ROW, steer_slot};
 use crate::flows::LiveFlow;
 use crate::live::cpu_of;
 use crate::path::DeviceId;
 use crate::setup::Settings;
 use crate::view::{Known, View};
+use rxsteer_core::admission::{Candidate, PACKETS_SHIFT, flow_in, set_of};
 use rxsteer_core::explain::Explanation;
 use rxsteer_core::slot::{hash_32, upper_bits};
-use rxsteer_core::sparse::{SlotId, SlotState};
+use rxsteer_core::sparse::{SlotId, SlotState, identity};
 use rxsteer_core::{
     Arrival, Backlogs, CpuId, CpuSet, DevFlow, FlowHash, FlowKey, Move, Policy, QueueName, Refusal,
     SlotOrder, SockFlowTable, State, SteerConfig, Steering,
@@ -160,6 +161,11 @@ impl View {
             sock_entry: self.sock_entry(hash, key.src > key.dst),
             sparse: self.sparse_slots(),
             hash_active_ns: self.hash_actives(),
+            candidate: self.candidate(
+                queue_slot.device.0,
+                hash,
+                last.map_or(0, |last| last.rx_cpu),
+            ),
             buckets: known.buckets.table.clone(),
             slot: is_guarded.then(|| last.map_or_else(DevFlow::default, LastPacket::in_core)),
         };
@@ -245,6 +251,15 @@ impl View {
         let rows =
             (0..self.hash_actives.len()).map(|rx_cpu| self.hash_actives.get(rx_cpu).last_seen);
         rows.filter_map(|seen| Some(seen.checked_sub(1)? * self.ns_per_jiffy())).collect()
+    }
+
+    /// What an RX CPU counted of a flow without a sparse slot.
+    fn candidate(&self, device: u16, hash: FlowHash, rx_cpu: u32) -> Option<Candidate> {
+        let flow = identity(device, hash);
+        let set = self.candidates.get((rx_cpu << SETS_LOG) + set_of(flow));
+        let way = set.word.iter().position(|word| flow_in(*word) == flow)?;
+        let began_ns = set.began[way].checked_sub(1)? * self.ns_per_jiffy();
+        Some(Candidate { packets: (set.word[way] >> PACKETS_SHIFT) as u8, began_ns })
     }
 
     /// Rounds down, so that `hz` jiffies are at most a second, and one jiffy more is longer than a second.

@@ -3,7 +3,7 @@
 
 use crate::abi::{
     self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_BUCKETS, MAX_CPUS, Mode,
-    OpenSteerSkel, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
+    OpenSteerSkel, SETS_LOG, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
 };
 use crate::abi::{steer_bucket, steer_counters, steer_pair, steer_ring, steer_row};
 use crate::flows::Lines;
@@ -189,6 +189,7 @@ pub(crate) fn open(
     size(&mut maps.steer_buckets, sizes.cpus * (MAX_BUCKETS + sizes.cpus))?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
+    size(&mut maps.steer_candidate_sets, sizes.cpus << SETS_LOG)?;
     size(&mut maps.steer_pairs, ring_count * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.cpus * ring_count.div_ceil(LINE_WORDS))?;
     size(&mut maps.steer_rings, ring_count)?;

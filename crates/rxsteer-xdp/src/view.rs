@@ -5,8 +5,8 @@
 //! Both threads change only the account of lost frames (`SharedRings`).
 
 use crate::abi::{
-    self, Array, Shared, Variable, steer_counters, steer_ended, steer_hash_active, steer_line,
-    steer_sparse_slot,
+    self, Array, Shared, Variable, steer_candidates, steer_counters, steer_ended,
+    steer_hash_active, steer_line, steer_sparse_slot,
 };
 use crate::flows::{EndedFlows, EndedLine, FlowStatistics, Lines, LiveFlow};
 use crate::grace::Grace;
@@ -64,6 +64,7 @@ pub struct View {
     pub(crate) socks: Array<steer_line>,
     pub(crate) sparse: Array<steer_sparse_slot>,
     pub(crate) hash_actives: Array<steer_hash_active>,
+    pub(crate) candidates: Array<steer_candidates>,
     pub(crate) hash: SymmetricHash,
     pub(crate) sizes: Sizes,
     pub(crate) hz: u32,
@@ -106,6 +107,7 @@ impl View {
             socks: Array::new(&maps.steer_socks)?,
             sparse: Array::new(&maps.steer_sparse)?,
             hash_actives: Array::new(&maps.steer_hash_actives)?,
+            candidates: Array::new(&maps.steer_candidate_sets)?,
             upper: Variable::new(&maps.bss, offset_of!(Shared, steer_jiffies_now) + 4)?,
             hash: loaded.hash.clone(),
             sizes: loaded.sizes,

@@ -118,6 +118,7 @@ impl Subject for InKernel {
         self.policy.configure(&TestRules {
             policy: rules.policy,
             loops: rules.loops,
+            after: rules.after,
             ring_size: rules.ring_size,
             flow_limit: rules.flow_limit,
             inactive_after: rules.inactive_after,
@@ -451,6 +452,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
             let rules = TestRules {
                 policy,
                 loops: 0,
+                after: 0,
                 ring_size: 64,
                 flow_limit: 0,
                 inactive_after: 250,
@@ -482,6 +484,7 @@ fn frames_without_sequence_number_keep_to_their_ring() {
         policy.configure(&TestRules {
             policy: STEER_RPS,
             loops: 0,
+            after: 0,
             ring_size: 64,
             flow_limit: 0,
             inactive_after: 250,

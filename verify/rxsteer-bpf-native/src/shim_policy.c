@@ -35,6 +35,7 @@ struct native_policy {
 	struct steer_line *chains;
 	struct steer_bucket *buckets;
 	struct steer_hash_active *hash_active;
+	struct steer_candidates *candidates;
 	struct steer_pair *pairs;
 	struct steer_line *tails;
 	struct steer_limiter *limiters;
@@ -98,6 +99,13 @@ static struct steer_hash_active *steer_hash_active_at(__u32 rx_cpu)
 	return rx_cpu < steer_rx_cpus ? &state->hash_active[rx_cpu] : NULL;
 }
 
+static struct steer_candidates *steer_candidates_at(__u32 rx_cpu, __u32 set)
+{
+	if (rx_cpu >= steer_rx_cpus || set >= 1u << STEER_SETS_LOG)
+		return NULL;
+	return &state->candidates[(rx_cpu << STEER_SETS_LOG) + set];
+}
+
 static struct steer_pair *steer_pair_at(__u32 rx_cpu, __u32 ring)
 {
 	if (rx_cpu >= steer_rx_cpus || ring >= steer_cpus * STEER_GENERATIONS)
@@ -155,6 +163,8 @@ struct native_policy *native_policy_new(const struct native_sizes *sizes)
 	policy->chains = zeroed((1u << sizes->chains_log) / STEER_LINE_WORDS, sizeof(*policy->chains));
 	/* A type with padding at its end. In the kernel its lines are aligned. */
 	policy->hash_active = zeroed(sizes->rx_cpus, sizeof(*policy->hash_active));
+	policy->candidates =
+		zeroed((size_t)sizes->rx_cpus << STEER_SETS_LOG, sizeof(*policy->candidates));
 	policy->buckets =
 		zeroed((size_t)sizes->rx_cpus * (STEER_MAX_BUCKETS + sizes->cpus), sizeof(*policy->buckets));
 	policy->pairs =
@@ -174,6 +184,7 @@ void native_policy_free(struct native_policy *policy)
 	free(policy->sparse);
 	free(policy->chains);
 	free(policy->hash_active);
+	free(policy->candidates);
 	free(policy->buckets);
 	free(policy->pairs);
 	free(policy->tails);
@@ -186,6 +197,7 @@ void native_policy_free(struct native_policy *policy)
 struct native_rules {
 	__u32 policy;
 	__u32 loops;
+	__u32 after;
 	__u32 ring_size;
 	__u32 flow_limit;
 	__u64 inactive_after;
@@ -225,6 +237,7 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 
 	config->policy = rules->policy;
 	config->loops = rules->loops;
+	config->after = rules->after;
 	config->ring_size = rules->ring_size;
 	config->flow_limit = rules->flow_limit;
 	config->inactive_after = rules->inactive_after;

@@ -2,7 +2,7 @@
 
 use crate::rng::SeededRng;
 use rxsteer_core::policy::Front;
-use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SteerConfig};
+use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, Slots, SteerConfig};
 
 /// What stays the same during a run.
 #[derive(Debug)]
@@ -84,13 +84,13 @@ impl Shape {
             0 => Policy::None,
             1 => Policy::Rps,
             2 => self.bound(rng),
-            3 => Policy::Sparse(rng.between(1, 5) as u8),
+            3 => Policy::Sparse(slots(rng)),
             4 => Policy::Rfs,
-            5 => Policy::RfsSparse(rng.between(1, 5) as u8),
+            5 => Policy::RfsSparse(slots(rng)),
             _ => {
-                let loops = rng.chance(128).then(|| rng.between(1, 5) as u8);
+                let slots = rng.chance(128).then(|| slots(rng));
                 let buckets = rng.pick(&[256, 256, 1024]);
-                let front = Front { rfs: rng.chance(64), loops };
+                let front = Front { rfs: rng.chance(64), slots };
                 Policy::Balance(front, Balance { buckets, ..Balance::default() })
             }
         }
@@ -148,4 +148,10 @@ fn entries(rng: &mut SeededRng) -> u32 {
 
 fn flow_limit(rng: &mut SeededRng) -> Option<u32> {
     rng.pick(&[None, None, None, Some(1), Some(16), Some(100)])
+}
+
+/// Settings of sparse slots: often with admission, of few packets since runs are short.
+fn slots(rng: &mut SeededRng) -> Slots {
+    let after = if rng.chance(128) { 1 } else { rng.between(2, 9) as u8 };
+    Slots { loops: rng.between(1, 5) as u8, after }
 }

@@ -74,7 +74,7 @@ pub(super) fn of(
         };
         commands.for_interface(name, policy, cpus, inner, can);
     }
-    if policy.loops().is_some() {
+    if policy.slots().is_some() {
         commands.notes.push(
             "the kernel's own steering has no sparse, so only rxsteer run does this".to_owned(),
         );
@@ -99,7 +99,7 @@ impl Commands {
     ) {
         let mut add = |command: String, what: &str| self.lines.push((command, what.to_owned()));
         // The kernel's has neither sparse nor, for most tunnels, inner headers.
-        if policy.loops().is_none() && !inner {
+        if policy.slots().is_none() && !inner {
             let (with, what) =
                 if policy.is_rfs() { (" --rfs", "RPS and RFS") } else { ("", "RPS") };
             add(

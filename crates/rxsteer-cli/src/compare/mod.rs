@@ -23,8 +23,7 @@ use args::CompareArgs;
 use indicatif::ProgressBar;
 use rxsteer_host::recommend::Traffic;
 use rxsteer_host::{Help, Interface, Link, Load, default_cpus, links, relief};
-use rxsteer_user::core::limits::DEFAULT_LOOPS;
-use rxsteer_user::core::{CpuId, CpuSet, Policy};
+use rxsteer_user::core::{CpuId, CpuSet, Policy, Slots, limits};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::source::SourceIssue;
 use rxsteer_user::source::capture::RxQueues;
@@ -38,9 +37,9 @@ use std::time::{Duration, Instant};
 const POLICIES: [Policy; 5] = [
     Policy::None,
     Policy::Rps,
-    Policy::Sparse(DEFAULT_LOOPS),
+    Policy::Sparse(Slots::of(limits::DEFAULT_LOOPS)),
     Policy::Rfs,
-    Policy::RfsSparse(DEFAULT_LOOPS),
+    Policy::RfsSparse(Slots::of(limits::DEFAULT_LOOPS)),
 ];
 
 /// How long an interface is sampled by default.

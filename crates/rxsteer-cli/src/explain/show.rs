@@ -109,11 +109,11 @@ pub(crate) fn reason(reason: &Reason) -> String {
             if *offline {
                 text += ", whose CPU is offline: the receiving CPU replaces it";
             }
-            text + without_slot(*no_slot)
+            text + &without_slot(*no_slot)
         }
         Reason::Bucket { index, buckets, no_slot } => {
             let text = format!("the hash picks bucket {index} of {buckets}, and load its CPU");
-            text + without_slot(*no_slot)
+            text + &without_slot(*no_slot)
         }
         Reason::Slot { slot, held } => format!(
             "{} sparse slot {} of CPU {}",
@@ -129,13 +129,17 @@ pub(crate) fn reason(reason: &Reason) -> String {
 }
 
 /// Why a flow has no sparse slot, if it could have one.
-fn without_slot(why: Option<NoSlot>) -> &'static str {
+fn without_slot(why: Option<NoSlot>) -> String {
     match why {
-        None => "",
+        None => String::new(),
         Some(NoSlot::HashActive) => {
             "; it gets no sparse slot, because a flow went by hash within the last second"
+                .to_owned()
         }
-        Some(NoSlot::AllTaken) => "; every sparse slot is taken",
+        Some(NoSlot::AllTaken) => "; every sparse slot is taken".to_owned(),
+        Some(NoSlot::NotAdmitted { packet, after }) => format!(
+            "; it gets no sparse slot: not admitted yet, packet {packet} of {after} within a second"
+        ),
     }
 }
 
@@ -172,6 +176,12 @@ fn moves(explained: &Explained) -> Vec<String> {
              another or go by hash"
                 .to_owned(),
         ),
+        Reason::Hash { no_slot: Some(NoSlot::NotAdmitted { after, .. }), .. }
+        | Reason::Bucket { no_slot: Some(NoSlot::NotAdmitted { after, .. }), .. }
+        | Reason::Stays { no_slot: Some(NoSlot::NotAdmitted { after, .. }) } => moves.push(format!(
+            "with its packet {after} within a second: it then gets a slot, if one is free and none \
+             of the admitted flows went by hash within a second"
+        )),
         Reason::Hash { no_slot: Some(_), .. } | Reason::Bucket { no_slot: Some(_), .. } => moves
             .push(
             "when no flow went by hash for more than a second and a slot is free: it then gets one"
@@ -263,16 +273,16 @@ pub(crate) fn reason_json(reason: &Reason) -> Value {
             "index": index,
             "entries": entries,
             "offline": offline,
-            "no_slot": no_slot.map(no_slot_name),
+            "no_slot": no_slot.map(no_slot_json),
         }),
         Reason::Bucket { index, buckets, no_slot } => json!({
             "rule": "bucket",
             "bucket": index,
             "buckets": buckets,
-            "no_slot": no_slot.map(no_slot_name),
+            "no_slot": no_slot.map(no_slot_json),
         }),
         Reason::Stays { no_slot } => {
-            json!({ "rule": "stays", "no_slot": no_slot.map(no_slot_name) })
+            json!({ "rule": "stays", "no_slot": no_slot.map(no_slot_json) })
         }
         Reason::Slot { slot, held } => json!({
             "rule": "slot",
@@ -284,9 +294,12 @@ pub(crate) fn reason_json(reason: &Reason) -> Value {
     }
 }
 
-fn no_slot_name(why: NoSlot) -> &'static str {
+fn no_slot_json(why: NoSlot) -> Value {
     match why {
-        NoSlot::HashActive => "hash_active",
-        NoSlot::AllTaken => "all_taken",
+        NoSlot::HashActive => json!("hash_active"),
+        NoSlot::AllTaken => json!("all_taken"),
+        NoSlot::NotAdmitted { packet, after } => {
+            json!({ "not_admitted": { "packet": packet, "after": after } })
+        }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn expressed(
         }
     };
     differs(
-        policy.loops().is_some(),
+        policy.slots().is_some(),
         "the kernel has no sparse: few flows go by their hash, and may share a CPU",
     );
     differs(

@@ -77,7 +77,7 @@ impl HostCpus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rxsteer_user::core::{Fallback, Policy, ThreadClass};
+    use rxsteer_user::core::{Fallback, Policy, Slots, ThreadClass};
 
     fn settings() -> Settings {
         let all = Settings::new(Policy::Rps, "0-1".parse().unwrap());
@@ -96,7 +96,7 @@ mod tests {
     fn what_is_not_named_stays() {
         let after = changed(&["policy=sparse:loops=2", "cpus = 3"]).unwrap();
         let wanted = Settings {
-            policy: Policy::Sparse(2),
+            policy: Policy::Sparse(Slots::of(2)),
             cpus: "0-2".parse().unwrap(),
             offline: "4-7".parse().ok(),
             ..settings()

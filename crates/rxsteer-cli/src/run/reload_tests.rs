@@ -3,6 +3,7 @@
 use super::super::instance::tests::{Mock, instance, link};
 use super::*;
 use clap::Parser;
+use rxsteer_user::core::Slots;
 use std::path::Path;
 
 #[derive(Parser)]
@@ -19,7 +20,7 @@ fn started(file: &Path, options: &[&str], text: &str) -> (Instance<Mock>, Reload
     let args = Cli::try_parse_from(line).unwrap().run;
     let begun = args.settings().unwrap();
     let defaults = Defaults {
-        policy: Policy::RfsSparse(4),
+        policy: Policy::RfsSparse(Slots::of(4)),
         cpus: "0-3".parse().ok(),
         threads: ThreadClass::DEFAULT,
     };

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! list   = policy { "," policy }           at least two, each once
-//! policy = as in --policy: none, rps, bound:QUEUE=CPU{,QUEUE=CPU}, sparse[:loops=N], …
+//! policy = as in --policy: none, rps, bound:QUEUE=CPU{,QUEUE=CPU}, sparse[:NAME=N{,NAME=N}], …
 //! ```
 //!
-//! After `bound:`, a part of the form `QUEUE=CPU` (an equals sign and no colon) is its next binding. No policy has that
-//! form, so any other part begins a policy.
+//! A part with an equals sign and no colon is the next binding or setting of the policy before it, if that has a colon. No
+//! policy has that form, so any other part begins a policy.
 
 use rxsteer_settings::policy;
 use rxsteer_user::core::Policy;
@@ -18,11 +18,11 @@ pub(crate) struct Policies(pub(crate) Vec<Policy>);
 pub(crate) fn parse_policies(text: &str) -> Result<Policies, String> {
     let mut texts: Vec<String> = Vec::new();
     for part in text.split(',') {
-        let is_binding = part.contains('=') && !part.contains(':');
+        let is_setting = part.contains('=') && !part.contains(':');
         match texts.last_mut() {
-            Some(bound) if is_binding && bound.trim_start().starts_with("bound:") => {
-                bound.push(',');
-                bound.push_str(part);
+            Some(policy) if is_setting && policy.contains(':') => {
+                policy.push(',');
+                policy.push_str(part);
             }
             _ => texts.push(part.to_owned()),
         }
@@ -58,6 +58,10 @@ mod tests {
         assert_eq!(read("none,rps"), ["none", "rps"]);
         assert_eq!(read("rps, sparse:loops=2 ,rfs"), ["rps", "sparse:loops=2", "rfs"]);
         assert_eq!(read("bound:0=1,1=2,rps"), ["bound:0=1,1=2", "rps"]);
+        assert_eq!(
+            read("sparse:after=8,loops=2,rps+balance:moves=1,buckets=256,none"),
+            ["sparse:after=8,loops=2", "rps+balance:buckets=256,moves=1", "none"]
+        );
         assert_eq!(read("none,bound:0=1,1=2,2=3"), ["none", "bound:0=1,1=2,2=3"]);
         assert_eq!(read("bound:0=1,bound:0=2,1=1"), ["bound:0=1", "bound:0=2,1=1"]);
         assert_eq!(read("bound:0=1,sparse:loops=2"), ["bound:0=1", "sparse:loops=2"]);
@@ -73,7 +77,7 @@ mod tests {
             ("rps,1=2", "there is no policy '1=2'"),
             ("bound:0=1,0=2,rps", "bound twice"),
             ("rps,,sparse", "there is no policy ''"),
-            ("rps,sparse:loops=9", "loops=1 to loops=5"),
+            ("rps,sparse:loops=9", "loops is 1 to 5"),
         ] {
             let error = parse_policies(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -6,8 +6,7 @@ use crate::cpus;
 use crate::finding::Finding;
 use crate::host::Host;
 use crate::trial::Trial;
-use rxsteer_core::Policy;
-use rxsteer_core::limits::DEFAULT_LOOPS;
+use rxsteer_core::{Policy, Slots};
 
 const ELSEWHERE: &str = "rxsteer replay and the library work on any host";
 
@@ -51,9 +50,9 @@ fn programs(host: &Host) -> Finding {
 /// The policy of `rxsteer run` where none is given: what this kernel can do.
 pub(super) fn default_policy(host: &Host) -> Policy {
     if missing_for_rfs(&host.btf).is_empty() {
-        Policy::RfsSparse(DEFAULT_LOOPS)
+        Policy::RfsSparse(Slots::default())
     } else {
-        Policy::Sparse(DEFAULT_LOOPS)
+        Policy::Sparse(Slots::default())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::cpus::Cpus;
 use crate::judge::{BUSY, Help, QUIET, in_softirqs, relief};
 use crate::load::Load;
 use crate::rss::Rss;
-use rxsteer_core::{CpuId, CpuSet, Policy};
+use rxsteer_core::{CpuId, CpuSet, Policy, Slots};
 use serde::{Serialize, Serializer};
 
 /// A flow with more than this share of the frames fills a CPU nearly as soon as all of them do.
@@ -230,7 +230,7 @@ impl Judge<'_> {
             );
             return Some(self.run(
                 Rule::FewFlows,
-                Policy::Sparse(rxsteer_core::limits::DEFAULT_LOOPS),
+                Policy::Sparse(Slots::default()),
                 cpus,
                 false,
                 vec![few],

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scenario::{Event, EventKind, Interrupts, Load, Recorded, RecordedPacket};
-use rxsteer_core::{CpuId, Policy};
+use rxsteer_core::{CpuId, Policy, Slots};
 
 fn good() -> Scenario {
     crate::file::read(include_str!("../file/tests.toml"), "good", &[]).unwrap()
@@ -61,7 +61,7 @@ const IMPOSSIBLE: [(Change, &str, &str); 39] = [
     ),
     (|s| s.steering.rfs_cpus = "1,9".parse().ok(), "steering.rfs_cpus", "no CPU 9"),
     (|s| s.steering.rps_maps[0].0 = 5.into(), "steering.rps_map.5", "no RX queue 5"),
-    (|s| s.steering.policy = Policy::Sparse(9), "steering", "9 loops"),
+    (|s| s.steering.policy = Policy::Sparse(Slots::of(9)), "steering", "9 loops"),
     (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt is 0"),
     (|s| s.steering.budget = 0, "steering.budget", "it is 0"),
     (|s| s.traffic.clear(), "traffic", "nothing is sent"),

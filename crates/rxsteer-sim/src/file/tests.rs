@@ -5,7 +5,7 @@ use super::settings::SteeringKeys;
 use super::*;
 use crate::scenario::{EventKind, Interrupts, Load, Share, Steering};
 use proptest::prelude::*;
-use rxsteer_core::{CpuId, Fallback, Policy};
+use rxsteer_core::{CpuId, Fallback, Policy, Slots};
 use rxsteer_settings::names;
 use std::io::Write;
 
@@ -87,7 +87,7 @@ fn all_is_read_as_it_is_written() {
     assert_eq!((requests.think_ns, requests.threads), (1e6, Some(4)));
     let times: Vec<_> = scenario.events.iter().map(|event| event.at_ns).collect();
     assert_eq!(times, [1, 2, 3, 4, 5, 6].map(|ms| ms * 1_000_000));
-    let changed = Steering { policy: Policy::RfsSparse(2), ..scenario.steering.clone() };
+    let changed = Steering { policy: Policy::RfsSparse(Slots::of(2)), ..scenario.steering.clone() };
     assert_eq!(scenario.events[3].what, EventKind::Steering(changed));
     assert_eq!(scenario.events[5].what, EventKind::Burst(1, 1000));
 }
@@ -182,7 +182,7 @@ fn values_can_be_set_from_outside() {
     ])
     .unwrap();
     assert_eq!((scenario.duration_ns, scenario.warm_up_ns), (20_000_000_000, 2_000_000_000));
-    assert_eq!(scenario.steering.policy, Policy::Sparse(2));
+    assert_eq!(scenario.steering.policy, Policy::Sparse(Slots::of(2)));
     assert_eq!(scenario.steering.rps_maps, [(0.into(), "2".parse().unwrap())]);
     assert_eq!((scenario.traffic[0].flows, scenario.cpus[3].core), (8, 2));
     assert!(matches!(&scenario.traffic[0].load, Load::Stream(stream) if stream.window == 9));

@@ -8,7 +8,7 @@ use super::{Experiment, Report, Role, Row, Target};
 use crate::RunResult;
 use crate::fit::{Fit, FitError};
 use crate::seeds::{Plan, run_cells};
-use rxsteer_core::Policy;
+use rxsteer_core::{Policy, Slots};
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
@@ -117,7 +117,7 @@ fn runs(values: &[f64]) -> Result<Vec<Vec<RunResult>>, FitError> {
     let plan = Plan { first_seed: 1, seeds: SEEDS, threads };
     let cell = |cell: usize, _seed: u64| {
         let way = if cell.is_multiple_of(2) { Way::There } else { Way::Back };
-        let policy = if cell % 4 < 2 { Policy::Rps } else { Policy::Sparse(4) };
+        let policy = if cell % 4 < 2 { Policy::Rps } else { Policy::Sparse(Slots::of(4)) };
         router::scenario(values, SPARSE_ORIGINAL[cell / 4].connections, way, policy)
     };
     let never = AtomicBool::new(false);

@@ -113,6 +113,8 @@ STEER_LINES(steer_sparse, struct steer_sparse_slot);
 STEER_LINES(steer_buckets, struct steer_bucket);
 STEER_LINES(steer_chains, struct steer_line);
 STEER_LINES(steer_hash_actives, struct steer_hash_active);
+/* For each RX CPU, its sets of flows without a sparse slot. */
+STEER_LINES(steer_candidate_sets, struct steer_candidates);
 /* Indexed by ring and RX CPU. */
 STEER_LINES(steer_pairs, struct steer_pair);
 /* Indexed by RX CPU, each in its own row, and ring / STEER_LINE_WORDS. */
@@ -196,6 +198,13 @@ static __always_inline struct steer_line *steer_chain_line(__u32 index)
 static __always_inline struct steer_hash_active *steer_hash_active_at(__u32 rx_cpu)
 {
 	return bpf_map_lookup_elem(&steer_hash_actives, &rx_cpu);
+}
+
+static __always_inline struct steer_candidates *steer_candidates_at(__u32 rx_cpu, __u32 set)
+{
+	__u32 index = (rx_cpu << STEER_SETS_LOG) + set;
+
+	return bpf_map_lookup_elem(&steer_candidate_sets, &index);
 }
 
 static __always_inline struct steer_pair *steer_pair_at(__u32 rx_cpu, __u32 ring)

@@ -62,6 +62,10 @@ enum steer_limits {
 	STEER_MAX_BUCKETS = 4096,
 	STEER_BUCKET_SAMPLE = 8,
 	STEER_MOST_VOTES = 32,
+	/* Flows that may be admitted to sparse slots: the logarithm of the number of sets of an RX CPU, and where the
+	 * packets are in a flow's word. rxsteer-core/src/admission.rs explains them. */
+	STEER_SETS_LOG = 10,
+	STEER_PACKETS_SHIFT = 56,
 };
 
 enum steer_policy {
@@ -140,7 +144,8 @@ struct steer_config {
 	__u8 by_queue;
 	/* A flow that no other rule places stays on the CPU that receives it. Otherwise its hash decides. */
 	__u8 else_local;
-	__u8 reserved8;
+	/* A flow gets no sparse slot before this packet of it within a second; 0 or 1: from the first one on. */
+	__u8 after;
 	/* The hash picks one of this many buckets instead of an entry of the map; 0: there are no buckets. Their CPUs
 	 * begin at `first_bucket` of `map`. User space changes single entries while the configuration is active: every
 	 * decision passes the order guard. */
@@ -349,6 +354,15 @@ struct steer_sparse_slot {
 	__u32 next;
 	__u32 reserved;
 };
+
+/* Two flows without a sparse slot, of the same hash, that one RX CPU counts. */
+struct steer_candidates {
+	/* The flow as in a sparse slot, and its packets from bit STEER_PACKETS_SHIFT on. */
+	__u64 word[2];
+	/* The time plus one at which the flow's second began; 0: never. */
+	__u64 began[2];
+};
+_Static_assert(sizeof(struct steer_candidates) == 32, "two fit a cache line");
 
 /* What one RX CPU counted in one bucket, or for packets that a slot or a desired CPU sent to one CPU. */
 struct steer_bucket {

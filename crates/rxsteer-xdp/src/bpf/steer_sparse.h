@@ -12,11 +12,14 @@ static __always_inline int steer_is_active(__u64 seen, __u64 now, __u64 inactive
 	return seen && seen - 1 <= now && now - (seen - 1) <= inactive_after;
 }
 
+static __always_inline __u32 steer_mixed(__u64 flow)
+{
+	return (__u32)flow ^ ((__u32)(flow >> 32) * 0x9e3779b1u);
+}
+
 static __always_inline __u32 steer_chain_of(__u64 flow)
 {
-	__u32 mixed = (__u32)flow ^ ((__u32)(flow >> 32) * 0x9e3779b1u);
-
-	return steer_hash_32(mixed, steer_chains_log);
+	return steer_hash_32(steer_mixed(flow), steer_chains_log);
 }
 
 /* Whether the CPU is in the map and online. */
@@ -247,6 +250,46 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 	return 0;
 }
 
+static __always_inline __u32 steer_packets_in(const struct steer_candidates *set, __u32 way, __u64 now,
+					      __u64 inactive_after)
+{
+	return steer_is_active(set->began[way], now, inactive_after) ? set->word[way] >> STEER_PACKETS_SHIFT : 0;
+}
+
+static __always_inline int steer_is_candidate(const struct steer_candidates *set, __u32 way, __u64 flow)
+{
+	return (set->word[way] & ((1ull << STEER_PACKETS_SHIFT) - 1)) == flow;
+}
+
+/* Counts a packet of a flow without a slot, and returns its number among the flow's packets within a second; at most
+ * 255. rxsteer-core/src/admission.rs states the rule. Only this RX CPU writes its sets. */
+static __noinline __u32 steer_count_candidate(const struct steer_config *config, __u64 flow, __u64 now, __u32 rx_cpu)
+{
+	struct steer_candidates *set = steer_candidates_at(rx_cpu, steer_hash_32(steer_mixed(flow), STEER_SETS_LOG));
+	__u32 packets_0, packets_1, packets = 0, way;
+
+	if (!config || !set)
+		return 0;
+	packets_0 = steer_packets_in(set, 0, now, config->inactive_after);
+	packets_1 = steer_packets_in(set, 1, now, config->inactive_after);
+	if (steer_is_candidate(set, 0, flow)) {
+		way = 0;
+		packets = packets_0;
+	} else if (steer_is_candidate(set, 1, flow)) {
+		way = 1;
+		packets = packets_1;
+	} else {
+		way = packets_1 < packets_0 || (packets_1 == packets_0 && set->began[1] < set->began[0]);
+	}
+	way &= 1;
+	if (!packets)
+		WRITE_ONCE(set->began[way], now + 1);
+	if (packets < 255)
+		packets++;
+	WRITE_ONCE(set->word[way], (__u64)packets << STEER_PACKETS_SHIFT | flow);
+	return packets;
+}
+
 /* The find_cpu of sparse-patch: the CPU of the flow's slot, plus one; 0: the hash decides. */
 static __always_inline __u32 steer_in_slot(const struct steer_config *config, const struct steer_arrival *packet,
 					   const struct steer_map *map)
@@ -262,6 +305,9 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 			WRITE_ONCE(slot->last_seen, packet->now + 1);
 		return (found - 1) / STEER_SPARSE_ROW + 1;
 	}
+	if (config->after > 1 &&
+	    steer_count_candidate(config, flow, packet->now, packet->rx_cpu) < config->after)
+		return 0;
 	own = steer_hash_active_at(packet->rx_cpu);
 	if (!own)
 		return 0;

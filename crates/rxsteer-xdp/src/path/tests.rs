@@ -4,6 +4,7 @@ use super::*;
 use crate::load::load_on;
 use crate::rings::tests::setup;
 use crate::testing::loaded;
+use rxsteer_core::Slots;
 
 #[test]
 fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
@@ -12,15 +13,15 @@ fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
     let Some(loaded) = loaded(test, load_on(&setup(), has)) else { return };
     let settings = |policy| Settings::new(policy, "0".parse().unwrap());
     let mut path = Path::with(loaded, &setup(), &settings(Policy::Rps)).unwrap();
-    for policy in [Policy::Rfs, Policy::RfsSparse(4)] {
+    for policy in [Policy::Rfs, Policy::RfsSparse(Slots::of(4))] {
         let refused = path.apply(&settings(policy.clone())).unwrap_err();
         assert_eq!(refused, SettingsError::NoTracepoint(policy, "sock_send_length"));
         assert!(refused.to_string().contains("the tracepoint sock_send_length"), "{refused}");
     }
     assert_eq!(path.tick().unwrap(), Progress::Done, "no change is under way");
-    path.apply(&settings(Policy::Sparse(4))).unwrap();
+    path.apply(&settings(Policy::Sparse(Slots::of(4)))).unwrap();
     while path.tick().unwrap() != Progress::Done {}
-    assert_eq!(path.settings().policy, Policy::Sparse(4));
+    assert_eq!(path.settings().policy, Policy::Sparse(Slots::of(4)));
 }
 
 #[test]

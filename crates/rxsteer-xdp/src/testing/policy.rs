@@ -4,8 +4,8 @@ use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 use crate::abi::{
     Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_BUCKETS, MAX_CPUS,
-    NO_CPU, SPARSE_ROW, WAYS, steer_bucket, steer_limiter, steer_line, steer_pair, steer_row,
-    steer_slot, steer_sparse_slot,
+    NO_CPU, SETS_LOG, SPARSE_ROW, WAYS, steer_bucket, steer_limiter, steer_line, steer_pair,
+    steer_row, steer_slot, steer_sparse_slot,
 };
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
@@ -106,6 +106,7 @@ impl KernelPolicy {
         let config = &mut self.skeleton.globals().steer_configs[0];
         config.policy = rules.policy;
         config.loops = rules.loops;
+        config.after = rules.after as u8;
         config.ring_size = rules.ring_size;
         config.flow_limit = rules.flow_limit;
         config.inactive_after = rules.inactive_after;
@@ -284,6 +285,7 @@ fn size_maps(
     size(&mut maps.steer_buckets, sizes.rx_cpus * (MAX_BUCKETS + sizes.cpus))?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.rx_cpus)?;
+    size(&mut maps.steer_candidate_sets, sizes.rx_cpus << SETS_LOG)?;
     size(&mut maps.steer_pairs, ring_states * sizes.cpus)?;
     size(&mut maps.steer_tails, sizes.rx_cpus * ring_states.div_ceil(LINE_WORDS))?;
     size(&mut maps.steer_rings, ring_states)?;

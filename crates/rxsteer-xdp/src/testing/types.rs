@@ -30,6 +30,8 @@ pub struct TestRules<'a> {
     pub policy: u32,
     /// Sparse slots of a CPU.
     pub loops: u32,
+    /// The packet of a flow from which on it may get a sparse slot.
+    pub after: u32,
     /// Capacity of a ring in packets.
     pub ring_size: u32,
     /// As in `struct steer_config`.

@@ -53,7 +53,7 @@ impl<S: Subject> World<S> {
     }
 
     fn check_sparse_slot(&mut self, arrival: &Arrival) {
-        if self.scenario.config.policy.loops().is_none() {
+        if self.scenario.config.policy.slots().is_none() {
             return;
         }
         let explanation = self.explain(arrival);

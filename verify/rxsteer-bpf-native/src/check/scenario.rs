@@ -7,7 +7,8 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
-    Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SlotOrder, SockFlowTable, SteerConfig,
+    Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SlotOrder, Slots, SockFlowTable,
+    SteerConfig,
 };
 
 /// Few buckets, so that each has several flows.
@@ -168,7 +169,8 @@ impl Scenario {
     /// another one of its kind.
     pub(crate) fn change(&mut self, rng: &mut ChaCha8Rng) {
         let all: Vec<u16> = self.possible.iter().map(CpuId::get).collect();
-        let loops = rng.random_range(1..=5);
+        let after = if rng.random_ratio(1, 2) { 1 } else { rng.random_range(1..=6) };
+        let slots = Slots { loops: rng.random_range(1..=5), after };
         let map = self.map(rng, &all);
         self.config.cpus = CpuSet::new(map.iter().map(|id| cpu(*id))).expect("there is one");
         // A receiving CPU cannot be offline.
@@ -192,11 +194,11 @@ impl Scenario {
             Kind::RpsAsRun => Policy::Rps,
             // The core's rps has no guard; its rfs without desired CPUs is rps with a guard.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
-            Kind::Sparse => Policy::Sparse(loops),
-            Kind::RfsSparse => Policy::RfsSparse(loops),
+            Kind::Sparse => Policy::Sparse(slots),
+            Kind::RfsSparse => Policy::RfsSparse(slots),
             Kind::Balance => Policy::Balance(Front::default(), BALANCE),
             Kind::RfsSparseBalance => {
-                Policy::Balance(Front { rfs: true, loops: Some(loops) }, BALANCE)
+                Policy::Balance(Front { rfs: true, slots: Some(slots) }, BALANCE)
             }
         };
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
@@ -288,9 +290,11 @@ impl Scenario {
     /// The rules for the C side.
     #[must_use]
     pub fn rules(&self) -> Rules {
+        let slots = self.config.policy.slots();
         let mut rules = Rules {
             policy: self.kind.number(),
-            loops: self.config.policy.loops().map_or(0, u32::from),
+            loops: slots.map_or(0, |slots| slots.loops.into()),
+            after: slots.map_or(0, |slots| slots.after.into()),
             ring_size: self.ring_size,
             flow_limit: self.config.flow_limit.map_or(0, |buckets| buckets.ilog2() + 1),
             inactive_after: rxsteer_core::sparse::INACTIVE_AFTER_NS,

@@ -33,6 +33,8 @@ pub struct Rules {
     pub policy: u32,
     /// Sparse slots of a CPU.
     pub loops: u32,
+    /// The packet of a flow from which on it may get a sparse slot.
+    pub after: u32,
     /// Capacity of a ring in packets.
     pub ring_size: u32,
     /// Logarithm of the number of the flow limit's buckets, plus one; 0: no limit.
@@ -269,6 +271,7 @@ impl NativePolicy {
         assert!(rules.buckets <= abi::STEER_MAX_BUCKETS);
         assert!(rules.first_bucket + rules.buckets <= abi::STEER_MAP_ENTRIES);
         assert!(self.sizes.tables <= abi::MAX_ROWS && rules.loops <= abi::STEER_MAX_LOOPS);
+        assert!(rules.after <= u32::from(u8::MAX));
         for row in &rules.rows {
             let end = u32::from(row.first) + u32::from(row.len);
             assert!(known(&row.bound) && end <= abi::STEER_MAP_ENTRIES);

@@ -136,6 +136,7 @@ impl Settings {
         let mut rules = Rules {
             policy,
             loops: 0,
+            after: 0,
             ring_size: 256,
             flow_limit: 0,
             inactive_after: 250,

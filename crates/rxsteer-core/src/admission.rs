@@ -1,0 +1,300 @@
+//! Admission to sparse slots: a flow gets no slot before its N-th packet within a second (`sparse:after=N`). So a scan,
+//! whose flows are one packet each, takes no slot, and keeps no other flow from one.
+//!
+//! ```text
+//!   flow without a slot ──► a set by hash  │ flow, packets, began │ flow, packets, began │   two ways, one set of
+//!                                            packets < N: the hash decides, and marks nothing  sets per producer
+//!                                            packets ≥ N: asks for a slot, as without `after`
+//! ```
+//!
+//! The second begins with the first packet that is counted, and counting starts again when it is over. So a flow that
+//! sends N packets in every second is admitted within two. A flow that was admitted and got no slot, because all are
+//! taken, marks hashing as active, as without `after`; one that is not admitted does not.
+//!
+//! Invariants:
+//! - **No flow is admitted too early**: a way holds the whole identity of its flow (device and hash), so no packet of
+//!   another flow is counted. Collisions err in the other direction: a flow that finds both ways of its set taken
+//!   replaces the flow with fewer packets in its second (of equal ones, the one that began earlier), and that flow
+//!   counts from the beginning again. So a flow with two packets is not replaced by flows of one packet while the other
+//!   way has such a flow.
+//! - Memory is constant: [`SETS`] sets for each producer, 32 KiB, and none under policies without `after`.
+//! - Only its producer writes a row. A flow that arrives at several producers is counted by each of them.
+//!
+//! The replacement is that of a set-associative cache that evicts the least frequently used line; the identity in
+//! each way makes counts exact, unlike those of a count-min sketch, which err in the direction of early admission.
+
+use crate::last_seen::LastSeen;
+use crate::slot::hash_32;
+use crate::sparse::{Asking, DEFAULT_LOOPS, MAX_LOOPS, flow_of, mixed};
+use crate::sync::{AtomicU64, Ordering};
+use alloc::boxed::Box;
+use core::fmt;
+
+/// The logarithm of the number of sets of one producer.
+pub const SETS_LOG: u32 = 10;
+
+/// The number of sets of one producer.
+pub const SETS: usize = 1 << SETS_LOG;
+
+/// The position of the packets in a way's word, above the flow.
+pub const PACKETS_SHIFT: u32 = 56;
+
+/// The set of a flow, in every producer's row. `flow` is its [identity](crate::sparse::identity).
+#[inline(always)]
+#[must_use]
+pub fn set_of(flow: u64) -> u32 {
+    hash_32(mixed(flow), SETS_LOG)
+}
+
+/// The identity of the flow in the word of a way.
+#[inline(always)]
+#[must_use]
+pub fn flow_in(word: u64) -> u64 {
+    word & ((1 << PACKETS_SHIFT) - 1)
+}
+
+/// The settings of sparse slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// The slots of each CPU: 1 to [`MAX_LOOPS`].
+    pub loops: u8,
+    /// The packet of a flow, counted within a second, from which on the flow may get a slot: at least 1, which is
+    /// the first one.
+    pub after: u8,
+}
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots { loops: DEFAULT_LOOPS, after: 1 }
+    }
+}
+
+impl Slots {
+    /// Slots for every flow from its first packet on.
+    #[must_use]
+    pub const fn of(loops: u8) -> Slots {
+        Slots { loops, after: 1 }
+    }
+
+    /// Reads one setting, `name=value`. `None` when the name is not one of this rule's.
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
+        let (setting, most, why) = match name {
+            "loops" => (&mut self.loops, MAX_LOOPS, "loops is 1 to 5"),
+            "after" => (&mut self.after, u8::MAX, "after is 1 to 255 packets"),
+            _ => return None,
+        };
+        let read = value.parse::<u8>().ok().filter(|number| (1..=most).contains(number));
+        Some(read.map(|read| *setting = read).ok_or(why))
+    }
+}
+
+/// Writes the settings that differ from the defaults, each behind a comma: `,after=8,loops=2`.
+impl fmt::Display for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Slots::default();
+        if self.after != default.after {
+            write!(f, ",after={}", self.after)?;
+        }
+        if self.loops != default.loops {
+            write!(f, ",loops={}", self.loops)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a flow that has no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its packets within its second, the last one counted; at most 255.
+    pub packets: u8,
+    /// When its second began.
+    pub began_ns: u64,
+}
+
+/// A flow that may be admitted. 16 bytes.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Way {
+    /// The flow as in a sparse slot, and the number of its packets from [`PACKETS_SHIFT`] on.
+    word: AtomicU64,
+    began: LastSeen,
+}
+
+impl Way {
+    /// The flow, and its packets within the second up to `now_ns`.
+    #[inline(always)]
+    fn read(&self, now_ns: u64) -> (u64, u8) {
+        // ORDER: Relaxed, here and below: one thread writes a way. A reader for display may see it half written.
+        let word = self.word.load(Ordering::Relaxed);
+        let packets = if self.began.is_active(now_ns) { word >> PACKETS_SHIFT } else { 0 };
+        (flow_in(word), packets as u8)
+    }
+
+    #[inline(always)]
+    fn write(&self, flow: u64, packets: u8) {
+        self.word.store(u64::from(packets) << PACKETS_SHIFT | flow, Ordering::Relaxed);
+    }
+}
+
+const _: () = assert!(size_of::<Way>() == 16);
+
+/// The flows that may be admitted, in rows of [`SETS`] sets for each producer.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    sets: Box<[[Way; 2]]>,
+}
+
+/// Only the same candidates are equal ones.
+impl PartialEq for Candidates {
+    fn eq(&self, other: &Candidates) -> bool {
+        core::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Candidates {}
+
+impl Candidates {
+    /// What one producer takes, in bytes.
+    pub(crate) const MEMORY: u64 = (SETS * size_of::<[Way; 2]>()) as u64;
+
+    pub(crate) fn new(producers: u16) -> Candidates {
+        let sets = SETS * usize::from(producers.max(1));
+        Candidates { sets: (0..sets).map(|_| Default::default()).collect() }
+    }
+
+    #[inline(always)]
+    fn set(&self, asking: &Asking) -> &[Way; 2] {
+        let set = set_of(flow_of(asking)) as usize;
+        let own = usize::from(asking.producer) * SETS + set;
+        self.sets.get(own).unwrap_or(&self.sets[set])
+    }
+
+    /// Counts a packet of a flow without a slot. Returns its number among the flow's packets within a second: from 1
+    /// on, at most 255.
+    #[inline(always)]
+    pub(crate) fn count(&self, asking: &Asking) -> u8 {
+        let (flow, now_ns) = (flow_of(asking), asking.now_ns);
+        let [first, second] = self.set(asking);
+        let ((flow_1, packets_1), (flow_2, packets_2)) = (first.read(now_ns), second.read(now_ns));
+        let (way, packets) = if flow_1 == flow {
+            (first, packets_1)
+        } else if flow_2 == flow {
+            (second, packets_2)
+        } else if (packets_2, second.began.raw()) < (packets_1, first.began.raw()) {
+            (second, 0)
+        } else {
+            (first, 0)
+        };
+        if packets == 0 {
+            way.began.touch(now_ns);
+        }
+        let packets = packets.saturating_add(1);
+        way.write(flow, packets);
+        packets
+    }
+
+    /// Takes back the count of a packet that has to wait, since it will be decided on again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_back(&self, asking: &Asking) {
+        let flow = flow_of(asking);
+        for way in self.set(asking) {
+            let (of, packets) = way.read(asking.now_ns);
+            if of == flow {
+                way.write(flow, packets.saturating_sub(1));
+            }
+        }
+    }
+
+    /// What is known of the flow at its time. Changes nothing.
+    pub(crate) fn look(&self, asking: &Asking) -> Option<Candidate> {
+        let ways = self.set(asking).iter();
+        let mut known = ways.map(|way| (way.read(asking.now_ns), way.began.raw()));
+        let ((_, packets), began) = known.find(|((flow, _), _)| *flow == flow_of(asking))?;
+        Some(Candidate { packets, began_ns: began.checked_sub(1)? }).filter(|of| of.packets != 0)
+    }
+
+    /// Sets what is known of the flow, as in another table.
+    pub(crate) fn restore(&self, asking: &Asking, known: Candidate) {
+        let [way, _] = self.set(asking);
+        way.began.touch(known.began_ns);
+        way.write(flow_of(asking), known.packets);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::flow::FlowHash;
+    use crate::sparse::INACTIVE_AFTER_NS;
+    use alloc::vec::Vec;
+
+    const SECOND: u64 = INACTIVE_AFTER_NS;
+
+    fn asking(hash: u32, now_ns: u64) -> Asking {
+        Asking { device: 0, hash: FlowHash::from_raw(hash), now_ns, producer: 0 }
+    }
+
+    /// Flows of one set.
+    fn together(count: usize) -> Vec<u32> {
+        let set = |hash| set_of(flow_of(&asking(hash, 0)));
+        (1..).filter(|hash| set(*hash) == set(1)).take(count).collect()
+    }
+
+    #[test]
+    fn packets_are_counted_within_a_second_from_the_first() {
+        let known = Candidates::new(1);
+        let times = [5, 6, SECOND, SECOND + 5, SECOND + 6, SECOND + 7, 3 * SECOND];
+        let counted = times.map(|now| known.count(&asking(9, now)));
+        assert_eq!(counted, [1, 2, 3, 4, 1, 2, 1], "a second old is active, more is not");
+        assert_eq!(known.count(&asking(9, SECOND)), 1, "time that runs back begins again");
+        for packet in 2..=600u32 {
+            assert_eq!(u32::from(known.count(&asking(9, SECOND))), packet.min(255));
+        }
+        assert_eq!(known.count(&Asking { device: 1, ..asking(9, SECOND) }), 1, "another device");
+    }
+
+    #[test]
+    fn collisions_never_add_packets_and_spare_the_flow_with_more() {
+        let known = Candidates::new(1);
+        let flows = together(200);
+        assert_eq!([1, 2].map(|_| known.count(&asking(flows[0], 0))), [1, 2]);
+        for flow in &flows[1..] {
+            assert_eq!(known.count(&asking(*flow, 0)), 1, "all are single packets");
+        }
+        assert_eq!(known.count(&asking(flows[0], 0)), 3, "single packets do not replace it");
+        for (packet, flow) in (0..).zip(&flows[1..]) {
+            assert_eq!(known.count(&asking(*flow, SECOND + 1 + packet)), 1);
+        }
+        assert_eq!(known.count(&asking(flows[0], SECOND + 300)), 1, "after its second they do");
+    }
+
+    #[test]
+    fn of_equal_flows_the_older_gives_way() {
+        let known = Candidates::new(1);
+        let [a, b, c] = together(3).try_into().unwrap();
+        for (flow, now) in [(a, 1), (b, 2), (c, 3)] {
+            assert_eq!(known.count(&asking(flow, now)), 1);
+        }
+        assert_eq!(known.count(&asking(b, 4)), 2);
+        assert_eq!(known.count(&asking(a, 5)), 1, "the third flow replaced it");
+    }
+
+    #[test]
+    fn packet_that_waits_is_counted_once() {
+        let known = Candidates::new(2);
+        for _ in 0..100 {
+            assert_eq!(known.count(&asking(7, 1)), 1);
+            known.take_back(&asking(7, 1));
+        }
+        assert_eq!(known.look(&asking(7, 1)), None);
+        known.count(&asking(7, 1));
+        assert_eq!(known.count(&Asking { producer: 1, ..asking(7, 1) }), 1, "a row of its own");
+        let state = Candidate { packets: 1, began_ns: 1 };
+        assert_eq!(known.look(&asking(7, 9)), Some(state));
+        let other = Candidates::new(1);
+        other.restore(&asking(7, 9), state);
+        assert_eq!(other.look(&asking(7, 9)), Some(state));
+        assert_eq!(other.count(&asking(7, 9)), 2);
+    }
+}
