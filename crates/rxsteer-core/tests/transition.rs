@@ -454,9 +454,15 @@ fn no_list_of_changes_reorders_a_flow() {
                         0 => Policy::None,
                         1 => Policy::Rps,
                         2 => Policy::Bound(vec![(0.into(), cpu(below(8) as u16))]),
-                        3 => Policy::Sparse(1 + below(5) as u8),
+                        3 => Policy::Sparse(Slots {
+                            loops: 1 + below(5) as u8,
+                            after: 1 + below(3) as u8,
+                        }),
                         4 => Policy::Rfs,
-                        _ => Policy::RfsSparse(1 + below(5) as u8),
+                        _ => Policy::RfsSparse(Slots {
+                            loops: 1 + below(5) as u8,
+                            after: 1 + below(3) as u8,
+                        }),
                     };
                     world.change(|changed| *changed = config);
                 }
