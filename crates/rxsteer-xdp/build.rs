@@ -2,6 +2,8 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
+    // For programs that include steer_kernel.h: dependents see it as DEP_RXSTEER_XDP_INCLUDE.
+    println!("cargo:include={}/src/bpf", std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default());
     #[cfg(feature = "bpf")]
     {
         skeleton("steer.bpf.c", "steer.skel.rs", &[]);

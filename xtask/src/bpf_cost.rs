@@ -40,10 +40,10 @@ const LOADS: [(&str, &[&str]); 3] = [
 
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let build = shell::cargo()
-        .args(["build", "--release", "--quiet", "--package", "rxsteer-lab"])
+        .args(["build", "--release", "--quiet", "--package", "rxsteer-live"])
         .status()?;
     if !build.success() {
-        bail!("rxsteer-lab does not build; it takes clang, libelf and zlib");
+        bail!("rxsteer-live does not build; it takes clang, libelf and zlib");
     }
     let mut verifier = Value::Null;
     for (name, load) in LOADS {

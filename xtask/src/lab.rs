@@ -19,9 +19,9 @@ pub(crate) struct Options {
 
 /// Runs an experiment, which needs root, clang and two CPUs.
 pub(crate) fn run(experiment: &str, options: &Options) -> Result<Outcome> {
-    let cargo = ["--quiet", "--release", "--package", "rxsteer-lab", "--package", "rxsteer-cli"];
+    let cargo = ["--quiet", "--release", "--package", "rxsteer-live", "--package", "rxsteer-cli"];
     if let Outcome::Failed = shell::outcome(shell::cargo().arg("build").args(cargo))? {
-        bail!("rxsteer-lab and rxsteer do not build");
+        bail!("rxsteer-live and rxsteer do not build");
     }
     let folder = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => folder.into(),

@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         bail!("rxsteer does not build");
     }
     let mut test = shell::cargo();
-    test.args(["test", "--quiet", "--package", "rxsteer-lab", "--test", "live", "--"]);
+    test.args(["test", "--quiet", "--package", "rxsteer-live", "--test", "live", "--"]);
     test.args(&options.only).arg("--test-threads=1");
     if options.full {
         test.env("RXSTEER_LIVE", "full");

@@ -1,5 +1,5 @@
 //! `rxsteer run`, `status`, `set` and `explain --live` as far as nothing is attached: what is refused, how,
-//! and with which exit status. Steering itself is tested live, in `rxsteer-lab`.
+//! and with which exit status. Steering itself is tested live, in `rxsteer-live`.
 #![cfg(feature = "xdp")]
 
 use std::io::Write;

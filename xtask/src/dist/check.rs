@@ -109,7 +109,7 @@ fn steers(name: &str, script: &str, live: &[&str]) -> Result<()> {
     fs::write(&wrapper, format!("#!/bin/bash\n{script}\n"))?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
     let mut tests = shell::cargo();
-    tests.args(["test", "--quiet", "-p", "rxsteer-lab", "--test", "live", "--"]).args(live);
+    tests.args(["test", "--quiet", "-p", "rxsteer-live", "--test", "live", "--"]).args(live);
     tests.args(["--test-threads=1"]).env("RXSTEER_BIN", &wrapper);
     let output = tests.output().context("cannot start cargo")?;
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -39,7 +39,7 @@ impl Kit {
         // Both are built as for the tests on this host: the same build, in the same folder.
         let rxsteer = built(&["build", "--package", "rxsteer-cli"], "bin", "rxsteer")?;
         let live = built(
-            &["test", "--no-run", "--package", "rxsteer-lab", "--test", "live"],
+            &["test", "--no-run", "--package", "rxsteer-live", "--test", "live"],
             "test",
             "live",
         )?;

@@ -1,19 +1,22 @@
 //! Compiles the BPF programs, and puts them where the library includes them from.
 
-/// The folder with the declarations of kernel structures, for all BPF programs of the workspace.
-#[cfg(feature = "bpf")]
-const KERNEL: &str = "../../crates/rxsteer-xdp/src/bpf";
-
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");
     #[cfg(feature = "bpf")]
-    println!("cargo:rerun-if-changed={KERNEL}/steer_kernel.h");
+    println!("cargo:rerun-if-changed={}/steer_kernel.h", kernel());
     #[cfg(feature = "bpf")]
     for program in ["delay", "fixed", "live", "order"] {
         compile(program);
     }
     #[cfg(feature = "bpf")]
     write_numbers();
+}
+
+/// The folder with the declarations of kernel structures, for all BPF programs of the workspace: the build of
+/// rxsteer-xdp names it.
+#[cfg(feature = "bpf")]
+fn kernel() -> String {
+    std::env::var("DEP_RXSTEER_XDP_INCLUDE").expect("the build of rxsteer-xdp names its folder")
 }
 
 /// Generates Rust constants from `enum lab_numbers`, which is in the type information of one of the objects.
@@ -43,7 +46,7 @@ fn compile(program: &str) {
     // On some distributions <asm/types.h> is in a folder of the machine's architecture.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
-    let kernel = format!("-I{}", folder("CARGO_MANIFEST_DIR").join(KERNEL).display());
+    let kernel = format!("-I{}", kernel());
     let always = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
     let made = libbpf_cargo::SkeletonBuilder::new()
         .source(&source)
